@@ -1,0 +1,106 @@
+"""One answer while it is being decoded: speculated on a KV mark, adopted, sent, finished."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from engine.api import FinishReason, Sampling, Span
+from engine.conversation import Prompt
+from engine.faculties import Sampler, TextDecoder
+from engine.stop_strings import StopStrings
+from engine.stream import Stream
+
+# A speculated answer waits for its endpoint at this length: what a person hears of the first
+# moment, while wasted work stays bounded when the speaker goes on after all.
+SPECULATION_LIMIT_TOKENS = 24
+
+
+@dataclass(slots=True)
+class Answer:
+    """State of one answer. `generation` None: speculative, nothing may be sent."""
+
+    stream: Stream
+    prompt: Prompt
+    sampling: Sampling
+    sampler: Sampler
+    decoder: TextDecoder
+    stop_ids: frozenset[int]
+    stops: StopStrings
+    generation: int | None = None
+    item_id: str = ""
+    after: int = 0  # entries of the conversation that stand before this answer
+    out_of_band: bool = False
+    cached_tokens: int = 0
+    tokens: list[int] = field(default_factory=list)
+    text: str = ""  # decoded and past the stop-string guard
+    sent_chars: int = 0
+    speculated_tokens: int = 0
+    spans: list[Span] = field(default_factory=list)
+    first_token_ns: int | None = None
+    first_text_ns: int | None = None
+    last_token_ns: int | None = None
+    finished: FinishReason | None = None
+    code: str = ""
+    message: str = ""
+
+    @property
+    def speculative(self) -> bool:
+        return self.generation is None
+
+    @property
+    def paused(self) -> bool:
+        """Decoded far enough ahead of an endpoint that may never come."""
+        return self.speculative and len(self.tokens) >= SPECULATION_LIMIT_TOKENS
+
+    @property
+    def wants_steps(self) -> bool:
+        return self.finished is None and not self.paused
+
+    def matches(self, prompt: Prompt, sampling: Sampling) -> bool:
+        """Whether an answer to `prompt` would be this one, token for token.
+
+        A sampled answer without a seed is as good as any other, so only the settings count.
+        """
+        return self.sampling == sampling and self.prompt.ids == prompt.ids
+
+    def take(self, token: int, now_ns: int) -> None:
+        """One sampled token. Sets `finished` at a stop token, stop string or the limit."""
+        if self.first_token_ns is None:
+            self.first_token_ns = now_ns
+        self.last_token_ns = now_ns
+        if token in self.stop_ids:
+            self._finish_text(FinishReason.STOP)
+            return
+        self.tokens.append(token)
+        if self.speculative:
+            self.speculated_tokens += 1
+        self._add_text(self.decoder.feed(token))
+        if self.finished is None and len(self.tokens) >= self.sampling.max_tokens:
+            self._finish_text(FinishReason.LENGTH)
+        if self.text and self.first_text_ns is None:
+            self.first_text_ns = now_ns
+
+    def unsent(self) -> str:
+        """Text that may be sent now; a speculative answer has none."""
+        return "" if self.speculative else self.text[self.sent_chars :]
+
+    def fail(self, code: str, message: str) -> None:
+        self.finished, self.code, self.message = FinishReason.FAILED, code, message
+
+    def tok_s(self) -> float | None:
+        """Decode speed from first to last token; None when there is nothing to measure."""
+        if self.first_token_ns is None or self.last_token_ns is None or len(self.tokens) < 2:
+            return None
+        took_s = (self.last_token_ns - self.first_token_ns) / 1e9
+        return (len(self.tokens) - 1) / took_s if took_s > 0 else None
+
+    def _add_text(self, piece: str) -> None:
+        self.text += self.stops.push(piece)
+        if self.stops.stopped:
+            self.finished = FinishReason.STOP
+
+    def _finish_text(self, reason: FinishReason) -> None:
+        self._add_text(self.decoder.flush())
+        if self.finished is None:
+            self.text += self.stops.finish()
+            self.finished = reason

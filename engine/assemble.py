@@ -1,0 +1,132 @@
+"""Puts an engine together from its weights: the decoder, the ears, the eyes."""
+
+from __future__ import annotations
+
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from engine import api
+from engine.config import EngineConfig
+from engine.core import Engine, EngineParts
+from engine.decoder.load import LoadedModel, load_model
+from engine.ears.listener import Ears
+from engine.eyes import Connector, Eyes, Sight
+from engine.faculties import Faculties, View
+from engine.sampling import SamplerFactory
+from engine.scheduler import Scheduler
+from engine.session import Emit
+from engine.stream import Stream
+
+Report = Callable[[str, int, int], None]
+
+# What a picture showed, by content: a frame that comes again costs no encoder. 256 sights are a
+# few KB each; the least recently used one goes.
+MAX_SIGHTS = 256
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPaths:
+    """The files of one model."""
+
+    name: str
+    llm: Path
+    ears: Path
+    eyes: Path
+    class_names: Path
+
+
+class LoadedEyes:
+    """`engine.faculties.Eyes` over the image network and the connector."""
+
+    def __init__(self, eyes: Eyes, connector: Connector) -> None:
+        self._eyes = eyes
+        self._connector = connector
+        self._sights: OrderedDict[bytes, Sight] = OrderedDict()
+
+    def look(self, image: api.Image, stream: Stream) -> View:
+        """Visual tokens of a picture in `stream`."""
+        projected = self._connector.project(self._sight(image))
+        ids = stream.soft.intern(projected.embeddings.numpy())
+        return View(tuple(ids), projected.text, key=projected.text)
+
+    def _sight(self, image: api.Image) -> Sight:
+        digest = blake2b(image.rgb, digest_size=16, key=str(image.width).encode()).digest()
+        sight = self._sights.get(digest)
+        if sight is None:
+            pixels = np.frombuffer(image.rgb, np.uint8).reshape(image.height, image.width, 3)
+            sight = self._eyes.look(pixels)
+            self._sights[digest] = sight
+            if len(self._sights) > MAX_SIGHTS:
+                self._sights.popitem(last=False)
+        self._sights.move_to_end(digest)
+        return sight
+
+
+def assemble(
+    paths: ModelPaths, config: EngineConfig, emit: Emit, report: Report
+) -> tuple[Engine, api.ModelInfo]:
+    """Load everything. Raises `BadWeights` or another `EngineError`."""
+    began_s = time.monotonic()
+    torch.set_num_threads(config.threads)
+    report("language model", 0, 0)
+    model = load_model(paths.llm, config, report)
+    report("ears", 0, 0)
+    ears = Ears.load(paths.ears)
+    report("eyes", 0, 0)
+    eyes = LoadedEyes(
+        Eyes.load(paths.eyes, paths.class_names),
+        Connector(model.tokenizer.encode, model.decoder.weights.embedding, model.spec.hidden),
+    )
+    engine = Engine(_parts(model, ears, eyes, config), emit)
+    report("warm-up", 0, 0)
+    _warm_up(engine, ears)
+    info = api.ModelInfo(
+        name=paths.name,
+        context_tokens=model.context_tokens,
+        kv_bytes_per_token=model.cache.bytes_per_token,
+        kv_pool_bytes=model.cache.pool_bytes,
+        weights_bytes=sum(p.stat().st_size for p in (paths.llm, paths.eyes)),
+        load_s=time.monotonic() - began_s,
+    )
+    return engine, info
+
+
+def _parts(
+    model: LoadedModel, ears: Ears, eyes: LoadedEyes, config: EngineConfig
+) -> EngineParts:
+    faculties = Faculties(
+        chat=model.chat,
+        tokenizer=model.tokenizer,
+        ears=ears,
+        eyes=eyes,
+        new_sampler=SamplerFactory(model.spec.vocab_size),
+        stop_ids=frozenset(model.chat.stop_ids),
+        kv_bytes_per_token=model.cache.bytes_per_token,
+    )
+    return EngineParts(
+        faculties=faculties,
+        pool=model.pool,
+        runner=model.runner,
+        scheduler=Scheduler(config.token_budget),
+        new_stream=model.new_stream,
+        clock=time.monotonic_ns,
+    )
+
+
+def _warm_up(engine: Engine, ears: Ears) -> None:
+    """Run every path once, so that the first person does not pay for cold caches."""
+    ears.hear(ears.open(), np.zeros(api.SAMPLE_RATE_HZ, np.float32))
+    session = "warm-up"
+    engine.receive(api.Open(session, "Be brief."))
+    sampling = api.Sampling(max_tokens=2)
+    engine.receive(api.Respond(session, generation=1, item_id="warm-up", sampling=sampling))
+    while engine.step():
+        pass
+    engine.receive(api.Close(session))

@@ -1,0 +1,56 @@
+"""The memory of the paged KV cache: one K and one V pool per layer."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from engine.errors import BadSettings
+
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
+
+
+def kv_bytes_per_token(layers: int, kv_heads: int, head_dim: int, kv_dtype: str) -> int:
+    """Bytes of one token's K and V in all layers: 2 * layers * kv_heads * head_dim * itemsize."""
+    return 2 * layers * kv_heads * head_dim * DTYPES[kv_dtype].itemsize
+
+
+class KvCache:
+    """K and V of every layer, each pool [num_blocks, kv_heads, block_size, head_dim].
+
+    As many blocks as fit in `pool_bytes`. It is one allocation, never initialised: large enough to
+    be mapped fresh from the system, so a page takes memory only once a token was written into it.
+    Raises `BadSettings` if not even one block fits.
+    """
+
+    def __init__(
+        self,
+        *,
+        layers: int,
+        kv_heads: int,
+        head_dim: int,
+        block_size: int,
+        pool_bytes: int,
+        kv_dtype: str = "fp32",
+    ) -> None:
+        self.bytes_per_token = kv_bytes_per_token(layers, kv_heads, head_dim, kv_dtype)
+        self.bytes_per_block = self.bytes_per_token * block_size
+        self.num_blocks = pool_bytes // self.bytes_per_block
+        self.block_size = block_size
+        if self.num_blocks < 1:
+            raise BadSettings("kv_pool_bytes", f"at least {self.bytes_per_block}", pool_bytes)
+        # [layers, 2, num_blocks, kv_heads, block_size, head_dim]
+        self._memory = torch.empty(
+            (layers, 2, self.num_blocks, kv_heads, block_size, head_dim), dtype=DTYPES[kv_dtype]
+        )
+        self.k_pools: list[Tensor] = [self._memory[layer, 0] for layer in range(layers)]
+        self.v_pools: list[Tensor] = [self._memory[layer, 1] for layer in range(layers)]
+
+    @property
+    def pool_bytes(self) -> int:
+        """Address space of all pools, used or not."""
+        return self.num_blocks * self.bytes_per_block
+
+    def fill(self, value: float) -> None:
+        """Overwrite everything (touches all of it): for tests that no unwritten slot is read."""
+        self._memory.fill_(value)

@@ -1,0 +1,188 @@
+"""The items of one session as tokens: what was said, written and seen, in order."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from engine import api
+from engine.faculties import Faculties, View
+from engine.layout import Entry, Modality, Segment, Separator, count, render
+from engine.session_errors import UnknownItem
+from engine.stream import Stream
+from engine.utterance import Utterance
+
+# Room an answer needs behind the prompt before old items have to go.
+ANSWER_RESERVE_TOKENS = 512
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """What an answer follows; `counts` are its tokens by modality (the rest is text)."""
+
+    ids: tuple[int, ...]
+    counts: dict[Modality, int]
+
+
+def _seen(view: View) -> Segment:
+    return Segment(Modality.IMAGE, view.ids)
+
+
+class Conversation:
+    """Books of one session's items. Holds no K/V: it says what the stream should read."""
+
+    def __init__(self, faculties: Faculties, stream: Stream) -> None:
+        self._faculties = faculties
+        self._stream = stream
+        self._separator = Separator(tuple(faculties.tokenizer.encode("\n")))
+        self._system: tuple[int, ...] = ()
+        self._entries: list[Entry] = []
+        self._dropped = 0  # oldest entries that no longer fit in the context
+        self._view: View | None = None  # seen, but not yet part of an item
+        self._last_view_key = ""
+        self.utterance: Utterance | None = None
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def instruct(self, text: str) -> None:
+        """Replace the system prompt."""
+        self._system = tuple(self._faculties.chat.system(text))
+
+    # --- items -----------------------------------------------------------------------------------
+
+    def add(self, item: api.Item, after: str | None) -> None:
+        """Insert an item. Raises `UnknownItem` when `after` names none."""
+        if after is None:
+            at = len(self._entries)
+        elif after == "root":
+            at = 0
+        else:
+            at = self._index(after) + 1
+        entry = self.entry(item, self._stream)
+        if entry.role is api.Role.USER and self._view is not None:
+            entry = Entry(entry.item_id, entry.role, (_seen(self._view), *entry.segments))
+            self._view = None
+        self._entries.insert(at, entry)
+
+    def insert_answer(self, at: int, entry: Entry) -> None:
+        self._entries.insert(min(at, len(self._entries)), entry)
+
+    def remove(self, item_id: str) -> None:
+        """Forget an item. Raises `UnknownItem`."""
+        at = self._index(item_id)
+        del self._entries[at]
+        self._dropped -= at < self._dropped
+
+    def entry(self, item: api.Item, stream: Stream) -> Entry:
+        """An item as segments; embeddings of its pictures are interned in `stream`."""
+        if item.role is api.Role.SYSTEM:
+            text = "\n".join(part.text for part in item.parts if isinstance(part, api.Text))
+            ids = tuple(self._faculties.chat.system(text))
+            return Entry(item.item_id, item.role, (Segment(Modality.TEXT, ids),))
+        segments = [
+            Segment(Modality.TEXT, tuple(self._faculties.tokenizer.encode(part.text)))
+            if isinstance(part, api.Text)
+            else _seen(self._faculties.eyes.look(part, stream))
+            for part in item.parts
+        ]
+        return Entry(item.item_id, item.role, tuple(segments))
+
+    def _index(self, item_id: str) -> int:
+        for i, entry in enumerate(self._entries):
+            if entry.item_id == item_id:
+                return i
+        raise UnknownItem(item_id)
+
+    # --- what is being said and seen -------------------------------------------------------------
+
+    def begin(self, utterance: Utterance) -> None:
+        """Someone speaks; what the camera showed just before comes first."""
+        self.utterance = utterance
+        if self._view is not None:
+            utterance.see(self._view)
+            self._view = None
+
+    def end(self) -> Entry:
+        """The open utterance becomes an item."""
+        assert self.utterance is not None
+        entry = self.utterance.entry(self._faculties.tokenizer)
+        self._entries.append(entry)
+        self.utterance = None
+        return entry
+
+    def see(self, image: api.Image) -> None:
+        """A live frame. One that looks like the last one seen costs tokens and tells nothing."""
+        view = self._faculties.eyes.look(image, self._stream)
+        if view.key == self._last_view_key:
+            return
+        self._last_view_key = view.key
+        if self.utterance is not None:
+            self.utterance.see(view)
+        else:
+            self._view = view
+
+    def settle_view(self) -> None:
+        """A view nobody spoke about is part of the prompt now: keep it as an item of its own."""
+        if self._view is not None and self.utterance is None:
+            self._entries.append(Entry("", api.Role.USER, (_seen(self._view),)))
+            self._view = None
+
+    def now(self, *, with_utterance: bool = True) -> list[Entry]:
+        """All entries that are in the context, with what is being said or seen at their end."""
+        entries = self._entries[self._dropped :]
+        if self.utterance is None:
+            if self._view is not None:
+                entries.append(Entry("", api.Role.USER, (_seen(self._view),)))
+        elif with_utterance:
+            entries.append(self.utterance.entry(self._faculties.tokenizer))
+        return entries
+
+    # --- tokens ----------------------------------------------------------------------------------
+
+    def tokens(self) -> list[int]:
+        """What the stream should read while nobody answers."""
+        room = self._stream.limit - ANSWER_RESERVE_TOKENS
+        tokens = self._render(self.now())
+        if len(tokens) > room:
+            # Drop the oldest items, and enough of them that this does not come up at every turn.
+            while len(tokens) > room // 2 and self._dropped < len(self._entries):
+                self._dropped += 1
+                tokens = self._render(self.now())
+        return tokens
+
+    def prompt(self, instructions: str | None = None, *, with_utterance: bool = False) -> Prompt:
+        """What an answer follows. An utterance that is still open is part of it only for
+        speculation. `instructions` hold for this answer alone; they come last, so that the cache
+        stays good."""
+        self.tokens()  # drops what does not fit
+        entries = self.now(with_utterance=with_utterance)
+        extra = self._faculties.chat.system(instructions) if instructions else ()
+        ids = self._render(entries, answer_next=True, extra_system=extra)
+        return Prompt(tuple(ids), count(entries))
+
+    def prompt_aside(
+        self, items: Sequence[api.Item], instructions: str | None, stream: Stream
+    ) -> Prompt:
+        """The prompt of an answer out of band: `items` alone, in a stream of its own."""
+        chat = self._faculties.chat
+        system = chat.system(instructions) if instructions else self._system
+        entries = [self.entry(item, stream) for item in items]
+        ids = render(chat, self._separator, system, entries, answer_next=True)
+        return Prompt(tuple(ids), count(entries))
+
+    def _render(
+        self,
+        entries: Sequence[Entry],
+        *,
+        answer_next: bool = False,
+        extra_system: Sequence[int] = (),
+    ) -> list[int]:
+        return render(
+            self._faculties.chat,
+            self._separator,
+            self._system,
+            entries,
+            answer_next=answer_next,
+            extra_system=extra_system,
+        )

@@ -1,0 +1,240 @@
+"""The engine: many sessions, one decoder. One call of `step` is one beat.
+
+A beat does one piece of heavy front-end work (a chunk heard, a picture seen), chosen by earliest
+deadline over all sessions, and one decoder step, in which every answer advances by one token and
+what is left of the budget prefills. So an answer waits for at most one hearing pass, and hearing
+for at most one decoder step.
+
+No sockets here and no clock of its own: commands come in by `receive`, events go out by `emit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from engine import api
+from engine.answer import Answer
+from engine.blocks import BlockPool
+from engine.errors import EngineError, UnknownSession
+from engine.faculties import Faculties
+from engine.runner import Runner, StepResult
+from engine.scheduler import Plan, Request, Scheduler
+from engine.session import Emit, NewStream, Session
+
+# The only commands that take more than a millisecond: one of them a beat.
+_HEAVY = (api.Audio, api.Hush, api.EndSpeech, api.Frame, api.AddItem, api.Respond)
+_FAR_NS = 1 << 62
+
+
+@dataclass(frozen=True, slots=True)
+class EngineParts:
+    """What an engine is made of; `clock` is `time.monotonic_ns`."""
+
+    faculties: Faculties
+    pool: BlockPool
+    runner: Runner
+    scheduler: Scheduler
+    new_stream: NewStream
+    clock: Callable[[], int]
+
+
+class Engine:
+    """Sessions by name. Everything a peer can get wrong is answered by `Failed`."""
+
+    def __init__(self, parts: EngineParts, emit: Emit) -> None:
+        self.sessions: dict[str, Session] = {}
+        self._parts = parts
+        self._emit = emit
+
+    # --- commands --------------------------------------------------------------------------------
+
+    def receive(self, command: api.Command) -> None:
+        """Take one command of any session. Never raises for what the peer did."""
+        assert not isinstance(command, api.Ping), "pings are the link's business"
+        try:
+            self._receive(command)
+        except EngineError as error:
+            _report(self._emit, command, error)
+
+    def _receive(self, command: api.Command) -> None:
+        match command:
+            case api.Ping():
+                raise AssertionError("unreachable: see receive")
+            case api.Open():
+                self._open(command)
+            case api.Close():
+                session = self.sessions.pop(command.session, None)
+                if session is not None:
+                    session.close()
+            case api.Cancel():
+                self._session(command.session).cancel(command.generation)
+            case _:
+                self._session(command.session).push(command)
+
+    def _open(self, command: api.Open) -> None:
+        """A name that is open already begins anew: its gateway has forgotten it."""
+        old = self.sessions.pop(command.session, None)
+        if old is not None:
+            old.close()
+        session = Session(
+            command.session,
+            self._parts.faculties,
+            self._parts.new_stream,
+            self._emit,
+            self._parts.clock,
+        )
+        session.restore(command.instructions, command.items)
+        self.sessions[command.session] = session
+
+    def _session(self, name: str) -> Session:
+        if name not in self.sessions:
+            raise UnknownSession(name)
+        return self.sessions[name]
+
+    def close(self) -> None:
+        """Forget all sessions."""
+        for session in self.sessions.values():
+            session.close()
+        self.sessions.clear()
+
+    # --- work ------------------------------------------------------------------------------------
+
+    def step(self) -> bool:
+        """One beat. False when there was nothing to do."""
+        worked = self._carry_out_commands()
+        plan = self._plan()
+        if plan:
+            self._run(plan)
+            worked = True
+        for session in self.sessions.values():
+            session.settle_tickets()
+        return worked
+
+    @property
+    def pool(self) -> BlockPool:
+        return self._parts.pool
+
+    def check_books(self) -> None:
+        """Assert that every block of the cache is free or owned by a session's stream."""
+        streams = [s.stream for s in self.sessions.values()]
+        streams += [a.stream for s in self.sessions.values() for a in s.side_answers]
+        self.pool.check_books([stream.table for stream in streams])
+
+    @property
+    def pending_prefill_tokens(self) -> int:
+        return sum(session.stream.pending for session in self.sessions.values())
+
+    def _carry_out_commands(self) -> bool:
+        """Commands by deadline, up to and with the first heavy one."""
+        worked = False
+        while True:
+            session = min(
+                (s for s in self.sessions.values() if s.waiting),
+                key=lambda s: s.due_ns,
+                default=None,
+            )
+            if session is None:
+                return worked
+            worked = True
+            command = session.waiting.popleft().command
+            try:
+                session.run(command)
+            except EngineError as error:
+                _report(self._emit, command, error)
+            if isinstance(command, _HEAVY):
+                return True
+
+    def _plan(self) -> Plan:
+        now_ns = self._parts.clock()
+        return self._parts.scheduler.plan(self._requests(), now_ns)
+
+    def _requests(self) -> Iterator[Request]:
+        for session in self.sessions.values():
+            main = session.answer
+            if main is None:
+                yield Request(session.stream, session.deadline_ns)
+            elif main.wants_steps:
+                yield Request(session.stream, session.deadline_ns, generating=True)
+            for answer in session.side_answers:
+                yield Request(answer.stream, _FAR_NS, generating=True)
+
+    def _run(self, plan: Plan) -> None:
+        began_ns = self._parts.clock()
+        result = self._parts.runner.step(plan)
+        ended_ns = self._parts.clock()
+        in_step = {work.stream for work in plan.works}
+        for session in list(self.sessions.values()):
+            if session.stream in in_step:
+                for ticket in session.tickets:
+                    ticket.prefill_ns += ended_ns - began_ns
+            for answer in session.answers():
+                if answer.stream in in_step:
+                    self._advance(session, answer, result, began_ns, ended_ns)
+            if session.stream in result.refused and session.answer is None:
+                self._shed(session, result.refused[session.stream])
+
+    def _advance(
+        self, session: Session, answer: Answer, result: StepResult, began_ns: int, ended_ns: int
+    ) -> None:
+        """What a step meant for one answer."""
+        if answer.first_text_ns is None:
+            stage = "decode_first" if answer.tokens else "prefill"
+            answer.spans.append(api.Span(stage, began_ns, ended_ns))
+        if answer.stream in result.refused:
+            full = result.refused[answer.stream]
+            self._fail(session, answer, full)
+            return
+        logits = result.logits.get(answer.stream)
+        if logits is None:
+            return
+        try:
+            token = answer.sampler.sample(logits, answer.tokens)
+            sampled_ns = self._parts.clock()
+            answer.take(token, sampled_ns)
+            if answer.finished is None:
+                answer.stream.append([token])
+        except EngineError as error:
+            self._fail(session, answer, error)
+            return
+        if answer.sent_chars == 0:
+            answer.spans.append(api.Span("decode_first", ended_ns, sampled_ns))
+            answer.spans.append(api.Span("detokenize", sampled_ns, self._parts.clock()))
+        session.flush(answer)
+
+    def _fail(self, session: Session, answer: Answer, error: EngineError) -> None:
+        if answer.speculative:
+            # Nobody has asked yet: when somebody does, it is tried again and then reported.
+            session.answer = None
+            session.stream.truncate(session.stream.kv_len)
+            return
+        answer.fail(error.code, str(error))
+        session.flush(answer)
+
+    def _shed(self, session: Session, full: EngineError) -> None:
+        """No room for what a session heard: say so and forget its pending tokens, so that the
+        others go on; the next answer lays them out again."""
+        session.report(full, about="audio")
+        session.stream.truncate(session.stream.kv_len)
+
+
+def _report(emit: Emit, command: api.Command, error: EngineError) -> None:
+    """Tell the gateway which command failed; an answer that cannot begin is a failed answer."""
+    assert not isinstance(command, api.Ping)
+    if isinstance(command, api.Respond):
+        emit(
+            api.Finished(
+                session=command.session,
+                generation=command.generation,
+                reason=api.FinishReason.FAILED,
+                text="",
+                usage=api.Usage(),
+                kv=api.KvStats(),
+                code=error.code,
+                message=str(error),
+            )
+        )
+        return
+    about = type(command).__struct_config__.tag
+    ref_id = command.item_id if isinstance(command, api.RemoveItem | api.BeginSpeech) else ""
+    emit(api.Failed(command.session, str(about), error.code, str(error), ref_id))

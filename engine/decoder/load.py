@@ -1,0 +1,68 @@
+"""From a GGUF file to a model that can run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.blocks import BlockPool
+from engine.cache import KvCache
+from engine.chat import ChatFormat
+from engine.config import EngineConfig
+from engine.decoder.decoder import Decoder
+from engine.decoder.spec import DecoderSpec
+from engine.decoder.weights import WeightLoader
+from engine.gguf_file import GgufFile
+from engine.runner import Runner
+from engine.stream import Stream
+from engine.tokenizer import Tokenizer
+from kernels.native import default_backend
+
+Progress = Callable[[str, int, int], None]  # what is loading, done, total (0: unknown)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A decoder with all it needs; `context_tokens` is the limit of one session."""
+
+    spec: DecoderSpec
+    decoder: Decoder
+    tokenizer: Tokenizer
+    chat: ChatFormat
+    cache: KvCache
+    pool: BlockPool
+    runner: Runner
+    context_tokens: int
+
+    def new_stream(self, name: str) -> Stream:
+        return Stream(name, self.pool, self.spec.vocab_size, self.context_tokens)
+
+
+def load_model(path: Path, config: EngineConfig, progress: Progress | None = None) -> LoadedModel:
+    """Read and check everything, weights last. Raises `BadWeights` or `UnsupportedModel`."""
+    report = progress or (lambda what, done, total: None)
+    report("header", 0, 0)
+    file = GgufFile(path)
+    spec = DecoderSpec.from_gguf(file)
+    report("tokenizer", 0, 0)
+    tokenizer = Tokenizer.from_gguf(file)
+    chat = ChatFormat.from_gguf(file, tokenizer)
+    backend = default_backend() if config.backend == "auto" else config.backend
+    weights = WeightLoader(file, spec, backend).load(
+        lambda done, total: report("weights", done, total)
+    )
+    file.close()  # packed copies are ours now: let the mapped pages go
+    context_tokens = min(config.max_context_tokens, spec.context_tokens)
+    decoder = Decoder(spec, weights, context_tokens, backend)
+    cache = KvCache(
+        layers=spec.layers,
+        kv_heads=spec.kv_heads,
+        head_dim=spec.head_dim,
+        block_size=config.block_size,
+        pool_bytes=config.kv_pool_bytes,
+        kv_dtype=config.kv_dtype,
+    )
+    pool = BlockPool(cache.num_blocks, config.block_size)
+    runner = Runner(decoder, cache)
+    return LoadedModel(spec, decoder, tokenizer, chat, cache, pool, runner, context_tokens)

@@ -1,0 +1,179 @@
+"""Which words may be committed: the judgement between the decoder and the listener. No torch here.
+
+Every chunk brings a new hypothesis of the whole open utterance. Its end is guesswork, because the
+last word may be cut off; its beginning settles. *Local agreement*: a word is committed when all
+hypotheses of the last `agree_ms` have it at the same place and it is not the last word of the
+newest. Committed words are forced on later hypotheses, so committed text only grows.
+
+Two guards keep a decoder that lost the thread from being believed: `loop_start` finds a phrase that
+is said again of the same sound, `token_limit` bounds how many tokens a person can speak in a time.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word with the space before it and the punctuation behind it; `logprob`: its worst token's."""
+
+    text: str
+    tokens: tuple[int, ...]
+    logprob: float
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """What the sound up to `at_ms` seemed to say, without the words committed by then."""
+
+    words: tuple[Word, ...]
+    at_ms: float
+
+
+@dataclass(frozen=True)
+class AgreementSettings:
+    """For how long a word must have stood before it is committed.
+
+    `agree_ms`: as a rule; `doubt_ms`: when its worst token is less likely than `least_logprob`;
+    `last_ms`: when it is the newest hypothesis's last word, which may be cut off.
+    """
+
+    agree_ms: float = 400.0
+    doubt_ms: float = 1000.0
+    last_ms: float = 1500.0
+    least_logprob: float = math.log(0.3)
+
+    def wanted_ms(self, word: Word, is_last: bool) -> float:
+        if is_last:
+            return self.last_ms
+        return self.agree_ms if word.logprob >= self.least_logprob else self.doubt_ms
+
+    @property
+    def longest_ms(self) -> float:
+        return max(self.agree_ms, self.doubt_ms, self.last_ms)
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """`committed` words of the window, and the `rivals`, oldest first; the newest is shown."""
+
+    committed: tuple[Word, ...] = ()
+    rivals: tuple[Hypothesis, ...] = ()
+
+    @property
+    def tentative(self) -> tuple[Word, ...]:
+        return self.rivals[-1].words if self.rivals else ()
+
+    @property
+    def committed_tokens(self) -> tuple[int, ...]:
+        return tokens_of(self.committed)
+
+    def hear(self, newest: Hypothesis, settings: AgreementSettings) -> Agreement:
+        """The agreement after one more hypothesis, which continues `committed`."""
+        rivals = (*self.rivals, newest)
+        ready = 0
+        for index, word in enumerate(newest.words):
+            wanted_ms = settings.wanted_ms(word, is_last=index == len(newest.words) - 1)
+            if newest.at_ms - _stood_since_ms(rivals, index) < wanted_ms:
+                break
+            ready = index + 1
+        horizon_ms = newest.at_ms - settings.longest_ms
+        # One rival at or before the horizon is enough to show that a word stood that long.
+        recent = [rival for rival in rivals if rival.at_ms > horizon_ms]
+        older = [rival for rival in rivals if rival.at_ms <= horizon_ms][-1:]
+        kept = tuple(replace(rival, words=rival.words[ready:]) for rival in (*older, *recent))
+        return Agreement(self.committed + newest.words[:ready], kept)
+
+    def commit(self, count: int) -> Agreement:
+        """With the first `count` tentative words committed, agreed upon or not."""
+        words = self.tentative[:count]
+        rivals = tuple(
+            replace(rival, words=rival.words[count:])
+            for rival in self.rivals
+            if rival.words[:count] == words
+        )
+        return Agreement(self.committed + words, rivals)
+
+    def drop(self, count: int) -> Agreement:
+        """Without the first `count` committed words (their sound is given up)."""
+        assert 0 <= count <= len(self.committed), (count, len(self.committed))
+        return replace(self, committed=self.committed[count:])
+
+
+def _stood_since_ms(rivals: Sequence[Hypothesis], index: int) -> float:
+    """Since when, without a break, the words up to `index` have been what the newest one says."""
+    newest = rivals[-1]
+    wanted = [word.tokens for word in newest.words[: index + 1]]
+    since_ms = newest.at_ms
+    for rival in reversed(rivals[:-1]):
+        if [word.tokens for word in rival.words[: index + 1]] != wanted:
+            break
+        since_ms = rival.at_ms
+    return since_ms
+
+
+def tokens_of(words: Sequence[Word]) -> tuple[int, ...]:
+    """All tokens, in order."""
+    return tuple(token for word in words for token in word.tokens)
+
+
+def text_of(words: Sequence[Word]) -> str:
+    """The words as they follow on other text: with the space before the first, if it has one."""
+    return "".join(word.text for word in words)
+
+
+@dataclass(frozen=True)
+class LoopSettings:
+    """When the same tokens again are a loop, not a person repeating himself.
+
+    Whoever repeats himself moves on in time: at least `least_advance_s` per token of the phrase.
+    Where nothing is known of the time, `blind_tokens` repeated tokens make a loop.
+    """
+
+    longest_phrase: int = 40
+    least_tokens: int = 3
+    least_advance_s: float = 0.08
+    blind_tokens: int = 12
+
+
+def loop_start(
+    tokens: Sequence[int], places_s: Sequence[float] = (), settings: LoopSettings | None = None
+) -> int | None:
+    """Where, at the very end, tokens begin that only repeat the ones before them; or None.
+
+    `places_s`: where in the sound each token was heard; empty when not known. A phrase said again
+    of the *same* sound is a loop at once: a decoder in a loop attends to the same place again.
+    """
+    rule = settings or LoopSettings()
+    for period in range(1, min(rule.longest_phrase, len(tokens) - 1) + 1):
+        start = len(tokens)
+        while start > period and tokens[start - 1] == tokens[start - 1 - period]:
+            start -= 1
+        repeated = len(tokens) - start
+        if repeated < rule.least_tokens:
+            continue
+        if not places_s:
+            if repeated >= max(rule.blind_tokens, 2 * period):
+                return start
+            continue
+        moves_s = [places_s[i] - places_s[i - period] for i in range(start, len(tokens))]
+        if sum(moves_s) / repeated < period * rule.least_advance_s:
+            return start
+    return None
+
+
+@dataclass(frozen=True)
+class RateSettings:
+    """Fast talkers reach 7 tokens a second; the slack serves very short sounds."""
+
+    tokens_per_second: float = 9.0
+    slack_tokens: int = 6
+
+
+def token_limit(seconds: float, settings: RateSettings | None = None) -> int:
+    """The most tokens that `seconds` of speech can hold."""
+    rule = settings or RateSettings()
+    return math.ceil(seconds * rule.tokens_per_second) + rule.slack_tokens

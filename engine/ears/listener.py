@@ -1,0 +1,271 @@
+"""The ears: an open utterance goes in chunk by chunk, settled and guessed words come out.
+
+Each chunk: its mel frames are added, the open window is encoded anew (Whisper looks both ways) with
+a second of silence behind it, and decoded with the committed words forced. What stood long enough
+is committed (`hypothesis`). After some seconds of unbroken speech the window slides: sound whose
+words are committed is dropped, and its words stay as the decoder's prompt. So a chunk's cost is
+bounded, however long somebody speaks.
+
+    |<- settled: text only ->|<- window: sound held, at most `slide_at_s` and a chunk ------->|
+    |  prompt of the decoder |  committed words, forced  |  tentative words, decoded  | silence |
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from engine.ears.checkpoint import TOKENIZER_FILE, Checkpoint, load_checkpoint
+from engine.ears.decoding import Decoded, Ending, GreedyDecoder, Task
+from engine.ears.errors import BadAudio
+from engine.ears.hypothesis import (
+    Agreement,
+    AgreementSettings,
+    Hypothesis,
+    Word,
+    text_of,
+    token_limit,
+    tokens_of,
+)
+from engine.ears.mel import FRAMES_PER_SECOND, SAMPLE_RATE_HZ, LogMel, MelState
+from engine.ears.tokens import WhisperTokens
+from engine.ears.whisper import POSITIONS_PER_SECOND
+from engine.ears.window import Cut, find_cut
+
+_SAMPLES_PER_POSITION = SAMPLE_RATE_HZ // POSITIONS_PER_SECOND
+
+
+@dataclass(frozen=True)
+class EarsSettings:
+    """How the ears listen; all times are of sound, not of the wall.
+
+    `pad_s`: silence encoded behind the sound; `least_s`: sound shorter than this is not decoded;
+    `step_s`: longer chunks are heard in steps of this; `slide_at_s`: the window slides when it is
+    longer, and at `slide_by_force_s` even where no good place for the cut is found; `keep_s`: sound
+    always kept; `prompt_tokens`: of what was said before. A first hypothesis with more
+    `no_speech` and less `mean_logprob` than these is no speech.
+    """
+
+    pad_s: float = 1.0
+    least_s: float = 0.3
+    step_s: float = 2.0
+    slide_at_s: float = 12.0
+    slide_by_force_s: float = 18.0
+    keep_s: float = 3.0
+    prompt_tokens: int = 60
+    no_speech: float = 0.6
+    mean_logprob: float = -0.5
+    agreement: AgreementSettings = field(default_factory=AgreementSettings)
+
+
+@dataclass(frozen=True)
+class Heard:
+    """What is known of an utterance after a chunk.
+
+    `committed` only grows within an utterance and ends with a whole word; `tentative` follows on
+    it, with its leading space, and may change. `stages_ms`: wall time of mel, encode, decode.
+    `audio_tokens`: 20 ms positions of the whole utterance; `window_positions`: of those, encoded
+    this time.
+    """
+
+    committed: str
+    tentative: str
+    stages_ms: dict[str, float]
+    audio_tokens: int
+    window_positions: int
+
+    @property
+    def text(self) -> str:
+        return self.committed + self.tentative
+
+
+@dataclass
+class Utterance:
+    """One open utterance. `settled`: words whose sound was dropped; `latest`: the hypothesis of
+    exactly the sound held, when there is one."""
+
+    mel: MelState
+    agreement: Agreement = field(default_factory=Agreement)
+    settled: tuple[Word, ...] = ()
+    latest: Decoded | None = None
+
+    @property
+    def committed(self) -> tuple[Word, ...]:
+        return self.settled + self.agreement.committed
+
+    @property
+    def window_frames(self) -> int:
+        return len(self.mel.frames)
+
+    @property
+    def at_ms(self) -> float:
+        return self.mel.samples * 1000 / SAMPLE_RATE_HZ
+
+
+class Ears:
+    """One loaded Whisper; any number of utterances, each its own state."""
+
+    def __init__(
+        self, checkpoint: Checkpoint, tokens: WhisperTokens, settings: EarsSettings | None = None
+    ) -> None:
+        self.settings = settings or EarsSettings()
+        self._encoder = checkpoint.encoder
+        self._decoder = checkpoint.decoder
+        self._tokens = tokens
+        self._greedy = GreedyDecoder(checkpoint.decoder, tokens, checkpoint.extras)
+        self._mel = LogMel(checkpoint.settings.mels)
+
+    @classmethod
+    def load(cls, directory: Path, settings: EarsSettings | None = None) -> Ears:
+        """Load a Whisper directory. Raises `BadWeights`."""
+        checkpoint = load_checkpoint(directory)
+        tokens = WhisperTokens(directory / TOKENIZER_FILE, checkpoint.settings.multilingual)
+        return cls(checkpoint, tokens, settings)
+
+    def open(self) -> Utterance:
+        """A new utterance, before its first sample."""
+        return Utterance(self._mel.open())
+
+    @torch.inference_mode()
+    def hear(self, utterance: Utterance, pcm: npt.NDArray[np.float32]) -> Heard:
+        """Take in a chunk, fp32 [samples] of 16 kHz mono. Raises `BadAudio`, the state untouched."""
+        sound = _checked(pcm)
+        clock = _Clock()
+        step = int(self.settings.step_s * SAMPLE_RATE_HZ)
+        for start in range(0, len(sound), step):
+            with clock.stage("mel"):
+                self._mel.push(utterance.mel, torch.from_numpy(sound[start : start + step]))
+            utterance.latest = None
+            if utterance.window_frames >= self.settings.least_s * FRAMES_PER_SECOND:
+                self._update(utterance, clock)
+        return self._heard(utterance, utterance.agreement, clock)
+
+    @torch.inference_mode()
+    def finish(self, utterance: Utterance, pcm: npt.NDArray[np.float32] | None = None) -> Heard:
+        """The final words so far, nothing tentative; `pcm`: sound that comes with the end.
+
+        The utterance stays open: `hear` goes on as if `finish` had never been called.
+        """
+        clock = _Clock()
+        if pcm is not None and len(pcm):
+            for stage, spent_ms in self.hear(utterance, pcm).stages_ms.items():
+                clock.spent_ms[stage] += spent_ms
+        if utterance.latest is None and utterance.mel.samples:
+            utterance.latest = self._decode(utterance, clock)
+        final = self._judged(utterance)
+        return self._heard(utterance, final.commit(len(final.tentative)), clock)
+
+    def _update(self, utterance: Utterance, clock: _Clock) -> None:
+        """A new hypothesis of the window, and what follows from it."""
+        utterance.latest = decoded = self._decode(utterance, clock)
+        utterance.agreement = self._judged(utterance)
+        seconds = utterance.window_frames / FRAMES_PER_SECOND
+        if seconds > self.settings.slide_at_s:
+            force = seconds > self.settings.slide_by_force_s
+            words = utterance.agreement.committed + utterance.agreement.tentative
+            cut = find_cut(
+                utterance.mel.frames,
+                words,
+                decoded.places_s,
+                committed=len(utterance.agreement.committed),
+                keep_s=self.settings.keep_s,
+                force=force,
+            )
+            if cut is not None:
+                self._slide(utterance, cut)
+
+    def _slide(self, utterance: Utterance, cut: Cut) -> None:
+        """Give up the sound before the cut; its words are settled."""
+        agreement = utterance.agreement
+        missing = cut.words - len(agreement.committed)
+        if missing > 0:  # by force only
+            agreement = agreement.commit(missing)
+        utterance.settled += agreement.committed[: cut.words]
+        utterance.agreement = agreement.drop(cut.words)
+        self._mel.drop(utterance.mel, cut.frame)
+        utterance.latest = None
+
+    def _decode(self, utterance: Utterance, clock: _Clock) -> Decoded:
+        with clock.stage("mel"):
+            pad_frames = int(self.settings.pad_s * FRAMES_PER_SECOND)
+            features = self._mel.features(utterance.mel, pad_frames=pad_frames)
+        with clock.stage("encode"):
+            audio = self._encoder(features)
+        clock.positions = len(audio)
+        with clock.stage("decode"):
+            # Silence behind the sound is for the encoder; its keys stay, nothing is heard there.
+            held = utterance.window_frames // 2 + 1
+            prompt = tokens_of(utterance.settled)[-self.settings.prompt_tokens :]
+            task = Task(
+                opening=self._tokens.opening(prompt),
+                forced=utterance.agreement.committed_tokens,
+                draft=tokens_of(utterance.agreement.tentative),
+                limit=token_limit(utterance.window_frames / FRAMES_PER_SECOND),
+                positions=held,
+            )
+            return self._greedy.decode(self._decoder.listen(audio), task)
+
+    def _judged(self, utterance: Utterance) -> Agreement:
+        """The agreement after the latest hypothesis, if that can be believed."""
+        latest = utterance.latest
+        if latest is None or latest.ending is Ending.LIMIT:
+            return utterance.agreement
+        newest = Hypothesis(self._words(latest), utterance.at_ms)
+        if not utterance.agreement.committed and self._is_silence(latest):
+            newest = replace(newest, words=())
+        return utterance.agreement.hear(newest, self.settings.agreement)
+
+    def _is_silence(self, decoded: Decoded) -> bool:
+        unsure = decoded.mean_logprob < self.settings.mean_logprob
+        return unsure and decoded.no_speech > self.settings.no_speech
+
+    def _words(self, decoded: Decoded) -> tuple[Word, ...]:
+        words = []
+        start = 0
+        for tokens in self._tokens.words(decoded.tokens):
+            worst = min(decoded.logprobs[start : start + len(tokens)])
+            words.append(Word(self._tokens.text(tokens), tokens, worst))
+            start += len(tokens)
+        return tuple(words)
+
+    def _heard(self, utterance: Utterance, agreement: Agreement, clock: _Clock) -> Heard:
+        committed = text_of(utterance.settled + agreement.committed)
+        tentative = text_of(agreement.tentative)
+        return Heard(
+            committed=committed.lstrip(),
+            tentative=tentative if committed else tentative.lstrip(),
+            stages_ms=clock.spent_ms,
+            audio_tokens=-(-utterance.mel.samples // _SAMPLES_PER_POSITION),
+            window_positions=clock.positions,
+        )
+
+
+class _Clock:
+    """Adds up wall time per stage; only measures, decides nothing."""
+
+    def __init__(self) -> None:
+        self.spent_ms = {"mel": 0.0, "encode": 0.0, "decode": 0.0}
+        self.positions = 0
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        start_ns = time.perf_counter_ns()
+        yield
+        self.spent_ms[name] += (time.perf_counter_ns() - start_ns) / 1e6
+
+
+def _checked(pcm: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    if pcm.ndim != 1:
+        raise BadAudio("shape", "one axis of samples", list(pcm.shape))
+    if pcm.dtype != np.float32:
+        raise BadAudio("type", "float32", pcm.dtype)
+    if not np.isfinite(pcm).all():
+        raise BadAudio("samples", "finite numbers", "NaN or infinity")
+    return pcm

@@ -1,0 +1,129 @@
+"""What can go wrong in the engine, as a tree.
+
+    EngineError
+    ├── BadSettings        a setting of the engine is out of range            (operator)
+    ├── BadWeights         a weight file is not what its name promises        (operator)
+    │   └── UnsupportedModel   a sound file of a kind we do not implement     (operator)
+    ├── BadSampling        a sampling setting is out of range                 (client)
+    ├── ContextFull        a session wants more tokens than its limit         (client)
+    ├── CacheFull          the paged KV cache has too few free blocks         (load)
+    ├── UnknownSession     a command names a session that is not open         (caller)
+    ├── UnknownSoftToken   a token id stands for an embedding we do not hold  (caller)
+    ├── SoftTableFull      a session holds too many embeddings                (client)
+    ├── StaleMark          a rollback to a mark the stream was cut below      (caller)
+    ├── StreamClosed       work for a stream that was closed                  (caller)
+    └── BrokenNumbers      the model gave NaN or infinite logits              (weights or us)
+
+Every error has a `code` (snake_case, goes to the client), its facts as attributes, and its own
+sentence. What only this program can break is asserted instead.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import ClassVar
+
+
+class EngineError(Exception):
+    """Base of everything the engine raises on purpose."""
+
+    code: ClassVar[str] = "engine_error"
+
+
+class BadSettings(EngineError):
+    code = "bad_settings"
+
+    def __init__(self, field: str, expected: str, got: object) -> None:
+        self.field, self.expected, self.got = field, expected, got
+        super().__init__(f"setting {field} must be {expected}, got {got!r}")
+
+
+class BadWeights(EngineError):
+    code = "bad_weights"
+
+    def __init__(self, file: Path, what: str, expected: str, got: str) -> None:
+        self.file, self.what, self.expected, self.got = file, what, expected, got
+        super().__init__(f"{file.name}: {what}: expected {expected}, got {got}")
+
+
+class UnsupportedModel(BadWeights):
+    code = "unsupported_model"
+
+    def __init__(self, file: Path, what: str, known: Iterable[str], got: str) -> None:
+        self.known = tuple(known)
+        super().__init__(file, what, f"one of {', '.join(self.known)}", got)
+
+
+class BadSampling(EngineError):
+    code = "bad_sampling"
+
+    def __init__(self, field: str, expected: str, got: object) -> None:
+        self.field, self.expected, self.got = field, expected, got
+        super().__init__(f"sampling.{field} must be {expected}, got {got!r}")
+
+
+class ContextFull(EngineError):
+    code = "context_full"
+
+    def __init__(self, limit: int, wanted: int) -> None:
+        self.limit, self.wanted = limit, wanted
+        super().__init__(f"the session would hold {wanted} tokens, its limit is {limit}")
+
+
+class CacheFull(EngineError):
+    code = "cache_full"
+
+    def __init__(self, needed: int, free: int) -> None:
+        self.needed, self.free = needed, free
+        super().__init__(f"the KV cache has {free} free blocks, {needed} are needed")
+
+
+class UnknownSession(EngineError):
+    code = "unknown_session"
+
+    def __init__(self, session: str) -> None:
+        self.session = session
+        super().__init__(f"no session {session!r} is open")
+
+
+class UnknownSoftToken(EngineError):
+    code = "unknown_soft_token"
+
+    def __init__(self, token: int) -> None:
+        self.token = token
+        super().__init__(f"token {token} is beyond the vocabulary and no embedding is held for it")
+
+
+class SoftTableFull(EngineError):
+    code = "soft_table_full"
+
+    def __init__(self, limit: int, wanted: int) -> None:
+        self.limit, self.wanted = limit, wanted
+        super().__init__(f"the session would hold {wanted} embeddings, its limit is {limit}")
+
+
+class StaleMark(EngineError):
+    code = "stale_mark"
+
+    def __init__(self, length: int, cut_to: int) -> None:
+        self.length, self.cut_to = length, cut_to
+        super().__init__(
+            f"cannot roll back to length {length}: the stream was cut to {cut_to} since the mark"
+        )
+
+
+class StreamClosed(EngineError):
+    code = "stream_closed"
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        super().__init__(f"stream {name!r} is closed")
+
+
+class BrokenNumbers(EngineError):
+    code = "broken_numbers"
+
+    def __init__(self, where: str, got: float) -> None:
+        self.where, self.got = where, got
+        super().__init__(f"{where}: expected finite numbers, got {got}")

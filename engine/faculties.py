@@ -1,0 +1,101 @@
+"""What a session needs besides a decoder: ears, eyes and words, each behind a small interface.
+
+The real ones are `engine.ears`, `engine.eyes` and `engine.tokenizer`; tests bring scripted ones.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.api import Image, Sampling
+from engine.layout import Chat
+from engine.stream import Stream
+
+Pcm = npt.NDArray[np.float32]  # [samples], 16 kHz mono, -1..1
+
+
+class Words(Protocol):
+    """What the ears make of an utterance so far (`engine.ears.Heard`)."""
+
+    @property
+    def committed(self) -> str:
+        """Words that will not change; only grows within an utterance."""
+        ...
+
+    @property
+    def tentative(self) -> str:
+        """Words that may still change; follow on `committed`, leading space included."""
+        ...
+
+    @property
+    def stages_ms(self) -> Mapping[str, float]:
+        """Work by stage: mel, encode, decode."""
+        ...
+
+
+class Ears(Protocol):
+    def open(self) -> Any:
+        """State of a new utterance, opaque to the session."""
+        ...
+
+    def hear(self, utterance: Any, pcm: Pcm) -> Words:
+        """Take one chunk."""
+        ...
+
+    def finish(self, utterance: Any) -> Words:
+        """The final words of what was heard so far. Does not consume the state."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A picture as tokens of one stream, and what they stand for (for people and logs)."""
+
+    ids: tuple[int, ...]
+    text: str
+    key: str  # views with equal keys look the same
+
+
+class Eyes(Protocol):
+    def look(self, image: Image, stream: Stream) -> View:
+        """Visual tokens of `image`, their embeddings interned in `stream`."""
+        ...
+
+
+class TextDecoder(Protocol):
+    """Tokens to text at UTF-8 boundaries."""
+
+    def feed(self, token: int) -> str: ...
+    def flush(self) -> str: ...
+
+
+class Tokenizer(Protocol):
+    def encode(self, text: str) -> list[int]:
+        """Plain text; control tokens that it spells stay letters."""
+        ...
+
+    def stream_decoder(self) -> TextDecoder: ...
+
+
+class Sampler(Protocol):
+    def sample(self, logits: Any, context: Sequence[int]) -> int: ...
+
+
+
+
+@dataclass(frozen=True, slots=True)
+class Faculties:
+    """All that sessions of one engine share."""
+
+    chat: Chat
+    tokenizer: Tokenizer
+    ears: Ears
+    eyes: Eyes
+    new_sampler: Callable[[Sampling], Sampler]  # raises `BadSampling`
+    stop_ids: frozenset[int]
+    kv_bytes_per_token: int

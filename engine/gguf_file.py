@@ -1,0 +1,256 @@
+"""Reading a GGUF file: metadata and memory-mapped tensors.
+
+The names of value types, quantisations and block sizes come from the `gguf` package. Its reader is
+not used: it makes numpy views for every string of the vocabulary, which takes 16 s where this one
+takes 0.8 s (a 0.5B Qwen2 file, 303 000 strings, both on the same busy core).
+
+Layout (GGUF 2 and 3, little-endian): magic, version u32, tensor count u64, metadata count u64, the
+metadata (key string, type u32, value), per tensor (name, dimensions, type u32, offset u64), then
+the tensors, each aligned to `general.alignment` (32 if not given).
+"""
+
+from __future__ import annotations
+
+import math
+import mmap
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from gguf.constants import (
+    GGML_QUANT_SIZES,
+    GGUF_DEFAULT_ALIGNMENT,
+    GGMLQuantizationType,
+    GGUFValueType,
+)
+
+from engine.errors import BadWeights
+
+MAGIC = b"GGUF"
+VERSIONS = (2, 3)
+_SCALARS = {
+    GGUFValueType.UINT8: "B",
+    GGUFValueType.INT8: "b",
+    GGUFValueType.UINT16: "H",
+    GGUFValueType.INT16: "h",
+    GGUFValueType.UINT32: "I",
+    GGUFValueType.INT32: "i",
+    GGUFValueType.FLOAT32: "f",
+    GGUFValueType.BOOL: "?",
+    GGUFValueType.UINT64: "Q",
+    GGUFValueType.INT64: "q",
+    GGUFValueType.FLOAT64: "d",
+}
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class GgufTensor:
+    """One tensor in the file.
+
+    `raw` is uint8 [rows, bytes per row], mapped from the file; `kind` names its quantisation
+    ("Q4_K", "F32", ...). A vector has one row.
+    """
+
+    name: str
+    kind: str
+    rows: int
+    cols: int
+    raw: npt.NDArray[np.uint8]
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        return self.rows, self.cols
+
+
+@dataclass(frozen=True, slots=True)
+class _TensorInfo:
+    dims: list[int]
+    kind: str
+    offset: int
+
+
+class GgufFile:
+    """A GGUF file, checked as it is opened.
+
+    Raises `BadWeights` for a file that is no GGUF, is cut short, or lies about its own sizes.
+    Tensor data stay on disk until they are read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        if not path.is_file():
+            raise BadWeights(path, "file", "a GGUF file", "nothing there")
+        size = path.stat().st_size
+        if size < len(MAGIC):
+            raise BadWeights(path, "file", "a GGUF file", f"{size} bytes")
+        with path.open("rb") as file:
+            self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        cursor = _Cursor(path, self._map)
+        magic = cursor.take(len(MAGIC))
+        if magic != MAGIC:
+            raise BadWeights(path, "magic", repr(MAGIC), repr(magic))
+        version = cursor.scalar("I")
+        if version not in VERSIONS:
+            raise BadWeights(path, "GGUF version", f"one of {VERSIONS}", str(version))
+        tensor_count, metadata_count = cursor.scalar("Q"), cursor.scalar("Q")
+        self.metadata: dict[str, Any] = {}
+        for _ in range(metadata_count):
+            key = cursor.string()
+            self.metadata[key] = cursor.value(cursor.value_type())
+        infos = [(cursor.string(), self._tensor_info(cursor)) for _ in range(tensor_count)]
+        alignment = self.get("general.alignment", int, GGUF_DEFAULT_ALIGNMENT)
+        if alignment < 1:
+            raise BadWeights(path, "general.alignment", "at least 1", str(alignment))
+        start = math.ceil(cursor.offset / alignment) * alignment
+        self.tensors = {name: self._tensor(start, name, info) for name, info in infos}
+        if len(self.tensors) != tensor_count:
+            raise BadWeights(path, "tensor names", f"{tensor_count} distinct", "a repeated one")
+
+    @property
+    def architecture(self) -> str:
+        return self.require("general.architecture", str)
+
+    def get(self, key: str, kind: type[T], default: T) -> T:
+        """A metadata value, or `default` if the file has none under that key."""
+        return self.require(key, kind) if key in self.metadata else default
+
+    def require(self, key: str, kind: type[T]) -> T:
+        """A metadata value. Raises `BadWeights` if it is missing or of another kind."""
+        value = self.metadata.get(key)
+        if kind is float and isinstance(value, int):
+            value = float(value)
+        if not isinstance(value, kind):
+            got = "nothing" if value is None else type(value).__name__
+            raise BadWeights(self.path, f"metadata {key}", kind.__name__, got)
+        return value
+
+    def tensor(self, name: str, shape: tuple[int, int]) -> GgufTensor:
+        """The tensor `name`, which must have `shape` (rows, cols); vectors are (1, n)."""
+        found = self.tensors.get(name)
+        if found is None:
+            raise BadWeights(self.path, f"tensor {name}", f"shape {shape}", "no such tensor")
+        if found.shape != shape:
+            raise BadWeights(self.path, f"tensor {name}", f"shape {shape}", f"{found.shape}")
+        return found
+
+    def vector(self, name: str, length: int) -> npt.NDArray[np.float32]:
+        """The fp32 vector `name` of `length`, copied out of the file."""
+        found = self.tensor(name, (1, length))
+        if found.kind != "F32":
+            raise BadWeights(self.path, f"tensor {name}", "F32", found.kind)
+        return found.raw.reshape(-1).view(np.float32).copy()
+
+    def close(self) -> None:
+        """Unmap the file; the tensors' `raw` must not be in use any more."""
+        self.tensors.clear()
+        self._map.close()
+
+    def _tensor_info(self, cursor: _Cursor) -> _TensorInfo:
+        dims = [cursor.scalar("Q") for _ in range(cursor.count("I", item_bytes=8))]
+        number = cursor.scalar("I")
+        kinds = {kind.value: kind.name for kind in GGMLQuantizationType}
+        if number not in kinds:
+            raise BadWeights(self.path, "a tensor's type", "a known quantisation", str(number))
+        return _TensorInfo(dims, kinds[number], cursor.scalar("Q"))
+
+    def _tensor(self, start: int, name: str, info: _TensorInfo) -> GgufTensor:
+        dims, kind = info.dims, info.kind
+        if not dims or 0 in dims:
+            raise BadWeights(self.path, f"tensor {name}", "dimensions above 0", str(dims))
+        cols, rows = dims[0], math.prod(dims[1:])  # the file lists the fastest dimension first
+        block_cols, block_bytes = GGML_QUANT_SIZES[GGMLQuantizationType[kind]]
+        if cols % block_cols:
+            raise BadWeights(
+                self.path, f"tensor {name}", f"a multiple of {block_cols} columns", str(cols)
+            )
+        row_bytes = cols // block_cols * block_bytes
+        begin = start + info.offset
+        end = begin + rows * row_bytes
+        if end > len(self._map):
+            raise BadWeights(
+                self.path,
+                f"tensor {name}",
+                f"bytes {begin} to {end}",
+                f"a file of {len(self._map)} bytes (cut short?)",
+            )
+        raw = np.frombuffer(self._map, np.uint8, rows * row_bytes, begin)
+        return GgufTensor(name, kind, rows, cols, raw.reshape(rows, row_bytes))
+
+
+class _Cursor:
+    """A read position in the mapped header. Every read is checked against the file's end."""
+
+    def __init__(self, path: Path, data: mmap.mmap) -> None:
+        self.path = path
+        self.offset = 0
+        self._data = data
+        self._readers: dict[GGUFValueType, Callable[[], Any]] = {
+            kind: partial(self.scalar, code) for kind, code in _SCALARS.items()
+        }
+        self._readers[GGUFValueType.STRING] = self.string
+        self._readers[GGUFValueType.ARRAY] = self._array
+
+    def take(self, size: int) -> bytes:
+        end = self.offset + size
+        if end > len(self._data):
+            raise BadWeights(
+                self.path,
+                f"header at byte {self.offset}",
+                f"{size} more bytes",
+                f"a file of {len(self._data)} bytes (cut short?)",
+            )
+        taken = self._data[self.offset : end]
+        self.offset = end
+        return taken
+
+    def scalar(self, code: str) -> Any:
+        return struct.unpack("<" + code, self.take(struct.calcsize("<" + code)))[0]
+
+    def count(self, code: str, item_bytes: int) -> int:
+        """A number of items that follow, refused before anything of that size is made."""
+        number: int = self.scalar(code)
+        if self.offset + number * item_bytes > len(self._data):
+            raise BadWeights(
+                self.path,
+                f"header at byte {self.offset}",
+                f"{number} items of {item_bytes} bytes",
+                f"a file of {len(self._data)} bytes (cut short?)",
+            )
+        return number
+
+    def string(self) -> str:
+        raw = self.take(self.count("Q", item_bytes=1))
+        try:
+            return raw.decode("utf-8")
+        except UnicodeDecodeError as error:
+            raise BadWeights(
+                self.path, f"header at byte {self.offset}", "a UTF-8 string", str(error)
+            ) from error
+
+    def value_type(self) -> GGUFValueType:
+        number = self.scalar("I")
+        try:
+            return GGUFValueType(number)
+        except ValueError as error:
+            raise BadWeights(
+                self.path, f"header at byte {self.offset}", "a value type", str(number)
+            ) from error
+
+    def value(self, kind: GGUFValueType) -> Any:
+        return self._readers[kind]()
+
+    def _array(self) -> list[Any]:
+        kind = self.value_type()
+        code = _SCALARS.get(kind)
+        if code is None:
+            length = self.count("Q", item_bytes=8)
+            return [self.value(kind) for _ in range(length)]
+        item_bytes = struct.calcsize("<" + code)
+        length = self.count("Q", item_bytes)
+        return list(struct.unpack(f"<{length}{code}", self.take(length * item_bytes)))

@@ -1,0 +1,121 @@
+"""Carries out a plan: makes room, builds the batch, runs the decoder, moves `kv_len` on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from engine.cache import KvCache
+from engine.decoder.decoder import Batch, Decoder
+from engine.errors import CacheFull
+from engine.scheduler import Plan, Work
+from engine.stream import Stream
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What a step gave.
+
+    `logits`: fp32 [vocab_size] for each stream whose work wanted them.
+    `refused`: streams for which the cache had no room; nothing about them has changed.
+    """
+
+    logits: dict[Stream, Tensor] = field(default_factory=dict)
+    refused: dict[Stream, CacheFull] = field(default_factory=dict)
+
+
+class Runner:
+    def __init__(self, decoder: Decoder, cache: KvCache) -> None:
+        self.decoder = decoder
+        self.cache = cache
+        self.steps = 0
+
+    def step(self, plan: Plan) -> StepResult:
+        """Run `plan`, which must be about the streams as they are now.
+
+        A stream that finds no free blocks is refused and the others go on. If the decoder raises,
+        no stream has moved and the blocks taken for the step are free again.
+        """
+        works, refused = self._reserve(plan.works)
+        if not works:
+            return StepResult(refused=refused)
+        try:
+            with torch.inference_mode():
+                logits = self.decoder.forward(self._batch(works), self.cache)
+            for work in works:
+                work.stream.advance(work.num_scheduled_tokens)
+        finally:
+            for work in works:  # between steps a stream holds no more blocks than kv_len needs
+                work.stream.table.truncate(work.stream.kv_len)
+        self.steps += 1
+        wanting = [work.stream for work in works if work.wants_logits]
+        return StepResult(dict(zip(wanting, logits, strict=True)), refused)
+
+    def _reserve(self, works: Sequence[Work]) -> tuple[list[Work], dict[Stream, CacheFull]]:
+        granted, refused = [], {}
+        for work in works:
+            stream = work.stream
+            assert 0 < work.num_scheduled_tokens <= stream.pending, f"{work} is stale"
+            try:
+                stream.table.grow(stream.kv_len + work.num_scheduled_tokens)
+            except CacheFull as full:
+                refused[stream] = full
+            else:
+                granted.append(work)
+        return granted, refused
+
+    def _batch(self, works: Sequence[Work]) -> Batch:
+        counts = [work.num_scheduled_tokens for work in works]
+        starts = [work.stream.kv_len for work in works]
+        ends = np.cumsum(counts)
+        tables = _tables([work.stream for work in works])
+        seq_of_row = np.repeat(np.arange(len(works), dtype=np.int32), counts)
+        # A row's position: its stream's kv_len plus its place among the stream's rows.
+        positions = np.arange(ends[-1]) - np.repeat(ends - counts - starts, counts)
+        blocks, offsets = np.divmod(positions, self.cache.block_size)
+        slots = tables[seq_of_row, blocks].astype(np.int64) * self.cache.block_size + offsets
+        tokens, soft_rows, soft_vectors = self._tokens(works)
+        wanted = [end - 1 for end, work in zip(ends, works, strict=True) if work.wants_logits]
+        return Batch(
+            tokens=torch.from_numpy(tokens),
+            soft_rows=torch.from_numpy(soft_rows),
+            soft_vectors=torch.from_numpy(soft_vectors),
+            positions=torch.from_numpy(positions),
+            slots=torch.from_numpy(slots),
+            tables=torch.from_numpy(tables),
+            seq_of_row=torch.from_numpy(seq_of_row),
+            context_of_row=torch.from_numpy((positions + 1).astype(np.int32)),
+            wanted=torch.tensor(wanted, dtype=torch.int64),
+        )
+
+    def _tokens(
+        self, works: Sequence[Work]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        """Token ids [rows], and for the soft ones among them their rows and vectors."""
+        spec = self.decoder.spec
+        ids: list[int] = []
+        vectors: list[npt.NDArray[np.float32]] = []
+        for work in works:
+            stream = work.stream
+            fresh = stream.tokens[stream.kv_len : stream.kv_len + work.num_scheduled_tokens]
+            ids.extend(fresh)
+            vectors.extend(stream.soft.vector(t) for t in fresh if t >= spec.vocab_size)
+        tokens = np.array(ids, dtype=np.int64)
+        soft_rows = np.flatnonzero(tokens >= spec.vocab_size)
+        tokens[soft_rows] = 0
+        stacked = np.array(vectors, dtype=np.float32).reshape(len(vectors), spec.hidden)
+        return tokens, soft_rows, stacked
+
+
+def _tables(streams: Sequence[Stream]) -> npt.NDArray[np.int32]:
+    """Block tables int32 [streams, max_blocks], filled up with zeros that no row reaches."""
+    longest = max(len(stream.table.blocks) for stream in streams)
+    tables = np.zeros((len(streams), longest), dtype=np.int32)
+    for line, stream in zip(tables, streams, strict=True):
+        line[: len(stream.table.blocks)] = stream.table.blocks
+    return tables

@@ -1,0 +1,385 @@
+"""One session: what was said, what is being said, and the answer that runs.
+
+Commands are carried out in the order they came (`Engine` calls `run` for one at a time), and each
+one ends in `_lay_out`, which makes the KV stream read what the conversation reads now. While an
+answer is being decoded the stream belongs to it; words heard meanwhile are laid out when it ends.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from engine import api
+from engine.answer import Answer
+from engine.conversation import Conversation, Prompt
+from engine.errors import EngineError
+from engine.faculties import Faculties
+from engine.layout import Entry, Modality, Segment, count
+from engine.session_errors import AnswerRunning, NothingHeard, SessionOverloaded
+from engine.stop_strings import StopStrings
+from engine.stream import Reconciled, Stream
+from engine.ticket import Ticket, stage_spans
+from engine.utterance import Utterance, to_float
+
+# Commands waiting in one session: about ten minutes of half-second chunks. What comes beyond is
+# refused by name; the words heard so far stay.
+MAX_WAITING = 1_200
+
+Emit = Callable[[api.Event], None]
+NewStream = Callable[[str], Stream]
+Clock = Callable[[], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A command that has not been carried out yet, and by when it should be."""
+
+    command: api.Command
+    due_ns: int
+
+
+class Session:
+    """State of one session; `emit` takes its events, `clock` is `time.monotonic_ns`."""
+
+    def __init__(
+        self, name: str, faculties: Faculties, new_stream: NewStream, emit: Emit, clock: Clock
+    ) -> None:
+        self.name = name
+        self.stream = new_stream(name)
+        self.talk = Conversation(faculties, self.stream)
+        self.waiting: deque[Waiting] = deque()
+        self.answer: Answer | None = None  # in the conversation
+        self.side_answers: list[Answer] = []  # out of band
+        self.tickets: list[Ticket] = []
+        self.deadline_ns = 0  # of what is pending in the stream
+        self._faculties = faculties
+        self._new_stream = new_stream
+        self._emit = emit
+        self._clock = clock
+        self._turn_spans: list[api.Span] = []
+        self._rolled_back_before = 0
+
+    # --- commands --------------------------------------------------------------------------------
+
+    def push(self, command: api.Command) -> None:
+        """Queue a command. Raises `SessionOverloaded` when `MAX_WAITING` are waiting already."""
+        if isinstance(command, api.Resume):
+            # A final hearing pass that has not begun need not be made any more.
+            self._unqueue(lambda c: isinstance(c, api.Hush))
+        if len(self.waiting) >= MAX_WAITING:
+            raise SessionOverloaded(self.name, MAX_WAITING)
+        # A chunk is due when the next one comes; all else is waited for now.
+        due_ns = _chunk_due_ns(command) if isinstance(command, api.Audio) else self._clock()
+        self.waiting.append(Waiting(command, due_ns))
+
+    @property
+    def due_ns(self) -> int:
+        """The earliest deadline of all that waits: what stands in front of an urgent command is
+        as urgent."""
+        return min(waiting.due_ns for waiting in self.waiting)
+
+    def _unqueue(self, unwanted: Callable[[api.Command], bool]) -> bool:
+        """Forget waiting commands; whether there were any."""
+        kept = deque(w for w in self.waiting if not unwanted(w.command))
+        found = len(kept) < len(self.waiting)
+        self.waiting = kept
+        return found
+
+    def run(self, command: api.Command) -> None:
+        """Carry one command out. Raises an `EngineError`, and then what stood before stands."""
+        match command:
+            case api.Audio():
+                self._hear(command)
+            case api.BeginSpeech():
+                self._begin_speech(command)
+            case api.Hush():
+                self._hush(command)
+            case api.Resume():
+                self._resume(command)
+            case api.EndSpeech():
+                self._end_speech(command)
+            case api.DropSpeech():
+                self.talk.utterance = None
+            case api.Frame():
+                self.talk.see(command.image)
+            case api.AddItem():
+                self.talk.add(command.item, command.after)
+            case api.RemoveItem():
+                self.talk.remove(command.item_id)
+            case api.Instruct():
+                self.talk.instruct(command.instructions)
+            case api.Respond():
+                self._respond(command)
+            case _:
+                raise AssertionError(f"{type(command).__name__} is not a session's command")
+        self._lay_out()
+
+    def restore(self, instructions: str, items: Sequence[api.Item]) -> None:
+        """Take over a conversation that another engine process held."""
+        self.talk.instruct(instructions)
+        for item in items:
+            self.talk.add(item, None)
+        self._lay_out()
+
+    def cancel(self, generation: int) -> None:
+        """Stop that answer; what was decoded of it stays in the conversation."""
+        for answer in self.answers():
+            if answer.generation == generation:
+                answer.finished = api.FinishReason.CANCELLED
+                self.conclude(answer)
+        if self._unqueue(lambda c: isinstance(c, api.Respond) and c.generation == generation):
+            self._emit_finished_unbegun(generation)
+
+    def close(self) -> None:
+        for answer in self.side_answers:
+            answer.stream.close()
+        self.stream.close()
+
+    # --- hearing ---------------------------------------------------------------------------------
+
+    def _open_utterance(self) -> Utterance:
+        if self.talk.utterance is None:
+            raise NothingHeard(self.name)
+        return self.talk.utterance
+
+    def _begin_speech(self, command: api.BeginSpeech) -> None:
+        self.talk.begin(
+            Utterance(
+                ref=command.ref,
+                item_id=command.item_id,
+                state=self._faculties.ears.open(),
+                start_sample=command.start_sample,
+            )
+        )
+        self._turn_spans = []
+        self._rolled_back_before = self.stream.rolled_back_kv_tokens
+
+    def _hear(self, command: api.Audio) -> None:
+        utterance = self._open_utterance()
+        began_ns = self._clock()
+        words = self._faculties.ears.hear(utterance.state, to_float(command))
+        self._turn_spans = stage_spans(began_ns, words.stages_ms)
+        utterance.take(words, command.samples)
+        self._emit_hearing(utterance)
+        prefilled_before = self.stream.prefilled_tokens
+        laid = self._lay_out()
+        rolled_back = laid.rolled_back_kv if laid is not None else 0
+        self.deadline_ns = _chunk_due_ns(command)
+        self.tickets.append(Ticket(command, self._turn_spans, prefilled_before, rolled_back))
+
+    def _hush(self, command: api.Hush) -> None:
+        self._finish_hearing()
+        if command.speculate is None or self.answer is not None:
+            return
+        prompt = self.talk.prompt(with_utterance=True)
+        answer = self._new_answer(self.stream, prompt, command.speculate)
+        self.stream.reconcile(prompt.ids)
+        self.answer = answer
+        self.deadline_ns = self._clock()
+
+    def _finish_hearing(self) -> None:
+        """The final pass. Its words count as tentative until the endpoint is sure."""
+        utterance = self._open_utterance()
+        if utterance.finished:
+            return
+        began_ns = self._clock()
+        words = self._faculties.ears.finish(utterance.state)
+        self._turn_spans = self._turn_spans + stage_spans(began_ns, words.stages_ms)
+        utterance.finish(words)
+        self._emit_hearing(utterance)
+
+    def _resume(self, command: api.Resume) -> None:
+        utterance = self._open_utterance()
+        utterance.ref = command.ref
+        utterance.finished = False
+        self._drop_speculation()
+
+    def _end_speech(self, command: api.EndSpeech) -> None:
+        self._finish_hearing()
+        utterance = self._open_utterance()
+        entry = self.talk.end()
+        self._emit(
+            api.Heard(
+                session=self.name,
+                ref=command.ref,
+                item_id=utterance.item_id,
+                text=utterance.text,
+                audio_tokens=count([entry])[Modality.AUDIO],
+            )
+        )
+
+    def _emit_hearing(self, utterance: Utterance) -> None:
+        self._emit(
+            api.Hearing(
+                session=self.name,
+                ref=utterance.ref,
+                committed=utterance.committed,
+                tentative=utterance.tentative,
+                at_sample=utterance.start_sample + utterance.samples,
+            )
+        )
+
+    # --- the stream ------------------------------------------------------------------------------
+
+    def _lay_out(self) -> Reconciled | None:
+        """Make the stream read what the conversation reads; None while an answer owns it."""
+        if self.answer is not None and self.answer.speculative:
+            if self.answer.prompt.ids == self.talk.prompt(with_utterance=True).ids:
+                return None
+            self._drop_speculation()
+        if self.answer is not None:
+            return None
+        return self.stream.reconcile(self.talk.tokens())
+
+    def settle_tickets(self) -> None:
+        """Report the chunks whose words are all in the cache (or wait for an answer to end)."""
+        if self.tickets and (self.stream.pending == 0 or self.answer is not None):
+            now_ns = self._clock()
+            for ticket in self.tickets:
+                self._emit(ticket.report(self.name, self.stream.prefilled_tokens, now_ns))
+            self.tickets.clear()
+
+    # --- answering -------------------------------------------------------------------------------
+
+    def answers(self) -> list[Answer]:
+        """All answers that run, the conversation's own first."""
+        return ([self.answer] if self.answer is not None else []) + self.side_answers
+
+    def _new_answer(
+        self, stream: Stream, prompt: Prompt, sampling: api.Sampling
+    ) -> Answer:
+        return Answer(
+            stream=stream,
+            prompt=prompt,
+            sampling=sampling,
+            sampler=self._faculties.new_sampler(sampling),
+            decoder=self._faculties.tokenizer.stream_decoder(),
+            stop_ids=self._faculties.stop_ids,
+            stops=StopStrings(sampling.stop),
+        )
+
+    def _respond(self, command: api.Respond) -> None:
+        if command.items is not None:
+            self._respond_aside(command)
+            return
+        if self.answer is not None and not self.answer.speculative:
+            raise AnswerRunning(self.name)
+        prompt = self.talk.prompt(command.instructions)
+        self.talk.settle_view()
+        answer = self.answer
+        if answer is None or not answer.matches(prompt, command.sampling):
+            self._drop_speculation()
+            answer = self._new_answer(self.stream, prompt, command.sampling)
+            kept = self.stream.reconcile(prompt.ids).kept
+            answer.cached_tokens = min(kept, self.stream.kv_len)
+            self.answer = answer
+        else:
+            answer.cached_tokens = min(len(prompt.ids), self.stream.kv_len)
+        answer.after = len(self.talk)
+        answer.generation, answer.item_id = command.generation, command.item_id
+        self.deadline_ns = self._clock()
+        self.flush(answer)
+
+    def _respond_aside(self, command: api.Respond) -> None:
+        """Out of band: a stream of its own, the conversation stays as it was."""
+        assert command.items is not None
+        stream = self._new_stream(f"{self.name}/{command.generation}")
+        prompt = self.talk.prompt_aside(command.items, command.instructions, stream)
+        answer = self._new_answer(stream, prompt, command.sampling)
+        answer.generation, answer.item_id = command.generation, command.item_id
+        answer.out_of_band = True
+        stream.reconcile(prompt.ids)
+        self.side_answers.append(answer)
+
+    def _drop_speculation(self) -> None:
+        if self.answer is not None and self.answer.speculative:
+            self.answer = None
+
+    def flush(self, answer: Answer) -> None:
+        """Send what may be sent of an answer, and conclude it when it is finished."""
+        if answer.generation is None:
+            return
+        text = answer.unsent()
+        if text:
+            spans = () if answer.sent_chars else (*self._turn_spans, *answer.spans)
+            answer.sent_chars += len(text)
+            self._emit(api.Delta(self.name, answer.generation, text, self._clock(), spans))
+        if answer.finished is not None:
+            self.conclude(answer)
+
+    def conclude(self, answer: Answer) -> None:
+        """Report an answer that is finished and put it into the conversation."""
+        assert answer.finished is not None
+        assert answer.generation is not None
+        self._emit(
+            api.Finished(
+                session=self.name,
+                generation=answer.generation,
+                reason=answer.finished,
+                text=answer.text,
+                usage=self._usage(answer),
+                kv=self._kv_stats(answer.stream),
+                decode_tok_s=answer.tok_s(),
+                code=answer.code,
+                message=answer.message,
+            )
+        )
+        if answer.out_of_band:
+            self.side_answers.remove(answer)
+            answer.stream.close()
+            return
+        self.answer = None
+        self._turn_spans = []
+        if answer.tokens:
+            said = Segment(Modality.TEXT, tuple(answer.tokens))
+            entry = Entry(answer.item_id, api.Role.ASSISTANT, (said,))
+            self.talk.insert_answer(answer.after, entry)
+        self._rolled_back_before = self.stream.rolled_back_kv_tokens
+        try:
+            self._lay_out()
+        except EngineError as error:
+            self.report(error, about="answer")
+
+    def _emit_finished_unbegun(self, generation: int) -> None:
+        self._emit(
+            api.Finished(
+                session=self.name,
+                generation=generation,
+                reason=api.FinishReason.CANCELLED,
+                text="",
+                usage=api.Usage(),
+                kv=self._kv_stats(self.stream),
+            )
+        )
+
+    def _usage(self, answer: Answer) -> api.Usage:
+        prompt = answer.prompt
+        audio, image = prompt.counts[Modality.AUDIO], prompt.counts[Modality.IMAGE]
+        return api.Usage(
+            input_text=len(prompt.ids) - audio - image,
+            input_audio=audio,
+            input_image=image,
+            cached=answer.cached_tokens,
+            output=len(answer.tokens),
+            speculated=answer.speculated_tokens,
+            wasted=self.stream.rolled_back_kv_tokens - self._rolled_back_before,
+        )
+
+    def _kv_stats(self, stream: Stream) -> api.KvStats:
+        per_token = self._faculties.kv_bytes_per_token
+        return api.KvStats(
+            tokens=stream.kv_len,
+            blocks=len(stream.table.blocks),
+            bytes=stream.kv_len * per_token,
+            bytes_per_token=per_token,
+        )
+
+    def report(self, error: EngineError, about: str, ref_id: str = "") -> None:
+        """Say that a command could not be carried out."""
+        self._emit(api.Failed(self.name, about, error.code, str(error), ref_id))
+
+
+def _chunk_due_ns(audio: api.Audio) -> int:
+    return audio.received_ns + audio.samples * 10**9 // api.SAMPLE_RATE_HZ

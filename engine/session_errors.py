@@ -1,0 +1,37 @@
+"""What a session refuses; see `engine.errors` for the tree these belong to."""
+
+from __future__ import annotations
+
+from engine.errors import EngineError
+
+
+class UnknownItem(EngineError):
+    code = "unknown_item"
+
+    def __init__(self, item_id: str) -> None:
+        self.item_id = item_id
+        super().__init__(f"the conversation has no item {item_id!r}")
+
+
+class NothingHeard(EngineError):
+    code = "nothing_heard"
+
+    def __init__(self, session: str) -> None:
+        self.session = session
+        super().__init__(f"session {session!r} has no open utterance")
+
+
+class AnswerRunning(EngineError):
+    code = "answer_running"
+
+    def __init__(self, session: str) -> None:
+        self.session = session
+        super().__init__(f"session {session!r} is answering already; cancel that first")
+
+
+class SessionOverloaded(EngineError):
+    code = "session_overloaded"
+
+    def __init__(self, session: str, limit: int) -> None:
+        self.session, self.limit = session, limit
+        super().__init__(f"session {session!r} has {limit} commands waiting, which is the limit")

@@ -1,0 +1,231 @@
+"""A session's tokens and how many of them have their K/V in the cache.
+
+A caller never says "append these" or "roll back those"; it says what the stream should read from
+some place on (`reconcile`), and the stream keeps the longest common prefix. So a hypothesis that
+changes, a speculated answer that is thrown away and an edited conversation are all one operation.
+
+    tokens   [0, kv_len)             in the cache
+             [kv_len, len(tokens))   pending
+    always   0 <= kv_len <= len(tokens) <= limit
+
+Token ids from `vocab_size` on are *soft tokens*: they stand for an embedding (a visual token, say)
+in the stream's own table, and equal embeddings have equal ids, so they compare like words.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.blocks import BlockPool, BlockTable
+from engine.errors import ContextFull, SoftTableFull, StaleMark, StreamClosed, UnknownSoftToken
+
+Vector = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True, slots=True)
+class Reconciled:
+    """What `Stream.reconcile` did, in tokens."""
+
+    kept: int  # of `wanted`, already there
+    rolled_back: int  # removed from the stream's end
+    rolled_back_kv: int  # those among them whose K/V had been computed
+    appended: int  # new and pending
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A place to roll back to: a length, good until the stream is cut below it."""
+
+    length: int
+    cuts: int  # the stream's number of cuts when the mark was made
+
+
+class SoftTokens:
+    """Embeddings of one stream by token id, found again by content.
+
+    Holds at most `limit` vectors and raises `SoftTableFull` beyond; `keep_only` makes room.
+    """
+
+    def __init__(self, vocab_size: int, limit: int) -> None:
+        self.vocab_size = vocab_size
+        self.limit = limit
+        self._next_id = vocab_size
+        self._vectors: dict[int, Vector] = {}
+        self._id_of_digest: dict[bytes, int] = {}
+
+    def __len__(self) -> int:
+        return len(self._vectors)
+
+    def intern(self, vectors: Vector) -> list[int]:
+        """Token ids of `vectors` [n, hidden] fp32; the same content gets the same id."""
+        assert vectors.ndim == 2
+        rows = np.array(vectors, dtype=np.float32, order="C")  # our own copy: callers may reuse
+        digests = [blake2b(row.tobytes(), digest_size=16).digest() for row in rows]
+        wanted = len(self._vectors) + len(set(digests) - self._id_of_digest.keys())
+        if wanted > self.limit:
+            raise SoftTableFull(self.limit, wanted)
+        return [self._intern_one(row, digest) for row, digest in zip(rows, digests, strict=True)]
+
+    def _intern_one(self, row: Vector, digest: bytes) -> int:
+        token = self._id_of_digest.get(digest)
+        if token is None:
+            token = self._next_id
+            self._next_id += 1
+            self._id_of_digest[digest] = token
+            self._vectors[token] = row
+        return token
+
+    def __contains__(self, token: object) -> bool:
+        return token in self._vectors
+
+    def vector(self, token: int) -> Vector:
+        """The embedding [hidden] of a soft token."""
+        if token not in self._vectors:
+            raise UnknownSoftToken(token)
+        return self._vectors[token]
+
+    def keep_only(self, tokens: Collection[int]) -> None:
+        """Forget every embedding whose token is not among `tokens`. Ids are never used again."""
+        wanted = set(tokens)
+        self._vectors = {token: v for token, v in self._vectors.items() if token in wanted}
+        self._id_of_digest = {d: t for d, t in self._id_of_digest.items() if t in wanted}
+
+
+class Stream:
+    """One session's tokens, block table and counters. `limit` is its greatest length."""
+
+    def __init__(self, name: str, pool: BlockPool, vocab_size: int, limit: int) -> None:
+        assert limit > 0
+        self.name = name
+        self.limit = limit
+        self.vocab_size = vocab_size
+        self.table = BlockTable(pool)
+        self.soft = SoftTokens(vocab_size, limit)
+        self.closed = False
+        self.prefilled_tokens = 0  # K/V computed, ever
+        self.rolled_back_kv_tokens = 0  # K/V computed and thrown away
+        self._tokens: list[int] = []
+        self._kv_len = 0
+        self._cuts = 0
+        # Cuts that can still spoil a mark: (number, length), both strictly increasing, because
+        # a cut makes every earlier one that was not deeper redundant.
+        self._deep_cuts: list[tuple[int, int]] = []
+
+    def __repr__(self) -> str:
+        return f"Stream({self.name!r}, tokens={len(self._tokens)}, kv_len={self._kv_len})"
+
+    def __len__(self) -> int:
+        return len(self._tokens)
+
+    @property
+    def tokens(self) -> Sequence[int]:
+        """All tokens, pending ones too. A view: do not hold it across changes."""
+        return self._tokens
+
+    @property
+    def kv_len(self) -> int:
+        """Length of the prefix whose K/V are in the cache."""
+        return self._kv_len
+
+    @property
+    def pending(self) -> int:
+        """Tokens at the end that have no K/V yet."""
+        return len(self._tokens) - self._kv_len
+
+    def reconcile(self, wanted: Sequence[int], start: int = 0) -> Reconciled:
+        """Make the stream read `wanted` from `start` on, keeping what is already so.
+
+        Raises `ContextFull`, `UnknownSoftToken` or `StreamClosed`, and then nothing has changed.
+        """
+        self._require_open()
+        assert 0 <= start <= len(self._tokens), "start lies beyond the stream's end"
+        if start + len(wanted) > self.limit:
+            raise ContextFull(self.limit, start + len(wanted))
+        kept = _common_prefix(self._tokens, start, wanted)
+        new = wanted[kept:]
+        for token in new:
+            assert token >= 0
+            if token >= self.vocab_size and token not in self.soft:
+                raise UnknownSoftToken(token)
+        length_before, thrown_before = len(self._tokens), self.rolled_back_kv_tokens
+        self.truncate(start + kept)
+        self._tokens.extend(new)
+        self._check()
+        return Reconciled(
+            kept=kept,
+            rolled_back=length_before - start - kept,
+            rolled_back_kv=self.rolled_back_kv_tokens - thrown_before,
+            appended=len(new),
+        )
+
+    def append(self, tokens: Sequence[int]) -> Reconciled:
+        """`reconcile` at the stream's end."""
+        return self.reconcile(tokens, start=len(self._tokens))
+
+    def truncate(self, length: int) -> None:
+        """Cut the stream to `length` tokens; blocks behind it are free at once."""
+        self._require_open()
+        assert 0 <= length <= len(self._tokens), "a stream is cut, never stretched"
+        if length == len(self._tokens):
+            return
+        self._cuts += 1
+        while self._deep_cuts and self._deep_cuts[-1][1] >= length:
+            self._deep_cuts.pop()
+        self._deep_cuts.append((self._cuts, length))
+        del self._tokens[length:]
+        if length < self._kv_len:
+            self.rolled_back_kv_tokens += self._kv_len - length
+            self._kv_len = length
+            self.table.truncate(length)
+        self._check()
+
+    def mark(self) -> Mark:
+        self._require_open()
+        return Mark(len(self._tokens), self._cuts)
+
+    def rollback(self, mark: Mark) -> None:
+        """Cut back to `mark`. Raises `StaleMark` if what stood there is gone since."""
+        self._require_open()
+        later = bisect_right(self._deep_cuts, mark.cuts, key=lambda cut: cut[0])
+        # Lengths increase along the list: the first later cut is the deepest of them.
+        if later < len(self._deep_cuts) and self._deep_cuts[later][1] < mark.length:
+            raise StaleMark(mark.length, self._deep_cuts[later][1])
+        self.truncate(mark.length)
+
+    def advance(self, num_tokens: int) -> None:
+        """The runner wrote K/V of the next `num_tokens` pending tokens."""
+        assert 0 < num_tokens <= self.pending
+        self._kv_len += num_tokens
+        self.prefilled_tokens += num_tokens
+        self._check()
+
+    def close(self) -> None:
+        """Free everything. A second call does nothing."""
+        if self.closed:
+            return
+        self.truncate(0)
+        self.soft.keep_only(())
+        self.closed = True
+
+    def _require_open(self) -> None:
+        if self.closed:
+            raise StreamClosed(self.name)
+
+    def _check(self) -> None:
+        assert 0 <= self._kv_len <= len(self._tokens) <= self.limit
+
+
+def _common_prefix(tokens: list[int], start: int, wanted: Sequence[int]) -> int:
+    longest = min(len(tokens) - start, len(wanted))
+    if tokens[start : start + longest] == list(wanted[:longest]):  # at C speed, the usual case
+        return longest
+    for i in range(longest):
+        if tokens[start + i] != wanted[i]:
+            return i
+    return longest

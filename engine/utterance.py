@@ -1,0 +1,79 @@
+"""One open utterance: what is being said right now, as the ears have it so far."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from engine.api import Audio, Role, TurnRef
+from engine.faculties import Pcm, Tokenizer, View, Words
+from engine.layout import Entry, Modality, Segment
+
+_INT16_SCALE = 1.0 / 32768.0
+
+
+def to_float(audio: Audio) -> Pcm:
+    """s16le bytes as float32 in [-1, 1)."""
+    return np.frombuffer(audio.pcm, dtype="<i2").astype(np.float32) * _INT16_SCALE
+
+
+@dataclass(slots=True)
+class Utterance:
+    """Words and camera views of one turn.
+
+    `views` hold where in the committed text a view came: committed text only grows and views come
+    at word boundaries, so that offset stays good while words are added.
+    """
+
+    ref: TurnRef
+    item_id: str
+    state: Any  # the ears' own, opaque here
+    start_sample: int
+    committed: str = ""
+    tentative: str = ""
+    samples: int = 0
+    finished: bool = False  # the final hearing pass was made for this revision
+    views: list[tuple[int, View]] = field(default_factory=list)
+
+    @property
+    def text(self) -> str:
+        return (self.committed + self.tentative).strip()
+
+    def take(self, words: Words, samples: int) -> None:
+        """What the ears make of it after `samples` more."""
+        assert words.committed.startswith(self.committed), (words.committed, self.committed)
+        self.committed, self.tentative = words.committed, words.tentative
+        self.samples += samples
+        self.finished = False
+
+    def finish(self, words: Words) -> None:
+        """The final words; tentative until the endpoint is sure, for speech may resume."""
+        final = words.committed + words.tentative
+        assert final.startswith(self.committed), (final, self.committed)
+        self.tentative = final[len(self.committed) :]
+        self.finished = True
+
+    def see(self, view: View) -> None:
+        """Put a view behind the words that stand."""
+        self.views.append((len(self.committed), view))
+
+    def entry(self, tokenizer: Tokenizer) -> Entry:
+        """The utterance as an item. Cut at a word boundary, text gives the same tokens as whole."""
+        segments: list[Segment] = []
+        whole = self.committed + self.tentative
+        at = 0
+        for offset, view in self.views:
+            _add_words(segments, tokenizer, whole[at:offset])
+            segments.append(Segment(Modality.IMAGE, view.ids))
+            at = offset
+        _add_words(segments, tokenizer, whole[at:])
+        return Entry(self.item_id, Role.USER, tuple(segments))
+
+
+def _add_words(segments: list[Segment], tokenizer: Tokenizer, words: str) -> None:
+    # The ears may begin with a space (Whisper's tokens do); a message does not.
+    words = words if segments else words.lstrip()
+    if words:
+        segments.append(Segment(Modality.AUDIO, tuple(tokenizer.encode(words))))

@@ -1,0 +1,37 @@
+"""Weights: what exists (manifest), where it lies (store), how it gets there (fetch).
+
+    locate("smollm2-135m")            the path of a fetched, verified weight, or WeightsMissing
+    ensure("smollm2-135m")            the same, fetched first if need be
+    resolve_model("small")            every path a model needs, falling back to `tiny` out loud
+
+Nothing here imports torch.
+"""
+
+from engine.weights.errors import (
+    DiskFull,
+    FetchFailed,
+    IntegrityError,
+    ManifestError,
+    SourceFailed,
+    UnknownName,
+    WeightsError,
+    WeightsMissing,
+)
+from engine.weights.fetch import ResolvedModel, ensure, resolve_model
+from engine.weights.store import home, locate
+
+__all__ = [
+    "DiskFull",
+    "FetchFailed",
+    "IntegrityError",
+    "ManifestError",
+    "ResolvedModel",
+    "SourceFailed",
+    "UnknownName",
+    "WeightsError",
+    "WeightsMissing",
+    "ensure",
+    "home",
+    "locate",
+    "resolve_model",
+]

@@ -1,0 +1,149 @@
+"""`headstart models list | fetch NAME | info NAME`."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any, NoReturn
+
+import msgspec
+import typer
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    DownloadColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TransferSpeedColumn,
+)
+from rich.table import Table
+
+from engine.weights.errors import UnknownName, WeightsError
+from engine.weights.fetch import Fetcher
+from engine.weights.manifest import HubSource, LocalSource, PypiSource, Source, Weight
+from engine.weights.store import Store
+
+app = typer.Typer(
+    help="The weights headstart runs on: what there is, what is here, and fetching it.",
+    no_args_is_help=True,
+)
+
+_EXIT_FAILED = 1
+_EXIT_USAGE = 2
+_MIB = 1 << 20
+
+
+class _Bars:
+    """Shows a fetch on the terminal: one bar a weight, notes as lines above them."""
+
+    def __init__(self, bars: Progress) -> None:
+        self._bars = bars
+        self._tasks: dict[str, TaskID] = {}
+
+    def note(self, text: str) -> None:
+        self._bars.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def advance(self, weight: str, done_bytes: int, total_bytes: int) -> None:
+        if weight not in self._tasks:
+            self._tasks[weight] = self._bars.add_task(weight, total=total_bytes)
+        self._bars.update(self._tasks[weight], completed=done_bytes)
+
+
+@app.command("list")
+def list_weights() -> None:
+    """All models and weights: size, licence, whether they are fetched."""
+    fetcher = Fetcher()
+    store = Store(fetcher.root)
+    table = Table("name", "size", "licence", "fetched")
+    for model in fetcher.manifest.models:
+        weights = fetcher.manifest.members(model.name)
+        here = sum(store.is_verified(weight) for weight in weights)
+        size = _mib(sum(weight.size_bytes for weight in weights))
+        table.add_row(f"[bold]{model.name}[/]", size, "by part", f"{here} of {len(weights)}")
+    table.add_section()
+    for weight in fetcher.manifest.weights:
+        fetched = "yes" if store.is_verified(weight) else "no"
+        table.add_row(weight.name, _mib(weight.size_bytes), weight.licence, fetched)
+    Console().print(table)
+
+
+@app.command()
+def fetch(
+    name: Annotated[str, typer.Argument(help="A model (small, tiny) or one weight.")],
+) -> None:
+    """Download a model or a weight, verify it, and print where it is."""
+    fetcher = Fetcher()
+    store = Store(fetcher.root)
+    console = Console()
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn())
+    try:
+        weights = fetcher.manifest.members(name)
+        with Progress(*columns, TransferSpeedColumn(), console=console) as bars:
+            progress = _Bars(bars)
+            for weight in weights:
+                already = store.is_verified(weight)
+                path = fetcher.ensure(weight.name, progress)
+                what = "already there" if already else "fetched and verified"
+                progress.note(f"{weight.name}: {what}: {path}")
+    except UnknownName as error:
+        _fail(error, _EXIT_USAGE)
+    except WeightsError as error:
+        _fail(error, _EXIT_FAILED)
+
+
+@app.command()
+def info(
+    name: Annotated[str, typer.Argument(help="A model (small, tiny) or one weight.")],
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+) -> None:
+    """Files, hashes, licences and sources of a model or a weight."""
+    fetcher = Fetcher()
+    store = Store(fetcher.root)
+    try:
+        facts = [_facts(weight, store) for weight in fetcher.manifest.members(name)]
+    except UnknownName as error:
+        _fail(error, _EXIT_USAGE)
+    if as_json:
+        typer.echo(json.dumps({"name": name, "weights": facts}))
+        return
+    for fact in facts:
+        typer.echo(f"{fact['name']}: {fact['about']}")
+        typer.echo(f"  licence  {fact['licence']} (from {fact['licence_from']})")
+        typer.echo(f"  path     {fact['path']}{'' if fact['fetched'] else ' (not fetched)'}")
+        for file in fact["files"]:
+            typer.echo(f"  file     {file['name']}, {file['size_bytes']} bytes")
+            typer.echo(f"           sha256 {file['sha256']}")
+        for source in fact["sources"]:
+            typer.echo(f"  source   {source}")
+
+
+def _facts(weight: Weight, store: Store) -> dict[str, Any]:
+    return {
+        "name": weight.name,
+        "about": weight.about,
+        "size_bytes": weight.size_bytes,
+        "licence": weight.licence,
+        "licence_from": weight.licence_from,
+        "fetched": store.is_verified(weight),
+        "path": str(store.path(weight)),
+        "files": msgspec.to_builtins(weight.file),
+        "sources": [line for source in weight.source for line in _source_lines(source)],
+    }
+
+
+def _source_lines(source: Source) -> list[str]:
+    if isinstance(source, LocalSource):
+        return ["local folder in HEADSTART_WEIGHTS"]
+    if isinstance(source, HubSource):
+        return [f"hub {source.repo} at {source.revision}"]
+    assert isinstance(source, PypiSource)
+    return [f"PyPI {part.package}=={part.version} {part.member}" for part in source.part]
+
+
+def _mib(size_bytes: int) -> str:
+    return f"{size_bytes / _MIB:.1f} MiB"
+
+
+def _fail(error: WeightsError, status: int) -> NoReturn:
+    typer.echo(f"error: {error}", err=True)
+    raise typer.Exit(status)

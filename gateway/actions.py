@@ -1,0 +1,35 @@
+"""What a session core asks of the shell around it: the only things that leave a `Session`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from engine.api import Command
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """One protocol event for the client. With `wants_sent_stamp` the shell calls `Session.sent`
+    with the instant at which the event had been written to the socket."""
+
+    event: dict[str, Any]
+    wants_sent_stamp: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Tell:
+    """One command for the engine."""
+
+    command: Command
+
+
+@dataclass(frozen=True, slots=True)
+class Hangup:
+    """Close the connection, once all that was sent before is written."""
+
+    code: int
+    reason: str
+
+
+Action = Send | Tell | Hangup

@@ -1,0 +1,289 @@
+"""A session's answers: responses asked for, running, cancelled, and their latency budgets.
+
+At most one response runs in the conversation; any number may run out of band, up to
+`MAX_ASIDE` at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+from openai.types.realtime import RealtimeResponseCreateParams
+
+from engine import api
+from gateway.budget import BudgetError, TurnBudget, TurnStamps
+from gateway.conversation import Kept
+from gateway.protocol import errors
+from gateway.response import (
+    CancelReason,
+    Ending,
+    Response,
+    ResponseFacts,
+    ending_of,
+    failed,
+    item_status,
+)
+from gateway.state import SessionState
+
+MAX_ASIDE = 4
+
+
+@dataclass(slots=True)
+class Running:
+    """One response that runs, with the stamps its budget is made of."""
+
+    response: Response
+    stamps: TurnStamps
+    turn: int = 0  # the utterance it answers; 0: none
+    question_id: str | None = None
+    budget: TurnBudget | None = None
+    stamp_pending: bool = False  # its first delta is on its way to the socket
+    finished: api.Finished | None = None  # over before that delta was on the wire
+
+    @property
+    def generation(self) -> int:
+        return self.response.facts.generation
+
+
+class Answers:
+    """Responses by generation, the engine's name for them."""
+
+    def __init__(self, state: SessionState) -> None:
+        self._state = state
+        self._running: dict[int, Running] = {}
+        self._main: Running | None = None
+        self._aside_generation = 0
+        self._stamping: list[Running] = []  # waiting for `sent`, in order
+
+    @property
+    def active(self) -> bool:
+        """Whether a response runs in the conversation."""
+        return self._main is not None
+
+    # --- asked for -------------------------------------------------------------------------------
+
+    def answer_speech(self, stamps: TurnStamps, turn: int, item_id: str) -> None:
+        """A spoken turn is over and wants its answer."""
+        running = self._begin(None, stamps)
+        running.turn, running.question_id = turn, item_id
+        self._start(running, None, None)
+
+    def create(
+        self,
+        params: RealtimeResponseCreateParams | None,
+        aside: tuple[api.Item, ...] | None,
+        now_ns: int,
+    ) -> None:
+        """A client's `response.create`. Raises `ProtocolError`."""
+        stamps = TurnStamps(sent_ns=now_ns, requested_ns=now_ns)
+        if params is not None and params.conversation == "none":
+            items = aside if aside is not None else self._state.talk.for_engine()
+            running = self._begin(params, stamps, out_of_band=True)
+            self._start(running, params, items)
+            return
+        if self._main is not None:
+            raise errors.active_response(self._main.response.facts.response_id)
+        if aside is not None:
+            raise errors.unsupported("response.input", "input together with a conversation is")
+        self._start(self._begin(params, stamps), params, None)
+
+    def cancel(self, response_id: str | None) -> None:
+        """A client's `response.cancel`. Raises `ProtocolError` when there is nothing to cancel."""
+        for running in self._running.values():
+            facts = running.response.facts
+            wanted = running is self._main if response_id is None else False
+            if wanted or facts.response_id == response_id:
+                self._cancel(running, "client_cancelled")
+                return
+        raise errors.cancel_not_active()
+
+    def interrupt(self) -> None:
+        """Somebody speaks over the answer."""
+        if self._main is not None:
+            self._cancel(self._main, "turn_detected")
+
+    def _cancel(self, running: Running, reason: CancelReason) -> None:
+        """Nothing more of it is sent; the engine's `Finished` closes it within a step."""
+        if running.response.cancel_reason is None:
+            running.response.cancel_reason = reason
+            self._state.tell(api.Cancel(self._state.session_id, running.generation))
+
+    def _begin(
+        self,
+        params: RealtimeResponseCreateParams | None,
+        stamps: TurnStamps,
+        *,
+        out_of_band: bool = False,
+    ) -> Running:
+        state = self._state
+        if out_of_band and len(self._running) - self.active >= MAX_ASIDE:
+            raise errors.server_error(
+                "rate_limit_exceeded",
+                f"At most {MAX_ASIDE} responses may run out of band at once in a session.",
+            )
+        max_tokens = params.max_output_tokens if params is not None else None
+        facts = ResponseFacts(
+            response_id=state.ids.response(),
+            item_id=state.ids.item(),
+            generation=self._next_aside() if out_of_band else state.turns.respond(),
+            conversation_id=None if out_of_band else state.conversation_id,
+            max_output_tokens=max_tokens or state.config.max_output_tokens,
+            metadata=params.metadata if params is not None else None,
+        )
+        running = Running(Response(facts, state.events), stamps)
+        self._running[facts.generation] = running
+        if not out_of_band:
+            self._main = running
+        return running
+
+    def _next_aside(self) -> int:
+        """Generations of out-of-band answers count down from -1: they are not the turns'."""
+        self._aside_generation -= 1
+        return self._aside_generation
+
+    def _start(
+        self,
+        running: Running,
+        params: RealtimeResponseCreateParams | None,
+        items: tuple[api.Item, ...] | None,
+    ) -> None:
+        state = self._state
+        facts = running.response.facts
+        for event in running.response.create():
+            state.send(event)
+        if not state.engine_up:
+            self._end(running, failed("engine_unavailable", "The engine is not ready; try again."))
+            return
+        state.tell(
+            api.Respond(
+                session=state.session_id,
+                generation=facts.generation,
+                item_id=facts.item_id,
+                sampling=state.sampling(facts.max_output_tokens),
+                instructions=params.instructions if params is not None else None,
+                items=items,
+            )
+        )
+
+    # --- from the engine -------------------------------------------------------------------------
+
+    def delta(self, event: api.Delta, now_ns: int) -> None:
+        """A piece of text. What comes after a cancel is dropped."""
+        running = self._running.get(event.generation)
+        if running is None or running.response.cancel_reason is not None:
+            return
+        state = self._state
+        response = running.response
+        first = not response.opened
+        if first:
+            self._open(running)
+            running.stamps = dataclasses.replace(
+                running.stamps, first_delta_received_ns=now_ns, spans=event.spans
+            )
+            running.stamp_pending = True
+            self._stamping.append(running)
+        state.send(response.delta(event.text), wants_sent_stamp=first)
+
+    def _open(self, running: Running) -> None:
+        state = self._state
+        response = running.response
+        previous = None if response.facts.out_of_band else state.talk.tail_id
+        for event in response.open(previous):
+            state.send(event)
+        if not response.facts.out_of_band:
+            wire = response.item("in_progress")
+            state.talk.insert(Kept(wire, None), previous)
+
+    def finished(self, event: api.Finished, now_ns: int) -> None:
+        """An answer is over, one way or another."""
+        running = self._running.get(event.generation)
+        if running is None:
+            return
+        ending = ending_of(event, running.response.cancel_reason)
+        self._end(running, ending)
+        self._state.metrics.turn_finished(event.reason.value, event.usage)
+        self._report(running, event)
+
+    def engine_lost(self, now_ns: int) -> None:
+        """Every answer that ran is a failed one."""
+        for running in list(self._running.values()):
+            self._end(
+                running,
+                failed("engine_lost", "The engine was lost while it answered; please ask again."),
+            )
+
+    def _end(self, running: Running, ending: Ending) -> None:
+        state = self._state
+        response = running.response
+        for event in response.finish(ending):
+            state.send(event)
+        del self._running[running.generation]
+        if running is self._main:
+            self._main = None
+            state.turns.finish()
+        kept = state.talk.find(response.facts.item_id)
+        if kept is not None:
+            kept.wire = response.item(item_status(ending))
+            said = (api.Text(response.text),)
+            kept.engine = api.Item(response.facts.item_id, api.Role.ASSISTANT, said)
+
+    # --- budgets ---------------------------------------------------------------------------------
+
+    def sent(self, now_ns: int) -> None:
+        """The first delta of the oldest response that waits for it is on the wire."""
+        if not self._stamping:
+            return
+        running = self._stamping.pop(0)
+        running.stamp_pending = False
+        running.stamps = dataclasses.replace(running.stamps, sent_ns=now_ns)
+        try:
+            running.budget = TurnBudget.from_stamps(
+                running.stamps, self._state.latency_budget_ms
+            )
+        except BudgetError as error:
+            raise AssertionError(f"our own stamps contradict each other: {error}") from error
+        self._state.metrics.turn_budget(running.budget)
+        if running.finished is not None:
+            self._send_report(running, running.finished)
+
+    def _report(self, running: Running, event: api.Finished) -> None:
+        """Report when both are known: what it cost and when it was sent."""
+        if running.stamp_pending:
+            running.finished = event
+        else:
+            self._send_report(running, event)
+
+    def _send_report(self, running: Running, event: api.Finished) -> None:
+        state = self._state
+        if running.budget is None:
+            return  # nothing was ever sent, so there is no first token to count to
+        usage = event.usage
+        state.send_ours(
+            "latency",
+            state.events.latency_report(
+                turn=running.turn,
+                item_id=running.question_id,
+                response_id=running.response.facts.response_id,
+                budget=running.budget.to_wire(),
+                kv=_kv_to_wire(event.kv),
+                chunks=state.chunks.to_wire(),
+                usage={
+                    "input_tokens": usage.input,
+                    "cached_tokens": usage.cached,
+                    "output_tokens": usage.output,
+                    "speculated_tokens": usage.speculated,
+                    "wasted_tokens": usage.wasted,
+                },
+                decode_tok_s=event.decode_tok_s,
+            ),
+        )
+
+
+def _kv_to_wire(kv: api.KvStats) -> dict[str, int]:
+    return {
+        "tokens": kv.tokens,
+        "blocks": kv.blocks,
+        "bytes": kv.bytes,
+        "bytes_per_token": kv.bytes_per_token,
+    }

@@ -1,0 +1,211 @@
+"""The HTTP and WebSocket front of the gateway.
+
+    GET /v1/realtime, /realtime   the conversation (WebSocket); 503 before the upgrade when full
+    GET /v1/models                the one model, as OpenAI's API lists them
+    GET /healthz                  200 when gateway and engine can serve, else 503
+    GET /status                   for people and pages: what the engine is doing, sessions, model
+    GET /metrics                  Prometheus text
+    GET /                         the web demo's files
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Protocol
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
+from starlette.websockets import WebSocket
+
+from gateway.config import Settings
+from gateway.engine_client import EngineLink
+from gateway.websocket import CLOSE_SERVICE_RESTART, Bounds, Pump, SessionCore
+
+log = logging.getLogger("headstart.gateway")
+
+SUBPROTOCOL = "realtime"
+RETRY_AFTER_S = 5
+DRAIN_POLL_S = 0.05
+PROMETHEUS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+PROJECT_WEB_DIR = Path(__file__).resolve().parent.parent / "web-demo"
+
+
+class SessionMaker(Protocol):
+    """Makes the sans-I/O core of one new session."""
+
+    def __call__(self, session_id: str, engine_ready: bool, model_name: str) -> SessionCore: ...
+
+
+class Gateway:
+    """The sessions of this process, the link to the engine, and who may come in."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        link: EngineLink,
+        make_session: SessionMaker,
+        render_metrics: Callable[[], bytes],
+        engine_restarts: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self.settings = settings
+        self.link = link
+        self.pumps: dict[str, Pump] = {}
+        self.draining = False
+        self.sessions_refused = 0
+        self.sessions_shed = 0
+        self._make_session = make_session
+        self._render_metrics = render_metrics
+        self._engine_restarts = engine_restarts
+        self._started_s = time.monotonic()
+
+    @property
+    def model_name(self) -> str:
+        """What the engine calls its model, or what it was asked for until it has said."""
+        return self.link.ready.model.name if self.link.ready is not None else self.settings.model
+
+    def refusal(self) -> str | None:
+        """Why no session can be taken now; None when one can."""
+        if self.draining:
+            return "the server is shutting down"
+        if len(self.pumps) >= self.settings.max_sessions:
+            return f"all {self.settings.max_sessions} sessions of this server are in use"
+        return None
+
+    async def converse(self, socket: WebSocket) -> None:
+        """The WebSocket endpoint: one session from handshake to close."""
+        refusal = self.refusal()
+        if refusal is not None:
+            self.sessions_refused += 1
+            log.warning("refused a session: %s", refusal)
+            await socket.send_denial_response(_refused(refusal))
+            return
+        session_id = f"sess_{secrets.token_hex(12)}"
+        core = self._make_session(session_id, self.link.is_ready, self.model_name)
+        bounds = Bounds(self.settings.outbound_events, self.settings.outbound_bytes)
+        pump = Pump(session_id, socket, core, self.link.tell, bounds)
+        self.pumps[session_id] = pump  # before the first await: the seat is taken
+        self.link.attach(session_id, pump)
+        try:
+            offered = socket.scope.get("subprotocols", [])
+            await socket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
+            await pump.run()
+        finally:
+            self.link.detach(session_id)
+            del self.pumps[session_id]
+            self.sessions_shed += pump.shed
+
+    async def drain(self) -> None:
+        """Take no more sessions, wait up to `drain_s` for answers under way, then hang up."""
+        self.draining = True
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._answers_done(), self.settings.drain_s)
+        for pump in list(self.pumps.values()):
+            pump.hangup(CLOSE_SERVICE_RESTART, "the server is shutting down")
+        # One turn of the writers, so that the reason reaches whoever reads.
+        await asyncio.sleep(DRAIN_POLL_S)
+
+    async def _answers_done(self) -> None:
+        while any(pump.answering > 0 for pump in self.pumps.values()):
+            await asyncio.sleep(DRAIN_POLL_S)
+
+    # --- HTTP ------------------------------------------------------------------------------------
+
+    async def healthz(self, _: Request) -> Response:
+        well = self.link.is_ready and not self.draining
+        body = {
+            "gateway": "draining" if self.draining else "ok",
+            "engine": str(self.link.state),
+            "reason": self.link.reason,
+        }
+        return JSONResponse(body, status_code=200 if well else 503)
+
+    async def status(self, _: Request) -> Response:
+        return JSONResponse(self.status_body(), headers={"Cache-Control": "no-store"})
+
+    def status_body(self) -> dict[str, Any]:
+        """`loading` is null unless the engine is loading; its `total` 0 means unknown."""
+        link = self.link
+        loading = link.loading
+        model = link.ready.model if link.ready is not None else None
+        return {
+            "engine": {
+                "state": str(link.state),
+                "reason": link.reason,
+                "loading": loading
+                and {"what": loading.what, "done": loading.done, "total": loading.total},
+                "restarts": self._engine_restarts(),
+                "rss_bytes": link.stats.rss_bytes if link.stats else None,
+                "kv_blocks_used": link.stats.kv_blocks_used if link.stats else None,
+                "kv_blocks_total": link.stats.kv_blocks_total if link.stats else None,
+            },
+            "model": {
+                "name": self.model_name,
+                "context_tokens": model.context_tokens if model else None,
+                "weights_bytes": model.weights_bytes if model else None,
+                "load_s": model.load_s if model else None,
+            },
+            "sessions": {
+                "now": len(self.pumps),
+                "max": self.settings.max_sessions,
+                "refused": self.sessions_refused,
+                "shed": self.sessions_shed,
+            },
+            "draining": self.draining,
+            "uptime_s": round(time.monotonic() - self._started_s, 3),
+        }
+
+    async def models(self, _: Request) -> Response:
+        entry = {"id": self.model_name, "object": "model", "created": 0, "owned_by": "headstart"}
+        return JSONResponse({"object": "list", "data": [entry]})
+
+    async def metrics(self, _: Request) -> Response:
+        return Response(self._render_metrics(), media_type=PROMETHEUS_TYPE)
+
+
+def build_app(gateway: Gateway) -> Starlette:
+    """The ASGI application over one `Gateway`."""
+    routes: list[BaseRoute] = [
+        WebSocketRoute("/v1/realtime", gateway.converse),
+        WebSocketRoute("/realtime", gateway.converse),
+        Route("/v1/models", gateway.models),
+        Route("/models", gateway.models),
+        Route("/healthz", gateway.healthz),
+        Route("/status", gateway.status),
+        Route("/metrics", gateway.metrics),
+        _web_demo(gateway.settings.web_dir or PROJECT_WEB_DIR),
+    ]
+    return Starlette(routes=routes)
+
+
+def _web_demo(folder: Path) -> BaseRoute:
+    if (folder / "index.html").is_file():
+        return Mount("/", StaticFiles(directory=folder, html=True))
+    text = (
+        f"headstart is running. There is no web page in {folder.name}/ on this installation;\n"
+        f"connect an OpenAI Realtime client to /v1/realtime, or see /status.\n"
+    )
+
+    async def nothing_here(_: Request) -> Response:
+        return PlainTextResponse(text)
+
+    return Route("/", nothing_here)
+
+
+def _refused(reason: str) -> Response:
+    error = {
+        "type": "server_error",
+        "code": "server_overloaded",
+        "message": f"No session could be opened: {reason}. Try again in {RETRY_AFTER_S} s.",
+        "param": None,
+    }
+    headers = {"Retry-After": str(RETRY_AFTER_S)}
+    return JSONResponse({"error": error}, status_code=503, headers=headers)

@@ -1,0 +1,219 @@
+"""The gateway's settings: defaults < TOML file < `HEADSTART_*` variables < command line.
+
+Every field is documented with its unit; `headstart validate FILE` checks a file without starting
+anything. A wrong value is a `ConfigError` that names the setting, where it came from and what is
+allowed; an unknown key in the file is one too.
+"""
+
+from __future__ import annotations
+
+import difflib
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, Literal, Self, get_args, get_origin
+
+from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic.fields import FieldInfo
+from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
+
+from gateway.errors import ConfigError
+
+ENV_PREFIX = "HEADSTART_"
+
+DEFAULT_INSTRUCTIONS = (
+    "You are a helpful assistant in a spoken conversation. Answer in one or two short, plain "
+    "sentences."
+)
+
+
+class Settings(BaseSettings):
+    """All settings of one gateway process. Made by `load`; frozen."""
+
+    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, frozen=True, extra="forbid")
+
+    host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
+    port: int = Field(8080, ge=0, le=65535, description="TCP port to listen on; 0: any free one")
+    model: str = Field("small", min_length=1, description="name of a model, or its directory")
+    engine: Literal["local", "fake", "vllm"] = Field(
+        "local", description="which engine answers; 'fake' plays a script; 'vllm' is yet to come"
+    )
+    engine_args: str = Field("", description="further arguments of the engine's process")
+    engine_endpoint: str | None = Field(
+        None,
+        pattern=r"^(ipc|tcp)://.+",
+        description="ZeroMQ address between gateway and engine; none: a private one",
+    )
+    instructions: str = Field(
+        DEFAULT_INSTRUCTIONS, max_length=100_000, description="system prompt of new sessions"
+    )
+
+    chunk_ms: Literal[200, 500, 1000] = Field(500, description="audio the engine hears at once, ms")
+    hush_ms: int = Field(200, ge=20, le=5000, description="silence that starts speculation, ms")
+    silence_ms: int = Field(500, ge=40, le=10_000, description="silence that ends a turn, ms")
+    pre_roll_ms: int = Field(
+        300, ge=0, le=2000, description="audio kept from before speech was noticed, ms"
+    )
+    vad_threshold: float = Field(
+        0.5, ge=0.0, le=1.0, allow_inf_nan=False, description="how sure of speech the VAD must be"
+    )
+    latency_budget_ms: int = Field(
+        800, ge=1, le=60_000, description="allowed time from last speech sample to first token, ms"
+    )
+    max_output_tokens: int = Field(256, ge=1, le=4096, description="longest answer, tokens")
+    temperature: float = Field(
+        0.0, ge=0.0, le=2.0, allow_inf_nan=False, description="0: always the likeliest token"
+    )
+
+    max_sessions: int = Field(64, ge=1, le=100_000, description="sessions at once; more get a 503")
+    kv_pool_mib: int = Field(256, ge=16, le=1_048_576, description="memory of the KV cache, MiB")
+    threads: int = Field(0, ge=0, le=1024, description="engine's threads; 0: the engine chooses")
+    outbound_events: int = Field(
+        512, ge=8, le=1_000_000, description="events that may wait for one slow reader"
+    )
+    outbound_kib: int = Field(
+        8192, ge=64, le=1_048_576, description="KiB that may wait for one slow reader"
+    )
+    max_message_mib: int = Field(32, ge=1, le=1024, description="longest message accepted, MiB")
+    engine_lost_after_s: float = Field(
+        10.0, gt=1.0, le=600.0, allow_inf_nan=False, description="silence that means it is lost, s"
+    )
+    drain_s: float = Field(
+        10.0, ge=0.0, le=600.0, allow_inf_nan=False, description="wait for answers at the end, s"
+    )
+    web_dir: Path | None = Field(
+        None, description="folder served at /; none: web-demo/ beside the package"
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field(
+        "info", description="least serious log line written"
+    )
+
+    @field_validator("chunk_ms", mode="before")
+    @classmethod
+    def _number_of_a_word(cls, value: object) -> object:
+        """A list of allowed numbers does not take the text of variables and flags by itself."""
+        return int(value) if isinstance(value, str) and value.isdecimal() else value
+
+    @field_validator("engine")
+    @classmethod
+    def _no_vllm_yet(cls, engine: str) -> str:
+        if engine == "vllm":
+            raise ValueError(f"{engine!r} is not in this version; use 'local'")
+        return engine
+
+    @model_validator(mode="after")
+    def _hush_before_end(self) -> Self:
+        if self.hush_ms > self.silence_ms:
+            raise ValueError(
+                f"hush_ms ({self.hush_ms}) is longer than silence_ms ({self.silence_ms}): the turn "
+                f"would be over before speculation starts"
+            )
+        return self
+
+    @property
+    def outbound_bytes(self) -> int:
+        return self.outbound_kib * 1024
+
+    @property
+    def max_message_bytes(self) -> int:
+        return self.max_message_mib * 1024 * 1024
+
+
+def load(file: Path | None = None, flags: Mapping[str, Any] | None = None) -> Settings:
+    """Settings from all four layers. `flags` holds command-line values by field name; None is
+    "not given". Raises `ConfigError`."""
+    from_file = read_file(file) if file is not None else {}
+    from_env = EnvSettingsSource(Settings)()
+    from_flags = {key: value for key, value in (flags or {}).items() if value is not None}
+    origin = dict.fromkeys(from_file, f"in {file}")
+    origin |= {key: f"from {ENV_PREFIX}{key.upper()}" for key in from_env}
+    origin |= {key: f"from --{key.replace('_', '-')}" for key in from_flags}
+    try:
+        return Settings(**(from_file | from_env | from_flags))
+    except ValidationError as error:
+        raise ConfigError([_sentence(problem, origin) for problem in error.errors()]) from error
+
+
+def read_file(file: Path) -> dict[str, Any]:
+    """The TOML file's table. Raises `ConfigError` when unreadable or a key is unknown."""
+    try:
+        with file.open("rb") as stream:
+            table = tomllib.load(stream)
+    except OSError as error:
+        raise ConfigError([f"{file}: cannot be read: {error.strerror}"]) from error
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError([f"{file}: is not TOML: {error}"]) from error
+    unknown = [key for key in table if key not in Settings.model_fields]
+    if unknown:
+        raise ConfigError([_unknown(key, f"in {file}") for key in unknown])
+    return table
+
+
+def parse_assignments(assignments: list[str]) -> dict[str, str]:
+    """`NAME=VALUE` strings of `--set` as flags for `load`. Raises `ConfigError`."""
+    flags: dict[str, str] = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        name = name.strip().replace("-", "_")
+        if not equals:
+            raise ConfigError([f"--set {assignment!r}: expected NAME=VALUE"])
+        if name not in Settings.model_fields:
+            raise ConfigError([_unknown(name, "from --set")])
+        flags[name] = value.strip()
+    return flags
+
+
+def near_misses(environment: Mapping[str, str]) -> list[str]:
+    """One warning for each `HEADSTART_*` variable that looks like a mistyped setting."""
+    warnings = []
+    for variable in environment:
+        name = variable.removeprefix(ENV_PREFIX).lower()
+        if not variable.startswith(ENV_PREFIX) or name in Settings.model_fields:
+            continue
+        close = difflib.get_close_matches(name, Settings.model_fields, n=1, cutoff=0.85)
+        if close:
+            warnings.append(f"{variable} is not a setting: {ENV_PREFIX}{close[0].upper()} is")
+    return warnings
+
+
+def _unknown(key: str, where: str) -> str:
+    close = difflib.get_close_matches(key, Settings.model_fields, n=1)
+    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(Settings.model_fields)}"
+    return f"{key} ({where}): there is no such setting; {hint}"
+
+
+def _sentence(problem: Any, origin: Mapping[str, str]) -> str:
+    """One pydantic error as a sentence: which setting, whence, what came, what is allowed."""
+    if not problem["loc"]:
+        return str(problem["msg"]).removeprefix("Value error, ")
+    name = str(problem["loc"][0])
+    where = origin.get(name, "the default")
+    if name not in Settings.model_fields:
+        return _unknown(name, where)
+    field = Settings.model_fields[name]
+    if problem["type"] == "value_error":
+        return f"{name} ({where}): {str(problem['msg']).removeprefix('Value error, ')}"
+    return f"{name} ({where}): got {problem['input']!r}; allowed: {allowed(field)}"
+
+
+def allowed(field: FieldInfo) -> str:
+    """What a setting may be, in words, with its meaning and default."""
+    kind = field.annotation
+    names = {int: "a whole number", float: "a number", str: "text"}
+    words = names.get(kind, "a value") if isinstance(kind, type) else "a value"
+    if get_origin(kind) is Literal:
+        words = " or ".join(repr(value) for value in get_args(kind))
+    bounds = {
+        key: getattr(rule, key)
+        for rule in field.metadata
+        for key in ("ge", "gt", "le", "min_length", "pattern")
+        if getattr(rule, key, None) is not None
+    }
+    if "ge" in bounds or "gt" in bounds:
+        low = f"from {bounds['ge']}" if "ge" in bounds else f"above {bounds['gt']}"
+        words += f" {low} up to {bounds['le']}" if "le" in bounds else f" {low} up"
+    if "min_length" in bounds:
+        words += ", not empty"
+    if "pattern" in bounds:
+        words += f" like {bounds['pattern']}"
+    return f"{words} ({field.description}; default {field.default!r})"

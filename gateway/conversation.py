@@ -1,0 +1,84 @@
+"""The gateway's books of one conversation: what the client sees, and what restores the engine."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine import api
+from gateway.protocol import errors
+from gateway.protocol.items import Json
+
+ROOT = "root"  # the protocol's word for "before all items"
+
+
+@dataclass(slots=True)
+class Kept:
+    """One item: its JSON, and the engine's view of it (None: nothing for the model to read)."""
+
+    wire: Json
+    engine: api.Item | None
+
+    @property
+    def item_id(self) -> str:
+        return str(self.wire["id"])
+
+
+class Conversation:
+    """Items in order. Ids are unique; what a client gets wrong raises `ProtocolError`."""
+
+    def __init__(self) -> None:
+        self._items: list[Kept] = []
+        self._by_id: dict[str, Kept] = {}
+
+    def __len__(self) -> int:
+        return len(self._items)
+
+    @property
+    def tail_id(self) -> str | None:
+        return self._items[-1].item_id if self._items else None
+
+    def __contains__(self, item_id: object) -> bool:
+        return item_id in self._by_id
+
+    def get(self, item_id: str, action: errors.ItemAction) -> Kept:
+        """The item a client names. Raises the error of `action` when there is none."""
+        if item_id not in self._by_id:
+            raise errors.item_not_found(action, item_id)
+        return self._by_id[item_id]
+
+    def find(self, item_id: str) -> Kept | None:
+        return self._by_id.get(item_id)
+
+    def place(self, item_id: str, previous_item_id: str | None) -> str | None:
+        """Check a new item's id and place; the id of the item it will follow (None: it is first).
+
+        `previous_item_id` None means the end and "root" the head.
+        """
+        if item_id in self._by_id:
+            raise errors.duplicate_item(item_id)
+        if previous_item_id is None:
+            return self.tail_id
+        if previous_item_id == ROOT:
+            return None
+        if previous_item_id not in self._by_id:
+            raise errors.previous_item_not_found(previous_item_id)
+        return previous_item_id
+
+    def insert(self, item: Kept, previous_item_id: str | None) -> None:
+        """Put an item behind the one that `place` named."""
+        at = 0
+        if previous_item_id is not None:
+            at = 1 + self._items.index(self._by_id[previous_item_id])
+        self._items.insert(at, item)
+        self._by_id[item.item_id] = item
+
+    def remove(self, item_id: str) -> Kept:
+        """Forget an item. Raises `ProtocolError`."""
+        item = self.get(item_id, "delete")
+        self._items.remove(item)
+        del self._by_id[item_id]
+        return item
+
+    def for_engine(self) -> tuple[api.Item, ...]:
+        """What a new engine has to know."""
+        return tuple(item.engine for item in self._items if item.engine is not None)

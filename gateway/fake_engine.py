@@ -1,0 +1,285 @@
+"""An engine without a model: speaks `engine.api` with words and timings from a script.
+
+For tests and load tests of the gateway alone: `python -m gateway.fake_engine --endpoint ADDRESS`.
+The core (`FakeEngine`) takes commands and the time and returns events; only `serve` touches the
+socket. It hears one word of its script for each `word_ms` of audio, whatever the audio holds, and
+answers at `delta_ms` a word.
+"""
+
+from __future__ import annotations
+
+import argparse
+import heapq
+import os
+import signal
+import sys
+import time
+import uuid
+from dataclasses import dataclass, field, fields
+from itertools import count
+
+import zmq
+
+from engine import api
+
+NS_PER_MS = 1_000_000
+BYTES_PER_TOKEN = 1024
+PONG_WAIT_MS = 1000  # longest wait of the poll loop, so that SIGTERM is noticed
+
+
+@dataclass(frozen=True)
+class Script:
+    """What the fake engine says and when. Times in ms."""
+
+    words: str = "the quick brown fox jumps over the lazy dog"
+    answer: str = "This is an answer that comes word by word."
+    load_ms: int = 0
+    word_ms: int = 300
+    chunk_ms: int = 5
+    hear_ms: int = 10
+    first_delta_ms: int = 20
+    delta_ms: int = 10
+    fail_after: int = 0
+    """Every answer fails after this many words; 0: none does."""
+    crash_after: int = 0
+    """The process kills itself (SIGKILL) after this many words; 0: never."""
+    refuse: bool = False
+    """Exit with code 2 at once, as an engine does whose settings cannot work."""
+
+
+@dataclass
+class _Stream:
+    """One session's state."""
+
+    name: str
+    ref: api.TurnRef = field(default_factory=lambda: api.TurnRef(turn=0))
+    item_id: str = ""
+    heard_samples: int = 0
+    total_tokens: int = 0
+    running: set[int] = field(default_factory=set)
+
+
+class FakeEngine:
+    """`receive` commands, collect what is `due`: (due_ns, event) pairs wait in one heap."""
+
+    def __init__(self, script: Script, incarnation: str, now_ns: int) -> None:
+        self.script = script
+        self.incarnation = incarnation
+        self.ready_ns = now_ns + script.load_ms * NS_PER_MS
+        self._streams: dict[str, _Stream] = {}
+        self._due: list[tuple[int, int, api.Event]] = []
+        self._order = count()
+        self._steps = 0
+        if script.load_ms:
+            self._later(now_ns, api.Loading(what="pretending to load", done=0, total=100))
+            middle_ns = now_ns + script.load_ms * NS_PER_MS // 2
+            self._later(middle_ns, api.Loading(what="pretending to load", done=50, total=100))
+        self._later(self.ready_ns, self.ready())
+
+    def ready(self) -> api.Ready:
+        model = api.ModelInfo("fake", 8192, BYTES_PER_TOKEN, 1 << 28, 0, self.script.load_ms / 1000)
+        return api.Ready(incarnation=self.incarnation, model=model)
+
+    @property
+    def next_due_ns(self) -> int | None:
+        return self._due[0][0] if self._due else None
+
+    def due(self, now_ns: int) -> list[api.Event]:
+        """The events whose time has come, in order; those of cancelled answers are left out."""
+        events = []
+        while self._due and self._due[0][0] <= now_ns:
+            event = heapq.heappop(self._due)[2]
+            if isinstance(event, api.Delta | api.Finished) and not self._still_wanted(event):
+                continue
+            self._steps += 1
+            events.append(event)
+        return events
+
+    def _still_wanted(self, event: api.Delta | api.Finished) -> bool:
+        stream = self._streams.get(event.session)
+        if stream is None or event.generation not in stream.running:
+            return False
+        if isinstance(event, api.Finished):
+            stream.running.discard(event.generation)
+        return True
+
+    def _later(self, at_ns: int, event: api.Event) -> None:
+        heapq.heappush(self._due, (at_ns, next(self._order), event))
+
+    def receive(self, command: api.Command, now_ns: int) -> None:
+        match command:
+            case api.Ping():
+                self._later(now_ns, self._stats(command))
+            case api.Open():
+                self._streams[command.session] = _Stream(command.session)
+            case api.Close():
+                self._streams.pop(command.session, None)
+            case _ if command.session not in self._streams:
+                self._fail(command, now_ns, "unknown_session", "this session is not open")
+            case _:
+                self._in_session(command, self._streams[command.session], now_ns)
+
+    def _in_session(self, command: api.Command, stream: _Stream, now_ns: int) -> None:
+        match command:
+            case api.BeginSpeech():
+                stream.ref, stream.item_id, stream.heard_samples = command.ref, command.item_id, 0
+            case api.Audio():
+                self._hear(command, stream, now_ns)
+            case api.Resume():
+                stream.ref = command.ref
+            case api.EndSpeech():
+                self._heard(command, stream, now_ns)
+            case api.Respond():
+                self._answer(command, stream, now_ns)
+            case api.Cancel() if command.generation in stream.running:
+                self._later(
+                    now_ns, self._finished(stream, command.generation, api.FinishReason.CANCELLED)
+                )
+            case _:
+                stream.total_tokens += 1  # instructions, items and frames: taken, not understood
+
+    def _words(self, stream: _Stream) -> list[str]:
+        heard_ms = stream.heard_samples * 1000 // api.SAMPLE_RATE_HZ
+        return self.script.words.split()[: heard_ms // self.script.word_ms]
+
+    def _hear(self, audio: api.Audio, stream: _Stream, now_ns: int) -> None:
+        before = len(self._words(stream))
+        stream.heard_samples += audio.samples
+        words = self._words(stream)
+        end_sample = audio.start_sample + audio.samples
+        done_ns = now_ns + self.script.chunk_ms * NS_PER_MS
+        committed, tentative = " ".join(words[:-1]), " ".join(words[-1:])
+        self._later(
+            done_ns, api.Hearing(stream.name, audio.ref, committed, tentative, end_sample)
+        )
+        self._later(
+            done_ns,
+            api.Chunk(
+                session=stream.name,
+                ref=audio.ref,
+                start_sample=audio.start_sample,
+                samples=audio.samples,
+                stages_ms={"encode": float(self.script.chunk_ms)},
+                latency_ms=(done_ns - audio.received_ns) / 1e6,
+                prefilled_tokens=len(words) - before,
+                rolled_back_tokens=0,
+            ),
+        )
+
+    def _heard(self, end: api.EndSpeech, stream: _Stream, now_ns: int) -> None:
+        words = self._words(stream)
+        stream.total_tokens += len(words)
+        self._later(
+            now_ns + self.script.hear_ms * NS_PER_MS,
+            api.Heard(stream.name, end.ref, stream.item_id, " ".join(words), len(words)),
+        )
+
+    def _answer(self, respond: api.Respond, stream: _Stream, now_ns: int) -> None:
+        stream.running.add(respond.generation)
+        words = self.script.answer.split(" ")
+        at_ns = now_ns + self.script.first_delta_ms * NS_PER_MS
+        span = api.Span("decode_first", now_ns, at_ns)
+        reason = api.FinishReason.STOP
+        limit = respond.sampling.max_tokens
+        if len(words) > limit:
+            words, reason = words[:limit], api.FinishReason.LENGTH
+        if self.script.fail_after:
+            words, reason = words[: self.script.fail_after], api.FinishReason.FAILED
+        for index, word in enumerate(words):
+            spans = (span,) if index == 0 else ()
+            text = word if index == 0 else f" {word}"
+            self._later(at_ns, api.Delta(stream.name, respond.generation, text, at_ns, spans))
+            at_ns += self.script.delta_ms * NS_PER_MS
+        stream.total_tokens += len(words)
+        self._later(at_ns, self._finished(stream, respond.generation, reason, " ".join(words)))
+
+    def _finished(
+        self, stream: _Stream, generation: int, reason: api.FinishReason, text: str = ""
+    ) -> api.Finished:
+        tokens = stream.total_tokens
+        failed = reason is api.FinishReason.FAILED
+        output = len(text.split())
+        return api.Finished(
+            session=stream.name,
+            generation=generation,
+            reason=reason,
+            text=text,
+            usage=api.Usage(input_text=tokens - output, cached=tokens - output, output=output),
+            kv=api.KvStats(tokens, -(-tokens // 16), tokens * BYTES_PER_TOKEN, BYTES_PER_TOKEN),
+            decode_tok_s=1000 / self.script.delta_ms if self.script.delta_ms else None,
+            code="scripted_failure" if failed else "",
+            message="the script says so" if failed else "",
+        )
+
+    def _stats(self, ping: api.Ping) -> api.Stats:
+        used = sum(-(-stream.total_tokens // 16) for stream in self._streams.values())
+        return api.Stats(
+            ping_sent_ns=ping.sent_ns,
+            incarnation=self.incarnation,
+            sessions=len(self._streams),
+            kv_blocks_used=used,
+            kv_blocks_total=1 << 14,
+            rss_bytes=0,
+            pending_prefill_tokens=0,
+            steps=self._steps,
+        )
+
+    def _fail(self, command: api.Command, now_ns: int, code: str, message: str) -> None:
+        session = getattr(command, "session", "")
+        about = type(command).__struct_config__.tag
+        self._later(now_ns, api.Failed(session, str(about), code, message))
+
+
+def serve(endpoint: str, script: Script) -> None:
+    """Connect to the gateway and play the script until SIGTERM or a scripted end."""
+    context = zmq.Context()
+    socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
+    socket.set(zmq.IMMEDIATE, 1)  # what cannot be delivered now must not wait for another gateway
+    monitor: zmq.Socket[bytes] = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+    socket.connect(endpoint)
+    engine = FakeEngine(script, uuid.uuid4().hex, time.monotonic_ns())
+    poller = zmq.Poller()
+    poller.register(socket, zmq.POLLIN)
+    poller.register(monitor, zmq.POLLIN)
+    words_said = 0
+    while True:
+        next_ns = engine.next_due_ns
+        wait_ms = PONG_WAIT_MS
+        if next_ns is not None:
+            wait_ms = min(wait_ms, max(0, -(-(next_ns - time.monotonic_ns()) // NS_PER_MS)))
+        ready = dict(poller.poll(wait_ms))
+        if monitor in ready:
+            monitor.recv_multipart()
+            if time.monotonic_ns() >= engine.ready_ns:  # a new gateway does not know us yet
+                socket.send(api.encode(engine.ready()))
+        if socket in ready:
+            engine.receive(api.decode_command(socket.recv()), time.monotonic_ns())
+        for event in engine.due(time.monotonic_ns()):
+            socket.send(api.encode(event))
+            words_said += isinstance(event, api.Delta)
+            if script.crash_after and words_said >= script.crash_after:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="a scripted engine for tests and load tests")
+    parser.add_argument("--endpoint", required=True, help="ZeroMQ address the gateway is bound to")
+    for option in fields(Script):
+        flag = f"--{option.name.replace('_', '-')}"
+        if isinstance(option.default, bool):
+            parser.add_argument(flag, action="store_true")
+        else:
+            parser.add_argument(flag, type=type(option.default), default=option.default)
+    # As `python -m engine` may be told more than a fake one needs (--model, --threads, …).
+    options = vars(parser.parse_known_args()[0])
+    endpoint = options.pop("endpoint")
+    script = Script(**options)
+    if script.refuse:
+        print("fake engine: --refuse was given", file=sys.stderr)
+        sys.exit(2)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+    serve(endpoint, script)
+
+
+if __name__ == "__main__":
+    main()

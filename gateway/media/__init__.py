@@ -1,0 +1,1 @@
+"""Audio in transit: clocks, resampling."""

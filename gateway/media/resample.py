@@ -1,0 +1,151 @@
+"""Sample-rate conversion of one endless mono stream, the same whatever the packet sizes.
+
+Our own polyphase filter rather than a library's because of latency, which every turn would pay: at
+24 -> 16 kHz soxr (HQ) holds up to 37 ms of sound back and hands it out in lumps of 31 ms, at
+8 -> 16 kHz up to 115 ms; this filter delays by 2 ms. `tests/gateway/media/test_resample.py`
+holds it against soxr for quality.
+
+The input is cut into blocks of 10 ms, and each becomes exactly `out_rate / 100` samples by one
+matrix product of fixed shape: the block with the 4 ms before it, times a matrix holding, for each
+output, the windowed sinc around that output's instant. So no sum depends on how packets were cut,
+and no ratio has to be kept in books: counts are exact for ever.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+import numpy.typing as npt
+
+Samples = npt.NDArray[np.int16]
+
+BLOCKS_PER_S = 100
+DELAY_PER_S = 500  # the filter reaches 1/500 s = 2 ms to either side
+KAISER_BETA = 6.76  # 70 dB: 0.1102 * (70 - 8.7), Kaiser 1974
+TRANSITION_HZ = 1080  # (70 - 8) / (2.285 * 2 pi * 4 ms): from pass to stop, Kaiser 1974
+S16_MIN, S16_MAX = -32768, 32767
+
+
+class UnsupportedRateError(ValueError):
+    """A rate whose 10 ms block or 2 ms delay is no whole number of samples."""
+
+
+@lru_cache(maxsize=16)  # rates in use are a handful; one matrix serves all sessions
+def block_matrix(in_rate: int, out_rate: int) -> npt.NDArray[np.float32]:
+    """float32 [in_rate // 100 + history, out_rate // 100]: (history ++ block) @ matrix = output.
+
+    Column k is the low-pass around input instant k * in_rate / out_rate - 2 ms, in input samples
+    from the start of the block, with its gain brought to exactly 1 for a constant.
+    """
+    reach = in_rate / DELAY_PER_S
+    history = history_samples(in_rate)
+    block, outputs = in_rate // BLOCKS_PER_S, out_rate // BLOCKS_PER_S
+    # Going down, nothing may fold back, so the stop band begins at the new limit. Going up, the
+    # old limit is the middle of the transition: telephone speech keeps its last octave, and what
+    # little there is at the limit casts an image just above it.
+    cutoff_hz = in_rate / 2 if out_rate > in_rate else (out_rate - TRANSITION_HZ) / 2
+    at = np.arange(-history, block, dtype=np.float64)[:, None]
+    centre = np.arange(outputs, dtype=np.float64)[None, :] * in_rate / out_rate - reach
+    distance = at - centre
+    inside = np.clip(1.0 - (distance / reach) ** 2, 0.0, None)
+    window = np.where(np.abs(distance) <= reach, np.i0(KAISER_BETA * np.sqrt(inside)), 0.0)
+    matrix = np.sinc(2 * cutoff_hz / in_rate * distance) * window
+    matrix /= matrix.sum(axis=0, keepdims=True)
+    return np.ascontiguousarray(matrix, dtype=np.float32)
+
+
+def history_samples(in_rate: int) -> int:
+    """Input before a block that its outputs depend on: 4 ms, rounded up."""
+    return -(-2 * in_rate // DELAY_PER_S)
+
+
+class StreamResampler:
+    """One mono s16 stream from `in_rate` to `out_rate`.
+
+    Live (the default): each full 10 ms block comes out at once, and output n is the input at
+    n / out_rate - 2 ms. With `aligned`, output n is the input at n / out_rate, held back by
+    2 ms: for files. Either way `flush` brings the count to exactly ceil(in * out_rate / in_rate).
+    Holds less than 10 ms of input. Raises UnsupportedRateError.
+    """
+
+    def __init__(self, in_rate: int, out_rate: int, *, aligned: bool = False) -> None:
+        for rate in (in_rate, out_rate):
+            if rate <= 0 or rate % BLOCKS_PER_S:
+                raise UnsupportedRateError(f"expected a positive multiple of 100 Hz, got {rate}")
+        if aligned and out_rate % DELAY_PER_S:
+            raise UnsupportedRateError(f"aligned output needs a multiple of 500 Hz, got {out_rate}")
+        self.in_rate = in_rate
+        self.out_rate = out_rate
+        self.aligned = aligned
+        self._block = in_rate // BLOCKS_PER_S
+        self._history = history_samples(in_rate)
+        self._matrix = block_matrix(in_rate, out_rate) if in_rate != out_rate else None
+        self._pending: Samples = np.empty(0, np.int16)  # less than one block
+        self._reset()
+
+    @property
+    def pending_samples(self) -> int:
+        """Input samples that wait for their block to fill."""
+        return len(self._pending)
+
+    def feed(self, pcm: bytes | Samples) -> Samples:
+        """`pcm`: s16 mono bytes or int16[n]. All output that is ready, int16[m].
+
+        Raises ValueError for an odd number of bytes.
+        """
+        if isinstance(pcm, bytes):
+            if len(pcm) % 2:
+                raise ValueError(f"s16 audio needs an even number of bytes, got {len(pcm)}")
+            pcm = np.frombuffer(pcm, np.int16)
+        self._in_samples += len(pcm)
+        if len(self._pending):
+            pcm = np.concatenate((self._pending, pcm))
+        whole = len(pcm) // self._block * self._block
+        self._pending = pcm[whole:].copy()  # a view would keep the whole packet alive
+        return self._emit(pcm[:whole]) if whole else np.empty(0, np.int16)
+
+    def flush(self) -> Samples:
+        """The rest, up to the exact count; afterwards the stream starts afresh."""
+        missing = -(-self._in_samples * self.out_rate // self.in_rate) - self._out_samples
+        pieces = [np.empty(0, np.int16)]
+        while missing > 0:
+            fill = np.zeros(self._block - len(self._pending), np.int16)
+            piece = self._emit(np.concatenate((self._pending, fill)))[:missing]
+            self._pending = np.empty(0, np.int16)
+            pieces.append(piece)
+            missing -= len(piece)
+        self._reset()
+        return np.concatenate(pieces)
+
+    def _reset(self) -> None:
+        self._in_samples = 0
+        self._out_samples = 0
+        self._skip = self.out_rate // DELAY_PER_S if self.aligned else 0
+        if self._matrix is None:
+            self._skip = 0
+        self._pending = np.empty(0, np.int16)
+        self._past = np.zeros(self._history, np.float32)
+
+    def _emit(self, blocks: Samples) -> Samples:
+        """Whole blocks in, their outputs out, less those before the aligned start."""
+        out = blocks if self._matrix is None else self._convert(blocks, self._matrix)
+        skipped = min(self._skip, len(out))
+        self._skip -= skipped
+        self._out_samples += len(out) - skipped
+        return out[skipped:]
+
+    def _convert(self, blocks: Samples, matrix: npt.NDArray[np.float32]) -> Samples:
+        history, block = self._history, self._block
+        line = np.empty(history + len(blocks), np.float32)
+        line[:history] = self._past
+        line[history:] = blocks
+        self._past = line[len(blocks) :].copy()
+        out = np.empty((len(blocks) // block, matrix.shape[1]), np.float32)
+        for i, row in enumerate(out):
+            # One at a time: a product of several rows may add up in another order.
+            np.dot(line[i * block : i * block + history + block], matrix, out=row)
+        np.rint(out, out=out)
+        np.maximum(out, S16_MIN, out=out)
+        np.minimum(out, S16_MAX, out=out)
+        return out.astype(np.int16).ravel()

@@ -1,0 +1,241 @@
+"""Builders of the server events: plain dicts, ready for a JSON encoder.
+
+One `Events` belongs to one session. Every event gets its `event_id` here, at the moment it is
+built. Events named `gateway.*` are ours: send them only to sessions that listed them under
+`session.gateway.events`, since one client reports every type it does not know as an error.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gateway.protocol.errors import ProtocolError
+from gateway.protocol.ids import IdMaker
+from gateway.protocol.items import Json
+
+EngineState = Literal["loading", "ready", "restarting", "down"]
+
+
+@dataclass(frozen=True, slots=True)
+class PartRef:
+    """Which part of which item of which response an event is about."""
+
+    response_id: str
+    item_id: str
+    output_index: int = 0
+    content_index: int = 0
+
+    def to_wire(self) -> Json:
+        return {
+            "response_id": self.response_id,
+            "item_id": self.item_id,
+            "output_index": self.output_index,
+            "content_index": self.content_index,
+        }
+
+
+class Events:
+    """Builds one session's server events."""
+
+    def __init__(self, ids: IdMaker) -> None:
+        self._ids = ids
+
+    def _event(self, type_: str, **fields: Any) -> Json:
+        return {"type": type_, "event_id": self._ids.event(), **fields}
+
+    # --- session and errors -----------------------------------------------------------------
+
+    def session_created(self, session: Json) -> Json:
+        return self._event("session.created", session=session)
+
+    def session_updated(self, session: Json) -> Json:
+        return self._event("session.updated", session=session)
+
+    def error(self, error: ProtocolError) -> Json:
+        return error.to_event(self._ids.event())
+
+    # --- the input audio buffer -------------------------------------------------------------
+
+    def speech_started(self, item_id: str, audio_start_ms: int) -> Json:
+        """`audio_start_ms` counts from the session's start and includes the prefix padding."""
+        return self._event(
+            "input_audio_buffer.speech_started", item_id=item_id, audio_start_ms=audio_start_ms
+        )
+
+    def speech_stopped(self, item_id: str, audio_end_ms: int) -> Json:
+        """`audio_end_ms` counts from the session's start and includes the silence waited for."""
+        return self._event(
+            "input_audio_buffer.speech_stopped", item_id=item_id, audio_end_ms=audio_end_ms
+        )
+
+    def committed(self, item_id: str, previous_item_id: str | None) -> Json:
+        return self._event(
+            "input_audio_buffer.committed", item_id=item_id, previous_item_id=previous_item_id
+        )
+
+    def cleared(self) -> Json:
+        return self._event("input_audio_buffer.cleared")
+
+    # --- conversation items -----------------------------------------------------------------
+
+    def item_added(self, item: Json, previous_item_id: str | None) -> Json:
+        return self._event("conversation.item.added", previous_item_id=previous_item_id, item=item)
+
+    def item_done(self, item: Json, previous_item_id: str | None) -> Json:
+        return self._event("conversation.item.done", previous_item_id=previous_item_id, item=item)
+
+    def item_retrieved(self, item: Json) -> Json:
+        return self._event("conversation.item.retrieved", item=item)
+
+    def item_deleted(self, item_id: str) -> Json:
+        return self._event("conversation.item.deleted", item_id=item_id)
+
+    def item_truncated(self, item_id: str, content_index: int, audio_end_ms: int) -> Json:
+        return self._event(
+            "conversation.item.truncated",
+            item_id=item_id,
+            content_index=content_index,
+            audio_end_ms=audio_end_ms,
+        )
+
+    # --- what the person said ---------------------------------------------------------------
+
+    def transcription_delta(self, item_id: str, delta: str, content_index: int = 0) -> Json:
+        return self._event(
+            "conversation.item.input_audio_transcription.delta",
+            item_id=item_id,
+            content_index=content_index,
+            delta=delta,
+        )
+
+    def transcription_completed(
+        self, item_id: str, transcript: str, audio_s: float, content_index: int = 0
+    ) -> Json:
+        """`audio_s`: the utterance's duration, which is what this transcription is counted by."""
+        return self._event(
+            "conversation.item.input_audio_transcription.completed",
+            item_id=item_id,
+            content_index=content_index,
+            transcript=transcript,
+            usage={"type": "duration", "seconds": audio_s},
+        )
+
+    def transcription_failed(
+        self, item_id: str, code: str, message: str, content_index: int = 0
+    ) -> Json:
+        return self._event(
+            "conversation.item.input_audio_transcription.failed",
+            item_id=item_id,
+            content_index=content_index,
+            error={"type": "transcription_error", "code": code, "message": message},
+        )
+
+    # --- responses --------------------------------------------------------------------------
+
+    def response_created(self, response: Json) -> Json:
+        return self._event("response.created", response=response)
+
+    def response_done(self, response: Json) -> Json:
+        return self._event("response.done", response=response)
+
+    def output_item_added(self, response_id: str, output_index: int, item: Json) -> Json:
+        return self._event(
+            "response.output_item.added",
+            response_id=response_id,
+            output_index=output_index,
+            item=item,
+        )
+
+    def output_item_done(self, response_id: str, output_index: int, item: Json) -> Json:
+        return self._event(
+            "response.output_item.done",
+            response_id=response_id,
+            output_index=output_index,
+            item=item,
+        )
+
+    def content_part_added(self, ref: PartRef, part: Json) -> Json:
+        return self._event("response.content_part.added", **ref.to_wire(), part=part)
+
+    def content_part_done(self, ref: PartRef, part: Json) -> Json:
+        return self._event("response.content_part.done", **ref.to_wire(), part=part)
+
+    def text_delta(self, ref: PartRef, delta: str) -> Json:
+        return self._event("response.output_text.delta", **ref.to_wire(), delta=delta)
+
+    def text_done(self, ref: PartRef, text: str) -> Json:
+        return self._event("response.output_text.done", **ref.to_wire(), text=text)
+
+    # --- ours, for sessions that asked ------------------------------------------------------
+
+    def latency_report(
+        self,
+        *,
+        turn: int,
+        item_id: str | None,
+        response_id: str | None,
+        budget: Mapping[str, Any],
+        **facts: Any,
+    ) -> Json:
+        """One turn's latency budget, `budget.TurnBudget.to_wire()`; a stage whose anchor is missing
+        is null in it, never 0. `facts` are other numbers of the turn (usage, kv, …)."""
+        return self._event(
+            "gateway.latency.report",
+            turn=turn,
+            item_id=item_id,
+            response_id=response_id,
+            budget=dict(budget),
+            **facts,
+        )
+
+    def chunk_report(
+        self,
+        *,
+        turn: int,
+        item_id: str | None,
+        start_sample: int,
+        duration_ms: float,
+        stages_ms: Mapping[str, float],
+        latency_ms: float,
+        prefilled_tokens: int,
+        rolled_back_tokens: int,
+    ) -> Json:
+        """What one audio chunk cost against its own duration. `start_sample` at 16 kHz.
+
+        `headroom` is the share of the chunk's duration left over; negative means it fell behind.
+        """
+        busy_ms = sum(stages_ms.values())
+        return self._event(
+            "gateway.chunk.report",
+            turn=turn,
+            item_id=item_id,
+            start_sample=start_sample,
+            duration_ms=duration_ms,
+            stages_ms=dict(stages_ms),
+            latency_ms=latency_ms,
+            headroom=1.0 - busy_ms / duration_ms if duration_ms > 0 else None,
+            prefilled_tokens=prefilled_tokens,
+            rolled_back_tokens=rolled_back_tokens,
+        )
+
+    def hearing(
+        self, *, turn: int, item_id: str, committed: str, tentative: str, audio_ms: float
+    ) -> Json:
+        """Words so far: `committed` only grows within a turn, `tentative` may still change.
+
+        `audio_ms` is how far the words reach, from the session's start.
+        """
+        return self._event(
+            "gateway.hearing",
+            turn=turn,
+            item_id=item_id,
+            committed=committed,
+            tentative=tentative,
+            audio_ms=audio_ms,
+        )
+
+    def engine_status(self, state: EngineState, message: str, **detail: Any) -> Json:
+        """The engine behind this session went away, comes back, or loads (`detail`: how far)."""
+        return self._event("gateway.engine.status", status=state, message=message, **detail)

@@ -1,0 +1,59 @@
+"""What this server speaks beyond the API: one key of the session, one client event, one field.
+
+`session.gateway` turns our own server events and settings on; nothing of ours is sent to a session
+that did not send it. `input_image_buffer.append` is spelt as another vendor's clients send it.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from annotated_types import Ge, Le, MaxLen
+from openai.types.realtime import InputAudioBufferAppendEvent, RealtimeSessionCreateRequest
+from pydantic import BaseModel
+
+GatewayEventName = Literal["latency", "chunks", "hearing", "engine"]
+
+
+class SamplingOptions(BaseModel):
+    """How the answer's tokens are chosen; what is absent or null stays as the server has it."""
+
+    temperature: Annotated[float, Ge(0), Le(2)] | None = None
+    top_p: Annotated[float, Ge(0), Le(1)] | None = None
+    top_k: Annotated[int, Ge(0), Le(1_000_000)] | None = None
+    repetition_penalty: Annotated[float, Ge(0.1), Le(10)] | None = None
+    seed: Annotated[int, Ge(0), Le(2**53 - 1)] | None = None
+
+
+class GatewayOptions(BaseModel):
+    """`events`: which of our server events to send. `chunk_ms`: how much audio is heard at once.
+    `latency_budget_ms`: endpoint to first token, over which a turn counts as late."""
+
+    events: Annotated[list[GatewayEventName], MaxLen(16)] | None = None
+    chunk_ms: Literal[200, 500, 1000] | None = None
+    sampling: SamplingOptions | None = None
+    latency_budget_ms: Annotated[float, Ge(1), Le(600_000)] | None = None
+
+
+class GatewaySession(RealtimeSessionCreateRequest):
+    """A `session.update`'s session with our key in it."""
+
+    gateway: GatewayOptions | None = None
+
+
+class TimedAudioAppend(InputAudioBufferAppendEvent):
+    """`captured_at_ms`: the client's clock when the append's last sample was recorded."""
+
+    captured_at_ms: float | None = None
+
+
+class InputImageBufferAppend(BaseModel):
+    """A camera frame: base64 or a data URI of a PNG or JPEG. Answered by nothing.
+
+    `timestamp_ms` is the client's clock when the frame was taken.
+    """
+
+    type: Literal["input_image_buffer.append"]
+    image: str
+    event_id: str | None = None
+    timestamp_ms: float | None = None

@@ -1,0 +1,127 @@
+"""What the schema's types cannot say: which content an item may hold, and what is not done here.
+
+Each rule names the offending field as the types would.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+from openai.types.realtime import (
+    ConversationItem,
+    ConversationItemCreateEvent,
+    RealtimeConversationItemAssistantMessage,
+    RealtimeConversationItemFunctionCall,
+    RealtimeConversationItemFunctionCallOutput,
+    RealtimeConversationItemSystemMessage,
+    RealtimeConversationItemUserMessage,
+    RealtimeResponseCreateParams,
+    RealtimeSessionCreateRequest,
+    ResponseCreateEvent,
+    SessionUpdateEvent,
+)
+from openai.types.realtime.realtime_audio_formats import AudioPCM, RealtimeAudioFormats
+from openai.types.realtime.response_item_reference import ResponseItemReference
+from pydantic import BaseModel
+
+from gateway.protocol import errors, limits
+
+MessageItem = (
+    RealtimeConversationItemSystemMessage
+    | RealtimeConversationItemUserMessage
+    | RealtimeConversationItemAssistantMessage
+)
+FunctionItem = RealtimeConversationItemFunctionCall | RealtimeConversationItemFunctionCallOutput
+
+# What each kind of content must and may carry besides its `type`.
+_REQUIRED = {
+    "input_text": "text",
+    "input_audio": "audio",
+    "input_image": "image_url",
+    "output_text": "text",
+}
+_OPTIONAL = {"input_audio": {"transcript"}, "input_image": {"detail"}}
+_ROOT = "root"  # as `previous_item_id` it means the head of the conversation
+
+
+def check(event: BaseModel) -> None:
+    """Raises `ProtocolError` if a well-typed event breaks a rule."""
+    if isinstance(event, ConversationItemCreateEvent):
+        check_item(event.item, "item")
+    elif isinstance(event, SessionUpdateEvent):
+        if isinstance(event.session, RealtimeSessionCreateRequest):
+            _check_session(event.session)
+    elif isinstance(event, ResponseCreateEvent) and event.response is not None:
+        _check_response(event.response)
+
+
+def response_input(
+    response: RealtimeResponseCreateParams,
+) -> list[ConversationItem | ResponseItemReference] | None:
+    """`response.input` as `parse` lets it through; the library's annotation knows no references."""
+    return cast("list[ConversationItem | ResponseItemReference] | None", response.input)
+
+
+def check_item(item: ConversationItem, path: str) -> None:
+    """A client's item: no MCP, no assistant audio, content that fits the role and is complete."""
+    if isinstance(item, MessageItem):
+        _check_content(item, path)
+    elif not isinstance(item, FunctionItem):
+        raise errors.unsupported(f"{path}.type", "MCP items are")
+    if item.id == _ROOT:
+        raise errors.invalid_value(f"{path}.id", f"any id but '{_ROOT}'", item.id)
+
+
+def _check_content(item: MessageItem, path: str) -> None:
+    text_chars = 0
+    parts: Sequence[Any] = item.content  # each role has its own class of content
+    for index, part in enumerate(parts):
+        where = f"{path}.content[{index}]"
+        if part.type is None:
+            raise errors.missing_parameter(f"{where}.type")
+        required = _REQUIRED.get(part.type)
+        if required is None:  # output_audio: only the model itself makes assistant audio
+            raise errors.unsupported_value(f"{where}.type", part.type, ["output_text"])
+        if getattr(part, required) is None:
+            raise errors.missing_parameter(f"{where}.{required}")
+        allowed = {"type", required} | _OPTIONAL.get(part.type, set())
+        for name in part.model_fields_set - allowed:
+            if getattr(part, name) is not None:
+                raise errors.unknown_parameter(f"{where}.{name}")
+        text_chars += len(part.text or "")
+        if text_chars > limits.MAX_STRING_CHARS:
+            raise errors.string_too_long(f"{where}.text", limits.MAX_STRING_CHARS, text_chars)
+
+
+def _check_session(session: RealtimeSessionCreateRequest) -> None:
+    _check_tools(session.tools, "session.tools")
+    audio = session.audio
+    if audio is not None and audio.input is not None:
+        _check_format(audio.input.format, "session.audio.input.format")
+    if audio is not None and audio.output is not None:
+        _check_format(audio.output.format, "session.audio.output.format")
+
+
+def _check_response(response: RealtimeResponseCreateParams) -> None:
+    _check_tools(response.tools, "response.tools")
+    if response.audio is not None and response.audio.output is not None:
+        _check_format(response.audio.output.format, "response.audio.output.format")
+    if response.conversation not in (None, "auto", "none"):
+        raise errors.unsupported_value(
+            "response.conversation", response.conversation, ["auto", "none"]
+        )
+    for index, item in enumerate(response_input(response) or ()):
+        if not isinstance(item, ResponseItemReference):
+            check_item(item, f"response.input[{index}]")
+
+
+def _check_tools(tools: Sequence[object] | None, path: str) -> None:
+    for index, tool in enumerate(tools or ()):
+        if getattr(tool, "type", None) == "mcp":
+            raise errors.unsupported(f"{path}[{index}].type", "MCP tools are")
+
+
+def _check_format(audio_format: RealtimeAudioFormats | None, path: str) -> None:
+    if audio_format is not None and not isinstance(audio_format, AudioPCM):
+        raise errors.unsupported_value(f"{path}.type", audio_format.type, ["audio/pcm"])

@@ -1,0 +1,257 @@
+"""A session's settings: what is in force, how an update changes it, how it is echoed.
+
+Partial updates: an absent key keeps its value at every depth, so `{"type": "server_vad",
+"threshold": 0.6}` keeps the padding of a server VAD that is already on. Null clears what may be
+null in a session (turn detection, noise reduction, transcription, tracing, prompt, include,
+reasoning, idle timeout) and means "absent" elsewhere. Names of models and voices are accepted as
+they come and echoed: they stand for what is installed here.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from openai.types.realtime import (
+    RealtimeAudioConfigInput,
+    RealtimeAudioConfigOutput,
+    RealtimeSessionCreateRequest,
+)
+from openai.types.realtime.realtime_audio_config_input import NoiseReduction
+from openai.types.realtime.realtime_audio_input_turn_detection import (
+    RealtimeAudioInputTurnDetection,
+    ServerVad,
+)
+from pydantic import BaseModel
+
+from gateway.protocol import errors
+from gateway.protocol.extensions import GatewayOptions, GatewaySession
+from gateway.protocol.items import Json
+
+Modality = Literal["text", "audio"]
+Eagerness = Literal["low", "medium", "high", "auto"]
+
+PCM_24K: Final[Json] = {"type": "audio/pcm", "rate": 24_000}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerVadConfig:
+    """A turn ends after `silence_duration_ms` of silence, whatever was said."""
+
+    type: Literal["server_vad"] = "server_vad"
+    threshold: float = 0.5
+    prefix_padding_ms: int = 300
+    silence_duration_ms: int = 200
+    idle_timeout_ms: int | None = None
+    create_response: bool = True
+    interrupt_response: bool = True
+
+    def to_wire(self) -> Json:
+        return dataclasses.asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class SemanticVadConfig:
+    """A turn ends when the speaker seems done; `eagerness` says how soon that is believed."""
+
+    type: Literal["semantic_vad"] = "semantic_vad"
+    eagerness: Eagerness = "auto"
+    create_response: bool = True
+    interrupt_response: bool = True
+
+    def to_wire(self) -> Json:
+        return dataclasses.asdict(self)
+
+
+TurnDetection = ServerVadConfig | SemanticVadConfig
+
+
+@dataclass(frozen=True, slots=True)
+class SessionConfig:
+    """The settings in force. `model` never changes. `speaks`: a voice is installed; without one
+    the session answers in text, whatever modality it asks for."""
+
+    session_id: str
+    model: str
+    expires_at: int  # seconds since the epoch
+    speaks: bool = False
+    instructions: str = ""
+    requested_modality: Modality = "audio"
+    turn_detection: TurnDetection | None = ServerVadConfig()
+    transcription: Json | None = None
+    noise_reduction: Json | None = None
+    voice: str = "marin"
+    speed: float = 1.0
+    max_output_tokens: int | Literal["inf"] = "inf"
+    tools: tuple[Json, ...] = ()
+    tool_choice: str | Json = "auto"
+    truncation: str | Json = "auto"
+    tracing: str | Json | None = None
+    prompt: Json | None = None
+    include: tuple[str, ...] | None = None
+    reasoning: Json | None = None
+    parallel_tool_calls: bool | None = None
+    gateway: GatewayOptions | None = None
+
+    @property
+    def output_modality(self) -> Modality:
+        """What answers are really made of."""
+        return self.requested_modality if self.speaks else "text"
+
+    def apply(
+        self, update: RealtimeSessionCreateRequest, *, voice_locked: bool = False
+    ) -> SessionConfig:
+        """The settings after a `session.update` (see `parse.realtime_session`).
+
+        `voice_locked`: the session has already spoken. Raises `ProtocolError`, and then nothing
+        has changed.
+        """
+        changes = _plain_changes(update)
+        if update.audio is not None and update.audio.input is not None:
+            changes |= _input_changes(self, update.audio.input)
+        if update.audio is not None and update.audio.output is not None:
+            changes |= _output_changes(self, update.audio.output, voice_locked)
+        if isinstance(update, GatewaySession) and "gateway" in update.model_fields_set:
+            changes["gateway"] = _merged_options(self.gateway, update.gateway)
+        return dataclasses.replace(self, **changes)
+
+    def to_wire(self) -> Json:
+        """The full effective session object."""
+        wire: Json = {
+            "type": "realtime",
+            "object": "realtime.session",
+            "id": self.session_id,
+            "model": self.model,
+            "expires_at": self.expires_at,
+            "output_modalities": [self.output_modality],
+            "instructions": self.instructions,
+            "tools": list(self.tools),
+            "tool_choice": self.tool_choice,
+            "max_output_tokens": self.max_output_tokens,
+            "tracing": self.tracing,
+            "truncation": self.truncation,
+            "prompt": self.prompt,
+            "include": list(self.include) if self.include is not None else None,
+            "audio": {"input": self._input_to_wire(), "output": self._output_to_wire()},
+        }
+        if self.reasoning is not None:
+            wire["reasoning"] = self.reasoning
+        if self.parallel_tool_calls is not None:
+            wire["parallel_tool_calls"] = self.parallel_tool_calls
+        if self.gateway is not None:
+            wire["gateway"] = dump(self.gateway)
+        return wire
+
+    def response_audio(self) -> Json | None:
+        """The `audio` of a response object; None where answers are text."""
+        if self.output_modality == "text":
+            return None
+        return {"output": {"format": dict(PCM_24K), "voice": self.voice}}
+
+    def _output_to_wire(self) -> Json:
+        return {"format": dict(PCM_24K), "voice": self.voice, "speed": self.speed}
+
+    def _input_to_wire(self) -> Json:
+        turns = self.turn_detection
+        return {
+            "format": dict(PCM_24K),
+            "transcription": self.transcription,
+            "noise_reduction": self.noise_reduction,
+            "turn_detection": turns.to_wire() if turns is not None else None,
+        }
+
+
+def dump(model: BaseModel) -> Json:
+    """A validated object as the client sent it: set fields only, nulls dropped."""
+    return model.model_dump(exclude_unset=True, exclude_none=True)
+
+
+def _plain_changes(update: RealtimeSessionCreateRequest) -> Json:
+    """Everything outside `audio` and `gateway`. The update's model is ignored: clients name one
+    that differs from the one they connected to."""
+    changes: Json = {}
+    for name in ("instructions", "max_output_tokens", "parallel_tool_calls"):
+        if (value := getattr(update, name)) is not None:
+            changes[name] = value
+    for name in ("tool_choice", "truncation"):
+        if (value := getattr(update, name)) is not None:
+            changes[name] = dump(value) if isinstance(value, BaseModel) else value
+    for name in ("tracing", "prompt", "reasoning"):
+        if name in update.model_fields_set:
+            value = getattr(update, name)
+            changes[name] = dump(value) if isinstance(value, BaseModel) else value
+    if update.output_modalities is not None:
+        changes["requested_modality"] = update.output_modalities[0]
+    if update.tools is not None:
+        changes["tools"] = tuple({"type": "function"} | dump(tool) for tool in update.tools)
+    if "include" in update.model_fields_set:
+        changes["include"] = tuple(update.include) if update.include is not None else None
+    return changes
+
+
+def _input_changes(config: SessionConfig, update: RealtimeAudioConfigInput) -> Json:
+    changes: Json = {}
+    if "turn_detection" in update.model_fields_set:
+        changes["turn_detection"] = _merged_turns(config.turn_detection, update.turn_detection)
+    if "transcription" in update.model_fields_set:
+        changes["transcription"] = _merged(config.transcription, update.transcription)
+    if "noise_reduction" in update.model_fields_set:
+        changes["noise_reduction"] = _merged_noise(config.noise_reduction, update.noise_reduction)
+    return changes
+
+
+def _output_changes(
+    config: SessionConfig, update: RealtimeAudioConfigOutput, voice_locked: bool
+) -> Json:
+    changes: Json = {}
+    if update.voice is not None:
+        voice = update.voice if isinstance(update.voice, str) else update.voice.id
+        if voice_locked and voice != config.voice:
+            raise errors.voice_locked()
+        changes["voice"] = voice
+    if update.speed is not None:
+        changes["speed"] = float(update.speed)
+    return changes
+
+
+def _merged_turns(
+    now: TurnDetection | None, update: RealtimeAudioInputTurnDetection
+) -> TurnDetection | None:
+    """Another type starts from that type's defaults."""
+    if update is None:
+        return None
+    given = {key: value for key, value in dump(update).items() if key != "type"}
+    if isinstance(update, ServerVad):
+        base: TurnDetection = now if isinstance(now, ServerVadConfig) else ServerVadConfig()
+        if "idle_timeout_ms" in update.model_fields_set:
+            given["idle_timeout_ms"] = update.idle_timeout_ms
+    else:
+        base = now if isinstance(now, SemanticVadConfig) else SemanticVadConfig()
+    return dataclasses.replace(base, **given)
+
+
+def _merged(now: Json | None, update: BaseModel | None) -> Json | None:
+    """Nested settings: null clears the key, and null for the whole clears all."""
+    if update is None:
+        return None
+    merged = (now or {}) | update.model_dump(exclude_unset=True)
+    return {key: value for key, value in merged.items() if value is not None}
+
+
+def _merged_noise(now: Json | None, update: NoiseReduction | None) -> Json | None:
+    merged = _merged(now, update)
+    if merged is not None and "type" not in merged:
+        raise errors.missing_parameter("session.audio.input.noise_reduction.type")
+    return merged
+
+
+def _merged_options(
+    now: GatewayOptions | None, update: GatewayOptions | None
+) -> GatewayOptions | None:
+    if update is None:
+        return None
+    merged = (dump(now) if now is not None else {}) | update.model_dump(exclude_unset=True)
+    if isinstance(merged.get("sampling"), dict) and now is not None and now.sampling is not None:
+        merged["sampling"] = dump(now.sampling) | merged["sampling"]
+    return GatewayOptions.model_validate(merged)

@@ -1,0 +1,150 @@
+"""One response from `response.created` to `response.done`: what the client is told, in order.
+
+    created ─▶ (first text) item added, part added ─▶ deltas ─▶ part done, item done ─▶ done
+
+The closing events are sent whatever the outcome, so that a client's state is never left open.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from engine.api import Finished, FinishReason, Usage
+from gateway.protocol import items
+from gateway.protocol.events import Events, PartRef
+from gateway.protocol.items import Json, ResponseStatus, ResponseUsage, StatusDetails
+
+CancelReason = Literal["turn_detected", "client_cancelled"]
+
+
+@dataclass(frozen=True, slots=True)
+class ResponseFacts:
+    """What stays the same over a response's life. `conversation_id` None: out of band."""
+
+    response_id: str
+    item_id: str
+    generation: int
+    conversation_id: str | None
+    max_output_tokens: int | Literal["inf"]
+    metadata: Mapping[str, str] | None = None
+
+    @property
+    def out_of_band(self) -> bool:
+        return self.conversation_id is None
+
+
+@dataclass(slots=True)
+class Ending:
+    """How a response ended, in the protocol's words."""
+
+    status: ResponseStatus
+    details: StatusDetails
+    usage: Usage | None = None
+
+
+def ending_of(finished: Finished, cancel_reason: CancelReason | None) -> Ending:
+    """The engine's verdict in the protocol's words."""
+    match finished.reason:
+        case FinishReason.STOP:
+            return Ending("completed", StatusDetails("completed"), finished.usage)
+        case FinishReason.LENGTH:
+            details = StatusDetails("incomplete", reason="max_output_tokens")
+            return Ending("incomplete", details, finished.usage)
+        case FinishReason.CANCELLED:
+            details = StatusDetails("cancelled", reason=cancel_reason or "client_cancelled")
+            return Ending("cancelled", details, finished.usage)
+        case FinishReason.FAILED:
+            return failed(finished.code, finished.message, finished.usage)
+
+
+def failed(code: str, message: str, usage: Usage | None = None) -> Ending:
+    return Ending("failed", StatusDetails("failed", code=code, message=message), usage)
+
+
+@dataclass(slots=True)
+class Response:
+    """State of one response; every method returns the events to send."""
+
+    facts: ResponseFacts
+    events: Events
+    cancel_reason: CancelReason | None = None  # cancelled, but the engine has not confirmed yet
+    text: str = ""
+    previous_item_id: str | None = None
+    opened: bool = False
+    done: bool = False
+    _ref: PartRef = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._ref = PartRef(self.facts.response_id, self.facts.item_id)
+
+    def create(self) -> list[Json]:
+        return [self.events.response_created(self._wire("in_progress", ()))]
+
+    def open(self, previous_item_id: str | None) -> list[Json]:
+        """Announce the item and its part; once, before the first text."""
+        assert not self.opened
+        self.opened = True
+        self.previous_item_id = previous_item_id
+        item = self.item("in_progress", with_content=False)
+        out = [self.events.output_item_added(self.facts.response_id, 0, item)]
+        if not self.facts.out_of_band:
+            out.append(self.events.item_added(item, previous_item_id))
+        out.append(self.events.content_part_added(self._ref, items.text_part()))
+        return out
+
+    def delta(self, text: str) -> Json:
+        self.text += text
+        return self.events.text_delta(self._ref, text)
+
+    def finish(self, ending: Ending) -> list[Json]:
+        """Close everything that is open."""
+        assert not self.done
+        self.done = True
+        out: list[Json] = []
+        output: list[Json] = []
+        if self.opened:
+            item = self.item(item_status(ending))
+            output.append(item)
+            out.append(self.events.text_done(self._ref, self.text))
+            out.append(self.events.content_part_done(self._ref, items.text_part(self.text)))
+            if not self.facts.out_of_band:
+                out.append(self.events.item_done(item, self.previous_item_id))
+            out.append(self.events.output_item_done(self.facts.response_id, 0, item))
+        out.append(self.events.response_done(self._wire(ending.status, output, ending)))
+        return out
+
+    def item(self, status: items.ItemStatus, *, with_content: bool = True) -> Json:
+        content = [items.output_text(self.text)] if with_content else []
+        return items.message(self.facts.item_id, "assistant", content, status)
+
+    def _wire(
+        self, status: ResponseStatus, output: Any, ending: Ending | None = None
+    ) -> Json:
+        usage = ending.usage if ending is not None else None
+        return items.response(
+            self.facts.response_id,
+            status=status,
+            output=output,
+            conversation_id=self.facts.conversation_id,
+            output_modalities=["text"],
+            max_output_tokens=self.facts.max_output_tokens,
+            metadata=self.facts.metadata,
+            status_details=ending.details if ending is not None else None,
+            usage=None if usage is None else usage_to_wire(usage),
+        )
+
+
+def item_status(ending: Ending) -> items.ItemStatus:
+    return "completed" if ending.status == "completed" else "incomplete"
+
+
+def usage_to_wire(usage: Usage) -> ResponseUsage:
+    return ResponseUsage(
+        input_text=usage.input_text,
+        input_audio=usage.input_audio,
+        input_image=usage.input_image,
+        cached=usage.cached,
+        output_text=usage.output,
+    )

@@ -1,0 +1,313 @@
+"""Puts the processes together: gateway and supervised engine, or either of them alone.
+
+Everything that touches signals, sockets before the loop, or the terminal is here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import importlib
+import json
+import logging
+import os
+import shlex
+import signal
+import socket
+import sys
+import time
+from collections.abc import Coroutine
+from types import FrameType
+from typing import Any
+
+import uvicorn
+import uvloop
+
+from engine import api
+from gateway.app import Gateway, build_app
+from gateway.config import Settings, near_misses
+from gateway.engine_client import EngineLink, LinkObserver, private_endpoint, shared_endpoint
+from gateway.errors import ConfigError, PortInUse
+from gateway.metrics import Metrics
+from gateway.protocol.ids import IdMaker
+from gateway.supervisor import Supervisor
+from gateway.websocket import RealtimeProtocol
+
+log = logging.getLogger("headstart.serve")
+
+PING_INTERVAL_S = 20.0
+PING_TIMEOUT_S = 40.0
+GRACEFUL_SHUTDOWN_S = 3
+BACKLOG = 2048
+PROGRESS_STEP = 0.1
+"""Share of a loading step after which the next log line is due."""
+
+
+def serve(settings: Settings, announce: bool = False) -> None:
+    """`headstart serve`: until SIGTERM or SIGINT. Raises `GatewayError`s that end it."""
+    _set_up_logging(settings)
+    sock = bind(settings.host, settings.port)
+    with contextlib.ExitStack() as stack:
+        stack.callback(sock.close)
+        endpoint = settings.engine_endpoint or stack.enter_context(private_endpoint())
+        _run(_serve(settings, sock, endpoint, supervised=True, announce=announce))
+
+
+def web(settings: Settings, announce: bool = False) -> None:
+    """`headstart web`: the gateway alone; the engine connects from another process."""
+    _set_up_logging(settings)
+    with bind(settings.host, settings.port) as sock:
+        endpoint = settings.engine_endpoint or shared_endpoint()
+        _run(_serve(settings, sock, endpoint, supervised=False, announce=announce))
+
+
+def engine(settings: Settings) -> None:
+    """`headstart engine`: the supervised engine alone, for a gateway in another process."""
+    _set_up_logging(settings)
+    endpoint = settings.engine_endpoint or shared_endpoint()
+    _run(_supervise(Supervisor(engine_argv(settings, endpoint), engine_environment(settings))))
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A bound TCP socket, not yet listening. Raises `PortInUse` or `ConfigError`."""
+    try:
+        family, kind, proto, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+    except socket.gaierror as error:
+        raise ConfigError([f"host: {host!r} is no address of any machine: {error}"]) from error
+    sock = socket.socket(family, kind, proto)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        sock.bind(address)
+        sock.listen(BACKLOG)
+    except OSError as error:
+        sock.close()
+        if error.errno == errno.EADDRINUSE:
+            raise PortInUse(host, port) from error
+        raise ConfigError(
+            [f"cannot listen on {host} port {port}: {error.strerror}; try another --host or --port"]
+        ) from error
+    return sock
+
+
+def url_of(sock: socket.socket) -> str:
+    """Where a browser on this machine finds the server."""
+    host, port = sock.getsockname()[:2]
+    host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)
+    return f"http://{f'[{host}]' if ':' in host and '[' not in host else host}:{port}"
+
+
+def engine_argv(settings: Settings, endpoint: str) -> list[str]:
+    """The command line of the engine's process."""
+    module = "gateway.fake_engine" if settings.engine == "fake" else "engine"
+    argv = [sys.executable, "-m", module, "--endpoint", endpoint, "--model", settings.model]
+    argv += ["--kv-pool-mib", str(settings.kv_pool_mib)]
+    if settings.threads:
+        argv += ["--threads", str(settings.threads)]
+    return argv + shlex.split(settings.engine_args)
+
+
+def engine_environment(settings: Settings) -> dict[str, str]:
+    environment = os.environ | {"PYTHONUNBUFFERED": "1"}
+    if settings.threads:
+        environment["OMP_NUM_THREADS"] = str(settings.threads)
+    return environment
+
+
+class GatewayServer(uvicorn.Server):
+    """uvicorn's server whose first SIGTERM or SIGINT drains and whose second ends at once."""
+
+    def __init__(self, config: uvicorn.Config, gateway: Gateway) -> None:
+        super().__init__(config)
+        self._gateway = gateway
+        self._drain: asyncio.Task[None] | None = None
+        self._loop = asyncio.get_running_loop()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if self._gateway.draining:
+            self.should_exit = True
+            self.force_exit = True
+        self._loop.call_soon_threadsafe(self.leave)
+
+    def leave(self) -> None:
+        """Begin the graceful end, once."""
+        if self._drain is None:
+            log.info("shutting down: waiting for answers under way (again to end at once)")
+            self._drain = self._loop.create_task(self._leave())
+
+    async def _leave(self) -> None:
+        await self._gateway.drain()
+        self.should_exit = True
+
+
+class Announcer(LinkObserver):
+    """Tells people, the log and the supervisor how the engine is doing."""
+
+    def __init__(self, url: str, supervisor: Supervisor | None) -> None:
+        self._url = url
+        self._supervisor = supervisor
+        self._last = ("", 0.0)
+        self._listening = False
+        self._ready: api.Ready | None = None
+
+    def listening(self) -> None:
+        """The server takes connections."""
+        self._listening = True
+        if self._ready is not None:
+            self._say_ready(self._ready.model)
+
+    def engine_loading(self, loading: api.Loading) -> None:
+        share = loading.done / loading.total if loading.total else 0.0
+        what, said = self._last
+        if loading.what == what and share - said < PROGRESS_STEP:
+            return
+        self._last = (loading.what, share)
+        log.info("loading: %s%s", loading.what, f" {share:.0%}" if loading.total else "")
+
+    def engine_ready(self, ready: api.Ready) -> None:
+        if self._supervisor is not None:
+            self._supervisor.healthy()
+        self._ready = ready
+        if self._listening:
+            self._say_ready(ready.model)
+
+    def _say_ready(self, model: api.ModelInfo) -> None:
+        print(
+            f"\n  headstart is ready: {self._url}\n"
+            f"  model {model.name}, {model.weights_bytes / 1e6:.0f} MB of weights, "
+            f"loaded in {model.load_s:.1f} s\n",
+            file=sys.stderr,
+            flush=True,
+        )
+
+    def engine_stalled(self, reason: str) -> None:
+        if self._supervisor is not None:
+            self._supervisor.kill(reason)
+
+
+async def _serve(
+    settings: Settings, sock: socket.socket, endpoint: str, supervised: bool, announce: bool
+) -> None:
+    url = url_of(sock)
+    link = EngineLink(endpoint, settings.engine_lost_after_s)
+    supervisor = None
+    supervising = None
+    if supervised:
+        supervisor = Supervisor(
+            engine_argv(settings, link.endpoint), engine_environment(settings), link.lost
+        )
+    announcer = link.observer = Announcer(url, supervisor)
+    link.start()
+    try:
+        if supervisor is not None:
+            supervising = asyncio.create_task(supervisor.run())
+        # The protocol's schema takes a second or two to import: beside the engine's own start.
+        await asyncio.to_thread(importlib.import_module, "gateway.session")
+        gateway = make_gateway(settings, link, supervisor)
+        server = GatewayServer(uvicorn_config(settings, gateway), gateway)
+        serving = asyncio.create_task(server.serve(sockets=[sock]))
+        log.info("listening on %s; engine: %s", url, link.state)
+        announcer.listening()
+        if announce:
+            print(json.dumps({"url": url, "pid": os.getpid()}), flush=True)
+        await (serving if supervising is None else _both(serving, supervising, server))
+    finally:
+        link.close()
+        if supervisor is not None:
+            await supervisor.stop()
+
+
+async def _both(
+    serving: asyncio.Task[None], supervising: asyncio.Task[None], server: GatewayServer
+) -> None:
+    """Until the server ends. An engine that cannot be kept alive ends the server too."""
+    await asyncio.wait({serving, supervising}, return_when=asyncio.FIRST_COMPLETED)
+    if not serving.done():
+        server.leave()
+        await serving
+        await supervising  # raises what ended it
+        return
+    supervising.cancel()
+    await asyncio.gather(supervising, return_exceptions=True)
+    await serving
+
+
+async def _supervise(supervisor: Supervisor) -> None:
+    loop = asyncio.get_running_loop()
+    running = loop.create_task(supervisor.run())
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, running.cancel)
+    with contextlib.suppress(asyncio.CancelledError):
+        await running
+
+
+def make_gateway(settings: Settings, link: EngineLink, supervisor: Supervisor | None) -> Gateway:
+    """The gateway over real sessions, with one set of metrics for all of them."""
+    from gateway.session import Session
+
+    metrics = Metrics(settings.latency_budget_ms)
+    ids = IdMaker()
+    restarts_counted = 0
+
+    def make_session(session_id: str, engine_ready: bool, model_name: str) -> Session:
+        return Session(
+            session_id,
+            settings,
+            ids,
+            metrics,
+            engine_ready=engine_ready,
+            model_name=model_name,
+            now_ns=time.monotonic_ns(),
+            wall_s=time.time(),
+            stopwatch=time.perf_counter_ns,
+        )
+
+    def restarts() -> int:
+        return supervisor.restarts if supervisor is not None else link.counters.losses
+
+    def render() -> bytes:
+        nonlocal restarts_counted
+        metrics.engine_up.set(link.is_ready)
+        metrics.engine_restarts.inc(restarts() - restarts_counted)
+        restarts_counted = restarts()
+        return metrics.render()
+
+    return Gateway(settings, link, make_session, render, restarts)
+
+
+def uvicorn_config(settings: Settings, gateway: Gateway) -> uvicorn.Config:
+    return uvicorn.Config(
+        build_app(gateway),
+        ws=RealtimeProtocol,
+        ws_max_size=settings.max_message_bytes,
+        ws_ping_interval=PING_INTERVAL_S,
+        ws_ping_timeout=PING_TIMEOUT_S,
+        # Compression costs CPU and latency for base64 audio that hardly shrinks.
+        ws_per_message_deflate=False,
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_S,
+    )
+
+
+def _run(main: Coroutine[Any, Any, None]) -> None:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        runner.run(main)
+
+
+def _set_up_logging(settings: Settings) -> None:
+    level = settings.log_level.upper()
+    logging.basicConfig(
+        stream=sys.stderr,
+        level=level,
+        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
+        datefmt="%H:%M:%S",
+    )
+    if settings.log_level != "debug":
+        for name in ("uvicorn.error", "uvicorn.access", "asyncio"):
+            logging.getLogger(name).setLevel(logging.WARNING)
+    for warning in near_misses(os.environ):
+        log.warning("%s", warning)

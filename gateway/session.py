@@ -1,0 +1,317 @@
+"""One client's session: protocol events and audio in, protocol events and engine commands out.
+
+    client event ─┐                             ┌─▶ Send   (to the client, in order)
+    engine event ─┼─▶ Session, no I/O, no clock ┼─▶ Tell   (to the engine, in order)
+    tick, stamps ─┘                             └─▶ Hangup
+
+What a client gets wrong is answered by one `error` event and changes nothing. The parts:
+`listening` (audio to speech events), `speech_in` (what follows from them), `turns` (whose turn it
+is), `conversation` (items), `answers` (responses and their budgets); this file takes events apart.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import assert_never
+
+from openai.types.realtime import (
+    ConversationItemCreateEvent,
+    ConversationItemDeleteEvent,
+    ConversationItemRetrieveEvent,
+    ConversationItemTruncateEvent,
+    InputAudioBufferAppendEvent,
+    InputAudioBufferClearEvent,
+    InputAudioBufferCommitEvent,
+    OutputAudioBufferClearEvent,
+    ResponseCancelEvent,
+    ResponseCreateEvent,
+    SessionUpdateEvent,
+)
+
+from engine import api
+from gateway.actions import Action, Hangup, Send
+from gateway.answers import Answers
+from gateway.budget import ChunkBudget
+from gateway.config import Settings
+from gateway.conversation import Kept
+from gateway.incoming import engine_item, input_image, response_items
+from gateway.listening import CommitTooShortError, UtteranceTooLongError
+from gateway.metrics import Metrics
+from gateway.protocol import errors, items
+from gateway.protocol.errors import FatalProtocolError, ProtocolError
+from gateway.protocol.extensions import InputImageBufferAppend, TimedAudioAppend
+from gateway.protocol.ids import IdMaker
+from gateway.protocol.parse import (
+    ClientEvent,
+    decode_audio,
+    parse_client_event,
+    realtime_session,
+)
+from gateway.protocol.session_config import ServerVadConfig, SessionConfig, dump
+from gateway.speech_in import SpeechIn
+from gateway.state import SessionState
+
+log = logging.getLogger("headstart.session")
+
+MAX_SESSION_MINUTES = 60
+NS_PER_MINUTE = 60 * 10**9
+
+
+class Session:
+    """See the module's docstring. `stopwatch` only measures work; decisions use `now_ns`."""
+
+    def __init__(
+        self,
+        session_id: str,
+        settings: Settings,
+        ids: IdMaker,
+        metrics: Metrics,
+        *,
+        engine_ready: bool,
+        model_name: str,
+        now_ns: int,
+        wall_s: float,
+        stopwatch: Callable[[], int],
+    ) -> None:
+        config = SessionConfig(
+            session_id=session_id,
+            model=model_name,
+            expires_at=int(wall_s) + MAX_SESSION_MINUTES * 60,
+            instructions=settings.instructions,
+            turn_detection=ServerVadConfig(
+                threshold=settings.vad_threshold,
+                prefix_padding_ms=settings.pre_roll_ms,
+                silence_duration_ms=settings.silence_ms,
+            ),
+        )
+        self._state = SessionState(session_id, settings, config, ids, metrics, engine_ready)
+        self._metrics = metrics
+        self._speech = SpeechIn(self._state, stopwatch)
+        self._answers = Answers(self._state)
+        self._expires_ns = now_ns + MAX_SESSION_MINUTES * NS_PER_MINUTE
+
+    # --- the shell's calls -----------------------------------------------------------------------
+
+    def start(self, now_ns: int) -> list[Action]:
+        """The first thing after the handshake."""
+        self._metrics.session_opened()
+        state = self._state
+        state.send(state.events.session_created(state.config.to_wire()))
+        if state.engine_up:
+            self._open_in_engine()
+        return state.take()
+
+    def receive_text(self, text: str, now_ns: int) -> list[Action]:
+        """One text frame of the client's."""
+        state = self._state
+        try:
+            event = parse_client_event(text, extensions=state.config.gateway is not None)
+        except ProtocolError as error:
+            return self._refuse(error)
+        try:
+            self._dispatch(event, now_ns)
+        except ProtocolError as error:
+            return self._refuse(error.about(event.event_id))
+        return state.take()
+
+    def receive_binary(self, size: int, now_ns: int) -> list[Action]:
+        """This protocol has no binary frames."""
+        return self._refuse(errors.binary_frame())
+
+    def receive_engine(self, event: api.Event, now_ns: int) -> list[Action]:
+        """One event of this session's from the engine."""
+        match event:
+            case api.Hearing():
+                self._speech.words(event)
+            case api.Heard():
+                self._speech.heard(event)
+            case api.Chunk():
+                self._chunk(event)
+            case api.Delta():
+                self._answers.delta(event, now_ns)
+            case api.Finished():
+                self._answers.finished(event, now_ns)
+                self._speech.answer_ended(self._answers, now_ns)
+            case api.Failed():
+                self._failed(event)
+            case api.Loading() | api.Ready() | api.Stats():
+                raise AssertionError(f"{type(event).__name__} belongs to no session")
+            case _:
+                assert_never(event)
+        return self._state.take()
+
+    def engine_lost(self, now_ns: int) -> list[Action]:
+        """The engine died or fell silent. What it was saying and hearing is lost, and said so."""
+        state = self._state
+        state.engine_up = False
+        self._answers.engine_lost(now_ns)
+        self._speech.engine_lost()
+        message = "The engine was lost and is being restarted; the conversation is kept."
+        state.send_ours("engine", state.events.engine_status("restarting", message))
+        return state.take()
+
+    def engine_ready(self, ready: api.Ready, now_ns: int) -> list[Action]:
+        """There is an engine (again): give it the conversation."""
+        state = self._state
+        state.engine_up = True
+        # An utterance it has not heard the beginning of cannot be heard.
+        self._speech.engine_lost()
+        self._open_in_engine()
+        status = state.events.engine_status("ready", "The engine is ready.", model=ready.model.name)
+        state.send_ours("engine", status)
+        return state.take()
+
+    def tick(self, now_ns: int) -> list[Action]:
+        """About ten times a second."""
+        if now_ns >= self._expires_ns:
+            return self._refuse(errors.session_expired(MAX_SESSION_MINUTES))
+        self._speech.tick(self._answers, now_ns)
+        return self._state.take()
+
+    def sent(self, action: Send, now_ns: int) -> list[Action]:
+        """An event that wanted a stamp is on its way."""
+        self._answers.sent(now_ns)
+        return self._state.take()
+
+    def close(self, now_ns: int) -> list[Action]:
+        """The connection is gone."""
+        self._metrics.session_closed()
+        self._state.tell(api.Close(self._state.session_id))
+        return self._state.take()
+
+    # --- client events ---------------------------------------------------------------------------
+
+    def _dispatch(self, event: ClientEvent, now_ns: int) -> None:
+        match event:
+            case InputAudioBufferAppendEvent():
+                self._append(event, now_ns)
+            case InputAudioBufferCommitEvent():
+                self._commit(now_ns)
+            case InputAudioBufferClearEvent():
+                self._speech.clear(self._answers, now_ns)
+            case OutputAudioBufferClearEvent():
+                pass  # WebRTC's; over a WebSocket the client holds what it has been sent
+            case SessionUpdateEvent():
+                self._update(event, now_ns)
+            case ConversationItemCreateEvent():
+                self._create_item(event)
+            case ConversationItemRetrieveEvent():
+                kept = self._state.talk.get(event.item_id, "retrieve")
+                self._state.send(self._state.events.item_retrieved(kept.wire))
+            case ConversationItemTruncateEvent():
+                self._state.talk.get(event.item_id, "truncate")
+                # Answers are text here, so there is no audio to cut.
+                raise errors.truncate_not_audio()
+            case ConversationItemDeleteEvent():
+                self._delete_item(event.item_id)
+            case ResponseCreateEvent():
+                self._create_response(event, now_ns)
+            case ResponseCancelEvent():
+                self._answers.cancel(event.response_id)
+            case InputImageBufferAppend():
+                self._see(event)
+            case _:
+                assert_never(event)
+
+    def _append(self, event: InputAudioBufferAppendEvent, now_ns: int) -> None:
+        pcm = decode_audio(event.audio)
+        captured_ms = event.captured_at_ms if isinstance(event, TimedAudioAppend) else None
+        try:
+            self._speech.feed(pcm, captured_ms, self._answers, now_ns)
+        except UtteranceTooLongError as error:
+            raise errors.invalid_audio("audio", str(error)) from error
+
+    def _commit(self, now_ns: int) -> None:
+        try:
+            self._speech.commit(self._answers, now_ns)
+        except CommitTooShortError as error:
+            raise errors.commit_too_small(error.actual_ms, error.minimum_ms) from error
+
+    def _update(self, event: SessionUpdateEvent, now_ns: int) -> None:
+        state = self._state
+        before = state.config
+        state.config = before.apply(realtime_session(event))
+        state.send(state.events.session_updated(state.config.to_wire()))
+        if state.config.instructions != before.instructions:
+            state.tell(api.Instruct(state.session_id, state.config.instructions))
+        self._speech.configure(before, self._answers, now_ns)
+
+    def _create_item(self, event: ConversationItemCreateEvent) -> None:
+        state = self._state
+        item_id = event.item.id or state.ids.item()
+        previous = state.talk.place(item_id, event.previous_item_id)
+        for_engine = engine_item(event.item, item_id, "item")
+        wire = items.client_item(item_id, event.item)
+        state.talk.insert(Kept(wire, for_engine), previous)
+        state.send(state.events.item_added(wire, previous))
+        state.send(state.events.item_done(wire, previous))
+        after = None if event.previous_item_id is None else (previous or "root")
+        state.tell(api.AddItem(state.session_id, for_engine, after))
+
+    def _delete_item(self, item_id: str) -> None:
+        state = self._state
+        kept = state.talk.remove(item_id)
+        if kept.engine is not None:
+            state.tell(api.RemoveItem(state.session_id, item_id))
+        state.send(state.events.item_deleted(item_id))
+
+    def _create_response(self, event: ResponseCreateEvent, now_ns: int) -> None:
+        params = event.response
+        aside = None
+        if params is not None and params.input is not None:
+            aside = response_items(params.input, self._state.talk, self._state.ids)
+        self._answers.create(params, aside, now_ns)
+
+    def _see(self, event: InputImageBufferAppend) -> None:
+        image = input_image(event.image, param="image", bare_base64=True)
+        at_sample = self._speech.clock_samples
+        self._state.tell(api.Frame(self._state.session_id, at_sample, image))
+
+    # --- engine events ---------------------------------------------------------------------------
+
+    def _chunk(self, chunk: api.Chunk) -> None:
+        budget = ChunkBudget.from_chunk(chunk)
+        self._metrics.chunk(budget)
+        state = self._state
+        state.chunks.add(budget)
+        state.send_ours(
+            "chunks",
+            state.events.chunk_report(
+                turn=chunk.ref.turn,
+                item_id=self._speech.item_id_of(chunk.ref.turn),
+                start_sample=chunk.start_sample,
+                duration_ms=budget.duration_ms,
+                stages_ms=budget.stages_ms,
+                latency_ms=budget.latency_ms,
+                prefilled_tokens=chunk.prefilled_tokens,
+                rolled_back_tokens=chunk.rolled_back_tokens,
+            ),
+        )
+
+    def _failed(self, event: api.Failed) -> None:
+        """A command the engine could not carry out. Speech that was not understood is told as a
+        failed transcription, since to some clients every error is fatal."""
+        log.warning("engine: %s failed: %s (%s)", event.about, event.message, event.code)
+        self._metrics.error(event.code)
+        if not self._speech.failed(event):
+            self._state.send(
+                self._state.events.error(errors.server_error(event.code, event.message))
+            )
+
+    # --- odds and ends ---------------------------------------------------------------------------
+
+    def _open_in_engine(self) -> None:
+        state = self._state
+        state.tell(
+            api.Open(state.session_id, state.config.instructions, state.talk.for_engine())
+        )
+
+    def _refuse(self, error: ProtocolError) -> list[Action]:
+        state = self._state
+        self._metrics.error(error.code or "none")
+        state.send(state.events.error(error))
+        actions = state.take()
+        if isinstance(error, FatalProtocolError):
+            actions.append(Hangup(error.close_code, error.close_reason))
+        return actions

@@ -1,0 +1,86 @@
+"""What the parts of one session share: settings, items, whose turn it is, and the way out."""
+
+from __future__ import annotations
+
+from engine import api
+from gateway.actions import Action, Send, Tell
+from gateway.budget import ChunkSummary
+from gateway.config import Settings
+from gateway.conversation import Conversation
+from gateway.metrics import Metrics
+from gateway.protocol.events import Events
+from gateway.protocol.extensions import GatewayEventName
+from gateway.protocol.ids import IdMaker
+from gateway.protocol.items import Json
+from gateway.protocol.session_config import SessionConfig
+from gateway.turns import TurnMachine
+
+
+class SessionState:
+    """Shared by `Session`, `Hearing` and `Speaking`, which are one session taken apart."""
+
+    def __init__(
+        self,
+        session_id: str,
+        settings: Settings,
+        config: SessionConfig,
+        ids: IdMaker,
+        metrics: Metrics,
+        engine_up: bool,
+    ) -> None:
+        self.session_id = session_id
+        self.settings = settings
+        self.config = config
+        self.ids = ids
+        self.metrics = metrics
+        self.engine_up = engine_up
+        self.events = Events(ids)
+        self.talk = Conversation()
+        self.turns = TurnMachine()
+        self.chunks = ChunkSummary()
+        self.conversation_id = ids.conversation()
+        self._out: list[Action] = []
+
+    # --- the way out -----------------------------------------------------------------------------
+
+    def send(self, event: Json, *, wants_sent_stamp: bool = False) -> None:
+        self._out.append(Send(event, wants_sent_stamp))
+
+    def send_ours(self, name: GatewayEventName, event: Json) -> None:
+        """One of our own events, if the session asked for its kind."""
+        if self.wants(name):
+            self.send(event)
+
+    def wants(self, name: GatewayEventName) -> bool:
+        options = self.config.gateway
+        return options is not None and name in (options.events or ())
+
+    def tell(self, command: api.Command) -> None:
+        self._out.append(Tell(command))
+
+    def take(self) -> list[Action]:
+        """All that has come together since the last call."""
+        out, self._out = self._out, []
+        return out
+
+    # --- settings in force -----------------------------------------------------------------------
+
+    @property
+    def latency_budget_ms(self) -> int:
+        options = self.config.gateway
+        if options is not None and options.latency_budget_ms is not None:
+            return round(options.latency_budget_ms)
+        return self.settings.latency_budget_ms
+
+    def sampling(self, max_output_tokens: int | str | None = None) -> api.Sampling:
+        """How the next answer's tokens are chosen; "inf" means the server's limit."""
+        wanted = self.config.max_output_tokens if max_output_tokens is None else max_output_tokens
+        limit = self.settings.max_output_tokens
+        fields: dict[str, float | int] = {
+            "temperature": self.settings.temperature,
+            "max_tokens": min(wanted, limit) if isinstance(wanted, int) else limit,
+        }
+        options = self.config.gateway
+        if options is not None and options.sampling is not None:
+            fields |= options.sampling.model_dump(exclude_none=True)
+        return api.Sampling(**fields)  # type: ignore[arg-type]  # names and ranges were checked

@@ -1,0 +1,324 @@
+"""Holds the conversation: one WebSocket, one turn for each file, paced like a microphone or not.
+
+`talk` is the whole of it and is meant to be called from tests and benchmarks too.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import contextlib
+import json
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlsplit, urlunsplit
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import (
+    ConnectionClosed,
+    InvalidHandshake,
+    InvalidStatus,
+    InvalidURI,
+)
+
+from gateway.errors import ServerFailed, ServerRefused, ServerUnreachable
+from gateway.talk.dialog import Dialog, Event, Turn
+from gateway.talk.media import AudioPacket, Clip, JpegFrame, pcm_ms, play, probe, silence
+
+DEFAULT_PACKET_MS = 40
+SILENCE_MS_MIN = 1000
+SILENCE_MARGIN_MS = 500
+"""Beyond the server's own silence limit, so that it surely ends the turn."""
+EXTRA_SILENCES = 5
+"""Times more silence is sent to a server that still hears speech; then the turn is committed."""
+HANDSHAKE_WAIT_S = 20.0
+QUIET_WAIT_S = 180.0
+"""A server that owes something and sends nothing for so long has failed."""
+FRAME_BYTES_MAX = 64 * 1024 * 1024
+EXTENSION_EVENTS = ["latency", "chunks", "hearing", "engine"]
+
+
+@dataclass(frozen=True)
+class TalkOptions:
+    """How to talk. `frames` None: when the file has moving pictures. `packet_ms`: 20 to 100."""
+
+    fast: bool = False
+    frames: bool | None = None
+    model: str | None = None
+    packet_ms: int = DEFAULT_PACKET_MS
+    api_key: str = "none-needed"
+    extensions: bool = True
+    """Ask for headstart's own events; another server may refuse that, then it goes on without."""
+
+
+class Watcher:
+    """Hears what happens; the base class does nothing. See `gateway.talk.output`."""
+
+    def event(self, event: Event, dialog: Dialog) -> None:
+        """The server said something; `dialog` has taken it in."""
+
+    def turn_began(self, clip: Clip, turn: Turn) -> None:
+        """A file is about to be sent."""
+
+    def progress(self, sent_ms: float) -> None:
+        """So much of it has been sent."""
+
+    def turn_ended(self, turn: Turn) -> None:
+        """Nothing more will come of this turn."""
+
+
+async def talk(
+    files: Sequence[Path],
+    url: str,
+    options: TalkOptions | None = None,
+    watcher: Watcher | None = None,
+) -> Dialog:
+    """Play `files` to the server at `url` (http, https, ws or wss; with or without a path), one
+    turn each. Returns all that was said. Raises `TalkError`s; a failed answer is none: see
+    `Turn.last_answer.status`."""
+    options = options or TalkOptions()
+    clips = [await asyncio.to_thread(probe, path) for path in files]
+    async with _connected(realtime_url(url, options.model), options) as socket:
+        talker = _Talker(socket, options, watcher or Watcher())
+        async with talker.listening():
+            await talker.agree()
+            for clip in clips:
+                await talker.take_turn(clip)
+    return talker.dialog
+
+
+def realtime_url(url: str, model: str | None) -> str:
+    """The WebSocket address behind what a person would type. Raises `ServerUnreachable`."""
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    scheme = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}.get(parts.scheme)
+    if scheme is None or not parts.netloc:
+        raise ServerUnreachable(f"{url!r} is no server's address: expected http://HOST:PORT")
+    path = parts.path.rstrip("/")
+    if not path.endswith("/realtime"):
+        path += "/realtime" if path.endswith("/v1") else "/v1/realtime"
+    query = parts.query or f"model={quote(model or 'default')}"
+    return urlunsplit((scheme, parts.netloc, path, query, ""))
+
+
+@contextlib.asynccontextmanager
+async def _connected(url: str, options: TalkOptions) -> AsyncIterator[ClientConnection]:
+    headers = {"Authorization": f"Bearer {options.api_key}"}
+    try:
+        socket = await connect(
+            url,
+            additional_headers=headers,
+            max_size=FRAME_BYTES_MAX,
+            compression=None,
+            open_timeout=HANDSHAKE_WAIT_S,
+        )
+    except InvalidStatus as error:
+        body = (error.response.body or b"").decode(errors="replace").strip()
+        raise ServerRefused(
+            f"{url} answered {error.response.status_code} instead of opening a session: "
+            f"{_message_in(body) or error.response.reason_phrase}"
+        ) from error
+    except (OSError, TimeoutError) as error:
+        raise ServerUnreachable(
+            f"nobody answers at {url} ({error}): start a server with `headstart serve`, check the "
+            f"address, or leave out --url to have one started"
+        ) from error
+    except (InvalidHandshake, InvalidURI) as error:
+        raise ServerRefused(f"{url} does not speak this protocol: {error}") from error
+    try:
+        yield socket
+    except ConnectionClosed as closed:
+        raise ServerFailed(f"the server ended the session: {closed}") from closed
+    finally:
+        await socket.close()
+
+
+def _message_in(body: str) -> str:
+    with contextlib.suppress(json.JSONDecodeError, TypeError, KeyError):
+        return str(json.loads(body)["error"]["message"])
+    return body[:200]
+
+
+class _Talker:
+    """One connection's sending half, and the wait for what the other half brings."""
+
+    def __init__(
+        self, socket: ClientConnection, options: TalkOptions, watcher: Watcher
+    ) -> None:
+        self.dialog = Dialog()
+        self._socket = socket
+        self._options = options
+        self._watcher = watcher
+        self._changed = asyncio.Condition()
+        self._ended: BaseException | None = None
+        self._extensions = options.extensions
+
+    # --- receiving -------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def listening(self) -> AsyncIterator[None]:
+        task = asyncio.create_task(self._listen())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def _listen(self) -> None:
+        try:
+            async for message in self._socket:
+                event = json.loads(message)
+                self.dialog.receive(event)
+                self._watcher.event(event, self.dialog)
+                async with self._changed:
+                    self._changed.notify_all()
+            self._ended = ServerFailed("the server ended the session before all was said")
+        except ConnectionClosed as closed:
+            self._ended = ServerFailed(f"the server ended the session: {closed}")
+        except (ValueError, KeyError, TypeError) as error:
+            self._ended = ServerFailed(f"the server broke the protocol: {error!r}")
+        async with self._changed:
+            self._changed.notify_all()
+
+    async def _until(self, condition: Callable[[], bool], what: str) -> None:
+        """Wait while events come; `QUIET_WAIT_S` of none is a failure."""
+        async with self._changed:
+            while not condition():
+                if self._ended is not None:
+                    raise self._ended
+                try:
+                    await asyncio.wait_for(self._changed.wait(), QUIET_WAIT_S)
+                except TimeoutError as error:
+                    raise ServerFailed(
+                        f"the server sent nothing for {QUIET_WAIT_S:.0f} s; still owed: {what}"
+                    ) from error
+
+    # --- sending ---------------------------------------------------------------------------------
+
+    async def _send(self, kind: str, **fields: Any) -> None:
+        await self._socket.send(json.dumps({"type": kind, **fields}))
+
+    async def agree(self) -> None:
+        """Settle the session: text out, transcripts in, our own events if the server has them."""
+        await self._until(lambda: bool(self.dialog.session), "session.created")
+        await self._configure()
+        if self.dialog.errors and self._extensions:
+            # A server that does not know our key has refused the update whole.
+            self.dialog.errors.clear()
+            self._extensions = False
+            await self._configure()
+        if self.dialog.errors:
+            raise ServerRefused(
+                f"the server refuses the session's settings: {self.dialog.errors[0]['message']}"
+            )
+
+    async def _configure(self) -> None:
+        session: dict[str, Any] = {
+            "type": "realtime",
+            "output_modalities": ["text"],
+            "audio": {"input": {"transcription": {"model": "whisper-1"}}},
+        }
+        if self._extensions:
+            session["gateway"] = {"events": EXTENSION_EVENTS}
+        answers = self.dialog.barriers + len(self.dialog.errors)
+        await self._send("session.update", session=session)
+        await self._until(
+            lambda: self.dialog.barriers + len(self.dialog.errors) > answers, "session.updated"
+        )
+
+    async def take_turn(self, clip: Clip) -> None:
+        turn = self.dialog.begin(str(clip.path), reports=self._extensions)
+        self._watcher.turn_began(clip, turn)
+        frames = clip.has_video if self._options.frames is None else self._options.frames
+        pace = _Pace(enabled=not self._options.fast)
+        parts = play(clip, self._options.packet_ms, frames)
+        sent_ms = 0.0
+        while (part := await asyncio.to_thread(next, parts, None)) is not None:
+            sent_ms = await self._send_part(part, pace, sent_ms)
+        await self._end_turn(turn, pace, sent_ms)
+        await self._until(lambda: turn.settled, "the answer")
+        self._watcher.turn_ended(turn)
+
+    async def _send_part(
+        self, part: AudioPacket | JpegFrame, pace: _Pace, sent_ms: float
+    ) -> float:
+        if isinstance(part, AudioPacket):
+            captured_ms = await pace.until(part.end_ms)
+            await self._append(part.pcm, captured_ms)
+            self._watcher.progress(part.end_ms)
+            return part.end_ms
+        await pace.until(part.start_ms)
+        image = "data:image/jpeg;base64," + base64.b64encode(part.jpeg).decode()
+        if self._extensions:
+            await self._send("input_image_buffer.append", image=image)
+        else:
+            content = [{"type": "input_image", "image_url": image}]
+            item = {"type": "message", "role": "user", "content": content}
+            await self._send("conversation.item.create", item=item)
+        return sent_ms
+
+    async def _append(self, pcm: bytes, captured_ms: float | None) -> None:
+        fields: dict[str, Any] = {"audio": base64.b64encode(pcm).decode()}
+        if captured_ms is not None and self._extensions:
+            fields["captured_at_ms"] = captured_ms
+        await self._send("input_audio_buffer.append", **fields)
+
+    async def _end_turn(self, turn: Turn, pace: _Pace, sent_ms: float) -> None:
+        """Silence until the server has ended the turn by itself, or a commit if it does not.
+
+        After each silence comes an empty `session.update`: its answer means that everything before
+        it has been taken in, whatever the server's speed.
+        """
+        detection = self.dialog.session["audio"]["input"].get("turn_detection")
+        if detection is None:  # push-to-talk
+            await self._send("input_audio_buffer.commit")
+            await self._send("response.create")
+            await self._barrier()
+        else:
+            wait_ms = (detection.get("silence_duration_ms") or 0) + SILENCE_MARGIN_MS
+            for _ in range(1 + EXTRA_SILENCES):
+                sent_ms = await self._send_silence(max(SILENCE_MS_MIN, wait_ms), pace, sent_ms)
+                await self._barrier()
+                if not turn.speaking:
+                    break
+            else:
+                await self._send("input_audio_buffer.commit")
+                await self._barrier()
+        turn.all_sent = True
+
+    async def _send_silence(self, total_ms: float, pace: _Pace, sent_ms: float) -> float:
+        end_ms = sent_ms + total_ms
+        while sent_ms < end_ms:
+            pcm = silence(min(self._options.packet_ms, end_ms - sent_ms))
+            captured_ms = await pace.until(sent_ms + pcm_ms(len(pcm)))
+            await self._append(pcm, captured_ms)
+            sent_ms += pcm_ms(len(pcm))
+        return sent_ms
+
+    async def _barrier(self) -> None:
+        passed = self.dialog.barriers
+        await self._send("session.update", session={"type": "realtime"})
+        await self._until(lambda: self.dialog.barriers > passed, "session.updated")
+
+
+class _Pace:
+    """Lets a clip's time pass no faster than the clock's, from the first `until` on."""
+
+    def __init__(self, enabled: bool) -> None:
+        self._enabled = enabled
+        self._start_s: float | None = None
+
+    async def until(self, clip_ms: float) -> float | None:
+        """Wait for that moment of the clip. The moment on the monotonic clock in ms, None when
+        not pacing: what comes faster than real time was never recorded just now."""
+        if not self._enabled:
+            return None
+        now_s = time.monotonic()
+        if self._start_s is None:
+            self._start_s = now_s - clip_ms / 1000
+        due_s = self._start_s + clip_ms / 1000
+        if due_s > now_s:
+            await asyncio.sleep(due_s - now_s)
+        return due_s * 1000

@@ -1,0 +1,233 @@
+"""What the server says, put in order: transcripts, answers, budgets and chunks of each turn.
+
+No I/O: `Dialog.receive` takes one event at a time; a turn is `settled` when nothing that belongs
+to it can still come. One file is one turn, whatever pauses in it made the server answer early:
+its transcript is all that was heard, its answer the last one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Event = dict[str, Any]
+
+CHUNK_KEYS = ("start_sample", "duration_ms", "stages_ms", "latency_ms", "headroom")
+
+
+@dataclass
+class Utterance:
+    """A user item made of speech."""
+
+    item_id: str
+    committed: bool = False
+    final: bool = False
+    transcript: str = ""
+
+
+@dataclass
+class Answer:
+    """One response."""
+
+    response_id: str
+    text: str = ""
+    status: str = "in_progress"
+    error: dict[str, Any] | None = None
+    usage: dict[str, Any] | None = None
+    report: Event | None = None
+    after_utterances: int = 0
+    """How many utterances had been committed when it began."""
+
+
+@dataclass
+class Turn:
+    """One file's share of the conversation."""
+
+    file: str
+    transcribes: bool = True
+    reports: bool = False
+    """The server sends `gateway.latency.report`s."""
+    all_sent: bool = False
+    """Every packet has been taken in by the server."""
+    hearing: tuple[str, str] = ("", "")
+    utterances: dict[str, Utterance] = field(default_factory=dict)
+    answers: dict[str, Answer] = field(default_factory=dict)
+    chunks: list[dict[str, Any]] = field(default_factory=list)
+
+    @property
+    def speaking(self) -> bool:
+        """An utterance has begun and is not committed."""
+        return any(not utterance.committed for utterance in self.utterances.values())
+
+    @property
+    def heard_nothing(self) -> bool:
+        return self.all_sent and not self.utterances
+
+    @property
+    def settled(self) -> bool:
+        if not self.all_sent or self.speaking:
+            return False
+        if self.transcribes and not all(said.final for said in self.utterances.values()):
+            return False
+        if not self.utterances:
+            return True
+        last = self.last_answer
+        if last is None or last.after_utterances < len(self.utterances):
+            return False
+        if any(answer.status == "in_progress" for answer in self.answers.values()):
+            return False
+        return not self.reports or last.report is not None or last.status != "completed"
+
+    @property
+    def last_answer(self) -> Answer | None:
+        return list(self.answers.values())[-1] if self.answers else None
+
+    @property
+    def transcript(self) -> str:
+        said = [utterance.transcript.strip() for utterance in self.utterances.values()]
+        return " ".join(text for text in said if text)
+
+    def to_wire(self) -> dict[str, Any]:
+        """The turn's part of the last line of `headstart talk --json`. What the server did not say
+        is null."""
+        last = self.last_answer
+        report = last.report if last is not None and last.report is not None else {}
+        return {
+            "file": self.file,
+            "transcript": self.transcript,
+            "answer": last.text if last is not None else None,
+            "status": last.status if last is not None else None,
+            "error": last.error if last is not None else None,
+            "budget": report.get("budget"),
+            "chunks": chunk_summary(self.chunks),
+            "kv": report.get("kv"),
+            "usage": last.usage if last is not None else None,
+            "facts": {
+                key: value
+                for key, value in report.items()
+                if key not in ("type", "event_id", "budget", "kv", "usage")
+            },
+            "utterances": len(self.utterances),
+            "answers": len(self.answers),
+        }
+
+
+def chunk_summary(chunks: list[dict[str, Any]]) -> dict[str, Any]:
+    """Count, overruns, latency and least headroom of a turn's chunks, and each of them."""
+    latencies = sorted(chunk["latency_ms"] for chunk in chunks)
+    headrooms = [chunk["headroom"] for chunk in chunks if chunk["headroom"] is not None]
+    return {
+        "count": len(chunks),
+        "overruns": sum(chunk["latency_ms"] > chunk["duration_ms"] for chunk in chunks),
+        "latency_p50_ms": latencies[(len(latencies) - 1) // 2] if latencies else None,
+        "latency_max_ms": latencies[-1] if latencies else None,
+        "headroom_min": min(headrooms) if headrooms else None,
+        "headroom_mean": sum(headrooms) / len(headrooms) if headrooms else None,
+        "each": chunks,
+    }
+
+
+class Dialog:
+    """All turns of one connection."""
+
+    def __init__(self) -> None:
+        self.session: dict[str, Any] = {}
+        self.updated = False
+        """`session.updated` has answered our settings."""
+        self.barriers = 0
+        """How many `session.updated`s have come."""
+        self.errors: list[dict[str, Any]] = []
+        self.engine: Event | None = None
+        self.turns: list[Turn] = []
+
+    @property
+    def turn(self) -> Turn | None:
+        return self.turns[-1] if self.turns else None
+
+    def begin(self, file: str, reports: bool) -> Turn:
+        self.turns.append(Turn(file, reports=reports))
+        return self.turns[-1]
+
+    def receive(self, event: Event) -> None:
+        """Take in one server event; unknown ones are of no concern here."""
+        match event.get("type"):
+            case "session.created":
+                self.session = event["session"]
+            case "session.updated":
+                self.session = event["session"]
+                self.barriers += 1
+            case "error":
+                self.errors.append(event["error"])
+            case "gateway.engine.status":
+                self.engine = event
+            case _ if self.turn is not None:
+                receive_in_turn(self.turn, event)
+
+    def to_wire(self) -> dict[str, Any]:
+        """The last line of `headstart talk --json`: the last turn, and all of them if several."""
+        turns = [turn.to_wire() for turn in self.turns]
+        last = dict(turns[-1]) if turns else {}
+        if len(turns) > 1:
+            last["turns"] = turns
+        last["model"] = self.session.get("model")
+        last["errors"] = self.errors
+        return last
+
+
+def receive_in_turn(turn: Turn, event: Mapping[str, Any]) -> None:
+    """One event that belongs to the turn under way."""
+    kind = event["type"]
+    if kind.startswith("response."):
+        _receive_answer(turn, event)
+    elif kind.startswith("conversation.item.input_audio_transcription."):
+        _receive_transcription(turn, event)
+    elif kind == "input_audio_buffer.speech_started":
+        turn.utterances[event["item_id"]] = Utterance(event["item_id"])
+    elif kind == "input_audio_buffer.committed":
+        item_id = event["item_id"]
+        turn.utterances.setdefault(item_id, Utterance(item_id)).committed = True
+        turn.hearing = ("", "")
+    elif kind == "input_audio_buffer.cleared":
+        for item_id in [i for i, said in turn.utterances.items() if not said.committed]:
+            del turn.utterances[item_id]
+    elif kind == "gateway.hearing":
+        turn.hearing = (event["committed"], event["tentative"])
+    elif kind == "gateway.chunk.report":
+        turn.chunks.append({key: event.get(key) for key in CHUNK_KEYS})
+    elif kind == "gateway.latency.report" and event["response_id"] in turn.answers:
+        turn.answers[event["response_id"]].report = dict(event)
+
+
+def _receive_transcription(turn: Turn, event: Mapping[str, Any]) -> None:
+    said = turn.utterances.get(event["item_id"])
+    if said is None:
+        return  # of an earlier turn
+    match event["type"].rpartition(".")[2]:
+        case "delta":
+            said.transcript += event.get("delta") or ""
+        case "completed":
+            said.transcript = event["transcript"]
+            said.final = True
+        case "failed":
+            said.final = True
+
+
+def _receive_answer(turn: Turn, event: Mapping[str, Any]) -> None:
+    if event["type"] == "response.created":
+        response_id = event["response"]["id"]
+        committed = sum(said.committed for said in turn.utterances.values())
+        turn.answers[response_id] = Answer(response_id, after_utterances=committed)
+        return
+    response_id = event["response"]["id"] if "response" in event else event["response_id"]
+    answer = turn.answers.get(response_id)
+    if answer is None:
+        return
+    match event["type"]:
+        case "response.output_text.delta" | "response.output_audio_transcript.delta":
+            answer.text += event["delta"]
+        case "response.done":
+            response = event["response"]
+            answer.status = response["status"]
+            answer.usage = response.get("usage")
+            answer.error = (response.get("status_details") or {}).get("error")

@@ -1,0 +1,219 @@
+"""Speech or not: fixed 20 ms windows whatever the packet size, then hysteresis over windows.
+
+`VadWindows` cuts the stream of 16 kHz samples into windows and scores each one. `SpeechGate` makes
+of the windows' yes and no a beginning and an end that one click or one unvoiced sound cannot move.
+Both are pure functions of the samples: packets of any size give the same windows.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+import webrtcvad
+
+from gateway.media.timebase import HEAR_RATE_HZ, hear_samples
+
+Samples = npt.NDArray[np.int16]
+
+logger = logging.getLogger(__name__)
+
+WINDOW_MS = 20
+WINDOW_SAMPLES = hear_samples(WINDOW_MS)
+FULL_SCALE = 32768.0
+SILENCE_DBFS = -100.0  # what digital silence is given: log(0) has no number
+
+# The energy below which a window is never speech, on a line through the protocol's threshold.
+# Quiet talk at a laptop's arm length is about -45 dBFS, a quiet room about -65.
+FLOOR_DBFS_AT_0 = -65.0
+FLOOR_DBFS_PER_UNIT = 20.0
+
+# A fresh webrtcvad takes the first 80 ms of any noise for speech, until it has learnt it. Speech
+# that begins at once is found 100 ms late and loses nothing: the pre-roll reaches back.
+WARM_UP_WINDOWS = 5
+
+
+class SpeechScore(Protocol):
+    """Judges one window; may keep state from one window to the next (Silero will)."""
+
+    def is_speech(self, window: Samples, energy_dbfs: float) -> bool:
+        """`window`: int16[320] at 16 kHz; `energy_dbfs`: its level."""
+        ...
+
+
+class WebRtcScore:
+    """The WebRTC project's VAD behind an energy floor.
+
+    `threshold` 0..1, as in the protocol's `turn_detection`, gives the aggressiveness 0..3 in equal
+    quarters and the floor from -65 to -45 dBFS. Raises ValueError outside 0..1.
+    """
+
+    def __init__(self, threshold: float = 0.5) -> None:
+        if not 0.0 <= threshold <= 1.0:  # false for NaN too
+            raise ValueError(f"threshold must be between 0 and 1, got {threshold}")
+        self.aggressiveness = min(3, int(threshold * 4))
+        self.floor_dbfs = FLOOR_DBFS_AT_0 + FLOOR_DBFS_PER_UNIT * threshold
+        self._vad = webrtcvad.Vad(self.aggressiveness)
+        self._warming_up = WARM_UP_WINDOWS
+
+    def is_speech(self, window: Samples, energy_dbfs: float) -> bool:
+        # Asked even below the floor: it learns the noise from every window it sees.
+        voiced = bool(self._vad.is_speech(window.tobytes(), HEAR_RATE_HZ))
+        if self._warming_up:
+            self._warming_up -= 1
+            return False
+        return voiced and energy_dbfs >= self.floor_dbfs
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """One scored window, [start_sample, start_sample + 320) on the session's clock."""
+
+    start_sample: int
+    is_speech: bool
+    energy_dbfs: float
+
+    @property
+    def end_sample(self) -> int:
+        return self.start_sample + WINDOW_SAMPLES
+
+
+def energy_dbfs(window: Samples) -> float:
+    """RMS level of int16 samples against full scale, in dB; digital silence is -100."""
+    wide = window.astype(np.float32)
+    mean_square = float(np.dot(wide, wide)) / len(window)
+    if mean_square <= 0.0:
+        return SILENCE_DBFS
+    return max(SILENCE_DBFS, 10.0 * math.log10(mean_square / FULL_SCALE**2))
+
+
+class VadWindows:
+    """Cuts samples into windows of 20 ms; what does not fill one waits (less than 320 samples)."""
+
+    def __init__(self, score: SpeechScore, start_sample: int = 0) -> None:
+        self.score = score
+        self._next_sample = start_sample
+        self._carry: Samples = np.empty(0, np.int16)
+
+    @property
+    def carried_samples(self) -> int:
+        """Samples that wait for the window to fill."""
+        return len(self._carry)
+
+    def feed(self, samples: Samples) -> list[Window]:
+        """`samples`: int16[n] at 16 kHz, following on the ones before. Every window filled."""
+        joined = np.concatenate((self._carry, samples)) if len(self._carry) else samples
+        count = len(joined) // WINDOW_SAMPLES
+        windows = []
+        for i in range(count):
+            cut = joined[i * WINDOW_SAMPLES : (i + 1) * WINDOW_SAMPLES]
+            level = energy_dbfs(cut)
+            speech = self.score.is_speech(cut, level)
+            windows.append(Window(self._next_sample, speech, level))
+            self._next_sample += WINDOW_SAMPLES
+        self._carry = joined[count * WINDOW_SAMPLES :].copy()
+        return windows
+
+
+class GateState(Enum):
+    QUIET = "quiet"
+    STARTING = "starting"  # some speech, not yet enough to be a beginning
+    SPEAKING = "speaking"
+    STOPPING = "stopping"  # a pause that may be the end
+
+
+@dataclass(frozen=True)
+class Hysteresis:
+    """Speech begins when `start_speech` of the last `start_of` windows are speech, and goes on
+    after a pause when `resume_speech` of the last `resume_of` are: one click does neither."""
+
+    start_speech: int = 3
+    start_of: int = 5
+    resume_speech: int = 2
+    resume_of: int = 3
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.start_speech <= self.start_of:
+            raise ValueError(f"start_speech must be 1..{self.start_of}, got {self.start_speech}")
+        if not 1 <= self.resume_speech <= self.resume_of:
+            raise ValueError(f"resume_speech must be 1..{self.resume_of}, got {self.resume_speech}")
+
+
+class SpeechGate:
+    """Windows in, beginnings and pauses out.
+
+    `push` one window at a time; then read `state`, `speech_start` (first sample of the speech),
+    `speech_end` (first sample behind the last speech) and `speech_samples` (silence not counted).
+    """
+
+    def __init__(self, hysteresis: Hysteresis | None = None) -> None:
+        self.hysteresis = hysteresis or Hysteresis()
+        self.state = GateState.QUIET
+        self.speech_start = 0
+        self.speech_end = 0
+        self.speech_samples = 0
+        bound = max(self.hysteresis.start_of, self.hysteresis.resume_of)
+        self._recent: deque[Window] = deque(maxlen=bound)  # the oldest drops out
+
+    @property
+    def is_open(self) -> bool:
+        return self.state in (GateState.SPEAKING, GateState.STOPPING)
+
+    def push(self, window: Window) -> GateState:
+        """Take the next window; the state after it."""
+        self._recent.append(window)
+        if self.is_open:
+            self._push_open(window)
+        else:
+            self._push_quiet()
+        return self.state
+
+    def open_at(self, start_sample: int, now_sample: int, speech_samples: int) -> None:
+        """Declare that somebody has been speaking since `start_sample` (push-to-talk handed over
+        to the VAD): the next silence counts from `now_sample`."""
+        self._recent.clear()
+        self.speech_start = start_sample
+        self.speech_end = now_sample
+        self.speech_samples = speech_samples
+        self._become(GateState.SPEAKING)
+
+    def close(self) -> None:
+        """The utterance is over: wait for the next one."""
+        self._recent.clear()
+        self.speech_samples = 0
+        self._become(GateState.QUIET)
+
+    def _push_quiet(self) -> None:
+        rule = self.hysteresis
+        speech = [w for w in list(self._recent)[-rule.start_of :] if w.is_speech]
+        if len(speech) >= rule.start_speech:
+            self.speech_start = speech[0].start_sample
+            self.speech_end = speech[-1].end_sample
+            self.speech_samples = len(speech) * WINDOW_SAMPLES
+            self._become(GateState.SPEAKING)
+        else:
+            self._become(GateState.STARTING if speech else GateState.QUIET)
+
+    def _push_open(self, window: Window) -> None:
+        if not window.is_speech:
+            self._become(GateState.STOPPING)
+            return
+        self.speech_samples += WINDOW_SAMPLES
+        if self.state is GateState.STOPPING:
+            rule = self.hysteresis
+            speech = [w for w in list(self._recent)[-rule.resume_of :] if w.is_speech]
+            if len(speech) < rule.resume_speech:
+                return
+            self._become(GateState.SPEAKING)
+        self.speech_end = window.end_sample
+
+    def _become(self, state: GateState) -> None:
+        if state is not self.state:
+            logger.debug("speech gate: %s -> %s", self.state.value, state.value)
+            self.state = state

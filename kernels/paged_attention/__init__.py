@@ -1,0 +1,89 @@
+"""Attention over a paged KV cache, and the append into it.
+
+K and V pools are [num_blocks, kv_heads, block_size, head_dim], fp32 or fp16, contiguous, one pair
+per layer. The native kernel is bitwise batch-invariant: a row's output depends on its query and on
+the keys and values that it sees, not on the other rows, the block numbers or the thread count.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from kernels.native import KernelInputError, library, require
+from kernels.paged_attention import native, reference
+
+__all__ = ["append", "paged_attention"]
+
+
+def _require_pools(k_pool: Tensor, v_pool: Tensor, head_dim: int) -> None:
+    require(k_pool, "k_pool", (None, None, None, head_dim), torch.float32, torch.float16)
+    require(v_pool, "v_pool", tuple(k_pool.shape), k_pool.dtype)
+    if not (k_pool.is_contiguous() and v_pool.is_contiguous()):
+        raise KernelInputError("k_pool and v_pool: expected contiguous tensors")
+
+
+def paged_attention(
+    q: Tensor,
+    k_pool: Tensor,
+    v_pool: Tensor,
+    tables: Tensor,
+    seq_of_row: Tensor,
+    context_of_row: Tensor,
+    scale: float,
+    *,
+    backend: str | None = None,
+) -> Tensor:
+    """q fp32 [rows, heads, D] -> fp32 [rows, heads, D]; heads a multiple of kv_heads.
+
+    tables int32 [seqs, max_blocks]; seq_of_row int32 [rows] names each row's table;
+    context_of_row int32 [rows] counts the keys the row sees, its own included (0 gives zeros).
+    Entries of a table past a row's context are not looked at. Raises KernelInputError.
+    """
+    require(q, "q", (None, None, None), torch.float32)
+    rows, heads, head_dim = q.shape
+    _require_pools(k_pool, v_pool, head_dim)
+    require(tables, "tables", (None, None), torch.int32)
+    require(seq_of_row, "seq_of_row", (rows,), torch.int32)
+    require(context_of_row, "context_of_row", (rows,), torch.int32)
+    if heads % k_pool.shape[1]:
+        raise KernelInputError(f"q: {heads} heads do not share {k_pool.shape[1]} KV heads evenly")
+    lib = library("paged_attention", native.declare, backend)
+    if lib is None:
+        return reference.paged_attention(
+            q, k_pool, v_pool, tables, seq_of_row, context_of_row, scale
+        )
+    return native.paged_attention(
+        lib,
+        q.contiguous(),
+        k_pool,
+        v_pool,
+        tables.contiguous(),
+        seq_of_row.contiguous(),
+        context_of_row.contiguous(),
+        scale,
+    )
+
+
+def append(
+    k_pool: Tensor,
+    v_pool: Tensor,
+    k: Tensor,
+    v: Tensor,
+    slots: Tensor,
+    *,
+    backend: str | None = None,
+) -> None:
+    """Store k, v fp32 [rows, kv_heads, D] in the pools at slots int64 [rows], in place.
+
+    slot = block * block_size + offset. Raises KernelInputError; then nothing was stored.
+    """
+    require(k, "k", (None, k_pool.shape[1], k_pool.shape[3]), torch.float32)
+    require(v, "v", tuple(k.shape), torch.float32)
+    require(slots, "slots", (k.shape[0],), torch.int64)
+    _require_pools(k_pool, v_pool, k.shape[2])
+    lib = library("paged_attention", native.declare, backend)
+    if lib is None:
+        reference.append(k_pool, v_pool, k, v, slots)
+        return
+    native.append(lib, k_pool, v_pool, k.contiguous(), v.contiguous(), slots.contiguous())

@@ -1,0 +1,83 @@
+"""ctypes glue of the C kernel."""
+
+from __future__ import annotations
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from kernels.native import KernelError, KernelInputError, threads
+
+_VOID, _INT, _LONG = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
+
+
+class Call(ctypes.Structure):
+    """`Call` of kernel.c."""
+
+    _fields_ = (
+        *((name, _LONG) for name in ("rows", "heads", "kv_heads", "head_dim", "block_size")),
+        *((name, _LONG) for name in ("num_blocks", "seqs", "max_blocks")),
+        *((name, _VOID) for name in ("q", "k_pool", "v_pool", "tables")),
+        *((name, _VOID) for name in ("seq_of_row", "context_of_row", "out")),
+        ("scale", ctypes.c_float),
+        ("half", _INT),
+        ("threads", _INT),
+    )
+
+
+def declare(library: ctypes.CDLL) -> None:
+    """Argument types of kernel.c."""
+    library.hs_attention.argtypes = [_VOID]
+    library.hs_attention.restype = _LONG
+    library.hs_append.argtypes = [_VOID] * 5 + [_LONG] * 5 + [_INT]
+    library.hs_append.restype = _LONG
+
+
+def paged_attention(
+    library: ctypes.CDLL,
+    q: Tensor,
+    k_pool: Tensor,
+    v_pool: Tensor,
+    tables: Tensor,
+    seq_of_row: Tensor,
+    context_of_row: Tensor,
+    scale: float,
+) -> Tensor:
+    """Shapes as in the package; every tensor contiguous. Raises KernelInputError."""
+    rows, heads, head_dim = q.shape
+    num_blocks, kv_heads, block_size, _ = k_pool.shape
+    out = torch.empty((rows, heads, head_dim), dtype=torch.float32)
+    call = Call(
+        rows, heads, kv_heads, head_dim, block_size, num_blocks, tables.shape[0], tables.shape[1],
+        q.data_ptr(), k_pool.data_ptr(), v_pool.data_ptr(), tables.data_ptr(),
+        seq_of_row.data_ptr(), context_of_row.data_ptr(), out.data_ptr(),
+        scale, k_pool.dtype == torch.float16, threads(),
+    )  # fmt: skip
+    status = library.hs_attention(ctypes.addressof(call))
+    if status == -2:
+        raise KernelError("out of memory for the work space of attention")
+    if status >= 0:
+        raise KernelInputError(
+            f"row {status} names a sequence, a context or a block that is not there: sequence "
+            f"{int(seq_of_row[status])} of {tables.shape[0]}, context "
+            f"{int(context_of_row[status])} of at most {tables.shape[1] * block_size}, blocks 0 .. "
+            f"{num_blocks - 1}"
+        )
+    return out
+
+
+def append(
+    library: ctypes.CDLL, k_pool: Tensor, v_pool: Tensor, k: Tensor, v: Tensor, slots: Tensor
+) -> None:
+    """Shapes as in the package; every tensor contiguous. Raises KernelInputError."""
+    rows, kv_heads, head_dim = k.shape
+    num_blocks, _, block_size, _ = k_pool.shape
+    status = library.hs_append(
+        k_pool.data_ptr(), v_pool.data_ptr(), k.data_ptr(), v.data_ptr(), slots.data_ptr(),
+        rows, kv_heads, block_size, head_dim, num_blocks, k_pool.dtype == torch.float16,
+    )  # fmt: skip
+    if status >= 0:
+        raise KernelInputError(
+            f"slots[{status}] is {int(slots[status])}: expected 0 .. {num_blocks * block_size - 1}"
+        )

@@ -1,0 +1,43 @@
+"""Plain torch: gather each row's keys and values, softmax in fp32."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def paged_attention(
+    q: Tensor,
+    k_pool: Tensor,
+    v_pool: Tensor,
+    tables: Tensor,
+    seq_of_row: Tensor,
+    context_of_row: Tensor,
+    scale: float,
+) -> Tensor:
+    """Shapes as in the package's `paged_attention`; a row of context 0 gives zeros."""
+    heads, kv_heads, block_size = q.shape[1], k_pool.shape[1], k_pool.shape[2]
+    out = torch.zeros_like(q, dtype=torch.float32)
+    for row, (seq, context) in enumerate(
+        zip(seq_of_row.tolist(), context_of_row.tolist(), strict=True)
+    ):
+        if context == 0:
+            continue
+        ids = tables[seq, : -(-context // block_size)].long()
+        # [blocks, kv_heads, block_size, D] -> [kv_heads, context, D]
+        keys = k_pool[ids].float().transpose(0, 1).flatten(1, 2)[:, :context]
+        values = v_pool[ids].float().transpose(0, 1).flatten(1, 2)[:, :context]
+        grouped = q[row].float().reshape(kv_heads, heads // kv_heads, -1)
+        scores = torch.einsum("hgd,htd->hgt", grouped, keys) * scale
+        weighted = torch.einsum("hgt,htd->hgd", torch.softmax(scores, dim=-1), values)
+        out[row] = weighted.reshape(heads, -1)
+    return out
+
+
+def append(k_pool: Tensor, v_pool: Tensor, k: Tensor, v: Tensor, slots: Tensor) -> None:
+    """Store k, v [rows, kv_heads, D] at slot = block * block_size + offset, in place."""
+    block_size = k_pool.shape[2]
+    blocks = slots.div(block_size, rounding_mode="floor")
+    offsets = slots.remainder(block_size)
+    k_pool[blocks, :, offsets] = k.to(k_pool.dtype)
+    v_pool[blocks, :, offsets] = v.to(v_pool.dtype)

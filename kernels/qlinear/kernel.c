@@ -1,0 +1,489 @@
+/* y = x W^T + bias for weights in panels. The layout is in panels.py, the formula in README.md.
+ *
+ * Every output y[m, n] is one lane of one accumulator, summed over groups of K in ascending order:
+ *     acc = fma(s_w * s_x, (float)(sum of code * q - zero * sum of q), acc)
+ *     acc = fma(min_w, s_x * sum of q, acc)                                   (affine kinds)
+ * The integers are exact, so any tiling over rows, panels and threads gives the same bits.
+ */
+#include "panel.h"
+
+#if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__) && !defined(HEADSTART_SCALAR)
+#define HEADSTART_AVX2 1
+#include <immintrin.h>
+#endif
+
+#define UNROLL _Pragma("GCC unroll 8")
+#define TILE 4          /* rows of x that share one pass over a weight vector */
+#define CHUNK_GROUPS 32 /* groups of K expanded at a time: 16 KiB of codes, half of L1 */
+#define CHUNK_ROWS 128  /* rows of x per expansion of a panel */
+#define TINY 1e-30f     /* groups below this are zero: 127 / TINY is still finite */
+
+/* One group of 32 activations besides its int8 codes. */
+typedef struct {
+    float scale;      /* x = scale * q */
+    float scaled_sum; /* scale * sum of q */
+    int32_t sum[2];   /* sum of q over each half of the group */
+    int32_t total;
+} Group;
+
+typedef struct {
+    int64_t rows, cols, groups;
+    const float *x; /* [rows, cols] */
+    int8_t *q;      /* [rows, cols]; not filled when every weight is float */
+    Group *group;   /* [rows, groups] */
+} Input;
+
+typedef struct {
+    int kind;
+    int64_t rows;
+    const uint8_t *panels;
+    const float *bias; /* [rows] or NULL */
+    float *out;        /* [input rows, rows] */
+} Weight;
+
+/* --- activations ----------------------------------------------------------------------------- */
+
+/* x[32] -> q[32] and its Group. A value that is not finite makes the whole row NaN. */
+static void quantize_group(const float *x, int8_t *q, Group *out)
+{
+    float most = 0.0f;
+    int finite = 1;
+    for (int i = 0; i < GROUP; i++) {
+        float size = fabsf(x[i]);
+        finite &= size <= 3.402823466e38f;
+        most = size > most ? size : most;
+    }
+    float inverse = most > TINY && finite ? 127.0f / most : 0.0f;
+    out->sum[0] = out->sum[1] = 0;
+    for (int i = 0; i < GROUP; i++) {
+        int code = inverse > 0.0f ? (int)lrintf(x[i] * inverse) : 0;
+        q[i] = (int8_t)code;
+        out->sum[i / 16] += code;
+    }
+    out->scale = !finite ? NAN : inverse > 0.0f ? most / 127.0f : 0.0f;
+    out->total = out->sum[0] + out->sum[1];
+    out->scaled_sum = out->scale * (float)out->total;
+}
+
+#ifdef HEADSTART_AVX2
+static void quantize_row(const float *x, int64_t groups, int8_t *q, Group *out)
+{
+    const __m256 magnitude = _mm256_castsi256_ps(_mm256_set1_epi32(0x7fffffff));
+    const __m256 largest = _mm256_set1_ps(3.402823466e38f);
+    const __m256i order = _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7), ones = _mm256_set1_epi16(1);
+    for (int64_t g = 0; g < groups; g++, x += GROUP, q += GROUP, out++) {
+        __m256 v[4], most = _mm256_setzero_ps(), bad = _mm256_setzero_ps();
+        UNROLL for (int i = 0; i < 4; i++) {
+            v[i] = _mm256_loadu_ps(x + 8 * i);
+            __m256 size = _mm256_and_ps(v[i], magnitude);
+            bad = _mm256_or_ps(bad, _mm256_cmp_ps(size, largest, _CMP_NLE_UQ));
+            most = _mm256_max_ps(most, size);
+        }
+        __m128 m = _mm_max_ps(_mm256_castps256_ps128(most), _mm256_extractf128_ps(most, 1));
+        m = _mm_max_ps(m, _mm_movehl_ps(m, m));
+        m = _mm_max_ss(m, _mm_movehdup_ps(m));
+        float top = _mm_cvtss_f32(m);
+        if (top <= TINY || _mm256_movemask_ps(bad)) {
+            quantize_group(x, q, out);
+            continue;
+        }
+        __m256 inverse = _mm256_set1_ps(127.0f / top);
+        __m256i c[4];
+        UNROLL for (int i = 0; i < 4; i++)
+            c[i] = _mm256_cvtps_epi32(_mm256_mul_ps(v[i], inverse));
+        __m256i a = _mm256_packs_epi32(c[0], c[1]), b = _mm256_packs_epi32(c[2], c[3]);
+        __m256i bytes = _mm256_permutevar8x32_epi32(_mm256_packs_epi16(a, b), order);
+        _mm256_storeu_si256((__m256i *)q, bytes);
+        __m256i halves = _mm256_hadd_epi32(_mm256_madd_epi16(a, ones), _mm256_madd_epi16(b, ones));
+        __m128i s = _mm_add_epi32(_mm256_castsi256_si128(halves), _mm256_extracti128_si256(halves, 1));
+        out->sum[0] = _mm_extract_epi32(s, 0) + _mm_extract_epi32(s, 1);
+        out->sum[1] = _mm_extract_epi32(s, 2) + _mm_extract_epi32(s, 3);
+        out->total = out->sum[0] + out->sum[1];
+        out->scale = top / 127.0f;
+        out->scaled_sum = out->scale * (float)out->total;
+    }
+}
+#else
+static void quantize_row(const float *x, int64_t groups, int8_t *q, Group *out)
+{
+    for (int64_t g = 0; g < groups; g++) quantize_group(x + GROUP * g, q + GROUP * g, out + g);
+}
+#endif
+
+/* --- one panel, AVX2 ------------------------------------------------------------------------- */
+
+/* A panel, or a chunk of one, with its codes spread to bytes and its scales to floats. */
+typedef struct {
+    uint8_t codes[CHUNK_GROUPS * PANEL * GROUP];
+    float scale[CHUNK_GROUPS][2][PANEL]; /* per half group of K: equal but for Q6_K */
+    float least[CHUNK_GROUPS][PANEL];
+    float acc[CHUNK_ROWS][PANEL];
+} Scratch;
+
+#ifdef HEADSTART_AVX2
+
+/* Vector v of a half as unsigned bytes (Q8_0: signed). */
+INLINE __m256i vector_at(const int bits, const uint8_t *half, const int v)
+{
+    if (bits == 8) return _mm256_loadu_si256((const __m256i *)(half + 32 * v));
+    __m256i q = _mm256_loadu_si256((const __m256i *)(half + plane_bytes(bits) + 32 * (v & 3)));
+    if (v >= 4) q = _mm256_srli_epi16(q, 4);
+    q = _mm256_and_si256(q, _mm256_set1_epi8(15));
+    if (bits == 4) return q;
+    const int shift = bits == 5 ? 4 - v : 4 - 2 * (v & 3);
+    const uint8_t *plane = bits == 5 ? half : half + 32 * (v >> 2);
+    __m256i high = _mm256_loadu_si256((const __m256i *)plane);
+    high = shift > 0 ? _mm256_slli_epi16(high, shift) : _mm256_srli_epi16(high, -shift);
+    return _mm256_or_si256(q, _mm256_and_si256(high, _mm256_set1_epi8(bits == 5 ? 16 : 48)));
+}
+
+/* Vectors whose products fit 16 bits when added: codes of `bits` bits times +-127, in pairs. */
+INLINE int addable(const int bits) { return bits == 4 ? 8 : bits == 5 ? 4 : bits == 6 ? 2 : 1; }
+
+/* Integer dot products of one group: sum[part][h][m], part 1 only for Q6_K (values 16 .. 31).
+ * `spread`: w holds bytes. Unrolling by two there keeps the compiler from hoisting loads until the
+ * accumulators spill (75 -> 91 GMAC/s a thread on Zen 3); packed codes need v to be a constant. */
+INLINE void add_products(const int bits, const int spread, const int halves, const int m_rows,
+                         const uint8_t *w, const int8_t *const *q, const int v, const int first,
+                         __m256i pairs[2][TILE])
+{
+    __m256i code[2];
+    UNROLL for (int h = 0; h < halves; h++)
+        code[h] = vector_at(spread ? 8 : bits, w + h * (spread ? 256 : half_bytes(bits)), v);
+    UNROLL for (int m = 0; m < m_rows; m++) {
+        int32_t four;
+        memcpy(&four, q[m] + 4 * v, 4);
+        __m256i a = _mm256_set1_epi32(four);
+        UNROLL for (int h = 0; h < halves; h++) {
+            /* 255 * 127 * 2 overflows 16 bits, 128 * 127 * 2 does not: |w| * sign(w) a. */
+            __m256i product = bits == 8 ? _mm256_maddubs_epi16(_mm256_abs_epi8(code[h]),
+                                                               _mm256_sign_epi8(a, code[h]))
+                                        : _mm256_maddubs_epi16(code[h], a);
+            pairs[h][m] = first ? product : _mm256_add_epi16(pairs[h][m], product);
+        }
+    }
+}
+
+INLINE void dot_group(const int bits, const int spread, const int halves, const int m_rows,
+                      const uint8_t *w, const int8_t *const *q, __m256i sum[2][2][TILE])
+{
+    const int step = addable(bits);
+    const __m256i ones = _mm256_set1_epi16(1);
+    UNROLL for (int v0 = 0; v0 < VECTORS; v0 += step) {
+        __m256i pairs[2][TILE];
+        if (spread && step > 2) {
+            UNROLL for (int m = 0; m < m_rows; m++) pairs[0][m] = pairs[1][m] = _mm256_setzero_si256();
+            _Pragma("GCC unroll 2") for (int v = v0; v < v0 + step; v++)
+                add_products(bits, spread, halves, m_rows, w, q, v, 0, pairs);
+        } else {
+            UNROLL for (int v = v0; v < v0 + step; v++)
+                add_products(bits, spread, halves, m_rows, w, q, v, v == v0, pairs);
+        }
+        const int part = bits == 6 && v0 >= 4, first = v0 == 0 || (bits == 6 && v0 == 4);
+        UNROLL for (int m = 0; m < m_rows; m++)
+            UNROLL for (int h = 0; h < halves; h++) {
+                __m256i wide = _mm256_madd_epi16(pairs[h][m], ones);
+                sum[part][h][m] = first ? wide : _mm256_add_epi32(sum[part][h][m], wide);
+            }
+    }
+}
+
+/* acc + scale_w * scale_x * (sum - zero * sum of q) for 8 rows of W. */
+INLINE __m256 scaled(const int zero, __m256 acc, __m256 scale_w, __m256 scale_x, __m256i sum,
+                     int32_t q_sum)
+{
+    if (zero >= 0) sum = _mm256_sub_epi32(sum, _mm256_slli_epi32(_mm256_set1_epi32(q_sum), zero));
+    return _mm256_fmadd_ps(_mm256_mul_ps(scale_w, scale_x), _mm256_cvtepi32_ps(sum), acc);
+}
+
+/* Adds one group's share to the accumulators of 8 rows of W and one row of x. */
+INLINE __m256 finish(const int kind, __m256 acc, const __m256 scale[2], __m256 least,
+                     const Group *group, __m256i first, __m256i second)
+{
+    const int zero = zero_shift(kind);
+    __m256 scale_x = _mm256_set1_ps(group->scale);
+    if (kind == Q6_K) {
+        acc = scaled(zero, acc, scale[0], scale_x, first, group->sum[0]);
+        return scaled(zero, acc, scale[1], scale_x, second, group->sum[1]);
+    }
+    acc = scaled(zero, acc, scale[0], scale_x, first, group->total);
+    if (is_affine(kind)) acc = _mm256_fmadd_ps(least, _mm256_set1_ps(group->scaled_sum), acc);
+    return acc;
+}
+
+INLINE __m256 halves_at(const uint8_t *p)
+{
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+}
+
+/* Scales and minimums of rows 8h .. 8h + 7 for group g of a cell; the same values as scale_at. */
+INLINE void scales_at(const int kind, const uint8_t *cell, int g, int h, __m256 scale[2],
+                      __m256 *least)
+{
+    __m256 d = halves_at(cell + 16 * h);
+    *least = is_affine(kind) ? halves_at(cell + PANEL * 2 + 16 * h) : _mm256_setzero_ps();
+    scale[0] = scale[1] = d;
+    if (!is_super(kind)) return;
+    const uint8_t *subs = cell + PANEL * 2 * (1 + is_affine(kind)) + 8 * h;
+    if (kind == Q6_K) {
+        for (int part = 0; part < 2; part++) {
+            __m128i s = _mm_loadl_epi64((const __m128i *)(subs + (2 * g + part) * PANEL));
+            scale[part] = _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(s)));
+        }
+        return;
+    }
+    __m128i s = _mm_loadl_epi64((const __m128i *)(subs + g * PANEL));
+    __m128i m = _mm_loadl_epi64((const __m128i *)(subs + (8 + g) * PANEL));
+    scale[0] = _mm256_mul_ps(d, _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(s)));
+    __m256 factor = _mm256_sub_ps(_mm256_setzero_ps(), _mm256_cvtepi32_ps(_mm256_cvtepu8_epi32(m)));
+    *least = _mm256_mul_ps(*least, factor);
+}
+
+/* All of K for one panel and m_rows <= TILE rows of x, straight from the packed bytes. */
+INLINE void panel_packed(const int kind, const int m_rows, const uint8_t *panel, const Input *in,
+                         int64_t m0, float out[][PANEL])
+{
+    const int bits = bits_of(kind), groups = block_of(kind) / GROUP;
+    const int64_t cells = in->groups / groups;
+    const int8_t *q[TILE];
+    const Group *group[TILE];
+    __m256 acc[2][TILE];
+    UNROLL for (int m = 0; m < m_rows; m++) {
+        q[m] = in->q + (m0 + m) * in->cols;
+        group[m] = in->group + (m0 + m) * in->groups;
+        acc[0][m] = acc[1][m] = _mm256_setzero_ps();
+    }
+    for (int64_t c = 0; c < cells; c++, panel += cell_bytes(kind)) {
+        const uint8_t *half = panel + head_bytes(kind);
+        for (int g = 0; g < groups; g++) {
+            UNROLL for (int h = 0; h < 2; h++, half += half_bytes(bits)) {
+                __m256i sum[2][2][TILE];
+                __m256 scale[2], least;
+                scales_at(kind, panel, g, h, scale, &least);
+                dot_group(bits, 0, 1, m_rows, half, q, sum);
+                UNROLL for (int m = 0; m < m_rows; m++)
+                    acc[h][m] = finish(kind, acc[h][m], scale, least, group[m], sum[0][0][m],
+                                       sum[1][0][m]);
+            }
+            UNROLL for (int m = 0; m < m_rows; m++) {
+                q[m] += GROUP;
+                group[m]++;
+            }
+        }
+    }
+    UNROLL for (int m = 0; m < m_rows; m++)
+        UNROLL for (int h = 0; h < 2; h++) _mm256_storeu_ps(out[m] + 8 * h, acc[h][m]);
+}
+
+/* Spreads groups g0 .. g0 + count of a panel into the scratch. */
+INLINE void expand(const int kind, const uint8_t *panel, int64_t g0, int count, Scratch *to)
+{
+    const int bits = bits_of(kind), groups = block_of(kind) / GROUP;
+    uint8_t *codes = to->codes;
+    for (int i = 0; i < count; i++) {
+        const uint8_t *cell = panel + (g0 + i) / groups * cell_bytes(kind);
+        int g = (int)((g0 + i) % groups);
+        const uint8_t *half = cell + head_bytes(kind) + 2 * g * half_bytes(bits);
+        for (int h = 0; h < 2; h++, half += half_bytes(bits)) {
+            __m256 scale[2], least;
+            scales_at(kind, cell, g, h, scale, &least);
+            _mm256_storeu_ps(to->scale[i][0] + 8 * h, scale[0]);
+            _mm256_storeu_ps(to->scale[i][1] + 8 * h, scale[1]);
+            _mm256_storeu_ps(to->least[i] + 8 * h, least);
+            UNROLL for (int v = 0; v < VECTORS; v++, codes += 32)
+                _mm256_storeu_si256((__m256i *)codes, vector_at(bits, half, v));
+        }
+    }
+}
+
+/* Adds `count` expanded groups to acc[m_rows][16]. */
+INLINE void tile_expanded(const int kind, const int m_rows, const Scratch *w, const Input *in,
+                          int64_t m0, int64_t g0, int count, float acc[][PANEL])
+{
+    const int8_t *q[TILE];
+    const Group *group[TILE];
+    UNROLL for (int m = 0; m < m_rows; m++) {
+        q[m] = in->q + (m0 + m) * in->cols + GROUP * g0;
+        group[m] = in->group + (m0 + m) * in->groups + g0;
+    }
+    for (int i = 0; i < count; i++) {
+        __m256i sum[2][2][TILE];
+        dot_group(bits_of(kind), 1, 2, m_rows, w->codes + i * PANEL * GROUP, q, sum);
+        UNROLL for (int h = 0; h < 2; h++) {
+            __m256 scale[2] = {_mm256_loadu_ps(w->scale[i][0] + 8 * h),
+                               _mm256_loadu_ps(w->scale[i][1] + 8 * h)};
+            __m256 least = _mm256_loadu_ps(w->least[i] + 8 * h);
+            UNROLL for (int m = 0; m < m_rows; m++) {
+                float *to = acc[m] + 8 * h;
+                _mm256_storeu_ps(to, finish(kind, _mm256_loadu_ps(to), scale, least, group[m] + i,
+                                            sum[0][h][m], sum[1][h][m]));
+            }
+        }
+        UNROLL for (int m = 0; m < m_rows; m++) q[m] += GROUP;
+    }
+}
+
+/* out[m][16] for `count` rows of x. Few rows: unpack in registers; many: expand once, reuse. */
+INLINE void panel_kind(const int kind, const uint8_t *panel, const Input *in, int64_t m0, int count,
+                       Scratch *scratch)
+{
+    if (count == 1) { panel_packed(kind, 1, panel, in, m0, scratch->acc); return; }
+    if (count == 2) { panel_packed(kind, 2, panel, in, m0, scratch->acc); return; }
+    memset(scratch->acc, 0, (size_t)count * sizeof scratch->acc[0]);
+    for (int64_t g0 = 0; g0 < in->groups; g0 += CHUNK_GROUPS) {
+        int64_t left = in->groups - g0;
+        int groups = left < CHUNK_GROUPS ? (int)left : CHUNK_GROUPS, m = 0;
+        expand(kind, panel, g0, groups, scratch);
+        for (; m + TILE <= count; m += TILE)
+            tile_expanded(kind, TILE, scratch, in, m0 + m, g0, groups, scratch->acc + m);
+        for (; m < count; m++)
+            tile_expanded(kind, 1, scratch, in, m0 + m, g0, groups, scratch->acc + m);
+    }
+}
+
+/* Float weights: acc[n] = fma(w[k, n], x[k], acc[n]) in ascending k. */
+INLINE void panel_float(const int kind, const uint8_t *panel, const Input *in, int64_t m0, int count,
+                        Scratch *scratch)
+{
+    for (int m = 0; m < count; m++) {
+        const float *x = in->x + (m0 + m) * in->cols;
+        __m256 acc[2] = {_mm256_setzero_ps(), _mm256_setzero_ps()};
+        for (int64_t k = 0; k < in->cols; k++)
+            UNROLL for (int h = 0; h < 2; h++) {
+                const uint8_t *at = panel + cell_bytes(kind) * k + cell_bytes(kind) / 2 * h;
+                __m256 w = kind == F16 ? halves_at(at) : _mm256_loadu_ps((const float *)at);
+                acc[h] = _mm256_fmadd_ps(w, _mm256_set1_ps(x[k]), acc[h]);
+            }
+        UNROLL for (int h = 0; h < 2; h++) _mm256_storeu_ps(scratch->acc[m] + 8 * h, acc[h]);
+    }
+}
+
+#else
+/* --- one panel, portable --------------------------------------------------------------------- */
+
+INLINE void panel_kind(const int kind, const uint8_t *panel, const Input *in, int64_t m0, int count,
+                       Scratch *scratch)
+{
+    const int bits = bits_of(kind), groups = block_of(kind) / GROUP;
+    const int zero = zero_shift(kind) < 0 ? 0 : 1 << zero_shift(kind);
+    memset(scratch->acc, 0, (size_t)count * sizeof scratch->acc[0]);
+    for (int64_t g = 0; g < in->groups; g++) {
+        const uint8_t *cell = panel + g / groups * cell_bytes(kind);
+        for (int r = 0; r < PANEL; r++) {
+            int sub = (int)(g % groups);
+            const uint8_t *half = cell + head_bytes(kind) + (2 * sub + r / 8) * half_bytes(bits);
+            int8_t codes[GROUP];
+            float scale[2], least[2];
+            for (int part = 0; part < 2; part++)
+                scale_at(kind, cell, sub, part, r, scale + part, least + part);
+            for (int i = 0; i < GROUP; i++)
+                codes[i] = (int8_t)(code_at(bits, half, i / 4, 4 * (r % 8) + i % 4) - zero);
+            for (int m = 0; m < count; m++) {
+                const int8_t *q = in->q + (m0 + m) * in->cols + GROUP * g;
+                const Group *group = in->group + (m0 + m) * in->groups + g;
+                int32_t sum[2] = {0, 0};
+                for (int i = 0; i < 16; i++) sum[0] += codes[i] * q[i];
+                for (int i = 16; i < 32; i++) sum[1] += codes[i] * q[i];
+                float *acc = scratch->acc[m] + r;
+                if (kind == Q6_K) {
+                    *acc += scale[0] * group->scale * (float)sum[0];
+                    *acc += scale[1] * group->scale * (float)sum[1];
+                } else
+                    *acc += scale[0] * group->scale * (float)(sum[0] + sum[1]);
+                if (is_affine(kind)) *acc += least[0] * group->scaled_sum;
+            }
+        }
+    }
+}
+
+INLINE void panel_float(const int kind, const uint8_t *panel, const Input *in, int64_t m0, int count,
+                        Scratch *scratch)
+{
+    for (int m = 0; m < count; m++) {
+        const float *x = in->x + (m0 + m) * in->cols;
+        float *acc = scratch->acc[m];
+        memset(acc, 0, sizeof scratch->acc[m]);
+        for (int64_t k = 0; k < in->cols; k++)
+            for (int r = 0; r < PANEL; r++) {
+                float w;
+                if (kind == F16) w = load_half(panel + cell_bytes(kind) * k + 2 * r);
+                else memcpy(&w, panel + cell_bytes(kind) * k + 4 * r, 4);
+                acc[r] += w * x[k];
+            }
+    }
+}
+#endif
+
+/* --- all panels ------------------------------------------------------------------------------ */
+
+static void run_panel(const Weight *w, int64_t p, const Input *in, Scratch *scratch)
+{
+    const uint8_t *panel = w->panels + p * (in->cols / block_of(w->kind)) * cell_bytes(w->kind);
+    int64_t first = p * PANEL, left = w->rows - first;
+    int width = left < PANEL ? (int)left : PANEL;
+    for (int64_t m0 = 0; m0 < in->rows; m0 += CHUNK_ROWS) {
+        int count = in->rows - m0 < CHUNK_ROWS ? (int)(in->rows - m0) : CHUNK_ROWS;
+        switch (w->kind) {
+#define KIND(K) case K: panel_kind(K, panel, in, m0, count, scratch); break;
+            KIND(Q4_0) KIND(Q4_1) KIND(Q5_0) KIND(Q5_1) KIND(Q8_0) KIND(Q4_K) KIND(Q5_K) KIND(Q6_K)
+#undef KIND
+        case F16: panel_float(F16, panel, in, m0, count, scratch); break;
+        default: panel_float(F32, panel, in, m0, count, scratch);
+        }
+        for (int m = 0; m < count; m++) {
+            float *out = w->out + (m0 + m) * w->rows + first;
+            const float *acc = scratch->acc[m];
+            if (w->bias)
+                for (int r = 0; r < width; r++) out[r] = acc[r] + w->bias[first + r];
+            else
+                for (int r = 0; r < width; r++) out[r] = acc[r];
+        }
+    }
+}
+
+static int64_t panels_of(const Weight *w) { return (w->rows + PANEL - 1) / PANEL; }
+
+/* weights[i].out = x [rows, cols] times weight i transposed, plus its bias.
+ * Returns 0, or -1 where memory ran out. */
+int hs_qlinear(const float *x, int64_t rows, int64_t cols, int count, const Weight *weights,
+               int threads)
+{
+    Input in = {rows, cols, (cols + GROUP - 1) / GROUP, x, NULL, NULL};
+    int64_t total = 0;
+    int quantized = 0;
+    for (int i = 0; i < count; i++) {
+        total += panels_of(weights + i);
+        quantized |= !is_float(weights[i].kind);
+    }
+    size_t code_bytes = ((size_t)(rows * cols) + 63) / 64 * 64;
+    uint8_t *memory = malloc(code_bytes + (size_t)(rows * in.groups) * sizeof(Group));
+    if (!memory) return -1;
+    in.q = (int8_t *)memory;
+    in.group = (Group *)(memory + code_bytes);
+    /* A few thousand values take well under a microsecond: not worth a barrier. */
+    int alone = rows * cols < 16384;
+    if (quantized && alone)
+        for (int64_t m = 0; m < rows; m++)
+            quantize_row(x + m * cols, in.groups, in.q + m * cols, in.group + m * in.groups);
+    /* Several pieces a thread, so that one thread held up by another process is made up for. */
+    int64_t piece = total / (threads * 8) > 0 ? total / (threads * 8) : 1;
+    (void)piece;
+#pragma omp parallel num_threads(threads)
+    {
+        Scratch scratch;
+        if (quantized && !alone) {
+#pragma omp for schedule(static)
+            for (int64_t m = 0; m < rows; m++)
+                quantize_row(x + m * cols, in.groups, in.q + m * cols, in.group + m * in.groups);
+        }
+#pragma omp for schedule(dynamic, piece) nowait
+        for (int64_t item = 0; item < total; item++) {
+            const Weight *w = weights;
+            int64_t panel = item;
+            for (; panel >= panels_of(w); w++) panel -= panels_of(w);
+            run_panel(w, panel, &in, &scratch);
+        }
+    }
+    free(memory);
+    return 0;
+}

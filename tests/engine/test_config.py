@@ -1,0 +1,35 @@
+"""The engine's settings."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import pytest
+
+from engine.config import EngineConfig
+from engine.errors import BadSettings
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("kv_pool_bytes", 0),
+        ("block_size", 0),
+        ("max_context_tokens", -1),
+        ("token_budget", 0),
+        ("threads", 0),
+        ("kv_dtype", "int3"),
+        ("backend", "cuda"),
+    ],
+)
+def test_a_setting_out_of_range_is_named(field: str, value: Any) -> None:
+    """`BadSettings` carries the field and what came."""
+    with pytest.raises(BadSettings) as caught:
+        EngineConfig(**{field: value})
+    assert (caught.value.field, caught.value.got) == (field, value)
+
+
+def test_the_defaults_are_in_range_and_use_the_cores_we_have() -> None:
+    """A config without arguments is valid."""
+    assert EngineConfig().threads == len(os.sched_getaffinity(0))

@@ -1,0 +1,48 @@
+"""The tree of named errors."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from engine import errors
+from engine.errors import EngineError
+
+EXAMPLES: tuple[EngineError, ...] = (
+    errors.BadSettings("threads", "at least 1", 0),
+    errors.BadWeights(Path("a/b.gguf"), "tensor x", "shape (1, 2)", "(2, 1)"),
+    errors.UnsupportedModel(Path("b.gguf"), "architecture", ["llama", "qwen2"], "mamba"),
+    errors.BadSampling("top_p", "above 0, at most 1", 1.5),
+    errors.ContextFull(8, 9),
+    errors.CacheFull(2, 1),
+    errors.UnknownSession("s"),
+    errors.UnknownSoftToken(77),
+    errors.SoftTableFull(8, 9),
+    errors.StaleMark(4, 2),
+    errors.StreamClosed("s"),
+    errors.BrokenNumbers("logits", float("nan")),
+)
+
+
+def test_every_error_has_a_code_of_its_own_and_a_place_in_the_tree() -> None:
+    """Codes are distinct snake_case words, and the module's drawing names every class."""
+    codes = [error.code for error in EXAMPLES]
+    assert len(set(codes)) == len(codes)
+    assert all(re.fullmatch(r"[a-z]+(_[a-z]+)*", code) for code in codes)
+    defined = {
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, EngineError)
+    }
+    assert defined == {type(error).__name__ for error in EXAMPLES} | {"EngineError"}
+    assert errors.__doc__ is not None
+    assert all(name in errors.__doc__ for name in defined)
+
+
+def test_every_sentence_states_the_facts() -> None:
+    """What was expected and what came stand in the message; files go by name, not by path."""
+    for error in EXAMPLES:
+        for name, fact in vars(error).items():
+            facts = [fact.name] if isinstance(fact, Path) else fact
+            for one in facts if isinstance(facts, (list, tuple)) else [facts]:
+                assert str(one) in str(error), f"{type(error).__name__} does not say {name}"

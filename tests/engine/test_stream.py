@@ -1,0 +1,185 @@
+"""A session's tokens: reconcile, marks, soft tokens, and how they end."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from engine.blocks import BlockPool
+from engine.errors import ContextFull, SoftTableFull, StaleMark, StreamClosed, UnknownSoftToken
+from engine.stream import Reconciled, Stream
+
+VOCAB = 100
+
+
+def make_stream(limit: int = 64, num_blocks: int = 64) -> Stream:
+    return Stream("s", BlockPool(num_blocks, block_size=4), VOCAB, limit)
+
+
+def compute(stream: Stream, tokens: int | None = None) -> None:
+    """Stand in for the runner: K/V of the next `tokens` (all) pending tokens."""
+    count = stream.pending if tokens is None else tokens
+    stream.table.grow(stream.kv_len + count)
+    stream.advance(count)
+
+
+def test_reconcile_keeps_the_common_prefix() -> None:
+    """A changed hypothesis costs its changed tail, no more: counts say so, K/V are kept."""
+    stream = make_stream()
+    assert stream.append([1, 2, 3, 4, 5]) == Reconciled(0, 0, 0, 5)
+    compute(stream, 4)
+    assert stream.reconcile([2, 3, 9, 9], start=1) == Reconciled(2, 2, 1, 2)
+    assert list(stream.tokens) == [1, 2, 3, 9, 9]
+    assert (stream.kv_len, stream.pending) == (3, 2)
+    assert (stream.prefilled_tokens, stream.rolled_back_kv_tokens) == (4, 1)
+
+
+def test_reconcile_with_the_same_tokens_changes_nothing() -> None:
+    """What is already so costs nothing and spoils no mark."""
+    stream = make_stream()
+    stream.append([1, 2, 3])
+    mark = stream.mark()
+    assert stream.reconcile([1, 2, 3]) == Reconciled(3, 0, 0, 0)
+    stream.rollback(mark)
+    assert list(stream.tokens) == [1, 2, 3]
+
+
+def test_cutting_frees_blocks_at_once() -> None:
+    """Blocks behind the cut are free before any other step runs."""
+    stream = make_stream()
+    stream.append(list(range(20)))
+    compute(stream)
+    assert stream.table.pool.used_blocks == 5
+    stream.reconcile([0, 1, 2])
+    assert stream.table.pool.used_blocks == 1
+
+
+def test_a_stream_over_its_limit_is_refused_unchanged() -> None:
+    """`ContextFull` names limit and wish; the old tokens stand."""
+    stream = make_stream(limit=5)
+    stream.append([1, 2, 3])
+    with pytest.raises(ContextFull) as caught:
+        stream.reconcile([9, 9, 9], start=3)
+    assert (caught.value.limit, caught.value.wanted) == (5, 6)
+    assert list(stream.tokens) == [1, 2, 3]
+    stream.reconcile([9] * 5)
+    assert len(stream) == 5
+
+
+def test_a_mark_survives_growth_and_deeper_marks_do_not_survive_a_cut() -> None:
+    """Rolling back to an early mark spoils the later ones, even after the stream grew again."""
+    stream = make_stream()
+    stream.append([1, 2])
+    early = stream.mark()
+    stream.append([3, 4])
+    late = stream.mark()
+    stream.append([5])
+    stream.rollback(late)
+    stream.rollback(early)
+    stream.append([7, 8, 9])
+    with pytest.raises(StaleMark) as caught:
+        stream.rollback(late)
+    assert (caught.value.length, caught.value.cut_to) == (4, 2)
+    stream.rollback(early)
+    assert list(stream.tokens) == [1, 2]
+
+
+def test_soft_tokens_are_known_by_content() -> None:
+    """Equal embeddings get equal ids, beyond the vocabulary; different ones differ."""
+    stream = make_stream()
+    vectors = np.array([[1, 2], [3, 4], [1, 2]], dtype=np.float32)
+    ids = stream.soft.intern(vectors)
+    assert ids[0] == ids[2] != ids[1]
+    assert min(ids) >= VOCAB
+    vectors[:] = 0  # the table has a copy of its own
+    assert stream.soft.vector(ids[1]).tolist() == [3, 4]
+    assert stream.soft.intern(np.array([[3, 4]], dtype=np.float32)) == [ids[1]]
+    stream.append([1, *ids])
+    assert list(stream.tokens) == [1, *ids]
+
+
+def test_a_soft_token_nobody_interned_is_refused_unchanged() -> None:
+    """An id beyond the vocabulary without an embedding is a named error."""
+    stream = make_stream()
+    stream.append([1, 2])
+    with pytest.raises(UnknownSoftToken) as caught:
+        stream.reconcile([1, VOCAB + 3])
+    assert caught.value.token == VOCAB + 3
+    assert list(stream.tokens) == [1, 2]
+
+
+def test_the_soft_table_is_bounded_and_forgets_on_demand() -> None:
+    """Beyond its limit it refuses; `keep_only` makes room; a forgotten id is not used again."""
+    stream = make_stream(limit=2)
+    old = stream.soft.intern(np.eye(2, dtype=np.float32))
+    with pytest.raises(SoftTableFull):
+        stream.soft.intern(np.full((1, 2), 7, dtype=np.float32))
+    stream.soft.keep_only(old[1:])
+    new = stream.soft.intern(np.eye(2, dtype=np.float32))
+    assert new[1] == old[1]
+    assert new[0] not in old
+
+
+def test_a_closed_stream_holds_nothing_and_takes_nothing() -> None:
+    """Closing frees every block; later work is a named error; closing again is harmless."""
+    stream = make_stream()
+    stream.append([1, 2, 3])
+    compute(stream)
+    stream.close()
+    stream.close()
+    assert stream.table.pool.used_blocks == 0
+    for act in (stream.mark, lambda: stream.append([1]), lambda: stream.truncate(0)):
+        with pytest.raises(StreamClosed):
+            act()
+
+
+@given(st.lists(st.lists(st.integers(0, 2), max_size=12), max_size=20))
+def test_a_stream_always_reads_what_was_asked_for(wishes: list[list[int]]) -> None:
+    """Any sequence of reconciles: tokens are as wished, the books balance, counters add up."""
+    stream = make_stream()
+    for turn, wanted in enumerate(wishes):
+        start = min(len(stream), turn % 3)
+        before = list(stream.tokens)
+        kv_before, thrown_before = stream.kv_len, stream.rolled_back_kv_tokens
+        done = stream.reconcile(wanted, start)
+        assert list(stream.tokens) == before[:start] + wanted
+        assert done.kept + done.appended == len(wanted)
+        assert len(before) - done.rolled_back + done.appended == len(stream)
+        assert kv_before - stream.kv_len == done.rolled_back_kv
+        assert stream.rolled_back_kv_tokens - thrown_before == done.rolled_back_kv
+        if stream.pending and turn % 2:
+            compute(stream, 1 + turn % stream.pending)
+        assert stream.prefilled_tokens == stream.kv_len + stream.rolled_back_kv_tokens
+        stream.table.pool.check_books([stream.table])
+
+
+@given(st.lists(st.tuples(st.sampled_from("gcm"), st.integers(0, 10)), max_size=40))
+def test_a_mark_is_good_exactly_if_what_it_marked_still_stands(
+    moves: list[tuple[str, int]],
+) -> None:
+    """Against a model that gives each appended token a number of its own."""
+    stream = make_stream(limit=1000)
+    serials: list[int] = []
+    next_serial = 0
+    marks = []
+    for move, amount in moves:
+        if move == "g":
+            stream.append([1] * amount)
+            serials += range(next_serial, next_serial + amount)
+            next_serial += amount
+        elif move == "c":
+            length = min(amount, len(stream))
+            stream.truncate(length)
+            del serials[length:]
+        else:
+            marks.append((stream.mark(), list(serials)))
+    marks.sort(key=lambda pair: -pair[0].length)  # rolling back spoils longer marks only
+    for mark, then in marks:
+        if serials[: len(then)] == then:
+            stream.rollback(mark)
+            assert len(stream) == len(then)
+        else:
+            with pytest.raises(StaleMark):
+                stream.rollback(mark)

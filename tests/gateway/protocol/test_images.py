@@ -1,0 +1,184 @@
+import base64
+import contextlib
+import struct
+import zlib
+from fractions import Fraction
+
+import av
+import numpy as np
+import pytest
+
+from gateway.protocol.errors import ProtocolError
+from gateway.protocol.images import ImageLimits, decode_image, decode_image_url
+
+
+def _encode(pixels: np.ndarray, codec: str) -> bytes:
+    """[height, width, 3] uint8 to the bytes of a PNG or JPEG ("mjpeg")."""
+    context = av.CodecContext.create(codec, "w")
+    assert isinstance(context, av.VideoCodecContext)
+    context.height, context.width = pixels.shape[:2]
+    context.pix_fmt = "rgb24" if codec == "png" else "yuvj444p"
+    context.time_base = Fraction(1, 1)
+    frame = av.VideoFrame.from_ndarray(pixels, format="rgb24").reformat(format=context.pix_fmt)
+    return b"".join(bytes(packet) for packet in [*context.encode(frame), *context.encode(None)])
+
+
+def _quarters(width: int, height: int) -> np.ndarray:
+    """Red, green, blue and white, clockwise from the top left."""
+    pixels = np.zeros((height, width, 3), np.uint8)
+    pixels[: height // 2, : width // 2] = (255, 0, 0)
+    pixels[: height // 2, width // 2 :] = (0, 255, 0)
+    pixels[height // 2 :, width // 2 :] = (0, 0, 255)
+    pixels[height // 2 :, : width // 2] = (255, 255, 255)
+    return pixels
+
+
+PNG = _encode(_quarters(64, 48), "png")
+JPEG = _encode(_quarters(64, 48), "mjpeg")
+
+
+def _uri(data: bytes, kind: str) -> str:
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def _bare_png(width: int, height: int) -> bytes:
+    """A PNG that claims a size and holds next to nothing."""
+
+    def chunk(name: bytes, body: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
+        )
+
+    header = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
+    pixels = zlib.compress(bytes(100))
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", pixels) + chunk(b"IEND", b"")
+    )
+
+
+def _refused(url: str, limits: ImageLimits | None = None, bare: bool = False) -> str:
+    with pytest.raises(ProtocolError) as caught:
+        decode_image_url(
+            url, limits or ImageLimits(), param="item.content[0].image_url", bare_base64=bare
+        )
+    assert (caught.value.code, caught.value.param) == ("invalid_value", "item.content[0].image_url")
+    return caught.value.message
+
+
+def _undecodable(data: bytes, limits: ImageLimits | None = None) -> str:
+    with pytest.raises(ProtocolError) as caught:
+        decode_image(data, limits or ImageLimits(), param="image")
+    assert (caught.value.code, caught.value.param) == ("invalid_value", "image")
+    return caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("data", "kind"), [(PNG, "png"), (JPEG, "jpeg"), (JPEG, "jpg"), (PNG, "PNG")]
+)
+def test_data_uris_give_the_files_bytes(data: bytes, kind: str) -> None:
+    """PNG and JPEG, whatever the letter case."""
+    assert decode_image_url(_uri(data, kind), param="image") == data
+
+
+def test_bare_base64_is_taken_where_the_event_allows_it() -> None:
+    """`input_image_buffer.append` carries either spelling; an item's URL has to be one."""
+    bare = base64.b64encode(JPEG).decode()
+    assert decode_image_url(bare, param="image", bare_base64=True) == JPEG
+    assert decode_image_url(_uri(JPEG, "jpeg"), param="image", bare_base64=True) == JPEG
+    assert "data URI" in _refused(bare)
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("https://example.com/a.png", "got a URL"),
+        ("", "got something else"),
+        ("data:image/png,AAAA", "got something else"),
+        ("data:image/gif;base64,AAAA", "got 'image/gif'"),
+        ("data:;base64,AAAA", "got ''"),
+        ("data:image/png;base64,!!", "got an invalid value"),
+        ("data:image/png;base64,", "got empty bytes"),
+        ("data:image/png;base64,AAAA", "bytes of a PNG but got something else"),
+        (_uri(JPEG, "png"), "bytes of a PNG but got JPEG"),
+    ],
+)
+def test_other_urls_are_refused_with_what_was_expected(url: str, said: str) -> None:
+    """Each refusal says what was expected and what came."""
+    message = _refused(url)
+    assert message.startswith("Invalid 'item.content[0].image_url'. Expected ")
+    assert said in message
+
+
+def test_a_file_over_the_limit_is_refused() -> None:
+    """By its size in base64, before anything is decoded."""
+    assert "at most 10 bytes" in _refused(_uri(PNG, "png"), ImageLimits(max_bytes=10))
+
+
+@pytest.mark.parametrize(("data", "tolerance"), [(PNG, 0), (JPEG, 12)])
+def test_pixels_come_from_the_top_left_in_rgb(data: bytes, tolerance: int) -> None:
+    """A picture smaller than the limit keeps its size and its colours."""
+    picture = decode_image(data)
+    assert (picture.width, picture.height) == (64, 48)
+    pixels = np.frombuffer(picture.rgb, np.uint8).reshape(48, 64, 3).astype(int)
+    corners = [pixels[4, 4], pixels[4, -5], pixels[-5, -5], pixels[-5, 4]]
+    wanted = [(255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 255, 255)]
+    assert np.abs(np.array(corners) - np.array(wanted)).max() <= tolerance
+
+
+@pytest.mark.parametrize(
+    ("size", "scaled"),
+    [
+        ((640, 480), (341, 256)),
+        ((300, 700), (256, 597)),
+        ((256, 900), (256, 900)),
+        ((1, 1), (1, 1)),
+    ],
+)
+def test_the_short_side_is_scaled_down_and_the_shape_kept(
+    size: tuple[int, int], scaled: tuple[int, int]
+) -> None:
+    """To 256 pixels; a picture that is small enough stays as it is."""
+    picture = decode_image(_encode(_quarters(*size), "png"))
+    assert (picture.width, picture.height) == scaled
+    assert len(picture.rgb) == scaled[0] * scaled[1] * 3
+
+
+@pytest.mark.parametrize(
+    ("width", "height"), [(100_000, 100_000), (6400, 6400), (16_385, 1), (1, 16_385)]
+)
+def test_a_small_file_with_a_huge_picture_is_not_decoded(width: int, height: int) -> None:
+    """Its header says how large it would become."""
+    assert f"got {width}x{height}" in _undecodable(_bare_png(width, height))
+
+
+def test_a_jpeg_is_measured_by_its_frame_header() -> None:
+    """The size is found behind the tables before it, and padding is skipped."""
+    padded = JPEG[:2] + b"\xff" + JPEG[2:]
+    assert decode_image(padded).width == 64
+    assert "got 64x48" in _undecodable(JPEG, ImageLimits(max_pixels=64 * 48 - 1))
+
+
+@pytest.mark.parametrize("data", [PNG, JPEG], ids=["png", "jpeg"])
+def test_damaged_files_are_refused(data: bytes) -> None:
+    """Cut anywhere, or with a byte changed: a named error, or a picture after all."""
+    for length in range(0, len(data) - 100, 37):
+        assert _undecodable(data[:length]).startswith("Invalid 'image'. ")
+    for position in range(0, len(data), 23):
+        broken = bytearray(data)
+        broken[position] ^= 0x5A
+        with contextlib.suppress(ProtocolError):
+            picture = decode_image(bytes(broken))
+            assert len(picture.rgb) == picture.width * picture.height * 3
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF89a" + bytes(50)]
+)
+def test_files_without_a_picture_are_refused(data: bytes) -> None:
+    """Empty, a signature alone, or another format."""
+    assert "found no picture" in _undecodable(data)
+
+
+def test_a_picture_that_holds_less_than_it_claims_is_refused() -> None:
+    """A PNG of the allowed size whose pixels end early."""
+    assert "damaged" in _undecodable(_bare_png(500, 500))

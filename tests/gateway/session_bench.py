@@ -1,0 +1,142 @@
+"""A session core under test: virtual time, counted ids, and an engine played by the test."""
+
+from __future__ import annotations
+
+import base64
+import json
+import wave
+from pathlib import Path
+from typing import Any
+
+from engine import api
+from gateway.actions import Action, Hangup, Send, Tell
+from gateway.config import Settings
+from gateway.metrics import Metrics
+from gateway.protocol.ids import IdMaker
+from gateway.session import Session
+
+CLIPS = Path(__file__).resolve().parents[2] / "gateway" / "clips"
+WIRE_BYTES_PER_MS = 48  # s16 mono at 24 kHz
+NS_PER_MS = 1_000_000
+MODEL = api.ModelInfo("tiny", 8192, 100, 1 << 20, 1 << 20, 1.0)
+
+Json = dict[str, Any]
+
+
+def clip_pcm(name: str) -> bytes:
+    """A bundled clip's s16 mono 24 kHz samples."""
+    with wave.open(str(CLIPS / name)) as file:
+        assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (24_000, 1, 2)
+        return file.readframes(file.getnframes())
+
+
+def silence_pcm(ms: int) -> bytes:
+    return bytes(ms * WIRE_BYTES_PER_MS)
+
+
+class SessionBench:
+    """Calls the core as the shell would and keeps what comes out."""
+
+    def __init__(self, *, engine_ready: bool = True, **settings: Any) -> None:
+        self.now_ns = 0
+        self.sent: list[Json] = []
+        self.told: list[api.Command] = []
+        self.hangups: list[Hangup] = []
+        self.metrics = Metrics()
+        self.session = Session(
+            "sess_test",
+            Settings(**settings),
+            IdMaker.counting(),
+            self.metrics,
+            engine_ready=engine_ready,
+            model_name="tiny",
+            now_ns=0,
+            wall_s=1_000.0,
+            stopwatch=lambda: 0,
+        )
+        self._take(self.session.start(self.now_ns))
+
+    def _take(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case Send():
+                    self.sent.append(action.event)
+                    if action.wants_sent_stamp:
+                        self._take(self.session.sent(action, self.now_ns))
+                case Tell():
+                    self.told.append(action.command)
+                case Hangup():
+                    self.hangups.append(action)
+
+    # --- what the world does ------------------------------------------------------------------
+
+    def client(self, type_: str, **fields: Any) -> None:
+        self._take(self.session.receive_text(json.dumps({"type": type_, **fields}), self.now_ns))
+
+    def update(self, **fields: Any) -> None:
+        self.client("session.update", session={"type": "realtime", **fields})
+
+    def raw(self, text: str) -> None:
+        self._take(self.session.receive_text(text, self.now_ns))
+
+    def engine(self, event: api.Event) -> None:
+        self._take(self.session.receive_engine(event, self.now_ns))
+
+    def engine_lost(self) -> None:
+        self._take(self.session.engine_lost(self.now_ns))
+
+    def engine_ready(self) -> None:
+        self._take(self.session.engine_ready(api.Ready("x", MODEL), self.now_ns))
+
+    def tick(self, ms: float = 100) -> None:
+        self.now_ns += round(ms * NS_PER_MS)
+        self._take(self.session.tick(self.now_ns))
+
+    def hear(self, pcm: bytes, packet_bytes: int = 960, *, realtime: bool = True) -> None:
+        """Append audio in packets; each arrives when its last sample was spoken."""
+        for start in range(0, len(pcm), packet_bytes):
+            packet = pcm[start : start + packet_bytes]
+            if realtime:
+                self.now_ns += len(packet) * NS_PER_MS // WIRE_BYTES_PER_MS
+            self.client("input_audio_buffer.append", audio=base64.b64encode(packet).decode())
+
+    def answer(self, *words: str, reason: api.FinishReason = api.FinishReason.STOP) -> None:
+        """Play the engine's part for the answer that was asked for last."""
+        generation = self.respond_command().generation
+        for word in words:
+            self.engine(api.Delta("sess_test", generation, word, self.now_ns))
+        self.finish(generation, "".join(words), reason)
+
+    def finish(
+        self, generation: int, text: str, reason: api.FinishReason = api.FinishReason.STOP
+    ) -> None:
+        usage = api.Usage(input_text=5, input_audio=7, cached=10, output=3)
+        kv = api.KvStats(tokens=15, blocks=1, bytes=1500, bytes_per_token=100)
+        self.engine(api.Finished("sess_test", generation, reason, text, usage, kv))
+
+    # --- what came out ------------------------------------------------------------------------
+
+    def types(self) -> list[str]:
+        return [event["type"] for event in self.sent]
+
+    def of(self, type_: str) -> list[Json]:
+        return [event for event in self.sent if event["type"] == type_]
+
+    def last(self, type_: str) -> Json:
+        return self.of(type_)[-1]
+
+    def error(self) -> Json:
+        """The newest error event's inner object."""
+        error: Json = self.last("error")["error"]
+        return error
+
+    def commands(self, kind: type[api.Command]) -> list[Any]:
+        return [command for command in self.told if isinstance(command, kind)]
+
+    def respond_command(self) -> api.Respond:
+        command: api.Respond = self.commands(api.Respond)[-1]
+        return command
+
+    def clear(self) -> None:
+        self.sent.clear()
+        self.told.clear()

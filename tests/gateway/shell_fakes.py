@@ -1,0 +1,150 @@
+"""Stand-ins for the parts around the gateway's shell: a tiny session core, a running server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import sys
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from engine import api
+from gateway.actions import Action, Hangup, Send, Tell
+from gateway.app import Gateway
+from gateway.config import Settings, load
+from gateway.engine_client import EngineLink, private_endpoint
+from gateway.serve import GatewayServer, bind, uvicorn_config, url_of
+
+WAIT_S = 20.0
+
+
+class EchoSession:
+    """Answers each text with an `echo` event; a few words do more (see `receive_text`)."""
+
+    def __init__(self, session_id: str, engine_ready: bool, model_name: str) -> None:
+        self.session_id = session_id
+        self.hello = {"type": "session.created", "ready": engine_ready, "model": model_name}
+        self.ticks = 0
+        self.closed = False
+
+    def start(self, now_ns: int) -> list[Action]:
+        return [Send(self.hello), Tell(api.Open(self.session_id, "be brief"))]
+
+    def receive_text(self, text: str, now_ns: int) -> list[Action]:
+        word, _, rest = text.partition(" ")
+        if word == "flood":
+            return [Send({"type": "flood", "data": "x" * 1000})] * int(rest)
+        if word == "bug":
+            raise ZeroDivisionError("a bug in the session core")
+        if word == "bye":
+            return [Send({"type": "echo", "text": "bye"}), Hangup(4000, "you said so")]
+        if word == "stamp":
+            return [Send({"type": "stamped"}, wants_sent_stamp=True)]
+        if word == "ask":
+            respond = api.Respond(self.session_id, 1, "item_1", api.Sampling())
+            return [Send({"type": "response.created"}), Tell(respond)]
+        if word == "hear":
+            ref = api.TurnRef(1)
+            audio = api.Audio(self.session_id, ref, 0, b"\0" * (32 * int(rest)), now_ns)
+            return [Tell(api.BeginSpeech(self.session_id, ref, "item_0", 0)), Tell(audio)]
+        return [Send({"type": "echo", "text": text})]
+
+    def receive_binary(self, size: int, now_ns: int) -> list[Action]:
+        return [Send({"type": "binary", "size": size})]
+
+    def receive_engine(self, event: api.Event, now_ns: int) -> list[Action]:
+        match event:
+            case api.Delta():
+                return [Send({"type": "delta", "text": event.text})]
+            case api.Finished():
+                return [Send({"type": "response.done", "reason": str(event.reason)})]
+            case _:
+                return [Send({"type": type(event).__name__})]
+
+    def engine_lost(self, now_ns: int) -> list[Action]:
+        return [Send({"type": "lost"})]
+
+    def engine_ready(self, ready: api.Ready, now_ns: int) -> list[Action]:
+        return [Send({"type": "ready"}), Tell(api.Open(self.session_id, "be brief"))]
+
+    def tick(self, now_ns: int) -> list[Action]:
+        self.ticks += 1
+        return []
+
+    def sent(self, action: Send, now_ns: int) -> list[Action]:
+        return [Send({"type": "was_sent", "what": action.event["type"]})]
+
+    def close(self, now_ns: int) -> list[Action]:
+        self.closed = True
+        return [Tell(api.Close(self.session_id))]
+
+
+@dataclass
+class RunningGateway:
+    url: str
+    gateway: Gateway
+    link: EngineLink
+    server: GatewayServer
+    sessions: list[EchoSession]
+
+    @property
+    def ws_url(self) -> str:
+        return self.url.replace("http://", "ws://") + "/v1/realtime"
+
+
+@contextlib.asynccontextmanager
+async def running_gateway(**flags: Any) -> AsyncIterator[RunningGateway]:
+    """A real server on a free port over `EchoSession`s; no engine process."""
+    settings: Settings = load(flags={"port": 0, "drain_s": 0.1} | flags)
+    sessions: list[EchoSession] = []
+
+    def make(session_id: str, engine_ready: bool, model_name: str) -> EchoSession:
+        sessions.append(EchoSession(session_id, engine_ready, model_name))
+        return sessions[-1]
+
+    with private_endpoint() as endpoint, bind("127.0.0.1", 0) as sock:
+        link = EngineLink(endpoint)
+        gateway = Gateway(settings, link, make, lambda: b"headstart_up 1\n")
+        server = GatewayServer(uvicorn_config(settings, gateway), gateway)
+        link.start()
+        serving = asyncio.create_task(server.serve(sockets=[sock]))
+        try:
+            yield RunningGateway(url_of(sock), gateway, link, server, sessions)
+        finally:
+            server.leave()
+            await asyncio.wait_for(serving, WAIT_S)
+            link.close()
+
+
+def fake_engine_argv(endpoint: str, *options: str) -> list[str]:
+    return [sys.executable, "-m", "gateway.fake_engine", "--endpoint", endpoint, *options]
+
+
+@contextlib.asynccontextmanager
+async def fake_engine(endpoint: str, *options: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """A real fake-engine process, killed at the end."""
+    process = await asyncio.create_subprocess_exec(*fake_engine_argv(endpoint, *options))
+    try:
+        yield process
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    """Wait for a condition that other tasks or processes bring about. Raises `TimeoutError`."""
+    async with asyncio.timeout(WAIT_S):
+        while not condition():
+            await asyncio.sleep(0.01)
+
+
+async def receive(socket: Any, kind: str) -> dict[str, Any]:
+    """The next event of a type; what comes before it is passed over."""
+    async with asyncio.timeout(WAIT_S):
+        while True:
+            event: dict[str, Any] = json.loads(await socket.recv())
+            if event["type"] == kind:
+                return event

@@ -1,0 +1,209 @@
+import asyncio
+import contextlib
+import json
+import socket as sockets
+from typing import Any
+
+import pytest
+from websockets.asyncio.client import connect
+from websockets.exceptions import ConnectionClosed
+
+from engine import api
+from gateway.actions import Hangup, Send
+from gateway.websocket import AUDIO_BEHIND_SAMPLES, AudioFlow, Bounds, Outbound
+from tests.gateway.shell_fakes import fake_engine, receive, running_gateway, until
+
+
+async def closing(socket: Any) -> ConnectionClosed:
+    """Read to the end; how it was closed."""
+    async with asyncio.timeout(20):
+        while True:
+            try:
+                await socket.recv()
+            except ConnectionClosed as closed:
+                return closed
+
+
+async def test_text_goes_in_and_comes_out() -> None:
+    """Each text frame reaches the session; a binary one arrives as its size."""
+    async with running_gateway() as running, connect(running.ws_url) as socket:
+        assert json.loads(await socket.recv())["type"] == "session.created"
+        await socket.send("hello")
+        assert await receive(socket, "echo") == {"type": "echo", "text": "hello"}
+        await socket.send(b"\0" * 7)
+        assert await receive(socket, "binary") == {"type": "binary", "size": 7}
+
+
+async def test_sent_stamp_comes_after_the_event() -> None:
+    """`wants_sent_stamp` calls the session back once the event is written."""
+    async with running_gateway() as running, connect(running.ws_url) as socket:
+        await socket.send("stamp")
+        await receive(socket, "stamped")
+        assert (await receive(socket, "was_sent"))["what"] == "stamped"
+
+
+async def test_hangup_comes_behind_what_was_sent() -> None:
+    """The last event is read before the close code of the session's choice."""
+    async with running_gateway() as running, connect(running.ws_url) as socket:
+        await socket.send("bye")
+        await receive(socket, "echo")
+        closed = await closing(socket)
+        assert closed.rcvd is not None
+        assert (closed.rcvd.code, closed.rcvd.reason) == (4000, "you said so")
+        await until(lambda: running.sessions[0].closed)
+
+
+async def test_session_ticks() -> None:
+    """The session is told the time without anybody speaking, and no more after the end."""
+    async with running_gateway() as running:
+        async with connect(running.ws_url):
+            await until(lambda: running.sessions and running.sessions[0].ticks >= 2)
+        await until(lambda: not running.gateway.pumps)
+        assert running.sessions[0].closed
+
+
+async def test_a_bug_ends_one_session_only() -> None:
+    """An exception in one session's core closes it with 1011; its neighbour talks on."""
+    async with (
+        running_gateway() as running,
+        connect(running.ws_url) as first,
+        connect(running.ws_url) as second,
+    ):
+        await first.send("bug")
+        closed = await closing(first)
+        assert closed.rcvd is not None
+        assert closed.rcvd.code == 1011
+        await second.send("still there")
+        assert (await receive(second, "echo"))["text"] == "still there"
+
+
+async def test_flood_within_bounds_arrives() -> None:
+    """A burst smaller than the bound reaches a reader however slow its start."""
+    async with running_gateway() as running, connect(running.ws_url) as socket:
+        await socket.send("flood 400")
+        for _ in range(400):
+            await receive(socket, "flood")
+
+
+async def test_slow_reader_is_shed() -> None:
+    """A burst over the bound closes with 1013 and the reason, and frees the seat."""
+    async with running_gateway() as running, connect(running.ws_url) as socket:
+        await socket.send("flood 600")
+        closed = await closing(socket)
+        assert closed.rcvd is not None
+        assert closed.rcvd.code == 1013
+        assert "slow reader" in closed.rcvd.reason
+        await until(lambda: not running.gateway.pumps)
+        assert running.gateway.sessions_shed == 1
+
+
+async def test_reader_that_reads_nothing_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A peer that never reads cannot keep its seat by not letting the close frame through."""
+    monkeypatch.setattr("gateway.websocket.CLOSE_WAIT_S", 0.2)
+    async with running_gateway() as running:
+        raw = sockets.socket()
+        raw.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4096)
+        host, port = running.url.removeprefix("http://").split(":")
+        with raw:
+            raw.setblocking(False)
+            loop = asyncio.get_running_loop()
+            await loop.sock_connect(raw, (host, int(port)))
+            await loop.sock_sendall(raw, _handshake(host))
+            await until(lambda: running.gateway.pumps)
+            while running.gateway.pumps:
+                await loop.sock_sendall(raw, _masked_text("flood 100"))
+                await asyncio.sleep(0.01)
+            assert running.gateway.sessions_shed == 1
+            await until(lambda: not running.server.server_state.connections)
+
+
+def _handshake(host: str) -> bytes:
+    lines = [
+        "GET /v1/realtime HTTP/1.1",
+        f"Host: {host}",
+        "Upgrade: websocket",
+        "Connection: Upgrade",
+        "Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==",
+        "Sec-WebSocket-Version: 13",
+    ]
+    return ("\r\n".join(lines) + "\r\n\r\n").encode()
+
+
+def _masked_text(text: str) -> bytes:
+    """A short client frame, RFC 6455 §5.2, masked with zeros."""
+    return bytes([0x81, 0x80 | len(text), 0, 0, 0, 0]) + text.encode()
+
+
+async def test_big_message_reaches_the_session_and_a_huge_one_does_not() -> None:
+    """20 MiB (a 15 MiB append in base64) is the session's to refuse; over the limit it is 1009."""
+    async with running_gateway() as running:
+        async with connect(running.ws_url, max_size=None) as socket:
+            await socket.send(b"\0" * (20 * 1024 * 1024))
+            assert (await receive(socket, "binary"))["size"] == 20 * 1024 * 1024
+        async with connect(running.ws_url) as socket:
+            with contextlib.suppress(ConnectionClosed):  # it may come before all is sent
+                await socket.send(b"\0" * (33 * 1024 * 1024))
+            closed = await closing(socket)
+            assert closed.rcvd is not None
+            assert closed.rcvd.code == 1009
+
+
+async def test_engine_events_reach_the_session() -> None:
+    """Answer, loss and return of the engine are told to the session they concern."""
+    async with running_gateway() as running:
+        async with fake_engine(running.link.endpoint, "--answer", "one two"):
+            await until(lambda: running.link.is_ready)
+            async with connect(running.ws_url) as socket:
+                assert json.loads(await socket.recv())["ready"] is True
+                await socket.send("ask")
+                assert (await receive(socket, "delta"))["text"] == "one"
+                assert (await receive(socket, "response.done"))["reason"] == "stop"
+        async with connect(running.ws_url) as socket:
+            assert json.loads(await socket.recv())["ready"] is False
+            async with fake_engine(running.link.endpoint):
+                await receive(socket, "ready")
+
+
+async def test_fast_audio_is_held_back_while_the_engine_is_behind() -> None:
+    """With over 30 s of audio unheard the reader stops; a chunk's report lets it go on."""
+    async with (
+        running_gateway() as running,
+        fake_engine(running.link.endpoint, "--chunk-ms", "400"),
+    ):
+        await until(lambda: running.link.is_ready)
+        async with connect(running.ws_url) as socket:
+            await socket.send("hear 31000")
+            await socket.send("after")
+            # Sent at once, but read only when the engine has reported the chunk.
+            await receive(socket, "Chunk")
+            assert (await receive(socket, "echo"))["text"] == "after"
+
+
+def test_audio_flow_counts_what_is_outstanding() -> None:
+    """Told minus reported; dropping the utterance or its final words settle all."""
+    flow = AudioFlow()
+    ref = api.TurnRef(1)
+    flow.told(api.BeginSpeech("s", ref, "item", 1000))
+    flow.told(api.Audio("s", ref, 1000, bytes(2 * AUDIO_BEHIND_SAMPLES), 0))
+    assert flow.behind_samples == AUDIO_BEHIND_SAMPLES
+    flow.heard(api.Chunk("s", ref, 1000, 600, {}, 1.0, 0, 0))
+    assert flow.behind_samples == AUDIO_BEHIND_SAMPLES - 600
+    flow.told(api.DropSpeech("s", ref))
+    assert flow.behind_samples == 0
+    flow.told(api.Audio("s", ref, 2_000_000, bytes(2000), 0))
+    flow.heard(api.Heard("s", ref, "item", "words", 1))
+    assert flow.behind_samples == 0
+
+
+async def test_outbound_refuses_what_does_not_fit_and_ends_after_the_rest() -> None:
+    """Full by count or by bytes; after `end` the rest is given out, then None."""
+    by_count = Outbound(Bounds(events=2))
+    assert [by_count.put(Send({"type": "x"})) for _ in range(3)] == [True, True, False]
+    by_bytes = Outbound(Bounds(bytes=30))
+    assert [by_bytes.put(Send({"type": "0123456789"})) for _ in range(2)] == [True, False]
+    by_bytes.end(Hangup(1000, "first"), discard=False)
+    by_bytes.end(Hangup(1001, "second"), discard=False)
+    assert await by_bytes.get() is not None
+    assert await by_bytes.get() is None
+    assert by_bytes.waiting_bytes == 0
+    assert by_bytes.hangup == Hangup(1000, "first")

@@ -1,0 +1,147 @@
+"""A browser, a scripted gateway, and pages between the two."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, sync_playwright
+
+from tests.web_demo import chromium
+from tests.web_demo.mock_gateway import MockGateway
+
+FIND_TIMEOUT_MS = 15_000
+POLL_MS = 20
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Everything that asks for a browser is marked so."""
+    for item in items:
+        if "browser_factory" in getattr(item, "fixturenames", ()):
+            item.add_marker("browser")
+
+
+@dataclass
+class OpenPage:
+    """A page of the web demo, and everything its console complained about."""
+
+    page: Page
+    complaints: list[str] = field(default_factory=list)
+
+    def note(self, message: ConsoleMessage) -> None:
+        if message.type in ("error", "warning"):
+            self.complaints.append(message.text)
+
+    def phase(self, wanted: str) -> None:
+        """Waits until the page is in that phase."""
+        self.page.wait_for_selector(f"body[data-phase={wanted}]")
+
+    def until(self, holds: Callable[[], bool]) -> None:
+        """Waits, with the page going on, until something outside it holds."""
+        deadline = time.monotonic() + FIND_TIMEOUT_MS / 1000
+        while not holds():
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"waited {FIND_TIMEOUT_MS} ms in vain")
+            self.page.wait_for_timeout(POLL_MS)
+
+    def text(self, selector: str) -> str:
+        return self.page.locator(selector).last.inner_text()
+
+
+@pytest.fixture(scope="session")
+def playwright_driver() -> Iterator[Playwright]:
+    with sync_playwright() as driver:
+        yield driver
+
+
+BrowserFactory = Callable[..., Browser]
+
+
+@pytest.fixture(scope="session")
+def browser_factory(playwright_driver: Playwright) -> Iterator[BrowserFactory]:
+    """Starts browsers with the given extra flags; all are closed at the end."""
+    started: list[Browser] = []
+
+    def start(*flags: str) -> Browser:
+        browser = playwright_driver.chromium.launch(
+            executable_path=chromium.ensure(), args=[*chromium.ARGS, *flags]
+        )
+        started.append(browser)
+        return browser
+
+    yield start
+    for browser in started:
+        browser.close()
+
+
+@pytest.fixture(scope="session")
+def browser(browser_factory: BrowserFactory) -> Browser:
+    """The shared browser: its microphone beeps, its camera shows a moving pattern."""
+    return browser_factory(*chromium.FAKE_DEVICES)
+
+
+@pytest.fixture(scope="session")
+def mock_server() -> Iterator[MockGateway]:
+    server = MockGateway()
+    server.start()
+    yield server
+    server.stop()
+
+
+@pytest.fixture
+def mock(mock_server: MockGateway) -> MockGateway:
+    """The scripted gateway, as new."""
+    mock_server.reset()
+    return mock_server
+
+
+PageOpener = Callable[..., OpenPage]
+
+
+def open_in(browser: Browser, url: str, **settings: Any) -> OpenPage:
+    """Opens `url` in a fresh context of `browser`; `settings` go to that context."""
+    page = browser.new_context(**settings).new_page()
+    page.set_default_timeout(FIND_TIMEOUT_MS)
+    opened = OpenPage(page)
+    page.on("console", opened.note)
+    page.on("pageerror", lambda error: opened.complaints.append(str(error)))
+    page.goto(url)
+    return opened
+
+
+@pytest.fixture(scope="session")
+def workbench(browser: Browser, mock_server: MockGateway) -> Page:
+    """One page for all tests that only call the page's modules and leave no trace."""
+    return open_in(browser, mock_server.url).page
+
+
+@pytest.fixture
+def open_page() -> Iterator[PageOpener]:
+    """`open_in`, closed when the test is over."""
+    pages: list[Page] = []
+
+    def start(browser: Browser, url: str, **settings: Any) -> OpenPage:
+        opened = open_in(browser, url, **settings)
+        pages.append(opened.page)
+        return opened
+
+    yield start
+    for page in pages:
+        page.context.close()
+
+
+@pytest.fixture
+def demo(browser: Browser, mock: MockGateway, open_page: PageOpener) -> OpenPage:
+    """The page, connected to the scripted gateway and ready."""
+    opened = open_page(browser, mock.url)
+    opened.phase("idle")
+    return opened
+
+
+@pytest.fixture(scope="session")
+def clips() -> Path:
+    return Path(__file__).parents[2] / "gateway" / "clips"

@@ -1,0 +1,102 @@
+"""The page against headstart itself: a question said into a fake microphone is answered.
+
+With HEADSTART_TEST_URL the server at that URL is used, else one is started with `tiny`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+import wave
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+import pytest
+import soxr
+
+from tests.web_demo import chromium
+from tests.web_demo.conftest import BrowserFactory, PageOpener
+
+MICROPHONE_HZ = 48_000
+QUIET_BEFORE_S, QUIET_AFTER_S = 1.0, 20.0
+LOAD_TIMEOUT_MS = 120_000
+ANSWER_TIMEOUT_MS = 60_000
+STOP_TIMEOUT_S = 20
+
+
+def first_url(announcements: IO[str]) -> str:
+    """The URL in the server's announcement, one JSON object on a line of its own."""
+    for line in announcements:
+        if line.startswith("{"):
+            return str(json.loads(line)["url"])
+    raise RuntimeError("the server ended before it was up; its log is above")
+
+
+def drain(stream: IO[str]) -> None:
+    for _ in stream:
+        pass
+
+
+@pytest.fixture(scope="module")
+def server_url(smollm2_path: Path, whisper_dir: Path) -> Iterator[str]:
+    given = os.environ.get("HEADSTART_TEST_URL")
+    if given:
+        yield given
+        return
+    command = [sys.executable, "-m", "gateway", "serve", "--model", "tiny", "--port", "0"]
+    with subprocess.Popen(
+        [*command, "--announce"], stdout=subprocess.PIPE, text=True, encoding="utf-8"
+    ) as server:
+        assert server.stdout is not None
+        url = first_url(server.stdout)
+        threading.Thread(target=drain, args=(server.stdout,), daemon=True).start()
+        yield url
+        server.terminate()
+        server.wait(STOP_TIMEOUT_S)
+
+
+@pytest.fixture(scope="module")
+def asked(clips: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundled question between two silences, at the fake microphone's rate."""
+    with wave.open(str(clips / "capital.wav"), "rb") as clip:
+        rate_hz = clip.getframerate()
+        said = np.frombuffer(clip.readframes(clip.getnframes()), "<i2") / 32_768
+    before, after = (np.zeros(round(s * rate_hz)) for s in (QUIET_BEFORE_S, QUIET_AFTER_S))
+    sound = soxr.resample(np.concatenate([before, said, after]), rate_hz, MICROPHONE_HZ)
+    path = tmp_path_factory.mktemp("microphone") / "asked.wav"
+    with wave.open(str(path), "wb") as out:
+        out.setnchannels(1)
+        out.setsampwidth(2)
+        out.setframerate(MICROPHONE_HZ)
+        out.writeframes(np.round(sound * 32_767).astype("<i2").tobytes())
+    return path
+
+
+@pytest.mark.weights
+@pytest.mark.timeout(300)
+def test_a_spoken_question_is_heard_and_answered(
+    server_url: str, asked: Path, browser_factory: BrowserFactory, open_page: PageOpener
+) -> None:
+    """Real microphone path, gateway and engine: the words, an answer and its budget appear."""
+    demo = open_page(browser_factory(*chromium.fake_microphone(asked)), server_url)
+    page = demo.page
+    page.wait_for_selector("body[data-phase=idle]", timeout=LOAD_TIMEOUT_MS)
+    page.click("#talk")
+    page.wait_for_selector(".entry.assistant[data-state=done]", timeout=ANSWER_TIMEOUT_MS)
+    page.wait_for_selector(".entry.user[data-state=done]")
+    assert "capital of france" in demo.text(".entry.user .words").lower()
+    assert demo.text(".entry.assistant .words").strip()
+    page.wait_for_selector("#budget:not([hidden])")
+    drawn = page.locator("#bar .segment").evaluate_all(
+        "nodes => nodes.map(n => [n.dataset.stage, Number(n.dataset.ms)])"
+    )
+    assert "vad_hangover" in dict(drawn)
+    total_ms = float(page.locator("#total").get_attribute("data-ms") or "nan")
+    assert sum(ms for _, ms in drawn) == pytest.approx(total_ms, abs=1.0)
+    assert page.locator("#chunks .chunk").count() >= 1
+    assert demo.complaints == []

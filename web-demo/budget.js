@@ -1,0 +1,133 @@
+// The last turn's latency budget as a stacked bar, and the chunks' load as a row of small bars.
+
+// Stages in the order in which a turn passes them, and what they mean to a person. The group gives
+// the colour: wait, wires (in and out), ears, mind.
+export const STAGES = [
+  ["network", "wires", "On its way here"],
+  ["buffer", "wires", "Receive buffer"],
+  ["resample", "wires", "Resampling"],
+  ["vad_hangover", "wait", "Making sure you had stopped"],
+  ["mel", "ears", "Spectrogram"],
+  ["encode", "ears", "Listening"],
+  ["project", "ears", "Words to tokens"],
+  ["queue", "mind", "Waiting for a step"],
+  ["prefill", "mind", "Reading the last words"],
+  ["decode_first", "mind", "First word"],
+  ["detokenize", "mind", "Token to text"],
+  ["send", "wires", "On its way back"],
+].map(([name, group, label]) => ({ name, group, label }));
+
+const CAPTIONS = {
+  captured: "from your last sound to its first word",
+  received: "from your last sound to its first word",
+  requested: "from your question to its first word",
+};
+
+const SHOWN_MS = 0.05; // what would read "0.0 ms" is only named
+
+const UNKNOWN = { group: "wires" };
+
+function element(tag, className, text = "") {
+  const node = document.createElement(tag);
+  node.className = className;
+  node.textContent = text;
+  return node;
+}
+
+/** A duration for people: "0.4 ms", "35 ms", "1.24 s". */
+export function inMs(ms) {
+  if (ms >= 1_000) return `${(ms / 1_000).toFixed(2)} s`;
+  return `${ms < 10 ? ms.toFixed(1) : Math.round(ms)} ms`;
+}
+
+/** The report's stages in the order of STAGES, then any that this page does not know. */
+export function ordered(stagesMs) {
+  const known = STAGES.filter(({ name }) => name in stagesMs);
+  const others = Object.keys(stagesMs).filter((name) => !STAGES.some((stage) => stage.name === name));
+  const all = [...known, ...others.map((name) => ({ ...UNKNOWN, name, label: name }))];
+  return all.map((stage) => ({ ...stage, ms: stagesMs[stage.name] }));
+}
+
+function drawBar(bar, stages) {
+  const segments = stages.map(({ name, group, ms, label }) => {
+    const segment = element("span", `segment ${group}`);
+    segment.dataset.stage = name;
+    segment.dataset.ms = ms;
+    segment.style.flexGrow = ms; // CSS keeps a hairline for what would be thinner than one
+    segment.title = `${label}: ${inMs(ms)}`;
+    return segment;
+  });
+  bar.replaceChildren(...segments);
+  bar.setAttribute("aria-label", stages.map((s) => `${s.label} ${inMs(s.ms)}`).join(", "));
+}
+
+function drawLegend(legend, stages) {
+  const rows = stages.map(({ group, label, ms }) => {
+    const row = element("li", "stage");
+    row.append(element("span", `swatch ${group}`), element("span", "label", label));
+    row.append(element("span", "ms", inMs(ms)));
+    return row;
+  });
+  legend.replaceChildren(...rows);
+}
+
+/** How much of the model's work for this turn was over before the person had stopped. */
+function drawHeadStart(at, { anchor, work_ms: workMs, hidden_ms: hiddenMs }) {
+  const allMs = Object.values(workMs).reduce((sum, ms) => sum + (ms ?? 0), 0);
+  at.headStart.hidden = anchor === "requested" || allMs === 0; // typing gives no head start
+  if (at.headStart.hidden) return;
+  const laterMs = Math.max(0, allMs - hiddenMs);
+  at.before.style.flexGrow = hiddenMs;
+  at.after.style.flexGrow = laterMs;
+  at.hidden.textContent = inMs(hiddenMs);
+  at.later.textContent = inMs(laterMs);
+}
+
+/**
+ * @param {Record<string, HTMLElement>} at where to draw: panel, total, bar, legend, others,
+ *   verdict, caption, headStart, before, after, hidden, later
+ * @param {object} report the budget of a `gateway.latency.report`; null: not measured
+ */
+export function drawBudget(at, report) {
+  const stages = ordered(report.stages_ms);
+  const shown = stages.filter(({ ms }) => ms >= SHOWN_MS);
+  const missing = stages.filter(({ ms }) => ms == null);
+  const instant = stages.filter(({ ms }) => ms != null && ms < SHOWN_MS);
+  at.panel.dataset.state = report.over_budget ? "over" : "kept";
+  at.total.dataset.ms = report.total_ms ?? "";
+  at.total.textContent = report.total_ms == null ? "not measured" : inMs(report.total_ms);
+  at.verdict.textContent = verdict(report);
+  at.caption.textContent = CAPTIONS[report.anchor] ?? CAPTIONS.received;
+  drawHeadStart(at, report);
+  drawBar(at.bar, shown);
+  drawLegend(at.legend, shown);
+  at.others.textContent = `${naming("No time:", instant)} ${naming("Not measured:", missing)}`.trim();
+}
+
+function naming(what, stages) {
+  const names = stages.map(({ label }) => label.toLowerCase()).join(", ");
+  return names && `${what} ${names}.`;
+}
+
+function verdict({ over_budget: over, latency_budget_ms: budgetMs }) {
+  if (budgetMs == null || over == null) return "";
+  return `${over ? "Over" : "Within"} the budget of ${inMs(budgetMs)}`;
+}
+
+/** Each chunk's work as a share of its own duration; the top line is real time. */
+export function drawChunks(at, chunks) {
+  const bars = chunks.map(({ load, late }) => {
+    const bar = element("span", late ? "chunk late" : "chunk");
+    bar.style.height = `${Math.max(3, 100 * Math.min(1, load))}%`;
+    bar.title = inPercent(load);
+    return bar;
+  });
+  const worst = Math.max(...chunks.map(({ load }) => load));
+  at.chunks.replaceChildren(...bars);
+  at.headroom.textContent = inPercent(1 - chunks.at(-1).load);
+  at.worst.textContent = `Lowest of the last ${chunks.length}: ${inPercent(1 - worst)}`;
+}
+
+function inPercent(share) {
+  return `${Math.round(100 * share)} %`;
+}

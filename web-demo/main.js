@@ -1,0 +1,141 @@
+// Wires the page: microphone, camera and keyboard to the server, server events to the screen.
+
+import { Camera } from "./camera.js";
+import { Connection } from "./connection.js";
+import { Microphone, level, whyNot } from "./microphone.js";
+import { RATE_HZ, audioAppend, imageAppend, responseCancel, responseCreate, userText } from "./protocol.js";
+import { Session } from "./session.js";
+import { View } from "./view.js";
+
+const CLOSING_SILENCE_MS = 1_000; // longer than the server's pause, so that it ends the last turn
+
+const session = new Session();
+const view = new View();
+let pendingText = null; // typed while an answer was running: put as soon as that one has ended
+let frameWanted = false;
+
+/** Draws once per screen frame, however many events came. */
+function redraw() {
+  if (frameWanted) return;
+  frameWanted = true;
+  requestAnimationFrame(() => {
+    frameWanted = false;
+    view.draw(session);
+  });
+}
+
+const connection = new Connection(document.baseURI, {
+  onEvent(event) {
+    session.receive(event);
+    if (pendingText !== null && !session.response) putTyped();
+    redraw();
+  },
+  onLink(state, message) {
+    session.link = { state, message };
+    redraw();
+  },
+  onLost(message, retryInMs) {
+    closeMicrophone();
+    session.lost(`${message} Trying again in ${Math.round(retryInMs / 1_000)} s.`);
+    redraw();
+  },
+});
+
+const microphone = new Microphone(
+  (pcm) => {
+    connection.sendMedia(audioAppend(pcm));
+    view.drawLevel(level(pcm));
+    if (connection.droppedPackets > 0) {
+      session.notice = `The connection is too slow: ${connection.droppedPackets} packets were lost.`;
+    }
+  },
+  () => {
+    closeMicrophone();
+    session.notice = "The microphone was disconnected.";
+    redraw();
+  },
+);
+
+async function openMicrophone() {
+  session.microphone = "opening";
+  session.notice = null;
+  redraw();
+  try {
+    await microphone.open();
+    session.microphone = "on";
+  } catch (error) {
+    closeMicrophone();
+    session.notice = whyNot(error);
+  }
+  redraw();
+}
+
+function closeMicrophone() {
+  microphone.close();
+  session.microphone = "off";
+  view.drawLevel(0);
+}
+
+function toggleTalk() {
+  if (session.microphone !== "on") return openMicrophone();
+  closeMicrophone();
+  if (session.speaking) connection.send(audioAppend(new Int16Array((RATE_HZ * CLOSING_SILENCE_MS) / 1_000)));
+  return redraw();
+}
+
+function putTyped() {
+  connection.send(userText(pendingText));
+  connection.send(responseCreate());
+  pendingText = null;
+  session.waiting = true;
+}
+
+/** One answer at a time: a question typed into a running answer ends that answer first. */
+function ask(text) {
+  pendingText = text;
+  session.notice = null;
+  if (session.response) connection.send(responseCancel());
+  else putTyped();
+  redraw();
+}
+
+const camera = new Camera(document.getElementById("preview"), (jpeg) =>
+  connection.sendMedia(imageAppend(jpeg)),
+);
+
+async function toggleCamera({ target: box }) {
+  if (box.checked) {
+    try {
+      await camera.open();
+    } catch (error) {
+      camera.close();
+      box.checked = false;
+      session.notice = whyNot(error, "camera");
+    }
+  } else {
+    camera.close();
+  }
+  camera.preview.hidden = !box.checked;
+  redraw();
+}
+
+function onSubmit(event) {
+  event.preventDefault();
+  const text = view.text.value.trim();
+  if (!text) return;
+  view.text.value = "";
+  ask(text);
+}
+
+function onKey({ key }) {
+  if (key === "Escape" && session.response) connection.send(responseCancel());
+}
+
+view.talk.addEventListener("click", toggleTalk);
+view.retry.addEventListener("click", () => connection.connect());
+view.welcome.addEventListener("click", ({ target }) => target.dataset.ask && ask(target.dataset.ask));
+document.getElementById("ask").addEventListener("submit", onSubmit);
+document.getElementById("camera").addEventListener("change", toggleCamera);
+document.addEventListener("keydown", onKey);
+connection.connect();
+redraw();

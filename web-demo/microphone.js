@@ -1,0 +1,84 @@
+// The microphone as a stream of PCM16 packets.
+
+import { RATE_HZ } from "./protocol.js";
+
+const WANTED = { echoCancellation: true, noiseSuppression: true, autoGainControl: true, channelCount: 1 };
+
+const REASONS = {
+  NotAllowedError: "The microphone was not allowed. Allow it in the address bar, then press Talk again.",
+  NotFoundError: "No microphone was found. Connect one, or type your question instead.",
+  NotReadableError: "The microphone is in use by another program.",
+};
+
+/** Says in one sentence why the microphone or camera did not open. */
+export function whyNot(error, device = "microphone") {
+  const reason = REASONS[error.name] ?? `The microphone did not open: ${error.message}`;
+  return reason.replaceAll("microphone", device);
+}
+
+export function openMedia(constraints) {
+  if (!navigator.mediaDevices) {
+    throw new Error("the browser gives it only to https pages and to localhost");
+  }
+  return navigator.mediaDevices.getUserMedia(constraints);
+}
+
+/** An audio graph with the worklet in it; without `rateHz`, at the browser's own rate. */
+async function openGraph(rateHz) {
+  const context = new AudioContext(rateHz ? { sampleRate: rateHz } : {});
+  await context.audioWorklet.addModule(new URL("capture-worklet.js", import.meta.url));
+  return context;
+}
+
+export class Microphone {
+  /**
+   * @param {(pcm: Int16Array) => void} onPacket called every 40 ms while open
+   * @param {() => void} onLost called when the device goes away by itself
+   */
+  constructor(onPacket, onLost) {
+    this.onPacket = onPacket;
+    this.onLost = onLost;
+    this.stream = null;
+    this.context = null;
+  }
+
+  /** The graph comes before the microphone, so that none of its sound is missed. */
+  async open() {
+    this.context = await openGraph(RATE_HZ);
+    this.stream = await openMedia({ audio: WANTED });
+    this.stream.getAudioTracks()[0].addEventListener("ended", this.onLost);
+    const source = await this.connect();
+    const capture = new AudioWorkletNode(this.context, "capture", { numberOfOutputs: 0 });
+    capture.port.onmessage = ({ data }) => this.onPacket(data);
+    source.connect(capture);
+    await this.context.resume();
+  }
+
+  /** A browser that will not convert the rate gets a graph at its own; the worklet converts. */
+  async connect() {
+    try {
+      return this.context.createMediaStreamSource(this.stream);
+    } catch (error) {
+      if (error.name !== "NotSupportedError") throw error;
+      await this.context.close();
+      this.context = await openGraph();
+      return this.context.createMediaStreamSource(this.stream);
+    }
+  }
+
+  async close() {
+    const { stream, context } = this;
+    this.stream = null;
+    this.context = null;
+    stream?.getTracks().forEach((track) => track.stop());
+    await context?.close();
+  }
+}
+
+/** Loudness of a packet, 0 (silence) to 1 (full scale), on a scale that follows the ear. */
+export function level(pcm) {
+  let energy = 0;
+  for (const sample of pcm) energy += sample * sample;
+  const decibels = 10 * Math.log10(energy / pcm.length / 0x7fff ** 2 + 1e-9);
+  return Math.max(0, Math.min(1, (decibels + 60) / 50));
+}

@@ -1,0 +1,86 @@
+// The messages this page sends, and how sound becomes bytes: the one place that knows the wire.
+//
+// The protocol is OpenAI's Realtime API (GA) over WebSocket, plus events named `gateway.*` and
+// `input_image_buffer.append`, which the server offers to sessions that ask for them.
+
+export const RATE_HZ = 24_000; // the protocol's only PCM rate
+export const PACKET_SAMPLES = 960; // 40 ms: small beside a turn, large beside a message's overhead
+
+const BASE64_SLICE_BYTES = 0x8000; // String.fromCharCode takes its bytes as arguments; browsers bound those
+
+/** Float samples in [-1, 1] as signed 16 bit, clipped. NaN becomes silence. */
+export function toPcm16(floats) {
+  const pcm = new Int16Array(floats.length);
+  for (let i = 0; i < floats.length; i += 1) {
+    const x = Math.max(-1, Math.min(1, floats[i]));
+    pcm[i] = Math.round(x < 0 ? x * 0x8000 : x * 0x7fff);
+  }
+  return pcm;
+}
+
+/** The same samples as bytes, low byte first whatever the machine's order. */
+export function toBytes(pcm) {
+  const bytes = new Uint8Array(pcm.length * 2);
+  const view = new DataView(bytes.buffer);
+  pcm.forEach((sample, i) => view.setInt16(2 * i, sample, true));
+  return bytes;
+}
+
+export function toBase64(bytes) {
+  let binary = "";
+  for (let at = 0; at < bytes.length; at += BASE64_SLICE_BYTES) {
+    binary += String.fromCharCode(...bytes.subarray(at, at + BASE64_SLICE_BYTES));
+  }
+  return btoa(binary);
+}
+
+/** Where the Realtime endpoint is, seen from a page at `pageUrl`. */
+export function realtimeUrl(pageUrl, model) {
+  const url = new URL("v1/realtime", pageUrl);
+  url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
+  url.search = "";
+  url.searchParams.set("model", model);
+  return url.href;
+}
+
+export function sessionUpdate() {
+  return {
+    type: "session.update",
+    session: {
+      type: "realtime",
+      output_modalities: ["text"],
+      audio: {
+        input: {
+          format: { type: "audio/pcm", rate: RATE_HZ },
+          transcription: { model: "whisper-tiny.en", language: "en" },
+          turn_detection: { type: "server_vad", create_response: true, interrupt_response: true },
+        },
+      },
+      gateway: { events: ["latency", "chunks", "hearing", "engine"] },
+    },
+  };
+}
+
+export function audioAppend(pcm) {
+  return { type: "input_audio_buffer.append", audio: toBase64(toBytes(pcm)) };
+}
+
+/** One camera picture as JPEG bytes; the server looks at it from the next word on. */
+export function imageAppend(jpeg) {
+  return { type: "input_image_buffer.append", image: toBase64(jpeg) };
+}
+
+export function userText(text) {
+  return {
+    type: "conversation.item.create",
+    item: { type: "message", role: "user", content: [{ type: "input_text", text }] },
+  };
+}
+
+export function responseCreate() {
+  return { type: "response.create" };
+}
+
+export function responseCancel() {
+  return { type: "response.cancel" };
+}

@@ -1,0 +1,181 @@
+// The client's half of one conversation: server events in, page state out. No sockets, no DOM.
+//
+// `link` is how things stand with the server:
+//   connecting → loading (the engine reads its weights) → open ⇄ restarting, and from anywhere → lost
+// What a person sees (`phase`) follows from the link, the microphone and the turn.
+
+const MAX_ENTRIES = 200; // of the conversation on the page; the oldest goes first
+const MAX_CHUNKS = 48; // bars of the headroom chart; the oldest goes first
+
+export class Session {
+  constructor() {
+    this.link = { state: "connecting", message: "" };
+    this.entries = []; // what was said, oldest first: see `addEntry`
+    this.chunks = []; // last chunks' {load, late}: work as a share of the chunk's own time
+    this.budget = null; // the last turn's latency budget, as in `gateway.latency.report`
+    this.notice = null; // one sentence about what went wrong, for people
+    this.microphone = "off"; // off, opening, on
+    this.speaking = null; // item id of the utterance that is being spoken
+    this.response = null; // id of the answer in progress
+    this.waiting = false; // a turn has been put, no answer has begun
+  }
+
+  /** @returns {string} connecting loading restarting lost idle opening listening speaking thinking answering */
+  get phase() {
+    if (this.link.state !== "open") return this.link.state;
+    if (this.speaking) return "speaking";
+    if (this.response && this.answer(this.response)?.text) return "answering";
+    if (this.response || this.waiting) return "thinking";
+    return { off: "idle", opening: "opening", on: "listening" }[this.microphone];
+  }
+
+  /** Takes one server event; types it does not know change nothing. */
+  receive(event) {
+    HANDLERS[event.type]?.(this, event);
+  }
+
+  entry(id) {
+    return this.entries.find((entry) => entry.id === id);
+  }
+
+  answer(responseId) {
+    return this.entries.find((entry) => entry.response === responseId);
+  }
+
+  /** state: open (still growing), done, interrupted, failed. Tentative words may still change. */
+  addEntry(id, role, text = "", state = "open") {
+    const known = this.entry(id);
+    if (known) return known;
+    const entry = { id, role, text, tentative: "", state, response: null, heard: false };
+    this.entries.push(entry);
+    this.entries.splice(0, this.entries.length - MAX_ENTRIES);
+    return entry;
+  }
+
+  removeEntry(id) {
+    this.entries = this.entries.filter((entry) => entry.id !== id);
+  }
+
+  /** The server is gone, and with it its memory of this conversation. */
+  lost(message) {
+    this.link = { state: "lost", message };
+    this.speaking = null;
+    this.response = null;
+    this.waiting = false;
+    for (const entry of this.entries) {
+      if (entry.state === "open") Object.assign(entry, { state: "interrupted", tentative: "" });
+    }
+  }
+
+  /** A new session with the server: what is on the page stays, but the server starts afresh. */
+  opened() {
+    this.link = { state: "open", message: "" };
+    this.notice = null;
+    const last = this.entries.at(-1);
+    if (last && last.role !== "break") this.addEntry(`break ${last.id}`, "break", "", "done");
+  }
+}
+
+/** The words in an item's content, typed or heard. */
+function wordsOf(item) {
+  return (item.content ?? []).map((part) => part.text ?? part.transcript ?? "").join("");
+}
+
+function fail(session, message) {
+  session.notice = message;
+  session.waiting = false;
+}
+
+function itemAdded(session, { item }) {
+  if (item.type !== "message" || item.role === "system") return;
+  const typed = item.role === "user" && item.content.some((part) => part.type === "input_text");
+  const entry = session.addEntry(item.id, item.role);
+  if (typed) Object.assign(entry, { text: wordsOf(item), state: "done" });
+}
+
+function responseDone(session, { response }) {
+  session.waiting = false;
+  if (session.response === response.id) session.response = null;
+  const failure = response.status_details?.error;
+  if (response.status === "failed") {
+    fail(session, failure?.message ?? "The answer failed, and the server did not say why.");
+  }
+  const entry = session.answer(response.id);
+  if (!entry) return;
+  if (response.status === "failed") entry.state = "failed";
+  else entry.state = response.status === "cancelled" ? "interrupted" : "done";
+  if (!entry.text) session.removeEntry(entry.id); // interrupted before its first word
+}
+
+function engineStatus(session, event) {
+  if (event.status === "ready") session.link = { state: "open", message: "" };
+  else session.link = { state: "restarting", message: event.message };
+}
+
+const HANDLERS = {
+  __proto__: null, // an event type such as "toString" names no handler
+  "session.updated": (session) => session.link.state === "open" || session.opened(),
+  "gateway.engine.status": engineStatus,
+  error: (session, { error }) => fail(session, error.message),
+
+  "input_audio_buffer.speech_started": (session, { item_id: id }) => {
+    session.speaking = id;
+    session.waiting = false;
+    session.notice = null;
+    session.addEntry(id, "user");
+  },
+  "input_audio_buffer.speech_stopped": (session) => {
+    session.speaking = null;
+    session.waiting = true;
+  },
+  "input_audio_buffer.cleared": (session) => {
+    if (session.speaking) session.removeEntry(session.speaking);
+    session.speaking = null;
+  },
+  "conversation.item.added": itemAdded,
+  "conversation.item.deleted": (session, { item_id: id }) => session.removeEntry(id),
+
+  "gateway.hearing": (session, { item_id: id, committed, tentative }) => {
+    const entry = session.addEntry(id, "user");
+    if (entry.state === "open") Object.assign(entry, { text: committed, tentative, heard: true });
+  },
+  "conversation.item.input_audio_transcription.delta": (session, { item_id: id, delta }) => {
+    const entry = session.addEntry(id, "user");
+    if (!entry.heard && delta) entry.text += delta; // a server that does not send `gateway.hearing`
+  },
+  "conversation.item.input_audio_transcription.completed": (session, event) => {
+    const entry = session.addEntry(event.item_id, "user");
+    Object.assign(entry, { text: event.transcript.trim(), tentative: "", state: "done" });
+  },
+  "conversation.item.input_audio_transcription.failed": (session, event) => {
+    const entry = session.addEntry(event.item_id, "user");
+    Object.assign(entry, { tentative: "", state: "failed" });
+    if (session.speaking === entry.id) session.speaking = null;
+    fail(session, event.error.message);
+  },
+
+  "response.created": (session, { response }) => {
+    session.response = response.id;
+  },
+  "response.output_item.added": (session, { response_id: id, item }) => {
+    session.addEntry(item.id, "assistant").response = id;
+  },
+  "response.output_text.delta": (session, { item_id: id, delta }) => {
+    const entry = session.entry(id);
+    if (entry) entry.text += delta;
+  },
+  "response.output_text.done": (session, { item_id: id, text }) => {
+    const entry = session.entry(id);
+    if (entry) entry.text = text;
+  },
+  "response.done": responseDone,
+
+  "gateway.latency.report": (session, { budget }) => {
+    session.budget = budget;
+  },
+  "gateway.chunk.report": (session, { stages_ms: stagesMs, latency_ms: latencyMs, duration_ms: durationMs }) => {
+    const workMs = Object.values(stagesMs).reduce((sum, ms) => sum + ms, 0);
+    session.chunks.push({ load: workMs / durationMs, late: latencyMs > durationMs });
+    session.chunks.splice(0, session.chunks.length - MAX_CHUNKS);
+  },
+};

@@ -1,0 +1,141 @@
+// Draws the page state. Every text from outside goes in as textContent, never as markup.
+
+import { drawBudget, drawChunks } from "./budget.js";
+
+const PHASES = {
+  connecting: "Connecting…",
+  loading: "The engine is starting…",
+  restarting: "The engine is restarting…",
+  lost: "Not connected",
+  idle: "Ready",
+  opening: "Opening the microphone…",
+  listening: "Listening",
+  speaking: "Hearing you",
+  thinking: "Thinking…",
+  answering: "Answering",
+};
+const NOTES = { interrupted: "interrupted", failed: "failed" };
+const NEAR_BOTTOM_PX = 80; // closer than this to the end, the conversation keeps scrolling along
+
+const byId = (id) => document.getElementById(id);
+const nodesById = (...ids) => Object.fromEntries(ids.map((id) => [id, byId(id)]));
+
+export class View {
+  constructor() {
+    this.phase = byId("phase");
+    this.talk = byId("talk");
+    this.talkLabel = byId("talk-label");
+    this.log = byId("log");
+    this.welcome = byId("welcome");
+    this.notice = byId("notice");
+    this.noticeText = byId("notice-text");
+    this.retry = byId("retry");
+    this.text = byId("text");
+    this.send = byId("send");
+    this.announcer = byId("announcer");
+    this.budget = nodesById("total", "caption", "verdict", "bar", "legend", "others");
+    Object.assign(this.budget, nodesById("before", "after", "hidden", "later"));
+    this.budget.panel = byId("budget");
+    this.budget.headStart = byId("head-start");
+    this.load = nodesById("chunks", "headroom", "worst");
+    this.load.panel = byId("load");
+    this.drawn = new Map(); // entry id → its nodes on the page
+    this.announced = new Set(); // ids of entries that were read out
+    this.drawnBudget = null;
+    this.drawnChunk = null;
+  }
+
+  draw(session) {
+    const { phase } = session;
+    document.body.dataset.phase = phase;
+    this.phase.textContent = PHASES[phase];
+    this.drawControls(session);
+    this.drawNotice(session);
+    this.drawLog(session);
+    if (session.budget !== this.drawnBudget) {
+      this.drawnBudget = session.budget;
+      this.budget.panel.hidden = false;
+      drawBudget(this.budget, session.budget);
+    }
+    const chunk = session.chunks.at(-1);
+    if (chunk && chunk !== this.drawnChunk) {
+      this.drawnChunk = chunk;
+      this.load.panel.hidden = false;
+      drawChunks(this.load, session.chunks);
+    }
+  }
+
+  drawControls({ link, microphone }) {
+    const open = link.state === "open";
+    this.talk.disabled = !open || microphone === "opening";
+    this.talk.setAttribute("aria-pressed", String(microphone === "on"));
+    this.talkLabel.textContent = microphone === "on" ? "Stop" : "Talk";
+    this.text.disabled = !open;
+    this.send.disabled = !open;
+    for (const button of this.welcome.querySelectorAll("button")) button.disabled = !open;
+  }
+
+  drawNotice({ link, notice }) {
+    const message = link.message || notice;
+    this.notice.hidden = !message;
+    this.notice.dataset.kind = link.state === "loading" ? "news" : "trouble";
+    if (this.noticeText.textContent !== (message ?? "")) this.noticeText.textContent = message ?? "";
+    this.retry.hidden = link.state !== "lost";
+  }
+
+  drawLog({ entries, phase }) {
+    const { scrollTop, scrollHeight, clientHeight } = this.log;
+    const atEnd = scrollHeight - scrollTop - clientHeight < NEAR_BOTTOM_PX;
+    this.welcome.hidden = entries.length > 0;
+    const ids = new Set(entries.map((entry) => entry.id));
+    for (const [id, nodes] of this.drawn) {
+      if (ids.has(id)) continue;
+      nodes.row.remove();
+      this.drawn.delete(id);
+    }
+    for (const entry of entries) this.drawEntry(entry);
+    if (atEnd) this.log.scrollTop = this.log.scrollHeight;
+    this.log.classList.toggle("thinking", phase === "thinking");
+  }
+
+  drawEntry(entry) {
+    const nodes = this.drawn.get(entry.id) ?? this.newRow(entry);
+    nodes.row.dataset.state = entry.state;
+    setText(nodes.words, entry.text);
+    setText(nodes.tentative, entry.tentative && ` ${entry.tentative}`);
+    setText(nodes.note, noteOf(entry));
+    if (entry.state !== "open" && entry.text && !this.announced.has(entry.id)) {
+      this.announced.add(entry.id);
+      setText(this.announcer, `${entry.role === "user" ? "You said" : "Answer"}: ${entry.text}`);
+    }
+  }
+
+  newRow({ id, role }) {
+    const row = document.createElement("li");
+    row.className = `entry ${role}`;
+    const nodes = { row };
+    for (const part of ["words", "tentative", "note"]) {
+      nodes[part] = document.createElement("span");
+      nodes[part].className = part;
+      row.append(nodes[part]);
+    }
+    this.log.append(row);
+    this.drawn.set(id, nodes);
+    return nodes;
+  }
+
+  /** @param {number} loudness 0 to 1 */
+  drawLevel(loudness) {
+    this.talk.style.setProperty("--level", loudness.toFixed(3));
+  }
+}
+
+function noteOf({ role, state, text }) {
+  if (role === "break") return "The server was away and has forgotten what is above.";
+  if (role === "user" && state === "done" && !text) return "nothing was understood";
+  return NOTES[state] ?? "";
+}
+
+function setText(node, text) {
+  if (node.textContent !== text) node.textContent = text;
+}
