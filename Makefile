@@ -1,21 +1,49 @@
-# headstart: every target makes and uses .venv/ by itself.
+# headstart: every target makes and uses .venv/ by itself; nothing else is needed but Python >= 3.11
+# and a C compiler.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+MODEL ?= small
 
-.PHONY: setup demo test bench style types clean help
+.PHONY: help setup weights demo test bench style types clean
 
-help:
+help: ## what can be made
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
 $(STAMP): pyproject.toml
-	@echo "headstart: making $(VENV) (torch and friends: about 2.5 GB to download, once)"
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "headstart needs Python 3.11 or newer, found " + sys.version.split()[0])'
-	@test -d $(VENV) || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --progress-bar on --upgrade pip
+	@echo "headstart: making $(VENV) (about 2.5 GB to download, once; PyTorch is most of it)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --progress-bar on -e '.[test]'
+	$(BIN)/python -m kernels.build
 	@touch $@
 
 setup: $(STAMP) ## make .venv/ with everything in it
 
+weights: setup ## fetch and verify the weights of MODEL (small)
+	$(BIN)/headstart models fetch $(MODEL)
+
+demo: weights ## listen to a spoken question about a picture, answer it, leave the web page running
+	$(BIN)/headstart talk --demo --model $(MODEL)
+
+test: setup ## the whole test suite: style, types, tests
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/headstart models fetch tiny
+	$(BIN)/python -m tests.web_demo.chromium
+	$(BIN)/python -m pytest
+
+bench: weights ## all benchmarks, each ending in one JSON line
+	$(BIN)/headstart bench all --json
+
+style: setup ## lint
+	$(BIN)/ruff check .
+
+types: setup ## type-check
+	$(BIN)/mypy
+
+clean: ## remove what was made here (weights stay in the user's cache)
+	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -170,7 +170,7 @@ def near_misses(environment: Mapping[str, str]) -> list[str]:
         name = variable.removeprefix(ENV_PREFIX).lower()
         if not variable.startswith(ENV_PREFIX) or name in Settings.model_fields:
             continue
-        close = difflib.get_close_matches(name, Settings.model_fields, n=1, cutoff=0.85)
+        close = difflib.get_close_matches(name, Settings.model_fields, n=1, cutoff=0.75)
         if close:
             warnings.append(f"{variable} is not a setting: {ENV_PREFIX}{close[0].upper()} is")
     return warnings

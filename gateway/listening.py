@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -86,8 +87,7 @@ __all__ = [
 REALTIME_SHARE = 0.5
 
 
-@dataclass(frozen=True)
-class _Arrival:
+class _Arrival(NamedTuple):
     """Of the packet now being taken in. `is_real` is false for the watchdog's silence."""
 
     received_ns: int

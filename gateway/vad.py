@@ -12,7 +12,7 @@ import math
 from collections import deque
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -71,8 +71,7 @@ class WebRtcScore:
         return voiced and energy_dbfs >= self.floor_dbfs
 
 
-@dataclass(frozen=True, slots=True)
-class Window:
+class Window(NamedTuple):
     """One scored window, [start_sample, start_sample + 320) on the session's clock."""
 
     start_sample: int
@@ -87,7 +86,7 @@ class Window:
 def energy_dbfs(window: Samples) -> float:
     """RMS level of int16 samples against full scale, in dB; digital silence is -100."""
     wide = window.astype(np.float32)
-    mean_square = float(np.dot(wide, wide)) / len(window)
+    mean_square = float(wide.dot(wide)) / len(window)
     if mean_square <= 0.0:
         return SILENCE_DBFS
     return max(SILENCE_DBFS, 10.0 * math.log10(mean_square / FULL_SCALE**2))
@@ -108,16 +107,16 @@ class VadWindows:
 
     def feed(self, samples: Samples) -> list[Window]:
         """`samples`: int16[n] at 16 kHz, following on the ones before. Every window filled."""
-        joined = np.concatenate((self._carry, samples)) if len(self._carry) else samples
-        count = len(joined) // WINDOW_SAMPLES
+        if len(self._carry):
+            samples = np.concatenate((self._carry, samples))
+        whole = len(samples) - len(samples) % WINDOW_SAMPLES
         windows = []
-        for i in range(count):
-            cut = joined[i * WINDOW_SAMPLES : (i + 1) * WINDOW_SAMPLES]
+        for at in range(0, whole, WINDOW_SAMPLES):
+            cut = samples[at : at + WINDOW_SAMPLES]
             level = energy_dbfs(cut)
-            speech = self.score.is_speech(cut, level)
-            windows.append(Window(self._next_sample, speech, level))
+            windows.append(Window(self._next_sample, self.score.is_speech(cut, level), level))
             self._next_sample += WINDOW_SAMPLES
-        self._carry = joined[count * WINDOW_SAMPLES :].copy()
+        self._carry = samples[whole:].copy()  # a view would keep the whole packet alive
         return windows
 
 

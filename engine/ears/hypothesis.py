@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class Word:
-    """A word with the space before it and the punctuation behind it; `logprob`: its worst token's."""
+    """A word, the space before it and the punctuation behind it; `logprob`: its worst token's."""
 
     text: str
     tokens: tuple[int, ...]

@@ -135,7 +135,7 @@ class Ears:
 
     @torch.inference_mode()
     def hear(self, utterance: Utterance, pcm: npt.NDArray[np.float32]) -> Heard:
-        """Take in a chunk, fp32 [samples] of 16 kHz mono. Raises `BadAudio`, the state untouched."""
+        """Take in a chunk, fp32 [samples] of 16 kHz mono. Raises `BadAudio` first."""
         sound = _checked(pcm)
         clock = _Clock()
         step = int(self.settings.step_s * SAMPLE_RATE_HZ)

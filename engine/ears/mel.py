@@ -1,8 +1,8 @@
 """Whisper's log-mel spectrogram, computed once per sample while the sound comes in.
 
 A frame is 25 ms of sound under a Hann window, centred on every 10 ms. Whisper clamps the logarithm
-at eight decades under the *loudest frame of the whole sound*, which a stream cannot know. So the raw
-log-mel is kept and the clamp is applied when the encoder asks, under a declared policy:
+at eight decades under the *loudest frame of the whole sound*, which a stream cannot know. So the
+raw log-mel is kept and the clamp is applied when the encoder asks, under a declared policy:
 
     FINAL    loudest frame held so far: equals Whisper's own features of the sound up to now
     RUNNING  loudest frame up to and including each frame: never revises an earlier frame
@@ -158,5 +158,5 @@ def normalise(raw: Tensor, policy: MaxPolicy) -> Tensor:
 
 
 def _mirror_start(pcm: Tensor) -> Tensor:
-    """Half a window of the beginning, mirrored, before `pcm`: the first frame centres on sample 0."""
+    """`pcm` with half a window of its beginning mirrored before it: frame 0 centres on sample 0."""
     return torch.cat((pcm[1 : _HALF_SAMPLES + 1].flip(0), pcm))

@@ -112,13 +112,16 @@ class WhisperDecoder(nn.Module):
         self.settings = settings
         self.vocabulary = vocabulary
         self.positions = nn.Parameter(torch.empty(settings.text_positions, settings.width))
-        self.layers = nn.ModuleList(DecoderLayer(settings) for _ in range(settings.decoder_layers))
+        stack = [DecoderLayer(settings) for _ in range(settings.decoder_layers)]
+        # The list is for torch; the typed tuple of the same modules for us.
+        self.layers = nn.ModuleList(stack)
+        self._stack = tuple(stack)
         self.norm = nn.LayerNorm(settings.width)
 
     def listen(self, audio: Tensor) -> CrossCache:
         """Keys and values of an encoded sound [T_audio, D], for every layer."""
         heads = self.settings.heads
-        pairs = [layer.cross_attention.kv(audio).chunk(2, dim=-1) for layer in self.layers]
+        pairs = [layer.cross_attention.kv(audio).chunk(2, dim=-1) for layer in self._stack]
         return CrossCache(
             keys=tuple(split_heads(k, heads) for k, _ in pairs),
             values=tuple(split_heads(v, heads) for _, v in pairs),
@@ -141,7 +144,7 @@ class WhisperDecoder(nn.Module):
             raise ValueError(f"expected at most {cache.capacity} text tokens, got {end}")
         x = self.vocabulary.embed(tokens) + self.positions[cache.length : end]
         seen: dict[tuple[int, int], Tensor] = {}
-        for i, layer in enumerate(self.layers):
+        for i, layer in enumerate(self._stack):
             x = layer.add_self_attention(x, cache, i)
             queries = layer.cross_queries(x)
             keys = sound.keys[i]

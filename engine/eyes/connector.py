@@ -99,14 +99,14 @@ class Connector:
         settings = self._settings
         if name != sight.label or sight.probability >= settings.sure:
             return {name: 1.0}
-        names = {name: sight.probability, **dict(sight.alternatives)}
-        # Only what is about as likely as the best may pull it away from its own meaning.
-        sharpened = {key: value**settings.sharpness for key, value in names.items()}
+        # An alternative likelier than the label is of another kind: it has lost already.
+        rivals = {key: p for key, p in sight.alternatives if p <= sight.probability}
+        sharpened = {name: 1.0} | {
+            key: (p / sight.probability) ** settings.sharpness for key, p in rivals.items()
+        }
         total = sum(sharpened.values())
         kept = {
-            key: value / total
-            for key, value in sharpened.items()
-            if value / total >= settings.least_weight or key == name
+            key: value for key, value in sharpened.items() if value / total >= settings.least_weight
         }
         total = sum(kept.values())
         return {key: value / total for key, value in kept.items()}

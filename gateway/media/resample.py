@@ -6,14 +6,16 @@ Our own polyphase filter rather than a library's because of latency, which every
 holds it against soxr for quality.
 
 The input is cut into blocks of 10 ms, and each becomes exactly `out_rate / 100` samples by one
-matrix product of fixed shape: the block with the 4 ms before it, times a matrix holding, for each
-output, the windowed sinc around that output's instant. So no sum depends on how packets were cut,
-and no ratio has to be kept in books: counts are exact for ever.
+matrix product of fixed shape. A block is a few equal slices; a row is a slice with the 4 ms before
+it, and the matrix holds, for each output of a slice, the windowed sinc around that output's
+instant. So no sum depends on how packets were cut, and no ratio has to be kept in books: counts are
+exact for ever.
 """
 
 from __future__ import annotations
 
 from functools import lru_cache
+from math import gcd
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +23,7 @@ import numpy.typing as npt
 Samples = npt.NDArray[np.int16]
 
 BLOCKS_PER_S = 100
+SLICE_OUTPUTS = 32  # at least so many at a time
 DELAY_PER_S = 500  # the filter reaches 1/500 s = 2 ms to either side
 KAISER_BETA = 6.76  # 70 dB: 0.1102 * (70 - 8.7), Kaiser 1974
 TRANSITION_HZ = 1080  # (70 - 8) / (2.285 * 2 pi * 4 ms): from pass to stop, Kaiser 1974
@@ -31,21 +34,29 @@ class UnsupportedRateError(ValueError):
     """A rate whose 10 ms block or 2 ms delay is no whole number of samples."""
 
 
+def slices_per_block(in_rate: int, out_rate: int) -> int:
+    """As many as both rates allow while a slice still gives `SLICE_OUTPUTS`: the smaller the
+    matrix, the fewer of its entries are zero, and the surer it stays in the processor's cache."""
+    common = gcd(in_rate // BLOCKS_PER_S, out_rate // BLOCKS_PER_S)
+    most = max(1, out_rate // BLOCKS_PER_S // SLICE_OUTPUTS)
+    return max(n for n in range(1, most + 1) if common % n == 0)
+
+
 @lru_cache(maxsize=16)  # rates in use are a handful; one matrix serves all sessions
-def block_matrix(in_rate: int, out_rate: int) -> npt.NDArray[np.float32]:
-    """float32 [in_rate // 100 + history, out_rate // 100]: (history ++ block) @ matrix = output.
+def slice_matrix(in_rate: int, out_rate: int) -> npt.NDArray[np.float32]:
+    """float32 [history + slice, outputs of a slice]: (history ++ slice) @ matrix = outputs.
 
     Column k is the low-pass around input instant k * in_rate / out_rate - 2 ms, in input samples
-    from the start of the block, with its gain brought to exactly 1 for a constant.
+    from the start of the slice, with its gain brought to exactly 1 for a constant.
     """
     reach = in_rate / DELAY_PER_S
-    history = history_samples(in_rate)
-    block, outputs = in_rate // BLOCKS_PER_S, out_rate // BLOCKS_PER_S
+    slices = slices_per_block(in_rate, out_rate)
+    step, outputs = in_rate // BLOCKS_PER_S // slices, out_rate // BLOCKS_PER_S // slices
     # Going down, nothing may fold back, so the stop band begins at the new limit. Going up, the
     # old limit is the middle of the transition: telephone speech keeps its last octave, and what
     # little there is at the limit casts an image just above it.
     cutoff_hz = in_rate / 2 if out_rate > in_rate else (out_rate - TRANSITION_HZ) / 2
-    at = np.arange(-history, block, dtype=np.float64)[:, None]
+    at = np.arange(-history_samples(in_rate), step, dtype=np.float64)[:, None]
     centre = np.arange(outputs, dtype=np.float64)[None, :] * in_rate / out_rate - reach
     distance = at - centre
     inside = np.clip(1.0 - (distance / reach) ** 2, 0.0, None)
@@ -55,8 +66,16 @@ def block_matrix(in_rate: int, out_rate: int) -> npt.NDArray[np.float32]:
     return np.ascontiguousarray(matrix, dtype=np.float32)
 
 
+@lru_cache(maxsize=16)
+def slice_rows(in_rate: int, out_rate: int) -> npt.NDArray[np.intp]:
+    """intp [slices, history + slice]: where each row's samples lie in (history ++ block)."""
+    slices = slices_per_block(in_rate, out_rate)
+    step = in_rate // BLOCKS_PER_S // slices
+    return np.arange(slices)[:, None] * step + np.arange(history_samples(in_rate) + step)
+
+
 def history_samples(in_rate: int) -> int:
-    """Input before a block that its outputs depend on: 4 ms, rounded up."""
+    """Input before a slice that its outputs depend on: 4 ms, rounded up."""
     return -(-2 * in_rate // DELAY_PER_S)
 
 
@@ -80,7 +99,9 @@ class StreamResampler:
         self.aligned = aligned
         self._block = in_rate // BLOCKS_PER_S
         self._history = history_samples(in_rate)
-        self._matrix = block_matrix(in_rate, out_rate) if in_rate != out_rate else None
+        self._matrix = slice_matrix(in_rate, out_rate) if in_rate != out_rate else None
+        self._rows = slice_rows(in_rate, out_rate)
+        self._row_samples = np.empty(self._rows.shape, np.float32)
         self._pending: Samples = np.empty(0, np.int16)  # less than one block
         self._reset()
 
@@ -141,11 +162,15 @@ class StreamResampler:
         line[:history] = self._past
         line[history:] = blocks
         self._past = line[len(blocks) :].copy()
-        out = np.empty((len(blocks) // block, matrix.shape[1]), np.float32)
-        for i, row in enumerate(out):
-            # One at a time: a product of several rows may add up in another order.
-            np.dot(line[i * block : i * block + history + block], matrix, out=row)
+        slices, outputs = len(self._rows), matrix.shape[1]
+        out = np.empty((len(blocks) // block * slices, outputs), np.float32)
+        for i in range(len(blocks) // block):
+            # One block at a time: a product of more rows may add up in another order.
+            around = line[i * block : i * block + history + block]
+            around.take(self._rows, out=self._row_samples, mode="clip")  # "raise" would copy twice
+            np.dot(self._row_samples, matrix, out=out[i * slices : (i + 1) * slices])
         np.rint(out, out=out)
         np.maximum(out, S16_MIN, out=out)
-        np.minimum(out, S16_MAX, out=out)
-        return out.astype(np.int16).ravel()
+        clipped = np.empty(out.size, np.int16)
+        np.minimum(out.ravel(), S16_MAX, out=clipped, casting="unsafe")  # exact: whole numbers
+        return clipped

@@ -47,10 +47,17 @@ class JsonOutput(Output):
 
     def __init__(self, stream: TextIO = sys.stdout) -> None:
         self._stream = stream
+        self._said = ""
 
     def _line(self, value: dict[str, Any]) -> None:
         self._stream.write(json.dumps(value, ensure_ascii=False) + "\n")
         self._stream.flush()
+
+    def status(self, status: Status) -> None:
+        line = in_words(status)
+        if line != self._said:
+            print(line, file=sys.stderr, flush=True)
+        self._said = line
 
     def event(self, event: Event, dialog: Dialog) -> None:
         self._line(event)
@@ -71,18 +78,15 @@ class PrettyOutput(Output):
         self._said = ""
 
     def status(self, status: Status) -> None:
-        engine = status["engine"]
-        loading = engine["loading"]
-        line = f"engine: {engine['state']}"
-        if loading:
-            line = f"loading: {loading['what']}"
-            if loading["total"]:
-                line += f"  {bar(loading['done'] / loading['total'])}"
+        line = in_words(status)
+        loading = status["engine"]["loading"]
         if self._console.is_terminal:
+            if loading and loading["total"]:
+                line += f"  {bar(loading['done'] / loading['total'])}"
             self._show(Text(line, style="bright_black"))
-        elif line.partition("  ")[0] != self._said:
+        elif line != self._said:
             self._console.print(line)
-        self._said = line.partition("  ")[0]
+        self._said = line
 
     def turn_began(self, clip: Clip, turn: Turn) -> None:
         self.close()
@@ -132,6 +136,12 @@ class PrettyOutput(Output):
             )
             self._live.start()
         self._live.update(what)
+
+
+def in_words(status: Status) -> str:
+    """What the server's engine is doing."""
+    loading = status["engine"]["loading"]
+    return f"loading: {loading['what']}" if loading else f"engine: {status['engine']['state']}"
 
 
 def bar(share: float, cells: int = BAR_CELLS) -> str:

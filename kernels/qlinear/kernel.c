@@ -323,21 +323,47 @@ INLINE void tile_expanded(const int kind, const int m_rows, const Scratch *w, co
     }
 }
 
-/* out[m][16] for `count` rows of x. Few rows: unpack in registers; many: expand once, reuse. */
+/* Adds `count` expanded groups to acc[0 .. m_count]. */
+INLINE void tiles(const int kind, const Scratch *w, const Input *in, int64_t m0, int m_count,
+                  int64_t g0, int count, float acc[][PANEL])
+{
+    int m = 0;
+    for (; m + TILE <= m_count; m += TILE)
+        tile_expanded(kind, TILE, w, in, m0 + m, g0, count, acc + m);
+    for (; m < m_count; m++) tile_expanded(kind, 1, w, in, m0 + m, g0, count, acc + m);
+}
+
+/* Once expanded, Q4_K is Q4_1 and Q5_K is Q5_1: one function for both. */
+#define TILES(K)                                                                                  \
+    static void tiles_##K(const Scratch *w, const Input *in, int64_t m0, int m_count, int64_t g0, \
+                          int count, float acc[][PANEL])                                          \
+    {                                                                                             \
+        tiles(K, w, in, m0, m_count, g0, count, acc);                                             \
+    }
+TILES(Q4_0) TILES(Q4_1) TILES(Q5_0) TILES(Q5_1) TILES(Q8_0) TILES(Q6_K)
+#undef TILES
+
+/* acc[m][16] for `count` rows of x. Few rows: unpack in registers; many: expand once, reuse. */
 INLINE void panel_kind(const int kind, const uint8_t *panel, const Input *in, int64_t m0, int count,
                        Scratch *scratch)
 {
-    if (count == 1) { panel_packed(kind, 1, panel, in, m0, scratch->acc); return; }
-    if (count == 2) { panel_packed(kind, 2, panel, in, m0, scratch->acc); return; }
+    switch (count) {
+    case 1: panel_packed(kind, 1, panel, in, m0, scratch->acc); return;
+    case 2: panel_packed(kind, 2, panel, in, m0, scratch->acc); return;
+    case 3: panel_packed(kind, 3, panel, in, m0, scratch->acc); return;
+    case 4: panel_packed(kind, 4, panel, in, m0, scratch->acc); return;
+    }
     memset(scratch->acc, 0, (size_t)count * sizeof scratch->acc[0]);
     for (int64_t g0 = 0; g0 < in->groups; g0 += CHUNK_GROUPS) {
-        int64_t left = in->groups - g0;
-        int groups = left < CHUNK_GROUPS ? (int)left : CHUNK_GROUPS, m = 0;
+        const int64_t left = in->groups - g0;
+        const int groups = left < CHUNK_GROUPS ? (int)left : CHUNK_GROUPS;
         expand(kind, panel, g0, groups, scratch);
-        for (; m + TILE <= count; m += TILE)
-            tile_expanded(kind, TILE, scratch, in, m0 + m, g0, groups, scratch->acc + m);
-        for (; m < count; m++)
-            tile_expanded(kind, 1, scratch, in, m0 + m, g0, groups, scratch->acc + m);
+        switch (kind) {
+#define CASE(K, T) case K: tiles_##T(scratch, in, m0, count, g0, groups, scratch->acc); break;
+            CASE(Q4_0, Q4_0) CASE(Q4_1, Q4_1) CASE(Q4_K, Q4_1) CASE(Q5_0, Q5_0) CASE(Q5_1, Q5_1)
+            CASE(Q5_K, Q5_1) CASE(Q8_0, Q8_0) CASE(Q6_K, Q6_K)
+#undef CASE
+        }
     }
 }
 

@@ -1,7 +1,8 @@
 """Client events to test with: each type minimal, each with every field, and as clients sent them.
 
-The files in `vectors` were recorded from the unmodified clients talking to a stub server
-(openai-agents 0.24.0, pipecat-ai 1.14.0, livekit-plugins-openai 1.8.9); audio was shortened.
+The files in `vectors` were recorded from the unmodified clients talking to a stub server (openai
+3.57.0 with our session key, openai-agents 0.24.0, @openai/agents 0.20.0, pipecat-ai 1.14.0,
+livekit-plugins-openai 1.8.9); audio was shortened, and an event sent twice is there once.
 """
 
 from __future__ import annotations

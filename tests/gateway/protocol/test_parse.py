@@ -13,8 +13,10 @@ from gateway.protocol.parse import (
     decode_audio,
     parse_client_event,
     parse_session,
+    prepare,
     realtime_session,
 )
+from gateway.protocol.schema import strict
 from tests.gateway.protocol.samples import FULL, MINIMAL, recorded
 
 
@@ -73,6 +75,16 @@ def test_explicit_nulls_are_absent_keys() -> None:
     parse_client_event(json.dumps({"type": "response.create", "response": dict.fromkeys(keys)}))
     parse_client_event('{"type":"response.create","response":null}')
     parse_client_event('{"type":"response.cancel","response_id":null}')
+
+
+def test_prepared_models_are_the_ones_used() -> None:
+    """After `prepare` no event of any type has to wait for its model to be derived."""
+    prepare()
+    derived = strict.cache_info().misses
+    for event in MINIMAL + FULL:
+        parse_client_event(json.dumps(event))
+        parse_client_event(json.dumps(event), extensions=True)
+    assert strict.cache_info().misses == derived
 
 
 # --- refused ------------------------------------------------------------------------------------

@@ -229,7 +229,7 @@ def test_gateway_options_are_merged_and_echoed_only_if_sent() -> None:
     assert _apply(second, gateway=None).gateway is None
 
 
-@pytest.mark.parametrize("client", ["livekit", "openai_agents", "pipecat"])
+@pytest.mark.parametrize("client", sorted({name for name, _ in recorded()}))
 def test_stock_clients_find_what_they_set_in_the_echo(client: str) -> None:
     """Applied one after the other, each recorded update shows in the session as it was sent."""
     config = dataclasses.replace(CONFIG, speaks=True)

@@ -1,0 +1,151 @@
+"""engine.ears.decoding: greedy search, drafts and guards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from torch import Tensor
+
+from engine.ears.checkpoint import Checkpoint
+from engine.ears.decoding import Decoded, Ending, GreedyDecoder, Task
+from engine.ears.mel import LogMel
+from engine.ears.tokens import WhisperTokens
+from engine.ears.whisper_decoder import CrossCache
+
+pytestmark = pytest.mark.weights
+
+
+@pytest.fixture(scope="module")
+def audio(exact: Checkpoint, clip: Callable[[str], npt.NDArray[np.float32]]) -> Tensor:
+    """The spoken question, encoded in 30 s of silence as the model was trained."""
+    mel = LogMel()
+    state = mel.open()
+    mel.push(state, torch.from_numpy(clip("capital.wav")))
+    pad = 3000 - mel.features(state).shape[1]
+    with torch.inference_mode():
+        encoded: Tensor = exact.encoder(mel.features(state, pad_frames=pad))
+        return encoded
+
+
+@pytest.fixture(scope="module")
+def sound(exact: Checkpoint, audio: Tensor) -> CrossCache:
+    with torch.inference_mode():
+        return exact.decoder.listen(audio)
+
+
+@pytest.fixture(scope="module")
+def greedy(exact: Checkpoint, whisper_tokens: WhisperTokens) -> GreedyDecoder:
+    return GreedyDecoder(exact.decoder, whisper_tokens, exact.extras)
+
+
+@pytest.fixture(scope="module")
+def task(whisper_tokens: WhisperTokens) -> Task:
+    return Task(whisper_tokens.opening(), forced=(), draft=(), limit=50, positions=117)
+
+
+@pytest.fixture(scope="module")
+def plain(greedy: GreedyDecoder, sound: CrossCache, task: Task) -> Decoded:
+    """The question decoded token by token."""
+    with torch.inference_mode():
+        return greedy.decode(sound, task)
+
+
+def _decode(greedy: GreedyDecoder, sound: CrossCache, task: Task) -> Decoded:
+    with torch.inference_mode():
+        return greedy.decode(sound, task)
+
+
+def test_hears_the_question(plain: Decoded, whisper_tokens: WhisperTokens) -> None:
+    """The clip's words, case and punctuation, and belief that somebody spoke."""
+    assert whisper_tokens.text(plain.tokens) == " What is the capital of France?"
+    assert plain.ending is Ending.END
+    assert plain.no_speech < 0.1
+    assert plain.mean_logprob > -0.5
+    assert plain.passes == len(plain.tokens) + 1
+
+
+def test_equals_greedy_transformers(twin: Any, plain: Decoded, audio: Tensor) -> None:
+    """Each token is the reference's most likely one, and the end comes where the reference ends."""
+    given = torch.tensor([[50257, 50362, *plain.tokens]])
+    with torch.inference_mode():
+        logits = twin(decoder_input_ids=given, encoder_outputs=(audio[None],)).logits[0, 1:]
+    assert logits.argmax(dim=-1).tolist() == [*plain.tokens, 50256]
+
+
+def test_places_follow_the_speech(plain: Decoded) -> None:
+    """Words are heard in order, inside the sound."""
+    assert len(plain.places_s) == len(plain.tokens)
+    words = plain.places_s[:-1]
+    assert list(words) == sorted(words)
+    assert 0.3 < words[0] < words[-1] < 2.34
+
+
+@pytest.mark.parametrize("kept", [0, 1, 4, 7])
+@pytest.mark.parametrize("wrong", [(), (13,), (262, 262, 262)])
+def test_a_draft_changes_nothing_but_the_passes(
+    greedy: GreedyDecoder,
+    sound: CrossCache,
+    task: Task,
+    plain: Decoded,
+    kept: int,
+    wrong: tuple[int, ...],
+) -> None:
+    """With a draft right up to any point, the result is that of plain greedy decoding."""
+    drafted = _decode(greedy, sound, replace(task, draft=(*plain.tokens[:kept], *wrong)))
+    assert drafted.tokens == plain.tokens
+    assert drafted.logprobs == pytest.approx(plain.logprobs, abs=1e-3)
+    assert drafted.passes == plain.passes - kept
+
+
+def test_forced_words_are_continued(
+    greedy: GreedyDecoder, sound: CrossCache, task: Task, plain: Decoded
+) -> None:
+    """The result begins behind what was forced, with places for both."""
+    forced = _decode(greedy, sound, replace(task, forced=plain.tokens[:3]))
+    assert forced.tokens == plain.tokens[3:]
+    assert forced.places_s == plain.places_s
+    assert forced.no_speech == 0.0
+
+
+def test_a_forced_loop_is_stopped(
+    greedy: GreedyDecoder, sound: CrossCache, task: Task, plain: Decoded
+) -> None:
+    """Made to say it all twice, it ends at the repeat, not at the limit."""
+    words = plain.tokens
+    looped = _decode(greedy, sound, replace(task, forced=(*words, *words[:3])))
+    assert looped.ending is Ending.LOOP
+    assert len(looped.tokens) <= 1
+
+
+def test_the_limit_holds(
+    greedy: GreedyDecoder, sound: CrossCache, task: Task, plain: Decoded
+) -> None:
+    """No more tokens than a person can say in the time, forced ones counted."""
+    few = _decode(greedy, sound, replace(task, limit=4))
+    assert (few.tokens, few.ending) == (plain.tokens[:4], Ending.LIMIT)
+    rest = _decode(greedy, sound, replace(task, limit=4, forced=plain.tokens[:3]))
+    assert (rest.tokens, rest.ending) == (plain.tokens[3:4], Ending.LIMIT)
+
+
+def test_text_positions_bound_everything(
+    greedy: GreedyDecoder, sound: CrossCache, task: Task, whisper_tokens: WhisperTokens
+) -> None:
+    """A prompt that leaves hardly any room ends at the limit, without an error."""
+    opening = whisper_tokens.opening((262,) * 440)
+    result = _decode(greedy, sound, replace(task, opening=opening, draft=(1,) * 50))
+    assert len(result.tokens) <= 448 - len(opening)
+
+
+def test_never_says_what_is_suppressed(
+    exact: Checkpoint, whisper_tokens: WhisperTokens, sound: CrossCache, task: Task, plain: Decoded
+) -> None:
+    """A token on the list is never chosen."""
+    extras = replace(exact.extras, suppress=(*exact.extras.suppress, plain.tokens[0]))
+    other = _decode(GreedyDecoder(exact.decoder, whisper_tokens, extras), sound, task)
+    assert plain.tokens[0] not in other.tokens

@@ -1,0 +1,87 @@
+"""engine.ears.whisper_decoder against transformers, and its caches against themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from engine.ears.checkpoint import Checkpoint
+from engine.ears.whisper_decoder import CrossCache, TextCache
+
+pytestmark = pytest.mark.weights
+
+_TOKENS = torch.tensor([50257, 50362, 4222, 3802, 534, 9206, 11, 3940, 416, 262, 12041, 1994, 13])
+
+
+@pytest.fixture(scope="module")
+def audio(exact: Checkpoint) -> Tensor:
+    """[90, D] encoder output."""
+    with torch.inference_mode():
+        return exact.encoder(torch.randn(80, 180, generator=torch.Generator().manual_seed(2)))
+
+
+@pytest.fixture(scope="module")
+def sound(exact: Checkpoint, audio: Tensor) -> CrossCache:
+    with torch.inference_mode():
+        return exact.decoder.listen(audio)
+
+
+def _run(checkpoint: Checkpoint, sound: CrossCache, cuts: list[int]) -> Tensor:
+    """Logits of all tokens, run in pieces through one cache."""
+    cache = TextCache(checkpoint.settings)
+    pieces = []
+    with torch.inference_mode():
+        for start, end in zip([0, *cuts], [*cuts, len(_TOKENS)], strict=True):
+            hidden, _ = checkpoint.decoder(_TOKENS[start:end], cache, sound)
+            pieces.append(checkpoint.decoder.vocabulary.logits(hidden))
+    return torch.cat(pieces)
+
+
+@pytest.mark.parametrize("cuts", [[], [2], list(range(1, len(_TOKENS))), [5, 6, 11]])
+def test_any_cut_equals_transformers(
+    exact: Checkpoint, twin: Any, audio: Tensor, sound: CrossCache, cuts: list[int]
+) -> None:
+    """Tokens in one pass, one by one, or mixed: the logits are the reference's."""
+    with torch.inference_mode():
+        theirs = twin(decoder_input_ids=_TOKENS[None], encoder_outputs=(audio[None],)).logits[0]
+    torch.testing.assert_close(_run(exact, sound, cuts), theirs, atol=1e-4, rtol=1e-4)
+
+
+def test_cutting_back_forgets(exact: Checkpoint, sound: CrossCache) -> None:
+    """After a wrong guess is cut off, the rest runs as if it had never been there."""
+    cache = TextCache(exact.settings)
+    with torch.inference_mode():
+        exact.decoder(_TOKENS[:5], cache, sound)
+        exact.decoder(torch.tensor([1, 2, 3, 4]), cache, sound)
+        cache.cut(5)
+        hidden, _ = exact.decoder(_TOKENS[5:], cache, sound)
+        logits = exact.decoder.vocabulary.logits(hidden)
+    torch.testing.assert_close(logits, _run(exact, sound, [5])[5:], atol=1e-5, rtol=1e-5)
+
+
+def test_watched_heads_equal_transformers(
+    exact: Checkpoint, twin: Any, audio: Tensor, sound: CrossCache
+) -> None:
+    """The attention handed out is the reference's cross-attention of those heads."""
+    watched = exact.extras.alignment_heads
+    assert watched
+    with torch.inference_mode():
+        theirs = twin(
+            decoder_input_ids=_TOKENS[None],
+            encoder_outputs=(audio[None],),
+            output_attentions=True,
+        ).cross_attentions
+        _, ours = exact.decoder(_TOKENS, TextCache(exact.settings), sound, watched)
+    for row, (layer, head) in zip(ours, watched, strict=True):
+        torch.testing.assert_close(row, theirs[layer][0, head], atol=1e-4, rtol=1e-4)
+
+
+def test_more_text_than_positions_is_refused(exact: Checkpoint, sound: CrossCache) -> None:
+    """Past the last text position it says what it holds."""
+    cache = TextCache(exact.settings)
+    with pytest.raises(ValueError, match="expected at most 448 text tokens, got 449"):
+        exact.decoder(torch.zeros(449, dtype=torch.int64), cache, sound)
+    assert cache.length == 0

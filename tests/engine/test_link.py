@@ -1,0 +1,91 @@
+"""The engine's end of the wire, over real sockets."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import zmq
+
+from engine import api, link
+from tests.engine.fakes import Bench
+
+MODEL = api.ModelInfo("fake", 1, 1, 1, 1, 0.0)
+
+
+@contextmanager
+def gateway_socket(folder: Path) -> Iterator[tuple[zmq.Socket[bytes], str]]:
+    context = zmq.Context()
+    socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
+    endpoint = f"ipc://{folder / 'e.sock'}"
+    socket.bind(endpoint)
+    try:
+        yield socket, endpoint
+    finally:
+        socket.close(linger=0)
+        context.term()
+
+
+def receive(socket: zmq.Socket[bytes]) -> api.Event:
+    assert socket.poll(10_000), "the engine said nothing for 10 s"
+    return api.decode_event(socket.recv())
+
+
+def serve(endpoint: str) -> tuple[link.Link, threading.Thread]:
+    """An engine of scripted faculties behind a real link, in a thread of its own."""
+    ours = link.Link(endpoint)
+    bench = Bench()
+    bench.engine._emit = ours.send
+    thread = threading.Thread(target=lambda: (ours.serve(bench.engine, MODEL), ours.close()))
+    thread.start()
+    return ours, thread
+
+
+def test_it_says_ready_answers_pings_and_works(tmp_path: Path) -> None:
+    """Ready first; a ping is answered with stats; a question with its answer."""
+    with gateway_socket(tmp_path) as (socket, endpoint):
+        ours, thread = serve(endpoint)
+        ready = receive(socket)
+        assert isinstance(ready, api.Ready)
+        socket.send(api.encode(api.Ping(7)))
+        stats = receive(socket)
+        assert isinstance(stats, api.Stats)
+        assert (stats.ping_sent_ns, stats.incarnation) == (7, ready.incarnation)
+        socket.send(api.encode(api.Open("s", "Hi")))
+        item = api.Item("u", api.Role.USER, (api.Text("one"),))
+        socket.send(api.encode(api.AddItem("s", item)))
+        socket.send(api.encode(api.Respond("s", 1, "a", api.Sampling(repetition_penalty=1.0))))
+        text = ""
+        while not isinstance(event := receive(socket), api.Finished):
+            assert isinstance(event, api.Delta)
+            text += event.text
+        assert text == "You said: one."
+        ours.stopping = True
+        thread.join(10)
+        assert not thread.is_alive()
+
+
+def test_garbage_is_logged_and_survived(tmp_path: Path) -> None:
+    """Bytes that are no command change nothing."""
+    with gateway_socket(tmp_path) as (socket, endpoint):
+        ours, thread = serve(endpoint)
+        assert isinstance(receive(socket), api.Ready)
+        socket.send(b"\xc1garbage")
+        socket.send(api.encode(api.Ping(1)))
+        assert isinstance(receive(socket), api.Stats)
+        ours.stopping = True
+        thread.join(10)
+
+
+def test_an_engine_without_a_gateway_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When no ping has come for a while, nobody would ever stop it: it ends by itself."""
+    monkeypatch.setattr(link, "ORPHAN_AFTER_S", 0.0)
+    with gateway_socket(tmp_path) as (_, endpoint):
+        _, thread = serve(endpoint)
+        thread.join(10)
+        assert not thread.is_alive()

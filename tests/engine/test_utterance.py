@@ -1,0 +1,70 @@
+"""The open utterance: words, views, and what they are as tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine.api import Audio, TurnRef
+from engine.faculties import View
+from engine.layout import Modality
+from engine.utterance import Utterance, to_float
+from tests.engine.fakes import FakeTokenizer, FakeWords
+
+
+def utterance() -> Utterance:
+    return Utterance(TurnRef(1), "u", None, 0)
+
+
+def said(u: Utterance) -> str:
+    return "".join(
+        "".join(map(chr, s.ids)) if s.modality is Modality.AUDIO else "#"
+        for s in u.entry(FakeTokenizer()).segments
+    )
+
+
+def test_words_replace_guesses() -> None:
+    """Committed words stay, the tentative end is the newest one."""
+    u = utterance()
+    u.take(FakeWords("What", " iz"), 8000)
+    u.take(FakeWords("What is", " the"), 8000)
+    assert (u.text, u.samples) == ("What is the", 16_000)
+
+
+def test_committed_words_never_change() -> None:
+    """Ears that take a committed word back break their promise, and that is seen at once."""
+    u = utterance()
+    u.take(FakeWords("What", ""), 8000)
+    with pytest.raises(AssertionError):
+        u.take(FakeWords("That", ""), 8000)
+
+
+def test_final_words_are_tentative_until_the_endpoint() -> None:
+    """If speech resumes, what was committed before the final pass still stands."""
+    u = utterance()
+    u.take(FakeWords("What is", " tea"), 8000)
+    u.finish(FakeWords("What is the time?", ""))
+    assert (u.committed, u.tentative, u.finished) == ("What is", " the time?", True)
+
+
+def test_a_view_keeps_its_place_among_the_words() -> None:
+    """It stays behind the words that were committed when it came."""
+    u = utterance()
+    u.take(FakeWords("Look at", " thus"), 8000)
+    u.see(View((300,), "a cat", "cat"))
+    u.take(FakeWords("Look at this cat", ""), 8000)
+    assert said(u) == "Look at# this cat"
+
+
+def test_a_message_does_not_begin_with_a_space() -> None:
+    """Whisper's first token does."""
+    u = utterance()
+    u.take(FakeWords("", " What"), 8000)
+    assert said(u) == "What"
+
+
+def test_pcm_is_scaled_to_one() -> None:
+    """s16le goes to [-1, 1)."""
+    pcm = np.array([-32768, 0, 16384], dtype="<i2").tobytes()
+    floats = to_float(Audio("s", TurnRef(1), 0, pcm, 0))
+    np.testing.assert_array_equal(floats, np.array([-1.0, 0.0, 0.5], np.float32))

@@ -1,0 +1,30 @@
+"""One real server with a fake engine for all tests of the folder."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+CLIPS = Path(__file__).parents[3] / "gateway" / "clips"
+SILENCE_MS = 300
+
+
+@pytest.fixture(scope="session")
+def fake_server_url() -> Iterator[str]:
+    argv = [sys.executable, "-m", "gateway", "serve", "--port", "0", "--announce"]
+    argv += ["--engine", "fake", "--set", f"silence_ms={SILENCE_MS}"]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        yield json.loads(process.stdout.readline())["url"]
+        process.terminate()
+
+
+@pytest.fixture(scope="session")
+def spoken() -> Path:
+    """2.3 s, one question."""
+    return CLIPS / "capital.wav"

@@ -1,0 +1,103 @@
+from pathlib import Path
+
+import pytest
+
+from gateway.config import Settings, load, near_misses, parse_assignments, read_file
+from gateway.errors import ConfigError
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "headstart.toml"
+    path.write_text("port = 1111\nmodel = 'tiny'\nhush_ms = 100\n")
+    return path
+
+
+def test_layers_override_each_other(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Default < file < variable < flag; a flag of None was not given."""
+    monkeypatch.setenv("HEADSTART_PORT", "2222")
+    monkeypatch.setenv("HEADSTART_MODEL", "small")
+    settings = load(file, {"port": "3333", "model": None})
+    assert settings.port == 3333
+    assert settings.model == "small"
+    assert settings.hush_ms == 100
+    assert settings.silence_ms == Settings.model_fields["silence_ms"].default
+
+
+def test_settings_are_frozen() -> None:
+    """Nobody patches a setting afterwards."""
+    with pytest.raises(ValueError, match="frozen"):
+        load().port = 1  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("port", "99999", "a whole number from 0 up to 65535"),
+        ("vad_threshold", "1.5", "a number from 0.0 up to 1.0"),
+        ("vad_threshold", "nan", "got 'nan'"),
+        ("chunk_ms", "300", "200 or 500 or 1000"),
+        ("engine", "cloud", "'local' or 'fake' or 'vllm'"),
+        ("engine", "vllm", "not in this version"),
+        ("log_level", "loud", "'debug' or 'info'"),
+        ("host", "", "not empty"),
+        ("max_sessions", "0", "from 1"),
+    ],
+)
+def test_wrong_value_names_variable_and_what_is_allowed(
+    name: str, value: str, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The sentence names the setting, the variable it came from, and what is allowed."""
+    variable = f"HEADSTART_{name.upper()}"
+    monkeypatch.setenv(variable, value)
+    with pytest.raises(ConfigError) as error:
+        load()
+    assert f"{name} (from {variable})" in str(error.value)
+    assert said in str(error.value)
+
+
+def test_all_problems_at_once(file: Path) -> None:
+    """Two wrong values are two sentences, each with its own origin."""
+    file.write_text("port = 'http'\nchunk_ms = 1\n")
+    with pytest.raises(ConfigError) as error:
+        load(file)
+    assert len(error.value.problems) == 2
+    assert all(f"(in {file})" in problem for problem in error.value.problems)
+
+
+def test_settings_that_contradict_each_other() -> None:
+    """A hush longer than the silence that ends the turn could never be."""
+    with pytest.raises(ConfigError, match=r"hush_ms \(900\) is longer than silence_ms \(500\)"):
+        load(flags={"hush_ms": 900, "silence_ms": 500})
+
+
+def test_unknown_key_in_a_file(file: Path) -> None:
+    """A mistyped key is refused, with the likely one."""
+    file.write_text("hots = '0.0.0.0'\n")
+    with pytest.raises(ConfigError, match=r"hots .*did you mean 'host'"):
+        read_file(file)
+
+
+def test_unreadable_files(tmp_path: Path) -> None:
+    """Missing and malformed files are named."""
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load(tmp_path / "none.toml")
+    bad = tmp_path / "bad.toml"
+    bad.write_text("port = = 1")
+    with pytest.raises(ConfigError, match="is not TOML"):
+        load(bad)
+
+
+def test_mistyped_variables_are_noticed() -> None:
+    """HEADSTART_PROT is warned of; other packages' variables are let be."""
+    warnings = near_misses({"HEADSTART_PROT": "1", "HEADSTART_WEIGHTS": "/x", "PATH": ""})
+    assert warnings == ["HEADSTART_PROT is not a setting: HEADSTART_PORT is"]
+
+
+def test_assignments() -> None:
+    """NAME=VALUE becomes a flag; anything else is refused."""
+    assert parse_assignments(["drain-s=3", "model=a=b"]) == {"drain_s": "3", "model": "a=b"}
+    with pytest.raises(ConfigError, match="expected NAME=VALUE"):
+        parse_assignments(["drain_s"])
+    with pytest.raises(ConfigError, match="did you mean 'drain_s'"):
+        parse_assignments(["drian_s=1"])

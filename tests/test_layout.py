@@ -1,0 +1,153 @@
+"""The shape of the project: import walls, tests beside their sources, sizes."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+PACKAGES = ("gateway", "engine", "kernels", "benchmarks")
+
+MAX_FILE_LINES = 400
+MAX_KERNEL_LINES = 600
+MAX_FUNCTION_LINES = 60
+
+# What a package may not import, by the first part of the module's name.
+FORBIDDEN = {
+    "gateway": {"torch", "torchaudio", "kernels", "triton"},
+    "engine": {"asyncio", "aiortc", "websockets", "starlette", "uvicorn", "gateway"},
+    "kernels": {"engine", "gateway"},
+}
+
+# Sources without a test file of their own, and where they are tested instead.
+TESTED_ELSEWHERE = {
+    "benchmarks": "run by `make bench`; what they share is tested",
+}
+
+
+def sources(package: str) -> list[Path]:
+    return sorted(p for p in (ROOT / package).rglob("*.py") if "__pycache__" not in p.parts)
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Names of all modules a file imports, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module is not None and node.level == 0:
+            yield node.module
+
+
+@pytest.mark.parametrize("package", sorted(FORBIDDEN))
+def test_no_import_crosses_a_wall(package: str) -> None:
+    """gateway has no torch, engine no sockets of people's, kernels nothing of ours."""
+    bad = [
+        f"{path.relative_to(ROOT)} imports {name}"
+        for path in sources(package)
+        for name in imports(path)
+        if name.split(".")[0] in FORBIDDEN[package]
+    ]
+    assert bad == []
+
+
+def test_the_gateway_knows_the_engine_by_its_messages_only() -> None:
+    """Of engine, gateway imports `engine.api` and nothing else."""
+    bad = []
+    for path in sources("gateway"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and node.module == "engine":
+                names = {alias.name for alias in node.names}
+                if names != {"api"}:
+                    bad.append(f"{path.relative_to(ROOT)}: from engine import {names}")
+        bad += [
+            f"{path.relative_to(ROOT)} imports {name}"
+            for name in imports(path)
+            if name.startswith("engine.") and name != "engine.api"
+        ]
+    assert bad == []
+
+
+def test_the_engines_messages_load_without_torch() -> None:
+    """`import engine.api` leaves torch out of the process: the gateway stays small."""
+    code = "import sys, engine.api; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def test_our_kernels_and_transformers_live_together() -> None:
+    """A library of the name `kernels` exists that transformers probes for; ours hides it."""
+    code = "import kernels.qlinear, transformers; transformers.LlamaConfig()"
+    assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
+
+
+def needs_a_twin(path: Path) -> bool:
+    """Whether a source has anything of its own to test."""
+    if path.name in ("__init__.py", "__main__.py"):
+        return False
+    tree = ast.parse(path.read_text())
+    return any(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in ast.walk(tree))
+
+
+def has_a_twin(path: Path) -> bool:
+    """tests/ mirrors the tree: a/b/c.py is tested by tests/a/b/test_c.py, or, where a folder is
+    one thing in several files, by a test file that imports it from that folder's tests."""
+    relative = path.relative_to(ROOT)
+    folder = ROOT / "tests" / relative.parent
+    if (folder / f"test_{path.stem}.py").exists():
+        return True
+    module = ".".join(relative.with_suffix("").parts)
+    tests = list(folder.glob("test_*.py")) + list(folder.parent.glob("test_*.py"))
+    return any(module in set(imports(test)) for test in tests)
+
+
+@pytest.mark.parametrize("package", [p for p in PACKAGES if p not in TESTED_ELSEWHERE])
+def test_every_source_has_its_test(package: str) -> None:
+    """The tests mirror the sources."""
+    missing = [
+        str(path.relative_to(ROOT))
+        for path in sources(package)
+        if needs_a_twin(path) and not has_a_twin(path)
+    ]
+    assert missing == []
+
+
+def test_files_are_small() -> None:
+    """At most 400 lines; 600 for kernels."""
+    checked = [p for package in (*PACKAGES, "tests") for p in sources(package)]
+    checked += sorted((ROOT / "web-demo").glob("*.js")) + sorted((ROOT / "kernels").rglob("*.c"))
+    long = []
+    for path in checked:
+        limit = MAX_KERNEL_LINES if "kernels" in path.parts else MAX_FILE_LINES
+        lines = len(path.read_text().splitlines())
+        if lines > limit:
+            long.append(f"{path.relative_to(ROOT)}: {lines} lines")
+    assert long == []
+
+
+def test_functions_are_small() -> None:
+    """At most 60 lines."""
+    long = []
+    for path in (p for package in (*PACKAGES, "tests") for p in sources(package)):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                assert node.end_lineno is not None
+                lines = node.end_lineno - node.lineno + 1
+                if lines > MAX_FUNCTION_LINES:
+                    long.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}: {lines}")
+    assert long == []
+
+
+def test_every_test_says_what_it_claims() -> None:
+    """Each test has a docstring, and no test is skipped in silence."""
+    silent = []
+    for path in sources("tests"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                continue
+            if node.name.startswith("test_") and ast.get_docstring(node) is None:
+                silent.append(f"{path.relative_to(ROOT)}:{node.lineno} {node.name}")
+    assert silent == []
