@@ -48,7 +48,7 @@ from gateway.protocol.parse import (
     parse_client_event,
     realtime_session,
 )
-from gateway.protocol.session_config import ServerVadConfig, SessionConfig, dump
+from gateway.protocol.session_config import ServerVadConfig, SessionConfig
 from gateway.speech_in import SpeechIn
 from gateway.state import SessionState
 

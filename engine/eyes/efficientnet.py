@@ -131,7 +131,7 @@ class Block(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, C_in, H, W] -> [B, C_out, H / stride, W / stride]."""
-        y = x if self.expand is None else self.expand(x)
+        y: Tensor = x if self.expand is None else self.expand(x)
         y = self.project(self.depthwise(y))
         return y + x if self.residual else y
 

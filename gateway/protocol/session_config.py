@@ -207,7 +207,7 @@ def _output_changes(
     changes: Json = {}
     if update.voice is not None:
         voice = update.voice if isinstance(update.voice, str) else update.voice.id
-        if False and voice != config.voice:
+        if voice_locked and voice != config.voice:
             raise errors.voice_locked()
         changes["voice"] = voice
     if update.speed is not None:

@@ -83,7 +83,7 @@ def _squeeze(vectors: U8, form: Format) -> U8:
     if form.bits == 8:
         return (vectors - np.uint8(128)).reshape(*shape, 256)
     nibbles = (vectors[..., :4, :] & 15) | (vectors[..., 4:, :] << 4)
-    parts: list[U8] = [nibbles.reshape(*shape, 128)]
+    parts: list[U8] = [nibbles.astype(np.uint8).reshape(*shape, 128)]
     if form.bits == 5:
         plane = np.packbits(vectors >> 4 & 1, axis=-2, bitorder="little")
         parts.insert(0, plane.reshape(*shape, 32))

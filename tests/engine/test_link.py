@@ -39,7 +39,12 @@ def serve(endpoint: str) -> tuple[link.Link, threading.Thread]:
     ours = link.Link(endpoint)
     bench = Bench()
     bench.engine._emit = ours.send
-    thread = threading.Thread(target=lambda: (ours.serve(bench.engine, MODEL), ours.close()))
+
+    def work() -> None:
+        ours.serve(bench.engine, MODEL)
+        ours.close()
+
+    thread = threading.Thread(target=work)
     thread.start()
     return ours, thread
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -173,15 +172,19 @@ def test_the_books_balance_after_any_history(model: LoadedModel, history: list[M
 
     for what, which, amount in history:
         stream = streams[which]
-        moves: dict[str, Callable[[], object]] = {
-            "a": lambda s=stream, n=amount: s.append([n] * (n // 3)),
-            "r": lambda s=stream, n=amount: s.reconcile([n % 3] * n, start=min(n // 2, len(s))),
-            "m": lambda s=stream, w=which: marks.__setitem__(w, s.mark()),
-            "b": lambda w=which: rollback(w),
-            "x": lambda w=which: reopen(w),
-            "s": step,
-        }
-        moves[what]()
+        match what:
+            case "a":
+                stream.append([amount] * (amount // 3))
+            case "r":
+                stream.reconcile([amount % 3] * amount, start=min(amount // 2, len(stream)))
+            case "m":
+                marks[which] = stream.mark()
+            case "b":
+                rollback(which)
+            case "x":
+                reopen(which)
+            case "s":
+                step()
         model.pool.check_books([s.table for s in streams])
         for s in streams:
             assert len(s.table.blocks) == model.pool.blocks_for(s.kv_len)

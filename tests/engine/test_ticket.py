@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import pytest
 
 from engine.api import Audio, TurnRef
@@ -13,7 +15,7 @@ def test_stages_follow_on_one_another() -> None:
     spans = stage_spans(100, {"mel": 1.0, "encode": 2.0, "decode": 3.0})
     assert [s.stage for s in spans] == ["mel", "encode", "project"]
     assert spans[0].start_ns == 100
-    assert all(a.end_ns == b.start_ns for a, b in zip(spans, spans[1:], strict=False))
+    assert all(a.end_ns == b.start_ns for a, b in pairwise(spans))
     assert spans[-1].end_ns == 100 + 6_000_000
 
 

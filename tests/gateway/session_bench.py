@@ -27,7 +27,8 @@ def clip_pcm(name: str) -> bytes:
     """A bundled clip's s16 mono 24 kHz samples."""
     with wave.open(str(CLIPS / name)) as file:
         assert (file.getframerate(), file.getnchannels(), file.getsampwidth()) == (24_000, 1, 2)
-        return file.readframes(file.getnframes())
+        frames: bytes = file.readframes(file.getnframes())
+        return frames
 
 
 def silence_pcm(ms: int) -> bytes:

@@ -15,7 +15,7 @@ from gateway.actions import Action, Hangup, Send, Tell
 from gateway.app import Gateway
 from gateway.config import Settings, load
 from gateway.engine_client import EngineLink, private_endpoint
-from gateway.serve import GatewayServer, bind, uvicorn_config, url_of
+from gateway.serve import GatewayServer, bind, url_of, uvicorn_config
 
 WAIT_S = 20.0
 

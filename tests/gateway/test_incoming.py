@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import base64
 import io
-from typing import Any
+import json
+from typing import Any, cast
 
 import av
 import numpy as np
@@ -33,9 +34,8 @@ def png(width: int, height: int, value: int) -> str:
 
 
 def parsed(item: dict[str, Any]) -> Any:
-    import json
-
-    return parse_client_event(json.dumps({"type": "conversation.item.create", "item": item})).item
+    text = json.dumps({"type": "conversation.item.create", "item": item})
+    return cast(Any, parse_client_event(text)).item
 
 
 def message(role: str, *content: dict[str, Any]) -> Any:
@@ -44,7 +44,8 @@ def message(role: str, *content: dict[str, Any]) -> Any:
 
 def test_text_of_every_role() -> None:
     """System, user and assistant texts come through as they are."""
-    for role, kind in (("system", "input_text"), ("user", "input_text"), ("assistant", "output_text")):
+    kinds = {"system": "input_text", "user": "input_text", "assistant": "output_text"}
+    for role, kind in kinds.items():
         item = engine_item(message(role, {"type": kind, "text": "x"}), "i", "item")
         assert item == api.Item("i", api.Role(role), (api.Text("x"),))
 
@@ -108,9 +109,9 @@ def test_references_are_looked_up() -> None:
         '{"type": "response.create", "response": {"conversation": "none", "input":'
         ' [{"type": "item_reference", "id": "%s"}]}}'
     )
-    given = parse_client_event(text % "a").response.input  # type: ignore[union-attr]
-    assert response_items(given, talk, IdMaker.counting()) == (known,)  # type: ignore[arg-type]
-    given = parse_client_event(text % "b").response.input  # type: ignore[union-attr]
+    given = cast(Any, parse_client_event(text % "a")).response.input
+    assert response_items(given, talk, IdMaker.counting()) == (known,)
+    given = cast(Any, parse_client_event(text % "b")).response.input
     with pytest.raises(ProtocolError) as refused:
-        response_items(given, talk, IdMaker.counting())  # type: ignore[arg-type]
+        response_items(given, talk, IdMaker.counting())
     assert refused.value.param == "response.input[0].id"

@@ -33,6 +33,7 @@ from tests.gateway.listening_bench import (
     play,
     ramp,
     run_script,
+    scripted,
     story,
 )
 

@@ -1,4 +1,4 @@
-"""The listening path where not the voice decides: mute, push-to-talk, commit, clear, new settings."""
+"""The listening path where the voice does not decide: mute, push-to-talk, commit, clear."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ from tests.gateway.listening_bench import (
     only,
     play,
     ramp,
+    scripted,
     watch,
 )
 

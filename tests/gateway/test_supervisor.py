@@ -148,7 +148,8 @@ def test_child_dies_with_a_killed_parent(tmp_path: Path) -> None:
     code = (
         "import asyncio, sys\n"
         "from gateway.supervisor import Supervisor\n"
-        "s = Supervisor([sys.executable, '-c', 'import time; print(1, flush=True); time.sleep(60)'])\n"
+        "child = 'import time; print(1, flush=True); time.sleep(60)'\n"
+        "s = Supervisor([sys.executable, '-c', child])\n"
         "async def main():\n"
         "    task = asyncio.create_task(s.run())\n"
         "    while not s.log_tail: await asyncio.sleep(0.01)\n"
@@ -163,4 +164,6 @@ def test_child_dies_with_a_killed_parent(tmp_path: Path) -> None:
 
 
 def _alive(pid: int) -> bool:
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    return bool(psutil.pid_exists(pid)) and bool(
+        psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    )

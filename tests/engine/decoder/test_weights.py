@@ -46,7 +46,7 @@ def test_both_backends_hold_the_same_numbers(tmp_path: Path) -> None:
 
 
 def test_rotated_rows_of_llama_are_put_into_halves(tmp_path: Path) -> None:
-    """Row 2i of a head in the file is row i in memory, row 2i + 1 is row D/2 + i; v is as it was."""
+    """Row 2i of a head in the file is row i in memory, row 2i + 1 is row D/2 + i; v stays."""
     file = open_tiny(tmp_path, LLAMA)
     raw = file.tensors["blk.0.attn_q.weight"].raw.copy()
     head_dim = LLAMA.hidden // LLAMA.heads

@@ -60,7 +60,7 @@ def test_pictures_come_each_second_at_their_times(tmp_path: Path) -> None:
 
 
 def _mean_level(jpeg: bytes) -> float:
-    with av.open(io.BytesIO(jpeg)) as container:
+    with av.open(io.BytesIO(jpeg), "r") as container:
         return float(next(container.decode(video=0)).to_ndarray(format="gray").mean())
 
 

@@ -84,7 +84,7 @@ def test_error_is_within_half_a_step_of_each_activation(kind: str) -> None:
 def test_extreme_codes_do_not_overflow(backend: str, kind: str) -> None:
     """Largest codes against largest activations, of one sign, stay exact in 16-bit partial sums."""
     raw = random_blocks(kind, 16, 512)
-    packed = pack(kind, raw | 0xFF if kind == "Q8_0" else raw, 16, 512)
+    packed = pack(kind, raw | np.uint8(0xFF) if kind == "Q8_0" else raw, 16, 512)
     # All code bits set: the most positive code of every kind but Q8_0; 0x80 there is -128.
     payload = packed.panels
     if kind == "Q8_0":
