@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
 from engine import api
 from engine.answer import Answer
 from engine.blocks import BlockPool
 from engine.errors import EngineError, UnknownSession
 from engine.faculties import Faculties
-from engine.runner import Runner, StepResult
+from engine.runner import StepResult
 from engine.scheduler import Plan, Request, Scheduler
 from engine.session import Emit, NewStream, Session
 
@@ -27,13 +28,19 @@ _HEAVY = (api.Audio, api.Hush, api.EndSpeech, api.Frame, api.AddItem, api.Respon
 _FAR_NS = 1 << 62
 
 
+class Steps(Protocol):
+    """What carries a plan out (`engine.runner.Runner`)."""
+
+    def step(self, plan: Plan) -> StepResult: ...
+
+
 @dataclass(frozen=True, slots=True)
 class EngineParts:
     """What an engine is made of; `clock` is `time.monotonic_ns`."""
 
     faculties: Faculties
     pool: BlockPool
-    runner: Runner
+    runner: Steps
     scheduler: Scheduler
     new_stream: NewStream
     clock: Callable[[], int]

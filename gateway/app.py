@@ -1,11 +1,11 @@
 """The HTTP and WebSocket front of the gateway.
 
-    GET /v1/realtime, /realtime   the conversation (WebSocket); 503 before the upgrade when full
-    GET /v1/models                the one model, as OpenAI's API lists them
-    GET /healthz                  200 when gateway and engine can serve, else 503
-    GET /status                   for people and pages: what the engine is doing, sessions, model
-    GET /metrics                  Prometheus text
-    GET /                         the web demo's files
+GET /v1/realtime, /realtime   the conversation (WebSocket); 503 before the upgrade when full
+GET /v1/models                the one model, as OpenAI's API lists them
+GET /healthz                  200 when gateway and engine can serve, else 503
+GET /status                   for people and pages: what the engine is doing, sessions, model
+GET /metrics                  Prometheus text
+GET /                         the web demo's files
 """
 
 from __future__ import annotations

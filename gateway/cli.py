@@ -130,9 +130,7 @@ def validate(file: Annotated[Path, typer.Argument(help="TOML file of settings.")
     print(f"{file}: good; sets {', '.join(given) if given else 'nothing'}")
 
 
-def _settings(
-    config: Path | None, flags: dict[str, Any], assignments: list[str] | None
-) -> Any:
+def _settings(config: Path | None, flags: dict[str, Any], assignments: list[str] | None) -> Any:
     from gateway.config import load, parse_assignments
 
     given = {name: value for name, value in flags.items() if value is not None}

@@ -149,9 +149,7 @@ class FakeEngine:
         end_sample = audio.start_sample + audio.samples
         done_ns = now_ns + self.script.chunk_ms * NS_PER_MS
         committed, tentative = " ".join(words[:-1]), " ".join(words[-1:])
-        self._later(
-            done_ns, api.Hearing(stream.name, audio.ref, committed, tentative, end_sample)
-        )
+        self._later(done_ns, api.Hearing(stream.name, audio.ref, committed, tentative, end_sample))
         self._later(
             done_ns,
             api.Chunk(

@@ -102,7 +102,7 @@ export class View {
     const nodes = this.drawn.get(entry.id) ?? this.newRow(entry);
     nodes.row.dataset.state = entry.state;
     setText(nodes.words, entry.text);
-    setText(nodes.tentative, entry.tentative && ` ${entry.tentative}`);
+    setText(nodes.tentative, entry.tentative); // follows on directly, its own space included
     setText(nodes.note, noteOf(entry));
     if (entry.state !== "open" && entry.text && !this.announced.has(entry.id)) {
       this.announced.add(entry.id);

@@ -50,7 +50,7 @@ class Decoder:
 
     def forward(self, batch: Batch, cache: KvCache) -> Tensor:
         """Writes K/V of all rows into `cache`; logits fp32 [len(wanted), vocab_size]."""
-        hidden = self.weights.embedding(batch.tokens)  # [rows, hidden]
+        hidden = self.weights.embedding(batch.tokens)  # [rows, hidden], ours to write into
         if len(batch.soft_rows):
             hidden[batch.soft_rows] = batch.soft_vectors
         cos, sin = self._cos[batch.positions], self._sin[batch.positions]
@@ -74,8 +74,8 @@ class Decoder:
                 self._scale,
                 backend=self.backend,
             )
-            hidden = hidden + layer.attn_out(heads.flatten(1))[0]
-            hidden = hidden + self._mlp(layer, hidden)
+            hidden += layer.attn_out(heads.flatten(1))[0]
+            hidden += self._mlp(layer, hidden)
         normed = rms_norm(hidden, self.weights.output_norm, self.spec.rms_eps, backend=self.backend)
         return self.weights.output(normed)[0]
 

@@ -144,9 +144,7 @@ def _message_in(body: str) -> str:
 class _Talker:
     """One connection's sending half, and the wait for what the other half brings."""
 
-    def __init__(
-        self, socket: ClientConnection, options: TalkOptions, watcher: Watcher
-    ) -> None:
+    def __init__(self, socket: ClientConnection, options: TalkOptions, watcher: Watcher) -> None:
         self.dialog = Dialog()
         self._socket = socket
         self._options = options
@@ -241,9 +239,7 @@ class _Talker:
         await self._until(lambda: turn.settled, "the answer")
         self._watcher.turn_ended(turn)
 
-    async def _send_part(
-        self, part: AudioPacket | JpegFrame, pace: _Pace, sent_ms: float
-    ) -> float:
+    async def _send_part(self, part: AudioPacket | JpegFrame, pace: _Pace, sent_ms: float) -> float:
         if isinstance(part, AudioPacket):
             captured_ms = await pace.until(part.end_ms)
             await self._append(part.pcm, captured_ms)

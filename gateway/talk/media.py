@@ -104,9 +104,7 @@ def play(clip: Clip, packet_ms: int, frames: bool) -> Iterator[AudioPacket | Jpe
     if frames and clip.has_still:
         streams.append(_frames(clip.path, clip.has_video))
     # At the same instant the picture comes first: it is seen while the sound is heard.
-    return heapq.merge(
-        *streams, key=lambda part: (part.start_ms, isinstance(part, AudioPacket))
-    )
+    return heapq.merge(*streams, key=lambda part: (part.start_ms, isinstance(part, AudioPacket)))
 
 
 # --- audio --------------------------------------------------------------------------------------
@@ -135,9 +133,7 @@ def _words(error: Exception) -> str:
 def _audio_stream(container: InputContainer, path: Path) -> AudioStream:
     if not container.streams.audio:
         kinds = sorted({str(stream.type) for stream in container.streams})
-        raise NoAudio(
-            str(path), f"has no audio stream; it holds {', '.join(kinds) or 'nothing'}"
-        )
+        raise NoAudio(str(path), f"has no audio stream; it holds {', '.join(kinds) or 'nothing'}")
     return container.streams.audio[0]
 
 

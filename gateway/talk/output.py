@@ -45,8 +45,8 @@ class Output(Watcher):
 class JsonOutput(Output):
     """One JSON object a line on stdout: every event as it came, the result last."""
 
-    def __init__(self, stream: TextIO = sys.stdout) -> None:
-        self._stream = stream
+    def __init__(self, stream: TextIO | None = None) -> None:
+        self._stream = sys.stdout if stream is None else stream
         self._said = ""
 
     def _line(self, value: dict[str, Any]) -> None:

@@ -18,6 +18,7 @@ from engine.blocks import BlockPool
 from engine.core import Engine, EngineParts
 from engine.errors import CacheFull
 from engine.faculties import Faculties, Pcm, View
+from engine.runner import StepResult
 from engine.sampling import Sampler
 from engine.scheduler import Plan, Scheduler
 from engine.stream import Stream
@@ -107,9 +108,9 @@ class FakeRunner:
         self.steps = 0
         self.rows = 0
 
-    def step(self, plan: Plan) -> FakeStepResult:
+    def step(self, plan: Plan) -> StepResult:
         self.steps += 1
-        result = FakeStepResult()
+        result = StepResult()
         for work in plan.works:
             stream = work.stream
             try:
@@ -133,12 +134,6 @@ class FakeRunner:
         logits = torch.zeros(VOCAB)
         logits[answer[len(said)]] = 10.0
         return logits
-
-
-@dataclass
-class FakeStepResult:
-    logits: dict[Stream, Tensor] = field(default_factory=dict)
-    refused: dict[Stream, CacheFull] = field(default_factory=dict)
 
 
 class Bench:

@@ -1,4 +1,4 @@
-"""Small models to run and short ways to run them, for tests of what lies on top of a decoder."""
+"""Small models to run, and short ways to run them, for tests of what needs a decoder."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def reference_model(file: GgufFile) -> Any:
             if arch == "llama" and part in heads:
                 values = _halves(values, heads[part])
         one_dimensional = name.endswith(("norm.weight", ".bias"))
-        state[ours] = torch.from_numpy(values.reshape(-1) if one_dimensional else values)
+        state[ours] = torch.tensor(values.reshape(-1) if one_dimensional else values)
     if config.tie_word_embeddings:
         state["lm_head.weight"] = state["model.embed_tokens.weight"]
     model.to_empty(device="cpu")

@@ -60,10 +60,11 @@ def test_a_speculative_answer_sends_nothing_and_pauses() -> None:
     a = answer(generation=None)
     take(a, "x" * SPECULATION_LIMIT_TOKENS)
     assert a.unsent() == ""
-    assert not a.wants_steps
-    a.generation = 1
-    assert a.wants_steps
-    assert a.unsent() == "x" * SPECULATION_LIMIT_TOKENS
+    assert a.paused
+    adopted = answer(generation=1)
+    take(adopted, "x" * SPECULATION_LIMIT_TOKENS)
+    assert not adopted.paused
+    assert adopted.unsent() == "x" * SPECULATION_LIMIT_TOKENS
 
 
 def test_it_is_adopted_only_for_the_same_question_and_settings() -> None:

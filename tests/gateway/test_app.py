@@ -41,7 +41,7 @@ async def test_status_shows_loading_and_model() -> None:
 
 
 async def test_full_server_refuses_before_the_handshake() -> None:
-    """The session over the limit gets 503 with the reason and Retry-After; a freed seat is taken."""
+    """The session over the limit gets 503 with reason and Retry-After; a freed seat is taken."""
     async with running_gateway(max_sessions=1) as running:
         async with connect(running.ws_url):
             with pytest.raises(InvalidStatus) as refused:
@@ -85,23 +85,23 @@ async def test_short_path_works_too() -> None:
 
 async def test_drain_waits_for_the_answer_then_says_goodbye() -> None:
     """During a drain new sessions get 503, the answer under way ends, then 1012."""
-    async with running_gateway(drain_s=10) as running:
-        async with (
-            fake_engine(running.link.endpoint, "--answer", "a b c", "--delta-ms", "50"),
-            connect(running.ws_url) as socket,
-        ):
-            await until(lambda: running.link.is_ready)
-            await receive(socket, "ready")
-            await socket.send("ask")
-            await receive(socket, "delta")
-            draining = asyncio.create_task(running.gateway.drain())
-            await until(lambda: running.gateway.draining)
-            with pytest.raises(InvalidStatus):
-                await connect(running.ws_url)
-            await receive(socket, "response.done")
-            await draining
-            await socket.wait_closed()
-            assert socket.close_code == 1012
+    async with (
+        running_gateway(drain_s=10) as running,
+        fake_engine(running.link.endpoint, "--answer", "a b c", "--delta-ms", "50"),
+        connect(running.ws_url) as socket,
+    ):
+        await until(lambda: running.link.is_ready)
+        await receive(socket, "ready")
+        await socket.send("ask")
+        await receive(socket, "delta")
+        draining = asyncio.create_task(running.gateway.drain())
+        await until(lambda: running.gateway.draining)
+        with pytest.raises(InvalidStatus):
+            await connect(running.ws_url)
+        await receive(socket, "response.done")
+        await draining
+        await socket.wait_closed()
+        assert socket.close_code == 1012
 
 
 async def test_web_page_is_served_or_its_absence_explained(tmp_path: Path) -> None:

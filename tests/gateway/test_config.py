@@ -27,7 +27,7 @@ def test_layers_override_each_other(file: Path, monkeypatch: pytest.MonkeyPatch)
 def test_settings_are_frozen() -> None:
     """Nobody patches a setting afterwards."""
     with pytest.raises(ValueError, match="frozen"):
-        load().port = 1  # type: ignore[misc]
+        load().port = 1
 
 
 @pytest.mark.parametrize(

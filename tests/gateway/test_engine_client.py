@@ -157,7 +157,7 @@ async def test_silent_engine_is_lost_and_comes_back() -> None:
 
 
 async def test_full_queue_loses_the_engine(link: EngineLink) -> None:
-    """An engine that reads nothing is declared lost when its queue is full; telling never blocks."""
+    """An engine that reads nothing is lost when its queue is full; telling never blocks."""
     async with fake_engine(link.endpoint) as process:
         await until(lambda: link.is_ready)
         process.send_signal(signal.SIGSTOP)

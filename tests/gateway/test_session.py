@@ -269,7 +269,7 @@ def test_items_are_inserted_where_the_client_says() -> None:
 
 
 def test_a_lost_engine_fails_the_answer_and_keeps_the_conversation() -> None:
-    """The answer in hand is told as failed; a new engine gets all items, and the next turn works."""
+    """The answer in hand fails by name; a new engine gets all items; the next turn works."""
     bench = SessionBench()
     bench.update(gateway={"events": ["engine"]})
     bench.client("conversation.item.create", item=user_text("Hello", id="u1"))

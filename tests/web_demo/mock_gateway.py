@@ -70,9 +70,9 @@ class Script:
 
     hearings: tuple[tuple[float, str, str], ...] = (
         (0.6, "", "What is"),
-        (0.8, "What is", "the cap"),
-        (1.0, "What is the capital", "of"),
-        (1.2, "What is the capital of", "friends"),
+        (0.8, "What is", " the cap"),
+        (1.0, "What is the capital", " of"),
+        (1.2, "What is the capital of", " friends"),
         (1.4, "What is the capital of France?", ""),
     )
     start_s: float = 0.4

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy as np
 import pytest
 
 from engine.decoder.spec import DecoderSpec
@@ -31,7 +33,7 @@ def test_sizes_come_from_the_file(file: GgufFile) -> None:
         vocab_size=len(vocabulary()[0]),
         context_tokens=QWEN2.context_tokens,
         rope_base=QWEN2.rope_base,
-        rms_eps=pytest.approx(1e-6),
+        rms_eps=float(np.float32(1e-6)),
         qkv_bias=True,
         tied_output=False,
     )

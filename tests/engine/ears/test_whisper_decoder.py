@@ -20,7 +20,8 @@ _TOKENS = torch.tensor([50257, 50362, 4222, 3802, 534, 9206, 11, 3940, 416, 262,
 def audio(exact: Checkpoint) -> Tensor:
     """[90, D] encoder output."""
     with torch.inference_mode():
-        encoded: Tensor = exact.encoder(torch.randn(80, 180, generator=torch.Generator().manual_seed(2)))
+        noise = torch.randn(80, 180, generator=torch.Generator().manual_seed(2))
+        encoded: Tensor = exact.encoder(noise)
     return encoded
 
 

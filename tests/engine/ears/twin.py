@@ -76,7 +76,8 @@ def transformers_twin(checkpoint: Checkpoint) -> Any:
     """The reference model; strict but for the head, which is tied to the embedding."""
     config = hugging_face_config(checkpoint)
     config._attn_implementation = "eager"  # it hands out its attention
-    twin = WhisperForConditionalGeneration(config).eval()
+    twin: Any = WhisperForConditionalGeneration(config)
+    twin.eval()
     missing = twin.load_state_dict(hugging_face_state(checkpoint), strict=False)
     assert missing.unexpected_keys == []
     assert set(missing.missing_keys) <= {"proj_out.weight"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import wave
 from fractions import Fraction
 from pathlib import Path
 
@@ -14,8 +15,8 @@ TONE_HZ = 440.0
 def tone(duration_s: float, rate_hz: int, channels: int = 1) -> np.ndarray:
     """s16 [1, samples * channels], interleaved, at a quarter of full scale."""
     at_s = np.arange(round(duration_s * rate_hz)) / rate_hz
-    wave = (np.sin(2 * np.pi * TONE_HZ * at_s) * 8192).astype(np.int16)
-    return np.repeat(wave[:, None], channels, axis=1).reshape(1, -1)
+    samples = (np.sin(2 * np.pi * TONE_HZ * at_s) * 8192).astype(np.int16)
+    return np.repeat(samples[:, None], channels, axis=1).reshape(1, -1)
 
 
 def write_audio(
@@ -43,6 +44,16 @@ def write_audio(
     return path
 
 
+def write_silence(path: Path, rate_hz: int, duration_s: float) -> Path:
+    """A WAV of zeros, of no samples at all if `duration_s` is 0."""
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(rate_hz)
+        file.writeframes(bytes(2 * round(duration_s * rate_hz)))
+    return path
+
+
 def _write_video(container: av.container.OutputContainer, duration_s: float) -> None:
     video = container.add_stream("mpeg4", rate=10)
     assert isinstance(video, av.VideoStream)
@@ -66,3 +77,13 @@ def cut(path: Path, share: float) -> Path:
     shorter = path.with_name(f"cut_{path.name}")
     shorter.write_bytes(data[: round(len(data) * share)])
     return shorter
+
+
+def write_quiet(path: Path, duration_s: float, rate_hz: int = 16_000) -> Path:
+    """A WAV of zeros, of any length, 0 included."""
+    with wave.open(str(path), "wb") as file:
+        file.setnchannels(1)
+        file.setsampwidth(2)
+        file.setframerate(rate_hz)
+        file.writeframes(bytes(2 * round(duration_s * rate_hz)))
+    return path

@@ -12,7 +12,7 @@ from websockets.asyncio.server import ServerConnection, serve
 from gateway.errors import FileMissing, ServerFailed, ServerRefused, ServerUnreachable
 from gateway.talk.client import TalkOptions, Watcher, realtime_url, talk
 from gateway.talk.dialog import Dialog
-from tests.gateway.talk.media_files import write_audio
+from tests.gateway.talk.media_files import write_quiet
 
 FAST = TalkOptions(fast=True)
 
@@ -73,10 +73,8 @@ async def test_video_brings_its_pictures(fake_server_url: str, spoken: Path) -> 
 
 
 async def test_a_file_without_speech_ends_by_itself(fake_server_url: str, tmp_path: Path) -> None:
-    """A click-free quiet file: no utterance, no answer, no wait."""
-    quiet = write_audio(tmp_path / "quiet.wav", "pcm_s16le", 16000, duration_s=0.3)
-    data = quiet.read_bytes()
-    quiet.write_bytes(data[:44] + bytes(len(data) - 44))
+    """A quiet file: no utterance, no answer, no wait."""
+    quiet = write_quiet(tmp_path / "quiet.wav", 0.3)
     dialog = await talk([quiet], fake_server_url, FAST)
     assert dialog.to_wire()["answer"] is None
     assert dialog.to_wire()["utterances"] == 0
@@ -186,11 +184,9 @@ async def test_server_that_goes_away(spoken: Path) -> None:
             await talk([spoken], url, FAST)
 
 
-async def test_real_time_is_not_faster_than_real_time(
-    fake_server_url: str, tmp_path: Path
-) -> None:
+async def test_real_time_is_not_faster_than_real_time(fake_server_url: str, tmp_path: Path) -> None:
     """Half a second of audio takes at least half a second less its first packet."""
-    clip = write_audio(tmp_path / "tone.wav", "pcm_s16le", 16000, duration_s=0.5)
+    clip = write_quiet(tmp_path / "quiet.wav", 0.5)
     loop = asyncio.get_running_loop()
     start_s = loop.time()
     await talk([clip], fake_server_url, TalkOptions())

@@ -2,6 +2,8 @@ from typing import Any
 
 from gateway.talk.dialog import Dialog, Turn, chunk_summary
 
+USAGE = {"input_tokens": 3, "output_tokens": 1}
+
 
 def feed(turn_events: list[dict[str, Any]], reports: bool = True) -> tuple[Dialog, Turn]:
     dialog = Dialog()
@@ -22,7 +24,7 @@ def speech(item_id: str, said: str) -> list[dict[str, Any]]:
 
 
 def answer(response_id: str, text: str, status: str = "completed") -> list[dict[str, Any]]:
-    done = {"id": response_id, "status": status, "usage": {"input_tokens": 3}}
+    done = {"id": response_id, "status": status, "usage": USAGE}
     return [
         {"type": "response.created", "response": {"id": response_id}},
         {"type": "response.output_text.delta", "response_id": response_id, "delta": text},
@@ -36,7 +38,7 @@ def report(response_id: str) -> dict[str, Any]:
         "event_id": "event_1",
         "response_id": response_id,
         "budget": {"total_ms": 5.0, "stages_ms": {"send": 5.0}},
-        "kv": {"tokens": 9},
+        "kv": {"tokens": 9, "bytes": 900},
         "decode_tok_s": 20.0,
     }
 
@@ -99,11 +101,11 @@ def test_a_failed_answer_owes_no_report() -> None:
 
 def test_result_has_the_promised_keys() -> None:
     """transcript, answer, budget, chunks, kv, usage; with several files also `turns`."""
-    dialog, turn = feed([*speech("i", "hello"), *answer("r", "hi"), report("r")])
+    dialog, _ = feed([*speech("i", "hello"), *answer("r", "hi"), report("r")])
     wire = dialog.to_wire()
     assert wire["budget"] == {"total_ms": 5.0, "stages_ms": {"send": 5.0}}
-    assert wire["kv"] == {"tokens": 9}
-    assert wire["usage"] == {"input_tokens": 3}
+    assert wire["kv"] == {"tokens": 9, "bytes": 900}
+    assert wire["usage"] == USAGE
     assert wire["chunks"]["count"] == 0
     assert wire["facts"]["decode_tok_s"] == 20.0
     assert "turns" not in wire

@@ -14,7 +14,13 @@ from gateway.errors import (
     NoAudio,
 )
 from gateway.talk.media import AudioPacket, JpegFrame, play, probe, silence
-from tests.gateway.talk.media_files import TONE_HZ, cut, write_audio, write_video_only
+from tests.gateway.talk.media_files import (
+    TONE_HZ,
+    cut,
+    write_audio,
+    write_quiet,
+    write_video_only,
+)
 
 FORMATS = [
     ("a.wav", "pcm_s16le", 8000, "mono"),
@@ -98,7 +104,7 @@ def test_useless_files_have_their_names(tmp_path: Path) -> None:
     empty.touch()
     text = tmp_path / "text.wav"
     text.write_text("this is not sound\n" * 100)
-    mute = write_audio(tmp_path / "mute.wav", "pcm_s16le", 8000, duration_s=0.0)
+    mute = write_quiet(tmp_path / "mute.wav", 0.0)
     cases: list[tuple[Path, type[MediaError], str]] = [
         (tmp_path / "none.wav", FileMissing, "there is no such file"),
         (tmp_path, FileMissing, "is a folder"),
