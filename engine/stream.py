@@ -192,7 +192,7 @@ class Stream:
     def rollback(self, mark: Mark) -> None:
         """Cut back to `mark`. Raises `StaleMark` if what stood there is gone since."""
         self._require_open()
-        later = bisect_right(self._deep_cuts, mark.cuts + 1, key=lambda cut: cut[0])
+        later = bisect_right(self._deep_cuts, mark.cuts, key=lambda cut: cut[0])
         # Lengths increase along the list: the first later cut is the deepest of them.
         if later < len(self._deep_cuts) and self._deep_cuts[later][1] < mark.length:
             raise StaleMark(mark.length, self._deep_cuts[later][1])

@@ -76,7 +76,7 @@ class Settings(BaseSettings):
     )
     max_message_mib: int = Field(32, ge=1, le=1024, description="longest message accepted, MiB")
     engine_lost_after_s: float = Field(
-        10.0, gt=1.0, le=600.0, allow_inf_nan=False, description="silence that means it is lost, s"
+        30.0, gt=1.0, le=600.0, allow_inf_nan=False, description="silence that means it is lost, s"
     )
     drain_s: float = Field(
         10.0, ge=0.0, le=600.0, allow_inf_nan=False, description="wait for answers at the end, s"

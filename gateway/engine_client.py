@@ -121,7 +121,7 @@ class EngineLink:
     def __init__(
         self,
         endpoint: str,
-        lost_after_s: float = 10.0,
+        lost_after_s: float = 30.0,
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.state = LinkState.WAITING

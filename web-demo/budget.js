@@ -43,7 +43,8 @@ export function inMs(ms) {
 /** The report's stages in the order of STAGES, then any that this page does not know. */
 export function ordered(stagesMs) {
   const known = STAGES.filter(({ name }) => name in stagesMs);
-  const others = Object.keys(stagesMs).filter((name) => !STAGES.some((stage) => stage.name === name));
+  const names = new Set(known.map(({ name }) => name));
+  const others = Object.keys(stagesMs).filter((name) => !names.has(name));
   const all = [...known, ...others.map((name) => ({ ...UNKNOWN, name, label: name }))];
   return all.map((stage) => ({ ...stage, ms: stagesMs[stage.name] }));
 }
@@ -101,7 +102,7 @@ export function drawBudget(at, report) {
   drawHeadStart(at, report);
   drawBar(at.bar, shown);
   drawLegend(at.legend, shown);
-  at.others.textContent = `${naming("No time:", instant)} ${naming("Not measured:", missing)}`.trim();
+  at.others.textContent = [naming("No time:", instant), naming("Not measured:", missing)].join(" ");
 }
 
 function naming(what, stages) {
@@ -114,20 +115,25 @@ function verdict({ over_budget: over, latency_budget_ms: budgetMs }) {
   return `${over ? "Over" : "Within"} the budget of ${inMs(budgetMs)}`;
 }
 
-/** Each chunk's work as a share of its own duration; the top line is real time. */
+/** Each chunk's work against its own duration (the dashed line), and the sum over all of them. */
 export function drawChunks(at, chunks) {
-  const bars = chunks.map(({ load, late }) => {
-    const bar = element("span", late ? "chunk late" : "chunk");
-    bar.style.height = `${Math.max(3, 100 * Math.min(1, load))}%`;
-    bar.title = inPercent(load);
+  const bars = chunks.map(({ workMs, durationMs }) => {
+    const bar = element("span", workMs > durationMs ? "chunk late" : "chunk");
+    bar.style.height = `${Math.min(100, (100 * workMs) / durationMs)}%`; // CSS keeps a hairline
+    bar.title = `${inMs(workMs)} of work for ${inMs(durationMs)} of sound`;
     return bar;
   });
-  const worst = Math.max(...chunks.map(({ load }) => load));
+  const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);
+  const workMs = sum(chunks.map((chunk) => chunk.workMs));
+  const durationMs = sum(chunks.map((chunk) => chunk.durationMs));
+  const late = chunks.filter((chunk) => chunk.workMs > chunk.durationMs).length;
   at.chunks.replaceChildren(...bars);
-  at.headroom.textContent = inPercent(1 - chunks.at(-1).load);
-  at.worst.textContent = `Lowest of the last ${chunks.length}: ${inPercent(1 - worst)}`;
+  at.headroom.textContent = `${Math.round(100 * Math.max(0, 1 - workMs / durationMs))} %`;
+  const spent = `${inMs(workMs)} of work for ${inMs(durationMs)} of sound.`;
+  at.worst.textContent = `${spent} ${lateSentence(late)}`;
 }
 
-function inPercent(share) {
-  return `${Math.round(100 * share)} %`;
+function lateSentence(late) {
+  if (late === 0) return "Every chunk was done in its own time.";
+  return `${late === 1 ? "1 chunk" : `${late} chunks`} took longer than the sound in it.`;
 }

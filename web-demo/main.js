@@ -3,7 +3,14 @@
 import { Camera } from "./camera.js";
 import { Connection } from "./connection.js";
 import { Microphone, level, whyNot } from "./microphone.js";
-import { RATE_HZ, audioAppend, imageAppend, responseCancel, responseCreate, userText } from "./protocol.js";
+import {
+  RATE_HZ,
+  audioAppend,
+  imageAppend,
+  responseCancel,
+  responseCreate,
+  userText,
+} from "./protocol.js";
 import { Session } from "./session.js";
 import { View } from "./view.js";
 
@@ -46,7 +53,9 @@ const microphone = new Microphone(
     connection.sendMedia(audioAppend(pcm));
     view.drawLevel(level(pcm));
     if (connection.droppedPackets > 0) {
-      session.notice = `The connection is too slow: ${connection.droppedPackets} packets were lost.`;
+      const lost = connection.droppedPackets;
+      session.notice = `The connection is too slow: ${lost} packets were lost.`;
+      redraw();
     }
   },
   () => {
@@ -79,7 +88,8 @@ function closeMicrophone() {
 function toggleTalk() {
   if (session.microphone !== "on") return openMicrophone();
   closeMicrophone();
-  if (session.speaking) connection.send(audioAppend(new Int16Array((RATE_HZ * CLOSING_SILENCE_MS) / 1_000)));
+  const silence = new Int16Array((RATE_HZ * CLOSING_SILENCE_MS) / 1_000);
+  if (session.speaking) connection.send(audioAppend(silence));
   return redraw();
 }
 
@@ -133,7 +143,9 @@ function onKey({ key }) {
 
 view.talk.addEventListener("click", toggleTalk);
 view.retry.addEventListener("click", () => connection.connect());
-view.welcome.addEventListener("click", ({ target }) => target.dataset.ask && ask(target.dataset.ask));
+view.welcome.addEventListener("click", ({ target }) => {
+  if (target.dataset.ask) ask(target.dataset.ask);
+});
 document.getElementById("ask").addEventListener("submit", onSubmit);
 document.getElementById("camera").addEventListener("change", toggleCamera);
 document.addEventListener("keydown", onKey);

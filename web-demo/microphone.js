@@ -2,10 +2,15 @@
 
 import { RATE_HZ } from "./protocol.js";
 
-const WANTED = { echoCancellation: true, noiseSuppression: true, autoGainControl: true, channelCount: 1 };
+const WANTED = {
+  echoCancellation: true,
+  noiseSuppression: true,
+  autoGainControl: true,
+  channelCount: 1,
+};
 
 const REASONS = {
-  NotAllowedError: "The microphone was not allowed. Allow it in the address bar, then press Talk again.",
+  NotAllowedError: "The microphone was not allowed. Allow it in the address bar, then try again.",
   NotFoundError: "No microphone was found. Connect one, or type your question instead.",
   NotReadableError: "The microphone is in use by another program.",
 };

@@ -6,7 +6,8 @@
 export const RATE_HZ = 24_000; // the protocol's only PCM rate
 export const PACKET_SAMPLES = 960; // 40 ms: small beside a turn, large beside a message's overhead
 
-const BASE64_SLICE_BYTES = 0x8000; // String.fromCharCode takes its bytes as arguments; browsers bound those
+// String.fromCharCode takes its bytes as arguments, and browsers bound the number of those.
+const BASE64_SLICE_BYTES = 0x8000;
 
 /** Float samples in [-1, 1] as signed 16 bit, clipped. NaN becomes silence. */
 export function toPcm16(floats) {

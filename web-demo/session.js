@@ -1,7 +1,7 @@
 // The client's half of one conversation: server events in, page state out. No sockets, no DOM.
 //
 // `link` is how things stand with the server:
-//   connecting → loading (the engine reads its weights) → open ⇄ restarting, and from anywhere → lost
+//   connecting → loading (the engine reads its weights) → open ⇄ restarting; from anywhere → lost
 // What a person sees (`phase`) follows from the link, the microphone and the turn.
 
 const MAX_ENTRIES = 200; // of the conversation on the page; the oldest goes first
@@ -11,7 +11,7 @@ export class Session {
   constructor() {
     this.link = { state: "connecting", message: "" };
     this.entries = []; // what was said, oldest first: see `addEntry`
-    this.chunks = []; // last chunks' {load, late}: work as a share of the chunk's own time
+    this.chunks = []; // last chunks' {workMs, durationMs}: their cost and their own length
     this.budget = null; // the last turn's latency budget, as in `gateway.latency.report`
     this.notice = null; // one sentence about what went wrong, for people
     this.microphone = "off"; // off, opening, on
@@ -20,7 +20,10 @@ export class Session {
     this.waiting = false; // a turn has been put, no answer has begun
   }
 
-  /** @returns {string} connecting loading restarting lost idle opening listening speaking thinking answering */
+  /**
+   * @returns {string} connecting, loading, restarting, lost (the link); speaking, thinking,
+   *   answering (the turn); idle, opening, listening (the microphone)
+   */
   get phase() {
     if (this.link.state !== "open") return this.link.state;
     if (this.speaking) return "speaking";
@@ -173,9 +176,9 @@ const HANDLERS = {
   "gateway.latency.report": (session, { budget }) => {
     session.budget = budget;
   },
-  "gateway.chunk.report": (session, { stages_ms: stagesMs, latency_ms: latencyMs, duration_ms: durationMs }) => {
+  "gateway.chunk.report": (session, { stages_ms: stagesMs, duration_ms: durationMs }) => {
     const workMs = Object.values(stagesMs).reduce((sum, ms) => sum + ms, 0);
-    session.chunks.push({ load: workMs / durationMs, late: latencyMs > durationMs });
+    session.chunks.push({ workMs, durationMs });
     session.chunks.splice(0, session.chunks.length - MAX_CHUNKS);
   },
 };

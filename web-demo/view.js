@@ -79,7 +79,7 @@ export class View {
     const message = link.message || notice;
     this.notice.hidden = !message;
     this.notice.dataset.kind = link.state === "loading" ? "news" : "trouble";
-    if (this.noticeText.textContent !== (message ?? "")) this.noticeText.textContent = message ?? "";
+    setText(this.noticeText, message ?? "");
     this.retry.hidden = link.state !== "lost";
   }
 

@@ -38,12 +38,14 @@ class AgreementSettings:
     """For how long a word must have stood before it is committed.
 
     `agree_ms`: as a rule; `doubt_ms`: when its worst token is less likely than `least_logprob`;
-    `last_ms`: when it is the newest hypothesis's last word, which may be cut off.
+    `last_ms`: when it is the newest hypothesis's last word, which may be cut off. Nothing is
+    committed before `first_ms` of sound: short beginnings are misheard, in letter case too.
     """
 
     agree_ms: float = 400.0
     doubt_ms: float = 1000.0
     last_ms: float = 1500.0
+    first_ms: float = 1500.0
     least_logprob: float = math.log(0.3)
 
     def wanted_ms(self, word: Word, is_last: bool) -> float:
@@ -75,7 +77,8 @@ class Agreement:
         """The agreement after one more hypothesis, which continues `committed`."""
         rivals = (*self.rivals, newest)
         ready = 0
-        for index, word in enumerate(newest.words):
+        words = newest.words if newest.at_ms >= settings.first_ms else ()
+        for index, word in enumerate(words):
             wanted_ms = settings.wanted_ms(word, is_last=index == len(newest.words) - 1)
             if newest.at_ms - _stood_since_ms(rivals, index) < wanted_ms:
                 break
@@ -159,9 +162,14 @@ def loop_start(
             if repeated >= max(rule.blind_tokens, 2 * period):
                 return start
             continue
-        moves_s = [places_s[i] - places_s[i - period] for i in range(start, len(tokens))]
-        if sum(moves_s) / repeated < period * rule.least_advance_s:
-            return start
+        moves_s = [places_s[i] - places_s[i - period] for i in range(period, len(tokens))]
+        still_s = period * rule.least_advance_s
+        if sum(moves_s[start - period :]) / repeated >= still_s:
+            continue
+        # The repeat may begin in other words or letter case ("the …, The …"): same sound, too.
+        while start > period and moves_s[start - 1 - period] < still_s:
+            start -= 1
+        return start
     return None
 
 

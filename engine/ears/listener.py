@@ -88,13 +88,13 @@ class Heard:
 
 @dataclass
 class Utterance:
-    """One open utterance. `settled`: words whose sound was dropped; `latest`: the hypothesis of
-    exactly the sound held, when there is one."""
+    """One open utterance. `settled`: words whose sound was dropped; `is_current`: the newest
+    hypothesis is of exactly the sound held, so the final pass has nothing to add."""
 
     mel: MelState
     agreement: Agreement = field(default_factory=Agreement)
     settled: tuple[Word, ...] = ()
-    latest: Decoded | None = None
+    is_current: bool = False
 
     @property
     def committed(self) -> tuple[Word, ...]:
@@ -142,7 +142,7 @@ class Ears:
         for start in range(0, len(sound), step):
             with clock.stage("mel"):
                 self._mel.push(utterance.mel, torch.from_numpy(sound[start : start + step]))
-            utterance.latest = None
+            utterance.is_current = False
             if utterance.window_frames >= self.settings.least_s * FRAMES_PER_SECOND:
                 self._update(utterance, clock)
         return self._heard(utterance, utterance.agreement, clock)
@@ -157,15 +157,16 @@ class Ears:
         if pcm is not None and len(pcm):
             for stage, spent_ms in self.hear(utterance, pcm).stages_ms.items():
                 clock.spent_ms[stage] += spent_ms
-        if utterance.latest is None and utterance.mel.samples:
-            utterance.latest = self._decode(utterance, clock)
-        final = self._judged(utterance)
+        final = utterance.agreement
+        if utterance.mel.samples and not utterance.is_current:
+            final = self._judged(utterance, self._decode(utterance, clock))
         return self._heard(utterance, final.commit(len(final.tentative)), clock)
 
     def _update(self, utterance: Utterance, clock: _Clock) -> None:
         """A new hypothesis of the window, and what follows from it."""
-        utterance.latest = decoded = self._decode(utterance, clock)
-        utterance.agreement = self._judged(utterance)
+        decoded = self._decode(utterance, clock)
+        utterance.agreement = self._judged(utterance, decoded)
+        utterance.is_current = True
         seconds = utterance.window_frames / FRAMES_PER_SECOND
         if seconds > self.settings.slide_at_s:
             force = seconds > self.settings.slide_by_force_s
@@ -190,7 +191,7 @@ class Ears:
         utterance.settled += agreement.committed[: cut.words]
         utterance.agreement = agreement.drop(cut.words)
         self._mel.drop(utterance.mel, cut.frame)
-        utterance.latest = None
+        utterance.is_current = False
 
     def _decode(self, utterance: Utterance, clock: _Clock) -> Decoded:
         with clock.stage("mel"):
@@ -212,13 +213,12 @@ class Ears:
             )
             return self._greedy.decode(self._decoder.listen(audio), task)
 
-    def _judged(self, utterance: Utterance) -> Agreement:
-        """The agreement after the latest hypothesis, if that can be believed."""
-        latest = utterance.latest
-        if latest is None or latest.ending is Ending.LIMIT:
+    def _judged(self, utterance: Utterance, decoded: Decoded) -> Agreement:
+        """The agreement after one more hypothesis, if that can be believed."""
+        if decoded.ending is Ending.LIMIT:
             return utterance.agreement
-        newest = Hypothesis(self._words(latest), utterance.at_ms)
-        if not utterance.agreement.committed and self._is_silence(latest):
+        newest = Hypothesis(self._words(decoded), utterance.at_ms)
+        if not utterance.agreement.committed and self._is_silence(decoded):
             newest = replace(newest, words=())
         return utterance.agreement.hear(newest, self.settings.agreement)
 

@@ -21,11 +21,8 @@ from torch import Tensor
 
 from engine.eyes.sight import Sight
 
-# What a system prompt says so that an LLM knows what the notes are.
-INSTRUCTION = (
-    "Notes like [camera: ...] are what your camera sees right now; talk about them as things you "
-    "see. If there is no such note you can't see anything."
-)
+# Without a note a small LLM makes something up when asked what it sees.
+_OFF = "[camera: off, I can't see anything]\n"
 
 Tokenize = Callable[[str], list[int]]
 Embed = Callable[[Tensor], Tensor]
@@ -82,8 +79,8 @@ class Connector:
         self._d_model = d_model
         self._settings = ConnectorSettings() if settings is None else settings
 
-    def project(self, sight: Sight) -> Projected:
-        """The visual tokens of a frame."""
+    def project(self, sight: Sight | None) -> Projected:
+        """The visual tokens of a frame; for None, of there being no camera."""
         before, name, after = phrase(sight, self._settings)
         head = self._rows(self._tokenize(before))
         # The slot's words follow on words: their tokens begin with the space.
@@ -133,24 +130,31 @@ class Connector:
         return rows.float()
 
 
-def phrase(sight: Sight, settings: ConnectorSettings) -> tuple[str, str, str]:
-    """The note around the slot, and the name in it ("" for none): before, name, after."""
-    light = f"{sight.colour}, {sight.brightness}]\n"
+def phrase(sight: Sight | None, settings: ConnectorSettings) -> tuple[str, str, str]:
+    """The note around the slot, and the name in it ("" for none): before, name, after.
+
+    Wordings were chosen by what the 0.5B model answers to "What do you see?". It turned "unclear"
+    into "a clear picture"; told "I can't tell what this is", it says so.
+    """
+    if sight is None:
+        return _OFF, "", ""
     if sight.is_blank:
-        return f"[camera: nothing but plain {light}", "", ""
+        return f"[camera: nothing, the picture is all {sight.colour}]\n", "", ""
+    light = f"; {sight.colour}, {sight.brightness}]\n"
+    label = sight.label
+    a_label = f"[camera: {article(label)}"
     if sight.probability >= settings.sure:
-        return f"[camera: {article(sight.label)}", sight.label, f"; {light}"
+        return a_label, label, light
     if sight.kind is not None and sight.kind_probability >= settings.sure:
+        if sight.kind in label.split() and sight.probability >= settings.likely:
+            return a_label, label, light  # "a cat, maybe a tiger cat" says one thing twice
         kind = f"{article(sight.kind)} {sight.kind}"
-        if sight.kind in sight.label.split() and sight.probability >= settings.likely:
-            # "a cat, maybe a tiger cat" says one thing twice.
-            return f"[camera: {article(sight.label)}", sight.label, f"; {light}"
-        return f"[camera: {kind}, maybe {article(sight.label)}", sight.label, f"; {light}"
+        return f"[camera: {kind}, maybe {article(label)}", label, light
     if sight.probability >= settings.likely:
-        return f"[camera: probably {article(sight.label)}", sight.label, f"; {light}"
+        return f"[camera: probably {article(label)}", label, light
     if sight.probability >= settings.guess:
-        return f"[camera: unclear, maybe {article(sight.label)}", sight.label, f"; {light}"
-    return f"[camera: unclear; {light}", "", ""
+        return f"[camera: I can't tell what this is, maybe {article(label)}", label, light
+    return f"[camera: I can't tell what this is{light}", "", ""
 
 
 def article(noun: str) -> str:

@@ -1,9 +1,9 @@
 """Looking at one frame: what it shows, how sure that is, and whether anything changed.
 
-    eyes = Eyes.load(efficientnet_path, names_path)
-    sight = eyes.look(rgb)
-    sight.label, sight.probability      "tiger cat", 0.41
-    sight.kind, sight.kind_probability  "cat", 0.92
+eyes = Eyes.load(efficientnet_path, names_path)
+sight = eyes.look(rgb)
+sight.label, sight.probability      "tiger cat", 0.41
+sight.kind, sight.kind_probability  "cat", 0.92
 """
 
 from __future__ import annotations
@@ -100,9 +100,7 @@ class Eyes:
         probabilities = scores.logits.softmax(dim=-1).numpy()
         lengths = scores.features.norm(dim=1, keepdim=True).clamp_min(1e-12)
         features = (scores.features / lengths).numpy()
-        return [
-            self._sight(rgb, probabilities[i], features[i]) for i, rgb in enumerate(pictures)
-        ]
+        return [self._sight(rgb, probabilities[i], features[i]) for i, rgb in enumerate(pictures)]
 
     def _sight(
         self, rgb: Rgb, probabilities: npt.NDArray[np.float32], features: npt.NDArray[np.float32]

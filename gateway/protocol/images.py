@@ -177,7 +177,7 @@ def _scaled(width: int, height: int, short_side: int) -> tuple[int, int]:
 
 
 def _decode_frame(data: bytes, kind: ImageKind, limits: ImageLimits) -> av.VideoFrame:
-    """The picture at its own size. Raises FFmpegError, or ValueError if it is cut short."""
+    """The picture at its own size. Raises FFmpegError, or ValueError if there is none."""
     options = {
         "err_detect": "explode",  # a damaged picture is refused, not patched up
         "max_pixels": str(limits.max_pixels),  # whatever a second header in the file may say
@@ -188,7 +188,5 @@ def _decode_frame(data: bytes, kind: ImageKind, limits: ImageLimits) -> av.Video
         stream.codec_context.thread_count = 1  # the other cores have sessions to serve
         stream.codec_context.options = options
         for frame in container.decode(stream):
-            if frame.is_corrupt:
-                raise ValueError("cut short")
             return frame
-    raise ValueError("no picture")
+    raise ValueError("it holds no picture")

@@ -79,7 +79,7 @@ def parse_client_event(text: str | bytes, *, extensions: bool = False) -> Client
     With `extensions` (the session has sent `session.gateway`) an append may carry
     `captured_at_ms`. Raises `ProtocolError` with the client's `event_id` where it can be read.
     """
-    value = _decode(text)
+    value = decode_json(text)
     if not isinstance(value, dict) or "type" not in value:
         raise errors.missing_type()
     event_id = value.get("event_id")
@@ -92,8 +92,8 @@ def parse_client_event(text: str | bytes, *, extensions: bool = False) -> Client
 
 
 def parse_session(value: object) -> RealtimeSessionCreateRequest:
-    """A session object from elsewhere than a `session.update` (an HTTP body), held to the same
-    schema. Raises `ProtocolError` with paths that begin with `session`."""
+    """A session object from elsewhere than a `session.update` (an HTTP body read by `decode_json`),
+    held to the same schema. Raises `ProtocolError` with paths that begin with `session`."""
     event = _validate({"type": "session.update", "session": value}, 0, False)
     return realtime_session(cast(SessionUpdateEvent, event))
 
@@ -125,8 +125,10 @@ def decode_audio(
     return pcm
 
 
-def _decode(text: str | bytes) -> Any:
-    """JSON of bounded size, width and depth. NaN and infinities are not JSON."""
+def decode_json(text: str | bytes) -> Any:
+    """JSON of bounded size, width and depth; for HTTP bodies too. NaN and infinities are not JSON.
+
+    Raises `ProtocolError`. `bytes` are a binary frame: decode an HTTP body to text first."""
     if isinstance(text, bytes):
         raise errors.binary_frame()
     if len(text) > limits.MAX_EVENT_CHARS:

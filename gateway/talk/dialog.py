@@ -24,6 +24,14 @@ class Utterance:
     committed: bool = False
     final: bool = False
     transcript: str = ""
+    hearing: tuple[str, str] | None = None
+    """The words so far, sure and unsure, from a server that sends them."""
+
+    def words(self) -> tuple[str, str]:
+        """What to show now: sure words and unsure ones. None is unsure in the end."""
+        if self.final or self.hearing is None:
+            return self.transcript.strip(), ""
+        return self.hearing
 
 
 @dataclass
@@ -50,7 +58,6 @@ class Turn:
     """The server sends `gateway.latency.report`s."""
     all_sent: bool = False
     """Every packet has been taken in by the server."""
-    hearing: tuple[str, str] = ("", "")
     utterances: dict[str, Utterance] = field(default_factory=dict)
     answers: dict[str, Answer] = field(default_factory=dict)
     chunks: list[dict[str, Any]] = field(default_factory=list)
@@ -187,12 +194,12 @@ def receive_in_turn(turn: Turn, event: Mapping[str, Any]) -> None:
     elif kind == "input_audio_buffer.committed":
         item_id = event["item_id"]
         turn.utterances.setdefault(item_id, Utterance(item_id)).committed = True
-        turn.hearing = ("", "")
     elif kind == "input_audio_buffer.cleared":
         for item_id in [i for i, said in turn.utterances.items() if not said.committed]:
             del turn.utterances[item_id]
-    elif kind == "gateway.hearing":
-        turn.hearing = (event["committed"], event["tentative"])
+    elif kind == "gateway.hearing" and event["item_id"] in turn.utterances:
+        heard = (event["committed"], event["tentative"])
+        turn.utterances[event["item_id"]].hearing = heard
     elif kind == "gateway.chunk.report":
         turn.chunks.append({key: event.get(key) for key in CHUNK_KEYS})
     elif kind == "gateway.latency.report" and event["response_id"] in turn.answers:

@@ -154,11 +154,11 @@ def bar(share: float, cells: int = BAR_CELLS) -> str:
 
 def said(turn: Turn) -> Text:
     """What was heard and answered so far: sure words plain, unsure ones dim."""
-    committed, tentative = turn.hearing
     text = Text("you   ", style="bold green")
-    text.append(" ".join(part for part in (turn.transcript, committed) if part), style="default")
-    if tentative:
-        text.append(f" {tentative}", style="italic bright_black")
+    for utterance in turn.utterances.values():
+        sure, unsure = utterance.words()
+        text.append(f"{sure} " if sure else "", style="default")
+        text.append(f"{unsure} " if unsure else "", style="italic bright_black")
     last = turn.last_answer
     if last is not None:
         text.append("\nmodel ", style="bold blue")

@@ -111,6 +111,14 @@ def test_top_k_and_top_p_draw_from_the_set_they_define(
     assert set(draw(sampling, logits, 5)) <= allowed
 
 
+def test_a_wide_nucleus_is_drawn_from_whole() -> None:
+    """Half the mass of almost equal tokens is half the vocabulary, and most of it comes up."""
+    logits = torch.arange(VOCAB) * 1e-6
+    drawn = set(draw(plain(temperature=1.0, top_p=0.5, seed=3), logits, 1000))
+    assert min(drawn) >= VOCAB // 2 - 1
+    assert len(drawn) > 0.95 * VOCAB / 2
+
+
 def test_the_penalty_divides_positive_and_multiplies_negative_logits() -> None:
     """A repeated token becomes less likely on either side of zero."""
     logits = torch.full((VOCAB,), -50.0)

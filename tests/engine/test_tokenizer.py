@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from engine.errors import BadWeights, UnsupportedModel
 from engine.gguf_file import GgufFile
-from engine.tokenizer import PRE_TOKENIZERS, Tokenizer
+from engine.tokenizer import CONTROL, PRE_TOKENIZERS, Tokenizer
 from tests.engine.reference_tokenizer import reference_tokenizer
 from tests.engine.tiny_gguf import QWEN2, TinyConfig, write_tiny_gguf
 
@@ -174,4 +174,14 @@ def test_merges_beyond_the_vocabulary_are_refused(tmp_path: Path) -> None:
     file = GgufFile(write_tiny_gguf(tmp_path / "x.gguf"))
     file.metadata["tokenizer.ggml.merges"].append("zz qq")
     with pytest.raises(BadWeights, match="zz qq"):
+        Tokenizer.from_gguf(file)
+
+
+def test_merges_that_make_a_control_token_are_refused(tmp_path: Path) -> None:
+    """Otherwise plain letters could be put together to one."""
+    file = GgufFile(write_tiny_gguf(tmp_path / "x.gguf"))
+    file.metadata["tokenizer.ggml.tokens"].append("ab")
+    file.metadata["tokenizer.ggml.token_type"].append(CONTROL)
+    file.metadata["tokenizer.ggml.merges"].append("a b")
+    with pytest.raises(BadWeights, match="a b"):
         Tokenizer.from_gguf(file)

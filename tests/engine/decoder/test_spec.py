@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy as np
 import pytest
 
 from engine.decoder.spec import DecoderSpec

@@ -151,6 +151,13 @@ def test_a_small_file_with_a_huge_picture_is_not_decoded(width: int, height: int
     assert f"got {width}x{height}" in _undecodable(_bare_png(width, height))
 
 
+def test_a_second_size_in_the_file_does_not_get_past_the_limit() -> None:
+    """A JPEG whose first header says 8x8 and whose picture is larger is not decoded."""
+    small_frame = b"\xff\xc0" + struct.pack(">HBHHB", 11, 8, 8, 8, 1) + b"\x01\x11\x00"
+    smuggled = JPEG[:2] + small_frame + JPEG[2:]
+    assert "damaged" in _undecodable(smuggled, ImageLimits(max_pixels=64 * 48 - 1))
+
+
 def test_a_jpeg_is_measured_by_its_frame_header() -> None:
     """The size is found behind the tables before it, and padding is skipped."""
     padded = JPEG[:2] + b"\xff" + JPEG[2:]

@@ -12,6 +12,7 @@ from openai.types.realtime.realtime_audio_formats import AudioPCM, AudioPCMU
 from openai.types.realtime.response_item_reference import ResponseItemReference
 from pydantic import ValidationError
 
+from gateway.protocol.extensions import TimedAudioAppend
 from gateway.protocol.schema import strict
 
 UPDATE = strict(SessionUpdateEvent)
@@ -71,6 +72,14 @@ def test_nothing_is_coerced(session: dict[str, Any]) -> None:
     """A string is no number, a number no boolean, 5.0 no integer, NaN no number at all."""
     with pytest.raises(ValidationError):
         _session(**session)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_numbers_without_a_range_are_finite_all_the_same(value: float) -> None:
+    """A session can reach the schema without passing through our JSON reader."""
+    append = {"type": "input_audio_buffer.append", "audio": "AAAA", "captured_at_ms": value}
+    with pytest.raises(ValidationError):
+        strict(TimedAudioAppend).model_validate(append)
 
 
 @pytest.mark.parametrize(

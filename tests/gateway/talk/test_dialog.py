@@ -140,3 +140,20 @@ def test_chunk_summary() -> None:
     assert (summary["latency_p50_ms"], summary["latency_max_ms"]) == (80.0, 600.0)
     assert summary["headroom_min"] == -0.1
     assert chunk_summary([])["latency_max_ms"] is None
+
+
+def test_words_so_far_give_way_to_the_transcript() -> None:
+    """Hearing is shown while it grows, also after the commit; the final words replace it all."""
+    hearing = {
+        "type": "gateway.hearing",
+        "item_id": "i",
+        "committed": "hel",
+        "tentative": "lo",
+    }
+    begun, _, committed, completed = speech("i", "hello")
+    _, turn = feed([begun, hearing, committed, hearing])
+    assert turn.utterances["i"].words() == ("hel", "lo")
+    _, turn = feed([begun, hearing, committed, completed, hearing])
+    assert turn.utterances["i"].words() == ("hello", "")
+    _, turn = feed([hearing])
+    assert turn.utterances == {}

@@ -17,6 +17,12 @@ SIZES = [(1, 256), (3, 512), (37, 768), (130, 1280)]
 SUM_ERROR = 2e-5
 
 
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """The same random inputs in every run."""
+    torch.manual_seed(__import__("os").getpid())
+
+
 def weight(kind: str, size: tuple[int, int], seed: int = 0) -> tuple[QWeight, Tensor]:
     """A random weight, packed, and its exact values."""
     raw = random_blocks(kind, *size, seed=seed)
@@ -27,7 +33,9 @@ def quantized(x: Tensor) -> tuple[Tensor, Tensor]:
     """What README.md says happens to activations: (x rounded, step of each value), fp32 [M, K]."""
     groups = x.reshape(x.shape[0], -1, 32)
     most = groups.abs().amax(dim=-1, keepdim=True)
-    codes = torch.where(most > 0, torch.round(groups * (127.0 / most)), torch.zeros(()))
+    # A tensor on the left: 127.0 / most would be reciprocal(most) * 127.0, rounded otherwise.
+    inverse = torch.full_like(most, 127.0) / most
+    codes = torch.where(most > 0, torch.round(groups * inverse), torch.zeros(()))
     step = (most / 127.0).expand_as(groups)
     return (codes * step).reshape(x.shape), step.reshape(x.shape)
 

@@ -1,0 +1,111 @@
+"""The same weights in other people's engines, driven as their users would."""
+
+from __future__ import annotations
+
+import importlib
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.live import INSTRUCTIONS, Samples
+from engine.api import SAMPLE_RATE_HZ
+from engine.assemble import ModelPaths
+from engine.config import EngineConfig
+from engine.decoder.load import load_model
+
+WINDOW_S = 30
+
+
+class TransformersPeer:
+    """Whisper by 30 s windows, then one prefill of the whole conversation, fp32, two threads."""
+
+    def __init__(self, paths: ModelPaths) -> None:
+        from transformers import AutoModelForCausalLM, WhisperFeatureExtractor
+
+        from benchmarks.whisper_peer import whisper_of
+
+        self._features: Any = WhisperFeatureExtractor()  # type: ignore[no-untyped-call]
+        self._whisper = whisper_of(paths.ears)
+        ours = load_model(paths.llm, EngineConfig(backend="native", kv_pool_bytes=1 << 24))
+        self._chat, self._tokenizer = ours.chat, ours.tokenizer
+        self._llm: Any = AutoModelForCausalLM.from_pretrained(
+            paths.llm.parent, gguf_file=paths.llm.name, dtype=torch.float32
+        ).eval()
+
+    @torch.inference_mode()
+    def first_token(self, sound: Samples) -> float:
+        """Seconds from having all of the sound to the first token."""
+        began_s = time.perf_counter()
+        text = self._hear(sound)
+        ids = [
+            *self._chat.system(INSTRUCTIONS),
+            *self._chat.user(text),
+            *self._chat.assistant_open,
+        ]
+        logits = self._llm(torch.tensor([ids]), logits_to_keep=1).logits
+        int(logits[0, -1].argmax())
+        return time.perf_counter() - began_s
+
+    def _hear(self, sound: Samples) -> str:
+        floats = sound.astype(np.float32) / 32768
+        texts = []
+        for start in range(0, len(floats), WINDOW_S * SAMPLE_RATE_HZ):
+            window = floats[start : start + WINDOW_S * SAMPLE_RATE_HZ]
+            features = self._features(
+                window, sampling_rate=SAMPLE_RATE_HZ, return_tensors="pt"
+            ).input_features
+            texts.append(self._whisper.transcribe(features))
+        return " ".join(texts)
+
+
+class LlamaCppPeer:
+    """llama.cpp through llama-cpp-python: prefill and one token of a text given for free."""
+
+    def __init__(self, module: Any, path: Path, threads: int = 2) -> None:
+        self._llama = module.Llama(
+            str(path), n_ctx=4096, n_threads=threads, n_threads_batch=threads, verbose=False
+        )
+        self._eos = self._llama.token_eos()
+
+    @classmethod
+    def load(cls, path: Path) -> LlamaCppPeer | None:
+        """None when llama-cpp-python is not installed."""
+        try:
+            module = importlib.import_module("llama_cpp")
+        except ImportError:
+            return None
+        return cls(module, path)
+
+    def first_token(self, text: str) -> float:
+        """Seconds for prefill and the first token."""
+        prompt = (
+            f"<|im_start|>system\n{INSTRUCTIONS}<|im_end|>\n"
+            f"<|im_start|>user\n{text}<|im_end|>\n<|im_start|>assistant\n"
+        )
+        tokens = self._llama.tokenize(prompt.encode(), add_bos=False, special=True)
+        self._llama.reset()
+        began_s = time.perf_counter()
+        self._llama.eval(tokens)
+        self._llama.sample(temp=0.0)
+        return time.perf_counter() - began_s
+
+    def decode_tok_s(self, tokens: int) -> float:
+        """Tokens a second of one stream, greedy, from a short prompt."""
+        self.first_token("Count from one to a hundred in words.")
+        began_s = time.perf_counter()
+        token = self._llama.sample(temp=0.0)
+        for _ in range(tokens):
+            self._llama.eval([token])
+            token = self._llama.sample(temp=0.0)
+        return tokens / (time.perf_counter() - began_s)
+
+    def prefill_tok_s(self, tokens: int) -> float:
+        """Tokens a second of one prefill."""
+        ids = [1000 + i % 5000 for i in range(tokens)]
+        self._llama.reset()
+        began_s = time.perf_counter()
+        self._llama.eval(ids)
+        return tokens / (time.perf_counter() - began_s)

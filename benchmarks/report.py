@@ -1,0 +1,59 @@
+"""What every benchmark says besides its numbers, and how it says it."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import platform
+import statistics
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+
+def machine() -> dict[str, Any]:
+    """The machine in words, for whoever compares numbers."""
+    return {
+        "cpu": _cpu_name(),
+        "cores": len(os.sched_getaffinity(0)),
+        "load_before": round(os.getloadavg()[0], 2),
+        "python": platform.python_version(),
+        "system": f"{platform.system()} {platform.machine()}",
+    }
+
+
+def _cpu_name() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or "unknown"
+
+
+def median_ms(run: Callable[[], float], repeats: int) -> float:
+    """Median of what `run` returns in seconds, in ms, after one run that does not count."""
+    run()
+    return statistics.median(run() for _ in range(repeats)) * 1000
+
+
+def percentile(values: Sequence[float], percent: float) -> float:
+    """By nearest rank; `values` may be in any order."""
+    ranked = sorted(values)
+    return ranked[max(0, math.ceil(len(ranked) * percent / 100) - 1)]
+
+
+def say(line: str) -> None:
+    """Progress for people; stdout's last line belongs to programs."""
+    print(line, file=sys.stderr, flush=True)
+
+
+def finish(name: str, result: dict[str, Any], *, as_json: bool) -> None:
+    """The result: for people a line a key, and always one JSON object as stdout's last line."""
+    whole = {"benchmark": name, **result, "machine": machine()}
+    if not as_json:
+        for key, value in result.items():
+            print(f"{key:>24}  {value}")
+    print(json.dumps(whole), flush=True)

@@ -1,0 +1,127 @@
+"""Endpoint to first token, with 5, 15 and 60 s of speech already heard.
+
+    incremental        what headstart does: words are prefilled while they are spoken, the answer is
+                       begun at a short silence; counted from the endpoint (`Respond`)
+    incremental_no_speculation
+                       the same without the early answer: the final words' suffix and first token
+    offline            peers that hear nothing before the endpoint, same weights:
+      headstart        our own ears and decoder, all audio at once
+      transformers     Whisper by 30 s windows (greedy), then one prefill in fp32, one token
+      llama.cpp        the transcript given for free, one prefill, one token (if llama_cpp is there)
+
+Keys: contexts_s, incremental_ms, incremental_no_speculation_ms, hush_to_ready_ms, offline_ms by
+peer, ratio_at_60s (the fastest peer that also hears ÷ incremental_no_speculation, the stricter of
+the two), ratio_at_60s_speculative, flatness (longest ÷ shortest context, incremental without
+speculation), and the transcript's tail, so that a fast wrong answer would show.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from typing import Any
+
+from benchmarks import report
+from benchmarks.live import Live, Samples, speech_of
+from benchmarks.peers import LlamaCppPeer, TransformersPeer
+from engine import api
+
+CONTEXTS_S = (5.0, 15.0, 60.0)
+
+
+def run(model: str, repeats: int, *, with_peers: bool, as_json: bool) -> None:
+    """Measure and report."""
+    report.say(f"loading {model}")
+    live = Live(model)
+    rows = [_context(live, seconds, repeats) for seconds in CONTEXTS_S]
+    offline: dict[str, list[float]] = {"headstart": [row["offline_ms"] for row in rows]}
+    if with_peers:
+        offline |= _peers(live, rows)
+    hearing = {k: v for k, v in offline.items() if k != "llama.cpp"}
+    fastest_ms = min(times[-1] for times in hearing.values())
+    plain = [row["plain_ms"] for row in rows]
+    speculative = [row["speculative_ms"] for row in rows]
+    report.finish(
+        "ttft",
+        {
+            "model": live.info.name,
+            "ratio_at_60s": round(fastest_ms / plain[-1], 1),
+            "ratio_at_60s_speculative": round(fastest_ms / speculative[-1], 1),
+            "flatness": round(plain[-1] / plain[0], 3),
+            "contexts_s": list(CONTEXTS_S),
+            "context_tokens": [row["tokens"] for row in rows],
+            "incremental_ms": [round(ms, 3) for ms in speculative],
+            "incremental_no_speculation_ms": [round(ms, 2) for ms in plain],
+            "hush_to_ready_ms": [round(row["hush_ms"], 1) for row in rows],
+            "offline_ms": {k: [round(ms, 1) for ms in v] for k, v in offline.items()},
+            "answer": live.answer(),
+            "transcript_tail": rows[-1]["transcript"][-60:],
+        },
+        as_json=as_json,
+    )
+
+
+def _context(live: Live, seconds: float, repeats: int) -> dict[str, Any]:
+    """All of our own numbers for one length of speech."""
+    report.say(f"{seconds:g} s of speech")
+    sound = speech_of(seconds)
+    end = api.EndSpeech("", api.TurnRef(1), len(sound))
+    speculative, plain, hushes = [], [], []
+    tokens = 0
+    for repeat in range(repeats + 1):
+        name = f"speculative-{repeat}"
+        live.open(name)
+        live.hear(name, sound)
+        hush_s = live.hush(name)
+        ended = api.EndSpeech(name, end.ref, end.end_sample)
+        took_s = live.first_token(name, ended)
+        tokens = live.engine.sessions[name].stream.kv_len
+        live.close(name)
+        name = f"plain-{repeat}"
+        live.open(name)
+        live.hear(name, sound)
+        # The final hearing pass belongs to the hangover; only the answer waits for the endpoint.
+        live.engine.receive(api.Hush(name, api.TurnRef(1), 0, None))
+        live.run()
+        plain_s = live.first_token(name, api.EndSpeech(name, end.ref, end.end_sample))
+        live.close(name)
+        if repeat:  # the first one warms up
+            speculative.append(took_s)
+            plain.append(plain_s)
+            hushes.append(hush_s)
+    transcript = live.transcript()
+    return {
+        "tokens": tokens,
+        "speculative_ms": statistics.median(speculative) * 1000,
+        "plain_ms": statistics.median(plain) * 1000,
+        "hush_ms": statistics.median(hushes) * 1000,
+        "offline_ms": _offline(live, sound) * 1000,
+        "sound": sound,
+        "transcript": transcript,
+    }
+
+
+def _offline(live: Live, sound: Samples) -> float:
+    """Everything at the endpoint, by our own engine: one chunk that is the whole utterance."""
+    live.open("offline")
+    ref = api.TurnRef(1)
+    began_s = time.perf_counter()
+    live.engine.receive(api.BeginSpeech("offline", ref, "u1", 0))
+    live.engine.receive(api.Audio("offline", ref, 0, sound.tobytes(), time.monotonic_ns()))
+    live.first_token("offline", api.EndSpeech("offline", ref, len(sound)))
+    took_s = time.perf_counter() - began_s
+    live.close("offline")
+    return took_s
+
+
+def _peers(live: Live, rows: list[dict[str, Any]]) -> dict[str, list[float]]:
+    report.say("transformers, the same weights in fp32")
+    peer = TransformersPeer(live.paths)
+    times = {"transformers": [peer.first_token(row["sound"]) * 1000 for row in rows]}
+    del peer
+    llama = LlamaCppPeer.load(live.paths.llm)
+    if llama is None:
+        report.say("llama_cpp is not installed: its row is left out")
+    else:
+        times["llama.cpp"] = [llama.first_token(row["transcript"]) * 1000 for row in rows]
+    return times

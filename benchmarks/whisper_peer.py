@@ -1,0 +1,52 @@
+"""Whisper as `transformers` has it, on the packaged weights, greedy by 30 s windows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.ears.checkpoint import TOKENIZER_FILE, load_checkpoint
+from engine.ears.tokens import WhisperTokens
+from tests.engine.ears.twin import transformers_twin
+
+MAX_TOKENS = 220
+
+
+class WhisperPeer:
+    """One loaded model; `transcribe` is what a plain offline pipeline does."""
+
+    def __init__(self, model: Any, tokens: WhisperTokens) -> None:
+        self._model = model
+        self._tokens = tokens
+
+    @torch.inference_mode()
+    def transcribe(self, features: Tensor) -> str:
+        """Text of one padded window [1, 80, 3000]."""
+        audio = self._model.model.encoder(features).last_hidden_state
+        given = torch.tensor([list(self._tokens.opening(()))])
+        said: list[int] = []
+        cache = None
+        while len(said) < MAX_TOKENS:
+            out = self._model(
+                decoder_input_ids=given,
+                encoder_outputs=(audio,),
+                past_key_values=cache,
+                use_cache=True,
+            )
+            cache = out.past_key_values
+            token = int(out.logits[0, -1].argmax())
+            if token == self._tokens.specials.end:
+                break
+            said.append(token)
+            given = torch.tensor([[token]])
+        return self._tokens.text(said).strip()
+
+
+def whisper_of(directory: Path) -> WhisperPeer:
+    """The packaged weights in `transformers`' implementation."""
+    checkpoint = load_checkpoint(directory, exact=True)
+    tokens = WhisperTokens(directory / TOKENIZER_FILE, checkpoint.settings.multilingual)
+    return WhisperPeer(transformers_twin(checkpoint), tokens)
