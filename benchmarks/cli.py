@@ -1,4 +1,4 @@
-"""`headstart bench NAME`: each prints what it does on stderr and ends in one JSON line on stdout."""
+"""`headstart bench NAME`: progress on stderr, and one JSON line at the end of stdout."""
 
 from __future__ import annotations
 

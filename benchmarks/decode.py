@@ -31,7 +31,8 @@ def run(model: str, repeats: int, *, as_json: bool) -> None:
     ours = load_model(paths.llm, EngineConfig(model=model))
     torch.set_num_threads(EngineConfig().threads)
     peer = LlamaCppPeer.load(paths.llm)
-    speeds: dict[str, list[float]] = {"ours": [], "ours_prefill": [], "peer": [], "peer_prefill": []}
+    kinds = ("ours", "ours_prefill", "peer", "peer_prefill")
+    speeds: dict[str, list[float]] = {kind: [] for kind in kinds}
     read_gb_s = [_read_gb_s()]
     for _ in range(repeats):
         speeds["ours"].append(_decode_tok_s(ours))

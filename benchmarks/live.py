@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -55,8 +56,9 @@ class Live:
 
     def __init__(self, model: str, threads: int | None = None) -> None:
         self.events: list[api.Event] = []
-        settings = {} if threads is None else {"threads": threads}
-        config = EngineConfig(model=model, **settings)
+        config = EngineConfig(model=model)
+        if threads is not None:
+            config = dataclasses.replace(config, threads=threads)
         self.paths = paths_of(model)
         engine, self.info = assemble(self.paths, config, self.events.append, lambda *_: None)
         self.engine: Engine = engine

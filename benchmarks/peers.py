@@ -33,7 +33,8 @@ class TransformersPeer:
         self._chat, self._tokenizer = ours.chat, ours.tokenizer
         self._llm: Any = AutoModelForCausalLM.from_pretrained(
             paths.llm.parent, gguf_file=paths.llm.name, dtype=torch.float32
-        ).eval()
+        )
+        self._llm.train(False)
 
     @torch.inference_mode()
     def first_token(self, sound: Samples) -> float:

@@ -42,7 +42,7 @@ class WhisperPeer:
                 break
             said.append(token)
             given = torch.tensor([[token]])
-        return self._tokens.text(said).strip()
+        return self._tokens.text(tuple(said)).strip()
 
 
 def whisper_of(directory: Path) -> WhisperPeer:

@@ -85,8 +85,7 @@ def assemble(
         Connector(model.tokenizer.encode, model.decoder.weights.embedding, model.spec.hidden),
     )
     engine = Engine(_parts(model, ears, eyes, config), emit)
-    report("warm-up", 0, 0)
-    _warm_up(engine, ears)
+    _warm_up(engine, ears, report)
     info = api.ModelInfo(
         name=paths.name,
         context_tokens=model.context_tokens,
@@ -120,13 +119,14 @@ def _parts(
     )
 
 
-def _warm_up(engine: Engine, ears: Ears) -> None:
+def _warm_up(engine: Engine, ears: Ears, report: Report) -> None:
     """Run every path once, so that the first person does not pay for cold caches."""
+    report("warm-up", 0, 0)
     ears.hear(ears.open(), np.zeros(api.SAMPLE_RATE_HZ, np.float32))
     session = "warm-up"
     engine.receive(api.Open(session, "Be brief."))
     sampling = api.Sampling(max_tokens=2)
     engine.receive(api.Respond(session, generation=1, item_id="warm-up", sampling=sampling))
     while engine.step():
-        pass
+        report("warm-up", 0, 0)
     engine.receive(api.Close(session))

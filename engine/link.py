@@ -3,6 +3,9 @@
     read what has come ─▶ one beat of the engine ─▶ send what it said ─▶ again
                            nothing to do: wait for the socket
 
+A gateway that was started anew does not know an engine that is warm: each handshake is answered by
+`Ready`.
+
 Bounds: `HIGH_WATER_MESSAGES` each way. Events that a gateway does not read are dropped when that
 many wait, for a gateway that far behind has lost this engine anyway (it pings, and we answer).
 Without a ping for `ORPHAN_AFTER_S` the process ends: nobody would ever stop it.
@@ -38,6 +41,7 @@ class Link:
         self.incarnation = uuid.uuid4().hex
         self.model: api.ModelInfo | None = None
         self.stopping = False
+        self._met = False  # a gateway has shaken hands
         self._engine: Engine | None = None
         self._last_ping_s = time.monotonic()
         self._steps = 0
@@ -46,10 +50,20 @@ class Link:
         self._socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
         self._socket.set_hwm(HIGH_WATER_MESSAGES)
         self._socket.linger = 0
+        # What cannot be delivered now must not wait for another gateway.
+        self._socket.set(zmq.IMMEDIATE, 1)
+        self._monitor: zmq.Socket[bytes] = self._socket.get_monitor_socket(
+            zmq.EVENT_HANDSHAKE_SUCCEEDED
+        )
+        self._poller = zmq.Poller()
+        self._poller.register(self._socket, zmq.POLLIN)
+        self._poller.register(self._monitor, zmq.POLLIN)
         self._socket.connect(endpoint)
 
     def send(self, event: api.Event) -> None:
-        """Send or, past the high-water mark, drop."""
+        """Send or, past the high-water mark, drop. Before a gateway was met nobody wants it."""
+        if not self._met:
+            return
         try:
             self._socket.send(api.encode(event), zmq.NOBLOCK)
         except zmq.Again:
@@ -63,7 +77,10 @@ class Link:
     def serve(self, engine: Engine, model: api.ModelInfo) -> None:
         """Run until `stopping` is set or the gateway is gone for good."""
         self._engine, self.model = engine, model
-        self.send(api.Ready(incarnation=self.incarnation, model=model))
+        if self._met:
+            self.send(self._ready(model))  # else the handshake will say so
+        # Loading may have taken longer than an orphan is given: count from now.
+        self._last_ping_s = time.monotonic()
         busy = False
         while not self.stopping and not self._orphaned():
             self.pump(wait_ms=0 if busy else IDLE_WAIT_MS)
@@ -74,12 +91,20 @@ class Link:
         engine.close()
 
     def close(self) -> None:
+        self._socket.disable_monitor()
+        self._monitor.close(linger=0)
         self._socket.close()
         self._context.term()
 
     def pump(self, wait_ms: int) -> None:
         """Take in everything that has come, waiting up to `wait_ms` for the first of it."""
-        if not self._socket.poll(wait_ms):
+        ready = dict(self._poller.poll(wait_ms))
+        if self._monitor in ready:
+            self._monitor.recv_multipart()
+            self._met = True
+            if self.model is not None:
+                self.send(self._ready(self.model))
+        if self._socket not in ready:
             return
         while True:
             try:
@@ -87,6 +112,9 @@ class Link:
             except zmq.Again:
                 return
             self._received(data)
+
+    def _ready(self, model: api.ModelInfo) -> api.Ready:
+        return api.Ready(incarnation=self.incarnation, model=model)
 
     def _received(self, data: bytes) -> None:
         try:

@@ -31,6 +31,7 @@ from gateway.engine_client import EngineLink, LinkObserver, private_endpoint, sh
 from gateway.errors import ConfigError, PortInUse
 from gateway.metrics import Metrics
 from gateway.protocol.ids import IdMaker
+from gateway.protocol.parse import prepare
 from gateway.supervisor import Supervisor
 from gateway.websocket import RealtimeProtocol
 
@@ -247,6 +248,7 @@ def make_gateway(settings: Settings, link: EngineLink, supervisor: Supervisor | 
     """The gateway over real sessions, with one set of metrics for all of them."""
     from gateway.session import Session
 
+    prepare()  # else the first event of each type would pay for it on the loop
     metrics = Metrics(settings.latency_budget_ms)
     ids = IdMaker()
     restarts_counted = 0

@@ -102,7 +102,8 @@ export function drawBudget(at, report) {
   drawHeadStart(at, report);
   drawBar(at.bar, shown);
   drawLegend(at.legend, shown);
-  at.others.textContent = [naming("No time:", instant), naming("Not measured:", missing)].join(" ");
+  const named = [naming("No time:", instant), naming("Not measured:", missing)];
+  at.others.textContent = named.filter(Boolean).join(" ");
 }
 
 function naming(what, stages) {

@@ -91,10 +91,10 @@ class Connector:
         soft = range(head.shape[0], head.shape[0] + slot.shape[0])
         return Projected(embeddings=embeddings, text=text, soft=soft)
 
-    def _weights(self, sight: Sight, name: str) -> dict[str, float]:
+    def _weights(self, sight: Sight | None, name: str) -> dict[str, float]:
         """Names to blend with weights that sum to 1; `name` alone if it is sure."""
         settings = self._settings
-        if name != sight.label or sight.probability >= settings.sure:
+        if sight is None or sight.probability >= settings.sure:
             return {name: 1.0}
         # An alternative likelier than the label is of another kind: it has lost already.
         rivals = {key: p for key, p in sight.alternatives if p <= sight.probability}

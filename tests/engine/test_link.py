@@ -73,6 +73,19 @@ def test_it_says_ready_answers_pings_and_works(tmp_path: Path) -> None:
         assert not thread.is_alive()
 
 
+def test_a_gateway_that_comes_later_learns_that_the_engine_is_ready(tmp_path: Path) -> None:
+    """Each handshake is answered by Ready, from the same engine."""
+    with gateway_socket(tmp_path) as (socket, endpoint):
+        ours, thread = serve(endpoint)
+        first = receive(socket)
+    with gateway_socket(tmp_path) as (socket, _):
+        second = receive(socket)
+        assert isinstance(second, api.Ready)
+        assert second == first
+        ours.stopping = True
+        thread.join(10)
+
+
 def test_garbage_is_logged_and_survived(tmp_path: Path) -> None:
     """Bytes that are no command change nothing."""
     with gateway_socket(tmp_path) as (socket, endpoint):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -20,7 +21,7 @@ from engine.ears.hypothesis import (
     tokens_of,
 )
 
-_RULE = AgreementSettings(agree_ms=400, doubt_ms=1000, last_ms=1500)
+_RULE = AgreementSettings(agree_ms=400, doubt_ms=1000, last_ms=1500, first_ms=0)
 
 
 def _word(text: str, logprob: float = -0.1) -> Word:
@@ -98,6 +99,17 @@ def test_the_last_word_is_committed_when_it_stands_long() -> None:
     assert (_committed(agreement), agreement.tentative) == (" stop", ())
 
 
+def test_short_beginnings_are_not_committed() -> None:
+    """Before `first_ms` of sound nothing is, however long it stood."""
+    late = replace(_RULE, first_ms=1200)
+    words = (_word("one"), _word("two"))
+    agreement = Agreement()
+    for at_ms in (200.0, 600.0, 1000.0):
+        agreement = agreement.hear(Hypothesis(words, at_ms), late)
+        assert agreement.committed == ()
+    assert _committed(agreement.hear(Hypothesis(words, 1400.0), late)) == " one"
+
+
 def test_rivals_are_bounded() -> None:
     """However long a disagreement lasts, only hypotheses of the last while are kept."""
     agreement = Agreement()
@@ -148,11 +160,12 @@ def test_commit_and_drop() -> None:
         ("abcdef", None),
         ("abab", None),  # too little to be sure
         ("aaaa", 1),
+        ("abcdeAbcde", 5),  # the repeat begins in other letter case
     ],
 )
 def test_loop_over_the_same_sound(tokens: str, start: int | None) -> None:
     """Tokens said again of the same place are cut from where the repeat begins."""
-    places = [0.2 * "abcdefxy".index(letter) for letter in tokens]
+    places = [0.2 * tokens.index(letter.lower()) for letter in tokens]
     assert loop_start([ord(letter) for letter in tokens], places) == start
 
 
