@@ -26,7 +26,7 @@ weights: setup ## fetch and verify the weights of MODEL (small)
 	$(BIN)/headstart models fetch $(MODEL)
 
 demo: weights ## listen to a spoken question about a picture, answer it, leave the web page running
-	$(BIN)/headstart talk --demo --model $(MODEL)
+	$(BIN)/headstart demo --model $(MODEL)
 
 test: setup ## the whole test suite: style, types, tests
 	$(BIN)/ruff check .

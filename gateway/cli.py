@@ -104,6 +104,9 @@ def talk(
         bool | None,
         typer.Option(help="Send a picture a second.", show_default="if there are moving ones"),
     ] = None,
+    stay: Annotated[
+        bool, typer.Option("--stay", help="Leave the server and its page running afterwards.")
+    ] = False,
     model: Model = None,
     engine: Engine = None,
     config: Config = None,
@@ -119,8 +122,18 @@ def talk(
     if config is not None:
         arguments += ["--config", str(config)]
     options = TalkOptions(fast=fast, frames=frames, model=model, packet_ms=packet_ms)
-    command = TalkCommand(files, url, as_json, options, arguments)
+    command = TalkCommand(files, url, as_json, options, arguments, stay)
     raise typer.Exit(run(command))
+
+
+def demo(model: Model = None) -> None:
+    """Play the bundled spoken questions, one about a picture, then leave the page running."""
+    from gateway.talk.client import TalkOptions
+    from gateway.talk.run import TalkCommand, run
+
+    clips = Path(__file__).parent / "clips"
+    files = [clips / name for name in ("capital.wav", "demo.mp4")]
+    raise typer.Exit(run(TalkCommand(files, options=TalkOptions(model=model), stay=True)))
 
 
 def validate(file: Annotated[Path, typer.Argument(help="TOML file of settings.")]) -> None:
@@ -179,7 +192,7 @@ def build(plugins: Iterable[importlib.metadata.EntryPoint]) -> typer.Typer:
     """The whole command line."""
     app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
     app.callback()(_root)
-    for command in (serve, talk, validate, engine, web):
+    for command in (demo, serve, talk, validate, engine, web):
         app.command()(command)
     for entry in sorted(plugins, key=lambda entry: entry.name):
         _add_plugin(app, entry)

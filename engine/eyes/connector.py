@@ -24,6 +24,11 @@ from engine.eyes.sight import Sight
 # Without a note a small LLM makes something up when asked what it sees.
 _OFF = "[camera: off, I can't see anything]\n"
 
+_SOME = frozenset(
+    "binoculars jeans mittens pajamas sunglasses corn hay soup wool velvet dough broccoli "
+    "guacamole".split()
+) | {"parallel bars", "swimming trunks", "toilet paper", "hair spray", "mashed potato"}
+
 Tokenize = Callable[[str], list[int]]
 Embed = Callable[[Tensor], Tensor]
 
@@ -158,5 +163,9 @@ def phrase(sight: Sight | None, settings: ConnectorSettings) -> tuple[str, str, 
 
 
 def article(noun: str) -> str:
-    """The indefinite article that the noun's first letter asks for."""
-    return "an" if noun[:1].lower() in "aeio" else "a"
+    """The indefinite article that `noun` asks for; "some" for plurals and what has no number."""
+    if noun in _SOME:
+        return "some"
+    if noun.startswith(("Eu", "uni")):  # they sound like "you"
+        return "a"
+    return "an" if noun[0].lower() in "aeiou" or noun.startswith("hour") else "a"

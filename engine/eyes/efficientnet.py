@@ -32,6 +32,12 @@ _STD = 128.0
 _BN_EPSILON = 1e-3
 _STEM_CHANNELS = 32
 
+# What torch.load raises for bytes that are no checkpoint: its unpickler runs into them blindly.
+_NO_CHECKPOINT = (
+    *(pickle.UnpicklingError, EOFError, RuntimeError, ValueError),
+    *(LookupError, TypeError, AttributeError),
+)
+
 
 @dataclass(frozen=True)
 class Stage:
@@ -206,7 +212,7 @@ def load(path: Path, *, fold: bool = True) -> EfficientNetLite0:
 def _read(path: Path) -> Mapping[str, Tensor]:
     try:
         state = torch.load(path, map_location="cpu", weights_only=True)
-    except (pickle.UnpicklingError, EOFError, RuntimeError, ValueError) as error:
+    except _NO_CHECKPOINT as error:
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         raise BadWeights(path, "content", "a PyTorch state dict", reason) from error
     if not isinstance(state, Mapping) or not all(isinstance(v, Tensor) for v in state.values()):

@@ -38,6 +38,10 @@ class LocalServer:
         if self._process.returncode is not None:
             raise _ended(self._process.returncode, self._tail)
 
+    async def ended(self) -> None:
+        """Return when it has ended, for whatever reason."""
+        await self._process.wait()
+
     async def explain(self, error: TalkError) -> TalkError:
         """What a failure to reach the server really was: its end, if it is ending."""
         with contextlib.suppress(TimeoutError):
@@ -52,9 +56,9 @@ def _ended(returncode: int, tail: deque[str]) -> ServerFailed:
 
 
 @contextlib.asynccontextmanager
-async def local_server(arguments: list[str]) -> AsyncIterator[LocalServer]:
+async def local_server(arguments: list[str], port: int = 0) -> AsyncIterator[LocalServer]:
     """Start `headstart serve` with `arguments`, stop it at the end. Raises `ServerFailed`."""
-    argv = [sys.executable, "-m", "gateway", "serve", "--port", "0", "--announce", *arguments]
+    argv = [sys.executable, "-m", "gateway", "serve", "--port", str(port), "--announce", *arguments]
     process = await asyncio.create_subprocess_exec(
         *die_with_parent(argv),
         stdin=asyncio.subprocess.DEVNULL,

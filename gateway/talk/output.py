@@ -38,6 +38,9 @@ class Output(Watcher):
     def done(self, result: dict[str, Any]) -> None:
         """All files have been played; `result` is `Dialog.to_wire()`."""
 
+    def staying(self, url: str) -> None:
+        """All is said; the server goes on at `url`."""
+
     def close(self) -> None:
         """Leave the terminal as it was, whatever happened."""
 
@@ -121,6 +124,11 @@ class PrettyOutput(Output):
         if self._live is not None:
             self._live.stop()
             self._live = None
+
+    def staying(self, url: str) -> None:
+        self._console.print(
+            f"\nNow you: open [bold]{url}[/bold] and talk. The server runs until Ctrl-C."
+        )
 
     def _refresh(self) -> None:
         if self._turn is None or self._clip is None or not self._console.is_terminal:

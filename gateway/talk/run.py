@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import signal
+import socket
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,22 +12,25 @@ from pathlib import Path
 from gateway.errors import ServerFailed, ServerUnreachable
 from gateway.talk.client import TalkOptions, talk
 from gateway.talk.dialog import Dialog
-from gateway.talk.local_server import local_server, until_ready
+from gateway.talk.local_server import LocalServer, local_server, until_ready
 from gateway.talk.media import probe
 from gateway.talk.output import JsonOutput, Output, PrettyOutput
 
 EXIT_ANSWER_FAILED = 1
+STAY_PORT = 8080
 
 
 @dataclass(frozen=True)
 class TalkCommand:
-    """`url` None: start a server of our own, with `server_arguments`."""
+    """`url` None: start a server of our own, with `server_arguments`; with `stay` it goes on after
+    the talk, on `STAY_PORT` if that is free, until it is interrupted."""
 
     files: Sequence[Path]
     url: str | None = None
     as_json: bool = False
     options: TalkOptions = field(default_factory=TalkOptions)
     server_arguments: Sequence[str] = ()
+    stay: bool = False
 
 
 def run(command: TalkCommand) -> int:
@@ -49,9 +54,37 @@ async def _run(command: TalkCommand, output: Output) -> Dialog:
     arguments = list(command.server_arguments)
     if command.options.model is not None:
         arguments += ["--model", command.options.model]
-    async with local_server(arguments) as server:
+    port = STAY_PORT if command.stay and _is_free(STAY_PORT) else 0
+    async with local_server(arguments, port) as server:
         try:
             await until_ready(server.url, output.status, server.check)
-            return await talk(command.files, server.url, command.options, output)
+            dialog = await talk(command.files, server.url, command.options, output)
+            if command.stay:
+                output.staying(server.url)
+                await _interrupted(server)
+            return dialog
         except (ServerUnreachable, ServerFailed) as error:
             raise await server.explain(error) from error
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe_socket:
+        probe_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe_socket.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+async def _interrupted(server: LocalServer) -> None:
+    """Wait for Ctrl-C or SIGTERM, or for the server's own end."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    ending = [loop.create_task(stop.wait()), loop.create_task(server.ended())]
+    await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
+    for task in ending:
+        task.cancel()
+    server.check()

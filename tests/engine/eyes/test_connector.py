@@ -145,13 +145,20 @@ def test_no_camera_is_said_too() -> None:
     assert len(out.soft) == 0
 
 
-def test_articles() -> None:
-    """An espresso, a unicycle."""
-    names = ("espresso", "unicycle", "Airedale terrier", "")
-    assert [article(name) for name in names] == ["an", "a", "an", "a"]
+@pytest.mark.parametrize(
+    ("article_wanted", "nouns"),
+    [
+        ("a", ["cat", "unicycle", "European gallinule", "hen"]),
+        ("an", ["espresso", "umbrella", "upright piano", "hourglass", "Airedale terrier"]),
+        ("some", ["jeans", "hay"]),
+    ],
+)
+def test_articles(article_wanted: str, nouns: list[str]) -> None:
+    """By sound, as far as the class names need it."""
+    assert [article(noun) for noun in nouns] == [article_wanted] * len(nouns)
 
 
-def _answer(model: LoadedModel, note: Tensor, question: str, limit: int = 24) -> str:
+def _answer(model: LoadedModel, note: Tensor, question: str, limit: int = 12) -> str:
     """The model's greedy answer to `question` behind a note, through the real decoder."""
     stream = model.new_stream("see")
     chat, tokenizer = model.chat, model.tokenizer

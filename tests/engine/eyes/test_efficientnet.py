@@ -143,7 +143,7 @@ def test_every_bad_tensor_is_named(efficientnet_path: Path, tmp_path: Path) -> N
 
 def test_what_is_no_state_dict_is_refused(tmp_path: Path) -> None:
     """Empty, garbage, a pickle of something else, or a list: BadWeights with the file's name."""
-    for data in (b"", b"not a checkpoint", b"\x80\x04."):
+    for data in (b"", b"not a checkpoint", b"\x80\x02."):
         path = tmp_path / "net.pth"
         path.write_bytes(data)
         with pytest.raises(BadWeights, match=r"net\.pth: content: expected a PyTorch state dict"):

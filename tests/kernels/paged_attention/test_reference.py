@@ -1,0 +1,31 @@
+"""The torch reference is softmax attention over the tokens that were put in."""
+
+from __future__ import annotations
+
+import torch
+
+from kernels.paged_attention import paged_attention
+from tests.kernels.paged_attention.pools import Shape, filled
+
+
+def test_equals_attention_over_contiguous_tensors() -> None:
+    """Paged attention equals torch's own over the unpaged keys and values."""
+    shape = Shape(heads=6, kv_heads=2, head_dim=20, block_size=5, lengths=(13,))
+    pools, context = filled(shape), 12
+    q = torch.randn(1, 6, 20)
+    got = paged_attention(
+        q,
+        pools.k_pool,
+        pools.v_pool,
+        pools.tables,
+        torch.zeros(1, dtype=torch.int32),
+        torch.tensor([context], dtype=torch.int32),
+        0.3,
+        backend="reference",
+    )
+    keys = pools.keys[0][:context].repeat_interleave(3, dim=1).transpose(0, 1)
+    values = pools.values[0][:context].repeat_interleave(3, dim=1).transpose(0, 1)
+    want = torch.nn.functional.scaled_dot_product_attention(
+        q.transpose(0, 1), keys, values, scale=0.3
+    )
+    torch.testing.assert_close(got, want.transpose(0, 1), atol=1e-6, rtol=1e-5)
