@@ -1,12 +1,10 @@
-"""Compiles each operation's C files once, loads them, and says which backend a call uses.
+"""Compiles the C kernels once, loads them, and says which backend a call uses.
 
 HEADSTART_KERNELS chooses, on first use: `native` (compile; an error if that fails), `reference`
 (plain torch), or unset: native where a C compiler is found, else reference with one warning.
-Libraries lie in $XDG_CACHE_HOME/headstart/kernels, named by a hash of sources, flags, compiler and
-processor, and are put in place by an atomic rename: processes may race, none sees half a file.
-
-torch is imported before a library is loaded: it maps its own libgomp.so.1, and -fopenmp resolves to
-that one by its soname, so that kernels and torch share one pool of threads.
+All C files make one library, so that all kernels share one pool of threads (pool.c). It lies in
+$XDG_CACHE_HOME/headstart/kernels, named by a hash of sources, flags, compiler and processor, and is
+put in place by an atomic rename: processes may race, none sees half a file.
 
     KernelError
     +-- BackendError       HEADSTART_KERNELS or backend= names something else
@@ -27,6 +25,7 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import torch
@@ -35,7 +34,6 @@ from torch import Tensor
 logger = logging.getLogger("kernels")
 
 ROOT = Path(__file__).resolve().parent
-OPERATIONS = ("qlinear", "paged_attention", "rms_norm", "rope", "silu_mul")
 COMPILERS = ("cc", "gcc", "clang")
 FLAGS = (
     "-std=gnu11",
@@ -44,8 +42,8 @@ FLAGS = (
     "-ffp-contract=off",  # a multiply and an add fuse only where the source says so
     "-fno-math-errno",
     "-Wno-psabi",  # wide vectors passed between functions of one file only
-    "-shared",
     "-fPIC",
+    "-pthread",
 )
 # `scalar` is the portable path of the same C, what other processors run; here it is for tests.
 BACKENDS = ("native", "scalar", "reference")
@@ -97,10 +95,9 @@ def find_compiler() -> str:
     )
 
 
-def sources(name: str) -> list[Path]:
-    """The C files of an operation, headers included, those shared by all too."""
-    folder = ROOT / name
-    return sorted([*folder.glob("*.c"), *folder.glob("*.h"), *ROOT.glob("*.h")])
+def sources() -> list[Path]:
+    """All C files, headers included: those of every operation and those they share."""
+    return sorted(path for path in ROOT.rglob("*.[ch]"))
 
 
 @functools.cache
@@ -121,39 +118,57 @@ def _compiler_version(compiler: str) -> str:
     return done.stdout
 
 
-def library_path(name: str, compiler: str, *, scalar: bool = False) -> Path:
-    """Where the library of an operation lies or will lie."""
+def library_path(compiler: str, *, scalar: bool = False) -> Path:
+    """Where the library lies or will lie."""
     digest = hashlib.sha256()
     facts = [*FLAGS, *(SCALAR_FLAGS if scalar else ()), _compiler_version(compiler), _processor()]
     for fact in facts:
         digest.update(fact.encode() + b"\0")
-    for source in sources(name):
-        digest.update(source.name.encode() + b"\0" + source.read_bytes())
-    return cache_dir() / f"{name}-{digest.hexdigest()[:20]}.so"
+    for source in sources():
+        digest.update(str(source.relative_to(ROOT)).encode() + b"\0" + source.read_bytes())
+    kind = "scalar" if scalar else "native"
+    return cache_dir() / f"{kind}-{digest.hexdigest()[:20]}.so"
 
 
-def build(name: str, *, scalar: bool = False) -> tuple[Path, bool]:
-    """Compile an operation unless its library exists: (path, whether it was compiled now).
+def build(*, scalar: bool = False) -> tuple[Path, bool]:
+    """Compile the library unless it exists: (path, whether it was compiled now).
 
     Raises CompilerError.
     """
     compiler = find_compiler()
-    path = library_path(name, compiler, scalar=scalar)
+    path = library_path(compiler, scalar=scalar)
     if path.exists():
         return path, False
-    path.parent.mkdir(parents=True, exist_ok=True)
-    files = [str(source) for source in sources(name) if source.suffix == ".c"]
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{name}-") as folder:
-        made = Path(folder) / path.name
-        base = [compiler, *FLAGS, *(SCALAR_FLAGS if scalar else ()), *files, "-lm", "-o", str(made)]
-        # Apple's clang has no OpenMP: the kernels then run on the calling thread.
-        tries = [_compile([*base, "-fopenmp"])]
-        if tries[0]:
-            tries.append(_compile(base))
-        if tries[-1]:
-            raise CompilerError(f"{compiler} could not compile kernels/{name}", tries[0])
-        os.replace(made, path)
+    flags = [*FLAGS, *(SCALAR_FLAGS if scalar else ())]
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".building-") as folder:
+            made = _compile_all(compiler, flags, Path(folder))
+            os.replace(made, path)
+    except OSError as error:
+        raise CompilerError(f"cannot write kernels to {path.parent}", str(error)) from error
     return path, True
+
+
+def _compile_all(compiler: str, flags: list[str], folder: Path) -> Path:
+    """Compile every C file, several at a time, and link them: the library's path in `folder`."""
+    files = [source for source in sources() if source.suffix == ".c"]
+    objects = [folder / f"{i}.o" for i in range(len(files))]
+    commands = [
+        [compiler, *flags, "-c", str(source), "-o", str(made)]
+        for source, made in zip(files, objects, strict=True)
+    ]
+    made = folder / "library.so"
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        failures = list(pool.map(_compile, commands))
+    failures.append(
+        _compile([compiler, "-shared", "-pthread", *map(str, objects), "-lm", "-o", str(made)])
+        if not any(failures)
+        else ""
+    )
+    for failure in filter(None, failures):
+        raise CompilerError(f"{compiler} could not compile the kernels", failure)
+    return made
 
 
 def _compile(command: list[str]) -> str:
@@ -171,18 +186,15 @@ _lock = threading.Lock()
 _libraries: dict[tuple[str, bool], ctypes.CDLL] = {}
 
 
-def _load(name: str, declare: Declare, *, scalar: bool) -> ctypes.CDLL:
-    """The library of an operation, compiled if need be; raises CompilerError."""
-    key = (name, scalar)
-    library = _libraries.get(key)
-    if library is None:
-        with _lock:
-            if key not in _libraries:
-                loaded = ctypes.CDLL(str(build(name, scalar=scalar)[0]))
-                declare(loaded)
-                _libraries[key] = loaded
-            library = _libraries[key]
-    return library
+def _load(operation: str, declare: Declare, *, scalar: bool) -> ctypes.CDLL:
+    """The library, with the operation's functions declared; raises CompilerError."""
+    key = (operation, scalar)
+    with _lock:
+        if key not in _libraries:
+            loaded = ctypes.CDLL(str(build(scalar=scalar)[0]))
+            declare(loaded)
+            _libraries[key] = loaded
+        return _libraries[key]
 
 
 @functools.cache
@@ -197,25 +209,26 @@ def default_backend() -> str:
     if name:
         return name
     try:
-        for operation in OPERATIONS:
-            build(operation)
+        build()
     except CompilerError as error:
         logger.warning("kernels fall back to plain torch, many times slower: %s", error)
         return "reference"
     return "native"
 
 
-def library(name: str, declare: Declare, backend: str | None) -> ctypes.CDLL | None:
-    """What a call of operation `name` uses: its library, or None for the torch reference.
+def library(operation: str, declare: Declare, backend: str | None) -> ctypes.CDLL | None:
+    """What a call of `operation` uses: the library, or None for the torch reference.
 
-    `declare` sets argument types on a library just loaded. Raises BackendError, CompilerError.
+    `declare` sets argument types, once. Raises BackendError, CompilerError.
     """
     chosen = backend if backend is not None else default_backend()
     if chosen == "reference":
         return None
     if chosen not in BACKENDS:
         raise BackendError(chosen, "backend")
-    return _load(name, declare, scalar=chosen == "scalar")
+    scalar = chosen == "scalar"
+    # Looked up without the lock: a dict read is atomic, and this runs some 200 times a token.
+    return _libraries.get((operation, scalar)) or _load(operation, declare, scalar=scalar)
 
 
 def threads() -> int:
@@ -225,13 +238,16 @@ def threads() -> int:
 
 def require(tensor: Tensor, name: str, shape: tuple[int | None, ...], *dtypes: torch.dtype) -> None:
     """Raise KernelInputError unless `tensor` is on the CPU, of this shape (None: any) and dtype."""
-    fits = tensor.dim() == len(shape) and all(
-        want is None or have == want for have, want in zip(tensor.shape, shape, strict=True)
+    have = tensor.shape
+    if tensor.dtype in dtypes and tensor.is_cpu and len(have) == len(shape):
+        for size, wanted in zip(have, shape, strict=True):
+            if wanted is not None and size != wanted:
+                break
+        else:
+            return
+    sizes = ", ".join("*" if size is None else str(size) for size in shape)
+    kinds = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+    raise KernelInputError(
+        f"{name}: expected {kinds} [{sizes}] on the CPU, came "
+        f"{str(tensor.dtype).removeprefix('torch.')} {list(have)} on {tensor.device}"
     )
-    if not fits or tensor.dtype not in dtypes or tensor.device.type != "cpu":
-        wanted = ", ".join("*" if size is None else str(size) for size in shape)
-        kinds = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
-        raise KernelInputError(
-            f"{name}: expected {kinds} [{wanted}] on the CPU, came "
-            f"{str(tensor.dtype).removeprefix('torch.')} {list(tensor.shape)} on {tensor.device}"
-        )

@@ -3,6 +3,8 @@
 #ifndef HEADSTART_SIMD_H
 #define HEADSTART_SIMD_H
 
+#include "pool.h"
+
 #include <math.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -16,6 +18,15 @@
 #define INLINE static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 8")
 #define LANES 8
+
+/* Pieces for `items` independent items that hold `values` floats together: one where waking other
+ * threads costs more than it saves. */
+#define ALONE_VALUES 32768
+INLINE int64_t pieces_of(int64_t items, int64_t values, int threads)
+{
+    const int64_t most = values > ALONE_VALUES ? threads * 4 : 1;
+    return items < most ? items : most;
+}
 
 typedef float Vec __attribute__((vector_size(32)));
 typedef int32_t VecInt __attribute__((vector_size(32)));

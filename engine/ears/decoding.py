@@ -128,10 +128,13 @@ class GreedyDecoder:
         # Timestamps follow the last special token; we ask for text without them.
         blocked[self._special.no_timestamps :] = -torch.inf
         self._blocked = blocked
-        self._blocked_first = blocked.clone()
         # The authors forbid an immediate end too; an honest "nothing was said" is welcome here.
         first = [token for token in extras.suppress_first if token != self._special.end]
+        self._blocked_first = blocked.clone()
         self._blocked_first[first] = -torch.inf
+        # Sound that stops early is easily written without capitals, and then without full stops.
+        self._blocked_opening = self._blocked_first.clone()
+        self._blocked_opening[list(tokens.lower_case())] = -torch.inf
 
     def decode(self, sound: CrossCache, task: Task) -> Decoded:
         """Greedy tokens after `task.forced`; the text positions bound the length too."""
@@ -147,7 +150,10 @@ class GreedyDecoder:
             run.places_s = _places_s(attention[:, words_at:first], task.positions)
         if not task.forced:
             run.no_speech = self._no_speech(hidden[task.opening.index(self._special.start)])
-        blocked = self._blocked if task.forced else self._blocked_first
+        blocked = self._blocked
+        if not task.forced:
+            follows_on = task.opening[0] == self._special.previous
+            blocked = self._blocked_first if follows_on else self._blocked_opening
         choices = self._choose(hidden[first:], attention[:, first:], task.positions, blocked)
         while (done := run.accept(choices, self._special.end)) is None:
             cache.cut(first + len(run.tokens))

@@ -9,6 +9,9 @@ from tokenizers import Tokenizer
 
 from engine.errors import BadWeights
 
+# How byte-level vocabularies write a space.
+_SPACE = "Ġ"
+
 
 @dataclass(frozen=True)
 class Specials:
@@ -55,6 +58,14 @@ class WhisperTokens:
 
     def encode(self, text: str) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode(text, add_special_tokens=False).ids)
+
+    def lower_case(self) -> tuple[int, ...]:
+        """All tokens that begin with a lower-case letter, a space before it or not."""
+        return tuple(
+            token
+            for text, token in self._tokenizer.get_vocab(with_added_tokens=False).items()
+            if text.removeprefix(_SPACE)[:1].islower()
+        )
 
     def words(self, tokens: tuple[int, ...]) -> list[tuple[int, ...]]:
         """Tokens grouped into words: a new one begins with a space."""

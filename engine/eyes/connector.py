@@ -25,9 +25,12 @@ from engine.eyes.sight import Sight
 _OFF = "[camera: off, I can't see anything]\n"
 
 _SOME = frozenset(
-    "binoculars jeans mittens pajamas sunglasses corn hay soup wool velvet dough broccoli "
-    "guacamole".split()
-) | {"parallel bars", "swimming trunks", "toilet paper", "hair spray", "mashed potato"}
+    (
+        *("binoculars", "jeans", "mittens", "pajamas", "parallel bars", "sunglasses"),
+        *("swimming trunks", "broccoli", "corn", "dough", "guacamole", "hair spray", "hay"),
+        *("mashed potato", "soup", "toilet paper", "velvet", "wool"),
+    )
+)
 
 Tokenize = Callable[[str], list[int]]
 Embed = Callable[[Tensor], Tensor]

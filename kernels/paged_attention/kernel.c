@@ -162,46 +162,51 @@ static int64_t bad_row(const Call *c)
     return -1;
 }
 
+typedef struct {
+    const Call *call;
+    int64_t heads_a_piece; /* counted through all rows */
+    _Atomic int failed;
+} Job;
+
+static void attend_piece(void *context, int64_t piece)
+{
+    Job *job = context;
+    const Call *c = job->call;
+    const int64_t width = rounded(c->head_dim), heads = c->heads, group = heads / c->kv_heads;
+    const int64_t floats = 2 * heads * width + 2 * c->block_size * width +
+                           rounded(c->block_size) + 2 * heads;
+    float *memory = calloc((size_t)floats, sizeof(float));
+    if (!memory) {
+        job->failed = 1;
+        return;
+    }
+    Work w = {.query = memory, .out = memory + heads * width};
+    w.keys = w.out + heads * width;
+    w.values = w.keys + c->block_size * width;
+    w.weights = w.values + c->block_size * width;
+    w.most = w.weights + rounded(c->block_size);
+    w.total = w.most + heads;
+    int64_t h = piece * job->heads_a_piece, end = h + job->heads_a_piece;
+    if (end > c->rows * heads) end = c->rows * heads;
+    while (h < end) { /* one KV head of one row at a time */
+        const int64_t next = (h / group + 1) * group, stop = next < end ? next : end;
+        attend(c, h / heads, h % heads, (stop - 1) % heads + 1, &w);
+        h = stop;
+    }
+    free(memory);
+}
+
 /* -1: done; -2: out of memory; else the first row that is not valid, and nothing was done. */
 int64_t hs_attention(const Call *c)
 {
     const int64_t bad = bad_row(c);
     if (bad >= 0) return bad;
-    const int64_t width = rounded(c->head_dim), heads = c->heads, group = heads / c->kv_heads;
-    const int64_t floats = 2 * heads * width + 2 * c->block_size * width +
-                           rounded(c->block_size) + rounded(2 * heads);
-    float *memory = aligned_alloc(64, (size_t)(c->threads * (floats * 4 + 63) / 64 * 64 + 4096));
-    if (!memory) return -2;
     /* One row: an even share of heads for each thread. More: a KV head's group at a time. */
-    const int64_t piece = c->rows == 1 ? (heads + c->threads - 1) / c->threads : group;
-    const int64_t total = c->rows * heads;
-    int next_thread = 0;
-#pragma omp parallel num_threads(c->threads)
-    {
-        int mine;
-#pragma omp atomic capture
-        mine = next_thread++;
-        Work w;
-        w.query = memory + mine * floats;
-        w.out = w.query + heads * width;
-        w.keys = w.out + heads * width;
-        w.values = w.keys + c->block_size * width;
-        w.weights = w.values + c->block_size * width;
-        w.most = w.weights + rounded(c->block_size);
-        w.total = w.most + heads;
-        memset(w.query, 0, (size_t)floats * sizeof(float));
-#pragma omp for schedule(dynamic, 1) nowait
-        for (int64_t first = 0; first < total; first += piece) {
-            const int64_t end = first + piece < total ? first + piece : total;
-            for (int64_t h = first; h < end;) {
-                const int64_t next = (h / group + 1) * group, stop = next < end ? next : end;
-                attend(c, h / heads, h % heads, (stop - 1) % heads + 1, &w);
-                h = stop;
-            }
-        }
-    }
-    free(memory);
-    return -1;
+    const int64_t share = (c->heads + c->threads - 1) / c->threads;
+    Job job = {c, c->rows == 1 ? share : c->heads / c->kv_heads, 0};
+    const int64_t pieces = (c->rows * c->heads + job.heads_a_piece - 1) / job.heads_a_piece;
+    hs_run(attend_piece, &job, pieces, c->threads);
+    return job.failed ? -2 : -1;
 }
 
 /* Stores k, v [rows, kv_heads, head_dim] at slots; -1, or the first row whose slot is not there. */

@@ -5,6 +5,7 @@
  *     acc = fma(min_w, s_x * sum of q, acc)                                   (affine kinds)
  * The integers are exact, so any tiling over rows, panels and threads gives the same bits.
  */
+#include "../pool.h"
 #include "panel.h"
 
 #if defined(__AVX2__) && defined(__FMA__) && defined(__F16C__) && !defined(HEADSTART_SCALAR)
@@ -14,6 +15,7 @@
 
 #define UNROLL _Pragma("GCC unroll 8")
 #define TILE 4          /* rows of x that share one pass over a weight vector */
+#define FEW 4           /* up to so many rows of x, codes are unpacked in registers */
 #define CHUNK_GROUPS 32 /* groups of K expanded at a time: 16 KiB of codes, half of L1 */
 #define CHUNK_ROWS 128  /* rows of x per expansion of a panel */
 #define TINY 1e-30f     /* groups below this are zero: 127 / TINY is still finite */
@@ -239,7 +241,7 @@ INLINE void scales_at(const int kind, const uint8_t *cell, int g, int h, __m256 
     *least = _mm256_mul_ps(*least, factor);
 }
 
-/* All of K for one panel and m_rows <= TILE rows of x, straight from the packed bytes. */
+/* All of K for one panel and one or two rows of x, straight from the packed bytes. */
 INLINE void panel_packed(const int kind, const int m_rows, const uint8_t *panel, const Input *in,
                          int64_t m0, float out[][PANEL])
 {
@@ -347,11 +349,11 @@ TILES(Q4_0) TILES(Q4_1) TILES(Q5_0) TILES(Q5_1) TILES(Q8_0) TILES(Q6_K)
 INLINE void panel_kind(const int kind, const uint8_t *panel, const Input *in, int64_t m0, int count,
                        Scratch *scratch)
 {
-    switch (count) {
-    case 1: panel_packed(kind, 1, panel, in, m0, scratch->acc); return;
-    case 2: panel_packed(kind, 2, panel, in, m0, scratch->acc); return;
-    case 3: panel_packed(kind, 3, panel, in, m0, scratch->acc); return;
-    case 4: panel_packed(kind, 4, panel, in, m0, scratch->acc); return;
+    if (count <= FEW) {
+        int m = 0;
+        for (; m + 2 <= count; m += 2) panel_packed(kind, 2, panel, in, m0 + m, scratch->acc + m);
+        if (m < count) panel_packed(kind, 1, panel, in, m0 + m, scratch->acc + m);
+        return;
     }
     memset(scratch->acc, 0, (size_t)count * sizeof scratch->acc[0]);
     for (int64_t g0 = 0; g0 < in->groups; g0 += CHUNK_GROUPS) {
@@ -469,47 +471,60 @@ static void run_panel(const Weight *w, int64_t p, const Input *in, Scratch *scra
 
 static int64_t panels_of(const Weight *w) { return (w->rows + PANEL - 1) / PANEL; }
 
+typedef struct {
+    Input in;
+    const Weight *weights;
+    int64_t panels; /* of all weights together */
+    int64_t pieces;
+} Job;
+
+static void quantize_piece(void *context, int64_t piece)
+{
+    const Job *job = context;
+    const Input *in = &job->in;
+    const int64_t end = hs_share(in->rows, job->pieces, piece + 1);
+    for (int64_t m = hs_share(in->rows, job->pieces, piece); m < end; m++)
+        quantize_row(in->x + m * in->cols, in->groups, in->q + m * in->cols,
+                     in->group + m * in->groups);
+}
+
+static void multiply_piece(void *context, int64_t piece)
+{
+    const Job *job = context;
+    const int64_t end = hs_share(job->panels, job->pieces, piece + 1);
+    Scratch scratch;
+    for (int64_t item = hs_share(job->panels, job->pieces, piece); item < end; item++) {
+        const Weight *w = job->weights;
+        int64_t panel = item;
+        for (; panel >= panels_of(w); w++) panel -= panels_of(w);
+        run_panel(w, panel, &job->in, &scratch);
+    }
+}
+
 /* weights[i].out = x [rows, cols] times weight i transposed, plus its bias.
  * Returns 0, or -1 where memory ran out. */
 int hs_qlinear(const float *x, int64_t rows, int64_t cols, int count, const Weight *weights,
                int threads)
 {
-    Input in = {rows, cols, (cols + GROUP - 1) / GROUP, x, NULL, NULL};
-    int64_t total = 0;
+    Job job = {{rows, cols, (cols + GROUP - 1) / GROUP, x, NULL, NULL}, weights, 0, 0};
     int quantized = 0;
     for (int i = 0; i < count; i++) {
-        total += panels_of(weights + i);
+        job.panels += panels_of(weights + i);
         quantized |= !is_float(weights[i].kind);
     }
-    size_t code_bytes = ((size_t)(rows * cols) + 63) / 64 * 64;
-    uint8_t *memory = malloc(code_bytes + (size_t)(rows * in.groups) * sizeof(Group));
+    const size_t code_bytes = ((size_t)(rows * cols) + 63) / 64 * 64;
+    uint8_t *memory = malloc(code_bytes + (size_t)(rows * job.in.groups) * sizeof(Group));
     if (!memory) return -1;
-    in.q = (int8_t *)memory;
-    in.group = (Group *)(memory + code_bytes);
-    /* A few thousand values take well under a microsecond: not worth a barrier. */
-    int alone = rows * cols < 16384;
-    if (quantized && alone)
-        for (int64_t m = 0; m < rows; m++)
-            quantize_row(x + m * cols, in.groups, in.q + m * cols, in.group + m * in.groups);
-    /* Several pieces a thread, so that one thread held up by another process is made up for. */
-    int64_t piece = total / (threads * 8) > 0 ? total / (threads * 8) : 1;
-    (void)piece;
-#pragma omp parallel num_threads(threads)
-    {
-        Scratch scratch;
-        if (quantized && !alone) {
-#pragma omp for schedule(static)
-            for (int64_t m = 0; m < rows; m++)
-                quantize_row(x + m * cols, in.groups, in.q + m * cols, in.group + m * in.groups);
-        }
-#pragma omp for schedule(dynamic, piece) nowait
-        for (int64_t item = 0; item < total; item++) {
-            const Weight *w = weights;
-            int64_t panel = item;
-            for (; panel >= panels_of(w); w++) panel -= panels_of(w);
-            run_panel(w, panel, &in, &scratch);
-        }
+    job.in.q = (int8_t *)memory;
+    job.in.group = (Group *)(memory + code_bytes);
+    if (quantized) {
+        /* A few thousand values take well under a microsecond: not worth waking anyone. */
+        job.pieces = rows * cols < 16384 ? 1 : rows < threads * 4 ? rows : threads * 4;
+        hs_run(quantize_piece, &job, job.pieces, threads);
     }
+    /* Several pieces a thread, so that one thread held up by another process is made up for. */
+    job.pieces = job.panels < threads * 8 ? job.panels : threads * 8;
+    hs_run(multiply_piece, &job, job.pieces, threads);
     free(memory);
     return 0;
 }

@@ -1,4 +1,5 @@
 /* GGUF blocks -> panels, and panels -> exact fp32 rows. The same as panels.py, fast. */
+#include "../pool.h"
 #include "panel.h"
 
 #define BLOCK_MAX 256
@@ -113,17 +114,33 @@ static void pack_panel(int kind, const uint8_t *raw, int rows, int64_t blocks, u
     }
 }
 
+#define PIECES_A_THREAD 8
+
+typedef struct {
+    int kind;
+    const uint8_t *raw;
+    int64_t rows, blocks, panels, pieces;
+    uint8_t *out;
+} Packing;
+
+static void pack_piece(void *context, int64_t piece)
+{
+    const Packing *j = context;
+    const int64_t end = hs_share(j->panels, j->pieces, piece + 1);
+    for (int64_t p = hs_share(j->panels, j->pieces, piece); p < end; p++) {
+        const int64_t left = j->rows - p * PANEL;
+        pack_panel(j->kind, j->raw + p * PANEL * j->blocks * gguf_bytes(j->kind),
+                   left < PANEL ? (int)left : PANEL, j->blocks,
+                   j->out + p * j->blocks * cell_bytes(j->kind));
+    }
+}
+
 /* raw: GGUF bytes of [rows, cols]; out: [ceil(rows / 16), cols / block * cell_bytes]. */
 void hs_pack(int kind, const uint8_t *raw, int64_t rows, int64_t cols, uint8_t *out, int threads)
 {
-    int64_t panels = (rows + PANEL - 1) / PANEL, blocks = cols / block_of(kind);
-    (void)threads;
-#pragma omp parallel for num_threads(threads) schedule(static)
-    for (int64_t p = 0; p < panels; p++) {
-        int64_t left = rows - p * PANEL;
-        pack_panel(kind, raw + p * PANEL * blocks * gguf_bytes(kind),
-                   left < PANEL ? (int)left : PANEL, blocks, out + p * blocks * cell_bytes(kind));
-    }
+    const int64_t panels = (rows + PANEL - 1) / PANEL, most = threads * PIECES_A_THREAD;
+    Packing job = {kind, raw, rows, cols / block_of(kind), panels, panels < most ? panels : most, out};
+    hs_run(pack_piece, &job, job.pieces, threads);
 }
 
 /* The exact values of row r of a panel. */
@@ -152,15 +169,31 @@ static void unpack_row(int kind, const uint8_t *panel, int64_t cols, int r, floa
         }
 }
 
+typedef struct {
+    int kind;
+    const uint8_t *packed;
+    int64_t cols, count, pieces;
+    const int64_t *ids;
+    float *out;
+} Gathering;
+
+static void gather_piece(void *context, int64_t piece)
+{
+    const Gathering *j = context;
+    const int64_t stride = j->cols / block_of(j->kind) * cell_bytes(j->kind);
+    const int64_t end = hs_share(j->count, j->pieces, piece + 1);
+    for (int64_t i = hs_share(j->count, j->pieces, piece); i < end; i++) {
+        const int64_t row = j->ids ? j->ids[i] : i;
+        unpack_row(j->kind, j->packed + row / PANEL * stride, j->cols, (int)(row % PANEL),
+                   j->out + i * j->cols);
+    }
+}
+
 /* out [count, cols] = rows `ids` of W; ids NULL: rows 0 .. count - 1. */
 void hs_rows(int kind, const uint8_t *packed, int64_t cols, const int64_t *ids, int64_t count,
              float *out, int threads)
 {
-    int64_t stride = cols / block_of(kind) * cell_bytes(kind);
-    (void)threads;
-#pragma omp parallel for num_threads(threads) schedule(static) if (count > 16)
-    for (int64_t i = 0; i < count; i++) {
-        int64_t row = ids ? ids[i] : i;
-        unpack_row(kind, packed + row / PANEL * stride, cols, (int)(row % PANEL), out + i * cols);
-    }
+    const int64_t most = count > 16 ? threads * PIECES_A_THREAD : 1;
+    Gathering job = {kind, packed, cols, count, count < most ? count : most, ids, out};
+    hs_run(gather_piece, &job, job.pieces, threads);
 }

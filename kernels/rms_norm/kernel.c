@@ -17,16 +17,28 @@ static float sum_of_squares(const float *x, int64_t size)
     return sum_of((sum[0] + sum[1]) + (sum[2] + sum[3])) + rest;
 }
 
+typedef struct {
+    const float *x, *weight;
+    int64_t rows, size, pieces;
+    float eps, *out;
+} Job;
+
+static void norm_piece(void *context, int64_t piece)
+{
+    const Job *j = context;
+    const int64_t end = hs_share(j->rows, j->pieces, piece + 1);
+    for (int64_t row = hs_share(j->rows, j->pieces, piece); row < end; row++) {
+        const float *from = j->x + row * j->size, *weight = j->weight;
+        float *restrict to = j->out + row * j->size;
+        const float scale = 1.0f / sqrtf(sum_of_squares(from, j->size) / (float)j->size + j->eps);
+        for (int64_t i = 0; i < j->size; i++) to[i] = from[i] * scale * weight[i];
+    }
+}
+
 /* x, out [rows, size]; weight [size]. */
 void hs_rms_norm(const float *x, const float *weight, int64_t rows, int64_t size, float eps,
                  float *out, int threads)
 {
-    (void)threads;
-#pragma omp parallel for num_threads(threads) schedule(static) if (rows * size > 32768)
-    for (int64_t row = 0; row < rows; row++) {
-        const float *from = x + row * size;
-        float *to = out + row * size;
-        float scale = 1.0f / sqrtf(sum_of_squares(from, size) / (float)size + eps);
-        for (int64_t i = 0; i < size; i++) to[i] = from[i] * scale * weight[i];
-    }
+    Job job = {x, weight, rows, size, pieces_of(rows, rows * size, threads), eps, out};
+    hs_run(norm_piece, &job, job.pieces, threads);
 }

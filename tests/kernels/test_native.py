@@ -85,7 +85,7 @@ def test_a_failing_compiler_is_quoted(
 ) -> None:
     """The compiler's own words are in the error, and nothing is left in the cache."""
     broken = tmp_path / "cc"
-    broken.write_text("#!/bin/sh\n[ \"$1\" = --version ] && exit 0\necho 'no space left' >&2\nexit 1\n")
+    broken.write_text("#!/bin/sh\n[ $1 = --version ] && exit 0\necho 'no space left' >&2\nexit 1\n")
     broken.chmod(0o755)
     monkeypatch.setenv("CC", str(broken))
     with pytest.raises(CompilerError, match="no space left"):

@@ -1,0 +1,230 @@
+"""`python -m kernels.bench`: speed of every kernel against what the machine can do, in one run.
+
+For few rows a matmul is bound by reading its weight, so GB/s stands beside that of a plain read of
+memory, taken in turns with it; for many rows GMAC/s counts. Weights rotate through copies larger
+than the last-level cache. The times are medians, the best in brackets. The last line is JSON:
+
+  machine, threads, stream_gb_s                 (best of the run)
+  qlinear    kind, m, n, k, ms, best_ms, gb_s, gmac_s, stream_share   (of the best)
+  attention  dtype, rows, context, ms, best_ms, gb_s
+  small      op, rows, us
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from kernels.paged_attention import paged_attention
+from kernels.qlinear import FORMATS, QWeight, pack, qlinear
+from kernels.rms_norm import rms_norm
+from kernels.rope import rope
+from kernels.silu_mul import silu_mul
+
+KINDS = ("Q5_0", "Q4_1", "Q4_K", "Q6_K", "Q8_0")
+# The MLP of Qwen2.5-0.5B, gate or up; kinds with blocks of 256 take its down projection.
+NARROW, WIDE = 896, 4864
+ROW_COUNTS = (1, 2, 4, 8, 16, 64, 128)
+ROTATION_BYTES = 96 << 20
+STREAM_BYTES = 256 << 20
+HEADS, KV_HEADS, HEAD_DIM, BLOCK = 14, 2, 64, 16
+CONTEXTS = (128, 2048)
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Median and best of some runs, in ms."""
+
+    ms: float
+    best_ms: float
+
+
+@dataclass(frozen=True)
+class MatmulRow:
+    """One line of the matmul table."""
+
+    kind: str
+    m: int
+    n: int
+    k: int
+    ms: float
+    best_ms: float
+    gb_s: float
+    gmac_s: float
+    stream_share: float
+
+
+def timed(run: Callable[[], object], rounds: int, between: Callable[[], object]) -> Timing:
+    """Time `run` `rounds` times after a warm-up, `between` (not timed) before each."""
+    run()
+    times = []
+    for _ in range(rounds):
+        between()
+        start = time.perf_counter()
+        run()
+        times.append((time.perf_counter() - start) * 1e3)
+    return Timing(statistics.median(times), min(times))
+
+
+def processor() -> str:
+    """The processor's name, as the system states it."""
+    info = Path("/proc/cpuinfo")
+    for line in info.read_text().splitlines() if info.exists() else []:
+        if line.startswith("model name"):
+            return line.split(":", 1)[1].strip()
+    return platform.processor() or platform.machine()
+
+
+class Stream:
+    """Reads of more memory than any cache holds, timed in between everything else."""
+
+    def __init__(self) -> None:
+        self._data = torch.ones(STREAM_BYTES // 4)
+        self.best_gb_s = 0.0
+
+    def __call__(self) -> None:
+        start = time.perf_counter()
+        self._data.sum()
+        elapsed_s = time.perf_counter() - start
+        self.best_gb_s = max(self.best_gb_s, STREAM_BYTES / elapsed_s / 1e9)
+
+
+def random_weight(kind: str, rows: int, cols: int) -> QWeight:
+    """A packed weight of random codes with scales that keep the sums finite."""
+    form = FORMATS[kind]
+    blocks = np.random.default_rng(0).integers(
+        0, 256, (rows * cols // form.block, form.block_bytes), dtype=np.uint8
+    )
+    scale = np.frombuffer(np.float16(0.01).tobytes(), np.uint8)
+    at = (208,) if kind == "Q6_K" else (0, 2) if form.affine else (0,)
+    for start in at:
+        blocks[:, start : start + 2] = scale
+    return pack(kind, blocks, rows, cols)
+
+
+def matmuls(rounds: int, stream: Stream) -> list[MatmulRow]:
+    """Every kind at every row count."""
+    table = []
+    for kind in KINDS:
+        n, k = (NARROW, WIDE) if FORMATS[kind].is_super else (WIDE, NARROW)
+        first = random_weight(kind, n, k)
+        copies = [
+            QWeight(kind, n, k, first.panels.clone())
+            for _ in range(-(-ROTATION_BYTES // first.nbytes))
+        ]
+        for m in ROW_COUNTS:
+            x = torch.randn(m, k)
+            turn = iter(range(1 << 30))
+
+            def run(x: torch.Tensor = x, copies: list[QWeight] = copies) -> None:
+                qlinear(x, copies[next(turn) % len(copies)])  # noqa: B023 - the loop's own counter
+
+            timing = timed(run, rounds, stream if m == 1 else lambda: None)
+            gb_s = first.nbytes / timing.best_ms / 1e6
+            share = gb_s / stream.best_gb_s
+            gmac_s = m * n * k / timing.best_ms / 1e6
+            row = MatmulRow(kind, m, n, k, timing.ms, timing.best_ms, gb_s, gmac_s, share)
+            print(
+                f"{kind:<5} M={m:<4} {timing.ms:8.3f} ms ({timing.best_ms:.3f})  "
+                f"{gb_s:6.1f} GB/s ({share:4.0%} of stream)  {gmac_s:6.1f} GMAC/s",
+                flush=True,
+            )
+            table.append(row)
+    return table
+
+
+def attentions(rounds: int) -> list[dict[str, object]]:
+    """Decode (1 row) and prefill (64 rows) over short and long contexts."""
+    table: list[dict[str, object]] = []
+    for dtype in (torch.float32, torch.float16):
+        for context in CONTEXTS:
+            blocks = context // BLOCK
+            k_pool = torch.randn(blocks, KV_HEADS, BLOCK, HEAD_DIM).to(dtype)
+            v_pool = torch.randn(blocks, KV_HEADS, BLOCK, HEAD_DIM).to(dtype)
+            order = torch.randperm(blocks).int()[None]
+            for rows in (1, 64):
+                q = torch.randn(rows, HEADS, HEAD_DIM)
+                seqs = torch.zeros(rows, dtype=torch.int32)
+                seen = torch.arange(context - rows + 1, context + 1).int()
+
+                def run(
+                    q: torch.Tensor = q,
+                    pools: tuple[torch.Tensor, torch.Tensor] = (k_pool, v_pool),
+                    where: tuple[torch.Tensor, torch.Tensor, torch.Tensor] = (order, seqs, seen),
+                ) -> None:
+                    paged_attention(q, *pools, *where, HEAD_DIM**-0.5)
+
+                timing = timed(run, rounds, lambda: None)
+                size = 2 * k_pool.numel() * k_pool.element_size() * rows
+                gb_s = size / timing.best_ms / 1e6
+                name = str(dtype).removeprefix("torch.")
+                print(
+                    f"attention {name} rows={rows:<3} context={context:<5} {timing.ms:8.3f} ms "
+                    f"({timing.best_ms:.3f})  {gb_s:6.1f} GB/s of K and V",
+                    flush=True,
+                )
+                table.append(
+                    {"dtype": name, "rows": rows, "context": context}
+                    | asdict(timing)
+                    | {"gb_s": gb_s}
+                )
+    return table
+
+
+def small_operations(rounds: int) -> list[dict[str, object]]:
+    """The element-wise operations at one and at 64 rows."""
+    table: list[dict[str, object]] = []
+    for rows in (1, 64):
+        x, weight = torch.randn(rows, NARROW), torch.randn(NARROW)
+        gate, up = torch.randn(rows, WIDE), torch.randn(rows, WIDE)
+        heads = torch.randn(rows, HEADS, HEAD_DIM)
+        cos, sin = torch.randn(rows, HEAD_DIM // 2), torch.randn(rows, HEAD_DIM // 2)
+        runs: dict[str, Callable[[], object]] = {
+            "rms_norm": lambda x=x, w=weight: rms_norm(x, w, 1e-6),  # type: ignore[misc]
+            "rope": lambda h=heads, c=cos, s=sin: rope(h, c, s),  # type: ignore[misc]
+            "silu_mul": lambda g=gate, u=up: silu_mul(g, u),  # type: ignore[misc]
+        }
+        for name, run in runs.items():
+            us = timed(run, rounds * 5, lambda: None).best_ms * 1e3
+            print(f"{name:<9} rows={rows:<3} {us:8.1f} us", flush=True)
+            table.append({"op": name, "rows": rows, "us": us})
+    return table
+
+
+def main() -> None:
+    """Run everything and print it."""
+    parser = argparse.ArgumentParser(prog="python -m kernels.bench", description=__doc__)
+    parser.add_argument("--rounds", type=int, default=40, help="timed runs of each case")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    options = parser.parse_args()
+    torch.set_num_threads(options.threads)
+    stream = Stream()
+    for _ in range(5):
+        stream()
+    print(f"{processor()}, {options.threads} threads", flush=True)
+    table = matmuls(options.rounds, stream)
+    attention = attentions(options.rounds)
+    small = small_operations(options.rounds)
+    result = {
+        "machine": processor(),
+        "threads": options.threads,
+        "stream_gb_s": stream.best_gb_s,
+        "qlinear": [asdict(row) for row in table],
+        "attention": attention,
+        "small": small,
+    }
+    print(f"plain read: {stream.best_gb_s:.1f} GB/s", flush=True)
+    print(json.dumps(result))
+
+
+if __name__ == "__main__":
+    main()
