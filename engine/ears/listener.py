@@ -70,7 +70,7 @@ class Heard:
     """What is known of an utterance after a chunk.
 
     `committed` only grows within an utterance and ends with a whole word; `tentative` follows on
-    it, with its leading space, and may change. `stages_ms`: wall time of mel, encode, decode.
+    it, with its leading space, and may change, though it leaves out what most likely will. `stages_ms`: wall time of mel, encode, decode.
     `audio_tokens`: 20 ms positions of the whole utterance; `window_positions`: of those, encoded
     this time.
     """
@@ -237,7 +237,7 @@ class Ears:
 
     def _heard(self, utterance: Utterance, agreement: Agreement, clock: _Clock) -> Heard:
         committed = text_of(utterance.settled + agreement.committed)
-        tentative = text_of(agreement.tentative)
+        tentative = text_of(agreement.presentable(self.settings.agreement))
         return Heard(
             committed=committed.lstrip(),
             tentative=tentative if committed else tentative.lstrip(),
