@@ -100,7 +100,7 @@ def test_a_cache_that_cannot_be_written_is_named(
     """A cache directory below a file is an error with its path, not a traceback from the system."""
     (tmp_path / "file").write_text("")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
-    with pytest.raises(CompilerError, match="cannot write kernels to .*file/headstart/kernels"):
+    with pytest.raises(CompilerError, match=r"cannot write kernels to .*file/headstart/kernels"):
         native.build()
 
 

@@ -58,7 +58,7 @@ def test_packing_and_rows_equal_the_reference(
 @pytest.mark.parametrize("backend", C_PATHS)
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("m", [1, 2, 3, 4, 5, 9])
+@pytest.mark.parametrize("m", [1, 2, 9])
 def test_product_of_quantised_activations(
     backend: str, kind: str, size: tuple[int, int], m: int
 ) -> None:

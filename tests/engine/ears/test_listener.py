@@ -1,0 +1,225 @@
+"""engine.ears.listener: what is said of an utterance while it grows, and when it ends."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import jiwer
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+
+from engine.ears.errors import BadAudio
+from engine.ears.listener import Ears, Heard, Utterance
+from engine.errors import BadWeights
+
+Sound = npt.NDArray[np.float32]
+Clip = Callable[[str], Sound]
+
+QUESTION = "What is the capital of France?"
+MONOLOGUE = (
+    "I would like to tell you about the small garden behind our house. When we moved in, there was"
+    " nothing but grass and an old apple tree. In the first spring, my sister planted tomatoes,"
+    " beans and a row of yellow flowers along the wall. The birds came back, and every morning we"
+    " had breakfast on the wooden bench. Now the tree carries more apples than we can eat, so we"
+    " give most of them to our neighbors."
+)
+
+pytestmark = pytest.mark.weights
+
+
+def _hear(ears: Ears, sound: Sound, chunk_ms: int) -> tuple[Utterance, list[Heard]]:
+    utterance = ears.open()
+    step = chunk_ms * 16
+    heard = [ears.hear(utterance, sound[i : i + step]) for i in range(0, len(sound), step)]
+    return utterance, heard
+
+
+def _wer(said: str, heard: str) -> float:
+    said, heard = (re.sub(r"[^a-z ]", "", text.lower()) for text in (said, heard))
+    return float(jiwer.wer(said, heard))
+
+
+@pytest.fixture(scope="module")
+def question(clip: Clip) -> Sound:
+    return clip("capital.wav")
+
+
+@pytest.fixture(scope="module")
+def monologue(clip: Clip) -> Sound:
+    """Unbroken speech of 40 s: the bundled one twice, without the pause between."""
+    once = clip("monologue.ogg")
+    quiet = int(0.35 * 16_000)
+    return np.concatenate((once[:-quiet], once[quiet:]))
+
+
+@pytest.fixture(scope="module")
+def long_run(ears: Ears, monologue: Sound) -> tuple[Heard, list[Heard], list[int]]:
+    """The final words of the monologue, what was said on the way, and frames held each time."""
+    utterance = ears.open()
+    heard, held = [], []
+    for start in range(0, len(monologue), 16_000):
+        heard.append(ears.hear(utterance, monologue[start : start + 16_000]))
+        held.append(utterance.window_frames)
+    return ears.finish(utterance), heard, held
+
+
+@pytest.mark.parametrize("chunk_ms", [200, 500, 1000, 3000])
+def test_any_chunking_hears_the_question(ears: Ears, question: Sound, chunk_ms: int) -> None:
+    """Whatever the chunks, the final words are those that were said, with case and punctuation."""
+    utterance, _ = _hear(ears, question, chunk_ms)
+    final = ears.finish(utterance)
+    assert (final.committed, final.tentative) == (QUESTION, "")
+    assert final.audio_tokens == -(-len(question) // 320)
+
+
+def test_words_show_while_spoken(ears: Ears, question: Sound) -> None:
+    """Before the clip ends, most of its words have been shown."""
+    _, heard = _hear(ears, question[: int(1.9 * 16_000)], 300)
+    assert "What is the capital" in heard[-1].text
+
+
+def test_same_sound_same_words(ears: Ears, question: Sound) -> None:
+    """Nothing but the sound decides: run again, and on two threads, all is the same."""
+    first = [(h.committed, h.tentative) for h in _hear(ears, question, 500)[1]]
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        second = [(h.committed, h.tentative) for h in _hear(ears, question, 500)[1]]
+    finally:
+        torch.set_num_threads(before)
+    assert first == second
+
+
+def test_utterances_do_not_meet(ears: Ears, question: Sound, clip: Clip) -> None:
+    """Two utterances heard by turns say what each says alone."""
+    other = clip("followup.wav")
+    one, two = ears.open(), ears.open()
+    for start in range(0, max(len(question), len(other)), 8000):
+        ears.hear(one, question[start : start + 8000])
+        ears.hear(two, other[start : start + 8000])
+    assert ears.finish(one).committed == QUESTION
+    assert ears.finish(two).committed == "And which river runs through it?"
+
+
+def test_committed_only_grows(long_run: tuple[Heard, list[Heard], list[int]]) -> None:
+    """Each committed text begins with the one before, in whole words, and so do the final words."""
+    final, heard, _ = long_run
+    before = ""
+    for now in (*heard, final):
+        assert now.committed.startswith(before)
+        grown = now.committed[len(before) :]
+        assert not before or not grown or not grown[0].isalnum()
+        assert now.committed == now.committed.strip()
+        before = now.committed
+    assert final.tentative == ""
+
+
+def test_unbroken_speech_is_bounded(long_run: tuple[Heard, list[Heard], list[int]]) -> None:
+    """In 40 s of speech the window and the encoder's length stay below 20 s."""
+    _, heard, held = long_run
+    assert max(held) < 2000
+    assert max(h.window_positions for h in heard) < 1000
+    assert heard[-1].audio_tokens >= 1950
+
+
+def test_unbroken_speech_is_understood(long_run: tuple[Heard, list[Heard], list[int]]) -> None:
+    """The cuts cost few words: under 8 % are wrong over the whole 40 s."""
+    final, _, _ = long_run
+    assert _wer(f"{MONOLOGUE} {MONOLOGUE}", final.committed) < 0.08
+
+
+def test_finish_leaves_the_utterance_open(ears: Ears, question: Sound) -> None:
+    """After a final pass in mid-speech, hearing goes on as if it had not been."""
+    middle = 16_000
+    plain, resumed = ears.open(), ears.open()
+    for utterance in (plain, resumed):
+        ears.hear(utterance, question[:middle])
+    early = ears.finish(resumed)
+    assert early.committed
+    assert ears.finish(resumed) == replace(early, stages_ms=ears.finish(resumed).stages_ms)
+    rest = [ears.hear(utterance, question[middle:]) for utterance in (plain, resumed)]
+    assert rest[0].text == rest[1].text
+    assert plain.agreement == resumed.agreement
+    assert ears.finish(resumed).committed == QUESTION
+
+
+def test_finish_takes_the_last_samples(ears: Ears, question: Sound) -> None:
+    """Sound that comes with the end is heard, and costs one pass."""
+    utterance, _ = _hear(ears, question[:24_000], 500)
+    assert ears.finish(utterance, question[24_000:]).committed == QUESTION
+
+
+def test_finish_of_heard_sound_costs_nothing(ears: Ears, question: Sound) -> None:
+    """When the last chunk was just heard, the final words stand already."""
+    utterance, _ = _hear(ears, question, 500)
+    assert sum(ears.finish(utterance).stages_ms.values()) == 0.0
+
+
+@pytest.mark.parametrize("kind", ["silence", "faint", "noise", "hum", "clicks"])
+def test_nothing_is_heard_in_nothing(ears: Ears, kind: str) -> None:
+    """Silence and noise give no word, neither on the way nor at the end."""
+    random = np.random.default_rng(0)
+    noise = random.standard_normal(3 * 16_000)
+    time_s = np.arange(len(noise)) / 16_000
+    sound = {
+        "silence": 0 * noise,
+        "faint": noise * 1e-4,
+        "noise": noise * 0.05,
+        "hum": 0.1 * np.sin(2 * np.pi * 50 * time_s),
+        "clicks": noise * (time_s % 0.4 < 0.01) * 0.3,
+    }[kind].astype(np.float32)
+    utterance, heard = _hear(ears, sound, 500)
+    assert [h.text for h in heard] == [""] * len(heard)
+    assert ears.finish(utterance).committed == ""
+
+
+def test_no_sound_no_words(ears: Ears) -> None:
+    """An utterance without a sample, or with hardly any, has nothing to say."""
+    utterance = ears.open()
+    assert ears.finish(utterance).text == ""
+    assert ears.hear(utterance, np.zeros(0, np.float32)).text == ""
+    assert ears.hear(utterance, np.zeros(10, np.float32)).text == ""
+    assert ears.finish(utterance).text == ""
+
+
+def test_an_hour_of_silence_is_dropped(ears: Ears, question: Sound) -> None:
+    """Silence after speech is given up in time, and the words stay."""
+    utterance, _ = _hear(ears, question, 1000)
+    for _ in range(12):
+        heard = ears.hear(utterance, np.zeros(32_000, np.float32))
+        assert utterance.window_frames <= 2000
+    assert heard.text == QUESTION
+    assert ears.finish(utterance).committed == QUESTION
+
+
+@pytest.mark.parametrize(
+    ("sound", "message"),
+    [
+        (
+            np.zeros((2, 100), np.float32),
+            r"audio shape: expected one axis of samples, got \[2, 100\]",
+        ),
+        (np.zeros(100, np.int16), "audio type: expected float32, got int16"),
+        (np.full(100, np.nan, np.float32), "expected finite numbers, got NaN or infinity"),
+        (np.full(100, np.inf, np.float32), "expected finite numbers, got NaN or infinity"),
+    ],
+)
+def test_bad_audio_changes_nothing(ears: Ears, sound: Sound, message: str) -> None:
+    """What is no sound is refused by name and leaves the utterance as it was."""
+    utterance = ears.open()
+    with pytest.raises(BadAudio, match=message):
+        ears.hear(utterance, sound)
+    with pytest.raises(BadAudio, match=message):
+        ears.finish(utterance, sound)
+    assert utterance.mel.samples == 0
+
+
+def test_a_directory_that_is_no_whisper(tmp_path: Path) -> None:
+    """Loading from elsewhere says what is missing."""
+    with pytest.raises(BadWeights, match=r"expected config\.json, got no such file"):
+        Ears.load(tmp_path)

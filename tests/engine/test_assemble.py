@@ -1,0 +1,152 @@
+"""A whole engine with real weights: the `tiny` model hears, sees and answers."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import av
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+
+from engine import api
+from engine.assemble import LoadedEyes, ModelPaths, assemble
+from engine.config import EngineConfig
+from engine.core import Engine
+from engine.eyes import Connector, Eyes, Sight
+from engine.stream import Stream
+
+pytestmark = pytest.mark.weights
+
+CLIPS = Path(__file__).resolve().parents[2] / "gateway" / "clips"
+PHOTOS = Path(__file__).resolve().parents[1] / "data" / "photos"
+GREEDY = api.Sampling(max_tokens=24)
+
+
+class Whole:
+    """The engine and its events."""
+
+    def __init__(self, paths: ModelPaths) -> None:
+        self.events: list[api.Event] = []
+        config = EngineConfig(model="tiny", kv_pool_bytes=1 << 26)
+        made: tuple[Engine, api.ModelInfo] = assemble(
+            paths, config, self.events.append, lambda *_: None
+        )
+        self.engine, self.info = made
+
+    def run(self, *commands: api.Command) -> None:
+        for command in commands:
+            self.engine.receive(command)
+        while self.engine.step():
+            pass
+        self.engine.check_books()
+
+    def say(self, session: str, pcm: bytes, chunk_bytes: int = 16_000) -> None:
+        """A whole utterance in chunks, then its hush and its end."""
+        ref = api.TurnRef(1)
+        self.run(api.BeginSpeech(session, ref, "u", 0))
+        for start in range(0, len(pcm), chunk_bytes):
+            chunk = pcm[start : start + chunk_bytes]
+            self.run(api.Audio(session, ref, start // 2, chunk, time.monotonic_ns()))
+
+    def finished(self) -> api.Finished:
+        return [e for e in self.events if isinstance(e, api.Finished)][-1]
+
+
+@pytest.fixture(scope="module")
+def paths(
+    smollm2_path: Path, whisper_dir: Path, efficientnet_path: Path, imagenet_names_path: Path
+) -> ModelPaths:
+    return ModelPaths("tiny", smollm2_path, whisper_dir, efficientnet_path, imagenet_names_path)
+
+
+@pytest.fixture(scope="module")
+def whole(paths: ModelPaths) -> Whole:
+    return Whole(paths)
+
+
+@pytest.fixture(scope="module")
+def question() -> bytes:
+    """ "What is the capital of France?" as s16 mono 16 kHz."""
+    with av.open(str(CLIPS / "capital.wav")) as container:
+        resampler = av.AudioResampler(format="s16", layout="mono", rate=16_000)
+        frames = [f for frame in container.decode(audio=0) for f in resampler.resample(frame)]
+        frames += resampler.resample(None)
+    return b"".join(frame.to_ndarray().tobytes() for frame in frames)
+
+
+def picture(name: str) -> api.Image:
+    with av.open(str(PHOTOS / name)) as container:
+        rgb = next(container.decode(video=0)).to_ndarray(format="rgb24")
+    return api.Image(rgb.shape[1], rgb.shape[0], rgb.tobytes())
+
+
+def test_a_spoken_question_is_heard_and_answered(whole: Whole, question: bytes) -> None:
+    """The words are right, the answer is on topic, and it stood ready at the endpoint."""
+    ref = api.TurnRef(1)
+    whole.run(api.Open("spoken", "You are a helpful assistant."))
+    whole.say("spoken", question)
+    whole.run(api.Hush("spoken", ref, 0, GREEDY))
+    whole.run(api.EndSpeech("spoken", ref, 0), api.Respond("spoken", 1, "a", GREEDY))
+    heard = [e for e in whole.events if isinstance(e, api.Heard)][-1]
+    assert heard.text == "What is the capital of France?"
+    finished = whole.finished()
+    assert "Paris" in finished.text
+    assert finished.usage.cached == finished.usage.input
+    assert finished.usage.speculated > 0
+    assert finished.kv.bytes == finished.kv.tokens * whole.info.kv_bytes_per_token
+
+
+@pytest.mark.parametrize("chunk_bytes", [6_400, 32_000])
+def test_chunks_and_speculation_change_no_token(
+    whole: Whole, question: bytes, chunk_bytes: int
+) -> None:
+    """Whatever the chunks, with or without speculation: the answer to the same words is the same,
+    token for token, and equals that of the words given as text."""
+    name = f"chunks-{chunk_bytes}"
+    ref = api.TurnRef(1)
+    whole.run(api.Open(name, "You are a helpful assistant."))
+    whole.say(name, question, chunk_bytes)
+    whole.run(api.EndSpeech(name, ref, 0), api.Respond(name, 1, "a", GREEDY))
+    spoken = whole.finished()
+    text = [e for e in whole.events if isinstance(e, api.Heard)][-1].text
+    whole.run(api.Open("text", "You are a helpful assistant."))
+    item = api.Item("u", api.Role.USER, (api.Text(text),))
+    whole.run(api.AddItem("text", item), api.Respond("text", 1, "a", GREEDY))
+    assert whole.finished().text == spoken.text
+
+
+def test_what_do_you_see(whole: Whole) -> None:
+    """A pushed frame becomes visual tokens, and the answer mentions what it shows."""
+    whole.run(api.Open("seeing", "Describe what the camera shows in one short sentence."))
+    whole.run(api.Frame("seeing", 0, picture("chelsea.jpg")))
+    item = api.Item("u", api.Role.USER, (api.Text("What do you see?"),))
+    whole.run(api.AddItem("seeing", item), api.Respond("seeing", 1, "a", GREEDY))
+    finished = whole.finished()
+    assert "cat" in finished.text.lower()
+    assert 4 <= finished.usage.input_image <= 32
+
+
+def test_one_picture_again_costs_no_second_look(
+    paths: ModelPaths, whole: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sights are kept by content, and there is a bound to how many."""
+    eyes = Eyes.load(paths.eyes, paths.class_names)
+    looks: list[int] = []
+    look = eyes.look
+
+    def counted(pixels: npt.NDArray[np.uint8]) -> Sight:
+        looks.append(pixels.shape[0])
+        return look(pixels)
+
+    monkeypatch.setattr(eyes, "look", counted)
+    monkeypatch.setattr("engine.assemble.MAX_SIGHTS", 2)
+    tokenizer = whole.engine._parts.faculties.tokenizer
+    loaded = LoadedEyes(eyes, Connector(tokenizer.encode, lambda ids: torch.ones(len(ids), 8), 8))
+    stream: Stream = whole.engine._parts.new_stream("eyes")
+    for height in (10, 10, 10, 20, 30, 10):  # at 30 the first one has to go
+        loaded.look(api.Image(10, height, bytes(30 * height)), stream)
+    stream.close()
+    assert looks == [10, 20, 30, 10]
