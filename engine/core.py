@@ -173,8 +173,7 @@ class Engine:
         in_step = {work.stream for work in plan.works}
         for session in list(self.sessions.values()):
             if session.stream in in_step:
-                for ticket in session.tickets:
-                    ticket.prefill_ns += ended_ns - began_ns
+                session.prefilled(began_ns, ended_ns)
             for answer in session.answers():
                 if answer.stream in in_step:
                     self._advance(session, answer, result, began_ns, ended_ns)

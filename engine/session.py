@@ -26,6 +26,8 @@ from engine.utterance import Utterance, to_float
 # Commands waiting in one session: about ten minutes of half-second chunks. What comes beyond is
 # refused by name; the words heard so far stay.
 MAX_WAITING = 1_200
+# Spans of one turn that its budget is told of; of a longer turn the newest count.
+MAX_TURN_SPANS = 256
 
 Emit = Callable[[api.Event], None]
 NewStream = Callable[[str], Stream]
@@ -58,7 +60,8 @@ class Session:
         self._new_stream = new_stream
         self._emit = emit
         self._clock = clock
-        self._turn_spans: list[api.Span] = []
+        # Work done for the turn so far, most of it while the person was still speaking.
+        self._turn_spans: deque[api.Span] = deque(maxlen=MAX_TURN_SPANS)
         self._rolled_back_before = 0
 
     # --- commands --------------------------------------------------------------------------------
@@ -153,21 +156,22 @@ class Session:
                 start_sample=command.start_sample,
             )
         )
-        self._turn_spans = []
+        self._turn_spans.clear()
         self._rolled_back_before = self.stream.rolled_back_kv_tokens
 
     def _hear(self, command: api.Audio) -> None:
         utterance = self._open_utterance()
         began_ns = self._clock()
         words = self._faculties.ears.hear(utterance.state, to_float(command))
-        self._turn_spans = stage_spans(began_ns, words.stages_ms)
+        spans = stage_spans(began_ns, words.stages_ms)
+        self._turn_spans.extend(spans)
         utterance.take(words, command.samples)
         self._emit_hearing(utterance)
         prefilled_before = self.stream.prefilled_tokens
         laid = self._lay_out()
         rolled_back = laid.rolled_back_kv if laid is not None else 0
         self.deadline_ns = _chunk_due_ns(command)
-        self.tickets.append(Ticket(command, self._turn_spans, prefilled_before, rolled_back))
+        self.tickets.append(Ticket(command, spans, prefilled_before, rolled_back))
 
     def _hush(self, command: api.Hush) -> None:
         self._finish_hearing()
@@ -186,7 +190,7 @@ class Session:
             return
         began_ns = self._clock()
         words = self._faculties.ears.finish(utterance.state)
-        self._turn_spans = self._turn_spans + stage_spans(began_ns, words.stages_ms)
+        self._turn_spans.extend(stage_spans(began_ns, words.stages_ms))
         utterance.finish(words)
         self._emit_hearing(utterance)
 
@@ -232,6 +236,13 @@ class Session:
         if self.answer is not None:
             return None
         return self.stream.reconcile(self.talk.tokens())
+
+    def prefilled(self, began_ns: int, ended_ns: int) -> None:
+        """A decoder step carried words of this session into the cache."""
+        for ticket in self.tickets:
+            ticket.prefill_ns += ended_ns - began_ns
+        if self.talk.utterance is not None and self.answer is None:
+            self._turn_spans.append(api.Span("prefill", began_ns, ended_ns))
 
     def settle_tickets(self) -> None:
         """Report the chunks whose words are all in the cache (or wait for an answer to end)."""
@@ -331,7 +342,7 @@ class Session:
             answer.stream.close()
             return
         self.answer = None
-        self._turn_spans = []
+        self._turn_spans.clear()
         if answer.tokens:
             said = Segment(Modality.TEXT, tuple(answer.tokens))
             entry = Entry(answer.item_id, api.Role.ASSISTANT, (said,))

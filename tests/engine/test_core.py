@@ -72,6 +72,20 @@ def test_the_answer_stands_ready_at_the_endpoint() -> None:
     assert usage.cached == usage.input
 
 
+def test_the_budget_hears_of_all_work_done_while_listening() -> None:
+    """The first delta carries the spans of every chunk's hearing and prefill, and the answer's."""
+    bench = Bench()
+    bench.open()
+    bench.say(words=6)
+    bench.tell(hush(), end(), respond())
+    bench.run()
+    first = next(e for e in bench.events if isinstance(e, api.Delta))
+    stages = [span.stage for span in first.spans]
+    assert stages.count("mel") == 3 + 1  # three chunks and the final pass
+    assert stages.count("prefill") >= 3 + 1
+    assert all(span.start_ns <= span.end_ns <= first.at_ns for span in first.spans[-3:])
+
+
 def test_speculation_changes_nothing_but_time() -> None:
     """The same conversation with and without a hush ends in the same text and the same stream."""
     streams = []
