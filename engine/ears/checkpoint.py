@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from engine.ears.ct2 import read_ct2
+from engine.ears.packed import GROUP, pack_linears
 from engine.ears.safetensors_reader import read_safetensors
 from engine.ears.settings import Extras, WhisperSettings
 from engine.ears.vocabulary import ExactVocabulary, PackedVocabulary
@@ -26,12 +27,12 @@ from engine.errors import BadWeights
 
 TOKENIZER_FILE = "tokenizer.json"
 _EMBEDDING = "decoder.embedding"
-_PACKED_GROUP = 32
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A loaded model, in fp32 but for the vocabulary where that is packed."""
+    """A loaded model. Unless exact, the decoder's matrices and vocabulary are int8 (`packed`);
+    the encoder, whose time is arithmetic and not bytes, stays fp32."""
 
     settings: WhisperSettings
     extras: Extras
@@ -40,7 +41,7 @@ class Checkpoint:
 
 
 def load_checkpoint(directory: Path, exact: bool = False) -> Checkpoint:
-    """Load a Whisper directory; `exact`: the vocabulary in fp32, not int8. Raises `BadWeights`."""
+    """Load a Whisper directory; `exact`: all in fp32. Raises `BadWeights`."""
     for required in ("config.json", TOKENIZER_FILE):
         if not (directory / required).is_file():
             raise BadWeights(directory, "Whisper directory", required, "no such file")
@@ -106,9 +107,9 @@ def _build(
             raise BadWeights(path, name, "floating point", str(tensor.dtype))
         return tensor
 
-    if settings.width % settings.heads or settings.width % _PACKED_GROUP:
-        wanted = f"a multiple of {settings.heads} heads and of {_PACKED_GROUP}"
-        raise BadWeights(path, "width", wanted, str(settings.width))
+    if settings.width % settings.heads or settings.width % GROUP or settings.ffn % GROUP:
+        wanted = f"multiples of {settings.heads} heads and of {GROUP}"
+        raise BadWeights(path, "width and ffn", wanted, f"{settings.width}, {settings.ffn}")
     embedding = take(_EMBEDDING, (settings.vocabulary, settings.width))
     vocabulary = ExactVocabulary(embedding) if exact else PackedVocabulary(embedding)
     with torch.device("meta"):
@@ -119,6 +120,8 @@ def _build(
         state = {name: take(f"{part}.{name}", like.shape).float() for name, like in wanted_state}
         module.load_state_dict(state, assign=True)
         module.eval().requires_grad_(False)
+    if not exact:
+        pack_linears(decoder)
     _check_heads(path, settings, extras)
     return Checkpoint(settings, extras, encoder, decoder)
 

@@ -83,7 +83,7 @@ class Agreement:
         ready = 0
         words = newest.words if newest.at_ms >= settings.first_ms else ()
         for index, word in enumerate(words):
-            wanted_ms = settings.wanted_ms(word, is_last=index == len(newest.words) - 1)
+            wanted_ms = settings.wanted_ms(word, is_last=index == len(words) - 1)
             if newest.at_ms - _stood_since_ms(rivals, index) < wanted_ms:
                 break
             ready = index + 1

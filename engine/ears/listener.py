@@ -38,7 +38,10 @@ from engine.ears.mel import FRAMES_PER_SECOND, SAMPLE_RATE_HZ, LogMel, MelState
 from engine.ears.tokens import WhisperTokens
 from engine.ears.whisper import POSITIONS_PER_SECOND
 from engine.ears.window import Cut, find_cut
+from engine.errors import BadSettings
 
+# Every Whisper has audio positions for this long.
+ENCODER_LIMIT_S = 30.0
 _SAMPLES_PER_POSITION = SAMPLE_RATE_HZ // POSITIONS_PER_SECOND
 
 
@@ -64,15 +67,25 @@ class EarsSettings:
     mean_logprob: float = -0.5
     agreement: AgreementSettings = field(default_factory=AgreementSettings)
 
+    def __post_init__(self) -> None:
+        """Raises `BadSettings` when a window could outgrow the encoder."""
+        longest_s = self.slide_by_force_s + self.step_s + self.pad_s
+        if longest_s > ENCODER_LIMIT_S:
+            expected = f"at most {ENCODER_LIMIT_S} together with step_s and pad_s"
+            raise BadSettings("slide_by_force_s", expected, longest_s)
+        if not self.keep_s < self.slide_at_s <= self.slide_by_force_s:
+            between = f"above keep_s {self.keep_s}, at most {self.slide_by_force_s}"
+            raise BadSettings("slide_at_s", between, self.slide_at_s)
+
 
 @dataclass(frozen=True)
 class Heard:
     """What is known of an utterance after a chunk.
 
     `committed` only grows within an utterance and ends with a whole word; `tentative` follows on
-    it, with its leading space, and may change, though it leaves out what most likely will. `stages_ms`: wall time of mel, encode, decode.
-    `audio_tokens`: 20 ms positions of the whole utterance; `window_positions`: of those, encoded
-    this time.
+    it, with its leading space, and may change, though it leaves out what most likely will.
+    `stages_ms`: wall time of mel, encode, decode. `audio_tokens`: 20 ms positions of the whole
+    utterance; `window_positions`: of those, encoded this time, with the silence behind.
     """
 
     committed: str

@@ -1,12 +1,15 @@
-/* Attention over a paged cache, softmax kept up block by block (formula in README.md).
+/* Attention over a paged cache, softmax kept up span by span (formula in README.md).
  *
- * A (row, head) walks its sequence's blocks in order; every sum runs over dimensions or tokens in a
- * fixed order. So the bits depend on the query, the keys and values it sees and the block size, not
- * on which rows or heads share the call, the numbers of the blocks, or the thread count.
+ * A (row, head) walks its sequence in spans of SPAN tokens counted from the first; every sum runs
+ * over dimensions or tokens in a fixed order. So the bits depend on the query and on the keys and
+ * values it sees, not on which rows or heads share the call, the block size, the numbers of the
+ * blocks, or the thread count.
  */
 #include "../simd.h"
 
-#define OUT_VECTORS 4 /* vectors of the output kept in registers while the tokens go by */
+#define SPAN 64       /* tokens between two updates of the running maximum */
+#define OUT_VECTORS 4 /* vectors of two heads' output kept in registers while tokens go by */
+#define QUAD 4        /* tokens scored at a time */
 
 typedef struct {
     int64_t rows, heads, kv_heads, head_dim, block_size, num_blocks, seqs, max_blocks;
@@ -22,108 +25,136 @@ typedef struct {
 
 /* One thread's memory; `width` is head_dim rounded up to whole vectors, the rest zeros. */
 typedef struct {
-    float *query;       /* [heads, width], times scale */
-    float *keys, *values; /* [block_size, width] */
-    float *weights;     /* [block_size rounded up to LANES] */
-    float *out;         /* [heads, width] */
-    float *most, *total; /* [heads] */
+    float *query;         /* [heads, width], times scale */
+    float *keys, *values; /* [SPAN, width]: converted copies */
+    float *out;           /* [heads, width] */
+    float *most, *total;  /* [heads] */
+    float *weights;       /* [heads, SPAN]: scores, then their exponentials */
+    const float *key_rows[SPAN], *value_rows[SPAN]; /* where each token's lie, in pool or copy */
 } Work;
 
 INLINE int64_t rounded(int64_t n) { return (n + LANES - 1) / LANES * LANES; }
 
-/* Eight dot products with one query, one per lane. */
-INLINE Vec dots(const float *query, const float *const *keys, int64_t width)
+/* Scores of four keys with two queries. Two heads share the loads of the keys, two times four sums
+ * fit the registers with their pointers; each sum is the same whatever it is computed beside. */
+INLINE void score_quad(const float *const q[2], const float *const *keys, int64_t width,
+                       float *const scores[2])
 {
-    Vec sum[LANES];
-    UNROLL for (int t = 0; t < LANES; t++) sum[t] = splat(0.0f);
+    Vec sum[2][QUAD];
+    const float *k0 = keys[0], *k1 = keys[1], *k2 = keys[2], *k3 = keys[3];
+    UNROLL for (int t = 0; t < QUAD; t++) sum[0][t] = sum[1][t] = splat(0.0f);
     for (int64_t d = 0; d < width; d += LANES) {
-        Vec v = load(query + d);
-        UNROLL for (int t = 0; t < LANES; t++) sum[t] = fma8(load(keys[t] + d), v, sum[t]);
-    }
-#ifdef HEADSTART_AVX2
-    __m256 a = _mm256_hadd_ps(_mm256_hadd_ps(sum[0], sum[1]), _mm256_hadd_ps(sum[2], sum[3]));
-    __m256 b = _mm256_hadd_ps(_mm256_hadd_ps(sum[4], sum[5]), _mm256_hadd_ps(sum[6], sum[7]));
-    return _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
-#else
-    Vec out;
-    for (int t = 0; t < LANES; t++) out[t] = sum_of(sum[t]);
-    return out;
-#endif
-}
-
-/* The block as fp32 rows of `width`: where it lies, or a converted copy in `copy`. */
-static const float *block_rows(const Call *c, const void *pool, int64_t at, int64_t tokens,
-                               float *copy)
-{
-    const int64_t dim = c->head_dim, width = rounded(dim);
-    if (!c->half && dim == width) return (const float *)pool + at;
-    for (int64_t t = 0; t < tokens; t++, at += dim, copy += width) {
-        int64_t d = 0;
-        if (!c->half) {
-            memcpy(copy, (const float *)pool + at, (size_t)dim * sizeof(float));
-            continue;
+        const Vec key[QUAD] = {load(k0 + d), load(k1 + d), load(k2 + d), load(k3 + d)};
+        UNROLL for (int h = 0; h < 2; h++) {
+            const Vec query = load(q[h] + d);
+            UNROLL for (int t = 0; t < QUAD; t++) sum[h][t] = fma8(key[t], query, sum[h][t]);
         }
-        const uint16_t *from = (const uint16_t *)pool + at;
-        for (; d + LANES <= dim; d += LANES) store(copy + d, load_half8(from + d));
-        for (; d < dim; d++) copy[d] = half_to_float(from[d]);
     }
-    return copy - tokens * width;
+    UNROLL for (int h = 0; h < 2; h++) {
+#ifdef HEADSTART_AVX2
+        const __m256 pairs = _mm256_hadd_ps(_mm256_hadd_ps(sum[h][0], sum[h][1]),
+                                            _mm256_hadd_ps(sum[h][2], sum[h][3]));
+        _mm_storeu_ps(scores[h], _mm_add_ps(_mm256_castps256_ps128(pairs),
+                                            _mm256_extractf128_ps(pairs, 1)));
+#else
+        for (int t = 0; t < QUAD; t++) scores[h][t] = sum_of(sum[h][t]);
+#endif
+    }
 }
 
-/* Takes `tokens` keys and values into head h's running softmax. */
-static void take_block(const float *keys, const float *values, int64_t tokens, int64_t width,
-                       const Work *w, int64_t h)
+/* Sets rows[t] to the fp32 row of `width` of token first + t: in the pool, or converted in `copy`. */
+static void find_rows(const Call *c, const void *pool, const int32_t *table, int64_t kv,
+                      int64_t first, int64_t tokens, float *copy, const float **rows)
 {
-    Vec most = splat(-INFINITY);
-    for (int64_t t = 0; t < tokens; t += LANES) {
-        const float *rows[LANES];
-        for (int i = 0; i < LANES; i++)
-            rows[i] = keys + (t + i < tokens ? t + i : tokens - 1) * width;
-        Vec score = dots(w->query + h * width, rows, width);
-        for (int64_t i = tokens - t; i < LANES; i++) score[i] = -INFINITY;
-        store(w->weights + t, score);
-        most = max8(score, most);
+    const int64_t dim = c->head_dim, width = rounded(dim), size = c->block_size;
+    for (int64_t t = 0; t < tokens; t++, copy += width) {
+        const int64_t block = table[(first + t) / size], offset = (first + t) % size;
+        const int64_t at = ((block * c->kv_heads + kv) * size + offset) * dim;
+        rows[t] = copy;
+        if (!c->half && dim == width) rows[t] = (const float *)pool + at;
+        else if (!c->half) memcpy(copy, (const float *)pool + at, (size_t)dim * sizeof(float));
+        else {
+            const uint16_t *from = (const uint16_t *)pool + at;
+            int64_t d = 0;
+            for (; d + LANES <= dim; d += LANES) store(copy + d, load_half8(from + d));
+            for (; d < dim; d++) copy[d] = half_to_float(from[d]);
+        }
     }
-    float now = max_of(most);
-    now = now > w->most[h] ? now : w->most[h];
-    /* A NaN score compares false everywhere above: it must still reach the weights. */
-    Vec sum = splat(0.0f), top = splat(now);
-    for (int64_t t = 0; t < tokens; t += LANES) {
-        Vec weight = exp8(load(w->weights + t) - top);
-        store(w->weights + t, weight);
+}
+
+/* weights[h][0 .. tokens] = scores of heads h and g (the same head twice where one is left). */
+static void score_span(const Work *w, int64_t tokens, int64_t width, int64_t h, int64_t g)
+{
+    const float *const q[2] = {w->query + h * width, w->query + g * width};
+    for (int64_t t = 0; t < tokens; t += QUAD) {
+        const float *keys[QUAD];
+        float *const scores[2] = {w->weights + h * SPAN + t, w->weights + g * SPAN + t};
+        for (int i = 0; i < QUAD; i++) keys[i] = w->key_rows[t + i < tokens ? t + i : tokens - 1];
+        score_quad(q, keys, width, scores);
+    }
+}
+
+/* Scores -> weights, head h's running maximum and total; returns what the output so far fades by. */
+static float weigh_span(const Work *w, int64_t tokens, int64_t h)
+{
+    float *weights = w->weights + h * SPAN;
+    const int64_t end = rounded(tokens);
+    for (int64_t t = tokens; t < end; t++) weights[t] = -INFINITY;
+    Vec most = splat(w->most[h]);
+    for (int64_t t = 0; t < end; t += LANES) most = max8(load(weights + t), most);
+    const float now = max_of(most), fade = exp8(splat(w->most[h] - now))[0];
+    /* A NaN score is passed over by max8, but makes its weight and so the total NaN. */
+    Vec sum = splat(0.0f);
+    for (int64_t t = 0; t < end; t += LANES) {
+        const Vec weight = exp8(load(weights + t) - splat(now));
+        store(weights + t, weight);
         sum += weight;
     }
-    float fade = exp8(splat(w->most[h] - now))[0];
     w->total[h] = w->total[h] * fade + sum_of(sum);
     w->most[h] = now;
-    float *out = w->out + h * width;
-    for (int64_t d = 0; d < width; d += OUT_VECTORS * LANES) {
-        const int count = width - d < OUT_VECTORS * LANES ? (int)(width - d) / LANES : OUT_VECTORS;
-        Vec acc[OUT_VECTORS];
-        if (count == OUT_VECTORS) {
-            UNROLL for (int i = 0; i < OUT_VECTORS; i++)
-                acc[i] = load(out + d + LANES * i) * splat(fade);
-            for (int64_t t = 0; t < tokens; t++)
-                UNROLL for (int i = 0; i < OUT_VECTORS; i++)
-                    acc[i] = fma8(splat(w->weights[t]), load(values + t * width + d + LANES * i),
-                                  acc[i]);
-            UNROLL for (int i = 0; i < OUT_VECTORS; i++) store(out + d + LANES * i, acc[i]);
-            continue;
-        }
-        for (int i = 0; i < count; i++) {
-            Vec one = load(out + d + LANES * i) * splat(fade);
-            for (int64_t t = 0; t < tokens; t++)
-                one = fma8(splat(w->weights[t]), load(values + t * width + d + LANES * i), one);
-            store(out + d + LANES * i, one);
+    return fade;
+}
+
+/* out[head][count vectors from d] = out * fade + sum over tokens of weight * value, two heads. */
+INLINE void add_values(const Work *w, int64_t tokens, int64_t d, const int count,
+                       const float fade[2], const float *const weights[2], float *const out[2])
+{
+    Vec acc[2][OUT_VECTORS];
+    UNROLL for (int h = 0; h < 2; h++)
+        UNROLL for (int i = 0; i < count; i++)
+            acc[h][i] = load(out[h] + d + LANES * i) * splat(fade[h]);
+    for (int64_t t = 0; t < tokens; t++) {
+        const float *value = w->value_rows[t] + d;
+        const Vec first = splat(weights[0][t]), second = splat(weights[1][t]);
+        UNROLL for (int i = 0; i < count; i++) {
+            const Vec v = load(value + LANES * i);
+            acc[0][i] = fma8(first, v, acc[0][i]);
+            acc[1][i] = fma8(second, v, acc[1][i]);
         }
     }
+    UNROLL for (int h = 0; h < 2; h++)
+        UNROLL for (int i = 0; i < count; i++) store(out[h] + d + LANES * i, acc[h][i]);
+}
+
+/* Takes the span's tokens into the running softmax of heads h and g. */
+static void take_span(const Work *w, int64_t tokens, int64_t width, int64_t h, int64_t g)
+{
+    score_span(w, tokens, width, h, g);
+    const float first = weigh_span(w, tokens, h);
+    const float fade[2] = {first, g == h ? first : weigh_span(w, tokens, g)};
+    const float *const weights[2] = {w->weights + h * SPAN, w->weights + g * SPAN};
+    float *const out[2] = {w->out + h * width, w->out + g * width};
+    int64_t d = 0;
+    for (; d + OUT_VECTORS * LANES <= width; d += OUT_VECTORS * LANES)
+        add_values(w, tokens, d, OUT_VECTORS, fade, weights, out);
+    for (; d < width; d += LANES) add_values(w, tokens, d, 1, fade, weights, out);
 }
 
 /* Heads [h0, h1) of one row, all of one KV head. */
-static void attend(const Call *c, int64_t row, int64_t h0, int64_t h1, const Work *w)
+static void attend(const Call *c, int64_t row, int64_t h0, int64_t h1, Work *w)
 {
     const int64_t dim = c->head_dim, width = rounded(dim), kv = h0 / (c->heads / c->kv_heads);
-    const int64_t context = c->context_of_row[row], size = c->block_size;
+    const int64_t context = c->context_of_row[row];
     const int32_t *table = c->tables + c->seq_of_row[row] * c->max_blocks;
     for (int64_t h = h0; h < h1; h++) {
         const float *from = c->q + (row * c->heads + h) * dim;
@@ -132,12 +163,12 @@ static void attend(const Call *c, int64_t row, int64_t h0, int64_t h1, const Wor
         w->most[h] = -INFINITY;
         w->total[h] = 0.0f;
     }
-    for (int64_t done = 0; done < context; done += size) {
-        const int64_t tokens = context - done < size ? context - done : size;
-        const int64_t at = (table[done / size] * c->kv_heads + kv) * size * dim;
-        const float *keys = block_rows(c, c->k_pool, at, tokens, w->keys);
-        const float *values = block_rows(c, c->v_pool, at, tokens, w->values);
-        for (int64_t h = h0; h < h1; h++) take_block(keys, values, tokens, width, w, h);
+    for (int64_t first = 0; first < context; first += SPAN) {
+        const int64_t tokens = context - first < SPAN ? context - first : SPAN;
+        find_rows(c, c->k_pool, table, kv, first, tokens, w->keys, w->key_rows);
+        find_rows(c, c->v_pool, table, kv, first, tokens, w->values, w->value_rows);
+        for (int64_t h = h0; h < h1; h += 2)
+            take_span(w, tokens, width, h, h + 1 < h1 ? h + 1 : h);
     }
     for (int64_t h = h0; h < h1; h++) {
         float *to = c->out + (row * c->heads + h) * dim;
@@ -173,18 +204,21 @@ static void attend_piece(void *context, int64_t piece)
     Job *job = context;
     const Call *c = job->call;
     const int64_t width = rounded(c->head_dim), heads = c->heads, group = heads / c->kv_heads;
-    const int64_t floats = 2 * heads * width + 2 * c->block_size * width +
-                           rounded(c->block_size) + 2 * heads;
-    float *memory = calloc((size_t)floats, sizeof(float));
+    const int64_t floats = 2 * heads * width + 2 * SPAN * width + heads * (SPAN + 2);
+    float *memory = malloc((size_t)floats * sizeof(float));
     if (!memory) {
         job->failed = 1;
         return;
     }
-    Work w = {.query = memory, .out = memory + heads * width};
+    /* What pads a row to whole vectors must add nothing. */
+    if (width != c->head_dim) memset(memory, 0, (size_t)floats * sizeof(float));
+    Work w;
+    w.query = memory;
+    w.out = w.query + heads * width;
     w.keys = w.out + heads * width;
-    w.values = w.keys + c->block_size * width;
-    w.weights = w.values + c->block_size * width;
-    w.most = w.weights + rounded(c->block_size);
+    w.values = w.keys + SPAN * width;
+    w.weights = w.values + SPAN * width;
+    w.most = w.weights + heads * SPAN;
     w.total = w.most + heads;
     int64_t h = piece * job->heads_a_piece, end = h + job->heads_a_piece;
     if (end > c->rows * heads) end = c->rows * heads;

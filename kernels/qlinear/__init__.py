@@ -14,6 +14,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from kernels.memory import Arena
 from kernels.native import default_backend, library, require
 from kernels.qlinear import native, reference
 from kernels.qlinear.formats import (
@@ -53,6 +54,9 @@ class QWeight:
         return self.panels.numel()
 
 
+_weights = Arena()
+
+
 def pack(
     kind: str,
     raw: npt.NDArray[np.uint8] | memoryview,
@@ -71,7 +75,8 @@ def pack(
     lib = library("qlinear", native.declare, backend)
     if lib is None:
         return QWeight(kind, rows, cols, reference.pack_panels(kind, flat, rows, cols))
-    panels = torch.empty((panel_count(rows), panel_bytes(form, cols)), dtype=torch.uint8)
+    shape = (panel_count(rows), panel_bytes(form, cols))
+    panels = _weights.take(shape[0] * shape[1]).view(shape)
     native.pack_panels(lib, form.code, flat, rows, cols, panels)
     return QWeight(kind, rows, cols, panels)
 

@@ -18,6 +18,7 @@
 #define FEW 4           /* up to so many rows of x, codes are unpacked in registers */
 #define CHUNK_GROUPS 32 /* groups of K expanded at a time: 16 KiB of codes, half of L1 */
 #define CHUNK_ROWS 128  /* rows of x per expansion of a panel */
+#define AHEAD_BYTES 2048 /* of the weight, fetched before use: +20 % for one row of x, Q5_0 */
 #define TINY 1e-30f     /* groups below this are zero: 127 / TINY is still finite */
 
 /* One group of 32 activations besides its int8 codes. */
@@ -258,6 +259,8 @@ INLINE void panel_packed(const int kind, const int m_rows, const uint8_t *panel,
     for (int64_t c = 0; c < cells; c++, panel += cell_bytes(kind)) {
         const uint8_t *half = panel + head_bytes(kind);
         for (int g = 0; g < groups; g++) {
+            UNROLL for (int i = 0; i < 2 * half_bytes(bits); i += 64)
+                _mm_prefetch((const char *)half + AHEAD_BYTES + i, _MM_HINT_T0);
             UNROLL for (int h = 0; h < 2; h++, half += half_bytes(bits)) {
                 __m256i sum[2][2][TILE];
                 __m256 scale[2], least;

@@ -28,7 +28,5 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, *, backend: str | None = Non
         return reference.rms_norm(x, weight, eps)
     x, weight, (rows, size) = x.contiguous(), weight.contiguous(), x.shape
     out = torch.empty((rows, size), dtype=torch.float32)
-    lib.hs_rms_norm(
-        x.data_ptr(), weight.data_ptr(), rows, size, eps, out.data_ptr(), threads()
-    )
+    lib.hs_rms_norm(x.data_ptr(), weight.data_ptr(), rows, size, eps, out.data_ptr(), threads())
     return out

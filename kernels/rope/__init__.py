@@ -36,7 +36,13 @@ def rope(x: Tensor, cos: Tensor, sin: Tensor, *, backend: str | None = None) -> 
     x, cos, sin = x.contiguous(), cos.contiguous(), sin.contiguous()
     out = torch.empty((rows, heads, dim), dtype=torch.float32)
     lib.hs_rope(
-        x.data_ptr(), cos.data_ptr(), sin.data_ptr(), rows, heads, dim // 2, out.data_ptr(),
+        x.data_ptr(),
+        cos.data_ptr(),
+        sin.data_ptr(),
+        rows,
+        heads,
+        dim // 2,
+        out.data_ptr(),
         threads(),
     )
     return out

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from engine.ears.errors import BadAudio
-from engine.ears.listener import Ears, Heard, Utterance
-from engine.errors import BadWeights
+from engine.ears.listener import Ears, EarsSettings, Heard, Utterance
+from engine.errors import BadSettings, BadWeights
 
 Sound = npt.NDArray[np.float32]
 Clip = Callable[[str], Sound]
@@ -62,8 +62,9 @@ def long_run(ears: Ears, monologue: Sound) -> tuple[Heard, list[Heard], list[int
     """The final words of the monologue, what was said on the way, and frames held each time."""
     utterance = ears.open()
     heard, held = [], []
-    for start in range(0, len(monologue), 16_000):
-        heard.append(ears.hear(utterance, monologue[start : start + 16_000]))
+    step = 24_000
+    for start in range(0, len(monologue), step):
+        heard.append(ears.hear(utterance, monologue[start : start + step]))
         held.append(utterance.window_frames)
     return ears.finish(utterance), heard, held
 
@@ -187,10 +188,10 @@ def test_no_sound_no_words(ears: Ears) -> None:
     assert ears.finish(utterance).text == ""
 
 
-def test_an_hour_of_silence_is_dropped(ears: Ears, question: Sound) -> None:
+def test_silence_after_speech_is_dropped(ears: Ears, question: Sound) -> None:
     """Silence after speech is given up in time, and the words stay."""
     utterance, _ = _hear(ears, question, 1000)
-    for _ in range(12):
+    for _ in range(9):
         heard = ears.hear(utterance, np.zeros(32_000, np.float32))
         assert utterance.window_frames <= 2000
     assert heard.text == QUESTION
@@ -217,6 +218,20 @@ def test_bad_audio_changes_nothing(ears: Ears, sound: Sound, message: str) -> No
     with pytest.raises(BadAudio, match=message):
         ears.finish(utterance, sound)
     assert utterance.mel.samples == 0
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"slide_by_force_s": 28.0}, "slide_by_force_s must be at most 30"),
+        ({"slide_at_s": 19.0}, "slide_at_s must be above keep_s"),
+        ({"slide_at_s": 2.0}, "slide_at_s must be above keep_s"),
+    ],
+)
+def test_settings_that_cannot_work(settings: dict[str, float], message: str) -> None:
+    """A window that outgrows the encoder, or never slides, is refused beforehand."""
+    with pytest.raises(BadSettings, match=message):
+        EarsSettings(**settings)  # type: ignore[arg-type]
 
 
 def test_a_directory_that_is_no_whisper(tmp_path: Path) -> None:

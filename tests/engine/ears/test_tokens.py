@@ -59,6 +59,14 @@ def test_special_tokens_are_not_text(whisper_tokens: WhisperTokens) -> None:
     assert whisper_tokens.text((*opening, *whisper_tokens.encode(" Hi."))) == " Hi."
 
 
+@pytest.mark.weights
+def test_lower_case(whisper_tokens: WhisperTokens) -> None:
+    """Lower-case beginnings are told from capitals, digits and punctuation."""
+    lower = set(whisper_tokens.lower_case())
+    assert lower >= {whisper_tokens.encode(text)[0] for text in (" the", "the", " you")}
+    assert not lower & {whisper_tokens.encode(text)[0] for text in (" The", "A", " 5", ",", " '")}
+
+
 def test_refuses_what_is_no_tokenizer(tmp_path: Path) -> None:
     """A broken file is named."""
     path = tmp_path / "tokenizer.json"

@@ -1,0 +1,49 @@
+"""Weights in int8: a quarter of fp32's bytes, which are the time of a decoding step.
+
+Format Q8_0, as in GGUF: groups of 32 with an fp16 scale each, multiplied by the kernel that serves
+the LLM. Activations are quantised too, row by row, so a row's result depends on that row alone and
+a guess checked together with others is checked as if alone.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from kernels.qlinear import QWeight, pack, qlinear
+
+GROUP = 32
+_INT8_MAX = 127
+
+
+def pack_q8_0(weight: Tensor) -> QWeight:
+    """Quantise [N, K], K a multiple of 32."""
+    count, width = weight.shape
+    groups = weight.float().reshape(-1, GROUP)
+    scales = (groups.abs().amax(dim=1) / _INT8_MAX).half()
+    inverse = torch.where(scales > 0, scales.float().reciprocal(), 0.0)
+    steps = (groups * inverse[:, None]).round().clamp(-_INT8_MAX, _INT8_MAX).to(torch.int8)
+    blocks = torch.cat((scales[:, None].view(torch.uint8), steps.view(torch.uint8)), dim=1)
+    return pack("Q8_0", blocks.numpy(), count, width)
+
+
+class PackedLinear(nn.Module):
+    """`nn.Linear` with its weight packed."""
+
+    def __init__(self, linear: nn.Linear) -> None:
+        super().__init__()
+        self._weight = pack_q8_0(linear.weight)
+        self._bias: Tensor | None = linear.bias
+
+    def forward(self, x: Tensor) -> Tensor:
+        """fp32 [n, K] to fp32 [n, N]."""
+        return qlinear(x, self._weight, self._bias)
+
+
+def pack_linears(module: nn.Module) -> None:
+    """Replace every `nn.Linear` inside `module`."""
+    for name, child in module.named_children():
+        if isinstance(child, nn.Linear):
+            setattr(module, name, PackedLinear(child))
+        else:
+            pack_linears(child)

@@ -1,0 +1,40 @@
+"""The kernel benchmark runs through and ends in the JSON line that it documents."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from kernels import bench
+
+
+def test_timed_warms_up_and_counts() -> None:
+    """One warm-up run, then `rounds` timed ones, `between` before each of these."""
+    calls: list[str] = []
+    timing = bench.timed(lambda: calls.append("run"), 3, lambda: calls.append("between"))
+    assert calls == ["run"] + ["between", "run"] * 3
+    assert 0 <= timing.best_ms <= timing.ms
+
+
+def test_last_line_is_the_documented_json(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Small sizes through the whole program: every table has its keys and a row per case."""
+    monkeypatch.setattr(bench, "ROTATION_BYTES", 1)
+    monkeypatch.setattr(bench, "STREAM_BYTES", 1 << 16)
+    monkeypatch.setattr(bench, "ROW_COUNTS", (1, 5))
+    monkeypatch.setattr(bench, "NARROW", 256)
+    monkeypatch.setattr(bench, "WIDE", 512)
+    monkeypatch.setattr(bench, "CONTEXTS", (64,))
+    monkeypatch.setattr(sys, "argv", ["bench", "--rounds", "1", "--threads", "1"])
+    bench.main()
+    result = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert result["threads"] == 1
+    assert result["stream_gb_s"] > 0
+    assert len(result["qlinear"]) == 2 * len(bench.KINDS)
+    wanted = {"kind", "m", "n", "k", "ms", "best_ms", "gb_s", "gmac_s", "stream_share"}
+    assert all(wanted == set(row) for row in result["qlinear"])
+    assert {(row["rows"], row["context"]) for row in result["attention"]} == {(1, 64), (64, 64)}
+    assert {row["op"] for row in result["small"]} == {"rms_norm", "rope", "silu_mul"}
