@@ -16,7 +16,7 @@ from prometheus_client import (
     generate_latest,
 )
 
-from engine.api import KvStats, Usage
+from engine.api import Stats, Usage
 from gateway.budget import DEFAULT_LATENCY_BUDGET_MS, ChunkBudget, TurnBudget
 
 # As shares of the budget: the last finite bucket ends at the budget itself, so what lies in +Inf
@@ -47,8 +47,13 @@ class Metrics:
         self.engine_restarts = Counter(
             "headstart_engine_restarts", "Times the engine was started again", registry=r
         )
-        self.kv_tokens = Gauge("headstart_kv_tokens", "Tokens in the KV cache", registry=r)
-        self.kv_bytes = Gauge("headstart_kv_bytes", "Bytes of the KV cache in use", registry=r)
+        self.kv_blocks_used = Gauge(
+            "headstart_kv_blocks_used", "Blocks of the paged KV cache in use", registry=r
+        )
+        self.kv_blocks = Gauge("headstart_kv_blocks", "Blocks of the KV cache in all", registry=r)
+        self.engine_rss = Gauge(
+            "headstart_engine_rss_bytes", "Memory of the engine's process", registry=r
+        )
 
     def _make_turns(self, buckets_ms: tuple[float, ...]) -> None:
         r = self.registry
@@ -131,10 +136,11 @@ class Metrics:
         """`fate`: received, inserted (silence for packets that never came), dropped or late."""
         self.audio_ms.labels(fate).inc(ms)
 
-    def kv(self, sessions: list[KvStats]) -> None:
-        """The whole engine's cache, as the sum of its sessions."""
-        self.kv_tokens.set(sum(s.tokens for s in sessions))
-        self.kv_bytes.set(sum(s.bytes for s in sessions))
+    def engine(self, stats: Stats) -> None:
+        """The engine's newest heartbeat."""
+        self.kv_blocks_used.set(stats.kv_blocks_used)
+        self.kv_blocks.set(stats.kv_blocks_total)
+        self.engine_rss.set(stats.rss_bytes)
 
     def error(self, code: str) -> None:
         if code not in self._error_codes and len(self._error_codes) >= MAX_ERROR_CODES:

@@ -274,6 +274,8 @@ def make_gateway(settings: Settings, link: EngineLink, supervisor: Supervisor | 
         metrics.engine_up.set(link.is_ready)
         metrics.engine_restarts.inc(restarts() - restarts_counted)
         restarts_counted = restarts()
+        if link.stats is not None:
+            metrics.engine(link.stats)
         return metrics.render()
 
     return Gateway(settings, link, make_session, render, restarts)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prometheus_client.parser import text_string_to_metric_families
 
-from engine.api import Chunk, FinishReason, KvStats, TurnRef, Usage
+from engine.api import Chunk, FinishReason, Stats, TurnRef, Usage
 from gateway.budget import ChunkBudget, TurnBudget, TurnStamps
 from gateway.metrics import MAX_ERROR_CODES, Metrics
 
@@ -114,14 +114,15 @@ def test_chunks_and_audio_are_counted() -> None:
 
 
 def test_the_engine_is_summed_up() -> None:
-    """KV of all sessions together; restarts; up or down."""
+    """Its newest heartbeat, restarts, up or down."""
     metrics = Metrics()
-    metrics.kv([KvStats(tokens=3, bytes=30), KvStats(tokens=4, bytes=40)])
+    metrics.engine(Stats(1, "x", 2, 30, 40, 500, 6, 7))
     metrics.engine_restarts.inc()
     metrics.engine_up.set(1)
     page = samples(metrics)
-    assert page[("headstart_kv_tokens", "")] == 7
-    assert page[("headstart_kv_bytes", "")] == 70
+    assert page[("headstart_kv_blocks_used", "")] == 30
+    assert page[("headstart_kv_blocks", "")] == 40
+    assert page[("headstart_engine_rss_bytes", "")] == 500
     assert page[("headstart_engine_restarts_total", "")] == 1
     assert page[("headstart_engine_up", "")] == 1
 
