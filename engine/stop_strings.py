@@ -21,11 +21,12 @@ class StopStrings:
         if self.stopped:
             return ""
         text = self._held + text
-        places = [place for stop in self._stops if (place := text.find(stop)) >= 0]
-        if places:
+        # The stop that is complete first counts, so that it does not matter how text is cut.
+        found = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
+        if found:
             self.stopped = True
             self._held = ""
-            return text[: min(places)]
+            return text[: min(found)[1]]
         held = max((_overlap(text, stop) for stop in self._stops), default=0)
         self._held = text[len(text) - held :]
         return text[: len(text) - held]

@@ -23,10 +23,12 @@ def run(stops: list[str], pieces: list[str]) -> str:
         (["b", "ab"], "xab", "x"),
         ([], "anything", "anything"),
         (["aab"], "aaab", "a"),
+        (["a", "baa"], "baa", "b"),
     ],
 )
 def test_text_ends_at_the_first_stop(stops: list[str], text: str, expected: str) -> None:
-    """The stop string itself is not part of the text; a mere beginning of one is."""
+    """The stop string itself is not part of the text; a mere beginning of one is. Of several, the
+    one that is complete first counts."""
     assert run(stops, [text]) == expected
 
 
