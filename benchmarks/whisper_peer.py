@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from benchmarks.whisper_twin import transformers_twin
 from engine.ears.checkpoint import TOKENIZER_FILE, load_checkpoint
 from engine.ears.tokens import WhisperTokens
-from tests.engine.ears.twin import transformers_twin
 
 MAX_TOKENS = 220
 

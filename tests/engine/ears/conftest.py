@@ -12,10 +12,10 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from benchmarks.whisper_twin import transformers_twin
 from engine.ears.checkpoint import Checkpoint, load_checkpoint
 from engine.ears.listener import Ears
 from engine.ears.tokens import WhisperTokens
-from tests.engine.ears.twin import transformers_twin
 
 CLIPS = Path(__file__).parents[3] / "gateway" / "clips"
 Sound = npt.NDArray[np.float32]

@@ -13,9 +13,9 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
+from benchmarks.whisper_twin import hugging_face_state
 from engine.ears.checkpoint import Checkpoint, load_checkpoint, read_json
 from engine.errors import BadWeights
-from tests.engine.ears.twin import hugging_face_state
 
 
 @pytest.fixture(scope="module")

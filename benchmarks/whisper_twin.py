@@ -1,4 +1,4 @@
-"""Our Whisper's tensors in `transformers`' own implementation: the reference of these tests."""
+"""Our Whisper's tensors in `transformers`' own implementation: the reference of tests and benchmarks."""
 
 from __future__ import annotations
 
