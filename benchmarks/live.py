@@ -93,6 +93,25 @@ class Live:
         self.run()
         return time.perf_counter() - began_s
 
+    def hush_again(self, name: str, revision: int) -> None:
+        """Speech resumes for an instant and stops again: the speculation is made anew."""
+        self.engine.receive(api.Resume(name, api.TurnRef(1, revision)))
+        self.engine.receive(api.Hush(name, api.TurnRef(1, revision), 0, SAMPLING))
+        self.run()
+
+    def suffix(self, name: str, revision: int) -> float:
+        """Seconds for what would be left at the endpoint without speculation: the turn's suffix
+        and the first token, on the K/V of everything heard."""
+        self.engine.receive(api.Resume(name, api.TurnRef(1, revision)))
+        self.run()
+        session = self.engine.sessions[name]
+        began_s = time.perf_counter()
+        self.engine.receive(api.Hush(name, api.TurnRef(1, revision), 0, SAMPLING))
+        self.run(lambda: session.answer is not None and session.answer.first_text_ns is not None)
+        took_s = time.perf_counter() - began_s
+        self.run()
+        return took_s
+
     def first_token(self, name: str, *commands: api.Command) -> float:
         """Seconds from the endpoint (`commands` and a request to answer) to the first text."""
         self._generation += 1

@@ -3,7 +3,7 @@
     incremental        what headstart does: words are prefilled while they are spoken, the answer is
                        begun at a short silence; counted from the endpoint (`Respond`)
     incremental_no_speculation
-                       the same without the early answer: the final words' suffix and first token
+                       the same without the early answer: the turn's suffix and the first token
     offline            peers that hear nothing before the endpoint, same weights:
       headstart        our own ears and decoder, all audio at once
       transformers     Whisper by 30 s windows (greedy), then one prefill in fp32, one token
@@ -62,39 +62,26 @@ def run(model: str, repeats: int, *, with_peers: bool, as_json: bool) -> None:
 
 
 def _context(live: Live, seconds: float, repeats: int) -> dict[str, Any]:
-    """All of our own numbers for one length of speech."""
+    """All of our own numbers for one length of speech, which is heard once."""
     report.say(f"{seconds:g} s of speech")
     sound = speech_of(seconds)
-    end = api.EndSpeech("", api.TurnRef(1), len(sound))
-    speculative, plain, hushes = [], [], []
-    tokens = 0
-    for repeat in range(repeats + 1):
-        name = f"speculative-{repeat}"
-        live.open(name)
-        live.hear(name, sound)
-        hush_s = live.hush(name)
-        ended = api.EndSpeech(name, end.ref, end.end_sample)
-        took_s = live.first_token(name, ended)
-        tokens = live.engine.sessions[name].stream.kv_len
-        live.close(name)
-        name = f"plain-{repeat}"
-        live.open(name)
-        live.hear(name, sound)
-        # The final hearing pass belongs to the hangover; only the answer waits for the endpoint.
-        live.engine.receive(api.Hush(name, api.TurnRef(1), 0, None))
-        live.run()
-        plain_s = live.first_token(name, api.EndSpeech(name, end.ref, end.end_sample))
-        live.close(name)
-        if repeat:  # the first one warms up
-            speculative.append(took_s)
-            plain.append(plain_s)
-            hushes.append(hush_s)
+    name = f"heard-{seconds:g}"
+    live.open(name)
+    live.hear(name, sound)
+    hush_s = live.hush(name)  # the final hearing pass and the speculated answer
+    suffix = [live.suffix(name, revision) for revision in range(1, repeats + 2)]
+    revision = repeats + 2
+    live.hush_again(name, revision)
+    ended = api.EndSpeech(name, api.TurnRef(1, revision), len(sound))
+    speculative_s = live.first_token(name, ended)
+    tokens = live.engine.sessions[name].stream.kv_len
     transcript = live.transcript()
+    live.close(name)
     return {
         "tokens": tokens,
-        "speculative_ms": statistics.median(speculative) * 1000,
-        "plain_ms": statistics.median(plain) * 1000,
-        "hush_ms": statistics.median(hushes) * 1000,
+        "speculative_ms": speculative_s * 1000,
+        "plain_ms": statistics.median(suffix[1:]) * 1000,  # the first one warms up
+        "hush_ms": hush_s * 1000,
         "offline_ms": _offline(live, sound) * 1000,
         "sound": sound,
         "transcript": transcript,

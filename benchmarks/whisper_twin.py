@@ -1,4 +1,4 @@
-"""Our Whisper's tensors in `transformers`' own implementation: the reference of tests and benchmarks."""
+"""Our Whisper's tensors in `transformers`' own implementation: the reference, also of tests."""
 
 from __future__ import annotations
 
