@@ -1,7 +1,7 @@
 """`python -m kernels.bench`: speed of every kernel against what the machine can do, in one run.
 
 For few rows a matmul is bound by reading its weight, so GB/s stands beside that of a plain read of
-memory, taken in turns with it; for many rows GMAC/s counts. Weights rotate through copies larger
+memory, taken before every kind; for many rows GMAC/s counts. Weights rotate through copies larger
 than the last-level cache. The times are medians, the best in brackets. The last line is JSON:
 
   machine, threads, stream_gb_s                 (best of the run)
@@ -36,6 +36,7 @@ NARROW, WIDE = 896, 4864
 ROW_COUNTS = (1, 2, 4, 8, 16, 64, 128)
 ROTATION_BYTES = 96 << 20
 STREAM_BYTES = 256 << 20
+SPIN_S = 0.05
 HEADS, KV_HEADS, HEAD_DIM, BLOCK = 14, 2, 64, 16
 CONTEXTS = (128, 2048)
 
@@ -63,12 +64,11 @@ class MatmulRow:
     stream_share: float
 
 
-def timed(run: Callable[[], object], rounds: int, between: Callable[[], object]) -> Timing:
-    """Time `run` `rounds` times after a warm-up, `between` (not timed) before each."""
+def timed(run: Callable[[], object], rounds: int) -> Timing:
+    """Time `run` `rounds` times after a warm-up."""
     run()
     times = []
     for _ in range(rounds):
-        between()
         start = time.perf_counter()
         run()
         times.append((time.perf_counter() - start) * 1e3)
@@ -85,17 +85,21 @@ def processor() -> str:
 
 
 class Stream:
-    """Reads of more memory than any cache holds, timed in between everything else."""
+    """Reads of more memory than any cache holds."""
 
     def __init__(self) -> None:
         self._data = torch.ones(STREAM_BYTES // 4)
         self.best_gb_s = 0.0
 
-    def __call__(self) -> None:
-        start = time.perf_counter()
-        self._data.sum()
-        elapsed_s = time.perf_counter() - start
-        self.best_gb_s = max(self.best_gb_s, STREAM_BYTES / elapsed_s / 1e9)
+    def __call__(self, rounds: int = 5) -> None:
+        """Read, and keep the best. Then wait until torch's idle threads stop spinning: they would
+        take a core from the kernels for some ms (see OMP_WAIT_POLICY in README.md)."""
+        for _ in range(rounds):
+            start = time.perf_counter()
+            self._data.sum()
+            elapsed_s = time.perf_counter() - start
+            self.best_gb_s = max(self.best_gb_s, STREAM_BYTES / elapsed_s / 1e9)
+        time.sleep(SPIN_S)
 
 
 def random_weight(kind: str, rows: int, cols: int) -> QWeight:
@@ -115,6 +119,7 @@ def matmuls(rounds: int, stream: Stream) -> list[MatmulRow]:
     """Every kind at every row count."""
     table = []
     for kind in KINDS:
+        stream()
         n, k = (NARROW, WIDE) if FORMATS[kind].is_super else (WIDE, NARROW)
         first = random_weight(kind, n, k)
         copies = [
@@ -128,7 +133,7 @@ def matmuls(rounds: int, stream: Stream) -> list[MatmulRow]:
             def run(x: torch.Tensor = x, copies: list[QWeight] = copies) -> None:
                 qlinear(x, copies[next(turn) % len(copies)])  # noqa: B023 - the loop's own counter
 
-            timing = timed(run, rounds, stream if m == 1 else lambda: None)
+            timing = timed(run, rounds)
             gb_s = first.nbytes / timing.best_ms / 1e6
             share = gb_s / stream.best_gb_s
             gmac_s = m * n * k / timing.best_ms / 1e6
@@ -163,7 +168,7 @@ def attentions(rounds: int) -> list[dict[str, object]]:
                 ) -> None:
                     paged_attention(q, *pools, *where, HEAD_DIM**-0.5)
 
-                timing = timed(run, rounds, lambda: None)
+                timing = timed(run, rounds)
                 size = 2 * k_pool.numel() * k_pool.element_size() * rows
                 gb_s = size / timing.best_ms / 1e6
                 name = str(dtype).removeprefix("torch.")
@@ -194,7 +199,7 @@ def small_operations(rounds: int) -> list[dict[str, object]]:
             "silu_mul": lambda g=gate, u=up: silu_mul(g, u),  # type: ignore[misc]
         }
         for name, run in runs.items():
-            us = timed(run, rounds * 5, lambda: None).best_ms * 1e3
+            us = timed(run, rounds * 5).best_ms * 1e3
             print(f"{name:<9} rows={rows:<3} {us:8.1f} us", flush=True)
             table.append({"op": name, "rows": rows, "us": us})
     return table
@@ -208,8 +213,6 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
     stream = Stream()
-    for _ in range(5):
-        stream()
     print(f"{processor()}, {options.threads} threads", flush=True)
     table = matmuls(options.rounds, stream)
     attention = attentions(options.rounds)

@@ -7,7 +7,8 @@
  *
  * One job runs at a time. A call that comes while another thread's job is running does its own
  * pieces alone. A worker spins for SPINS turns after its last piece, about the time between two
- * kernels of one token, then sleeps. */
+ * kernels of one token, then sleeps. Where the other cores are busy Linux wakes it on the caller's own
+ * core, where the two would only take turns: a worker that finds itself there moves away. */
 #define _GNU_SOURCE
 #include "pool.h"
 
@@ -48,6 +49,20 @@ static uint32_t left_for(uint64_t t, int worker)
     return worker < (int)(t >> 32 & 0xff) ? (uint32_t)t : 0;
 }
 
+#ifdef __linux__
+static _Atomic int caller_core;
+#define here() sched_getcpu()
+
+/* Keeps the calling worker off the core. `all`: the cores it had at its start. */
+static void leave_core(int core, const cpu_set_t *all)
+{
+    cpu_set_t others = *all;
+    if (core < 0 || core >= CPU_SETSIZE) return;
+    CPU_CLR(core, &others);
+    if (CPU_COUNT(&others) > 0) sched_setaffinity(0, sizeof others, &others);
+}
+#endif
+
 /* Takes pieces until there are none for this worker (-1: the caller, who may always help). */
 static int take_pieces(int worker)
 {
@@ -66,7 +81,16 @@ static int take_pieces(int worker)
 static void *work(void *argument)
 {
     const int worker = (int)(intptr_t)argument;
+#ifdef __linux__
+    cpu_set_t all;
+    CPU_ZERO(&all);
+    sched_getaffinity(0, sizeof all, &all);
+#endif
     for (int spins = 0;;) {
+#ifdef __linux__
+        if (left_for(atomic_load(&ticket), worker) > 0 && here() == atomic_load(&caller_core))
+            leave_core(here(), &all);
+#endif
         if (take_pieces(worker)) spins = 0;
         if (++spins < SPINS) {
             relax();
@@ -122,6 +146,9 @@ void hs_run(PoolTask task, void *context, int64_t pieces, int threads)
     job_context = context;
     job_pieces = pieces;
     atomic_store(&done, 0);
+#ifdef __linux__
+    atomic_store(&caller_core, here());
+#endif
     uint64_t generation = (atomic_load(&ticket) >> 40) + 1;
     atomic_store(&ticket, generation << 40 | (uint64_t)help << 32 | (uint64_t)pieces);
     if (atomic_load(&sleeping) > 0) {

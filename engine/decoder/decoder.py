@@ -14,11 +14,9 @@ from torch import Tensor
 
 from engine.cache import KvCache
 from engine.decoder.spec import DecoderSpec
-from engine.decoder.weights import DecoderWeights, LayerWeights
-from kernels.paged_attention import append, paged_attention
+from engine.decoder.weights import DecoderWeights
+from kernels.decoder_layers import Rows
 from kernels.rms_norm import rms_norm
-from kernels.rope import rope
-from kernels.silu_mul import silu_mul
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +43,6 @@ class Decoder:
         self.spec = spec
         self.weights = weights
         self.backend = backend
-        self._scale = spec.head_dim**-0.5
         self._cos, self._sin = rope_tables(spec, max_positions)
 
     def forward(self, batch: Batch, cache: KvCache) -> Tensor:
@@ -53,56 +50,20 @@ class Decoder:
         hidden = self.weights.embedding(batch.tokens)  # [rows, hidden], ours to write into
         if len(batch.soft_rows):
             hidden[batch.soft_rows] = batch.soft_vectors
-        cos, sin = self._cos[batch.positions], self._sin[batch.positions]
-        last = len(self.weights.layers) - 1
-        for index, layer in enumerate(self.weights.layers):
-            q = self._append_kv(layer, index, hidden, cos, sin, batch, cache)
-            seq, context = batch.seq_of_row, batch.context_of_row
-            if index == last and len(batch.wanted) < len(batch.tokens):
-                # Behind the last K/V, rows that nobody asks about need no more work.
-                hidden, q = hidden[batch.wanted], q[batch.wanted]
-                seq, context = seq[batch.wanted], context[batch.wanted]
-                if not len(batch.wanted):
-                    return hidden.new_empty((0, self.spec.vocab_size))
-            heads = paged_attention(
-                q,
-                cache.k_pools[index],
-                cache.v_pools[index],
-                batch.tables,
-                seq,
-                context,
-                self._scale,
-                backend=self.backend,
-            )
-            hidden += layer.attn_out(heads.flatten(1))[0]
-            hidden += self._mlp(layer, hidden)
+        rows = Rows(
+            cos=self._cos[batch.positions],
+            sin=self._sin[batch.positions],
+            slots=batch.slots,
+            tables=batch.tables,
+            seq_of_row=batch.seq_of_row,
+            context_of_row=batch.context_of_row,
+            wanted=batch.wanted if len(batch.wanted) < len(batch.tokens) else None,
+        )
+        hidden = self.weights.layers(hidden, rows, cache.k_pools, cache.v_pools)
+        if not len(hidden):
+            return hidden.new_empty((0, self.spec.vocab_size))
         normed = rms_norm(hidden, self.weights.output_norm, self.spec.rms_eps, backend=self.backend)
-        return self.weights.output(normed)[0]
-
-    def _append_kv(
-        self,
-        layer: LayerWeights,
-        index: int,
-        hidden: Tensor,
-        cos: Tensor,
-        sin: Tensor,
-        batch: Batch,
-        cache: KvCache,
-    ) -> Tensor:
-        """Stores the rows' K and V; returns the rotated queries [rows, heads, head_dim]."""
-        spec, backend = self.spec, self.backend
-        normed = rms_norm(hidden, layer.attn_norm, spec.rms_eps, backend=backend)
-        q, k, v = layer.qkv(normed)
-        q = rope(q.view(-1, spec.heads, spec.head_dim), cos, sin, backend=backend)
-        k = rope(k.view(-1, spec.kv_heads, spec.head_dim), cos, sin, backend=backend)
-        v = v.view(-1, spec.kv_heads, spec.head_dim)
-        append(cache.k_pools[index], cache.v_pools[index], k, v, batch.slots, backend=backend)
-        return q
-
-    def _mlp(self, layer: LayerWeights, hidden: Tensor) -> Tensor:
-        normed = rms_norm(hidden, layer.ffn_norm, self.spec.rms_eps, backend=self.backend)
-        gate, up = layer.gate_up(normed)
-        return layer.down(silu_mul(gate, up, backend=self.backend))[0]
+        return self.weights.output(normed)
 
 
 def rope_tables(spec: DecoderSpec, max_positions: int) -> tuple[Tensor, Tensor]:

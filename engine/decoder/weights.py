@@ -11,20 +11,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from engine.decoder.dense import DenseEmbedding, DenseHead, DenseLayer, DenseStack
 from engine.decoder.spec import DecoderSpec
 from engine.errors import UnsupportedModel
 from engine.gguf_file import GgufFile
-from kernels.qlinear import FORMATS, QWeight, dequantize, pack, qlinear_many
+from kernels.decoder_layers import DecoderLayers, Layer, LayerSizes, Rows
+from kernels.qlinear import FORMATS, QWeight, dequantize, pack, qlinear
 from kernels.qlinear import rows as gather_rows
 
 Tick = Callable[[int, int], None]  # layers done, layers in all
-
-
-class Projection(Protocol):
-    """One input through one or several weights that share it."""
-
-    def __call__(self, x: Tensor) -> list[Tensor]:
-        """fp32 [rows, K] -> one fp32 [rows, N_i] per weight."""
 
 
 class Embedding(Protocol):
@@ -32,32 +27,23 @@ class Embedding(Protocol):
         """int64 [rows] -> fp32 [rows, hidden]."""
 
 
-class PackedProjection:
-    """Weights as they are in the file, multiplied by a C kernel (batch-invariant)."""
+class Stack(Protocol):
+    """All layers of a decoder."""
 
-    def __init__(
-        self, weights: Sequence[QWeight], biases: Sequence[Tensor | None], backend: str
-    ) -> None:
-        self.weights, self.biases, self.backend = tuple(weights), tuple(biases), backend
-
-    def __call__(self, x: Tensor) -> list[Tensor]:
-        return qlinear_many(x, self.weights, self.biases, backend=self.backend)
+    def __call__(
+        self, x: Tensor, rows: Rows, k_pools: Sequence[Tensor], v_pools: Sequence[Tensor]
+    ) -> Tensor:
+        """fp32 [rows, hidden] -> fp32 [rows, hidden], or [wanted, hidden]. Stores K and V."""
 
 
-class DenseProjection:
-    """Weights as fp32, multiplied by torch: exact, large, slow."""
-
-    def __init__(self, weights: Sequence[Tensor], biases: Sequence[Tensor | None]) -> None:
-        self.weights, self.biases = tuple(weights), tuple(biases)
-
-    def __call__(self, x: Tensor) -> list[Tensor]:
-        return [
-            torch.nn.functional.linear(x, weight, bias)
-            for weight, bias in zip(self.weights, self.biases, strict=True)
-        ]
+class Head(Protocol):
+    def __call__(self, x: Tensor) -> Tensor:
+        """fp32 [rows, hidden] -> fp32 [rows, vocab_size]."""
 
 
 class PackedEmbedding:
+    """Rows of a weight as it is in the file."""
+
     def __init__(self, weight: QWeight, backend: str) -> None:
         self.weight, self.backend = weight, backend
 
@@ -65,30 +51,32 @@ class PackedEmbedding:
         return gather_rows(self.weight, tokens, backend=self.backend)
 
 
-class DenseEmbedding:
-    def __init__(self, weight: Tensor) -> None:
-        self.weight = weight
+class PackedStack:
+    """Layers on weights as they are in the file, one call of a C kernel (batch-invariant)."""
 
-    def __call__(self, tokens: Tensor) -> Tensor:
-        return self.weight[tokens]
+    def __init__(self, layers: Sequence[Layer], sizes: LayerSizes, backend: str) -> None:
+        self.layers, self.backend = DecoderLayers(layers, sizes), backend
+
+    def __call__(
+        self, x: Tensor, rows: Rows, k_pools: Sequence[Tensor], v_pools: Sequence[Tensor]
+    ) -> Tensor:
+        return self.layers(x, rows, k_pools, v_pools, backend=self.backend)
 
 
-@dataclass(frozen=True, slots=True)
-class LayerWeights:
-    attn_norm: Tensor  # fp32 [hidden]
-    qkv: Projection  # hidden -> q_width, kv_width, kv_width
-    attn_out: Projection  # q_width -> hidden
-    ffn_norm: Tensor  # fp32 [hidden]
-    gate_up: Projection  # hidden -> ffn, ffn
-    down: Projection  # ffn -> hidden
+class PackedHead:
+    def __init__(self, weight: QWeight, backend: str) -> None:
+        self.weight, self.backend = weight, backend
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return qlinear(x, self.weight, backend=self.backend)
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderWeights:
     embedding: Embedding
-    layers: tuple[LayerWeights, ...]
+    layers: Stack
     output_norm: Tensor  # fp32 [hidden]
-    output: Projection  # hidden -> vocab_size
+    output: Head
     nbytes: int  # of all weights, as they lie in memory
 
 
@@ -114,42 +102,54 @@ class WeightLoader:
             tick(index, spec.layers)
             layers.append(self._layer(f"blk.{index}"))
         tick(spec.layers, spec.layers)
-        embed: Embedding
-        head: Projection
+        norm = self._vector("output_norm.weight", spec.hidden)
+        sizes = LayerSizes(
+            spec.hidden, spec.ffn, spec.heads, spec.kv_heads, spec.head_dim, spec.rms_eps
+        )
         if self.dense:
             table = dequantize(embedding)
-            embed = DenseEmbedding(table)
-            head = DenseProjection([table if output is embedding else dequantize(output)], [None])
-        else:
-            embed = PackedEmbedding(embedding, self.backend)
-            head = PackedProjection([output], [None], self.backend)
-        norm = self._vector("output_norm.weight", spec.hidden)
-        return DecoderWeights(embed, tuple(layers), norm, head, self.nbytes)
+            head = table if output is embedding else dequantize(output)
+            return DecoderWeights(
+                DenseEmbedding(table),
+                DenseStack([DenseLayer.of(layer) for layer in layers], sizes),
+                norm,
+                DenseHead(head),
+                self.nbytes,
+            )
+        return DecoderWeights(
+            PackedEmbedding(embedding, self.backend),
+            PackedStack(layers, sizes, self.backend),
+            norm,
+            PackedHead(output, self.backend),
+            self.nbytes,
+        )
 
-    def _layer(self, prefix: str) -> LayerWeights:
+    def _layer(self, prefix: str) -> Layer:
         spec = self.spec
-        widths = {"q": spec.q_width, "k": spec.kv_width, "v": spec.kv_width}
-        qkv, biases = [], []
-        for name, width in widths.items():
+
+        def projection(name: str, width: int) -> tuple[QWeight, Tensor | None]:
             order = self._rope_rows(width) if name != "v" else None
-            qkv.append(self._matrix(f"{prefix}.attn_{name}.weight", width, spec.hidden, order))
+            weight = self._matrix(f"{prefix}.attn_{name}.weight", width, spec.hidden, order)
             bias = f"{prefix}.attn_{name}.bias"
-            biases.append(self._vector(bias, width, order) if spec.qkv_bias else None)
+            return weight, self._vector(bias, width, order) if spec.qkv_bias else None
 
-        def single(name: str, rows: int, cols: int) -> Projection:
-            return self._projection([self._matrix(f"{prefix}.{name}.weight", rows, cols)], [None])
+        def matrix(name: str, rows: int, cols: int) -> QWeight:
+            return self._matrix(f"{prefix}.{name}.weight", rows, cols)
 
-        gate_up = [
-            self._matrix(f"{prefix}.ffn_{name}.weight", spec.ffn, spec.hidden)
-            for name in ("gate", "up")
-        ]
-        return LayerWeights(
+        q, q_bias = projection("q", spec.q_width)
+        k, k_bias = projection("k", spec.kv_width)
+        v, v_bias = projection("v", spec.kv_width)
+        return Layer(
             attn_norm=self._vector(f"{prefix}.attn_norm.weight", spec.hidden),
-            qkv=self._projection(qkv, biases),
-            attn_out=single("attn_output", spec.hidden, spec.q_width),
+            qkv=(q, k, v),
+            qkv_bias=(q_bias, k_bias, v_bias),
+            attn_out=matrix("attn_output", spec.hidden, spec.q_width),
             ffn_norm=self._vector(f"{prefix}.ffn_norm.weight", spec.hidden),
-            gate_up=self._projection(gate_up, [None, None]),
-            down=single("ffn_down", spec.hidden, spec.ffn),
+            gate_up=(
+                matrix("ffn_gate", spec.ffn, spec.hidden),
+                matrix("ffn_up", spec.ffn, spec.hidden),
+            ),
+            down=matrix("ffn_down", spec.hidden, spec.ffn),
         )
 
     def _rope_rows(self, width: int) -> npt.NDArray[np.int64] | None:
@@ -175,10 +175,3 @@ class WeightLoader:
         vector = self.file.vector(name, length)
         self.nbytes += vector.nbytes
         return torch.from_numpy(vector if order is None else vector[order])
-
-    def _projection(
-        self, weights: Sequence[QWeight], biases: Sequence[Tensor | None]
-    ) -> Projection:
-        if self.dense:
-            return DenseProjection([dequantize(weight) for weight in weights], biases)
-        return PackedProjection(weights, biases, self.backend)

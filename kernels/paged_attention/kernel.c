@@ -5,23 +5,12 @@
  * values it sees, not on which rows or heads share the call, the block size, the numbers of the
  * blocks, or the thread count.
  */
+#include "../kernels.h"
 #include "../simd.h"
 
 #define SPAN 64       /* tokens between two updates of the running maximum */
 #define OUT_VECTORS 4 /* vectors of two heads' output kept in registers while tokens go by */
 #define QUAD 4        /* tokens scored at a time */
-
-typedef struct {
-    int64_t rows, heads, kv_heads, head_dim, block_size, num_blocks, seqs, max_blocks;
-    const float *q;             /* [rows, heads, head_dim] */
-    const void *k_pool, *v_pool; /* [num_blocks, kv_heads, block_size, head_dim] */
-    const int32_t *tables;      /* [seqs, max_blocks] */
-    const int32_t *seq_of_row, *context_of_row;
-    float *out; /* [rows, heads, head_dim] */
-    float scale;
-    int32_t half; /* pools are fp16, else fp32 */
-    int32_t threads;
-} Call;
 
 /* One thread's memory; `width` is head_dim rounded up to whole vectors, the rest zeros. */
 typedef struct {
@@ -63,7 +52,7 @@ INLINE void score_quad(const float *const q[2], const float *const *keys, int64_
 }
 
 /* Sets rows[t] to the fp32 row of `width` of token first + t: in the pool, or converted in `copy`. */
-static void find_rows(const Call *c, const void *pool, const int32_t *table, int64_t kv,
+static void find_rows(const Attention *c, const void *pool, const int32_t *table, int64_t kv,
                       int64_t first, int64_t tokens, float *copy, const float **rows)
 {
     const int64_t dim = c->head_dim, width = rounded(dim), size = c->block_size;
@@ -151,7 +140,7 @@ static void take_span(const Work *w, int64_t tokens, int64_t width, int64_t h, i
 }
 
 /* Heads [h0, h1) of one row, all of one KV head. */
-static void attend(const Call *c, int64_t row, int64_t h0, int64_t h1, Work *w)
+static void attend(const Attention *c, int64_t row, int64_t h0, int64_t h1, Work *w)
 {
     const int64_t dim = c->head_dim, width = rounded(dim), kv = h0 / (c->heads / c->kv_heads);
     const int64_t context = c->context_of_row[row];
@@ -178,7 +167,7 @@ static void attend(const Call *c, int64_t row, int64_t h0, int64_t h1, Work *w)
 }
 
 /* The first row that names a sequence, length or block that is not there, or -1. */
-static int64_t bad_row(const Call *c)
+int64_t hs_attention_bad_row(const Attention *c)
 {
     for (int64_t row = 0; row < c->rows; row++) {
         const int64_t seq = c->seq_of_row[row], context = c->context_of_row[row];
@@ -194,7 +183,7 @@ static int64_t bad_row(const Call *c)
 }
 
 typedef struct {
-    const Call *call;
+    const Attention *call;
     int64_t heads_a_piece; /* counted through all rows */
     _Atomic int failed;
 } Job;
@@ -202,7 +191,7 @@ typedef struct {
 static void attend_piece(void *context, int64_t piece)
 {
     Job *job = context;
-    const Call *c = job->call;
+    const Attention *c = job->call;
     const int64_t width = rounded(c->head_dim), heads = c->heads, group = heads / c->kv_heads;
     const int64_t floats = 2 * heads * width + 2 * SPAN * width + heads * (SPAN + 2);
     float *memory = malloc((size_t)floats * sizeof(float));
@@ -231,9 +220,9 @@ static void attend_piece(void *context, int64_t piece)
 }
 
 /* -1: done; -2: out of memory; else the first row that is not valid, and nothing was done. */
-int64_t hs_attention(const Call *c)
+int64_t hs_attention(const Attention *c)
 {
-    const int64_t bad = bad_row(c);
+    const int64_t bad = hs_attention_bad_row(c);
     if (bad >= 0) return bad;
     /* One row: an even share of heads for each thread. More: a KV head's group at a time. */
     const int64_t share = (c->heads + c->threads - 1) / c->threads;

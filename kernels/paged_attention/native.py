@@ -12,8 +12,8 @@ from kernels.native import KernelError, KernelInputError, threads
 _VOID, _INT, _LONG = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
 
 
-class Call(ctypes.Structure):
-    """`Call` of kernel.c."""
+class Attention(ctypes.Structure):
+    """`Attention` of kernels.h."""
 
     _fields_ = (
         *((name, _LONG) for name in ("rows", "heads", "kv_heads", "head_dim", "block_size")),
@@ -48,7 +48,7 @@ def paged_attention(
     rows, heads, head_dim = q.shape
     num_blocks, kv_heads, block_size, _ = k_pool.shape
     out = torch.empty((rows, heads, head_dim), dtype=torch.float32)
-    call = Call(
+    call = Attention(
         rows, heads, kv_heads, head_dim, block_size, num_blocks, tables.shape[0], tables.shape[1],
         q.data_ptr(), k_pool.data_ptr(), v_pool.data_ptr(), tables.data_ptr(),
         seq_of_row.data_ptr(), context_of_row.data_ptr(), out.data_ptr(),

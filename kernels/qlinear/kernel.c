@@ -5,6 +5,7 @@
  *     acc = fma(min_w, s_x * sum of q, acc)                                   (affine kinds)
  * The integers are exact, so any tiling over rows, panels and threads gives the same bits.
  */
+#include "../kernels.h"
 #include "../pool.h"
 #include "panel.h"
 
@@ -14,7 +15,7 @@
 #endif
 
 #define UNROLL _Pragma("GCC unroll 8")
-#define TILE 4          /* rows of x that share one pass over a weight vector */
+#define TILE 3          /* rows of x that share one pass over a weight vector: fit the registers */
 #define FEW 4           /* up to so many rows of x, codes are unpacked in registers */
 #define CHUNK_GROUPS 32 /* groups of K expanded at a time: 16 KiB of codes, half of L1 */
 #define CHUNK_ROWS 128  /* rows of x per expansion of a panel */
@@ -33,16 +34,9 @@ typedef struct {
     int64_t rows, cols, groups;
     const float *x; /* [rows, cols] */
     int8_t *q;      /* [rows, cols]; not filled when every weight is float */
+    int8_t *raised; /* [rows, cols]: q + 128, unsigned; filled for more than FEW rows */
     Group *group;   /* [rows, groups] */
 } Input;
-
-typedef struct {
-    int kind;
-    int64_t rows;
-    const uint8_t *panels;
-    const float *bias; /* [rows] or NULL */
-    float *out;        /* [input rows, rows] */
-} Weight;
 
 /* --- activations ----------------------------------------------------------------------------- */
 
@@ -117,9 +111,10 @@ static void quantize_row(const float *x, int64_t groups, int8_t *q, Group *out)
 
 /* A panel, or a chunk of one, with its codes spread to bytes and its scales to floats. */
 typedef struct {
-    uint8_t codes[CHUNK_GROUPS * PANEL * GROUP];
+    _Alignas(64) uint8_t codes[CHUNK_GROUPS * PANEL * GROUP];
     float scale[CHUNK_GROUPS][2][PANEL]; /* per half group of K: equal but for Q6_K */
     float least[CHUNK_GROUPS][PANEL];
+    int32_t base[CHUNK_GROUPS][2][PANEL]; /* -128 * sum of codes, per half group only for Q6_K */
     float acc[CHUNK_ROWS][PANEL];
 } Scratch;
 
@@ -143,55 +138,63 @@ INLINE __m256i vector_at(const int bits, const uint8_t *half, const int v)
 /* Vectors whose products fit 16 bits when added: codes of `bits` bits times +-127, in pairs. */
 INLINE int addable(const int bits) { return bits == 4 ? 8 : bits == 5 ? 4 : bits == 6 ? 2 : 1; }
 
-/* Integer dot products of one group: sum[part][h][m], part 1 only for Q6_K (values 16 .. 31).
- * `spread`: w holds bytes. Unrolling by two there keeps the compiler from hoisting loads until the
- * accumulators spill (75 -> 91 GMAC/s a thread on Zen 3); packed codes need v to be a constant. */
-INLINE void add_products(const int bits, const int spread, const int halves, const int m_rows,
+/* Whether expanded codes have their zero taken off: then they are the signed operand of the
+ * multiplication, q + 128 is the unsigned one, and sums start at -128 * sum of codes. That saves the
+ * correction by the sum of q for every row of x. The bounds of `addable` hold for these too. */
+INLINE int is_centred(const int kind) { return zero_shift(kind) >= 0; }
+
+/* Products of vector v of both halves with m_rows rows of x, added to pairs (the first: stored). */
+INLINE void add_products(const int kind, const int spread, const int halves, const int m_rows,
                          const uint8_t *w, const int8_t *const *q, const int v, const int first,
                          __m256i pairs[2][TILE])
 {
+    const int bits = bits_of(kind);
     __m256i code[2];
     UNROLL for (int h = 0; h < halves; h++)
         code[h] = vector_at(spread ? 8 : bits, w + h * (spread ? 256 : half_bytes(bits)), v);
     UNROLL for (int m = 0; m < m_rows; m++) {
         int32_t four;
         memcpy(&four, q[m] + 4 * v, 4);
-        __m256i a = _mm256_set1_epi32(four);
+        const __m256i a = _mm256_set1_epi32(four);
         UNROLL for (int h = 0; h < halves; h++) {
-            /* 255 * 127 * 2 overflows 16 bits, 128 * 127 * 2 does not: |w| * sign(w) a. */
-            __m256i product = bits == 8 ? _mm256_maddubs_epi16(_mm256_abs_epi8(code[h]),
-                                                               _mm256_sign_epi8(a, code[h]))
-                                        : _mm256_maddubs_epi16(code[h], a);
+            __m256i product;
+            if (kind == Q8_0) /* 255 * 127 * 2 overflows 16 bits, 128 * 127 * 2 does not */
+                product = _mm256_maddubs_epi16(_mm256_abs_epi8(code[h]), _mm256_sign_epi8(a, code[h]));
+            else if (spread && is_centred(kind)) product = _mm256_maddubs_epi16(a, code[h]);
+            else product = _mm256_maddubs_epi16(code[h], a);
             pairs[h][m] = first ? product : _mm256_add_epi16(pairs[h][m], product);
         }
     }
 }
 
-INLINE void dot_group(const int bits, const int spread, const int halves, const int m_rows,
+/* Integer dot products of one group: sum[part][h][m], part 1 only for Q6_K (values 16 .. 31).
+ * `spread`: w holds bytes. Unrolling by two there keeps the compiler from hoisting loads until the
+ * accumulators spill; packed codes need v to be a constant. */
+INLINE void dot_group(const int kind, const int spread, const int halves, const int m_rows,
                       const uint8_t *w, const int8_t *const *q, __m256i sum[2][2][TILE])
 {
-    const int step = addable(bits);
+    const int step = addable(bits_of(kind));
     const __m256i ones = _mm256_set1_epi16(1);
     UNROLL for (int v0 = 0; v0 < VECTORS; v0 += step) {
         __m256i pairs[2][TILE];
         if (spread && step > 2) {
             UNROLL for (int m = 0; m < m_rows; m++) pairs[0][m] = pairs[1][m] = _mm256_setzero_si256();
             _Pragma("GCC unroll 2") for (int v = v0; v < v0 + step; v++)
-                add_products(bits, spread, halves, m_rows, w, q, v, 0, pairs);
+                add_products(kind, spread, halves, m_rows, w, q, v, 0, pairs);
         } else {
             UNROLL for (int v = v0; v < v0 + step; v++)
-                add_products(bits, spread, halves, m_rows, w, q, v, v == v0, pairs);
+                add_products(kind, spread, halves, m_rows, w, q, v, v == v0, pairs);
         }
-        const int part = bits == 6 && v0 >= 4, first = v0 == 0 || (bits == 6 && v0 == 4);
+        const int part = kind == Q6_K && v0 >= 4, first = v0 == 0 || (kind == Q6_K && v0 == 4);
         UNROLL for (int m = 0; m < m_rows; m++)
             UNROLL for (int h = 0; h < halves; h++) {
-                __m256i wide = _mm256_madd_epi16(pairs[h][m], ones);
+                const __m256i wide = _mm256_madd_epi16(pairs[h][m], ones);
                 sum[part][h][m] = first ? wide : _mm256_add_epi32(sum[part][h][m], wide);
             }
     }
 }
 
-/* acc + scale_w * scale_x * (sum - zero * sum of q) for 8 rows of W. */
+/* acc + scale_w * scale_x * (sum - zero * sum of q) for 8 rows of W; zero < 0: nothing to take off. */
 INLINE __m256 scaled(const int zero, __m256 acc, __m256 scale_w, __m256 scale_x, __m256i sum,
                      int32_t q_sum)
 {
@@ -200,11 +203,10 @@ INLINE __m256 scaled(const int zero, __m256 acc, __m256 scale_w, __m256 scale_x,
 }
 
 /* Adds one group's share to the accumulators of 8 rows of W and one row of x. */
-INLINE __m256 finish(const int kind, __m256 acc, const __m256 scale[2], __m256 least,
-                     const Group *group, __m256i first, __m256i second)
+INLINE __m256 finish(const int kind, const int zero, __m256 acc, const __m256 scale[2],
+                     __m256 least, const Group *group, __m256i first, __m256i second)
 {
-    const int zero = zero_shift(kind);
-    __m256 scale_x = _mm256_set1_ps(group->scale);
+    const __m256 scale_x = _mm256_set1_ps(group->scale);
     if (kind == Q6_K) {
         acc = scaled(zero, acc, scale[0], scale_x, first, group->sum[0]);
         return scaled(zero, acc, scale[1], scale_x, second, group->sum[1]);
@@ -265,10 +267,10 @@ INLINE void panel_packed(const int kind, const int m_rows, const uint8_t *panel,
                 __m256i sum[2][2][TILE];
                 __m256 scale[2], least;
                 scales_at(kind, panel, g, h, scale, &least);
-                dot_group(bits, 0, 1, m_rows, half, q, sum);
+                dot_group(kind, 0, 1, m_rows, half, q, sum);
                 UNROLL for (int m = 0; m < m_rows; m++)
-                    acc[h][m] = finish(kind, acc[h][m], scale, least, group[m], sum[0][0][m],
-                                       sum[1][0][m]);
+                    acc[h][m] = finish(kind, zero_shift(kind), acc[h][m], scale, least, group[m],
+                                       sum[0][0][m], sum[1][0][m]);
             }
             UNROLL for (int m = 0; m < m_rows; m++) {
                 q[m] += GROUP;
@@ -280,6 +282,27 @@ INLINE void panel_packed(const int kind, const int m_rows, const uint8_t *panel,
         UNROLL for (int h = 0; h < 2; h++) _mm256_storeu_ps(out[m] + 8 * h, acc[h][m]);
 }
 
+/* One half of a group: codes to bytes, centred where the kind is; base[part] to -128 * their sum. */
+INLINE void expand_half(const int kind, const uint8_t *half, uint8_t *codes, int32_t *const base[2])
+{
+    const int bits = bits_of(kind), parts = kind == Q6_K ? 2 : 1;
+    __m256i sum[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
+    UNROLL for (int v = 0; v < VECTORS; v++) {
+        __m256i code = vector_at(bits, half, v);
+        if (is_centred(kind)) {
+            const int part = parts == 2 && v >= 4;
+            code = _mm256_sub_epi8(code, _mm256_set1_epi8((char)(1 << zero_shift(kind))));
+            sum[part] = _mm256_add_epi16(sum[part],
+                                         _mm256_maddubs_epi16(_mm256_set1_epi8(1), code));
+        }
+        _mm256_store_si256((__m256i *)(codes + 32 * v), code);
+    }
+    if (!is_centred(kind)) return;
+    for (int part = 0; part < parts; part++)
+        _mm256_store_si256((__m256i *)base[part],
+                           _mm256_madd_epi16(sum[part], _mm256_set1_epi16(-128)));
+}
+
 /* Spreads groups g0 .. g0 + count of a panel into the scratch. */
 INLINE void expand(const int kind, const uint8_t *panel, int64_t g0, int count, Scratch *to)
 {
@@ -287,16 +310,16 @@ INLINE void expand(const int kind, const uint8_t *panel, int64_t g0, int count, 
     uint8_t *codes = to->codes;
     for (int i = 0; i < count; i++) {
         const uint8_t *cell = panel + (g0 + i) / groups * cell_bytes(kind);
-        int g = (int)((g0 + i) % groups);
+        const int g = (int)((g0 + i) % groups);
         const uint8_t *half = cell + head_bytes(kind) + 2 * g * half_bytes(bits);
-        for (int h = 0; h < 2; h++, half += half_bytes(bits)) {
+        for (int h = 0; h < 2; h++, half += half_bytes(bits), codes += 32 * VECTORS) {
+            int32_t *const base[2] = {to->base[i][0] + 8 * h, to->base[i][1] + 8 * h};
             __m256 scale[2], least;
             scales_at(kind, cell, g, h, scale, &least);
-            _mm256_storeu_ps(to->scale[i][0] + 8 * h, scale[0]);
-            _mm256_storeu_ps(to->scale[i][1] + 8 * h, scale[1]);
-            _mm256_storeu_ps(to->least[i] + 8 * h, least);
-            UNROLL for (int v = 0; v < VECTORS; v++, codes += 32)
-                _mm256_storeu_si256((__m256i *)codes, vector_at(bits, half, v));
+            _mm256_store_ps(to->scale[i][0] + 8 * h, scale[0]);
+            _mm256_store_ps(to->scale[i][1] + 8 * h, scale[1]);
+            _mm256_store_ps(to->least[i] + 8 * h, least);
+            expand_half(kind, half, codes, base);
         }
     }
 }
@@ -305,23 +328,28 @@ INLINE void expand(const int kind, const uint8_t *panel, int64_t g0, int count, 
 INLINE void tile_expanded(const int kind, const int m_rows, const Scratch *w, const Input *in,
                           int64_t m0, int64_t g0, int count, float acc[][PANEL])
 {
+    const int parts = kind == Q6_K ? 2 : 1;
     const int8_t *q[TILE];
     const Group *group[TILE];
     UNROLL for (int m = 0; m < m_rows; m++) {
-        q[m] = in->q + (m0 + m) * in->cols + GROUP * g0;
+        q[m] = (is_centred(kind) ? in->raised : in->q) + (m0 + m) * in->cols + GROUP * g0;
         group[m] = in->group + (m0 + m) * in->groups + g0;
     }
     for (int i = 0; i < count; i++) {
         __m256i sum[2][2][TILE];
-        dot_group(bits_of(kind), 1, 2, m_rows, w->codes + i * PANEL * GROUP, q, sum);
+        dot_group(kind, 1, 2, m_rows, w->codes + i * PANEL * GROUP, q, sum);
         UNROLL for (int h = 0; h < 2; h++) {
-            __m256 scale[2] = {_mm256_loadu_ps(w->scale[i][0] + 8 * h),
-                               _mm256_loadu_ps(w->scale[i][1] + 8 * h)};
-            __m256 least = _mm256_loadu_ps(w->least[i] + 8 * h);
+            const __m256 scale[2] = {_mm256_load_ps(w->scale[i][0] + 8 * h),
+                                     _mm256_load_ps(w->scale[i][1] + 8 * h)};
+            const __m256 least = _mm256_load_ps(w->least[i] + 8 * h);
             UNROLL for (int m = 0; m < m_rows; m++) {
                 float *to = acc[m] + 8 * h;
-                _mm256_storeu_ps(to, finish(kind, _mm256_loadu_ps(to), scale, least, group[m] + i,
-                                            sum[0][h][m], sum[1][h][m]));
+                for (int part = 0; is_centred(kind) && part < parts; part++)
+                    sum[part][h][m] = _mm256_add_epi32(
+                        sum[part][h][m],
+                        _mm256_load_si256((const __m256i *)(w->base[i][part] + 8 * h)));
+                _mm256_store_ps(to, finish(kind, -1, _mm256_load_ps(to), scale, least, group[m] + i,
+                                           sum[0][h][m], sum[1][h][m]));
             }
         }
         UNROLL for (int m = 0; m < m_rows; m++) q[m] += GROUP;
@@ -335,7 +363,8 @@ INLINE void tiles(const int kind, const Scratch *w, const Input *in, int64_t m0,
     int m = 0;
     for (; m + TILE <= m_count; m += TILE)
         tile_expanded(kind, TILE, w, in, m0 + m, g0, count, acc + m);
-    for (; m < m_count; m++) tile_expanded(kind, 1, w, in, m0 + m, g0, count, acc + m);
+    if (m_count - m == 2) tile_expanded(kind, 2, w, in, m0 + m, g0, count, acc + m);
+    if (m_count - m == 1) tile_expanded(kind, 1, w, in, m0 + m, g0, count, acc + m);
 }
 
 /* Once expanded, Q4_K is Q4_1 and Q5_K is Q5_1: one function for both. */
@@ -347,6 +376,16 @@ INLINE void tiles(const int kind, const Scratch *w, const Input *in, int64_t m0,
     }
 TILES(Q4_0) TILES(Q4_1) TILES(Q5_0) TILES(Q5_1) TILES(Q8_0) TILES(Q6_K)
 #undef TILES
+
+/* Brings `count` groups from g0 into the cache while others are computed with; behind a panel's
+ * last group lies the next panel. */
+INLINE void fetch_ahead(const int kind, const uint8_t *panel, int64_t g0, int count)
+{
+    const int64_t groups = block_of(kind) / GROUP;
+    const char *from = (const char *)panel + g0 / groups * cell_bytes(kind);
+    for (int64_t i = 0; i < count / groups * cell_bytes(kind); i += 64)
+        _mm_prefetch(from + i, _MM_HINT_T1);
+}
 
 /* acc[m][16] for `count` rows of x. Few rows: unpack in registers; many: expand once, reuse. */
 INLINE void panel_kind(const int kind, const uint8_t *panel, const Input *in, int64_t m0, int count,
@@ -363,6 +402,7 @@ INLINE void panel_kind(const int kind, const uint8_t *panel, const Input *in, in
         const int64_t left = in->groups - g0;
         const int groups = left < CHUNK_GROUPS ? (int)left : CHUNK_GROUPS;
         expand(kind, panel, g0, groups, scratch);
+        fetch_ahead(kind, panel, g0 + groups, groups);
         switch (kind) {
 #define CASE(K, T) case K: tiles_##T(scratch, in, m0, count, g0, groups, scratch->acc); break;
             CASE(Q4_0, Q4_0) CASE(Q4_1, Q4_1) CASE(Q4_K, Q4_1) CASE(Q5_0, Q5_0) CASE(Q5_1, Q5_1)
@@ -486,9 +526,12 @@ static void quantize_piece(void *context, int64_t piece)
     const Job *job = context;
     const Input *in = &job->in;
     const int64_t end = hs_share(in->rows, job->pieces, piece + 1);
-    for (int64_t m = hs_share(in->rows, job->pieces, piece); m < end; m++)
-        quantize_row(in->x + m * in->cols, in->groups, in->q + m * in->cols,
-                     in->group + m * in->groups);
+    for (int64_t m = hs_share(in->rows, job->pieces, piece); m < end; m++) {
+        int8_t *restrict q = in->q + m * in->cols, *restrict raised = in->raised + m * in->cols;
+        quantize_row(in->x + m * in->cols, in->groups, q, in->group + m * in->groups);
+        if (in->rows > FEW)
+            for (int64_t k = 0; k < in->cols; k++) raised[k] = (int8_t)(q[k] ^ 0x80);
+    }
 }
 
 static void multiply_piece(void *context, int64_t piece)
@@ -509,17 +552,18 @@ static void multiply_piece(void *context, int64_t piece)
 int hs_qlinear(const float *x, int64_t rows, int64_t cols, int count, const Weight *weights,
                int threads)
 {
-    Job job = {{rows, cols, (cols + GROUP - 1) / GROUP, x, NULL, NULL}, weights, 0, 0};
+    Job job = {{rows, cols, (cols + GROUP - 1) / GROUP, x, NULL, NULL, NULL}, weights, 0, 0};
     int quantized = 0;
     for (int i = 0; i < count; i++) {
         job.panels += panels_of(weights + i);
         quantized |= !is_float(weights[i].kind);
     }
     const size_t code_bytes = ((size_t)(rows * cols) + 63) / 64 * 64;
-    uint8_t *memory = malloc(code_bytes + (size_t)(rows * job.in.groups) * sizeof(Group));
+    uint8_t *memory = malloc(2 * code_bytes + (size_t)(rows * job.in.groups) * sizeof(Group));
     if (!memory) return -1;
     job.in.q = (int8_t *)memory;
-    job.in.group = (Group *)(memory + code_bytes);
+    job.in.raised = (int8_t *)memory + code_bytes;
+    job.in.group = (Group *)(memory + 2 * code_bytes);
     if (quantized) {
         /* A few thousand values take well under a microsecond: not worth waking anyone. */
         job.pieces = rows * cols < 16384 ? 1 : rows < threads * 4 ? rows : threads * 4;

@@ -15,7 +15,7 @@ _VOID, _INT, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
 
 
 class NativeWeight(ctypes.Structure):
-    """`Weight` of kernel.c."""
+    """`Weight` of kernels.h."""
 
     _fields_ = (
         ("kind", _INT),

@@ -1,4 +1,5 @@
 /* y = x / sqrt(mean(x^2) + eps) * weight, a row at a time. */
+#include "../kernels.h"
 #include "../simd.h"
 
 #define STREAMS 4 /* independent sums: hides the latency of the additions */

@@ -1,4 +1,5 @@
 /* Rotates the first half of each head against its second half. */
+#include "../kernels.h"
 #include "../simd.h"
 
 typedef struct {

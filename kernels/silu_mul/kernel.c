@@ -1,4 +1,5 @@
 /* out = gate / (1 + e^-gate) * up, element by element. */
+#include "../kernels.h"
 #include "../simd.h"
 
 INLINE Vec silu_mul8(Vec gate, Vec up) { return gate / (splat(1.0f) + exp8(-gate)) * up; }

@@ -11,10 +11,10 @@ from kernels import bench
 
 
 def test_timed_warms_up_and_counts() -> None:
-    """One warm-up run, then `rounds` timed ones, `between` before each of these."""
-    calls: list[str] = []
-    timing = bench.timed(lambda: calls.append("run"), 3, lambda: calls.append("between"))
-    assert calls == ["run"] + ["between", "run"] * 3
+    """One warm-up run, then `rounds` timed ones; the best is not above the median."""
+    calls: list[int] = []
+    timing = bench.timed(lambda: calls.append(1), 3)
+    assert len(calls) == 4
     assert 0 <= timing.best_ms <= timing.ms
 
 

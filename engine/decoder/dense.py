@@ -1,0 +1,105 @@
+"""A decoder's parts in fp32 by plain torch: exact, large, slow; what the packed ones must give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+from kernels.decoder_layers import Layer, LayerSizes, Rows
+from kernels.paged_attention import append, paged_attention
+from kernels.qlinear import dequantize
+from kernels.rms_norm import rms_norm
+from kernels.rope import rope
+from kernels.silu_mul import silu_mul
+
+
+class DenseEmbedding:
+    def __init__(self, weight: Tensor) -> None:
+        self.weight = weight
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        """int64 [rows] -> fp32 [rows, hidden]."""
+        return self.weight[tokens]
+
+
+class DenseHead:
+    def __init__(self, weight: Tensor) -> None:
+        self.weight = weight
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """fp32 [rows, hidden] -> fp32 [rows, vocab_size]."""
+        return linear(x, self.weight)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class DenseLayer:
+    """One layer's weights, fp32."""
+
+    attn_norm: Tensor
+    qkv: Tensor  # [q_width + 2 kv_width, hidden]
+    qkv_bias: Tensor  # [q_width + 2 kv_width]
+    attn_out: Tensor
+    ffn_norm: Tensor
+    gate_up: Tensor  # [2 ffn, hidden]
+    down: Tensor
+
+    @classmethod
+    def of(cls, layer: Layer) -> Self:
+        """The values that a packed layer stands for."""
+        parts = zip(layer.qkv, layer.qkv_bias, strict=True)
+        biases = [torch.zeros(weight.rows) if bias is None else bias for weight, bias in parts]
+        return cls(
+            attn_norm=layer.attn_norm,
+            qkv=torch.cat([dequantize(weight) for weight in layer.qkv]),
+            qkv_bias=torch.cat(biases),
+            attn_out=dequantize(layer.attn_out),
+            ffn_norm=layer.ffn_norm,
+            gate_up=torch.cat([dequantize(weight) for weight in layer.gate_up]),
+            down=dequantize(layer.down),
+        )
+
+
+class DenseStack:
+    """All layers, operation by operation, by the kernels' references."""
+
+    def __init__(self, layers: Sequence[DenseLayer], sizes: LayerSizes) -> None:
+        self.layers, self.sizes = tuple(layers), sizes
+
+    def __call__(
+        self, x: Tensor, rows: Rows, k_pools: Sequence[Tensor], v_pools: Sequence[Tensor]
+    ) -> Tensor:
+        """fp32 [rows, hidden] -> fp32 [rows, hidden], or [wanted, hidden]. Stores K and V."""
+        eps, backend = self.sizes.rms_eps, "reference"
+        for layer, k_pool, v_pool in zip(self.layers, k_pools, v_pools, strict=True):
+            normed = rms_norm(x, layer.attn_norm, eps, backend=backend)
+            q, k, v = self._heads(linear(normed, layer.qkv, layer.qkv_bias), rows)
+            append(k_pool, v_pool, k, v, rows.slots, backend=backend)
+            heads = paged_attention(
+                q,
+                k_pool,
+                v_pool,
+                rows.tables,
+                rows.seq_of_row,
+                rows.context_of_row,
+                self.sizes.head_dim**-0.5,
+                backend=backend,
+            )
+            x = x + linear(heads.flatten(1), layer.attn_out)
+            normed = rms_norm(x, layer.ffn_norm, eps, backend=backend)
+            gate, up = linear(normed, layer.gate_up).chunk(2, dim=-1)
+            x = x + linear(silu_mul(gate, up, backend=backend), layer.down)
+        return x if rows.wanted is None else x[rows.wanted]
+
+    def _heads(self, qkv: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
+        """[rows, q_width + 2 kv_width] as rotated q, rotated k and v, each [rows, heads, d]."""
+        sizes = self.sizes
+        counts = (sizes.heads, sizes.kv_heads, sizes.kv_heads)
+        parts = torch.split(qkv, [count * sizes.head_dim for count in counts], dim=-1)
+        q, k, v = (p.view(len(p), n, -1) for p, n in zip(parts, counts, strict=True))
+        cos, sin = rows.cos, rows.sin
+        return rope(q, cos, sin, backend="reference"), rope(k, cos, sin, backend="reference"), v

@@ -1,0 +1,81 @@
+"""A small random decoder and a step of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kernels.decoder_layers import DecoderLayers, Layer, LayerSizes, Rows
+from kernels.qlinear import QWeight, pack
+from tests.kernels.qlinear.blocks import random_blocks
+
+SIZES = LayerSizes(hidden=96, ffn=256, heads=6, kv_heads=2, head_dim=16, rms_eps=1e-6)
+BLOCKS, BLOCK = 12, 4
+
+
+def weight(kind: str, rows: int, cols: int, seed: int) -> QWeight:
+    """A random packed weight."""
+    return pack(kind, random_blocks(kind, rows, cols, seed), rows, cols)
+
+
+def layers(count: int = 3) -> list[Layer]:
+    """Layers of mixed kinds, every second one with biases on q and k."""
+    made = []
+    for i in range(count):
+        biases = (torch.randn(96), torch.randn(32), None) if i % 2 else (None, None, None)
+        made.append(
+            Layer(
+                attn_norm=torch.rand(96) + 0.5,
+                qkv=(
+                    weight("Q5_0", 96, 96, i),
+                    weight("Q4_1", 32, 96, i + 1),
+                    weight("Q8_0", 32, 96, i + 2),
+                ),
+                qkv_bias=biases,
+                attn_out=weight("Q5_0", 96, 96, i + 3),
+                ffn_norm=torch.rand(96) + 0.5,
+                gate_up=(weight("Q4_0", 256, 96, i + 4), weight("Q5_0", 256, 96, i + 5)),
+                down=weight("Q6_K", 96, 256, i + 6),
+            )
+        )
+    return made
+
+
+@dataclass(frozen=True)
+class Step:
+    """Seven rows of two sequences, and pools that hold what came before."""
+
+    x: Tensor
+    rows: Rows
+    k_pools: list[Tensor]
+    v_pools: list[Tensor]
+
+
+def step(count: int = 3, dtype: torch.dtype = torch.float32, wanted: Tensor | None = None) -> Step:
+    """Sequence 0 has 9 tokens before its 4 rows, sequence 1 none before its 3."""
+    tables = torch.tensor([[3, 0, 7, 9], [5, -1, -1, -1]], dtype=torch.int32)
+    seqs = torch.tensor([0, 0, 0, 0, 1, 1, 1], dtype=torch.int32)
+    positions = torch.tensor([9, 10, 11, 12, 0, 1, 2])
+    blocks = tables[seqs.long(), positions // BLOCK].long()
+    pool = (BLOCKS, SIZES.kv_heads, BLOCK, SIZES.head_dim)
+    angles = torch.rand(7, SIZES.head_dim // 2) * 6
+    rows = Rows(
+        cos=angles.cos(),
+        sin=angles.sin(),
+        slots=blocks * BLOCK + positions % BLOCK,
+        tables=tables,
+        seq_of_row=seqs,
+        context_of_row=(positions + 1).int(),
+        wanted=wanted,
+    )
+    pools = [torch.randn(pool).to(dtype) for _ in range(2 * count)]
+    return Step(torch.randn(7, SIZES.hidden), rows, pools[:count], pools[count:])
+
+
+def run(model: DecoderLayers, at: Step, backend: str | None) -> tuple[Tensor, list[Tensor]]:
+    """The output, and the pools afterwards; `at` stays as it was."""
+    k_pools, v_pools = ([pool.clone() for pool in part] for part in (at.k_pools, at.v_pools))
+    out = model(at.x, at.rows, k_pools, v_pools, backend=backend)
+    return out, k_pools + v_pools

@@ -1,0 +1,61 @@
+"""One C call for all layers: the bits of the operations called one by one."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from kernels.decoder_layers import DecoderLayers
+from kernels.decoder_layers.reference import decoder_layers
+from tests.kernels.decoder_layers.model import SIZES, layers, run, step
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """The same random model and step in every run."""
+    torch.manual_seed(0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize("wanted", [None, [6], [5, 0, 3], []])
+@pytest.mark.parametrize("backend", ["native", "scalar"])
+def test_equals_the_operations_bit_for_bit(
+    backend: str, wanted: list[int] | None, dtype: torch.dtype
+) -> None:
+    """Output and pools equal those of the same operations called through Python."""
+    model = DecoderLayers(layers(), SIZES)
+    picked = None if wanted is None else torch.tensor(wanted, dtype=torch.int64)
+    at = step(dtype=dtype, wanted=picked)
+    got, pools = run(model, at, backend)
+    k_pools, v_pools = ([pool.clone() for pool in part] for part in (at.k_pools, at.v_pools))
+    want = decoder_layers(model.layers, SIZES, at.x, at.rows, k_pools, v_pools, backend)
+    assert torch.equal(got, want)
+    assert all(torch.equal(a, b) for a, b in zip(pools, k_pools + v_pools, strict=True))
+
+
+def test_is_near_the_reference() -> None:
+    """One layer is near plain torch's: four matmuls in a row, each 0.6 % off at most."""
+    model, at = DecoderLayers(layers(1), SIZES), step(1)
+    got, want = run(model, at, "native")[0], run(model, at, "reference")[0]
+    assert (got - want).norm() < 4 * 0.006 * want.norm()
+
+
+def test_the_input_is_left_alone() -> None:
+    """x is not written to, with and without wanted rows."""
+    for wanted in (None, torch.tensor([1])):
+        model, at = DecoderLayers(layers(), SIZES), step(wanted=wanted)
+        before = at.x.clone()
+        run(model, at, "native")
+        assert torch.equal(at.x, before)
+
+
+def test_thread_count_does_not_change_a_bit() -> None:
+    """One thread and three give the same bits."""
+    model, at, before = DecoderLayers(layers(), SIZES), step(), torch.get_num_threads()
+    try:
+        torch.set_num_threads(1)
+        one = run(model, at, "native")[0]
+        torch.set_num_threads(3)
+        assert torch.equal(run(model, at, "native")[0], one)
+    finally:
+        torch.set_num_threads(before)
