@@ -36,6 +36,7 @@ test: setup ## the whole test suite: style, types, tests
 	$(BIN)/python -m pytest
 
 bench: weights ## all benchmarks, each ending in one JSON line
+	$(BIN)/python -m pip install --quiet -e '.[bench]'
 	$(BIN)/headstart bench all --json
 
 style: setup ## lint

@@ -16,12 +16,17 @@ def ttft(
     model: str = Model,
     repeats: int = Repeats,
     peers: bool = typer.Option(True, help="measure transformers and llama.cpp as well"),
+    contexts: str = typer.Option("5,15,60", help="seconds of speech already heard, with commas"),
     as_json: bool = Json,
 ) -> None:
     """Endpoint to first token with 5, 15 and 60 s already heard, against prefill at the end."""
     from benchmarks import ttft as benchmark
 
-    benchmark.run(model, repeats, with_peers=peers, as_json=as_json)
+    try:
+        contexts_s = [float(word) for word in contexts.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"expected numbers with commas, got {contexts!r}") from None
+    benchmark.run(model, repeats, contexts_s=contexts_s, with_peers=peers, as_json=as_json)
 
 
 @app.command()
@@ -36,4 +41,4 @@ def decode(model: str = Model, repeats: int = Repeats, as_json: bool = Json) -> 
 def run_all(model: str = Model, repeats: int = Repeats, as_json: bool = Json) -> None:
     """Every benchmark, one JSON line each."""
     decode(model, repeats, as_json)
-    ttft(model, repeats, True, as_json)
+    ttft(model, repeats, True, "5,15,60", as_json)

@@ -2,7 +2,7 @@
 
 Keys: ours_tok_s, llamacpp_tok_s, ratio, ours_prefill_tok_s, llamacpp_prefill_tok_s, prefill_ratio,
 bandwidth_share (weight bytes read per token x tok/s ÷ the read bandwidth measured in this run),
-read_gb_s. Without llama-cpp-python its keys are null.
+read_gb_s. Without xllamacpp (the `bench` extra) its keys are null.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Endpoint to first token, with 5, 15 and 60 s of speech already heard.
+"""Endpoint to first token, with 5, 15 and 60 s (`--contexts`) of speech already heard.
 
     incremental        what headstart does: words are prefilled while they are spoken, the answer is
                        begun at a short silence; counted from the endpoint (`Respond`)
@@ -7,7 +7,7 @@
     offline            peers that hear nothing before the endpoint, same weights:
       headstart        our own ears and decoder, all audio at once
       transformers     Whisper by 30 s windows (greedy), then one prefill in fp32, one token
-      llama.cpp        the transcript given for free, one prefill, one token (if llama_cpp is there)
+      llama.cpp        the transcript given for free, one prefill, one token (if installed)
 
 Keys: contexts_s, incremental_ms, incremental_no_speculation_ms, hush_to_ready_ms, offline_ms by
 peer, ratio_at_60s (the fastest peer that also hears ÷ incremental_no_speculation, the stricter of
@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarks import report
@@ -29,26 +30,34 @@ from engine import api
 CONTEXTS_S = (5.0, 15.0, 60.0)
 
 
-def run(model: str, repeats: int, *, with_peers: bool, as_json: bool) -> None:
-    """Measure and report."""
+def run(
+    model: str,
+    repeats: int,
+    *,
+    contexts_s: Sequence[float] = CONTEXTS_S,
+    with_peers: bool,
+    as_json: bool,
+) -> None:
+    """Measure and report; the ratio is that of the context nearest to 60 s."""
     report.say(f"loading {model}")
     live = Live(model)
-    rows = [_context(live, seconds, repeats) for seconds in CONTEXTS_S]
+    rows = [_context(live, seconds, repeats) for seconds in contexts_s]
     offline: dict[str, list[float]] = {"headstart": [row["offline_ms"] for row in rows]}
     if with_peers:
         offline |= _peers(live, rows)
     hearing = {k: v for k, v in offline.items() if k != "llama.cpp"}
-    fastest_ms = min(times[-1] for times in hearing.values())
+    minute = min(range(len(rows)), key=lambda i: abs(contexts_s[i] - 60))
+    fastest_ms = min(times[minute] for times in hearing.values())
     plain = [row["plain_ms"] for row in rows]
     speculative = [row["speculative_ms"] for row in rows]
     report.finish(
         "ttft",
         {
             "model": live.info.name,
-            "ratio_at_60s": round(fastest_ms / plain[-1], 1),
-            "ratio_at_60s_speculative": round(fastest_ms / speculative[-1], 1),
+            "ratio_at_60s": round(fastest_ms / plain[minute], 1),
+            "ratio_at_60s_speculative": round(fastest_ms / speculative[minute], 1),
             "flatness": round(plain[-1] / plain[0], 3),
-            "contexts_s": list(CONTEXTS_S),
+            "contexts_s": list(contexts_s),
             "context_tokens": [row["tokens"] for row in rows],
             "incremental_ms": [round(ms, 3) for ms in speculative],
             "incremental_no_speculation_ms": [round(ms, 2) for ms in plain],
@@ -108,7 +117,7 @@ def _peers(live: Live, rows: list[dict[str, Any]]) -> dict[str, list[float]]:
     del peer
     llama = LlamaCppPeer.load(live.paths.llm)
     if llama is None:
-        report.say("llama_cpp is not installed: its row is left out")
+        report.say("xllamacpp is not installed (make bench does it): llama.cpp is left out")
     else:
         times["llama.cpp"] = [llama.first_token(row["transcript"]) * 1000 for row in rows]
     return times
