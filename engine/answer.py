@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from engine.api import FinishReason, Sampling, Span
 from engine.conversation import Prompt
 from engine.faculties import Sampler, TextDecoder
+from engine.layout import Chat
 from engine.stop_strings import StopStrings
 from engine.stream import Stream
 
@@ -31,6 +32,7 @@ class Answer:
     after: int = 0  # entries of the conversation that stand before this answer
     out_of_band: bool = False
     cached_tokens: int = 0
+    probe: int | None = None  # the place behind which the user's message may be over
     tokens: list[int] = field(default_factory=list)
     text: str = ""  # decoded and past the stop-string guard
     sent_chars: int = 0
@@ -79,6 +81,14 @@ class Answer:
             self._finish_text(FinishReason.LENGTH)
         if self.text and self.first_text_ns is None:
             self.first_text_ns = now_ns
+
+    def probe_end(self, chat: Chat) -> None:
+        """Have the next step look behind the last word, too: how likely is the message over?
+
+        The word's K/V are computed once more for it, in a step that is made anyway.
+        """
+        self.probe = len(self.prompt.ids) - len(chat.user_close) - len(chat.assistant_open) - 1
+        self.stream.recompute(self.probe)
 
     def unsent(self) -> str:
         """Text that may be sent now; a speculative answer has none."""

@@ -97,9 +97,7 @@ def assemble(
     return engine, info
 
 
-def _parts(
-    model: LoadedModel, ears: Ears, eyes: LoadedEyes, config: EngineConfig
-) -> EngineParts:
+def _parts(model: LoadedModel, ears: Ears, eyes: LoadedEyes, config: EngineConfig) -> EngineParts:
     faculties = Faculties(
         chat=model.chat,
         tokenizer=model.tokenizer,

@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
+from torch import Tensor
+
 from engine import api
 from engine.answer import Answer
 from engine.blocks import BlockPool
@@ -162,7 +164,7 @@ class Engine:
             if main is None:
                 yield Request(session.stream, session.deadline_ns)
             elif main.wants_steps:
-                yield Request(session.stream, session.deadline_ns, generating=True)
+                yield Request(session.stream, session.deadline_ns, True, probe=main.probe)
             for answer in session.side_answers:
                 yield Request(answer.stream, _FAR_NS, generating=True)
 
@@ -174,11 +176,28 @@ class Engine:
         for session in list(self.sessions.values()):
             if session.stream in in_step:
                 session.prefilled(began_ns, ended_ns)
+            if session.stream in result.probed:
+                self._report_end(session, result.probed[session.stream])
             for answer in session.answers():
                 if answer.stream in in_step:
                     self._advance(session, answer, result, began_ns, ended_ns)
             if session.stream in result.refused and session.answer is None:
                 self._shed(session, result.refused[session.stream])
+
+    def _report_end(self, session: Session, logits: Tensor) -> None:
+        """Tell how likely the person's message is over where the words end now."""
+        utterance = session.talk.utterance
+        if utterance is None:
+            return
+        end = self._parts.faculties.chat.user_close[0]
+        self._emit(
+            api.EndOfMessage(
+                session=session.name,
+                ref=utterance.ref,
+                at_sample=utterance.start_sample + utterance.samples,
+                probability=float(logits.softmax(dim=-1)[end]),
+            )
+        )
 
     def _advance(
         self, session: Session, answer: Answer, result: StepResult, began_ns: int, ended_ns: int

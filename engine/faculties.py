@@ -86,8 +86,6 @@ class Sampler(Protocol):
     def sample(self, logits: Any, context: Sequence[int]) -> int: ...
 
 
-
-
 @dataclass(frozen=True, slots=True)
 class Faculties:
     """All that sessions of one engine share."""

@@ -21,11 +21,13 @@ from engine.stream import Stream
 class StepResult:
     """What a step gave.
 
-    `logits`: fp32 [vocab_size] for each stream whose work wanted them.
+    `logits`: fp32 [vocab_size] for each stream whose work wanted them; `probed`: those of the place
+    in the stream that was asked about.
     `refused`: streams for which the cache had no room; nothing about them has changed.
     """
 
     logits: dict[Stream, Tensor] = field(default_factory=dict)
+    probed: dict[Stream, Tensor] = field(default_factory=dict)
     refused: dict[Stream, CacheFull] = field(default_factory=dict)
 
 
@@ -53,8 +55,13 @@ class Runner:
             for work in works:  # between steps a stream holds no more blocks than kv_len needs
                 work.stream.table.truncate(work.stream.kv_len)
         self.steps += 1
-        wanting = [work.stream for work in works if work.wants_logits]
-        return StepResult(dict(zip(wanting, logits, strict=True)), refused)
+        wanted = _wanted(works)
+        row_of = {row: logits[i] for i, row in enumerate(sorted(set(wanted.rows())))}
+        return StepResult(
+            {stream: row_of[row] for stream, row in wanted.last.items()},
+            {stream: row_of[row] for stream, row in wanted.probed.items()},
+            refused,
+        )
 
     def _reserve(self, works: Sequence[Work]) -> tuple[list[Work], dict[Stream, CacheFull]]:
         granted, refused = [], {}
@@ -80,7 +87,7 @@ class Runner:
         blocks, offsets = np.divmod(positions, self.cache.block_size)
         slots = tables[seq_of_row, blocks].astype(np.int64) * self.cache.block_size + offsets
         tokens, soft_rows, soft_vectors = self._tokens(works)
-        wanted = [end - 1 for end, work in zip(ends, works, strict=True) if work.wants_logits]
+        wanted = sorted(set(_wanted(works).rows()))
         return Batch(
             tokens=torch.from_numpy(tokens),
             soft_rows=torch.from_numpy(soft_rows),
@@ -110,6 +117,30 @@ class Runner:
         tokens[soft_rows] = 0
         stacked = np.array(vectors, dtype=np.float32).reshape(len(vectors), spec.hidden)
         return tokens, soft_rows, stacked
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Rows of a batch whose logits somebody wants; a stream's two may be the same row."""
+
+    last: dict[Stream, int] = field(default_factory=dict)
+    probed: dict[Stream, int] = field(default_factory=dict)
+
+    def rows(self) -> list[int]:
+        return [*self.last.values(), *self.probed.values()]
+
+
+def _wanted(works: Sequence[Work]) -> _Wanted:
+    wanted = _Wanted()
+    start = 0
+    for work in works:
+        end = start + work.num_scheduled_tokens
+        if work.wants_logits:
+            wanted.last[work.stream] = end - 1
+        if work.probe_row is not None:
+            wanted.probed[work.stream] = start + work.probe_row
+        start = end
+    return wanted
 
 
 def _tables(streams: Sequence[Stream]) -> npt.NDArray[np.int32]:

@@ -30,6 +30,7 @@ class Request:
     deadline_ns: int
     generating: bool = False
     wants_logits: bool = False  # of its last pending token; implied by `generating`
+    probe: int | None = None  # a place in the stream whose logits are wanted as well
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +41,7 @@ class Work:
     num_scheduled_tokens: int
     wants_logits: bool
     deadline_ns: int
+    probe_row: int | None = None  # which of these tokens' logits are wanted besides the last's
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,8 @@ class Scheduler:
             count = min(room, request.stream.pending)
             whole = count == request.stream.pending
             wants_logits = whole and (request.generating or request.wants_logits)
-            works.append(Work(request.stream, count, wants_logits, request.deadline_ns))
+            probe_row = _probe_row(request, count)
+            works.append(Work(request.stream, count, wants_logits, request.deadline_ns, probe_row))
             room -= count
         for work in works:
             self._since_ns[work.stream] = now_ns
@@ -96,3 +99,11 @@ class Scheduler:
         since_ns = self._since_ns[request.stream]
         due_ns = min(max(request.deadline_ns, since_ns), since_ns + self.max_wait_ns)
         return due_ns, since_ns
+
+
+def _probe_row(request: Request, count: int) -> int | None:
+    """The probed place among the next `count` pending tokens, if it is one of them."""
+    if request.probe is None:
+        return None
+    row = request.probe - request.stream.kv_len
+    return row if 0 <= row < count else None

@@ -180,6 +180,8 @@ class Session:
         prompt = self.talk.prompt(with_utterance=True)
         answer = self._new_answer(self.stream, prompt, command.speculate)
         self.stream.reconcile(prompt.ids)
+        if self._open_utterance().text:
+            answer.probe_end(self._faculties.chat)
         self.answer = answer
         self.deadline_ns = self._clock()
 
@@ -258,9 +260,7 @@ class Session:
         """All answers that run, the conversation's own first."""
         return ([self.answer] if self.answer is not None else []) + self.side_answers
 
-    def _new_answer(
-        self, stream: Stream, prompt: Prompt, sampling: api.Sampling
-    ) -> Answer:
+    def _new_answer(self, stream: Stream, prompt: Prompt, sampling: api.Sampling) -> Answer:
         return Answer(
             stream=stream,
             prompt=prompt,

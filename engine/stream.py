@@ -185,6 +185,14 @@ class Stream:
             self.table.truncate(length)
         self._check()
 
+    def recompute(self, length: int) -> None:
+        """Have the K/V from `length` on computed again; the tokens stay, and it is no waste."""
+        self._require_open()
+        if length < self._kv_len:
+            self._kv_len = length
+            self.table.truncate(length)
+            self._check()
+
     def mark(self) -> Mark:
         self._require_open()
         return Mark(len(self._tokens), self._cuts)

@@ -238,9 +238,7 @@ class Answers:
         running.stamp_pending = False
         running.stamps = dataclasses.replace(running.stamps, sent_ns=now_ns)
         try:
-            running.budget = TurnBudget.from_stamps(
-                running.stamps, self._state.latency_budget_ms
-            )
+            running.budget = TurnBudget.from_stamps(running.stamps, self._state.latency_budget_ms)
         except BudgetError as error:
             raise AssertionError(f"our own stamps contradict each other: {error}") from error
         self._state.metrics.turn_budget(running.budget)

@@ -57,9 +57,7 @@ def _user_part(part: UserContent, param: str) -> api.Part:
     return api.Text(part.text or "")
 
 
-def response_items(
-    given: Sequence[Any], talk: Conversation, ids: IdMaker
-) -> tuple[api.Item, ...]:
+def response_items(given: Sequence[Any], talk: Conversation, ids: IdMaker) -> tuple[api.Item, ...]:
     """The `input` of an out-of-band response; references are looked up in the conversation."""
     found = []
     for i, item in enumerate(given):

@@ -119,9 +119,7 @@ class Response:
         content = [items.output_text(self.text)] if with_content else []
         return items.message(self.facts.item_id, "assistant", content, status)
 
-    def _wire(
-        self, status: ResponseStatus, output: Any, ending: Ending | None = None
-    ) -> Json:
+    def _wire(self, status: ResponseStatus, output: Any, ending: Ending | None = None) -> Json:
         usage = ending.usage if ending is not None else None
         return items.response(
             self.facts.response_id,

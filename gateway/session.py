@@ -124,6 +124,8 @@ class Session:
         match event:
             case api.Hearing():
                 self._speech.words(event)
+            case api.EndOfMessage():
+                self._speech.end_of_message(event)
             case api.Heard():
                 self._speech.heard(event)
             case api.Chunk():
@@ -303,9 +305,7 @@ class Session:
 
     def _open_in_engine(self) -> None:
         state = self._state
-        state.tell(
-            api.Open(state.session_id, state.config.instructions, state.talk.for_engine())
-        )
+        state.tell(api.Open(state.session_id, state.config.instructions, state.talk.for_engine()))
 
     def _refuse(self, error: ProtocolError) -> list[Action]:
         state = self._state

@@ -102,9 +102,7 @@ class SpeechIn:
 
     # --- audio and requests from the client ------------------------------------------------------
 
-    def feed(
-        self, pcm: bytes, captured_ms: float | None, answers: Answering, now_ns: int
-    ) -> None:
+    def feed(self, pcm: bytes, captured_ms: float | None, answers: Answering, now_ns: int) -> None:
         """One packet. Raises the listener's errors."""
         captured_ns = None if captured_ms is None else self._on_our_clock(captured_ms, now_ns)
         began_ns = self._stopwatch()
@@ -195,9 +193,7 @@ class SpeechIn:
             if answers.active and detection is not None and detection.interrupt_response:
                 answers.interrupt()
         state.tell(
-            api.BeginSpeech(
-                state.session_id, event.ref, self._open.item_id, event.start_sample
-            )
+            api.BeginSpeech(state.session_id, event.ref, self._open.item_id, event.start_sample)
         )
 
     def _hushed(self, event: Hushed, answers: Answering) -> None:
@@ -267,9 +263,7 @@ class SpeechIn:
         """An answer is over: one that waits for it may begin."""
         if self._waiting is not None and not answers.active:
             question, self._waiting = self._waiting, None
-            answers.answer_speech(
-                question.stamps, question.spoken.turn, question.spoken.item_id
-            )
+            answers.answer_speech(question.stamps, question.spoken.turn, question.spoken.item_id)
 
     # --- words -----------------------------------------------------------------------------------
 
@@ -288,6 +282,22 @@ class SpeechIn:
                 item_id=spoken.item_id,
                 committed=event.committed,
                 tentative=event.tentative,
+                audio_ms=hear_ms_exact(event.at_sample),
+            ),
+        )
+
+    def end_of_message(self, event: api.EndOfMessage) -> None:
+        """At a short silence: how sure the model is that the person has finished."""
+        spoken = self._spoken(event.ref.turn)
+        if spoken is None:
+            return
+        state = self._state
+        state.send_ours(
+            "endpoint",
+            state.events.end_of_message(
+                turn=spoken.turn,
+                item_id=spoken.item_id,
+                probability=event.probability,
                 audio_ms=hear_ms_exact(event.at_sample),
             ),
         )

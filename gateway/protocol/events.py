@@ -236,6 +236,19 @@ class Events:
             audio_ms=audio_ms,
         )
 
+    def end_of_message(
+        self, *, turn: int, item_id: str, probability: float, audio_ms: float
+    ) -> Json:
+        """At a short silence, `audio_ms` after the session's start: the language model's own
+        probability (0 to 1) that the user's message ends behind the words heard so far."""
+        return self._event(
+            "gateway.end_of_message",
+            turn=turn,
+            item_id=item_id,
+            probability=probability,
+            audio_ms=audio_ms,
+        )
+
     def engine_status(self, state: EngineState, message: str, **detail: Any) -> Json:
         """The engine behind this session went away, comes back, or loads (`detail`: how far)."""
         return self._event("gateway.engine.status", status=state, message=message, **detail)

@@ -12,7 +12,7 @@ from annotated_types import Ge, Le, MaxLen
 from openai.types.realtime import InputAudioBufferAppendEvent, RealtimeSessionCreateRequest
 from pydantic import BaseModel
 
-GatewayEventName = Literal["latency", "chunks", "hearing", "engine"]
+GatewayEventName = Literal["latency", "chunks", "hearing", "endpoint", "engine"]
 
 
 class SamplingOptions(BaseModel):

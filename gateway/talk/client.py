@@ -38,7 +38,7 @@ HANDSHAKE_WAIT_S = 20.0
 QUIET_WAIT_S = 180.0
 """A server that owes something and sends nothing for so long has failed."""
 FRAME_BYTES_MAX = 64 * 1024 * 1024
-EXTENSION_EVENTS = ["latency", "chunks", "hearing", "engine"]
+EXTENSION_EVENTS = ["latency", "chunks", "hearing", "endpoint", "engine"]
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,8 @@ class Utterance:
     transcript: str = ""
     hearing: tuple[str, str] | None = None
     """The words so far, sure and unsure, from a server that sends them."""
+    pauses: list[dict[str, float]] = field(default_factory=list)
+    """Short silences: `audio_ms`, and the model's `probability` that the message was over there."""
 
     def words(self) -> tuple[str, str]:
         """What to show now: sure words and unsure ones. None is unsure in the end."""
@@ -116,6 +118,7 @@ class Turn:
                 if key not in ("type", "event_id", "budget", "kv", "usage")
             },
             "utterances": len(self.utterances),
+            "pauses": [pause for said in self.utterances.values() for pause in said.pauses],
             "answers": len(self.answers),
         }
 
@@ -200,6 +203,9 @@ def receive_in_turn(turn: Turn, event: Mapping[str, Any]) -> None:
     elif kind == "gateway.hearing" and event["item_id"] in turn.utterances:
         heard = (event["committed"], event["tentative"])
         turn.utterances[event["item_id"]].hearing = heard
+    elif kind == "gateway.end_of_message" and event["item_id"] in turn.utterances:
+        pause = {"audio_ms": event["audio_ms"], "probability": event["probability"]}
+        turn.utterances[event["item_id"]].pauses.append(pause)
     elif kind == "gateway.chunk.report":
         turn.chunks.append({key: event.get(key) for key in CHUNK_KEYS})
     elif kind == "gateway.latency.report" and event["response_id"] in turn.answers:

@@ -6,6 +6,7 @@ their script per `word_samples`; the model answers by a function of the last use
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -122,7 +123,18 @@ class FakeRunner:
             self.rows += work.num_scheduled_tokens
             if work.wants_logits:
                 result.logits[stream] = self._logits(list(stream.tokens))
+            if work.probe_row is not None:
+                place = stream.kv_len - work.num_scheduled_tokens + work.probe_row
+                result.probed[stream] = self._behind_a_word(stream.tokens[: place + 1])
         return result
+
+    def _behind_a_word(self, tokens: Sequence[int]) -> Tensor:
+        """The message is over, at 99 : 1, behind a full word "france"."""
+        over = bytes(t for t in tokens if t < 256).endswith(b"france")
+        logits = torch.full((VOCAB,), -torch.inf)
+        logits[USER_END] = math.log(0.99 if over else 0.01)
+        logits[ord(" ")] = math.log(0.01 if over else 0.99)
+        return logits
 
     def _logits(self, tokens: list[int]) -> Tensor:
         begin = len(tokens) - tokens[::-1].index(ASSISTANT)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine import api
-from tests.engine.fakes import Bench, echo
+from tests.engine.fakes import WORD_SAMPLES, Bench, echo
 
 GREEDY = api.Sampling(repetition_penalty=1.0)
 QUESTION = "what is the capital of france"
@@ -70,6 +70,32 @@ def test_the_answer_stands_ready_at_the_endpoint() -> None:
     usage = bench.finished().usage
     assert usage.speculated > 0
     assert usage.cached == usage.input
+
+
+def test_a_hush_tells_how_likely_the_message_is_over() -> None:
+    """Behind "of" it is not, behind "france" it is; no token more is waste for it."""
+    for words, likely in ((5, 0.01), (6, 0.99)):
+        bench = Bench()
+        bench.open()
+        bench.say(words=words)
+        bench.tell(api.Hush("s", api.TurnRef(1), words * WORD_SAMPLES, api.Sampling()))
+        bench.run()
+        (event,) = bench.of(api.EndOfMessage)
+        assert isinstance(event, api.EndOfMessage)
+        assert event.probability == pytest.approx(likely)
+        assert (event.ref, event.at_sample) == (api.TurnRef(1), words * WORD_SAMPLES)
+        stream = bench.engine.sessions["s"].stream
+        assert stream.prefilled_tokens - stream.rolled_back_kv_tokens - stream.kv_len <= 1
+
+
+def test_silence_without_words_has_no_end_to_tell() -> None:
+    """Nothing was heard: there is no word to look behind."""
+    bench = Bench(script="")
+    bench.open()
+    bench.say(words=2)
+    bench.tell(api.Hush("s", api.TurnRef(1), 2 * WORD_SAMPLES, api.Sampling()))
+    bench.run()
+    assert bench.of(api.EndOfMessage) == []
 
 
 def test_the_budget_hears_of_all_work_done_while_listening() -> None:

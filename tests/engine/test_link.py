@@ -98,9 +98,7 @@ def test_garbage_is_logged_and_survived(tmp_path: Path) -> None:
         thread.join(10)
 
 
-def test_an_engine_without_a_gateway_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_engine_without_a_gateway_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """When no ping has come for a while, nobody would ever stop it: it ends by itself."""
     monkeypatch.setattr(link, "ORPHAN_AFTER_S", 0.0)
     with gateway_socket(tmp_path) as (_, endpoint):

@@ -192,3 +192,16 @@ def test_the_books_balance_after_any_history(model: LoadedModel, history: list[M
     for stream in streams:
         stream.close()
     assert model.pool.used_blocks == 0
+
+
+@pytest.mark.parametrize("row", [0, 3, 6])
+def test_probed_logits_are_those_of_that_place(
+    model: LoadedModel, fresh_stream: Stream, row: int
+) -> None:
+    """The logits behind a token in mid-prompt are those of the prompt that ends there; the last
+    token's are not disturbed, and both may be the same."""
+    tokens = [5, 9, 3, 7, 2, 8, 1]
+    fresh_stream.append(tokens)
+    result = model.runner.step(Plan((Work(fresh_stream, 7, True, 0, probe_row=row),)))
+    assert torch.equal(result.logits[fresh_stream], logits_at_once(model, tokens))
+    assert torch.equal(result.probed[fresh_stream], logits_at_once(model, tokens[: row + 1]))

@@ -144,3 +144,13 @@ def test_every_session_is_served_again_and_again(sessions: list[Load], budget: i
                 last_served[stream] = step
             assert step - last_served[stream] <= longest_wait_steps
         carry_out(plan)
+
+
+def test_a_probed_place_is_named_in_the_step_that_computes_it() -> None:
+    """A prefill of 100 tokens in steps of 64 probes its 80th in the second step, as row 15."""
+    request = Request(make_stream(100), deadline_ns=0, probe=79)
+    scheduler = Scheduler(64)
+    first = scheduler.plan([request], now_ns=0)
+    assert [work.probe_row for work in first.works] == [None]
+    carry_out(first)
+    assert [work.probe_row for work in scheduler.plan([request], now_ns=1).works] == [15]

@@ -199,3 +199,15 @@ def test_a_mark_is_good_exactly_if_what_it_marked_still_stands(
         else:
             with pytest.raises(StaleMark):
                 stream.rollback(mark)
+
+
+def test_recomputing_moves_the_cache_back_and_nothing_else() -> None:
+    """Tokens and books stay; blocks behind the place are free; forward of the cache is a no-op."""
+    stream = make_stream()
+    stream.append([1] * 20)
+    stream.advance(20)
+    stream.recompute(5)
+    assert (len(stream), stream.kv_len, stream.pending) == (20, 5, 15)
+    assert stream.rolled_back_kv_tokens == 0
+    stream.recompute(9)
+    assert stream.kv_len == 5

@@ -125,12 +125,27 @@ def test_words_are_sent_while_the_person_speaks() -> None:
     assert not bench.of("input_audio_buffer.committed")
 
 
+def test_the_end_of_a_message_is_told_to_those_who_asked() -> None:
+    """The model's probability arrives under its utterance; of a turn that is over it is dropped."""
+    bench = SessionBench()
+    bench.update(gateway={"events": ["endpoint"]})
+    bench.hear(clip_pcm("capital.wav")[: 48 * 1500])
+    bench.engine(api.EndOfMessage("sess_test", api.TurnRef(1), 16000, 0.25))
+    event = bench.last("gateway.end_of_message")
+    started = bench.last("input_audio_buffer.speech_started")
+    assert event["item_id"] == started["item_id"]
+    assert (event["turn"], event["probability"], event["audio_ms"]) == (1, 0.25, 1000.0)
+    bench.engine(api.EndOfMessage("sess_test", api.TurnRef(9), 16000, 0.5))
+    assert len(bench.of("gateway.end_of_message")) == 1
+
+
 def test_our_events_go_only_to_sessions_that_asked() -> None:
     """Without session.gateway there is no event type that the API does not have."""
     bench = SessionBench()
     bench.hear(clip_pcm("capital.wav") + silence_pcm(700))
     ref = api.TurnRef(1)
     bench.engine(api.Hearing("sess_test", ref, "What", "", 8000))
+    bench.engine(api.EndOfMessage("sess_test", ref, 8000, 0.5))
     bench.engine(api.Chunk("sess_test", ref, 0, 8000, {"mel": 1.0}, 5.0, 3, 0))
     bench.answer("Paris.")
     assert not [t for t in bench.types() if t.startswith("gateway.")]

@@ -30,6 +30,7 @@ EVENTS: list[api.Event] = [
     api.Ready("abc", api.ModelInfo("m", 1, 2, 3, 4, 0.5)),
     api.Stats(1, "abc", 2, 3, 4, 5, 6, 7),
     api.Hearing("s", api.TurnRef(1), "a", " b", 5),
+    api.EndOfMessage("s", api.TurnRef(1), 5, 0.5),
     api.Heard("s", api.TurnRef(1), "i", "a b", 2),
     api.Chunk("s", api.TurnRef(1), 0, 8000, {"mel": 1.0}, 2.0, 3, 4),
     api.Delta("s", 1, "x", 2, (api.Span("mel", 1, 2),)),

@@ -1,0 +1,128 @@
+"""The messages between gateway and engine: the one place that knows those bytes.
+
+Both ways they travel as msgpack over one ZeroMQ DEALER pair. The gateway sends `Command`s, the
+engine answers with `Event`s. All audio is 16 kHz mono; every sample number counts samples received
+since the session started, so live and faster-than-real-time runs carry the same numbers. Instants
+are `time.monotonic_ns()`, which is one clock for all processes of a machine.
+
+A turn's answer is named by `generation`, a number that only grows within a session: an event whose
+generation is not the session's current one is stale and is dropped by whoever receives it.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from engine.api.commands import (
+    AddItem,
+    Audio,
+    BeginSpeech,
+    Cancel,
+    Close,
+    Command,
+    DropSpeech,
+    EndSpeech,
+    Frame,
+    Hush,
+    Instruct,
+    Open,
+    Ping,
+    RemoveItem,
+    Respond,
+    Resume,
+)
+from engine.api.events import (
+    Chunk,
+    Delta,
+    EndOfMessage,
+    Event,
+    Failed,
+    Finished,
+    Heard,
+    Hearing,
+    Loading,
+    ModelInfo,
+    Ready,
+    Stats,
+)
+from engine.api.values import (
+    SAMPLE_RATE_HZ,
+    FinishReason,
+    Image,
+    Item,
+    KvStats,
+    Message,
+    Part,
+    Role,
+    Sampling,
+    Span,
+    Text,
+    TurnRef,
+    Usage,
+)
+
+__all__ = [
+    "SAMPLE_RATE_HZ",
+    "AddItem",
+    "Audio",
+    "BeginSpeech",
+    "Cancel",
+    "Chunk",
+    "Close",
+    "Command",
+    "Delta",
+    "DropSpeech",
+    "EndOfMessage",
+    "EndSpeech",
+    "Event",
+    "Failed",
+    "FinishReason",
+    "Finished",
+    "Frame",
+    "Heard",
+    "Hearing",
+    "Hush",
+    "Image",
+    "Instruct",
+    "Item",
+    "KvStats",
+    "Loading",
+    "Message",
+    "ModelInfo",
+    "Open",
+    "Part",
+    "Ping",
+    "Ready",
+    "RemoveItem",
+    "Respond",
+    "Resume",
+    "Role",
+    "Sampling",
+    "Span",
+    "Stats",
+    "Text",
+    "TurnRef",
+    "Usage",
+    "decode_command",
+    "decode_event",
+    "encode",
+]
+
+_encoder = msgspec.msgpack.Encoder()
+_command_decoder: msgspec.msgpack.Decoder[Command] = msgspec.msgpack.Decoder(Command)
+_event_decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
+
+
+def encode(message: Command | Event) -> bytes:
+    """One message as msgpack."""
+    return _encoder.encode(message)
+
+
+def decode_command(data: bytes) -> Command:
+    """The gateway's side of the wire. Raises `msgspec.ValidationError` or `DecodeError`."""
+    return _command_decoder.decode(data)
+
+
+def decode_event(data: bytes) -> Event:
+    """The engine's side of the wire. Raises `msgspec.ValidationError` or `DecodeError`."""
+    return _event_decoder.decode(data)

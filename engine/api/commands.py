@@ -1,0 +1,149 @@
+"""What the gateway tells the engine."""
+
+from __future__ import annotations
+
+from engine.api.values import Image, Item, Message, Sampling, TurnRef
+
+
+class Ping(Message, frozen=True, tag="ping"):
+    """The gateway's heartbeat; answered by `Stats`."""
+
+    sent_ns: int
+
+
+class Open(Message, frozen=True, tag="open"):
+    """Start a session. `items` restores a conversation (after the engine was restarted)."""
+
+    session: str
+    instructions: str
+    items: tuple[Item, ...] = ()
+
+
+class Close(Message, frozen=True, tag="close"):
+    session: str
+
+
+class Instruct(Message, frozen=True, tag="instruct"):
+    """Replace the system prompt; everything behind it is prefilled anew."""
+
+    session: str
+    instructions: str
+
+
+class AddItem(Message, frozen=True, tag="add_item"):
+    """Insert an item. `after` None: at the end; "root": at the head; else behind that item."""
+
+    session: str
+    item: Item
+    after: str | None = None
+
+
+class RemoveItem(Message, frozen=True, tag="remove_item"):
+    session: str
+    item_id: str
+
+
+class BeginSpeech(Message, frozen=True, tag="begin_speech"):
+    """A person began to speak (or push-to-talk audio began); `item_id` will be the user's item."""
+
+    session: str
+    ref: TurnRef
+    item_id: str
+    start_sample: int
+
+
+class Audio(Message, frozen=True, tag="audio"):
+    """One chunk of the open utterance: s16le mono 16 kHz, following on the one before.
+
+    The engine hears it at once: words are prefilled while the person is still speaking.
+    """
+
+    session: str
+    ref: TurnRef
+    start_sample: int
+    pcm: bytes
+    received_ns: int
+
+    @property
+    def samples(self) -> int:
+        return len(self.pcm) // 2
+
+
+class Hush(Message, frozen=True, tag="hush"):
+    """A short silence: make the final hearing pass now. With `speculate`, also prefill the turn's
+    suffix and begin to decode on a KV mark; nothing is sent until `Respond`."""
+
+    session: str
+    ref: TurnRef
+    end_sample: int
+    speculate: Sampling | None = None
+
+
+class Resume(Message, frozen=True, tag="resume"):
+    """The person goes on: roll back to the mark. `ref` carries the new revision."""
+
+    session: str
+    ref: TurnRef
+
+
+class EndSpeech(Message, frozen=True, tag="end_speech"):
+    """The endpoint is sure: the utterance becomes the item announced by `BeginSpeech`."""
+
+    session: str
+    ref: TurnRef
+    end_sample: int
+
+
+class DropSpeech(Message, frozen=True, tag="drop_speech"):
+    """Forget the open utterance (buffer cleared, or too short to be speech)."""
+
+    session: str
+    ref: TurnRef
+
+
+class Frame(Message, frozen=True, tag="frame"):
+    """A live camera frame; visible to the model from the next word on."""
+
+    session: str
+    at_sample: int
+    image: Image
+
+
+class Respond(Message, frozen=True, tag="respond"):
+    """Answer now. `item_id` will be the assistant's item; `instructions` holds for this answer.
+
+    `items` not None: answer from these alone, out of band (the conversation stays as it was).
+    """
+
+    session: str
+    generation: int
+    item_id: str
+    sampling: Sampling
+    instructions: str | None = None
+    items: tuple[Item, ...] | None = None
+
+
+class Cancel(Message, frozen=True, tag="cancel"):
+    """Stop that answer within one step; `Finished` with reason cancelled follows."""
+
+    session: str
+    generation: int
+
+
+Command = (
+    Ping
+    | Open
+    | Close
+    | Instruct
+    | AddItem
+    | RemoveItem
+    | BeginSpeech
+    | Audio
+    | Hush
+    | Resume
+    | EndSpeech
+    | DropSpeech
+    | Frame
+    | Respond
+    | Cancel
+)

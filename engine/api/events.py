@@ -1,0 +1,128 @@
+"""What the engine tells the gateway."""
+
+from __future__ import annotations
+
+import msgspec
+
+from engine.api.values import FinishReason, KvStats, Message, Span, TurnRef, Usage
+
+
+class ModelInfo(msgspec.Struct, frozen=True):
+    name: str
+    context_tokens: int
+    kv_bytes_per_token: int
+    kv_pool_bytes: int
+    weights_bytes: int
+    load_s: float
+
+
+class Loading(Message, frozen=True, tag="loading"):
+    """Start-up progress; `total` 0 means unknown."""
+
+    what: str
+    done: int
+    total: int
+
+
+class Ready(Message, frozen=True, tag="ready"):
+    """The engine takes sessions. `incarnation` differs after each restart: sessions opened with
+    another one are gone and have to be opened anew."""
+
+    incarnation: str
+    model: ModelInfo
+
+
+class Stats(Message, frozen=True, tag="stats"):
+    """Answer to `Ping`."""
+
+    ping_sent_ns: int
+    incarnation: str
+    sessions: int
+    kv_blocks_used: int
+    kv_blocks_total: int
+    rss_bytes: int
+    pending_prefill_tokens: int
+    steps: int
+
+
+class Hearing(Message, frozen=True, tag="hearing"):
+    """Words so far: `committed` only grows within a turn; `tentative` may still change."""
+
+    session: str
+    ref: TurnRef
+    committed: str
+    tentative: str
+    at_sample: int
+
+
+class EndOfMessage(Message, frozen=True, tag="end_of_message"):
+    """How sure the language model is, at a short silence, that the person has finished.
+
+    `probability`: of the token that ends a user's message, right behind the words heard so far.
+    """
+
+    session: str
+    ref: TurnRef
+    at_sample: int
+    probability: float
+
+
+class Heard(Message, frozen=True, tag="heard"):
+    """The utterance's final words (after `EndSpeech`)."""
+
+    session: str
+    ref: TurnRef
+    item_id: str
+    text: str
+    audio_tokens: int
+
+
+class Chunk(Message, frozen=True, tag="chunk"):
+    """What one audio chunk cost: stage times in ms against the chunk's own duration."""
+
+    session: str
+    ref: TurnRef
+    start_sample: int
+    samples: int
+    stages_ms: dict[str, float]
+    latency_ms: float  # from received_ns until its words were in the KV cache
+    prefilled_tokens: int
+    rolled_back_tokens: int
+
+
+class Delta(Message, frozen=True, tag="delta"):
+    """A piece of the answer. The first one carries the spans of the work up to it."""
+
+    session: str
+    generation: int
+    text: str
+    at_ns: int
+    spans: tuple[Span, ...] = ()
+
+
+class Finished(Message, frozen=True, tag="finished"):
+    """The answer is over. `code` and `message` say why when the reason is failed."""
+
+    session: str
+    generation: int
+    reason: FinishReason
+    text: str
+    usage: Usage
+    kv: KvStats
+    decode_tok_s: float | None = None
+    code: str = ""
+    message: str = ""
+
+
+class Failed(Message, frozen=True, tag="failed"):
+    """A command could not be carried out; the session goes on. `about` names the command's op and
+    `ref_id` its item or generation, where it has one."""
+
+    session: str
+    about: str
+    code: str
+    message: str
+    ref_id: str = ""
+
+
+Event = Loading | Ready | Stats | Hearing | EndOfMessage | Heard | Chunk | Delta | Finished | Failed

@@ -1,0 +1,110 @@
+"""What commands and events are made of."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+import msgspec
+
+SAMPLE_RATE_HZ = 16_000
+
+
+class Message(msgspec.Struct, frozen=True, tag_field="op", omit_defaults=True):
+    """Base of everything on the wire between the two processes."""
+
+
+class TurnRef(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Which utterance a message is about.
+
+    `revision` grows each time the person goes on speaking after a short silence (a hush), so that
+    what was computed for the shorter utterance can be told from the present one.
+    """
+
+    turn: int
+    revision: int = 0
+
+
+class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How the answer's tokens are chosen. `temperature` 0 is greedy; `seed` None is not repeatable.
+
+    The defaults are the ones that made the small models answer in short, whole sentences.
+    """
+
+    temperature: float = 0.0
+    top_p: float = 1.0
+    top_k: int = 0  # 0: no limit
+    repetition_penalty: float = 1.1
+    seed: int | None = None
+    max_tokens: int = 256
+    stop: tuple[str, ...] = ()
+
+
+class Role(StrEnum):
+    SYSTEM = "system"
+    USER = "user"
+    ASSISTANT = "assistant"
+
+
+class Text(msgspec.Struct, frozen=True, tag_field="part", tag="text"):
+    text: str
+
+
+class Image(msgspec.Struct, frozen=True, tag_field="part", tag="image"):
+    """A decoded picture: `rgb` holds height * width * 3 bytes, rows from the top."""
+
+    width: int
+    height: int
+    rgb: bytes
+
+
+Part = Text | Image
+
+
+class Item(msgspec.Struct, frozen=True):
+    """One message of the conversation, as the gateway's books have it."""
+
+    item_id: str
+    role: Role
+    parts: tuple[Part, ...]
+
+
+class Span(msgspec.Struct, frozen=True):
+    """One stage of work in wall time. Stage names: mel encode project queue prefill decode_first
+    detokenize."""
+
+    stage: str
+    start_ns: int
+    end_ns: int
+
+
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Tokens of one answer, by what they stood for. `cached`: input already in the KV cache when
+    the endpoint came, that is, the head start."""
+
+    input_text: int = 0
+    input_audio: int = 0
+    input_image: int = 0
+    cached: int = 0
+    output: int = 0
+    speculated: int = 0  # decoded before the endpoint was sure
+    wasted: int = 0  # prefilled or decoded for this turn, then rolled back
+
+    @property
+    def input(self) -> int:
+        return self.input_text + self.input_audio + self.input_image
+
+
+class KvStats(msgspec.Struct, frozen=True, omit_defaults=True):
+    """A session's share of the paged KV cache."""
+
+    tokens: int = 0
+    blocks: int = 0
+    bytes: int = 0
+    bytes_per_token: int = 0
+
+
+class FinishReason(StrEnum):
+    STOP = "stop"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+    FAILED = "failed"
