@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import typer
 
 app = typer.Typer(help="Run a benchmark; each ends in one JSON line.", no_args_is_help=True)
 
 Model = typer.Option("tiny", "--model", help="small or tiny")
 Repeats = typer.Option(5, "--repeats", min=1, help="runs of which the median counts")
+Clips = typer.Argument(help="a file of lines `path TAB text`", exists=True, dir_okay=False)
 Json = typer.Option(False, "--json", help="nothing on stdout but the JSON line")
 
 
@@ -35,6 +38,35 @@ def decode(model: str = Model, repeats: int = Repeats, as_json: bool = Json) -> 
     from benchmarks import decode as benchmark
 
     benchmark.run(model, repeats, as_json=as_json)
+
+
+@app.command()
+def wer(
+    clips: Path = Clips,
+    chunk_ms: int = typer.Option(500, min=20, max=5000, help="sound heard at once, ms"),
+    limit: int = typer.Option(0, min=0, help="only the first so many clips; 0: all"),
+    noise_s: float = typer.Option(0.0, min=0, help="seconds of each kind of noise; 0: none"),
+    as_json: bool = Json,
+) -> None:
+    """Words heard wrong while streaming, beside the same Whisper offline on the same clips."""
+    from benchmarks import wer as benchmark
+
+    try:
+        benchmark.run(clips, chunk_ms, limit=limit, noise_s=noise_s, as_json=as_json)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+@app.command()
+def prompts(folder: Path, suffix: str = typer.Argument("wav", help="wav or g722")) -> None:
+    """Print a LIST for `wer`: the even half of Asterisk's prompts under FOLDER."""
+    from benchmarks.prompts import asterisk_prompts
+
+    try:
+        for path, text in asterisk_prompts(folder, suffix):
+            print(f"{path.resolve()}\t{text}")
+    except FileNotFoundError as error:
+        raise typer.BadParameter(str(error)) from None
 
 
 @app.command("all")

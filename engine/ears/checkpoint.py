@@ -31,8 +31,8 @@ _EMBEDDING = "decoder.embedding"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A loaded model. Unless exact, the decoder's matrices and vocabulary are int8 (`packed`);
-    the encoder, whose time is arithmetic and not bytes, stays fp32."""
+    """A loaded model. Unless exact, its matrices and vocabulary are int8 (`packed`), and then what
+    is computed for one sound does not depend on what else is in its batch."""
 
     settings: WhisperSettings
     extras: Extras
@@ -121,6 +121,7 @@ def _build(
         module.load_state_dict(state, assign=True)
         module.eval().requires_grad_(False)
     if not exact:
+        pack_linears(encoder)
         pack_linears(decoder)
     _check_heads(path, settings, extras)
     return Checkpoint(settings, extras, encoder, decoder)

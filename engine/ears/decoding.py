@@ -7,9 +7,10 @@ result is that of plain greedy decoding, only sooner: a weight-bound step per *n
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from itertools import takewhile
 
 import torch
 from torch import Tensor
@@ -18,7 +19,7 @@ from engine.ears.hypothesis import loop_start
 from engine.ears.settings import Extras
 from engine.ears.tokens import WhisperTokens
 from engine.ears.whisper import POSITIONS_PER_SECOND
-from engine.ears.whisper_decoder import CrossCache, TextCache, WhisperDecoder
+from engine.ears.whisper_decoder import CrossCache, Text, TextCache, WhisperDecoder
 
 
 class Ending(StrEnum):
@@ -65,6 +66,45 @@ class Decoded:
         return (sum(self.logprobs) + self.end_logprob) / (len(self.logprobs) + 1)
 
 
+@dataclass
+class Memory:
+    """Rows of one text that are in its cache: `tokens` and, of each, the place in the sound where
+    the next token was heard (`places_s`, empty without alignment heads).
+
+    Rows of the opening and of forced words are used again by the next decoding: what is committed
+    has been heard, and more sound behind it changes little.
+    """
+
+    cache: TextCache
+    tokens: list[int] = field(default_factory=list)
+    places_s: list[float] = field(default_factory=list)
+
+    def copy(self) -> Memory:
+        return Memory(self.cache.copy(), list(self.tokens), list(self.places_s))
+
+    def cut(self, rows: int) -> None:
+        """Forget all rows from `rows` on."""
+        self.cache.cut(rows)
+        del self.tokens[rows:]
+        del self.places_s[rows:]
+
+    def keep(self, given: Sequence[int], at_most: int) -> int:
+        """Cut back to what it shares with `given`; how many rows that is."""
+        pairs = zip(self.tokens[:at_most], given, strict=False)
+        kept = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        self.cut(kept)
+        return kept
+
+
+@dataclass(frozen=True)
+class Job:
+    """One of several decodings that are made together."""
+
+    sound: CrossCache
+    task: Task
+    memory: Memory
+
+
 @dataclass(frozen=True)
 class _Choice:
     token: int
@@ -74,14 +114,18 @@ class _Choice:
 
 @dataclass
 class _Run:
-    """What one decoding has so far; `places_s` starts with the forced tokens."""
+    """What one decoding has so far; `places_s` starts with the forced tokens. `first`: the row that
+    chooses the first new token."""
 
+    job: Job
     task: Task
+    first: int
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     places_s: list[float] = field(default_factory=list)
     no_speech: float = 0.0
     passes: int = 0
+    done: Decoded | None = None
 
     def result(self, ending: Ending, keep: int, end_logprob: float = 0.0) -> Decoded:
         placed = len(self.task.forced) + keep if self.places_s else 0
@@ -136,50 +180,98 @@ class GreedyDecoder:
         self._blocked_opening = self._blocked_first.clone()
         self._blocked_opening[list(tokens.lower_case())] = -torch.inf
 
-    def decode(self, sound: CrossCache, task: Task) -> Decoded:
-        """Greedy tokens after `task.forced`; the text positions bound the length too."""
-        cache = TextCache(self._decoder.settings)
-        room = max(cache.capacity - len(task.opening) - len(task.forced) - 1, 0)
-        task = replace(task, draft=task.draft[:room], limit=min(task.limit, room))
-        given = torch.tensor((*task.opening, *task.forced, *task.draft))
-        hidden, attention = self._decoder(given, cache, sound, self._watched)
-        words_at = len(task.opening) - 1  # this row chooses the first word's token
-        first = words_at + len(task.forced)
-        run = _Run(task, passes=1)
-        if self._watched:
-            run.places_s = _places_s(attention[:, words_at:first], task.positions)
-        if not task.forced:
-            run.no_speech = self._no_speech(hidden[task.opening.index(self._special.start)])
-        blocked = self._blocked
-        if not task.forced:
-            follows_on = task.opening[0] == self._special.previous
-            blocked = self._blocked_first if follows_on else self._blocked_opening
-        choices = self._choose(hidden[first:], attention[:, first:], task.positions, blocked)
-        while (done := run.accept(choices, self._special.end)) is None:
-            cache.cut(first + len(run.tokens))
-            last = torch.tensor(run.tokens[-1:])
-            hidden, attention = self._decoder(last, cache, sound, self._watched)
-            run.passes += 1
-            choices = self._choose(hidden, attention, task.positions, self._blocked)
-        return done
+    def memory(self) -> Memory:
+        """Of a text that has not begun."""
+        return Memory(TextCache(self._decoder.settings))
 
-    def _choose(
-        self, rows: Tensor, attention: Tensor, positions: int, blocked_first: Tensor
-    ) -> list[_Choice]:
-        """The best token for each row [n, D]; `blocked_first` is for the first row."""
-        logits = self._decoder.vocabulary.logits(rows)
-        logits[0] += blocked_first
-        logits[1:] += self._blocked
-        best = logits.max(dim=-1)
-        scores = best.values - logits.logsumexp(dim=-1)
-        places: list[float | None] = [None] * len(rows)
-        if self._watched:
-            places[:] = _places_s(attention, positions)
-        triples = zip(best.indices.tolist(), scores.tolist(), places, strict=True)
-        return [_Choice(*triple) for triple in triples]
+    def decode(self, sound: CrossCache, task: Task, memory: Memory | None = None) -> Decoded:
+        """Greedy tokens after `task.forced`; the text positions bound the length too."""
+        return self.decode_many([Job(sound, task, memory or self.memory())])[0]
+
+    def decode_many(self, jobs: Sequence[Job]) -> list[Decoded]:
+        """Several decodings in step: each pass runs the next tokens of all that are not done."""
+        runs = [self._begin(job) for job in jobs]
+        while active := [run for run in runs if run.done is None]:
+            self._pass(active)
+        return [run.done for run in runs if run.done is not None]
+
+    def _begin(self, job: Job) -> _Run:
+        task = job.task
+        room = max(job.memory.cache.capacity - len(task.opening) - len(task.forced) - 1, 0)
+        task = replace(task, draft=task.draft[:room], limit=min(task.limit, room))
+        return _Run(job, task, first=len(task.opening) - 1 + len(task.forced))
+
+    def _pass(self, runs: Sequence[_Run]) -> None:
+        """One pass of the decoder over the next rows of all `runs`."""
+        given = [self._next_rows(run) for run in runs]
+        texts = [
+            Text(torch.tensor(rows), run.job.memory.cache, run.job.sound, self._watched)
+            for run, rows in zip(runs, given, strict=True)
+        ]
+        beginning = [run for run in runs if run.passes == 0 and not run.task.forced]
+        # The belief that nobody speaks, asked without what was said before: that colours it.
+        asides = [
+            Text(torch.tensor([self._special.start]), self.memory().cache, run.job.sound)
+            for run in beginning
+        ]
+        hidden = self._decoder.read([*texts, *asides])
+        for run, row in zip(beginning, hidden[len(texts) :], strict=True):
+            run.no_speech = self._no_speech(row)
+        asked = []
+        for run, rows, text, out in zip(runs, given, texts, hidden, strict=False):
+            memory = run.job.memory
+            before = len(memory.tokens)
+            memory.tokens += rows
+            if self._watched:
+                memory.places_s += _places_s(text.attention, run.task.positions)
+            if run.passes == 0:
+                run.places_s = memory.places_s[len(run.task.opening) - 1 : run.first]
+            start = max(run.first + len(run.tokens) - before, 0)
+            asked.append(out[start:])
+            run.passes += 1
+        chosen = self._choose(runs, asked)
+        for run, choices in zip(runs, chosen, strict=True):
+            run.done = run.accept(choices, self._special.end)
+
+    def _next_rows(self, run: _Run) -> list[int]:
+        """Tokens to run next: at first all that is given and not remembered, then the newest."""
+        memory, task = run.job.memory, run.task
+        if run.passes:
+            memory.cut(run.first + len(run.tokens))
+            return run.tokens[-1:]
+        given = (*task.opening, *task.forced, *task.draft)
+        # The row that chooses the first word is run anew. Where nothing is forced all are: words
+        # that nobody is sure of must not lean on what the opening made of less sound.
+        kept = memory.keep(given, at_most=run.first if task.forced else 0)
+        return list(given[kept:])
+
+    def _choose(self, runs: Sequence[_Run], asked: Sequence[Tensor]) -> list[list[_Choice]]:
+        """The best token for each row [n, D] of each run."""
+        counts = [len(rows) for rows in asked]
+        every = torch.split(self._decoder.vocabulary.logits(torch.cat(list(asked))), counts)
+        chosen = []
+        for run, logits in zip(runs, every, strict=True):
+            logits[0] += self._blocked_at(run)
+            logits[1:] += self._blocked
+            best = logits.max(dim=-1)
+            scores = best.values - logits.logsumexp(dim=-1)
+            places: list[float | None] = [None] * len(logits)
+            if self._watched:
+                places[:] = run.job.memory.places_s[-len(logits) :]
+            triples = zip(best.indices.tolist(), scores.tolist(), places, strict=True)
+            chosen.append([_Choice(*triple) for triple in triples])
+        return chosen
+
+    def _blocked_at(self, run: _Run) -> Tensor:
+        """What may not come next [vocabulary]."""
+        if run.task.forced or run.tokens:
+            return self._blocked
+        follows_on = run.task.opening[0] == self._special.previous
+        return self._blocked_first if follows_on else self._blocked_opening
 
     def _no_speech(self, row: Tensor) -> float:
-        logits = self._decoder.vocabulary.logits(row[None])[0]
+        """Of the row [1, D] behind the start token."""
+        logits = self._decoder.vocabulary.logits(row)[0]
         return float(logits.softmax(dim=-1)[self._special.no_speech])
 
 

@@ -1,19 +1,24 @@
 """The ears: an open utterance goes in chunk by chunk, settled and guessed words come out.
 
-Each chunk: its mel frames are added, the open window is encoded anew (Whisper looks both ways) with
-a second of silence behind it, and decoded with the committed words forced. What stood long enough
-is committed (`hypothesis`). After some seconds of unbroken speech the window slides: sound whose
-words are committed is dropped, and its words stay as the decoder's prompt. So a chunk's cost is
-bounded, however long somebody speaks.
+Each chunk: its mel frames are added, the end of the open window is encoded anew (Whisper looks both
+ways) with silence behind it, and decoded with the committed words forced. What stood long enough is
+committed (`hypothesis`). Sound further back than `look_ahead_s` is frozen: its keys and values
+stay, in the encoder and in the decoder's attention to it. After some seconds of unbroken speech the
+window slides: sound whose words are committed is dropped, and its words stay as the decoder's
+prompt. So a chunk's cost is bounded, however long somebody speaks.
 
     |<- settled: text only ->|<- window: sound held, at most `slide_at_s` and a chunk ------->|
     |  prompt of the decoder |  committed words, forced  |  tentative words, decoded  | silence |
+    |                        |  frozen                   |  encoded anew with each chunk        |
+
+Chunks of several utterances go through the matrices together (`hear_many`), and what comes out is
+what each would give alone: a row's result depends on that row's sound only.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -23,7 +28,7 @@ import numpy.typing as npt
 import torch
 
 from engine.ears.checkpoint import TOKENIZER_FILE, Checkpoint, load_checkpoint
-from engine.ears.decoding import Decoded, Ending, GreedyDecoder, Task
+from engine.ears.decoding import Decoded, Ending, GreedyDecoder, Job, Memory, Task
 from engine.ears.errors import BadAudio
 from engine.ears.hypothesis import (
     Agreement,
@@ -36,8 +41,9 @@ from engine.ears.hypothesis import (
 )
 from engine.ears.mel import FRAMES_PER_SECOND, SAMPLE_RATE_HZ, LogMel, MelState
 from engine.ears.tokens import WhisperTokens
-from engine.ears.whisper import POSITIONS_PER_SECOND
-from engine.ears.window import Cut, find_cut
+from engine.ears.whisper import POSITIONS_PER_SECOND, Frozen, Sound
+from engine.ears.whisper_decoder import CrossCache
+from engine.ears.window import Cut, find_cut, onsets_s
 from engine.errors import BadSettings
 
 # Every Whisper has audio positions for this long.
@@ -49,20 +55,24 @@ _SAMPLES_PER_POSITION = SAMPLE_RATE_HZ // POSITIONS_PER_SECOND
 class EarsSettings:
     """How the ears listen; all times are of sound, not of the wall.
 
-    `pad_s`: silence encoded behind the sound; `least_s`: sound shorter than this is not decoded;
-    `step_s`: longer chunks are heard in steps of this; `slide_at_s`: the window slides when it is
-    longer, and at `slide_by_force_s` even where no good place for the cut is found; `keep_s`: sound
-    always kept; `prompt_tokens`: of what was said before. A first hypothesis with more
+    `pad_s`: silence encoded behind the sound; `look_ahead_s`: sound this far back is frozen;
+    `least_s`: sound shorter than this is not decoded; `step_s`: longer chunks are heard in steps of
+    this; `slide_at_s`: the window slides when it is longer, and at `slide_by_force_s` even where no
+    good place for the cut is found; `keep_s`: sound always kept; `prompt_tokens`: of what was said
+    before; `style`: what was "said" before the first word, for a decoder that has only heard a
+    beginning and would go on without capitals and full stops. A first hypothesis with more
     `no_speech` and less `mean_logprob` than these is no speech.
     """
 
     pad_s: float = 1.0
+    look_ahead_s: float = 1.5
     least_s: float = 0.3
     step_s: float = 2.0
     slide_at_s: float = 12.0
     slide_by_force_s: float = 18.0
     keep_s: float = 3.0
     prompt_tokens: int = 60
+    style: str = " Hello. How are you? I am fine, thank you."
     no_speech: float = 0.6
     mean_logprob: float = -0.5
     agreement: AgreementSettings = field(default_factory=AgreementSettings)
@@ -85,7 +95,8 @@ class Heard:
     `committed` only grows within an utterance and ends with a whole word; `tentative` follows on
     it, with its leading space, and may change, though it leaves out what most likely will.
     `stages_ms`: wall time of mel, encode, decode. `audio_tokens`: 20 ms positions of the whole
-    utterance; `window_positions`: of those, encoded this time, with the silence behind.
+    utterance; `window_positions`: of those, in the window, with the silence behind;
+    `encoded_positions`: of these, encoded this time.
     """
 
     committed: str
@@ -93,6 +104,7 @@ class Heard:
     stages_ms: dict[str, float]
     audio_tokens: int
     window_positions: int
+    encoded_positions: int
 
     @property
     def text(self) -> str:
@@ -102,9 +114,13 @@ class Heard:
 @dataclass
 class Utterance:
     """One open utterance. `settled`: words whose sound was dropped; `is_current`: the newest
-    hypothesis is of exactly the sound held, so the final pass has nothing to add."""
+    hypothesis is of exactly the sound held, so the final pass has nothing to add. `frozen`,
+    `sound` (of the frozen positions) and `memory` spare the work on what has been heard."""
 
     mel: MelState
+    memory: Memory
+    frozen: Frozen = field(default_factory=Frozen)
+    sound: CrossCache | None = None
     agreement: Agreement = field(default_factory=Agreement)
     settled: tuple[Word, ...] = ()
     is_current: bool = False
@@ -134,6 +150,7 @@ class Ears:
         self._tokens = tokens
         self._greedy = GreedyDecoder(checkpoint.decoder, tokens, checkpoint.extras)
         self._mel = LogMel(checkpoint.settings.mels)
+        self._style = tokens.encode(self.settings.style) if self.settings.style else ()
 
     @classmethod
     def load(cls, directory: Path, settings: EarsSettings | None = None) -> Ears:
@@ -144,21 +161,33 @@ class Ears:
 
     def open(self) -> Utterance:
         """A new utterance, before its first sample."""
-        return Utterance(self._mel.open())
+        return Utterance(self._mel.open(), self._greedy.memory())
 
-    @torch.inference_mode()
     def hear(self, utterance: Utterance, pcm: npt.NDArray[np.float32]) -> Heard:
         """Take in a chunk, fp32 [samples] of 16 kHz mono. Raises `BadAudio` first."""
-        sound = _checked(pcm)
+        return self.hear_many([utterance], [pcm])[0]
+
+    @torch.inference_mode()
+    def hear_many(
+        self, utterances: Sequence[Utterance], pcms: Sequence[npt.NDArray[np.float32]]
+    ) -> list[Heard]:
+        """A chunk each of several utterances. Raises `BadAudio` before anything was taken in."""
+        sounds = [_checked(pcm) for pcm in pcms]
         clock = _Clock()
         step = int(self.settings.step_s * SAMPLE_RATE_HZ)
-        for start in range(0, len(sound), step):
-            with clock.stage("mel"):
-                self._mel.push(utterance.mel, torch.from_numpy(sound[start : start + step]))
-            utterance.is_current = False
-            if utterance.window_frames >= self.settings.least_s * FRAMES_PER_SECOND:
-                self._update(utterance, clock)
-        return self._heard(utterance, utterance.agreement, clock)
+        for start in range(0, max(map(len, sounds), default=0), step):
+            grown = []
+            for utterance, sound in zip(utterances, sounds, strict=True):
+                piece = sound[start : start + step]
+                if len(piece):
+                    with clock.stage("mel"):
+                        self._mel.push(utterance.mel, torch.from_numpy(piece))
+                    utterance.is_current = False
+                    if utterance.window_frames >= self.settings.least_s * FRAMES_PER_SECOND:
+                        grown.append(utterance)
+            if grown:
+                self._update(grown, clock)
+        return [self._heard(u, u.agreement, clock) for u in utterances]
 
     @torch.inference_mode()
     def finish(self, utterance: Utterance, pcm: npt.NDArray[np.float32] | None = None) -> Heard:
@@ -172,28 +201,42 @@ class Ears:
                 clock.spent_ms[stage] += spent_ms
         final = utterance.agreement
         if utterance.mel.samples and not utterance.is_current:
-            final = self._judged(utterance, self._decode(utterance, clock))
+            aside = replace(utterance, memory=utterance.memory.copy())
+            final = self._judged(utterance, self._decode([aside], clock)[0])
         return self._heard(utterance, final.commit(len(final.tentative)), clock)
 
-    def _update(self, utterance: Utterance, clock: _Clock) -> None:
-        """A new hypothesis of the window, and what follows from it."""
-        decoded = self._decode(utterance, clock)
-        utterance.agreement = self._judged(utterance, decoded)
-        utterance.is_current = True
-        seconds = utterance.window_frames / FRAMES_PER_SECOND
-        if seconds > self.settings.slide_at_s:
-            force = seconds > self.settings.slide_by_force_s
-            words = utterance.agreement.committed + utterance.agreement.tentative
-            cut = find_cut(
-                utterance.mel.frames,
-                words,
-                decoded.places_s,
-                committed=len(utterance.agreement.committed),
-                keep_s=self.settings.keep_s,
-                force=force,
-            )
-            if cut is not None:
-                self._slide(utterance, cut)
+    @torch.inference_mode()
+    def align(self, pcm: npt.NDArray[np.float32]) -> list[tuple[str, float]]:
+        """The words of a whole sound of up to 28 s, each with the second at which it begins.
+
+        Raises `BadAudio`.
+        """
+        utterance = self.open()
+        self._mel.push(utterance.mel, torch.from_numpy(_checked(pcm)))
+        decoded = self._decode([utterance], _Clock())[0]
+        words = self._words(decoded)
+        starts_s = onsets_s(words, decoded.places_s)
+        return [(word.text, start_s) for word, start_s in zip(words, starts_s, strict=False)]
+
+    def _update(self, utterances: Sequence[Utterance], clock: _Clock) -> None:
+        """A new hypothesis of each window, and what follows from it."""
+        for utterance, decoded in zip(utterances, self._decode(utterances, clock), strict=True):
+            utterance.agreement = self._judged(utterance, decoded)
+            utterance.is_current = True
+            seconds = utterance.window_frames / FRAMES_PER_SECOND
+            if seconds > self.settings.slide_at_s:
+                force = seconds > self.settings.slide_by_force_s
+                words = utterance.agreement.committed + utterance.agreement.tentative
+                cut = find_cut(
+                    utterance.mel.frames,
+                    words,
+                    decoded.places_s,
+                    committed=len(utterance.agreement.committed),
+                    keep_s=self.settings.keep_s,
+                    force=force,
+                )
+                if cut is not None:
+                    self._slide(utterance, cut)
 
     def _slide(self, utterance: Utterance, cut: Cut) -> None:
         """Give up the sound before the cut; its words are settled."""
@@ -204,27 +247,51 @@ class Ears:
         utterance.settled += agreement.committed[: cut.words]
         utterance.agreement = agreement.drop(cut.words)
         self._mel.drop(utterance.mel, cut.frame)
+        # Every position is another one now: encode what is left anew.
+        utterance.frozen, utterance.sound = Frozen(), None
+        utterance.memory = self._greedy.memory()
         utterance.is_current = False
 
-    def _decode(self, utterance: Utterance, clock: _Clock) -> Decoded:
+    def _decode(self, utterances: Sequence[Utterance], clock: _Clock) -> list[Decoded]:
+        """The words of each window, those that are committed forced; freezes what is old enough."""
         with clock.stage("mel"):
             pad_frames = int(self.settings.pad_s * FRAMES_PER_SECOND)
-            features = self._mel.features(utterance.mel, pad_frames=pad_frames)
+            features = [self._mel.features(u.mel, pad_frames=pad_frames) for u in utterances]
         with clock.stage("encode"):
-            audio = self._encoder(features)
-        clock.positions = len(audio)
-        with clock.stage("decode"):
-            # Silence behind the sound is for the encoder; its keys stay, nothing is heard there.
-            held = utterance.window_frames // 2 + 1
-            prompt = tokens_of(utterance.settled)[-self.settings.prompt_tokens :]
-            task = Task(
-                opening=self._tokens.opening(prompt),
-                forced=utterance.agreement.committed_tokens,
-                draft=tokens_of(utterance.agreement.tentative),
-                limit=token_limit(utterance.window_frames / FRAMES_PER_SECOND),
-                positions=held,
+            windows = [
+                Sound(window, utterance.frozen, self._old_positions(utterance))
+                for window, utterance in zip(features, utterances, strict=True)
+            ]
+            encoded = self._encoder.encode(windows)
+            sounds = self._decoder.listen_many(
+                [rows for rows, _ in encoded], [utterance.sound for utterance in utterances]
             )
-            return self._greedy.decode(self._decoder.listen(audio), task)
+            for utterance, (_, frozen), sound in zip(utterances, encoded, sounds, strict=True):
+                utterance.frozen, utterance.sound = frozen, sound.first(frozen.positions)
+        clock.positions = max(sound.positions for sound in sounds)
+        clock.encoded = max(len(rows) for rows, _ in encoded)
+        with clock.stage("decode"):
+            jobs = [
+                Job(sound, self._task(utterance), utterance.memory)
+                for sound, utterance in zip(sounds, utterances, strict=True)
+            ]
+            return self._greedy.decode_many(jobs)
+
+    def _old_positions(self, utterance: Utterance) -> int:
+        """How many of the window's positions have all the sound behind them that they need."""
+        seconds = utterance.window_frames / FRAMES_PER_SECOND - self.settings.look_ahead_s
+        return max(int(seconds * POSITIONS_PER_SECOND), utterance.frozen.positions)
+
+    def _task(self, utterance: Utterance) -> Task:
+        prompt = tokens_of(utterance.settled)[-self.settings.prompt_tokens :] or self._style
+        return Task(
+            opening=self._tokens.opening(prompt),
+            forced=utterance.agreement.committed_tokens,
+            draft=tokens_of(utterance.agreement.tentative),
+            limit=token_limit(utterance.window_frames / FRAMES_PER_SECOND),
+            # Silence behind the sound is for the encoder; its keys stay, nothing is heard there.
+            positions=utterance.window_frames // 2 + 1,
+        )
 
     def _judged(self, utterance: Utterance, decoded: Decoded) -> Agreement:
         """The agreement after one more hypothesis, if that can be believed."""
@@ -254,9 +321,10 @@ class Ears:
         return Heard(
             committed=committed.lstrip(),
             tentative=tentative if committed else tentative.lstrip(),
-            stages_ms=clock.spent_ms,
+            stages_ms=dict(clock.spent_ms),
             audio_tokens=-(-utterance.mel.samples // _SAMPLES_PER_POSITION),
             window_positions=clock.positions,
+            encoded_positions=clock.encoded,
         )
 
 
@@ -266,6 +334,7 @@ class _Clock:
     def __init__(self) -> None:
         self.spent_ms = {"mel": 0.0, "encode": 0.0, "decode": 0.0}
         self.positions = 0
+        self.encoded = 0
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:

@@ -6,6 +6,9 @@ utterance; positions are absolute, so the same weights serve. Checked against `t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -23,11 +26,6 @@ class SelfAttention(nn.Module):
         self.heads = settings.heads
         self.qkv = nn.Linear(settings.width, 3 * settings.width)
         self.out = nn.Linear(settings.width, settings.width)
-
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """[T, D] to queries, keys and values, each [heads, T, d]."""
-        q, k, v = (split_heads(part, self.heads) for part in self.qkv(x).chunk(3, dim=-1))
-        return q, k, v
 
 
 class Mlp(nn.Module):
@@ -52,37 +50,113 @@ class EncoderLayer(nn.Module):
         self.mlp_norm = nn.LayerNorm(settings.width)
         self.mlp = Mlp(settings)
 
-    def forward(self, x: Tensor) -> Tensor:
-        q, k, v = self.attention.project(self.attention_norm(x))
-        mixed = F.scaled_dot_product_attention(q[None], k[None], v[None])[0]
-        x = x + self.attention.out(join_heads(mixed))
+    def forward(self, x: Tensor, sounds: Sequence[_Part]) -> Tensor:
+        """Rows of several sounds [sum of T, D]; each attends to its own and to what is frozen."""
+        parts = self.attention.qkv(self.attention_norm(x)).split([s.count for s in sounds])
+        mixed = [self._attend(part, sound) for part, sound in zip(parts, sounds, strict=True)]
+        x = x + self.attention.out(torch.cat(mixed))
         return x + self.mlp(self.mlp_norm(x))  # type: ignore[no-any-return]
+
+    def _attend(self, qkv: Tensor, sound: _Part) -> Tensor:
+        q, k, v = (split_heads(part, self.attention.heads) for part in qkv.chunk(3, dim=-1))
+        k, v = sound.whole(k, v)
+        return join_heads(F.scaled_dot_product_attention(q[None], k[None], v[None])[0])
+
+
+@dataclass
+class Frozen:
+    """What is kept of the positions of one sound whose encoding will not change any more.
+
+    `keys` and `values`: per encoder layer, [heads, positions, d]. `positions` of them.
+    """
+
+    positions: int = 0
+    keys: list[Tensor] = field(default_factory=list)
+    values: list[Tensor] = field(default_factory=list)
+
+
+@dataclass
+class _Part:
+    """One sound's rows in a batch: `count` new ones behind the `frozen`; layer by layer it takes
+    down the keys and values of those that shall be `keep` in all."""
+
+    frozen: Frozen
+    count: int
+    keep: int
+    layer: int = 0
+    keys: list[Tensor] = field(default_factory=list)
+    values: list[Tensor] = field(default_factory=list)
+
+    def whole(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        if self.frozen.positions:
+            k = torch.cat((self.frozen.keys[self.layer], k), dim=1)
+            v = torch.cat((self.frozen.values[self.layer], v), dim=1)
+        self.layer += 1
+        if self.keep:
+            self.keys.append(k[:, : self.keep].clone())
+            self.values.append(v[:, : self.keep].clone())
+        return k, v
+
+
+@dataclass(frozen=True)
+class Sound:
+    """One window to encode: `features` [mels, T] of all of it, of which the positions in `frozen`
+    are not encoded again, and `keep` shall be frozen afterwards."""
+
+    features: Tensor
+    frozen: Frozen = field(default_factory=Frozen)
+    keep: int = 0
 
 
 class WhisperEncoder(nn.Module):
-    """Two convolutions (the second halves the rate to 50 Hz) and a stack of layers."""
+    """Two convolutions (the second halves the rate to 50 Hz) and a stack of layers.
+
+    Whisper looks both ways, so what comes later changes every position, though the far ones hardly.
+    Frozen positions are not touched again: new sound costs what it is long, not what came before.
+    """
 
     def __init__(self, settings: WhisperSettings) -> None:
         super().__init__()
         self.settings = settings
-        self.conv1 = nn.Conv1d(settings.mels, settings.width, kernel_size=3, padding=1)
-        self.conv2 = nn.Conv1d(settings.width, settings.width, kernel_size=3, stride=2, padding=1)
+        self.conv1 = nn.Conv1d(settings.mels, settings.width, kernel_size=3)
+        self.conv2 = nn.Conv1d(settings.width, settings.width, kernel_size=3, stride=2)
         self.positions = nn.Parameter(torch.empty(settings.audio_positions, settings.width))
         self.layers = nn.ModuleList(EncoderLayer(settings) for _ in range(settings.encoder_layers))
         self.norm = nn.LayerNorm(settings.width)
 
     def forward(self, features: Tensor) -> Tensor:
         """[mels, T] log-mel to [ceil(T / 2), D]. Raises ValueError beyond 30 s."""
-        x = F.gelu(self.conv1(features[None]))
-        x = F.gelu(self.conv2(x))[0].T  # [T / 2, D]
-        if len(x) > self.settings.audio_positions:
-            raise ValueError(
-                f"expected at most {self.settings.audio_positions} audio positions, got {len(x)}"
-            )
-        x = x + self.positions[: len(x)]
+        return self.encode([Sound(features)])[0][0]
+
+    def encode(self, sounds: Sequence[Sound]) -> list[tuple[Tensor, Frozen]]:
+        """Each sound's positions from its frozen ones on, [n, D], and what is frozen now.
+
+        Rows of all sounds go through the layers together. Raises ValueError beyond 30 s.
+        """
+        rows = [self._front(sound) for sound in sounds]
+        batch = [_Part(s.frozen, len(x), s.keep) for s, x in zip(sounds, rows, strict=True)]
+        x = torch.cat(rows)
         for layer in self.layers:
-            x = layer(x)
-        return self.norm(x)  # type: ignore[no-any-return]
+            x = layer(x, batch)
+        outs = self.norm(x).split([part.count for part in batch])
+        kept = [Frozen(part.keep, part.keys, part.values) for part in batch]
+        return list(zip(outs, kept, strict=True))
+
+    def _front(self, sound: Sound) -> Tensor:
+        """The convolutions over what is not frozen, [n, D] with positions added."""
+        first = sound.frozen.positions
+        # A position sees two frames to either side. Before the first there is nothing: zeros, and
+        # zeros again where the second convolution looks before the first one's beginning.
+        at_start = first == 0
+        frames = sound.features if at_start else sound.features[:, 2 * first - 2 :]
+        x = F.gelu(self.conv1(F.pad(frames, (int(at_start), 1))[None]))
+        x = F.gelu(self.conv2(F.pad(x, (int(at_start), 1))))[0].T
+        end = first + len(x)
+        if end > self.settings.audio_positions:
+            raise ValueError(
+                f"expected at most {self.settings.audio_positions} audio positions, got {end}"
+            )
+        return x + self.positions[first:end]
 
 
 def split_heads(x: Tensor, heads: int) -> Tensor:

@@ -7,7 +7,8 @@ is checked in one pass and only its right beginning kept.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
@@ -22,12 +23,19 @@ from engine.ears.whisper import Mlp, SelfAttention, join_heads, split_heads
 class CrossCache:
     """Per layer, keys and values of the sound: each [heads, T_audio, d]."""
 
-    keys: tuple[Tensor, ...]
-    values: tuple[Tensor, ...]
+    keys: list[Tensor]
+    values: list[Tensor]
 
     @property
     def positions(self) -> int:
         return self.keys[0].shape[1]
+
+    def first(self, positions: int) -> CrossCache:
+        """A copy of the first `positions`, which lets go of the others' memory."""
+        return CrossCache(
+            [k[:, :positions].clone() for k in self.keys],
+            [v[:, :positions].clone() for v in self.values],
+        )
 
 
 class TextCache:
@@ -55,10 +63,37 @@ class TextCache:
         self.values[layer, :, self.length : end] = values
         return self.keys[layer, :, :end], self.values[layer, :, :end]
 
+    def copy(self) -> TextCache:
+        """Another one with the same content."""
+        made = TextCache.__new__(TextCache)
+        made.keys, made.values, made.length = self.keys.clone(), self.values.clone(), self.length
+        return made
+
     def cut(self, length: int) -> None:
         """Forget all tokens from `length` on."""
         assert 0 <= length <= self.length, (length, self.length)
         self.length = length
+
+
+@dataclass
+class Text:
+    """Tokens [n] of one text in a batch, to be run behind those in its cache.
+
+    `seen`: of each watched (layer, head), the attention [n, T_audio] to the sound.
+    """
+
+    tokens: Tensor
+    cache: TextCache
+    sound: CrossCache
+    watched: tuple[tuple[int, int], ...] = ()
+    seen: dict[tuple[int, int], Tensor] = field(default_factory=dict)
+
+    @property
+    def attention(self) -> Tensor:
+        """[len(watched), n, T_audio]."""
+        if not self.watched:
+            return torch.empty(0, len(self.tokens), self.sound.positions)
+        return torch.stack([self.seen[pair] for pair in self.watched])
 
 
 class CrossAttention(nn.Module):
@@ -84,24 +119,36 @@ class DecoderLayer(nn.Module):
         self.mlp_norm = nn.LayerNorm(settings.width)
         self.mlp = Mlp(settings)
 
-    def cross_queries(self, x: Tensor) -> Tensor:
-        """[n, D] to [heads, n, d]."""
-        cross = self.cross_attention
-        return split_heads(cross.q(self.cross_norm(x)), cross.heads)
+    def forward(self, x: Tensor, texts: Sequence[Text], layer: int) -> Tensor:
+        """Rows of several texts [sum of n, D]; writes their caches and what is watched."""
+        counts = [len(text.tokens) for text in texts]
+        parts = self.self_attention.qkv(self.self_norm(x)).split(counts)
+        mixed = [self._among_words(t, p, layer) for t, p in zip(texts, parts, strict=True)]
+        x = x + self.self_attention.out(torch.cat(mixed))
+        parts = self.cross_attention.q(self.cross_norm(x)).split(counts)
+        mixed = [self._to_the_sound(t, p, layer) for t, p in zip(texts, parts, strict=True)]
+        x = x + self.cross_attention.out(torch.cat(mixed))
+        return x + self.mlp(self.mlp_norm(x))  # type: ignore[no-any-return]
 
-    def add_self_attention(self, x: Tensor, cache: TextCache, layer: int) -> Tensor:
-        """[n, D] plus what the tokens before (and each itself) say; writes the cache."""
-        q, k, v = self.self_attention.project(self.self_norm(x))
-        keys, values = cache.append(layer, k, v)
+    def _among_words(self, text: Text, qkv: Tensor, layer: int) -> Tensor:
+        heads = self.self_attention.heads
+        q, k, v = (split_heads(part, heads) for part in qkv.chunk(3, dim=-1))
+        keys, values = text.cache.append(layer, k, v)
         mask = None
-        if len(x) > 1:  # row i sees everything before it and itself
-            mask = torch.ones(len(x), keys.shape[1], dtype=torch.bool).tril(cache.length)
+        if len(qkv) > 1:  # row i sees everything before it and itself
+            mask = torch.ones(len(qkv), keys.shape[1], dtype=torch.bool).tril(text.cache.length)
         mixed = F.scaled_dot_product_attention(q[None], keys[None], values[None], attn_mask=mask)
-        return x + self.self_attention.out(join_heads(mixed[0]))  # type: ignore[no-any-return]
+        return join_heads(mixed[0])
 
-    def add_cross_attention(self, x: Tensor, queries: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        mixed = F.scaled_dot_product_attention(queries[None], k[None], v[None])
-        return x + self.cross_attention.out(join_heads(mixed[0]))  # type: ignore[no-any-return]
+    def _to_the_sound(self, text: Text, q: Tensor, layer: int) -> Tensor:
+        queries = split_heads(q, self.cross_attention.heads)
+        keys, values = text.sound.keys[layer], text.sound.values[layer]
+        for at, head in text.watched:
+            if at == layer:
+                scores = queries[head] @ keys[head].T / queries.shape[-1] ** 0.5
+                text.seen[at, head] = scores.softmax(dim=-1)
+        mixed = F.scaled_dot_product_attention(queries[None], keys[None], values[None])
+        return join_heads(mixed[0])
 
 
 class WhisperDecoder(nn.Module):
@@ -118,14 +165,27 @@ class WhisperDecoder(nn.Module):
         self._stack = tuple(stack)
         self.norm = nn.LayerNorm(settings.width)
 
-    def listen(self, audio: Tensor) -> CrossCache:
-        """Keys and values of an encoded sound [T_audio, D], for every layer."""
-        heads = self.settings.heads
-        pairs = [layer.cross_attention.kv(audio).chunk(2, dim=-1) for layer in self._stack]
-        return CrossCache(
-            keys=tuple(split_heads(k, heads) for k, _ in pairs),
-            values=tuple(split_heads(v, heads) for _, v in pairs),
-        )
+    def listen(self, audio: Tensor, known: CrossCache | None = None) -> CrossCache:
+        """Keys and values of an encoded sound [T_audio, D], behind those `known`."""
+        return self.listen_many([audio], [known])[0]
+
+    def listen_many(
+        self, audios: Sequence[Tensor], known: Sequence[CrossCache | None]
+    ) -> list[CrossCache]:
+        """`listen` for several sounds, whose rows go through the matrices together."""
+        heads, counts = self.settings.heads, [len(audio) for audio in audios]
+        rows = torch.cat(list(audios))
+        caches = [CrossCache([], []) for _ in audios]
+        for i, layer in enumerate(self._stack):
+            parts = layer.cross_attention.kv(rows).split(counts)
+            for part, cache, old in zip(parts, caches, known, strict=True):
+                k, v = (split_heads(half, heads) for half in part.chunk(2, dim=-1))
+                if old is not None and old.positions:
+                    k = torch.cat((old.keys[i], k), dim=1)
+                    v = torch.cat((old.values[i], v), dim=1)
+                cache.keys.append(k)
+                cache.values.append(v)
+        return caches
 
     def forward(
         self,
@@ -139,21 +199,25 @@ class WhisperDecoder(nn.Module):
         Returns hidden rows [n, D] and the cross-attention [len(watched), n, T_audio] of the heads
         (layer, head) in `watched`. Raises ValueError when the text positions run out.
         """
-        end = cache.length + len(tokens)
-        if end > cache.capacity:
-            raise ValueError(f"expected at most {cache.capacity} text tokens, got {end}")
-        x = self.vocabulary.embed(tokens) + self.positions[cache.length : end]
-        seen: dict[tuple[int, int], Tensor] = {}
+        text = Text(tokens, cache, sound, watched)
+        return self.read([text])[0], text.attention
+
+    def read(self, texts: Sequence[Text]) -> list[Tensor]:
+        """Run several texts' tokens through the layers together: hidden rows [n, D] of each.
+
+        Raises ValueError, before anything was written, when a text's positions run out.
+        """
+        for text in texts:
+            end = text.cache.length + len(text.tokens)
+            if end > text.cache.capacity:
+                raise ValueError(f"expected at most {text.cache.capacity} text tokens, got {end}")
+        starts = [text.cache.length for text in texts]
+        counts = [len(text.tokens) for text in texts]
+        places = torch.cat([torch.arange(at, at + n) for at, n in zip(starts, counts, strict=True)])
+        tokens = torch.cat([text.tokens for text in texts])
+        x = self.vocabulary.embed(tokens) + self.positions[places]
         for i, layer in enumerate(self._stack):
-            x = layer.add_self_attention(x, cache, i)
-            queries = layer.cross_queries(x)
-            keys = sound.keys[i]
-            for head in (head for at, head in watched if at == i):
-                scores = queries[head] @ keys[head].T / self.settings.head_width**0.5
-                seen[i, head] = scores.softmax(dim=-1)
-            x = layer.add_cross_attention(x, queries, keys, sound.values[i])
-            x = x + layer.mlp(layer.mlp_norm(x))
-        cache.length = end
-        shape = (0, len(tokens), sound.positions)
-        attention = torch.stack([seen[pair] for pair in watched]) if watched else x.new_empty(shape)
-        return self.norm(x), attention
+            x = layer(x, texts, i)
+        for text in texts:
+            text.cache.length += len(text.tokens)
+        return list(self.norm(x).split(counts))

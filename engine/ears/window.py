@@ -40,26 +40,26 @@ def find_cut(
     others are, leaves `keep_s` of sound, and prefers a sentence's end. With `force` there is always
     a cut, `keep_s` before the end, and words before it count as committed.
     """
-    onsets_s = _onsets_s(words, places_s)
+    starts_s = onsets_s(words, places_s)
     latest_s = len(frames) / FRAMES_PER_SECOND - keep_s
     good = [
         count
-        for count in range(1, min(committed, len(onsets_s) - 1) + 1)
-        if onsets_s[count] <= latest_s
-        and max(onsets_s[:count]) < onsets_s[count] <= min(onsets_s[count:])
+        for count in range(1, min(committed, len(starts_s) - 1) + 1)
+        if starts_s[count] <= latest_s
+        and max(starts_s[:count]) < starts_s[count] <= min(starts_s[count:])
     ]
     if good:
         ends = [count for count in good if words[count - 1].text.endswith(_SENTENCE_ENDS)]
         count = (ends or good)[-1]
-        frame = _quietest(frames, onsets_s[count - 1], onsets_s[count] + _ONSET_ERROR_S)
+        frame = _quietest(frames, starts_s[count - 1], starts_s[count] + _ONSET_ERROR_S)
         return Cut(frame, count)
     if force:
-        before = sum(onset < latest_s for onset in onsets_s)
+        before = sum(onset < latest_s for onset in starts_s)
         return Cut(_quietest(frames, latest_s - 0.5, latest_s + 0.5), before)
     return None
 
 
-def _onsets_s(words: Sequence[Word], places_s: Sequence[float]) -> list[float]:
+def onsets_s(words: Sequence[Word], places_s: Sequence[float]) -> list[float]:
     """Place of each word's first token, for as many words as have one."""
     onsets = []
     at = 0

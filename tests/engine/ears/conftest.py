@@ -37,6 +37,12 @@ def exact(whisper_dir: Path) -> Checkpoint:
 
 
 @pytest.fixture(scope="session")
+def packed(whisper_dir: Path) -> Checkpoint:
+    """The packaged weights as they are used, in int8."""
+    return load_checkpoint(whisper_dir)
+
+
+@pytest.fixture(scope="session")
 def twin(exact: Checkpoint) -> Any:
     """`WhisperForConditionalGeneration` with the tensors of `exact`."""
     return transformers_twin(exact)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from engine.ears.checkpoint import Checkpoint
-from engine.ears.decoding import Decoded, Ending, GreedyDecoder, Task
+from engine.ears.decoding import Decoded, Ending, GreedyDecoder, Job, Task
 from engine.ears.mel import LogMel
 from engine.ears.tokens import WhisperTokens
 from engine.ears.whisper_decoder import CrossCache
@@ -150,3 +150,52 @@ def test_never_says_what_is_suppressed(
     extras = replace(exact.extras, suppress=(*exact.extras.suppress, plain.tokens[0]))
     other = _decode(GreedyDecoder(exact.decoder, whisper_tokens, extras), sound, task)
     assert plain.tokens[0] not in other.tokens
+
+
+def test_remembered_rows_change_nothing_of_the_same_sound(
+    greedy: GreedyDecoder, sound: CrossCache, task: Task, plain: Decoded
+) -> None:
+    """Forced words whose rows are remembered: the result is that without, in fewer rows."""
+    memory = greedy.memory()
+    with torch.inference_mode():
+        greedy.decode(sound, task, memory)
+        again = replace(task, forced=plain.tokens[:4], draft=plain.tokens[4:])
+        remembered = greedy.decode(sound, again, memory)
+    forgotten = _decode(greedy, sound, again)
+    assert (remembered.tokens, remembered.places_s) == (forgotten.tokens, forgotten.places_s)
+    assert remembered.logprobs == pytest.approx(forgotten.logprobs, abs=1e-3)
+
+
+def test_a_memory_of_other_words_is_no_memory(
+    greedy: GreedyDecoder, sound: CrossCache, task: Task, plain: Decoded
+) -> None:
+    """Rows of a text that went another way are not used."""
+    memory = greedy.memory()
+    with torch.inference_mode():
+        greedy.decode(sound, replace(task, forced=(262, 262, 262)), memory)
+        other = greedy.decode(sound, replace(task, forced=plain.tokens[:3]), memory)
+    assert other.tokens == plain.tokens[3:]
+    assert other.places_s == plain.places_s
+
+
+def test_decodings_in_step_are_each_as_alone(
+    packed: Checkpoint, whisper_tokens: WhisperTokens, audio: Tensor, task: Task
+) -> None:
+    """A short and a long text decoded together, bit for bit as one after the other."""
+    greedy = GreedyDecoder(packed.decoder, whisper_tokens, packed.extras)
+    with torch.inference_mode():
+        sounds = [packed.decoder.listen(audio), packed.decoder.listen(audio[:60])]
+        jobs = [Job(sound, task, greedy.memory()) for sound in sounds]
+        assert greedy.decode_many(jobs) == [greedy.decode(sound, task) for sound in sounds]
+
+
+def test_what_was_said_before_does_not_hide_silence(
+    greedy: GreedyDecoder, exact: Checkpoint, whisper_tokens: WhisperTokens, task: Task
+) -> None:
+    """The belief that nobody speaks is the same behind any prompt."""
+    with torch.inference_mode():
+        quiet = exact.decoder.listen(exact.encoder(torch.full((80, 300), -0.5)))
+        prompted = replace(task, opening=whisper_tokens.opening((262, 262)))
+        beliefs = [greedy.decode(quiet, t).no_speech for t in (task, prompted)]
+    assert beliefs[0] == pytest.approx(beliefs[1], abs=1e-4)
+    assert beliefs[0] > 0.8

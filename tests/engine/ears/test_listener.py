@@ -107,6 +107,36 @@ def test_utterances_do_not_meet(ears: Ears, question: Sound, clip: Clip) -> None
     assert ears.finish(two).committed == "And which river runs through it?"
 
 
+def test_hearing_together_is_hearing_alone(ears: Ears, question: Sound, clip: Clip) -> None:
+    """Chunks of two utterances in one call, of different lengths too: each says what it says alone,
+    to the last probability."""
+    sounds = [question, clip("followup.wav")]
+    alone = [_hear(ears, sound, 500)[0] for sound in sounds]
+    together = [ears.open(), ears.open()]
+    for start in range(0, max(map(len, sounds)), 8000):
+        chunks = [sound[start : start + 8000] for sound in sounds]
+        speaking = [(u, c) for u, c in zip(together, chunks, strict=True) if len(c)]
+        ears.hear_many([u for u, _ in speaking], [c for _, c in speaking])
+    assert [u.agreement for u in together] == [u.agreement for u in alone]
+
+
+def test_a_chunk_of_long_speech_costs_what_one_of_short_speech_does(
+    ears: Ears, monologue: Sound
+) -> None:
+    """From the third second on no more than three seconds are encoded anew, but when the window
+    has just slid."""
+    _, heard = _hear(ears, monologue[: 16_000 * 12], 500)
+    assert max(h.window_positions for h in heard) > 550
+    assert max(h.encoded_positions for h in heard) <= 155
+
+
+def test_unbroken_speech_has_sentences(long_run: tuple[Heard, list[Heard], list[int]]) -> None:
+    """Capitals and full stops come out as they were meant: at most one in eight is missed."""
+    final, _, _ = long_run
+    meant = f"{MONOLOGUE} {MONOLOGUE}".split()
+    assert jiwer.wer(" ".join(meant), final.committed) < 0.125
+
+
 def test_committed_only_grows(long_run: tuple[Heard, list[Heard], list[int]]) -> None:
     """Each committed text begins with the one before, in whole words, and so do the final words."""
     final, heard, _ = long_run

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from engine.ears.checkpoint import Checkpoint
+from engine.ears.whisper import Sound
 
 
 @pytest.mark.weights
@@ -46,3 +47,32 @@ def test_longer_than_its_positions_is_refused(exact: Checkpoint) -> None:
     """Over 30 s there are no positions, and it says so."""
     with pytest.raises(ValueError, match="expected at most 1500 audio positions, got 1501"):
         exact.encoder(torch.zeros(80, 3002))
+
+
+@pytest.mark.weights
+@pytest.mark.parametrize("frozen", [1, 60, 119])
+def test_frozen_positions_are_as_good_as_encoded_ones(exact: Checkpoint, frozen: int) -> None:
+    """With a window's beginning frozen as it is, its end comes out as when all is encoded."""
+    features = torch.randn(80, 240, generator=torch.Generator().manual_seed(3)) * 0.5
+    with torch.inference_mode():
+        ((whole, kept),) = exact.encoder.encode([Sound(features, keep=frozen)])
+        ((end, again),) = exact.encoder.encode([Sound(features, kept, keep=frozen + 1)])
+    assert (kept.positions, again.positions) == (frozen, frozen + 1)
+    assert len(end) == 120 - frozen
+    torch.testing.assert_close(end, whole[frozen:], atol=1e-4, rtol=1e-4)
+    for layer in range(len(kept.keys)):
+        assert torch.equal(again.keys[layer][:, :frozen], kept.keys[layer])
+
+
+@pytest.mark.weights
+def test_a_batch_changes_no_bit(packed: Checkpoint) -> None:
+    """Sounds of several lengths encoded together are, bit for bit, each what it is alone."""
+    random = torch.Generator().manual_seed(4)
+    sounds = [Sound(torch.randn(80, n, generator=random) * 0.5, keep=7) for n in (100, 302, 40)]
+    with torch.inference_mode():
+        together = packed.encoder.encode(sounds)
+        for (rows, frozen), sound in zip(together, sounds, strict=True):
+            ((alone, kept),) = packed.encoder.encode([sound])
+            assert torch.equal(rows, alone)
+            assert all(map(torch.equal, frozen.keys, kept.keys))
+            assert all(map(torch.equal, frozen.values, kept.values))

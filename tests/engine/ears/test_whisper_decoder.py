@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from engine.ears.checkpoint import Checkpoint
-from engine.ears.whisper_decoder import CrossCache, TextCache
+from engine.ears.whisper_decoder import CrossCache, Text, TextCache
 
 pytestmark = pytest.mark.weights
 
@@ -87,3 +87,34 @@ def test_more_text_than_positions_is_refused(exact: Checkpoint, sound: CrossCach
     with pytest.raises(ValueError, match="expected at most 448 text tokens, got 449"):
         exact.decoder(torch.zeros(449, dtype=torch.int64), cache, sound)
     assert cache.length == 0
+
+
+def test_known_sound_is_not_listened_to_again(exact: Checkpoint, audio: Tensor) -> None:
+    """Keys and values of a sound in two parts are those of the whole."""
+    with torch.inference_mode():
+        whole = exact.decoder.listen(audio)
+        behind = exact.decoder.listen(audio[30:], whole.first(30))
+    for mine, theirs in zip(behind.keys + behind.values, whole.keys + whole.values, strict=True):
+        torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-5)
+
+
+def test_texts_read_together_are_each_read_alone(packed: Checkpoint) -> None:
+    """Tokens of two texts over two sounds, in one pass: bit for bit those of each alone."""
+    random = torch.Generator().manual_seed(5)
+    with torch.inference_mode():
+        sounds = [packed.decoder.listen(torch.randn(n, 384, generator=random)) for n in (90, 41)]
+        tokens = [_TOKENS[:9], _TOKENS[2:4]]
+        watched = packed.extras.alignment_heads
+
+        def texts() -> list[Text]:
+            return [
+                Text(ids, TextCache(packed.settings), sound, watched)
+                for ids, sound in zip(tokens, sounds, strict=True)
+            ]
+
+        together, alone = texts(), texts()
+        rows = packed.decoder.read(together)
+        for mine, text, other in zip(rows, together, alone, strict=True):
+            assert torch.equal(mine, packed.decoder.read([other])[0])
+            assert torch.equal(text.attention, other.attention)
+            assert text.cache.length == len(text.tokens)

@@ -1,0 +1,182 @@
+"""Sounds in which nobody speaks to us, and what the whole path from packet to word makes of them.
+
+Everything is synthesised, seeded. A sound goes through the gateway's listener (VAD, turns) in 20 ms
+packets and what that delivers through the ears, as in a live session.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks import report
+from engine.ears.listener import Ears
+from gateway.listening import (
+    Detection,
+    Listener,
+    Resumed,
+    SpeechChunk,
+    SpeechStarted,
+    SpeechStopped,
+)
+
+Sound = npt.NDArray[np.float64]  # [samples], 24 kHz mono, -1..1
+RATE_HZ = 24_000
+PACKET_SAMPLES = RATE_HZ // 50
+SEED = 7
+
+
+def _coloured(random: np.random.Generator, samples: int, exponent: float) -> Sound:
+    """Noise whose power falls with frequency to the `exponent`, RMS 1."""
+    spectrum = np.fft.rfft(random.standard_normal(samples))
+    steps = np.maximum(np.arange(len(spectrum)), 1)
+    noise = np.fft.irfft(spectrum / steps ** (exponent / 2), samples)
+    return np.asarray(noise / noise.std())
+
+
+def _band(sound: Sound, low_hz: float, high_hz: float) -> Sound:
+    spectrum = np.fft.rfft(sound)
+    at_hz = np.fft.rfftfreq(len(sound), 1 / RATE_HZ)
+    spectrum[(at_hz < low_hz) | (at_hz > high_hz)] = 0
+    return np.asarray(np.fft.irfft(spectrum, len(sound)))
+
+
+def _silence(random: np.random.Generator, samples: int) -> Sound:
+    return random.standard_normal(samples) * 1e-4
+
+
+def _white(random: np.random.Generator, samples: int) -> Sound:
+    return _coloured(random, samples, 0.0) * 0.02
+
+
+def _pink(random: np.random.Generator, samples: int) -> Sound:
+    return _coloured(random, samples, 1.0) * 0.03
+
+
+def _hum(random: np.random.Generator, samples: int) -> Sound:
+    time_s = np.arange(samples) / RATE_HZ
+    waves = [np.sin(2 * np.pi * 50 * n * time_s) / n**1.5 for n in (1, 2, 3, 5, 7)]
+    return np.asarray(0.04 * sum(waves) + random.standard_normal(samples) * 5e-4)
+
+
+def _clicks(random: np.random.Generator, samples: int) -> Sound:
+    """Typing: two short resonant bursts a key, six keys a second with gaps."""
+    sound = random.standard_normal(samples) * 5e-4
+    at = 0
+    while True:
+        at += int(RATE_HZ * (random.exponential(0.12) + 0.06 + (random.random() < 0.05) * 2))
+        for delay_s, level in ((0.0, 0.15), (0.07, 0.06)):
+            start = at + int(delay_s * RATE_HZ)
+            length = min(int(0.02 * RATE_HZ), samples - start)
+            if length <= 0:
+                return sound
+            decay = np.exp(-np.arange(length) / (0.004 * RATE_HZ))
+            ring = np.sin(2 * np.pi * random.uniform(1500, 4000) * np.arange(length) / RATE_HZ)
+            sound[start : start + length] += (
+                level * random.uniform(0.4, 1) * decay * (ring + random.standard_normal(length))
+            )
+
+
+def _music(random: np.random.Generator, samples: int) -> Sound:
+    """A chord a second with a melody over it and a beat under it, no voice."""
+    sound = np.zeros(samples)
+    beat = RATE_HZ // 4
+    scale_hz = 220 * 2 ** (np.array([0, 2, 4, 7, 9, 12, 14, 16]) / 12)
+    for number, start in enumerate(range(0, samples, beat)):
+        length = min(beat, samples - start)
+        time_s = np.arange(length) / RATE_HZ
+        root = scale_hz[(number // 4) % 4]
+        notes = [root / 2, root, root * 1.25, root * 1.5, 2 * random.choice(scale_hz)]
+        tones = sum(
+            np.sin(2 * np.pi * hz * time_s) + 0.3 * np.sin(4 * np.pi * hz * time_s) for hz in notes
+        )
+        kick = np.exp(-time_s * 30) * np.sin(2 * np.pi * 60 * time_s) * 4 * (number % 2 == 0)
+        sound[start : start + length] = (tones * np.exp(-time_s * 3) + kick) * 0.03
+    return sound
+
+
+def _breaths(random: np.random.Generator, samples: int) -> Sound:
+    """In and out every four seconds, close to the microphone."""
+    time_s = np.arange(samples) / RATE_HZ
+    swell = np.clip(np.sin(2 * np.pi * time_s / 2), 0, None) ** 2
+    return np.asarray(_band(random.standard_normal(samples), 300, 4000) * swell * 0.02)
+
+
+def _coughs(random: np.random.Generator, samples: int) -> Sound:
+    """Every three seconds a burst or two of 150 ms."""
+    sound = random.standard_normal(samples) * 3e-4
+    noise = _band(random.standard_normal(samples), 200, 5000)
+    for start in range(RATE_HZ, samples - RATE_HZ, 3 * RATE_HZ):
+        for again in range(random.integers(1, 3)):
+            at = start + int(again * 0.35 * RATE_HZ)
+            length = int(0.15 * RATE_HZ)
+            swell = np.exp(-np.arange(length) / (0.05 * RATE_HZ))
+            sound[at : at + length] += noise[at : at + length] * swell * 0.3
+    return sound
+
+
+KINDS: dict[str, Callable[[np.random.Generator, int], Sound]] = {
+    "silence": _silence,
+    "white noise": _white,
+    "pink noise": _pink,
+    "mains hum": _hum,
+    "keyboard": _clicks,
+    "music": _music,
+    "breath": _breaths,
+    "coughs": _coughs,
+}
+
+
+def make(kind: str, seconds: float) -> npt.NDArray[np.int16]:
+    """One kind of sound, s16 [samples] at 24 kHz."""
+    sound = KINDS[kind](np.random.default_rng(SEED), int(seconds * RATE_HZ))
+    return np.asarray(np.clip(sound * 32767, -32768, 32767), np.int16)
+
+
+@dataclass
+class Outcome:
+    """What was made of a sound: utterances that began, turns that ended with words, and those."""
+
+    utterances: int
+    turns: int
+    words: list[str]
+
+
+def listen(ears: Ears, sound: npt.NDArray[np.int16]) -> Outcome:
+    """A whole sound, s16 24 kHz, through the listener and the ears."""
+    listener = Listener(Detection())
+    outcome = Outcome(0, 0, [])
+    utterance = ears.open()
+    for start in range(0, len(sound), PACKET_SAMPLES):
+        packet = sound[start : start + PACKET_SAMPLES].tobytes()
+        for event in listener.feed(packet, received_ns=start * 10**9 // RATE_HZ):
+            match event:
+                case SpeechStarted():
+                    utterance = ears.open()
+                    outcome.utterances += 1
+                case SpeechChunk():
+                    pcm = np.frombuffer(event.pcm, "<i2").astype(np.float32)
+                    ears.hear(utterance, pcm / np.float32(32768))
+                case SpeechStopped():
+                    words = ears.finish(utterance).text.split()
+                    outcome.words += words
+                    outcome.turns += bool(words)
+                case Resumed() | _:
+                    pass
+    return outcome
+
+
+def false_words_per_min(ears: Ears, seconds: float) -> dict[str, float]:
+    """Words heard a minute in `seconds` of each kind, and over all of them as "all"."""
+    rates, total = {}, 0
+    for kind in KINDS:
+        outcome = listen(ears, make(kind, seconds))
+        total += len(outcome.words)
+        rates[kind] = round(len(outcome.words) * 60 / seconds, 3)
+        heard = f"{outcome.utterances} utterances, {outcome.turns} turns: {outcome.words}"
+        report.say(f"{kind}: {heard}")
+    rates["all"] = round(total * 60 / (seconds * len(KINDS)), 3)
+    return rates

@@ -1,0 +1,198 @@
+"""Words heard wrong while streaming, beside the same Whisper offline on the same clips.
+
+LIST has lines `path TAB text`. Each clip is streamed in chunks and then finished; the yardstick
+hears it whole: `transformers`, greedy, 30 s windows, padded. Both texts and the reference pass the
+same normaliser (numbers, letter case, punctuation and contractions alike).
+
+Keys: wer, yardstick_wer, ratio, clips, false_words_per_min (over all kinds of `benchmarks.noise`;
+null without `--noise-s`), false_words by kind, chunk_ms, speech_s, lag_ms_median, lag_ms_p95,
+revised_share, rollback_share, cost_ms_per_s.
+
+`lag`: from the end of a spoken word to the end of the chunk after which it is shown for good; the
+computing time is not in it. A word ends where the next begins; words begin where the decoder's
+alignment heads look, in a pass over the whole clip. `revised`: of all words ever shown at a place,
+those replaced later. `rollback`: of all tokens of the text that the language model prefilled (the
+committed and the tentative words after each chunk), those that had to be taken back.
+"""
+
+from __future__ import annotations
+
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import numpy.typing as npt
+
+from benchmarks import noise, report
+from engine.ears.listener import Ears
+from engine.ears.mel import SAMPLE_RATE_HZ
+from engine.gguf_file import GgufFile
+from engine.tokenizer import Tokenizer
+from engine.weights import resolve_model
+
+Sound = npt.NDArray[np.float32]
+LONGEST_S = 28  # that the ears can align in one pass
+
+
+@dataclass
+class Tally:
+    """Counts over all clips of one way of hearing."""
+
+    texts: list[str] = field(default_factory=list)
+    lags_ms: list[float] = field(default_factory=list)
+    shown: int = 0
+    revised: int = 0
+    prefilled: int = 0
+    rolled_back: int = 0
+    spent_s: float = 0.0
+
+
+def run(clips: Path, chunk_ms: int, *, limit: int, noise_s: float, as_json: bool) -> None:
+    """Measure and report. Raises ValueError naming the line of LIST that is wrong."""
+    from benchmarks.yardstick import Offline, normaliser
+
+    lines = read_list(clips)[: limit or None]
+    found = resolve_model("small")
+    ears = Ears.load(found.ears)
+    encode = Tokenizer.from_gguf(GgufFile(found.llm)).encode
+    offline = Offline(found.ears)
+    tally, theirs, seconds = Tally(), [], 0.0
+    for number, (path, text) in enumerate(lines, 1):
+        sound = load(path)
+        seconds += len(sound) / SAMPLE_RATE_HZ
+        stream(ears, sound, chunk_ms, encode, tally)
+        theirs.append(offline.transcribe(sound))
+        report.say(f"{number}/{len(lines)} {path.name}: {tally.texts[-1]!r} ({text!r})")
+    false_words = noise.false_words_per_min(ears, noise_s) if noise_s else None
+    spell = normaliser()
+    truth = [spell(text) for _, text in lines]
+    ours, yardstick = (_wer(truth, [spell(t) for t in said]) for said in (tally.texts, theirs))
+    report.finish(
+        "wer",
+        {
+            "wer": round(ours, 4),
+            "yardstick_wer": round(yardstick, 4),
+            "ratio": round(ours / yardstick, 3) if yardstick else None,
+            "clips": len(lines),
+            "false_words_per_min": false_words["all"] if false_words else None,
+            "false_words": false_words,
+            "chunk_ms": chunk_ms,
+            "speech_s": round(seconds, 1),
+            **_live_numbers(tally),
+            "cost_ms_per_s": round(tally.spent_s * 1000 / seconds, 1),
+        },
+        as_json=as_json,
+    )
+
+
+def read_list(path: Path) -> list[tuple[Path, str]]:
+    """Lines `path TAB text`; paths are relative to the list's folder."""
+    lines = []
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        if not line.strip():
+            continue
+        name, tab, text = line.partition("\t")
+        if not tab or not text.strip():
+            raise ValueError(f"{path}:{number}: expected a path, a tab and a text, got {line!r}")
+        lines.append((path.parent / name, text.strip()))
+    if not lines:
+        raise ValueError(f"{path}: expected lines with a path, a tab and a text, found none")
+    return lines
+
+
+def load(path: Path) -> Sound:
+    """Any file PyAV opens, fp32 16 kHz mono."""
+    with av.open(str(path)) as container:
+        resampler = av.AudioResampler(format="flt", layout="mono", rate=SAMPLE_RATE_HZ)
+        frames = [f for frame in container.decode(audio=0) for f in resampler.resample(frame)]
+        frames += resampler.resample(None)
+    return np.concatenate([frame.to_ndarray()[0] for frame in frames])
+
+
+def stream(
+    ears: Ears, sound: Sound, chunk_ms: int, encode: Callable[[str], list[int]], tally: Tally
+) -> None:
+    """One clip, chunk by chunk, and what it adds to the tally."""
+    utterance = ears.open()
+    step = chunk_ms * SAMPLE_RATE_HZ // 1000
+    shown: list[tuple[float, list[str]]] = []  # after which ms, which words
+    began_s = time.perf_counter()
+    tokens: list[int] = []
+    for start in range(0, len(sound), step):
+        heard = ears.hear(utterance, sound[start : start + step])
+        shown.append((min(start + step, len(sound)) * 1000 / SAMPLE_RATE_HZ, heard.text.split()))
+        tokens = _prefill(tokens, encode(heard.text), tally)
+    final = ears.finish(utterance)
+    tally.spent_s += time.perf_counter() - began_s
+    _prefill(tokens, encode(final.text), tally)
+    tally.texts.append(final.text)
+    shown.append((len(sound) * 1000 / SAMPLE_RATE_HZ, final.text.split()))
+    _count_shown([words for _, words in shown], tally)
+    tally.lags_ms += _lags_ms(shown, _ends_ms(ears, sound, final.text))
+
+
+def _prefill(before: list[int], after: list[int], tally: Tally) -> list[int]:
+    kept = next((i for i, (a, b) in enumerate(zip(before, after, strict=False)) if a != b), None)
+    if kept is None:
+        kept = min(len(before), len(after))
+    tally.prefilled += len(after) - kept
+    tally.rolled_back += len(before) - kept
+    return after
+
+
+def _count_shown(states: Sequence[Sequence[str]], tally: Tally) -> None:
+    """Each word shown at a place counts once, and as revised when another stands there later."""
+    for place in range(max(map(len, states), default=0)):
+        seen = [words[place] if place < len(words) else None for words in states]
+        changes = [w for w, old in zip(seen, [None, *seen], strict=False) if w != old and w]
+        tally.shown += len(changes)
+        tally.revised += len(changes) - (seen[-1] is not None)
+
+
+def _ends_ms(ears: Ears, sound: Sound, final: str) -> list[float] | None:
+    """When each final word ends; None where a pass over the whole clip has other words."""
+    if len(sound) > LONGEST_S * SAMPLE_RATE_HZ:
+        return None
+    words = ears.align(sound)
+    if [word.strip() for word, _ in words] != final.split():
+        return None
+    starts_ms = [start_s * 1000 for _, start_s in words]
+    return [*starts_ms[1:], len(sound) * 1000 / SAMPLE_RATE_HZ]
+
+
+def _lags_ms(
+    shown: Sequence[tuple[float, Sequence[str]]], ends_ms: Sequence[float] | None
+) -> list[float]:
+    if ends_ms is None:
+        return []
+    final = list(shown[-1][1])
+    lags = []
+    for place, end_ms in enumerate(ends_ms):
+        since_ms = shown[-1][0]
+        for at_ms, words in reversed(shown):
+            if list(words[: place + 1]) != final[: place + 1]:
+                break
+            since_ms = at_ms
+        lags.append(max(since_ms - end_ms, 0.0))
+    return lags
+
+
+def _live_numbers(tally: Tally) -> dict[str, Any]:
+    lags = tally.lags_ms
+    return {
+        "lag_ms_median": round(statistics.median(lags)) if lags else None,
+        "lag_ms_p95": round(report.percentile(lags, 95)) if lags else None,
+        "revised_share": round(tally.revised / max(tally.shown, 1), 4),
+        "rollback_share": round(tally.rolled_back / max(tally.prefilled, 1), 4),
+    }
+
+
+def _wer(truth: list[str], said: list[str]) -> float:
+    import jiwer
+
+    return float(jiwer.wer(truth, said))
