@@ -69,6 +69,20 @@ def prompts(folder: Path, suffix: str = typer.Argument("wav", help="wav or g722"
         raise typer.BadParameter(str(error)) from None
 
 
+@app.command()
+def live(
+    sessions: int = typer.Option(4, "--sessions", min=1, help="people who speak at once"),
+    model: str = typer.Option("small", "--model", help="small or tiny"),
+    seconds: float = typer.Option(60.0, "--seconds", min=1, help="measured"),
+    warm_up: float = typer.Option(10.0, "--warm-up", min=0, help="seconds before, not measured"),
+    as_json: bool = Json,
+) -> None:
+    """Several people at once who speak without pause, through the real server in real time."""
+    from benchmarks import live as benchmark
+
+    benchmark.run(model, sessions, seconds, warm_up, as_json=as_json)
+
+
 @app.command("all")
 def run_all(model: str = Model, repeats: int = Repeats, as_json: bool = Json) -> None:
     """Every benchmark, one JSON line each."""

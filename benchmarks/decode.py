@@ -13,7 +13,7 @@ import time
 import torch
 
 from benchmarks import report
-from benchmarks.live import paths_of
+from benchmarks.in_process import paths_of
 from benchmarks.peers import LlamaCppPeer
 from engine.config import EngineConfig
 from engine.decoder.load import LoadedModel, load_model

@@ -1,142 +1,260 @@
-"""A live session in this process: an engine with real weights, fed sound, timed at its edges."""
+"""Several people at once, each speaking without a pause, through the real server in real time.
+
+`headstart serve` runs as it does for everybody: a gateway and an engine process. Each of N clients
+is a WebSocket connection that plays recorded speech at a microphone's pace: 15 s of it, then a
+question, then silence until the answer is over (`PAUSE_S`), and again. The sessions' turns are
+spread evenly, so that not all of them end at once.
+
+Keys: chunk_ms_p50/p95/p99 (from a chunk's last sample received until its words are in the KV
+cache), chunk_ms_budget (a chunk's own length), deadlines_missed (chunks over it) of chunks,
+ttft_ms_p50/p95 (last speech sample received to first token sent, the hangover in it), turns,
+answered, late_s_max (the longest that any session was behind), words_lag_ms_p50/p95 (age of the
+newest sound that an arriving hypothesis speaks of), stages_ms (means by stage of a chunk),
+engine_cpu, gateway_cpu, clients_cpu (cores in use), sessions, seconds, warm_up_s, model.
+"""
 
 from __future__ import annotations
 
-import dataclasses
+import asyncio
+import base64
+import json
+import statistics
 import time
-from collections.abc import Callable
-from pathlib import Path
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
 
-import av
 import numpy as np
-import numpy.typing as npt
+import psutil
+from websockets.asyncio.client import ClientConnection, connect
 
-from engine import api
-from engine.assemble import ModelPaths, assemble
-from engine.config import EngineConfig
-from engine.core import Engine
-from engine.weights import resolve_model
+from benchmarks import report
+from benchmarks.in_process import CLIPS
+from gateway.talk.client import realtime_url
+from gateway.talk.local_server import local_server, until_ready
+from gateway.talk.media import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, AudioPacket, play, probe
 
-Samples = npt.NDArray[np.int16]
-CLIPS = Path(__file__).resolve().parent.parent / "gateway" / "clips"
-CHUNK_SAMPLES = 8_000  # half a second
+PACKET_MS = 40
+PACKET_BYTES = BYTES_PER_SAMPLE * SAMPLE_RATE_HZ * PACKET_MS // 1000
+SPEECH_S = 15.0
+PAUSE_S = (1.5, 4.0)  # at least, and at most, whether the answer is over or not
+QUIET_ENDS_S = 0.35  # of room before and after the words of a bundled clip
+MAX_ANSWER_TOKENS = 48
 INSTRUCTIONS = "You are a friendly assistant. Answer in one or two short sentences."
-SAMPLING = api.Sampling(max_tokens=16)
+QUESTIONS = ("capital.wav", "followup.wav")
+EVENTS = ["latency", "chunks", "hearing"]
 
 
-def clip(name: str) -> Samples:
-    """A bundled clip as s16 mono 16 kHz."""
-    with av.open(str(CLIPS / name)) as container:
-        resampler = av.AudioResampler(format="s16", layout="mono", rate=api.SAMPLE_RATE_HZ)
-        frames = [f for frame in container.decode(audio=0) for f in resampler.resample(frame)]
-        frames += resampler.resample(None)
-    return np.concatenate([frame.to_ndarray()[0] for frame in frames]).astype(np.int16)
+@dataclass
+class Tally:
+    """What all sessions saw, from the end of the warm-up on."""
+
+    chunks: list[dict[str, Any]] = field(default_factory=list)
+    ttft_ms: list[float] = field(default_factory=list)
+    lags_ms: list[float] = field(default_factory=list)
+    turns: int = 0
+    failures: list[str] = field(default_factory=list)
+    counting: bool = False
 
 
-def speech_of(seconds: float) -> Samples:
-    """Unbroken speech of about that length that ends in a question: the bundled monologue over
-    and over, then "What is the capital of France?"."""
-    question = clip("capital.wav")
-    monologue = clip("monologue.ogg")
-    missing = round(seconds * api.SAMPLE_RATE_HZ) - len(question)
-    if missing <= 0:
-        return question
-    repeats = -(-missing // len(monologue))
-    return np.concatenate([np.tile(monologue, repeats)[:missing], question])
+def run(model: str, sessions: int, seconds: float, warm_up_s: float, *, as_json: bool) -> None:
+    """Measure and report."""
+    result = asyncio.run(_run(model, sessions, seconds, warm_up_s))
+    report.finish("live", result, as_json=as_json)
 
 
-def paths_of(model: str) -> ModelPaths:
-    """The files of a model, fetched if need be."""
-    found = resolve_model(model)
-    return ModelPaths(found.name, found.llm, found.ears, found.eyes, found.names)
+async def _run(model: str, sessions: int, seconds: float, warm_up_s: float) -> dict[str, Any]:
+    tally = Tally()
+    async with local_server(["--model", model]) as server:
+        report.say(f"starting a server with {model}")
+        await until_ready(server.url, lambda _: None, server.check)
+        report.say(f"{sessions} sessions for {warm_up_s:g} s + {seconds:g} s")
+        url = realtime_url(server.url, model)
+        people = [Person(number, sessions, url, tally) for number in range(sessions)]
+        tasks = [asyncio.create_task(person.talk()) for person in people]
+        await _pass(warm_up_s, tasks)
+        tally.counting = True
+        meter = CpuMeter()
+        await _pass(seconds, tasks)
+        tally.counting = False
+        cpu = meter.cores()
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+    return {
+        "model": model,
+        "sessions": sessions,
+        "seconds": seconds,
+        "warm_up_s": warm_up_s,
+        **_numbers(tally),
+        **cpu,
+    }
 
 
-class Live:
-    """One engine and its events; everything runs in the calling thread."""
+async def _pass(seconds: float, tasks: list[asyncio.Task[None]]) -> None:
+    """Let that time pass; a session that fails ends it, with its error."""
+    done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
+    for task in done:
+        task.result()
 
-    def __init__(self, model: str, threads: int | None = None) -> None:
-        self.events: list[api.Event] = []
-        config = EngineConfig(model=model)
-        if threads is not None:
-            config = dataclasses.replace(config, threads=threads)
-        self.paths = paths_of(model)
-        engine, self.info = assemble(self.paths, config, self.events.append, lambda *_: None)
-        self.engine: Engine = engine
-        self._generation = 0
 
-    def run(self, until: Callable[[], bool] | None = None) -> None:
-        """Until there is nothing to do, or `until` says so."""
-        while not (until is not None and until()):
-            if not self.engine.step():
-                return
+def _numbers(tally: Tally) -> dict[str, Any]:
+    latencies = [chunk["latency_ms"] for chunk in tally.chunks]
+    missed = [chunk for chunk in tally.chunks if chunk["latency_ms"] > chunk["duration_ms"]]
+    stages = sorted({stage for chunk in tally.chunks for stage in chunk["stages_ms"]})
+    return {
+        "chunk_ms_p99": _at(latencies, 99),
+        "chunk_ms_budget": max((c["duration_ms"] for c in tally.chunks), default=None),
+        "deadlines_missed": len(missed),
+        "ttft_ms_p95": _at(tally.ttft_ms, 95),
+        "chunks": len(tally.chunks),
+        "chunk_ms_p50": _at(latencies, 50),
+        "chunk_ms_p95": _at(latencies, 95),
+        "ttft_ms_p50": _at(tally.ttft_ms, 50),
+        "turns": tally.turns,
+        "answered": len(tally.ttft_ms),
+        "failures": tally.failures,
+        "late_s_max": round(max(latencies, default=0.0) / 1000, 2),
+        "words_lag_ms_p50": _at(tally.lags_ms, 50),
+        "words_lag_ms_p95": _at(tally.lags_ms, 95),
+        "stages_ms": {
+            stage: round(statistics.mean(c["stages_ms"].get(stage, 0.0) for c in tally.chunks), 1)
+            for stage in stages
+        },
+    }
 
-    def open(self, name: str) -> None:
-        self.engine.receive(api.Open(name, INSTRUCTIONS))
-        self.run()
 
-    def close(self, name: str) -> None:
-        self.engine.receive(api.Close(name))
+def _at(values: list[float], percent: float) -> float | None:
+    return round(report.percentile(values, percent), 1) if values else None
 
-    def hear(self, name: str, sound: Samples, chunk_samples: int = CHUNK_SAMPLES) -> None:
-        """A whole utterance up to before its hush, chunk by chunk, each done before the next."""
-        ref = api.TurnRef(1)
-        self.engine.receive(api.BeginSpeech(name, ref, "u1", 0))
-        for start in range(0, len(sound), chunk_samples):
-            pcm = sound[start : start + chunk_samples].tobytes()
-            self.engine.receive(api.Audio(name, ref, start, pcm, time.monotonic_ns()))
-            self.run()
 
-    def hush(self, name: str) -> float:
-        """The short silence: seconds until the speculated answer stands ready."""
-        began_s = time.perf_counter()
-        self.engine.receive(api.Hush(name, api.TurnRef(1), 0, SAMPLING))
-        self.run()
-        return time.perf_counter() - began_s
+class Person:
+    """One session. `number` of `count` decides where in a turn it begins."""
 
-    def hush_again(self, name: str, revision: int) -> None:
-        """Speech resumes for an instant and stops again: the speculation is made anew."""
-        self.engine.receive(api.Resume(name, api.TurnRef(1, revision)))
-        self.engine.receive(api.Hush(name, api.TurnRef(1, revision), 0, SAMPLING))
-        self.run()
+    def __init__(self, number: int, count: int, url: str, tally: Tally) -> None:
+        self._url, self._tally = url, tally
+        self._monologue = _packets("monologue.ogg")
+        self._questions = [_packets(name) for name in QUESTIONS]
+        self._number = number
+        self._delay_s = number / count * PACKET_MS / 1000  # packets of all do not come at once
+        self._first_speech_s = SPEECH_S * (1 - number / count)
+        self._next = number * len(self._monologue) // count
+        self._settled = asyncio.Event()  # the answer to the last question is over
+        self._sent_at_s: list[float] = []  # of each packet
 
-    def suffix(self, name: str, revision: int) -> float:
-        """Seconds for what would be left at the endpoint without speculation: the turn's suffix
-        and the first token, on the K/V of everything heard."""
-        self.engine.receive(api.Resume(name, api.TurnRef(1, revision)))
-        self.run()
-        session = self.engine.sessions[name]
-        began_s = time.perf_counter()
-        self.engine.receive(api.Hush(name, api.TurnRef(1, revision), 0, SAMPLING))
-        self.run(lambda: session.answer is not None and session.answer.first_text_ns is not None)
-        took_s = time.perf_counter() - began_s
-        self.run()
-        return took_s
+    async def talk(self) -> None:
+        """Until cancelled. Raises what breaks the connection."""
+        headers = {"Authorization": "Bearer none-needed"}
+        async with connect(self._url, additional_headers=headers, compression=None) as socket:
+            await socket.send(json.dumps({"type": "session.update", "session": _settings()}))
+            listening = asyncio.create_task(self._listen(socket))
+            try:
+                await self._speak(socket)
+            finally:
+                listening.cancel()
+                await asyncio.gather(listening, return_exceptions=True)
 
-    def first_token(self, name: str, *commands: api.Command) -> float:
-        """Seconds from the endpoint (`commands` and a request to answer) to the first text."""
-        self._generation += 1
-        generation = self._generation
-        began_ns = time.monotonic_ns()
-        seen = len(self.events)
-        for command in commands:
-            self.engine.receive(command)
-        self.engine.receive(api.Respond(name, generation, f"a{generation}", SAMPLING))
+    async def _speak(self, socket: ClientConnection) -> None:
+        began_s = time.monotonic() + self._delay_s
+        speech_s = self._first_speech_s
+        for turn in range(1_000_000):
+            for pcm in self._words(speech_s, turn):
+                await self._send(socket, pcm, began_s)
+            self._tally.turns += self._tally.counting
+            self._settled.clear()
+            least, most = (round(s * 1000 / PACKET_MS) for s in PAUSE_S)
+            for packet in range(most):
+                if packet >= least and self._settled.is_set():
+                    break
+                await self._send(socket, bytes(PACKET_BYTES), began_s)
+            speech_s = SPEECH_S
 
-        def answered() -> bool:
-            return any(isinstance(e, api.Delta | api.Finished) for e in self.events[seen:])
+    def _words(self, speech_s: float, turn: int) -> Iterator[bytes]:
+        for _ in range(round(speech_s * 1000 / PACKET_MS)):
+            yield self._monologue[self._next]
+            self._next = (self._next + 1) % len(self._monologue)
+        yield from self._questions[(turn + self._number) % len(self._questions)]
 
-        self.run(answered)
-        ended_ns = time.monotonic_ns()
-        # A live engine sends a delta at once; the step that made it may go on to decode.
-        deltas = [e.at_ns for e in self.events[seen:] if isinstance(e, api.Delta)]
-        self.run()
-        return ((deltas[0] if deltas else ended_ns) - began_ns) / 1e9
+    async def _send(self, socket: ClientConnection, pcm: bytes, began_s: float) -> None:
+        due_s = began_s + (len(self._sent_at_s) + 1) * PACKET_MS / 1000
+        await asyncio.sleep(max(due_s - time.monotonic(), 0))
+        self._sent_at_s.append(time.monotonic())
+        audio = base64.b64encode(pcm).decode()
+        await socket.send(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
 
-    def transcript(self) -> str:
-        """The words of the newest utterance."""
-        heard = [e for e in self.events if isinstance(e, api.Heard)]
-        return heard[-1].text if heard else ""
+    async def _listen(self, socket: ClientConnection) -> None:
+        async for message in socket:
+            event = json.loads(message)
+            self._take(event, time.monotonic())
 
-    def answer(self) -> str:
-        finished = [e for e in self.events if isinstance(e, api.Finished)]
-        return finished[-1].text if finished else ""
+    def _take(self, event: dict[str, Any], now_s: float) -> None:
+        tally, kind = self._tally, event["type"]
+        if kind == "response.done":
+            self._settled.set()
+        if not tally.counting:
+            return
+        if kind == "gateway.chunk.report":
+            tally.chunks.append(event)
+        elif kind == "gateway.latency.report" and event["budget"]["anchor"] != "requested":
+            tally.ttft_ms.append(event["budget"]["total_ms"])
+        elif kind == "gateway.hearing":
+            packet = min(int(event["audio_ms"] / PACKET_MS), len(self._sent_at_s)) - 1
+            tally.lags_ms.append((now_s - self._sent_at_s[max(packet, 0)]) * 1000)
+        elif kind == "error" or (
+            kind == "response.done" and event["response"]["status"] == "failed"
+        ):
+            tally.failures.append(json.dumps(event)[:300])
+
+
+def _settings() -> dict[str, Any]:
+    return {
+        "type": "realtime",
+        "instructions": INSTRUCTIONS,
+        "output_modalities": ["text"],
+        "max_output_tokens": MAX_ANSWER_TOKENS,
+        "audio": {"input": {"transcription": {"model": "whisper-1"}}},
+        "gateway": {"events": EVENTS},
+    }
+
+
+def _packets(name: str) -> list[bytes]:
+    """A bundled clip without its quiet ends, in whole packets."""
+    parts = play(probe(CLIPS / name), PACKET_MS, frames=False)
+    pcm = b"".join(part.pcm for part in parts if isinstance(part, AudioPacket))
+    samples = np.frombuffer(pcm, np.int16)
+    quiet = round(QUIET_ENDS_S * SAMPLE_RATE_HZ)
+    kept = samples[quiet : len(samples) - quiet].tobytes()
+    whole = len(kept) // PACKET_BYTES
+    return [kept[i * PACKET_BYTES : (i + 1) * PACKET_BYTES] for i in range(whole)]
+
+
+class CpuMeter:
+    """Cores that the server's processes and this one use, from its making on."""
+
+    def __init__(self) -> None:
+        self._began_s = time.monotonic()
+        self._before = _cpu_seconds()
+
+    def cores(self) -> dict[str, float]:
+        spent_s = time.monotonic() - self._began_s
+        after = _cpu_seconds()
+        return {
+            f"{part}_cpu": round((after[part] - self._before.get(part, 0.0)) / spent_s, 2)
+            for part in after
+        }
+
+
+def _cpu_seconds() -> dict[str, float]:
+    """CPU seconds so far of engine, gateway and clients."""
+    me = psutil.Process()
+    spent = {"engine": 0.0, "gateway": 0.0, "clients": _spent(me)}
+    for process in me.children(recursive=True):
+        argv = process.cmdline()
+        module = argv[argv.index("-m") + 1] if "-m" in argv[:-1] else ""
+        spent["engine" if module.startswith("engine") else "gateway"] += _spent(process)
+    return spent
+
+
+def _spent(process: psutil.Process) -> float:
+    times = process.cpu_times()
+    return float(times.user + times.system)

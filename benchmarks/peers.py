@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.live import INSTRUCTIONS, Samples
+from benchmarks.in_process import INSTRUCTIONS, Samples
 from engine.api import SAMPLE_RATE_HZ
 from engine.assemble import ModelPaths
 from engine.config import EngineConfig

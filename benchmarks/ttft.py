@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from benchmarks import report
-from benchmarks.live import Live, Samples, speech_of
+from benchmarks.in_process import Live, Samples, speech_of
 from benchmarks.peers import LlamaCppPeer, TransformersPeer
 from engine import api
 

@@ -23,6 +23,7 @@ from engine.sampling import SamplerFactory
 from engine.scheduler import Scheduler
 from engine.session import Emit
 from engine.stream import Stream
+from kernels.native import default_backend, set_threads
 
 Report = Callable[[str, int, int], None]
 
@@ -74,7 +75,10 @@ def assemble(
 ) -> tuple[Engine, api.ModelInfo]:
     """Load everything. Raises `BadWeights` or another `EngineError`."""
     began_s = time.monotonic()
-    torch.set_num_threads(config.threads)
+    # The kernels do the work, on threads of their own; torch's would only be in their way.
+    native = config.backend != "reference" and default_backend() == "native"
+    torch.set_num_threads(1 if native else config.threads)
+    set_threads(config.threads)
     report("language model", 0, 0)
     model = load_model(paths.llm, config, report)
     report("ears", 0, 0)

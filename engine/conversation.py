@@ -128,27 +128,28 @@ class Conversation:
             self._entries.append(Entry("", api.Role.USER, (_seen(self._view),)))
             self._view = None
 
-    def now(self, *, with_utterance: bool = True) -> list[Entry]:
+    def now(self, *, with_utterance: bool = True, tentative: bool = True) -> list[Entry]:
         """All entries that are in the context, with what is being said or seen at their end."""
         entries = self._entries[self._dropped :]
         if self.utterance is None:
             if self._view is not None:
                 entries.append(Entry("", api.Role.USER, (_seen(self._view),)))
         elif with_utterance:
-            entries.append(self.utterance.entry(self._faculties.tokenizer))
+            entries.append(self.utterance.entry(self._faculties.tokenizer, tentative=tentative))
         return entries
 
     # --- tokens ----------------------------------------------------------------------------------
 
-    def tokens(self) -> list[int]:
-        """What the stream should read while nobody answers."""
+    def tokens(self, *, tentative: bool = True) -> list[int]:
+        """What the stream should read while nobody answers, with or without the words that may
+        still change."""
         room = self._stream.limit - ANSWER_RESERVE_TOKENS
-        tokens = self._render(self.now())
+        tokens = self._render(self.now(tentative=tentative))
         if len(tokens) > room:
             # Drop the oldest items, and enough of them that this does not come up at every turn.
             while len(tokens) > room // 2 and self._dropped < len(self._entries):
                 self._dropped += 1
-                tokens = self._render(self.now())
+                tokens = self._render(self.now(tentative=tentative))
         return tokens
 
     def prompt(self, instructions: str | None = None, *, with_utterance: bool = False) -> Prompt:

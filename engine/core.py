@@ -1,16 +1,21 @@
 """The engine: many sessions, one decoder. One call of `step` is one beat.
 
-A beat does one piece of heavy front-end work (a chunk heard, a picture seen), chosen by earliest
+A beat does one piece of heavy front-end work (sound heard, a picture seen), chosen by earliest
 deadline over all sessions, and one decoder step, in which every answer advances by one token and
 what is left of the budget prefills. So an answer waits for at most one hearing pass, and hearing
-for at most one decoder step.
+for at most one decoder step. Chunks of up to `MAX_HEARD_TOGETHER` sessions that wait at the same
+time are heard in one pass.
+
+When there is more to do than time, in this order: answers and final passes go first; a session's
+late chunks are heard together (`engine.inbox`); words that may still change are not prefilled
+(`engine.hearing`).
 
 No sockets here and no clock of its own: commands come in by `receive`, events go out by `emit`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -21,12 +26,16 @@ from engine.answer import Answer
 from engine.blocks import BlockPool
 from engine.errors import EngineError, UnknownSession
 from engine.faculties import Faculties
+from engine.hearing import Portion
 from engine.runner import StepResult
 from engine.scheduler import Plan, Request, Scheduler
 from engine.session import Emit, NewStream, Session
 
 # The only commands that take more than a millisecond: one of them a beat.
-_HEAVY = (api.Audio, api.Hush, api.EndSpeech, api.Frame, api.AddItem, api.Respond)
+_HEAVY = (api.Hush, api.EndSpeech, api.Frame, api.AddItem, api.Respond)
+# Sessions heard in one pass. A pass takes about as long as its sound is, added up, and everybody
+# waits for its end; by four most of what is gained together is gained.
+MAX_HEARD_TOGETHER = 4
 _FAR_NS = 1 << 62
 
 
@@ -79,7 +88,7 @@ class Engine:
             case api.Cancel():
                 self._session(command.session).cancel(command.generation)
             case _:
-                self._session(command.session).push(command)
+                self._session(command.session).inbox.push(command, self._parts.clock())
 
     def _open(self, command: api.Open) -> None:
         """A name that is open already begins anew: its gateway has forgotten it."""
@@ -135,24 +144,44 @@ class Engine:
         return sum(session.stream.pending for session in self.sessions.values())
 
     def _carry_out_commands(self) -> bool:
-        """Commands by deadline, up to and with the first heavy one."""
+        """Commands by deadline, up to and with the first heavy ones."""
         worked = False
-        while True:
-            session = min(
-                (s for s in self.sessions.values() if s.waiting),
-                key=lambda s: s.due_ns,
-                default=None,
-            )
-            if session is None:
-                return worked
+        while waiting := [s for s in self.sessions.values() if s.inbox]:
+            waiting.sort(key=lambda session: session.inbox.due_ns)
             worked = True
-            command = session.waiting.popleft().command
+            if waiting[0].inbox.next_is_audio:
+                with_audio = [session for session in waiting if session.inbox.next_is_audio]
+                self._hear(with_audio[:MAX_HEARD_TOGETHER])
+                return True
+            command = waiting[0].inbox.pop()
             try:
-                session.run(command)
+                waiting[0].run(command)
             except EngineError as error:
                 _report(self._emit, command, error)
             if isinstance(command, _HEAVY):
                 return True
+        return worked
+
+    def _hear(self, sessions: Sequence[Session]) -> None:
+        """One pass of the ears over the next sound of `sessions`."""
+        began_ns = self._parts.clock()
+        portions: list[tuple[Session, Portion]] = []
+        for session in sessions:
+            try:
+                portions.append((session, session.next_portion(began_ns)))
+            except EngineError as error:
+                session.report(error, about="audio")
+        if not portions:
+            return
+        states = [portion.utterance.state for _, portion in portions]
+        sounds = [portion.pcm() for _, portion in portions]
+        heard = self._parts.faculties.ears.hear_many(states, sounds)
+        total_samples = max(sum(portion.samples for _, portion in portions), 1)
+        for (session, portion), words in zip(portions, heard, strict=True):
+            try:
+                session.heard(portion, words, began_ns, portion.samples / total_samples)
+            except EngineError as error:
+                session.report(error, about="audio")
 
     def _plan(self) -> Plan:
         now_ns = self._parts.clock()

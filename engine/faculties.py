@@ -43,8 +43,9 @@ class Ears(Protocol):
         """State of a new utterance, opaque to the session."""
         ...
 
-    def hear(self, utterance: Any, pcm: Pcm) -> Words:
-        """Take one chunk."""
+    def hear_many(self, utterances: Sequence[Any], pcms: Sequence[Pcm]) -> Sequence[Words]:
+        """Take a chunk of each of several utterances; what comes out is what each would give alone,
+        and `stages_ms` is the work of all of them."""
         ...
 
     def finish(self, utterance: Any) -> Words:

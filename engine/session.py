@@ -1,45 +1,36 @@
 """One session: what was said, what is being said, and the answer that runs.
 
-Commands are carried out in the order they came (`Engine` calls `run` for one at a time), and each
-one ends in `_lay_out`, which makes the KV stream read what the conversation reads now. While an
-answer is being decoded the stream belongs to it; words heard meanwhile are laid out when it ends.
+Commands are carried out in the order they came (`Engine` calls `run` for one at a time; sound it
+takes as a `Portion`, to have it heard with that of others), and each one ends in `_lay_out`, which
+makes the KV stream read what the conversation reads now. While an answer is being decoded the
+stream belongs to it; words heard meanwhile are laid out when it ends.
 """
 
 from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 from engine import api
 from engine.answer import Answer
 from engine.conversation import Conversation, Prompt
 from engine.errors import EngineError
-from engine.faculties import Faculties
+from engine.faculties import Faculties, Words
+from engine.hearing import Portion
+from engine.inbox import Inbox, chunk_due_ns
 from engine.layout import Entry, Modality, Segment, count
-from engine.session_errors import AnswerRunning, NothingHeard, SessionOverloaded
+from engine.session_errors import AnswerRunning, NothingHeard
 from engine.stop_strings import StopStrings
 from engine.stream import Reconciled, Stream
 from engine.ticket import Ticket, stage_spans
-from engine.utterance import Utterance, to_float
+from engine.utterance import Utterance
 
-# Commands waiting in one session: about ten minutes of half-second chunks. What comes beyond is
-# refused by name; the words heard so far stay.
-MAX_WAITING = 1_200
 # Spans of one turn that its budget is told of; of a longer turn the newest count.
 MAX_TURN_SPANS = 256
 
 Emit = Callable[[api.Event], None]
 NewStream = Callable[[str], Stream]
 Clock = Callable[[], int]
-
-
-@dataclass(frozen=True, slots=True)
-class Waiting:
-    """A command that has not been carried out yet, and by when it should be."""
-
-    command: api.Command
-    due_ns: int
 
 
 class Session:
@@ -51,7 +42,7 @@ class Session:
         self.name = name
         self.stream = new_stream(name)
         self.talk = Conversation(faculties, self.stream)
-        self.waiting: deque[Waiting] = deque()
+        self.inbox = Inbox(name)
         self.answer: Answer | None = None  # in the conversation
         self.side_answers: list[Answer] = []  # out of band
         self.tickets: list[Ticket] = []
@@ -66,35 +57,9 @@ class Session:
 
     # --- commands --------------------------------------------------------------------------------
 
-    def push(self, command: api.Command) -> None:
-        """Queue a command. Raises `SessionOverloaded` when `MAX_WAITING` are waiting already."""
-        if isinstance(command, api.Resume):
-            # A final hearing pass that has not begun need not be made any more.
-            self._unqueue(lambda c: isinstance(c, api.Hush))
-        if len(self.waiting) >= MAX_WAITING:
-            raise SessionOverloaded(self.name, MAX_WAITING)
-        # A chunk is due when the next one comes; all else is waited for now.
-        due_ns = _chunk_due_ns(command) if isinstance(command, api.Audio) else self._clock()
-        self.waiting.append(Waiting(command, due_ns))
-
-    @property
-    def due_ns(self) -> int:
-        """The earliest deadline of all that waits: what stands in front of an urgent command is
-        as urgent."""
-        return min(waiting.due_ns for waiting in self.waiting)
-
-    def _unqueue(self, unwanted: Callable[[api.Command], bool]) -> bool:
-        """Forget waiting commands; whether there were any."""
-        kept = deque(w for w in self.waiting if not unwanted(w.command))
-        found = len(kept) < len(self.waiting)
-        self.waiting = kept
-        return found
-
     def run(self, command: api.Command) -> None:
         """Carry one command out. Raises an `EngineError`, and then what stood before stands."""
         match command:
-            case api.Audio():
-                self._hear(command)
             case api.BeginSpeech():
                 self._begin_speech(command)
             case api.Hush():
@@ -132,7 +97,7 @@ class Session:
             if answer.generation == generation:
                 answer.finished = api.FinishReason.CANCELLED
                 self.conclude(answer)
-        if self._unqueue(lambda c: isinstance(c, api.Respond) and c.generation == generation):
+        if self.inbox.remove(lambda c: isinstance(c, api.Respond) and c.generation == generation):
             self._emit_finished_unbegun(generation)
 
     def close(self) -> None:
@@ -159,19 +124,21 @@ class Session:
         self._turn_spans.clear()
         self._rolled_back_before = self.stream.rolled_back_kv_tokens
 
-    def _hear(self, command: api.Audio) -> None:
-        utterance = self._open_utterance()
-        began_ns = self._clock()
-        words = self._faculties.ears.hear(utterance.state, to_float(command))
-        spans = stage_spans(began_ns, words.stages_ms)
-        self._turn_spans.extend(spans)
-        utterance.take(words, command.samples)
-        self._emit_hearing(utterance)
+    def next_portion(self, now_ns: int) -> Portion:
+        """Take the chunks that are heard next. Raises `NothingHeard` outside of an utterance."""
+        chunks = self.inbox.pop_audio(now_ns)
+        return Portion(self._open_utterance(), chunks)
+
+    def heard(self, portion: Portion, words: Words, began_ns: int, share: float) -> None:
+        """What the ears made of a portion; `share`: its part of what the pass cost."""
+        self._turn_spans.extend(stage_spans(began_ns, words.stages_ms))
+        portion.utterance.take(words, portion.samples)
+        self._emit_hearing(portion.utterance)
         prefilled_before = self.stream.prefilled_tokens
-        laid = self._lay_out()
+        laid = self._lay_out(ahead=portion.has_headroom(self._clock()))
         rolled_back = laid.rolled_back_kv if laid is not None else 0
-        self.deadline_ns = _chunk_due_ns(command)
-        self.tickets.append(Ticket(command, spans, prefilled_before, rolled_back))
+        self.deadline_ns = chunk_due_ns(portion.chunks[-1])
+        self.tickets += portion.tickets(words.stages_ms, share, prefilled_before, rolled_back)
 
     def _hush(self, command: api.Hush) -> None:
         self._finish_hearing()
@@ -229,20 +196,26 @@ class Session:
 
     # --- the stream ------------------------------------------------------------------------------
 
-    def _lay_out(self) -> Reconciled | None:
-        """Make the stream read what the conversation reads; None while an answer owns it."""
+    def _lay_out(self, *, ahead: bool = True) -> Reconciled | None:
+        """Make the stream read what the conversation reads; None while an answer owns it. Without
+        `ahead`, words that may still change are kept where they stand and not added."""
         if self.answer is not None and self.answer.speculative:
             if self.answer.prompt.ids == self.talk.prompt(with_utterance=True).ids:
                 return None
             self._drop_speculation()
         if self.answer is not None:
             return None
-        return self.stream.reconcile(self.talk.tokens())
+        wanted = self.talk.tokens()
+        if not ahead:
+            sure = self.talk.tokens(tentative=False)
+            certain = len(sure) if wanted[: len(sure)] == sure else 0
+            wanted = wanted[: max(certain, self.stream.agreed(wanted))]
+        return self.stream.reconcile(wanted)
 
     def prefilled(self, began_ns: int, ended_ns: int) -> None:
         """A decoder step carried words of this session into the cache."""
         for ticket in self.tickets:
-            ticket.prefill_ns += ended_ns - began_ns
+            ticket.prefill_ns += (ended_ns - began_ns) // len(self.tickets)
         if self.talk.utterance is not None and self.answer is None:
             self._turn_spans.append(api.Span("prefill", began_ns, ended_ns))
 
@@ -390,7 +363,3 @@ class Session:
     def report(self, error: EngineError, about: str, ref_id: str = "") -> None:
         """Say that a command could not be carried out."""
         self._emit(api.Failed(self.name, about, error.code, str(error), ref_id))
-
-
-def _chunk_due_ns(audio: api.Audio) -> int:
-    return audio.received_ns + audio.samples * 10**9 // api.SAMPLE_RATE_HZ

@@ -164,6 +164,10 @@ class Stream:
             appended=len(new),
         )
 
+    def agreed(self, wanted: Sequence[int]) -> int:
+        """How many tokens from its beginning the stream already reads as `wanted`."""
+        return _common_prefix(self._tokens, 0, wanted)
+
     def append(self, tokens: Sequence[int]) -> Reconciled:
         """`reconcile` at the stream's end."""
         return self.reconcile(tokens, start=len(self._tokens))

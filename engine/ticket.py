@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from engine import api
@@ -24,22 +24,28 @@ def stage_spans(began_ns: int, stages_ms: Mapping[str, float]) -> list[api.Span]
     return spans
 
 
+def budget_stages(stages_ms: Mapping[str, float], share: float) -> dict[str, float]:
+    """That share of the ears' stages, by the budget's names."""
+    return {_BUDGET_STAGE[stage]: took_ms * share for stage, took_ms in stages_ms.items()}
+
+
 @dataclass(slots=True)
 class Ticket:
-    """One chunk on its way into the cache."""
+    """One chunk on its way into the cache. `heard_ms`: its share of the ears' work, by stage.
+    `prefilled_before`: the stream's count then; None for all but the last chunk of one pass."""
 
     audio: api.Audio
-    spans: Iterable[api.Span]
-    prefilled_before: int
-    rolled_back: int
-    prefill_ns: int = 0  # steps that carried this session's tokens
+    heard_ms: Mapping[str, float]
+    prefilled_before: int | None = None
+    rolled_back: int = 0
+    prefill_ns: int = 0  # its share of the steps that carried this session's tokens
 
     def report(self, session: str, prefilled_total: int, now_ns: int) -> api.Chunk:
         """The chunk is in: what it cost."""
-        stages_ms = {s.stage: (s.end_ns - s.start_ns) / NS_PER_MS for s in self.spans}
-        stages_ms["prefill"] = self.prefill_ns / NS_PER_MS
+        stages_ms = {**self.heard_ms, "prefill": self.prefill_ns / NS_PER_MS}
         latency_ms = (now_ns - self.audio.received_ns) / NS_PER_MS
         stages_ms["queue"] = max(latency_ms - sum(stages_ms.values()), 0.0)
+        before = prefilled_total if self.prefilled_before is None else self.prefilled_before
         return api.Chunk(
             session=session,
             ref=self.audio.ref,
@@ -47,6 +53,6 @@ class Ticket:
             samples=self.audio.samples,
             stages_ms=stages_ms,
             latency_ms=latency_ms,
-            prefilled_tokens=prefilled_total - self.prefilled_before,
+            prefilled_tokens=prefilled_total - before,
             rolled_back_tokens=self.rolled_back,
         )

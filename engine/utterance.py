@@ -59,10 +59,11 @@ class Utterance:
         """Put a view behind the words that stand."""
         self.views.append((len(self.committed), view))
 
-    def entry(self, tokenizer: Tokenizer) -> Entry:
-        """The utterance as an item. Cut at a word boundary, text gives the same tokens as whole."""
+    def entry(self, tokenizer: Tokenizer, *, tentative: bool = True) -> Entry:
+        """The utterance as an item, with or without the words that may still change. Cut at a word
+        boundary, text gives the same tokens as whole."""
         segments: list[Segment] = []
-        whole = self.committed + self.tentative
+        whole = self.committed + (self.tentative if tentative else "")
         at = 0
         for offset, view in self.views:
             _add_words(segments, tokenizer, whole[at:offset])

@@ -231,9 +231,23 @@ def library(operation: str, declare: Declare, backend: str | None) -> ctypes.CDL
     return _libraries.get((operation, scalar)) or _load(operation, declare, scalar=scalar)
 
 
+_chosen_threads: int | None = None
+
+
+def set_threads(count: int | None) -> None:
+    """Threads of the kernels from now on, torch's setting aside; None: torch's setting again.
+
+    Two pools of threads on the same cores hold each other up: torch's workers spin after each of
+    its regions, and ours find no core. Whoever leaves the work to the kernels gives torch one.
+    """
+    global _chosen_threads
+    assert count is None or count > 0
+    _chosen_threads = count
+
+
 def threads() -> int:
-    """Threads a kernel runs on: torch's setting."""
-    return torch.get_num_threads()
+    """Threads a kernel runs on."""
+    return _chosen_threads or torch.get_num_threads()
 
 
 def require(tensor: Tensor, name: str, shape: tuple[int | None, ...], *dtypes: torch.dtype) -> None:

@@ -68,9 +68,7 @@ async def test_a_spoken_turn_under_server_vad(server: Server, capital_pcm: bytes
                 }
             )
             for packet in packets(capital_pcm):
-                await connection.input_audio_buffer.append(
-                    audio=base64.b64encode(packet).decode()
-                )
+                await connection.input_audio_buffer.append(audio=base64.b64encode(packet).decode())
             return await events_until(connection, "response.done")
 
     events = await within(turn())
@@ -105,9 +103,7 @@ async def test_the_words_are_in_the_cache_before_the_endpoint(
                 }
             )
             for packet in packets(capital_pcm):
-                await connection.input_audio_buffer.append(
-                    audio=base64.b64encode(packet).decode()
-                )
+                await connection.input_audio_buffer.append(audio=base64.b64encode(packet).decode())
             await connection.input_audio_buffer.commit()
             await events_until(connection, "input_audio_buffer.committed")
             await connection.response.create()

@@ -70,11 +70,16 @@ class FakeEars:
     def __init__(self, script: str) -> None:
         self.words = script.split()
         self.finishes = 0
+        self.passes: list[list[int]] = []  # samples of each utterance heard in each pass
 
     def open(self) -> list[int]:
         return [0]
 
-    def hear(self, utterance: list[int], pcm: Pcm) -> FakeWords:
+    def hear_many(self, utterances: Sequence[list[int]], pcms: Sequence[Pcm]) -> list[FakeWords]:
+        self.passes.append([len(pcm) for pcm in pcms])
+        return [self._hear(u, pcm) for u, pcm in zip(utterances, pcms, strict=True)]
+
+    def _hear(self, utterance: list[int], pcm: Pcm) -> FakeWords:
         utterance[0] += len(pcm)
         count = min(utterance[0] // WORD_SAMPLES, len(self.words))
         if count == 0:

@@ -6,7 +6,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine import api
-from engine.session import MAX_WAITING, Session
+from engine.inbox import MAX_WAITING
+from engine.session import Session
 from tests.engine.fakes import WORD_SAMPLES, Bench
 
 GREEDY = api.Sampling(repetition_penalty=1.0, max_tokens=20)
@@ -119,5 +120,5 @@ def test_a_session_states_its_bound() -> None:
     assert isinstance(session, Session)
     for _ in range(MAX_WAITING + 5):
         bench.tell(api.Instruct("s", "x"))
-    assert len(session.waiting) == MAX_WAITING
+    assert len(session.inbox) == MAX_WAITING
     assert len(bench.of(api.Failed)) == 5

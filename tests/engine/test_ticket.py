@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from engine.api import Audio, TurnRef
-from engine.ticket import Ticket, stage_spans
+from engine.ticket import Ticket, budget_stages, stage_spans
 
 
 def test_stages_follow_on_one_another() -> None:
@@ -22,8 +22,8 @@ def test_stages_follow_on_one_another() -> None:
 def test_a_report_sums_to_its_latency() -> None:
     """What is neither hearing nor prefill was waiting."""
     audio = Audio("s", TurnRef(1), 0, bytes(16_000), received_ns=0)
-    spans = stage_spans(5_000_000, {"mel": 1.0, "encode": 2.0, "decode": 3.0})
-    ticket = Ticket(audio, spans, prefilled_before=10, rolled_back=2, prefill_ns=4_000_000)
+    heard_ms = budget_stages({"mel": 2.0, "encode": 4.0, "decode": 6.0}, 0.5)
+    ticket = Ticket(audio, heard_ms, prefilled_before=10, rolled_back=2, prefill_ns=4_000_000)
     chunk = ticket.report("s", prefilled_total=15, now_ns=20_000_000)
     assert sum(chunk.stages_ms.values()) == pytest.approx(20.0)
     assert chunk.stages_ms["queue"] == pytest.approx(10.0)

@@ -127,3 +127,14 @@ def test_importing_kernels_compiles_nothing() -> None:
         cwd=native.ROOT.parent,
         env={**os.environ, "HEADSTART_KERNELS": "nonsense"},
     )
+
+
+def test_kernels_have_threads_of_their_own_where_told() -> None:
+    """`set_threads` puts torch's setting aside, and None brings it back."""
+    torch_threads = native.threads()
+    native.set_threads(torch_threads + 2)
+    try:
+        assert native.threads() == torch_threads + 2
+    finally:
+        native.set_threads(None)
+    assert native.threads() == torch_threads

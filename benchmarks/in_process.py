@@ -1,0 +1,142 @@
+"""A live session in this process: an engine with real weights, fed sound, timed at its edges."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import av
+import numpy as np
+import numpy.typing as npt
+
+from engine import api
+from engine.assemble import ModelPaths, assemble
+from engine.config import EngineConfig
+from engine.core import Engine
+from engine.weights import resolve_model
+
+Samples = npt.NDArray[np.int16]
+CLIPS = Path(__file__).resolve().parent.parent / "gateway" / "clips"
+CHUNK_SAMPLES = 8_000  # half a second
+INSTRUCTIONS = "You are a friendly assistant. Answer in one or two short sentences."
+SAMPLING = api.Sampling(max_tokens=16)
+
+
+def clip(name: str) -> Samples:
+    """A bundled clip as s16 mono 16 kHz."""
+    with av.open(str(CLIPS / name)) as container:
+        resampler = av.AudioResampler(format="s16", layout="mono", rate=api.SAMPLE_RATE_HZ)
+        frames = [f for frame in container.decode(audio=0) for f in resampler.resample(frame)]
+        frames += resampler.resample(None)
+    return np.concatenate([frame.to_ndarray()[0] for frame in frames]).astype(np.int16)
+
+
+def speech_of(seconds: float) -> Samples:
+    """Unbroken speech of about that length that ends in a question: the bundled monologue over
+    and over, then "What is the capital of France?"."""
+    question = clip("capital.wav")
+    monologue = clip("monologue.ogg")
+    missing = round(seconds * api.SAMPLE_RATE_HZ) - len(question)
+    if missing <= 0:
+        return question
+    repeats = -(-missing // len(monologue))
+    return np.concatenate([np.tile(monologue, repeats)[:missing], question])
+
+
+def paths_of(model: str) -> ModelPaths:
+    """The files of a model, fetched if need be."""
+    found = resolve_model(model)
+    return ModelPaths(found.name, found.llm, found.ears, found.eyes, found.names)
+
+
+class Live:
+    """One engine and its events; everything runs in the calling thread."""
+
+    def __init__(self, model: str, threads: int | None = None) -> None:
+        self.events: list[api.Event] = []
+        config = EngineConfig(model=model)
+        if threads is not None:
+            config = dataclasses.replace(config, threads=threads)
+        self.paths = paths_of(model)
+        engine, self.info = assemble(self.paths, config, self.events.append, lambda *_: None)
+        self.engine: Engine = engine
+        self._generation = 0
+
+    def run(self, until: Callable[[], bool] | None = None) -> None:
+        """Until there is nothing to do, or `until` says so."""
+        while not (until is not None and until()):
+            if not self.engine.step():
+                return
+
+    def open(self, name: str) -> None:
+        self.engine.receive(api.Open(name, INSTRUCTIONS))
+        self.run()
+
+    def close(self, name: str) -> None:
+        self.engine.receive(api.Close(name))
+
+    def hear(self, name: str, sound: Samples, chunk_samples: int = CHUNK_SAMPLES) -> None:
+        """A whole utterance up to before its hush, chunk by chunk, each done before the next."""
+        ref = api.TurnRef(1)
+        self.engine.receive(api.BeginSpeech(name, ref, "u1", 0))
+        for start in range(0, len(sound), chunk_samples):
+            pcm = sound[start : start + chunk_samples].tobytes()
+            self.engine.receive(api.Audio(name, ref, start, pcm, time.monotonic_ns()))
+            self.run()
+
+    def hush(self, name: str) -> float:
+        """The short silence: seconds until the speculated answer stands ready."""
+        began_s = time.perf_counter()
+        self.engine.receive(api.Hush(name, api.TurnRef(1), 0, SAMPLING))
+        self.run()
+        return time.perf_counter() - began_s
+
+    def hush_again(self, name: str, revision: int) -> None:
+        """Speech resumes for an instant and stops again: the speculation is made anew."""
+        self.engine.receive(api.Resume(name, api.TurnRef(1, revision)))
+        self.engine.receive(api.Hush(name, api.TurnRef(1, revision), 0, SAMPLING))
+        self.run()
+
+    def suffix(self, name: str, revision: int) -> float:
+        """Seconds for what would be left at the endpoint without speculation: the turn's suffix
+        and the first token, on the K/V of everything heard."""
+        self.engine.receive(api.Resume(name, api.TurnRef(1, revision)))
+        self.run()
+        session = self.engine.sessions[name]
+        began_s = time.perf_counter()
+        self.engine.receive(api.Hush(name, api.TurnRef(1, revision), 0, SAMPLING))
+        self.run(lambda: session.answer is not None and session.answer.first_text_ns is not None)
+        took_s = time.perf_counter() - began_s
+        self.run()
+        return took_s
+
+    def first_token(self, name: str, *commands: api.Command) -> float:
+        """Seconds from the endpoint (`commands` and a request to answer) to the first text."""
+        self._generation += 1
+        generation = self._generation
+        began_ns = time.monotonic_ns()
+        seen = len(self.events)
+        for command in commands:
+            self.engine.receive(command)
+        self.engine.receive(api.Respond(name, generation, f"a{generation}", SAMPLING))
+
+        def answered() -> bool:
+            return any(isinstance(e, api.Delta | api.Finished) for e in self.events[seen:])
+
+        self.run(answered)
+        ended_ns = time.monotonic_ns()
+        # A live engine sends a delta at once; the step that made it may go on to decode.
+        deltas = [e.at_ns for e in self.events[seen:] if isinstance(e, api.Delta)]
+        self.run()
+        return ((deltas[0] if deltas else ended_ns) - began_ns) / 1e9
+
+    def transcript(self) -> str:
+        """The words of the newest utterance."""
+        heard = [e for e in self.events if isinstance(e, api.Heard)]
+        return heard[-1].text if heard else ""
+
+    def answer(self) -> str:
+        finished = [e for e in self.events if isinstance(e, api.Finished)]
+        return finished[-1].text if finished else ""

@@ -1,0 +1,92 @@
+"""Waiting commands: order, bounds, deadlines, and which chunks are heard together."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine import api
+from engine.inbox import MAX_TOGETHER_SAMPLES, MAX_WAITING, URGENT_NS, Inbox, chunk_due_ns
+from engine.session_errors import SessionOverloaded
+
+CHUNK_SAMPLES = 8_000
+CHUNK_NS = 500_000_000
+REF = api.TurnRef(1)
+
+
+def chunk(number: int, every_ns: int = CHUNK_NS, ref: api.TurnRef = REF) -> api.Audio:
+    """The chunk of that number, one received `every_ns`."""
+    pcm = bytes(2 * CHUNK_SAMPLES)
+    return api.Audio("s", ref, number * CHUNK_SAMPLES, pcm, number * every_ns)
+
+
+def filled(*commands: api.Command) -> Inbox:
+    inbox = Inbox("s")
+    for command in commands:
+        inbox.push(command, 0)
+    return inbox
+
+
+def numbers(chunks: tuple[api.Audio, ...]) -> list[int]:
+    return [audio.start_sample // CHUNK_SAMPLES for audio in chunks]
+
+
+def test_a_chunk_on_time_is_heard_alone() -> None:
+    """Until its deadline has passed, a chunk takes no other with it."""
+    inbox = filled(chunk(0), chunk(1))
+    assert numbers(inbox.pop_audio(chunk_due_ns(chunk(0)))) == [0]
+
+
+def test_late_chunks_that_came_live_are_heard_together() -> None:
+    """All that wait, up to the bound; what is over stays, in order."""
+    inbox = filled(*(chunk(n) for n in range(6)))
+    late_ns = 10 * CHUNK_NS
+    most = MAX_TOGETHER_SAMPLES // CHUNK_SAMPLES
+    assert numbers(inbox.pop_audio(late_ns)) == list(range(most))
+    assert numbers(inbox.pop_audio(late_ns)) == list(range(most, 6))
+
+
+def test_a_file_fed_fast_is_heard_chunk_by_chunk() -> None:
+    """Chunks closer together than half their length came from no microphone, however late they
+    are: a file gives what a live session on schedule gives."""
+    inbox = filled(*(chunk(n, every_ns=CHUNK_NS // 4) for n in range(4)))
+    assert [numbers(inbox.pop_audio(100 * CHUNK_NS)) for _ in range(4)] == [[0], [1], [2], [3]]
+
+
+def test_only_neighbours_of_one_turn_are_heard_together() -> None:
+    """A command in between, or another turn or revision, ends the portion."""
+    hush = api.Hush("s", REF, 0)
+    inbox = filled(chunk(0), hush, chunk(1), chunk(2, ref=api.TurnRef(1, 1)))
+    late_ns = 10 * CHUNK_NS
+    assert numbers(inbox.pop_audio(late_ns)) == [0]
+    assert not inbox.next_is_audio
+    assert inbox.pop() == hush
+    assert numbers(inbox.pop_audio(late_ns)) == [1]
+    assert numbers(inbox.pop_audio(late_ns)) == [2]
+
+
+def test_somebody_waiting_for_an_answer_goes_before_late_chunks() -> None:
+    """A final pass asked for now is due before sound that is late by less than `URGENT_NS`, and
+    after sound that is later than that."""
+    now_ns = 10 * URGENT_NS
+    final = Inbox("s")
+    final.push(api.Hush("s", REF, 0), now_ns)
+    a_little_late = api.Audio("s", REF, 0, b"", now_ns - URGENT_NS + 1)
+    very_late = api.Audio("s", REF, 0, b"", now_ns - URGENT_NS - 1)
+    assert filled(very_late).due_ns < final.due_ns < filled(a_little_late).due_ns
+
+
+def test_a_resume_takes_a_waiting_hush_back() -> None:
+    """The final pass that nobody needs any more is not made; the chunks stay."""
+    inbox = filled(chunk(0), api.Hush("s", REF, 0))
+    inbox.push(api.Resume("s", api.TurnRef(1, 1)), 0)
+    assert numbers(inbox.pop_audio(0)) == [0]
+    assert isinstance(inbox.pop(), api.Resume)
+    assert len(inbox) == 0
+
+
+def test_what_is_too_much_is_refused_by_name() -> None:
+    """MAX_WAITING commands wait at most."""
+    inbox = filled(*(chunk(0) for _ in range(MAX_WAITING)))
+    with pytest.raises(SessionOverloaded):
+        inbox.push(chunk(0), 0)
+    assert len(inbox) == MAX_WAITING
