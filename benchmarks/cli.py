@@ -6,6 +6,8 @@ from pathlib import Path
 
 import typer
 
+from benchmarks import report
+
 app = typer.Typer(help="Run a benchmark; each ends in one JSON line.", no_args_is_help=True)
 
 Model = typer.Option("tiny", "--model", help="small or tiny")
@@ -81,6 +83,21 @@ def live(
     from benchmarks import live as benchmark
 
     benchmark.run(model, sessions, seconds, warm_up, as_json=as_json)
+
+
+@app.command()
+def eyes(
+    model: str = typer.Option("small", "--model", help="small or tiny"), as_json: bool = Json
+) -> None:
+    """What the model says it sees, on photographs that packages ship."""
+    from benchmarks import eyes as benchmark
+    from benchmarks.photos import PhotosMissing
+
+    try:
+        benchmark.run(model, as_json=as_json)
+    except PhotosMissing as error:
+        report.say(str(error))
+        raise typer.Exit(1) from None
 
 
 @app.command("all")

@@ -1,0 +1,60 @@
+"""A typed conversation with an engine in this process: what a person gets, without the ears."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+from benchmarks.in_process import Live
+from engine import api
+from gateway.config import DEFAULT_INSTRUCTIONS, load
+
+
+@dataclass(frozen=True)
+class Reply:
+    """`first_ms`: from the question to the first text."""
+
+    text: str
+    usage: api.Usage
+    first_ms: float
+    finished: api.FinishReason
+
+
+class Chat:
+    """One session over `live`, with the gateway's own instructions and sampling."""
+
+    def __init__(self, live: Live, name: str, instructions: str = DEFAULT_INSTRUCTIONS) -> None:
+        self._live, self._name = live, name
+        settings = load()
+        self._sampling = api.Sampling(
+            temperature=settings.temperature, max_tokens=settings.max_output_tokens
+        )
+        self._count = 0
+        live.engine.receive(api.Open(name, instructions))
+        live.run()
+
+    def show(self, image: api.Image) -> None:
+        """A camera frame."""
+        self._live.engine.receive(api.Frame(self._name, 0, image))
+        self._live.run()
+
+    def say(self, text: str) -> Reply:
+        """A typed message, and the whole answer."""
+        self._count += 1
+        seen = len(self._live.events)
+        item = api.Item(f"u{self._count}", api.Role.USER, (api.Text(text),))
+        self._live.engine.receive(api.AddItem(self._name, item))
+        self._live.run()
+        began_ns = time.monotonic_ns()
+        self._live.engine.receive(
+            api.Respond(self._name, self._count, f"a{self._count}", self._sampling)
+        )
+        self._live.run()
+        events = self._live.events[seen:]
+        finished = next(e for e in events if isinstance(e, api.Finished))
+        first = [e.at_ns for e in events if isinstance(e, api.Delta)]
+        first_ms = ((first[0] if first else time.monotonic_ns()) - began_ns) / 1e6
+        return Reply(finished.text.strip(), finished.usage, first_ms, finished.reason)
+
+    def close(self) -> None:
+        self._live.close(self._name)

