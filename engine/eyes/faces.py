@@ -204,7 +204,7 @@ def _crop(pixels: Tensor, box: npt.NDArray[np.float32], side: int) -> Tensor | N
     if 0 in inside.shape or max(right - left, bottom - top) > 4 * max(rows, columns):
         return None
     margins = (max(0, -left), max(0, right - columns), max(0, -top), max(0, bottom - rows))
-    return F.interpolate(F.pad(inside, margins), (side, side), mode="bilinear", align_corners=False)
+    return F.interpolate(F.pad(inside, margins), (side, side), mode="area")
 
 
 def _distinct(boxes: Boxes, overlap: float, *, of_smaller: bool = False) -> Boxes:
