@@ -48,7 +48,7 @@ def speech_of(seconds: float) -> Samples:
 def paths_of(model: str) -> ModelPaths:
     """The files of a model, fetched if need be."""
     found = resolve_model(model)
-    return ModelPaths(found.name, found.llm, found.ears, found.eyes, found.names)
+    return ModelPaths(found.name, found.llm, found.ears, found.eyes, found.names, found.faces)
 
 
 class Live:

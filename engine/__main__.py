@@ -65,6 +65,7 @@ def _serve(link: Link, arguments: argparse.Namespace) -> None:
         ears=resolved.ears,
         eyes=resolved.eyes,
         class_names=resolved.names,
+        faces=resolved.faces,
     )
     engine, model = assemble(paths, config, link.send, link.loading)
     log.info("%s is ready after %.1f s", model.name, model.load_s)

@@ -41,6 +41,7 @@ class ModelPaths:
     ears: Path
     eyes: Path
     class_names: Path
+    faces: Path | None = None
 
 
 class LoadedEyes:
@@ -85,7 +86,7 @@ def assemble(
     ears = Ears.load(paths.ears)
     report("eyes", 0, 0)
     eyes = LoadedEyes(
-        Eyes.load(paths.eyes, paths.class_names),
+        Eyes.load(paths.eyes, paths.class_names, paths.faces),
         Connector(model.tokenizer.encode, model.decoder.weights.embedding, model.spec.hidden),
     )
     engine = Engine(_parts(model, ears, eyes, config), emit)

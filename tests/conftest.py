@@ -40,3 +40,9 @@ def efficientnet_path() -> Path:
 def imagenet_names_path() -> Path:
     """The folder with the ImageNet class ids and the words for them."""
     return ensure("imagenet-names")
+
+
+@pytest.fixture(scope="session")
+def faces_path() -> Path:
+    """The folder with the three nets of the face detector."""
+    return ensure("mtcnn")

@@ -32,6 +32,8 @@ _SOME = frozenset(
     )
 )
 
+_PEOPLE = ("a person", "two people", "three people", "several people")
+
 Tokenize = Callable[[str], list[int]]
 Embed = Callable[[Tensor], Tensor]
 
@@ -102,7 +104,7 @@ class Connector:
     def _weights(self, sight: Sight | None, name: str) -> dict[str, float]:
         """Names to blend with weights that sum to 1; `name` alone if it is sure."""
         settings = self._settings
-        if sight is None or sight.probability >= settings.sure:
+        if sight is None or name != sight.label or sight.probability >= settings.sure:
             return {name: 1.0}
         # An alternative likelier than the label is of another kind: it has lost already.
         rivals = {key: p for key, p in sight.alternatives if p <= sight.probability}
@@ -150,6 +152,8 @@ def phrase(sight: Sight | None, settings: ConnectorSettings) -> tuple[str, str, 
         return f"[camera: nothing, the picture is all {sight.colour}]\n", "", ""
     light = f"; {sight.colour}, {sight.brightness}]\n"
     label = sight.label
+    if sight.people:
+        return _company(sight, settings, light)
     a_label = f"[camera: {article(label)}"
     if sight.probability >= settings.sure:
         return a_label, label, light
@@ -163,6 +167,21 @@ def phrase(sight: Sight | None, settings: ConnectorSettings) -> tuple[str, str, 
     if sight.probability >= settings.guess:
         return f"[camera: I can't tell what this is, maybe {article(label)}", label, light
     return f"[camera: I can't tell what this is{light}", "", ""
+
+
+def _company(sight: Sight, settings: ConnectorSettings, light: str) -> tuple[str, str, str]:
+    """The note of a picture with people in it: they come first, what is with them second.
+
+    What the image network makes of a face alone is clothes and hair, and none too sure of it.
+    """
+    who = _PEOPLE[min(sight.people, len(_PEOPLE)) - 1]
+    if sight.probability >= settings.sure:
+        return f"[camera: {who} with {article(sight.label)}", sight.label, light
+    if sight.kind is not None and sight.kind_probability >= settings.sure:
+        return f"[camera: {who} with {article(sight.kind)}", sight.kind, light
+    if sight.probability >= settings.likely:
+        return f"[camera: {who}, maybe with {article(sight.label)}", sight.label, light
+    return f"[camera: {who}{light}", "", ""
 
 
 def article(noun: str) -> str:

@@ -18,6 +18,7 @@ import torch
 
 from engine.errors import EngineError
 from engine.eyes.efficientnet import EfficientNetLite0, load
+from engine.eyes.faces import Faces
 from engine.eyes.names import Names, load_names
 from engine.eyes.pixels import Rgb, describe
 
@@ -49,7 +50,8 @@ class Sight:
 
     `probability` is the network's for `label`, all classes of that name together; `kind` is the
     broader word that `label` falls under ("dog"), with the sum over its classes, or None.
-    `alternatives` are the next likely names. `is_blank`: nothing to see, `label` means nothing.
+    `alternatives` are the next likely names; `people` counts faces. `is_blank`: nothing to see,
+    `label` means nothing.
     """
 
     label: str
@@ -62,11 +64,14 @@ class Sight:
     is_blank: bool
     luma: float
     features: npt.NDArray[np.float32] = field(repr=False, compare=False)  # [1280], unit length
+    people: int = 0
 
     def same_as(self, other: Sight) -> bool:
         """Whether `other` shows the same scene in about the same light."""
         if self.is_blank or other.is_blank:
             return self.is_blank == other.is_blank and self.colour == other.colour
+        if self.people != other.people:
+            return False
         cosine = float(self.features @ other.features)
         return cosine >= _SAME_COSINE and abs(self.luma - other.luma) <= _SAME_LUMA
 
@@ -74,17 +79,22 @@ class Sight:
 class Eyes:
     """The image network with names for what it finds. Holds no state between frames."""
 
-    def __init__(self, net: EfficientNetLite0, names: Names) -> None:
+    def __init__(self, net: EfficientNetLite0, names: Names, faces: Faces | None = None) -> None:
+        """Without `faces` nobody is ever seen: ImageNet has no class for people."""
         self._net = net
         self._names = names
+        self._faces = faces
 
     @classmethod
-    def load(cls, efficientnet_path: Path, names_path: Path) -> Eyes:
-        """From the packaged weights; `names_path` is the folder of "imagenet-names".
+    def load(
+        cls, efficientnet_path: Path, names_path: Path, faces_path: Path | None = None
+    ) -> Eyes:
+        """From the packaged weights; the last two are the folders of "imagenet-names" and "mtcnn".
 
         Raises BadWeights saying which file and what is wrong with it.
         """
-        return cls(load(efficientnet_path), load_names(names_path))
+        faces = None if faces_path is None else Faces.load(faces_path)
+        return cls(load(efficientnet_path), load_names(names_path), faces)
 
     def look(self, rgb: Rgb) -> Sight:
         """What `rgb`, uint8 [H, W, 3], shows. Raises BadPicture."""
@@ -133,6 +143,7 @@ class Eyes:
             is_blank=look.is_blank,
             luma=look.luma,
             features=features,
+            people=0 if self._faces is None or look.is_blank else len(self._faces.find(rgb)),
         )
 
 

@@ -36,6 +36,7 @@ from engine.weights.manifest import (
     HubSource,
     LocalSource,
     Manifest,
+    Model,
     PypiSource,
     Source,
     Weight,
@@ -182,6 +183,7 @@ class ResolvedModel:
     ears: Path
     eyes: Path
     names: Path
+    faces: Path | None  # None: the model's eyes don't look for people
     # Why `name` isn't `asked_for`; None when it is.
     fallback_reason: str | None
 
@@ -196,6 +198,7 @@ def resolve_model(
 ) -> ResolvedModel:
     """Everything that model `name` needs, fetched if need be; its fallback if that can't be had.
 
+    Without its face detector a model is taken as it is, which is announced too.
     A fallback is announced through `progress` and stays readable in `fallback_reason`.
     Raises UnknownName, DiskFull, or FetchFailed when the fallback can't be had either.
     """
@@ -203,7 +206,7 @@ def resolve_model(
     model = fetch.manifest.model(name)
     reason = None
     try:
-        paths = [fetch.ensure(weight, progress) for weight in model.weights]
+        paths = [fetch.ensure(weight, progress) for weight in model.needed]
     except FetchFailed as error:
         if model.fallback is None:
             raise
@@ -211,9 +214,22 @@ def resolve_model(
         if progress is not None:
             progress.note(reason)
         model = fetch.manifest.model(model.fallback)
-        paths = [fetch.ensure(weight, progress) for weight in model.weights]
+        paths = [fetch.ensure(weight, progress) for weight in model.needed]
     llm, ears, eyes, names = paths
-    return ResolvedModel(model.name, name, llm, ears, eyes, names, reason)
+    faces = _faces(fetch, model, progress)
+    return ResolvedModel(model.name, name, llm, ears, eyes, names, faces, reason)
+
+
+def _faces(fetch: Fetcher, model: Model, progress: Progress | None) -> Path | None:
+    """The face detector, or None: no reason not to talk and hear, so its lack is only said."""
+    if model.faces is None:
+        return None
+    try:
+        return fetch.ensure(model.faces, progress)
+    except FetchFailed as error:
+        if progress is not None:
+            progress.note(f"people won't be recognised in pictures: {error}")
+        return None
 
 
 @contextmanager

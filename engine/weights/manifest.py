@@ -90,7 +90,7 @@ class Weight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Weights that work together, by the part each plays."""
+    """Weights that work together, by the part each plays; without `faces` it works too."""
 
     name: str
     about: str
@@ -98,11 +98,17 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ears: str
     eyes: str
     names: str
+    faces: str | None = None
     fallback: str | None = None
 
     @property
-    def weights(self) -> tuple[str, ...]:
+    def needed(self) -> tuple[str, str, str, str]:
+        """What it cannot do without."""
         return (self.llm, self.ears, self.eyes, self.names)
+
+    @property
+    def weights(self) -> tuple[str, ...]:
+        return self.needed if self.faces is None else (*self.needed, self.faces)
 
 
 class Manifest(msgspec.Struct, frozen=True, dict=True):

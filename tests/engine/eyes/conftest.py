@@ -34,8 +34,13 @@ def coffee() -> Rgb:
 
 
 @pytest.fixture(scope="session")
-def eyes(efficientnet_path: Path, imagenet_names_path: Path) -> Eyes:
-    return Eyes.load(efficientnet_path, imagenet_names_path)
+def astronaut() -> Rgb:
+    return read_photo("astronaut")
+
+
+@pytest.fixture(scope="session")
+def eyes(efficientnet_path: Path, imagenet_names_path: Path, faces_path: Path) -> Eyes:
+    return Eyes.load(efficientnet_path, imagenet_names_path, faces_path)
 
 
 @pytest.fixture(autouse=True)

@@ -127,15 +127,25 @@ def test_long_names_keep_their_end() -> None:
             "[camera: I can't tell what this is, maybe a tiger cat; brown, bright]",
         ),
         ({"probability": 0.05}, "[camera: I can't tell what this is; brown, bright]"),
+        ({"people": 1, "probability": 0.2}, "[camera: a person; brown, bright]"),
+        ({"people": 1}, "[camera: a person, maybe with a tiger cat; brown, bright]"),
+        (
+            {"people": 2, "probability": 0.9},
+            "[camera: two people with a tiger cat; brown, bright]",
+        ),
+        (
+            {"people": 9, "probability": 0.1, "kind": "dog", "kind_probability": 0.9},
+            "[camera: several people with a dog; brown, bright]",
+        ),
         ({"is_blank": True}, "[camera: nothing, the picture is all brown]"),
     ],
 )
 def test_the_note_says_how_sure_it_is(change: dict[str, object], note: str) -> None:
-    """Sure, of a kind, likely, a guess, unclear, and blank each have their own wording."""
+    """Sure, of a kind, likely, a guess, unclear, people, and blank have their own wordings."""
     sight = replace(SIGHT, **change)  # type: ignore[arg-type]
     out = connector(Words()).project(sight)
     assert out.text == note + "\n"
-    assert bool(out.soft) == ("tiger cat" in note)
+    assert bool(out.soft) == ("tiger cat" in note or "dog" in note)
 
 
 def test_no_camera_is_said_too() -> None:
@@ -185,16 +195,17 @@ def _answer(model: LoadedModel, note: Tensor, question: str, limit: int = 12) ->
 
 @pytest.mark.weights
 def test_the_default_model_says_what_it_sees(
-    eyes: Eyes, cat: Rgb, coffee: Rgb, qwen_path: Path
+    eyes: Eyes, cat: Rgb, coffee: Rgb, astronaut: Rgb, qwen_path: Path
 ) -> None:
-    """Asked what it sees, `small` names the cat and the espresso, admits to an unclear picture
-    and to having no camera; a frame costs 4 to 24 tokens."""
+    """Asked what it sees, `small` names the cat, the espresso and the person, admits to an
+    unclear picture and to having no camera; a frame costs 4 to 24 tokens."""
     model = load_model(qwen_path, EngineConfig(threads=1, kv_pool_bytes=32 << 20))
     ours = Connector(model.tokenizer.encode, model.decoder.weights.embedding, model.spec.hidden)
     unclear = replace(SIGHT, probability=0.05)
     for sight, said in (
         (eyes.look(cat), "cat"),
         (eyes.look(coffee), "espresso"),
+        (eyes.look(astronaut), "person"),
         (unclear, "can't tell"),
         (None, "can't see"),
     ):

@@ -24,6 +24,15 @@ def test_photographs_are_named(eyes: Eyes, cat: Rgb, coffee: Rgb) -> None:
     assert sight.probability > 0.7
 
 
+def test_people_are_counted(eyes: Eyes, cat: Rgb, astronaut: Rgb) -> None:
+    """A face is a person, a cat is none, and someone coming into view is a change."""
+    sight = eyes.look(astronaut)
+    assert (sight.people, eyes.look(cat).people) == (1, 0)
+    empty = astronaut.copy()
+    empty[:130, 80:200] = empty[:130, :60].mean(axis=(0, 1)).astype(np.uint8)
+    assert not eyes.look(empty).same_as(sight)
+
+
 def test_probabilities_are_in_order_and_add_up(eyes: Eyes, coffee: Rgb) -> None:
     """Label and alternatives fall off, are distinct, and stay within 1."""
     sight = eyes.look(coffee)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import multiprocessing
+import shutil
 from dataclasses import replace
 from multiprocessing.synchronize import Event
 from pathlib import Path
@@ -13,13 +14,14 @@ import pytest
 
 from engine.weights.errors import DiskFull, FetchFailed, UnknownName
 from engine.weights.fetch import resolve_model
-from engine.weights.manifest import Manifest, PypiSource
+from engine.weights.manifest import Manifest, PypiSource, parse
 from engine.weights.pypi import OnBytes
 from engine.weights.store import Store
 from tests.engine.weights.helpers import (
     BIG,
     BIG_PARTS,
     FOLDER,
+    MANIFEST_TEXT,
     Notes,
     Shelf,
     fetcher,
@@ -246,6 +248,7 @@ def test_resolve_model_gives_every_path(root: Path, shelf: Shelf) -> None:
     assert (model.name, model.asked_for, model.fallback_reason) == ("large", "large", None)
     assert model.llm.read_bytes() == BIG
     assert model.ears == model.eyes == model.names == root / "weights/folder"
+    assert model.faces is None
 
 
 def test_resolve_model_falls_back_out_loud(root: Path, shelf: Shelf) -> None:
@@ -258,6 +261,20 @@ def test_resolve_model_falls_back_out_loud(root: Path, shelf: Shelf) -> None:
     assert model.fallback_reason is not None
     assert "taking 'least' instead" in model.fallback_reason
     assert model.fallback_reason in progress.notes
+
+
+def test_a_model_without_its_faces_still_runs(root: Path, shelf: Shelf) -> None:
+    """The face detector is no reason to refuse: its lack is said, and no fallback is taken."""
+    text = MANIFEST_TEXT.replace('names = "folder"', 'names = "folder"\nfaces = "little"', 1)
+    fetch = replace(fetcher(root, shelf), manifest=parse(text))
+    assert resolve_model("large", fetcher=fetch).faces == root / "weights/little/little.bin"
+    shutil.rmtree(root / "weights/little")
+    for wheel in shelf.folder.glob("little*"):
+        wheel.unlink()
+    progress = Notes()
+    model = resolve_model("large", progress, fetcher=fetch)
+    assert (model.name, model.faces, model.fallback_reason) == ("large", None, None)
+    assert any("people won't be recognised" in note for note in progress.notes)
 
 
 def test_no_fallback_left_is_an_error(root: Path, shelf: Shelf) -> None:
