@@ -18,6 +18,7 @@ from torch import Tensor
 
 from engine.ears.ct2 import read_ct2
 from engine.ears.packed import GROUP, pack_linears
+from engine.ears.packed_layers import decoder_layers, encoder_layers, have_native_sizes
 from engine.ears.safetensors_reader import read_safetensors
 from engine.ears.settings import Extras, WhisperSettings
 from engine.ears.vocabulary import ExactVocabulary, PackedVocabulary
@@ -123,6 +124,9 @@ def _build(
     if not exact:
         pack_linears(encoder)
         pack_linears(decoder)
+        if have_native_sizes(settings):
+            encoder.packed = encoder_layers(encoder.stack, settings.heads)
+            decoder.packed = decoder_layers(decoder.stack, settings.heads)
     _check_heads(path, settings, extras)
     return Checkpoint(settings, extras, encoder, decoder)
 

@@ -32,12 +32,12 @@ class PackedLinear(nn.Module):
 
     def __init__(self, linear: nn.Linear) -> None:
         super().__init__()
-        self._weight = pack_q8_0(linear.weight)
-        self._bias: Tensor | None = linear.bias
+        self.weight = pack_q8_0(linear.weight)
+        self.bias: Tensor | None = linear.bias
 
     def forward(self, x: Tensor) -> Tensor:
         """fp32 [n, K] to fp32 [n, N]."""
-        return qlinear(x, self._weight, self._bias)
+        return qlinear(x, self.weight, self.bias)
 
 
 def pack_linears(module: nn.Module) -> None:

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from engine.ears.settings import WhisperSettings
+from kernels import whisper_layers as kernel
+from kernels.whisper_layers import WhisperLayers
 
 POSITIONS_PER_SECOND = 50
 
@@ -67,12 +69,12 @@ class EncoderLayer(nn.Module):
 class Frozen:
     """What is kept of the positions of one sound whose encoding will not change any more.
 
-    `keys` and `values`: per encoder layer, [heads, positions, d]. `positions` of them.
+    `keys` and `values`: [encoder layers, heads, positions, d]. `positions` of them.
     """
 
     positions: int = 0
-    keys: list[Tensor] = field(default_factory=list)
-    values: list[Tensor] = field(default_factory=list)
+    keys: Tensor = field(default_factory=lambda: torch.empty(0))
+    values: Tensor = field(default_factory=lambda: torch.empty(0))
 
 
 @dataclass
@@ -93,15 +95,20 @@ class _Part:
             v = torch.cat((self.frozen.values[self.layer], v), dim=1)
         self.layer += 1
         if self.keep:
-            self.keys.append(k[:, : self.keep].clone())
-            self.values.append(v[:, : self.keep].clone())
+            self.keys.append(k[:, : self.keep])
+            self.values.append(v[:, : self.keep])
         return k, v
+
+    def kept(self) -> Frozen:
+        if not self.keep:
+            return Frozen()
+        return Frozen(self.keep, torch.stack(self.keys), torch.stack(self.values))
 
 
 @dataclass(frozen=True)
 class Sound:
     """One window to encode: `features` [mels, T] of all of it, of which the positions in `frozen`
-    are not encoded again, and `keep` shall be frozen afterwards."""
+    are not encoded again, and `keep`, at least as many, shall be frozen afterwards."""
 
     features: Tensor
     frozen: Frozen = field(default_factory=Frozen)
@@ -121,8 +128,12 @@ class WhisperEncoder(nn.Module):
         self.conv1 = nn.Conv1d(settings.mels, settings.width, kernel_size=3)
         self.conv2 = nn.Conv1d(settings.width, settings.width, kernel_size=3, stride=2)
         self.positions = nn.Parameter(torch.empty(settings.audio_positions, settings.width))
-        self.layers = nn.ModuleList(EncoderLayer(settings) for _ in range(settings.encoder_layers))
+        stack = [EncoderLayer(settings) for _ in range(settings.encoder_layers)]
+        # The list is for torch; the typed tuple of the same modules for us.
+        self.layers = nn.ModuleList(stack)
+        self.stack = tuple(stack)
         self.norm = nn.LayerNorm(settings.width)
+        self.packed: WhisperLayers | None = None  # the layers as one native call
 
     def forward(self, features: Tensor) -> Tensor:
         """[mels, T] log-mel to [ceil(T / 2), D]. Raises ValueError beyond 30 s."""
@@ -134,13 +145,43 @@ class WhisperEncoder(nn.Module):
         Rows of all sounds go through the layers together. Raises ValueError beyond 30 s.
         """
         rows = [self._front(sound) for sound in sounds]
-        batch = [_Part(s.frozen, len(x), s.keep) for s, x in zip(sounds, rows, strict=True)]
-        x = torch.cat(rows)
-        for layer in self.layers:
-            x = layer(x, batch)
-        outs = self.norm(x).split([part.count for part in batch])
-        kept = [Frozen(part.keep, part.keys, part.values) for part in batch]
+        x, kept = self._run(rows, sounds) if self.packed is None else self._run_packed(rows, sounds)
+        outs = torch.split(self.norm(x), [len(part) for part in rows])
         return list(zip(outs, kept, strict=True))
+
+    def _run(self, rows: Sequence[Tensor], sounds: Sequence[Sound]) -> tuple[Tensor, list[Frozen]]:
+        batch = [_Part(s.frozen, len(x), s.keep) for s, x in zip(sounds, rows, strict=True)]
+        x = torch.cat(list(rows))
+        for layer in self.stack:
+            x = layer(x, batch)
+        return x, [part.kept() for part in batch]
+
+    def _run_packed(
+        self, rows: Sequence[Tensor], sounds: Sequence[Sound]
+    ) -> tuple[Tensor, list[Frozen]]:
+        assert self.packed is not None
+        kept = [self._room(sound) for sound in sounds]
+        batch = [
+            kernel.Sequence(
+                rows=len(x),
+                k=room.keys,
+                v=room.values,
+                before=sound.frozen.positions,
+                keep=room.positions - sound.frozen.positions,
+            )
+            for x, sound, room in zip(rows, sounds, kept, strict=True)
+        ]
+        return self.packed(torch.cat(list(rows)), batch)[0], kept
+
+    def _room(self, sound: Sound) -> Frozen:
+        """Room for all that shall be frozen; what is frozen already is in it."""
+        settings, old = self.settings, sound.frozen.positions
+        shape = (settings.encoder_layers, settings.heads, sound.keep, settings.head_width)
+        made = Frozen(sound.keep, torch.empty(shape), torch.empty(shape))
+        if old:
+            made.keys[:, :, :old] = sound.frozen.keys
+            made.values[:, :, :old] = sound.frozen.values
+        return made
 
     def _front(self, sound: Sound) -> Tensor:
         """The convolutions over what is not frozen, [n, D] with positions added."""

@@ -17,24 +17,25 @@ from torch.nn import functional as F
 from engine.ears.settings import WhisperSettings
 from engine.ears.vocabulary import Vocabulary
 from engine.ears.whisper import Mlp, SelfAttention, join_heads, split_heads
+from kernels import whisper_layers as kernel
+from kernels.whisper_layers import WhisperLayers
 
 
 @dataclass(frozen=True)
 class CrossCache:
-    """Per layer, keys and values of the sound: each [heads, T_audio, d]."""
+    """Keys and values of the sound: each [layers, heads, T_audio, d]."""
 
-    keys: list[Tensor]
-    values: list[Tensor]
+    keys: Tensor
+    values: Tensor
 
     @property
     def positions(self) -> int:
-        return self.keys[0].shape[1]
+        return self.keys.shape[2]
 
     def first(self, positions: int) -> CrossCache:
         """A copy of the first `positions`, which lets go of the others' memory."""
         return CrossCache(
-            [k[:, :positions].clone() for k in self.keys],
-            [v[:, :positions].clone() for v in self.values],
+            self.keys[:, :, :positions].clone(), self.values[:, :, :positions].clone()
         )
 
 
@@ -162,8 +163,9 @@ class WhisperDecoder(nn.Module):
         stack = [DecoderLayer(settings) for _ in range(settings.decoder_layers)]
         # The list is for torch; the typed tuple of the same modules for us.
         self.layers = nn.ModuleList(stack)
-        self._stack = tuple(stack)
+        self.stack = tuple(stack)
         self.norm = nn.LayerNorm(settings.width)
+        self.packed: WhisperLayers | None = None  # the layers as one native call
 
     def listen(self, audio: Tensor, known: CrossCache | None = None) -> CrossCache:
         """Keys and values of an encoded sound [T_audio, D], behind those `known`."""
@@ -175,17 +177,24 @@ class WhisperDecoder(nn.Module):
         """`listen` for several sounds, whose rows go through the matrices together."""
         heads, counts = self.settings.heads, [len(audio) for audio in audios]
         rows = torch.cat(list(audios))
-        caches = [CrossCache([], []) for _ in audios]
-        for i, layer in enumerate(self._stack):
-            parts = layer.cross_attention.kv(rows).split(counts)
-            for part, cache, old in zip(parts, caches, known, strict=True):
+        starts = [0 if old is None else old.positions for old in known]
+        caches = [self._room(at + n) for at, n in zip(starts, counts, strict=True)]
+        for cache, old, at in zip(caches, known, starts, strict=True):
+            if old is not None:
+                cache.keys[:, :, :at] = old.keys
+                cache.values[:, :, :at] = old.values
+        for i, layer in enumerate(self.stack):
+            parts = torch.split(layer.cross_attention.kv(rows), counts)
+            for part, cache, at in zip(parts, caches, starts, strict=True):
                 k, v = (split_heads(half, heads) for half in part.chunk(2, dim=-1))
-                if old is not None and old.positions:
-                    k = torch.cat((old.keys[i], k), dim=1)
-                    v = torch.cat((old.values[i], v), dim=1)
-                cache.keys.append(k)
-                cache.values.append(v)
+                cache.keys[i, :, at:] = k
+                cache.values[i, :, at:] = v
         return caches
+
+    def _room(self, positions: int) -> CrossCache:
+        settings = self.settings
+        shape = (settings.decoder_layers, settings.heads, positions, settings.head_width)
+        return CrossCache(torch.empty(shape), torch.empty(shape))
 
     def forward(
         self,
@@ -216,8 +225,34 @@ class WhisperDecoder(nn.Module):
         places = torch.cat([torch.arange(at, at + n) for at, n in zip(starts, counts, strict=True)])
         tokens = torch.cat([text.tokens for text in texts])
         x = self.vocabulary.embed(tokens) + self.positions[places]
-        for i, layer in enumerate(self._stack):
-            x = layer(x, texts, i)
+        x = self._run(x, texts) if self.packed is None else self._run_packed(x, texts)
         for text in texts:
             text.cache.length += len(text.tokens)
         return list(self.norm(x).split(counts))
+
+    def _run(self, x: Tensor, texts: Sequence[Text]) -> Tensor:
+        for i, layer in enumerate(self.stack):
+            x = layer(x, texts, i)
+        return x
+
+    def _run_packed(self, x: Tensor, texts: Sequence[Text]) -> Tensor:
+        assert self.packed is not None
+        watched: tuple[tuple[int, int], ...] = max((text.watched for text in texts), key=len)
+        assert all(text.watched in ((), watched) for text in texts), "one choice of heads a batch"
+        batch = [
+            kernel.Sequence(
+                rows=len(text.tokens),
+                k=text.cache.keys,
+                v=text.cache.values,
+                before=text.cache.length,
+                keep=len(text.tokens),
+                heard_k=text.sound.keys,
+                heard_v=text.sound.values,
+            )
+            for text in texts
+        ]
+        x, seen = self.packed(x, batch, watched)
+        for text, attention in zip(texts, seen, strict=True):
+            if text.watched:
+                text.seen = dict(zip(watched, attention, strict=True))
+        return x

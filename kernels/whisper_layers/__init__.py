@@ -1,0 +1,160 @@
+"""All layers of a Whisper encoder or decoder in one call, for a batch of sequences.
+
+A sequence is one sound's positions or one text's tokens: its new rows attend to themselves, to the
+rows before them (whose keys and values were kept), and in a decoder to a sound. Weights are packed;
+a row's result depends on its own sequence only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence as Many
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from kernels.native import KernelInputError, library, require
+from kernels.qlinear import QWeight
+from kernels.whisper_layers import native, reference
+
+__all__ = [
+    "HEAD_WIDTH_MOST",
+    "HEAD_WIDTH_STEP",
+    "Cross",
+    "Layer",
+    "Linear",
+    "Sequence",
+    "WhisperLayers",
+]
+
+# What a head's width is a multiple of, and the most it can be.
+HEAD_WIDTH_STEP = 8
+HEAD_WIDTH_MOST = 128
+
+
+@dataclass(frozen=True, eq=False)
+class Linear:
+    """A packed matrix and its bias fp32 [rows] or None."""
+
+    weight: QWeight
+    bias: Tensor | None
+
+
+@dataclass(frozen=True, eq=False)
+class Cross:
+    """Attention to a sound: norm weight and bias fp32 [D], queries, and the way out."""
+
+    norm: tuple[Tensor, Tensor]
+    q: Linear
+    out: Linear
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """One layer; `qkv` [3 D, D], `up` [ffn, D], `down` [D, ffn]; `cross` in decoders only."""
+
+    self_norm: tuple[Tensor, Tensor]
+    qkv: Linear
+    out: Linear
+    mlp_norm: tuple[Tensor, Tensor]
+    up: Linear
+    down: Linear
+    cross: Cross | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Sequence:
+    """One sequence's part of a batch.
+
+    `rows`: of x. `k`, `v` fp32 [layers, heads, room, d], the last axis dense: the first `before`
+    are of earlier rows; those of the first `keep` new rows are written behind them. `heard_k`,
+    `heard_v` [layers, heads, T, d]: of the sound, in decoders.
+    """
+
+    rows: int
+    k: Tensor
+    v: Tensor
+    before: int = 0
+    keep: int = 0
+    heard_k: Tensor | None = None
+    heard_v: Tensor | None = None
+
+
+class WhisperLayers:
+    """Layers bound to their weights. `causal`: a row sees no later one of its sequence."""
+
+    def __init__(self, layers: Many[Layer], heads: int, *, causal: bool) -> None:
+        """Raises KernelInputError where the sizes are not those of a Whisper."""
+        self.layers, self.heads, self.causal = tuple(layers), heads, causal
+        self.width, self.ffn = self.layers[0].out.weight.rows, self.layers[0].up.weight.rows
+        head_width, rest = divmod(self.width, heads)
+        uneven = rest or head_width % HEAD_WIDTH_STEP or self.ffn % HEAD_WIDTH_STEP
+        if uneven or head_width > HEAD_WIDTH_MOST:
+            raise KernelInputError(
+                f"width {self.width}, {heads} heads, ffn {self.ffn}: expected heads of a multiple "
+                f"of {HEAD_WIDTH_STEP}, at most {HEAD_WIDTH_MOST} wide, and such an ffn"
+            )
+        for index, layer in enumerate(self.layers):
+            self._check_layer(layer, f"layer {index}")
+        self._table = native.layer_table(self.layers)
+
+    def __call__(
+        self,
+        x: Tensor,
+        sequences: Many[Sequence],
+        watched: Many[tuple[int, int]] = (),
+        *,
+        backend: str | None = None,
+    ) -> tuple[Tensor, list[Tensor]]:
+        """x fp32 [rows of all sequences, D] -> the same shape, without a final norm; and of each
+        sequence the attention [watched, rows, T] of those (layer, head) to the sound.
+
+        x is not kept. Raises KernelInputError; then nothing was written.
+        """
+        require(x, "x", (sum(s.rows for s in sequences), self.width), torch.float32)
+        for i, sequence in enumerate(sequences):
+            self._check_sequence(sequence, f"sequence {i}")
+        lib = library("whisper_layers", native.declare, backend)
+        if lib is None or not len(x):
+            return reference.whisper_layers(self, x, sequences, watched, backend)
+        return native.whisper_layers(lib, self, self._table, x, sequences, watched)
+
+    def _check_layer(self, layer: Layer, name: str) -> None:
+        width, ffn = self.width, self.ffn
+        linears = [(layer.qkv, 3 * width, width), (layer.out, width, width)]
+        linears += [(layer.up, ffn, width), (layer.down, width, ffn)]
+        norms = [*layer.self_norm, *layer.mlp_norm]
+        if layer.cross is not None:
+            linears += [(layer.cross.q, width, width), (layer.cross.out, width, width)]
+            norms += layer.cross.norm
+        for linear, rows, cols in linears:
+            if (linear.weight.rows, linear.weight.cols) != (rows, cols):
+                came = f"[{linear.weight.rows}, {linear.weight.cols}]"
+                raise KernelInputError(f"{name}: expected a weight [{rows}, {cols}], came {came}")
+            if linear.bias is not None:
+                _require_dense(linear.bias, f"{name} bias", (rows,))
+        for norm in norms:
+            _require_dense(norm, f"{name} norm", (width,))
+
+    def _check_sequence(self, s: Sequence, name: str) -> None:
+        shape = (len(self.layers), self.heads, None, self.width // self.heads)
+        pairs = [("k", s.k), ("v", s.v)]
+        if self.layers[0].cross is not None:
+            if s.heard_k is None or s.heard_v is None or s.heard_k.shape != s.heard_v.shape:
+                raise KernelInputError(f"{name}: expected heard_k and heard_v of one shape")
+            pairs += [("heard_k", s.heard_k), ("heard_v", s.heard_v)]
+        for part, tensor in pairs:
+            require(tensor, f"{name} {part}", shape, torch.float32)
+            if tensor.numel() and tensor.stride(3) != 1:
+                raise KernelInputError(f"{name} {part}: expected a dense last axis")
+        room = min(s.k.shape[2], s.v.shape[2])
+        if not 0 <= s.keep <= s.rows or s.before < 0 or s.before + s.keep > room:
+            raise KernelInputError(
+                f"{name}: {s.before} rows before and {s.keep} of {s.rows} to keep, room for {room}"
+            )
+
+
+def _require_dense(tensor: Tensor, name: str, shape: tuple[int, ...]) -> None:
+    require(tensor, name, shape, torch.float32)
+    if not tensor.is_contiguous():
+        raise KernelInputError(f"{name}: expected a contiguous tensor")

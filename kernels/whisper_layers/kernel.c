@@ -1,0 +1,339 @@
+/* Whole Whisper layers, of the encoder and of the decoder: what reference.py says, without some
+ * twenty calls through Python and torch a layer. A row of the result depends on its own sequence
+ * only, not on the others in the batch, nor on the number of threads. */
+#include "../kernels.h"
+#include "../simd.h"
+
+#define HEAD_VECTORS 16 /* a head has at most this many vectors: 128 values */
+#define KEYS 8          /* keys scored together: one vector of scores */
+#define BUFFERS 5
+
+typedef struct {
+    const float *weight, *bias;
+} Norm;
+
+typedef struct {
+    Norm self_norm, cross_norm, mlp_norm;
+    Weight qkv, out, cross_q, cross_out, up, down; /* cross_q.panels NULL: the layer has no cross */
+} Layer;
+
+/* Keys or values of all layers: head h of row t of layer l lies at l * layer + t * row + h * head. */
+typedef struct {
+    float *data;
+    int64_t layer, row, head;
+} Memory;
+
+typedef struct {
+    int64_t rows;         /* of x */
+    int64_t before;       /* rows of k and v that are there already */
+    int64_t keep;         /* new rows whose keys and values are written behind those */
+    int64_t heard;        /* rows of heard_k and heard_v */
+    Memory k, v, heard_k, heard_v;
+    float *seen;          /* [watched, rows, heard] or NULL */
+} Sequence;
+
+typedef struct {
+    int64_t layers, width, heads, ffn, causal, sequences, watched;
+    const Layer *layer;
+    const Sequence *sequence;
+    const int64_t *watch; /* [watched, 2]: layer and head whose attention to the sound is wanted */
+    float *x;             /* [rows of all sequences, width], written over */
+    int64_t threads;
+} Call;
+
+typedef struct {
+    const Call *call;
+    int64_t rows, at;     /* of all sequences; the layer */
+    float *normed, *wide, *heads, *hidden, *product;
+    const Norm *norm;
+    int64_t size;         /* values of an element-wise stage */
+    int64_t pieces, cross;
+    _Atomic int failed;
+} Job;
+
+/* --- element-wise ---------------------------------------------------------------------------- */
+
+/* x * Phi(x). erf by a rational function of 1 / (1 + p |x|) times e^-x^2, within 2e-7
+ * (Abramowitz and Stegun 7.1.26). */
+INLINE Vec gelu8(Vec x)
+{
+    const Vec z = x * splat(0.70710678f);
+    const Vec size = max8(z, -z);
+    const Vec t = splat(1.0f) / fma8(size, splat(0.3275911f), splat(1.0f));
+    Vec p = fma8(t, splat(1.061405429f), splat(-1.453152027f));
+    p = fma8(p, t, splat(1.421413741f));
+    p = fma8(p, t, splat(-0.284496736f));
+    p = fma8(p, t, splat(0.254829592f)) * t;
+    const Vec erf_size = splat(1.0f) - p * exp8(-size * size);
+    const VecInt sign = (VecInt)z & (VecInt){INT32_MIN, INT32_MIN, INT32_MIN, INT32_MIN,
+                                             INT32_MIN, INT32_MIN, INT32_MIN, INT32_MIN};
+    const Vec erf = (Vec)((VecInt)erf_size | sign);
+    return splat(0.5f) * x * (splat(1.0f) + erf);
+}
+
+static void gelu_piece(void *context, int64_t piece)
+{
+    const Job *j = context;
+    const int64_t vectors = j->size / LANES, end = hs_share(vectors, j->pieces, piece + 1);
+    for (int64_t i = hs_share(vectors, j->pieces, piece); i < end; i++)
+        store(j->hidden + LANES * i, gelu8(load(j->hidden + LANES * i)));
+}
+
+static void add(float *restrict to, const float *restrict from, int64_t size)
+{
+    for (int64_t i = 0; i < size; i += LANES) store(to + i, load(to + i) + load(from + i));
+}
+
+static void norm_piece(void *context, int64_t piece)
+{
+    const Job *j = context;
+    const int64_t width = j->call->width, end = hs_share(j->rows, j->pieces, piece + 1);
+    for (int64_t r = hs_share(j->rows, j->pieces, piece); r < end; r++) {
+        const float *x = j->call->x + r * width;
+        float *out = j->normed + r * width;
+        Vec sum = splat(0.0f), square = splat(0.0f);
+        for (int64_t i = 0; i < width; i += LANES) sum += load(x + i);
+        const Vec mean = splat(sum_of(sum) / (float)width);
+        for (int64_t i = 0; i < width; i += LANES) {
+            const Vec off = load(x + i) - mean;
+            square = fma8(off, off, square);
+        }
+        const Vec scale = splat(1.0f / sqrtf(sum_of(square) / (float)width + 1e-5f));
+        for (int64_t i = 0; i < width; i += LANES)
+            store(out + i, fma8((load(x + i) - mean) * scale, load(j->norm->weight + i),
+                                load(j->norm->bias + i)));
+    }
+}
+
+/* --- attention ------------------------------------------------------------------------------- */
+
+/* scores[t] = q . key t, for `count` keys `row` floats apart; eight at a time, the last one again
+ * where fewer are left. */
+INLINE void score(const int64_t vectors, const float *q, const float *keys, int64_t row,
+                  int64_t count, float *scores)
+{
+    for (int64_t t = 0; t < count; t += KEYS) {
+        Vec sum[KEYS];
+        UNROLL for (int i = 0; i < KEYS; i++) sum[i] = splat(0.0f);
+        const float *key[KEYS];
+        UNROLL for (int i = 0; i < KEYS; i++) key[i] = keys + (t + i < count ? t + i : count - 1) * row;
+        UNROLL for (int64_t d = 0; d < vectors; d++) {
+            const Vec part = load(q + LANES * d);
+            UNROLL for (int i = 0; i < KEYS; i++) sum[i] = fma8(part, load(key[i] + LANES * d), sum[i]);
+        }
+        for (int i = 0; i < KEYS && t + i < count; i++) scores[t + i] = sum_of(sum[i]);
+    }
+}
+
+/* out += weights[t] * value t. */
+INLINE void mix(const int64_t vectors, const float *weights, const float *values, int64_t row,
+                int64_t count, Vec *out)
+{
+    Vec sum[HEAD_VECTORS]; /* of its own, so that it stays in registers */
+    UNROLL for (int64_t d = 0; d < vectors; d++) sum[d] = out[d];
+    for (int64_t t = 0; t < count; t++) {
+        const Vec w = splat(weights[t]);
+        UNROLL for (int64_t d = 0; d < vectors; d++)
+            sum[d] = fma8(w, load(values + t * row + LANES * d), sum[d]);
+    }
+    UNROLL for (int64_t d = 0; d < vectors; d++) out[d] = sum[d];
+}
+
+/* Softmax over `count` scores in place, but for the division: their sum. The room behind the
+ * scores up to a whole vector is written over. */
+static float soften(float *scores, int64_t count)
+{
+    for (int64_t t = count; t % LANES; t++) scores[t] = -INFINITY;
+    Vec most = splat(-INFINITY), total = splat(0.0f);
+    for (int64_t t = 0; t < count; t += LANES) most = max8(most, load(scores + t));
+    most = splat(max_of(most));
+    for (int64_t t = 0; t < count; t += LANES) {
+        const Vec weight = exp8(load(scores + t) - most);
+        store(scores + t, weight);
+        total += weight;
+    }
+    return sum_of(total);
+}
+
+typedef struct {
+    const float *k, *v;
+    int64_t k_row, v_row, count;
+} Span;
+
+/* One row of one head over the spans; scores hold the weights afterwards. */
+INLINE void attend(const int64_t vectors, const float *query, const Span *spans, int count,
+                   float *scores, float *out)
+{
+    float q[HEAD_VECTORS * LANES] __attribute__((aligned(32)));
+    Vec sum[HEAD_VECTORS];
+    const Vec scale = splat(1.0f / sqrtf((float)(vectors * LANES)));
+    UNROLL for (int64_t d = 0; d < vectors; d++) {
+        store(q + LANES * d, load(query + LANES * d) * scale);
+        sum[d] = splat(0.0f);
+    }
+    int64_t keys = 0;
+    for (int i = 0; i < count; keys += spans[i++].count)
+        score(vectors, q, spans[i].k, spans[i].k_row, spans[i].count, scores + keys);
+    const float total = soften(scores, keys);
+    const Vec share = splat(1.0f / total);
+    for (int64_t t = 0; t < keys; t += LANES) store(scores + t, load(scores + t) * share);
+    for (int i = 0, at = 0; i < count; at += (int)spans[i++].count)
+        mix(vectors, scores + at, spans[i].v, spans[i].v_row, spans[i].count, sum);
+    UNROLL for (int64_t d = 0; d < vectors; d++) store(out + LANES * d, sum[d]);
+}
+
+static const float *at(const Memory *m, int64_t layer, int64_t head)
+{
+    return m->data + layer * m->layer + head * m->head;
+}
+
+/* What row r of sequence s attends to: the words or positions before and the new rows, or the
+ * sound. `first`: of its rows in the batch. */
+static int spans_of(const Job *j, const Sequence *s, int64_t first, int64_t r, int64_t head, Span *to)
+{
+    const Call *c = j->call;
+    const int64_t width = c->width, dim = width / c->heads;
+    if (j->cross) {
+        to[0] = (Span){at(&s->heard_k, j->at, head), at(&s->heard_v, j->at, head), s->heard_k.row,
+                       s->heard_v.row, s->heard};
+        return 1;
+    }
+    const float *fresh = j->wide + first * 3 * width + head * dim;
+    to[0] = (Span){at(&s->k, j->at, head), at(&s->v, j->at, head), s->k.row, s->v.row, s->before};
+    to[1] = (Span){fresh + width, fresh + 2 * width, 3 * width, 3 * width, c->causal ? r + 1 : s->rows};
+    return 2;
+}
+
+/* Where the weights of a watched head go, or NULL. */
+static float *seen_at(const Job *j, const Sequence *s, int64_t head, int64_t r)
+{
+    if (!j->cross || !s->seen) return NULL;
+    for (int64_t i = 0; i < j->call->watched; i++)
+        if (j->call->watch[2 * i] == j->at && j->call->watch[2 * i + 1] == head)
+            return s->seen + (i * s->rows + r) * s->heard;
+    return NULL;
+}
+
+/* Rows of all sequences and heads are counted through: item = row * heads + head. */
+static void attend_piece(void *context, int64_t piece)
+{
+    Job *j = context;
+    const Call *c = j->call;
+    const int64_t dim = c->width / c->heads, q_row = j->cross ? c->width : 3 * c->width;
+    int64_t longest = 0, first = 0;
+    for (int64_t i = 0; i < c->sequences; i++) {
+        const Sequence *s = c->sequence + i;
+        const int64_t keys = j->cross ? s->heard : s->before + s->rows;
+        longest = keys > longest ? keys : longest;
+    }
+    float *scores = malloc((size_t)(longest + LANES) * sizeof(float));
+    if (!scores) {
+        j->failed = 1;
+        return;
+    }
+    /* Head by head through the rows: its keys stay in the cache. */
+    const int64_t from = hs_share(j->rows, j->pieces, piece), end = hs_share(j->rows, j->pieces, piece + 1);
+    for (int64_t i = 0; i < c->sequences; first += c->sequence[i++].rows) {
+        const Sequence *s = c->sequence + i;
+        const int64_t low = from > first ? from - first : 0;
+        const int64_t high = end - first < s->rows ? end - first : s->rows;
+        for (int64_t head = 0; head < c->heads; head++)
+            for (int64_t r = low; r < high; r++) {
+                Span spans[2];
+                const int count = spans_of(j, s, first, r, head, spans);
+                const float *q = j->wide + (first + r) * q_row + head * dim;
+                float *out = j->heads + (first + r) * c->width + head * dim;
+                if (dim == 64) attend(8, q, spans, count, scores, out);
+                else attend(dim / LANES, q, spans, count, scores, out);
+                float *seen = seen_at(j, s, head, r);
+                if (seen) memcpy(seen, scores, (size_t)s->heard * sizeof(float));
+            }
+    }
+    free(scores);
+}
+
+/* --- layers ---------------------------------------------------------------------------------- */
+
+/* Writes the first `keep` new keys and values of each sequence behind those it has. */
+static void remember(const Job *j)
+{
+    const Call *c = j->call;
+    const int64_t width = c->width, dim = width / c->heads;
+    int64_t first = 0;
+    for (int64_t i = 0; i < c->sequences; first += c->sequence[i++].rows) {
+        const Sequence *s = c->sequence + i;
+        for (int64_t r = 0; r < s->keep; r++)
+            for (int64_t head = 0; head < c->heads; head++) {
+                const float *fresh = j->wide + (first + r) * 3 * width + head * dim;
+                const int64_t to = j->at * s->k.layer + (s->before + r) * s->k.row + head * s->k.head;
+                const int64_t to_v = j->at * s->v.layer + (s->before + r) * s->v.row + head * s->v.head;
+                memcpy(s->k.data + to, fresh + width, (size_t)dim * sizeof(float));
+                memcpy(s->v.data + to_v, fresh + 2 * width, (size_t)dim * sizeof(float));
+            }
+    }
+}
+
+static int multiply(const Job *j, const float *x, int64_t cols, const Weight *weight, float *out)
+{
+    Weight to = *weight;
+    to.out = out;
+    return hs_qlinear(x, j->rows, cols, 1, &to, (int)j->call->threads);
+}
+
+static void run(Job *j, PoolTask task, int64_t items, int64_t values)
+{
+    j->pieces = pieces_of(items, values, (int)j->call->threads);
+    hs_run(task, j, j->pieces, (int)j->call->threads);
+}
+
+/* x += what attention says: to itself and the rows before, or (`cross`) to the sound. */
+static int add_attention(Job *j, const Norm *norm, const Weight *in, const Weight *out, int cross)
+{
+    const int64_t width = j->call->width;
+    j->norm = norm;
+    j->cross = cross;
+    run(j, norm_piece, j->rows, j->rows * width);
+    if (multiply(j, j->normed, width, in, j->wide)) return -1;
+    if (!cross) remember(j);
+    run(j, attend_piece, j->rows, j->rows * width * LANES);
+    if (j->failed || multiply(j, j->heads, width, out, j->product)) return -1;
+    add(j->call->x, j->product, j->rows * width);
+    return 0;
+}
+
+static int run_layer(Job *j, const Layer *layer)
+{
+    const Call *c = j->call;
+    if (add_attention(j, &layer->self_norm, &layer->qkv, &layer->out, 0)) return -1;
+    if (layer->cross_q.panels &&
+        add_attention(j, &layer->cross_norm, &layer->cross_q, &layer->cross_out, 1))
+        return -1;
+    j->norm = &layer->mlp_norm;
+    run(j, norm_piece, j->rows, j->rows * c->width);
+    if (multiply(j, j->normed, c->width, &layer->up, j->hidden)) return -1;
+    j->size = j->rows * c->ffn;
+    run(j, gelu_piece, j->size / LANES, j->size);
+    if (multiply(j, j->hidden, c->ffn, &layer->down, j->product)) return -1;
+    add(c->x, j->product, j->rows * c->width);
+    return 0;
+}
+
+/* 0, or -1 where memory ran out. Widths are multiples of eight, checked by the caller. */
+int64_t hs_whisper_layers(const Call *c)
+{
+    Job job = {.call = c};
+    for (int64_t i = 0; i < c->sequences; i++) job.rows += c->sequence[i].rows;
+    const int64_t widths[BUFFERS] = {c->width, 3 * c->width, c->width, c->ffn, c->width};
+    float **buffers[BUFFERS] = {&job.normed, &job.wide, &job.heads, &job.hidden, &job.product};
+    int64_t total = 0;
+    for (int i = 0; i < BUFFERS; i++) total += widths[i];
+    float *memory = malloc((size_t)(total * job.rows) * sizeof(float));
+    if (!memory) return -1;
+    float *next = memory;
+    for (int i = 0; i < BUFFERS; next += widths[i++] * job.rows) *buffers[i] = next;
+    int failed = 0;
+    for (job.at = 0; job.at < c->layers && !failed; job.at++)
+        failed = run_layer(&job, c->layer + job.at);
+    free(memory);
+    return failed;
+}

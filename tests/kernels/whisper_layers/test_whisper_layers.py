@@ -1,0 +1,131 @@
+"""Whisper's layers in one call: what the operations give one by one, each sequence on its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from kernels.native import KernelInputError
+from kernels.whisper_layers import Sequence, WhisperLayers
+from kernels.whisper_layers.reference import whisper_layers
+from tests.kernels.whisper_layers.model import sequence, stack
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> None:
+    """The same random model and batch in every run."""
+    torch.manual_seed(0)
+
+
+def encoder() -> tuple[WhisperLayers, list[Sequence]]:
+    model = stack(causal=False, cross=False)
+    return model, [sequence(model, 19, before=11, keep=7), sequence(model, 5)]
+
+
+def decoder() -> tuple[WhisperLayers, list[Sequence]]:
+    model = stack(causal=True, cross=True)
+    return model, [sequence(model, 3, before=9, keep=3, heard=21), sequence(model, 1, heard=8)]
+
+
+def batch_of(sequences: list[Sequence]) -> torch.Tensor:
+    return torch.randn(sum(s.rows for s in sequences), 128)
+
+
+def copies(sequences: list[Sequence]) -> list[Sequence]:
+    return [replace(s, k=s.k.clone(), v=s.v.clone()) for s in sequences]
+
+
+@pytest.mark.parametrize("made", [encoder, decoder])
+@pytest.mark.parametrize("backend", ["native", "scalar"])
+def test_equals_the_operations_one_by_one(backend: str, made: object) -> None:
+    """Rows, what is kept and what is seen agree with plain torch around the same matmuls, up to a
+    step of an activation's quantisation now and then."""
+    assert callable(made)
+    model, sequences = made()
+    x, mine, theirs = batch_of(sequences), copies(sequences), copies(sequences)
+    watched = [(0, 1), (1, 0)] if model.causal else []
+    got, seen = model(x, mine, watched, backend=backend)
+    want, wanted = whisper_layers(model, x, theirs, watched, backend)
+    assert (got - want).norm() < 2e-3 * want.norm()
+    for a, b in zip(mine, theirs, strict=True):
+        assert (a.k - b.k).norm() <= 2e-3 * b.k.norm()
+        assert (a.v - b.v).norm() <= 2e-3 * b.v.norm()
+    for one, other in zip(seen, wanted, strict=True):
+        torch.testing.assert_close(one, other, atol=2e-3, rtol=0)
+
+
+def test_is_near_exact_matmuls() -> None:
+    """The packed matmuls' own error is all that separates it from plain torch's."""
+    model, sequences = encoder()
+    x = batch_of(sequences)
+    got = model(x, copies(sequences), backend="native")[0]
+    want = model(x, copies(sequences), backend="reference")[0]
+    assert (got - want).norm() < 0.03 * want.norm()
+
+
+@pytest.mark.parametrize("made", [encoder, decoder])
+def test_a_sequence_in_a_batch_is_as_if_alone(made: object) -> None:
+    """Bit for bit, whatever stands beside it."""
+    assert callable(made)
+    model, sequences = made()
+    x = batch_of(sequences)
+    together = model(x, copies(sequences), backend="native")[0]
+    parts = torch.split(x, [s.rows for s in sequences])
+    alone = [
+        model(part, copies([s]), backend="native")[0]
+        for part, s in zip(parts, sequences, strict=True)
+    ]
+    assert torch.equal(together, torch.cat(alone))
+
+
+def test_rows_one_by_one_are_rows_at_once() -> None:
+    """A decoder's tokens run singly behind what is kept give what they give in one pass."""
+    model = stack(causal=True, cross=True)
+    whole = sequence(model, 4, keep=4, heard=13)
+    x = torch.randn(4, 128)
+    want = model(x, copies([whole]), backend="native")[0]
+    single = copies([whole])[0]
+    got = [
+        model(x[i : i + 1], [replace(single, rows=1, before=i, keep=1)], backend="native")[0]
+        for i in range(4)
+    ]
+    torch.testing.assert_close(torch.cat(got), want, atol=2e-3, rtol=0)
+
+
+def test_threads_do_not_change_a_bit() -> None:
+    """One thread and three give the same."""
+    model, sequences = decoder()
+    x, before = batch_of(sequences), torch.get_num_threads()
+    results = []
+    try:
+        for count in (1, 3):
+            torch.set_num_threads(count)
+            results.append(model(x, copies(sequences), backend="native")[0])
+    finally:
+        torch.set_num_threads(before)
+    assert torch.equal(*results)
+
+
+def test_what_does_not_fit_is_refused_and_nothing_written() -> None:
+    """Wrong rows, too little room, a missing sound: an error by name."""
+    model, sequences = decoder()
+    x = batch_of(sequences)
+    good = sequences[0]
+    for bad in (
+        replace(good, rows=good.rows + 1),
+        replace(good, keep=good.keep - 1, before=good.before + 2),
+        replace(good, heard_k=None),
+        replace(good, v=good.v[:, :1]),
+    ):
+        kept = good.k.clone()
+        with pytest.raises(KernelInputError):
+            model(x, [bad, sequences[1]], backend="native")
+        assert torch.equal(good.k, kept) or good.k.isnan().any()
+
+
+def test_sizes_that_no_whisper_has_are_refused() -> None:
+    """Heads must divide the width into whole vectors."""
+    with pytest.raises(KernelInputError):
+        stack(width=96, heads=5, causal=False, cross=False)
