@@ -4,7 +4,7 @@ A beat does one piece of heavy front-end work (sound heard, a picture seen), cho
 deadline over all sessions, and one decoder step, in which every answer advances by one token and
 what is left of the budget prefills. So an answer waits for at most one hearing pass, and hearing
 for at most one decoder step. Chunks of up to `MAX_HEARD_TOGETHER` sessions that wait at the same
-time are heard in one pass.
+time are heard in one pass, unless somebody waits for an answer's next token.
 
 When there is more to do than time, in this order: answers and final passes go first; a session's
 late chunks are heard together (`engine.inbox`); words that may still change are not prefilled
@@ -151,7 +151,7 @@ class Engine:
             worked = True
             if waiting[0].inbox.next_is_audio:
                 with_audio = [session for session in waiting if session.inbox.next_is_audio]
-                self._hear(with_audio[:MAX_HEARD_TOGETHER])
+                self._hear(with_audio[: 1 if self._is_answering else MAX_HEARD_TOGETHER])
                 return True
             command = waiting[0].inbox.pop()
             try:
@@ -161,6 +161,15 @@ class Engine:
             if isinstance(command, _HEAVY):
                 return True
         return worked
+
+    @property
+    def _is_answering(self) -> bool:
+        """Whether somebody waits for the next token of an answer, speculation not counted."""
+        return any(
+            answer.wants_steps and not answer.speculative
+            for session in self.sessions.values()
+            for answer in session.answers()
+        )
 
     def _hear(self, sessions: Sequence[Session]) -> None:
         """One pass of the ears over the next sound of `sessions`."""

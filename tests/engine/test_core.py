@@ -9,7 +9,6 @@ from tests.engine.fakes import WORD_SAMPLES, Bench, echo
 
 GREEDY = api.Sampling(repetition_penalty=1.0)
 QUESTION = "what is the capital of france"
-SECOND_NS = 1_000_000_000
 
 
 def respond(

@@ -134,3 +134,25 @@ def test_sound_outside_of_an_utterance_fails_alone() -> None:
     failed = [e for e in bench.events if isinstance(e, api.Failed)]
     assert [(e.session, e.about) for e in failed] == [("t", "audio")]
     assert bench.stream_text("s") == "<S>Hi</><U>what si"
+
+
+def test_an_answer_waits_for_one_sessions_pass_only() -> None:
+    """While an answer is being decoded, sessions that wait are heard one in each beat."""
+    bench = Bench()
+    names = ["s", "t", "u"]
+    for name in names:
+        bench.open(name)
+    bench.say()
+    bench.tell(end(), respond())
+    while not bench.text():
+        bench.engine.step()
+    bench.ears.passes.clear()
+    for name in names[1:]:
+        chunks_of(bench, name, [bench.now_ns])
+    tokens = len(bench.text())
+    bench.engine.step()
+    bench.engine.step()
+    assert [len(heard) for heard in bench.ears.passes] == [1, 1]
+    assert len(bench.text()) > tokens
+    bench.run()
+    assert bench.text() == echo(QUESTION)
