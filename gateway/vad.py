@@ -60,16 +60,14 @@ class SpeechScore(Protocol):
 
 
 class Room:
-    """The level of what is always there: falls at once, rises slowly, unknown (None) at first."""
+    """The level of what is always there: falls sooner than it rises; at first it is silence, so
+    that whoever speaks at once is not taken for the room."""
 
     def __init__(self) -> None:
-        self.level_dbfs: float | None = None
+        self.level_dbfs = SILENCE_DBFS
 
     def hear(self, energy_dbfs: float) -> None:
         """One more window in which nobody speaks."""
-        if self.level_dbfs is None:
-            self.level_dbfs = energy_dbfs
-            return
         share = ROOM_FALL_SHARE if energy_dbfs < self.level_dbfs else ROOM_RISE_SHARE
         self.level_dbfs += share * (energy_dbfs - self.level_dbfs)
 
@@ -77,9 +75,10 @@ class Room:
 def voicing(window: Samples) -> float:
     """How periodic int16[640] at 16 kHz is at a voice's pitch: 0, noise, to 1, a held vowel.
 
-    The highest normalised autocorrelation at 70 to 400 Hz, of the sound below some 2 kHz.
+    The highest normalised autocorrelation at 70 to 400 Hz, of the sound below some 1 kHz.
     """
     low = window.reshape(-1, PITCH_DECIMATION).mean(axis=1, dtype=np.float32)
+    low = low[1:] + low[:-1]
     low -= low.mean()
     full = np.correlate(low, low, "full")[len(low) - 1 :]
     # Each lag against the energy of the two stretches that it compares, not of the whole.
@@ -121,7 +120,7 @@ class WebRtcScore:
         has_voice = likely and voicing(np.concatenate((last, window))) >= LEAST_VOICING
         if not has_voice and self._since_voice >= VOICE_LASTS_WINDOWS:
             self._room.hear(energy_dbfs)
-        stands_out = energy_dbfs >= (self._room.level_dbfs or SILENCE_DBFS) + ROOM_MARGIN_DB
+        stands_out = energy_dbfs >= self._room.level_dbfs + ROOM_MARGIN_DB
         self._voiced_windows = self._voiced_windows + 1 if has_voice and stands_out else 0
         is_voice = self._voiced_windows >= LEAST_VOICED_WINDOWS
         self._since_voice = 0 if is_voice else self._since_voice + 1
