@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
+import av
 import numpy as np
 import numpy.typing as npt
 
@@ -27,6 +29,7 @@ Sound = npt.NDArray[np.float64]  # [samples], 24 kHz mono, -1..1
 RATE_HZ = 24_000
 PACKET_SAMPLES = RATE_HZ // 50
 SEED = 7
+MONOLOGUE = Path(__file__).resolve().parent.parent / "gateway" / "clips" / "monologue.ogg"
 
 
 def _coloured(random: np.random.Generator, samples: int, exponent: float) -> Sound:
@@ -118,6 +121,19 @@ def _coughs(random: np.random.Generator, samples: int) -> Sound:
     return sound
 
 
+def _radio(random: np.random.Generator, samples: int) -> Sound:
+    """The bundled monologue from another room: narrow, reverberated, 6 dB under pink noise."""
+    with av.open(str(MONOLOGUE)) as container:
+        resampler = av.AudioResampler(format="flt", layout="mono", rate=RATE_HZ)
+        frames = [f for frame in container.decode(audio=0) for f in resampler.resample(frame)]
+    speech = np.concatenate([frame.to_ndarray()[0] for frame in frames]).astype(np.float64)
+    speech = _band(np.resize(speech, samples), 400, 2500)
+    tail = random.standard_normal(RATE_HZ) * np.exp(-np.arange(RATE_HZ) / (0.15 * RATE_HZ))
+    length = 1 << (samples + len(tail)).bit_length()
+    far = np.fft.irfft(np.fft.rfft(speech, length) * np.fft.rfft(tail, length), length)[:samples]
+    return np.asarray(far / far.std() * 0.0015 + _coloured(random, samples, 1.0) * 0.003)
+
+
 KINDS: dict[str, Callable[[np.random.Generator, int], Sound]] = {
     "silence": _silence,
     "white noise": _white,
@@ -127,6 +143,7 @@ KINDS: dict[str, Callable[[np.random.Generator, int], Sound]] = {
     "music": _music,
     "breath": _breaths,
     "coughs": _coughs,
+    "far radio": _radio,
 }
 
 

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 TRANSCRIPTS = "core-sounds-en.txt.gz"
+VOICE_ABOVE = "sounds"  # …/sounds/VOICE/digits/5.wav
 
 
 def asterisk_prompts(folder: Path, suffix: str) -> Iterator[tuple[Path, str]]:
@@ -26,10 +27,15 @@ def asterisk_prompts(folder: Path, suffix: str) -> Iterator[tuple[Path, str]]:
     found = sorted(folder.rglob(TRANSCRIPTS))
     if not found:
         raise FileNotFoundError(f"no {TRANSCRIPTS} under {folder}: unpack asterisk-core-sounds-en")
-    clips = {clip.stem: clip for clip in sorted(folder.rglob(f"*.{suffix}"))}
+    by_name = {}
+    for clip_path in sorted(folder.rglob(f"*.{suffix}")):
+        parts = clip_path.with_suffix("").parts
+        below = parts[len(parts) - parts[::-1].index(VOICE_ABOVE) + 1 :]
+        by_name["/".join(below)] = clip_path
     for line in gzip.decompress(found[0].read_bytes()).decode().splitlines():
         name, colon, text = line.partition(":")
-        clip = clips.get(name.rpartition("/")[2])
+        # With its folder: digits/5 is a word, silence/5 is five seconds of it.
+        clip = by_name.get(name)
         if line.startswith(";") or not colon or clip is None or zlib.crc32(name.encode()) % 2:
             continue
         words = re.sub(r"\[.*?\]|\(.*?\)|<.*?>", " ", text).strip()

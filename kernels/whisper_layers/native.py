@@ -123,8 +123,15 @@ def whisper_layers(
     batch = (_Sequence * len(sequences))(
         *(
             _Sequence(
-                s.rows, s.before, s.keep, count, _memory(s.k), _memory(s.v),
-                _memory(s.heard_k), _memory(s.heard_v), out.data_ptr() if out.numel() else None,
+                s.rows,
+                s.before,
+                s.keep,
+                count,
+                _memory(s.k),
+                _memory(s.v),
+                _memory(s.heard_k),
+                _memory(s.heard_v),
+                out.data_ptr() if out.numel() else None,
             )
             for s, count, out in zip(sequences, heard, seen, strict=True)
         )
