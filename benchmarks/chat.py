@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from benchmarks.in_process import Live
 from engine import api
-from gateway.config import DEFAULT_INSTRUCTIONS, load
+from gateway.config import load
+from gateway.manner import INSTRUCTIONS, examples_of
 
 
 @dataclass(frozen=True)
@@ -23,14 +24,16 @@ class Reply:
 class Chat:
     """One session over `live`, with the gateway's own instructions and sampling."""
 
-    def __init__(self, live: Live, name: str, instructions: str = DEFAULT_INSTRUCTIONS) -> None:
+    def __init__(self, live: Live, name: str, instructions: str = INSTRUCTIONS) -> None:
         self._live, self._name = live, name
         settings = load()
         self._sampling = api.Sampling(
-            temperature=settings.temperature, max_tokens=settings.max_output_tokens
+            temperature=settings.temperature,
+            max_tokens=settings.max_output_tokens,
+            max_sentences=settings.max_sentences,
         )
         self._count = 0
-        live.engine.receive(api.Open(name, instructions))
+        live.engine.receive(api.Open(name, instructions, (), examples_of(instructions)))
         live.run()
 
     def show(self, image: api.Image) -> None:

@@ -8,6 +8,7 @@ from engine.api import FinishReason, Sampling, Span
 from engine.conversation import Prompt
 from engine.faculties import Sampler, TextDecoder
 from engine.layout import Chat
+from engine.sentences import SentenceLimit
 from engine.stop_strings import StopStrings
 from engine.stream import Stream
 
@@ -27,6 +28,7 @@ class Answer:
     decoder: TextDecoder
     stop_ids: frozenset[int]
     stops: StopStrings
+    sentences: SentenceLimit
     generation: int | None = None
     item_id: str = ""
     after: int = 0  # entries of the conversation that stand before this answer
@@ -34,6 +36,7 @@ class Answer:
     cached_tokens: int = 0
     probe: int | None = None  # the place behind which the user's message may be over
     tokens: list[int] = field(default_factory=list)
+    _starts: list[int] = field(default_factory=list)  # letters of `text` before each token
     text: str = ""  # decoded and past the stop-string guard
     sent_chars: int = 0
     speculated_tokens: int = 0
@@ -74,6 +77,7 @@ class Answer:
             self._finish_text(FinishReason.STOP)
             return
         self.tokens.append(token)
+        self._starts.append(len(self.text))
         if self.speculative:
             self.speculated_tokens += 1
         self._add_text(self.decoder.feed(token))
@@ -105,12 +109,21 @@ class Answer:
         return (len(self.tokens) - 1) / took_s if took_s > 0 else None
 
     def _add_text(self, piece: str) -> None:
-        self.text += self.stops.push(piece)
-        if self.stops.stopped:
+        said = self.sentences.push(self.stops.push(piece))
+        self.text += said
+        if self.sentences.stopped:
+            self._forget_unsaid()
+        if self.stops.stopped or self.sentences.stopped:
             self.finished = FinishReason.STOP
+
+    def _forget_unsaid(self) -> None:
+        """Without the tokens that began the sentence that is not said."""
+        while self.tokens and self._starts[-1] >= len(self.text):
+            self.tokens.pop()
+            self._starts.pop()
 
     def _finish_text(self, reason: FinishReason) -> None:
         self._add_text(self.decoder.flush())
         if self.finished is None:
-            self.text += self.stops.finish()
+            self.text += self.sentences.push(self.stops.finish())
             self.finished = reason

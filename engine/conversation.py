@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from engine import api
@@ -45,9 +45,15 @@ class Conversation:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def instruct(self, text: str) -> None:
-        """Replace the system prompt."""
-        self._system = tuple(self._faculties.chat.system(text))
+    def instruct(self, text: str, examples: Iterable[tuple[str, str]] = ()) -> None:
+        """Replace the system prompt, and the examples that stand behind it as if they had been
+        said: (what a person says, what is answered)."""
+        chat, encode = self._faculties.chat, self._faculties.tokenizer.encode
+        head = list(chat.system(text))
+        for said, answered in examples:
+            head += [*chat.user_open, *encode(said), *chat.user_close]
+            head += [*chat.assistant_open, *encode(answered), *chat.assistant_close]
+        self._system = tuple(head)
 
     # --- items -----------------------------------------------------------------------------------
 

@@ -102,7 +102,7 @@ class Engine:
             self._emit,
             self._parts.clock,
         )
-        session.restore(command.instructions, command.items)
+        session.begin(command)
         self.sessions[command.session] = session
 
     def _session(self, name: str) -> Session:

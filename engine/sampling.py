@@ -34,6 +34,7 @@ def check_sampling(sampling: Sampling) -> None:
             f"above 0, at most {MAX_REPETITION_PENALTY}",
         ),
         ("max_tokens", sampling.max_tokens >= 1, "at least 1"),
+        ("max_sentences", sampling.max_sentences >= 0, "0 (no limit) or more"),
         ("seed", sampling.seed is None or 0 <= sampling.seed <= MAX_SEED, f"0 to {MAX_SEED}"),
         (
             "stop",

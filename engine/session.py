@@ -9,7 +9,7 @@ stream belongs to it; words heard meanwhile are laid out when it ends.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from engine import api
 from engine.answer import Answer
@@ -19,6 +19,7 @@ from engine.faculties import Faculties, Words
 from engine.hearing import Portion
 from engine.inbox import Inbox, chunk_due_ns
 from engine.layout import Entry, Modality, Segment, count
+from engine.sentences import SentenceLimit
 from engine.session_errors import AnswerRunning, NothingHeard
 from engine.stop_strings import StopStrings
 from engine.stream import Reconciled, Stream
@@ -77,17 +78,17 @@ class Session:
             case api.RemoveItem():
                 self.talk.remove(command.item_id)
             case api.Instruct():
-                self.talk.instruct(command.instructions)
+                self.talk.instruct(command.instructions, command.examples)
             case api.Respond():
                 self._respond(command)
             case _:
                 raise AssertionError(f"{type(command).__name__} is not a session's command")
         self._lay_out()
 
-    def restore(self, instructions: str, items: Sequence[api.Item]) -> None:
-        """Take over a conversation that another engine process held."""
-        self.talk.instruct(instructions)
-        for item in items:
+    def begin(self, command: api.Open) -> None:
+        """Take over instructions, and a conversation that another engine process held."""
+        self.talk.instruct(command.instructions, command.examples)
+        for item in command.items:
             self.talk.add(item, None)
         self._lay_out()
 
@@ -242,6 +243,7 @@ class Session:
             decoder=self._faculties.tokenizer.stream_decoder(),
             stop_ids=self._faculties.stop_ids,
             stops=StopStrings(sampling.stop),
+            sentences=SentenceLimit(sampling.max_sentences),
         )
 
     def _respond(self, command: api.Respond) -> None:

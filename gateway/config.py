@@ -18,13 +18,9 @@ from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
 from gateway.errors import ConfigError
+from gateway.manner import INSTRUCTIONS
 
 ENV_PREFIX = "HEADSTART_"
-
-DEFAULT_INSTRUCTIONS = (
-    "You are a helpful assistant in a spoken conversation. Answer in one or two short, plain "
-    "sentences."
-)
 
 
 class Settings(BaseSettings):
@@ -45,7 +41,7 @@ class Settings(BaseSettings):
         description="ZeroMQ address between gateway and engine; none: a private one",
     )
     instructions: str = Field(
-        DEFAULT_INSTRUCTIONS, max_length=100_000, description="system prompt of new sessions"
+        INSTRUCTIONS, max_length=100_000, description="system prompt of new sessions"
     )
 
     chunk_ms: Literal[200, 500, 1000] = Field(500, description="audio the engine hears at once, ms")
@@ -61,6 +57,13 @@ class Settings(BaseSettings):
         800, ge=1, le=60_000, description="allowed time from last speech sample to first token, ms"
     )
     max_output_tokens: int = Field(256, ge=1, le=4096, description="longest answer, tokens")
+    max_sentences: int = Field(
+        3,
+        ge=0,
+        le=1000,
+        description="sentences after which an answer ends while the instructions are our own; "
+        "0: no limit",
+    )
     temperature: float = Field(
         0.0, ge=0.0, le=2.0, allow_inf_nan=False, description="0: always the likeliest token"
     )

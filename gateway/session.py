@@ -37,6 +37,7 @@ from gateway.config import Settings
 from gateway.conversation import Kept
 from gateway.incoming import engine_item, input_image, response_items
 from gateway.listening import CommitTooShortError, UtteranceTooLongError
+from gateway.manner import examples_of
 from gateway.metrics import Metrics
 from gateway.protocol import errors, items
 from gateway.protocol.errors import FatalProtocolError, ProtocolError
@@ -236,7 +237,9 @@ class Session:
         state.config = before.apply(realtime_session(event))
         state.send(state.events.session_updated(state.config.to_wire()))
         if state.config.instructions != before.instructions:
-            state.tell(api.Instruct(state.session_id, state.config.instructions))
+            instructions = state.config.instructions
+            examples = examples_of(instructions)
+            state.tell(api.Instruct(state.session_id, instructions, examples))
         self._speech.configure(before, self._answers, now_ns)
 
     def _create_item(self, event: ConversationItemCreateEvent) -> None:
@@ -305,7 +308,9 @@ class Session:
 
     def _open_in_engine(self) -> None:
         state = self._state
-        state.tell(api.Open(state.session_id, state.config.instructions, state.talk.for_engine()))
+        instructions, items = state.config.instructions, state.talk.for_engine()
+        examples = examples_of(instructions)
+        state.tell(api.Open(state.session_id, instructions, items, examples))
 
     def _refuse(self, error: ProtocolError) -> list[Action]:
         state = self._state

@@ -80,6 +80,9 @@ class SessionState:
             "temperature": self.settings.temperature,
             "max_tokens": min(wanted, limit) if isinstance(wanted, int) else limit,
         }
+        # Whoever brings instructions of their own decides how long an answer may be.
+        if self.config.instructions == self.settings.instructions:
+            fields["max_sentences"] = self.settings.max_sentences
         options = self.config.gateway
         if options is not None and options.sampling is not None:
             fields |= options.sampling.model_dump(exclude_none=True)

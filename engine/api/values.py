@@ -37,6 +37,7 @@ class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     seed: int | None = None
     max_tokens: int = 256
     stop: tuple[str, ...] = ()
+    max_sentences: int = 0  # the answer ends behind so many whole ones; 0: no limit
 
 
 class Role(StrEnum):

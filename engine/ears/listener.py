@@ -60,7 +60,8 @@ class EarsSettings:
     this; `slide_at_s`: the window slides when it is longer, and at `slide_by_force_s` even where no
     good place for the cut is found; `keep_s`: sound always kept; `prompt_tokens`: of what was said
     before; `style`: what was "said" before the first word, for a decoder that has only heard a
-    beginning and would go on without capitals and full stops. A first hypothesis with more
+    beginning and would go on without capitals and full stops; sound shorter than `style_from_s`
+    does without, for a single word is heard worse behind it. A first hypothesis with more
     `no_speech` and less `mean_logprob` than these is no speech.
     """
 
@@ -73,6 +74,7 @@ class EarsSettings:
     keep_s: float = 3.0
     prompt_tokens: int = 60
     style: str = " Hello. How are you? I am fine, thank you."
+    style_from_s: float = 2.5
     no_speech: float = 0.6
     mean_logprob: float = -0.5
     agreement: AgreementSettings = field(default_factory=AgreementSettings)
@@ -283,7 +285,9 @@ class Ears:
         return max(int(seconds * POSITIONS_PER_SECOND), utterance.frozen.positions)
 
     def _task(self, utterance: Utterance) -> Task:
-        prompt = tokens_of(utterance.settled)[-self.settings.prompt_tokens :] or self._style
+        seconds = utterance.window_frames / FRAMES_PER_SECOND
+        style = self._style if seconds >= self.settings.style_from_s else ()
+        prompt = tokens_of(utterance.settled)[-self.settings.prompt_tokens :] or style
         return Task(
             opening=self._tokens.opening(prompt),
             forced=utterance.agreement.committed_tokens,

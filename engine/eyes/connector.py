@@ -2,7 +2,7 @@
 
 A frame becomes one short note in square brackets:
 
-    [camera: a building, maybe a palace; white, well lit]
+    [camera: a building, maybe a palace; mostly white; bright]
 
 The note's fixed words are ordinary token embeddings. The words for the object are *soft tokens*:
 token j of the slot is sum over names c of w_c * E[token_j(name_c)], w_c the sharpened
@@ -19,6 +19,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from engine.eyes.pixels import BRIGHTNESS
 from engine.eyes.sight import Sight
 
 # Without a note a small LLM makes something up when asked what it sees.
@@ -143,14 +144,16 @@ class Connector:
 def phrase(sight: Sight | None, settings: ConnectorSettings) -> tuple[str, str, str]:
     """The note around the slot, and the name in it ("" for none): before, name, after.
 
-    Wordings were chosen by what the 0.5B model answers to "What do you see?". It turned "unclear"
-    into "a clear picture"; told "I can't tell what this is", it says so.
+    Wordings were chosen by what the 0.5B model makes of them. It turned "unclear" into "a clear
+    picture", and "brown, dark" into a bright picture; "mostly brown; dark" it gets right.
     """
     if sight is None:
         return _OFF, "", ""
     if sight.is_blank:
         return f"[camera: nothing, the picture is all {sight.colour}]\n", "", ""
-    light = f"; {sight.colour}, {sight.brightness}]\n"
+    light = (
+        f"; mostly {sight.colour}; {'dark' if sight.brightness == BRIGHTNESS[0] else 'bright'}]\n"
+    )
     label = sight.label
     if sight.people:
         return _company(sight, settings, light)
@@ -165,7 +168,7 @@ def phrase(sight: Sight | None, settings: ConnectorSettings) -> tuple[str, str, 
     if sight.probability >= settings.likely:
         return f"[camera: probably {article(label)}", label, light
     if sight.probability >= settings.guess:
-        return f"[camera: I can't tell what this is, maybe {article(label)}", label, light
+        return f"[camera: something like {article(label)}", label, light
     return f"[camera: I can't tell what this is{light}", "", ""
 
 

@@ -23,6 +23,7 @@ class SamplingOptions(BaseModel):
     top_k: Annotated[int, Ge(0), Le(1_000_000)] | None = None
     repetition_penalty: Annotated[float, Ge(0.1), Le(10)] | None = None
     seed: Annotated[int, Ge(0), Le(2**53 - 1)] | None = None
+    max_sentences: Annotated[int, Ge(0), Le(1000)] | None = None
 
 
 class GatewayOptions(BaseModel):

@@ -7,6 +7,7 @@ from engine.api import FinishReason, Sampling
 from engine.blocks import BlockPool
 from engine.conversation import Prompt
 from engine.sampling import Sampler
+from engine.sentences import SentenceLimit
 from engine.stop_strings import StopStrings
 from engine.stream import Stream
 from tests.engine.fakes import END, VOCAB, FakeTextDecoder
@@ -22,6 +23,7 @@ def answer(sampling: Sampling | None = None, generation: int | None = 1) -> Answ
         decoder=FakeTextDecoder(),
         stop_ids=frozenset({END}),
         stops=StopStrings(sampling.stop),
+        sentences=SentenceLimit(sampling.max_sentences),
         generation=generation,
     )
 
@@ -85,3 +87,17 @@ def test_speed_is_measured_between_tokens() -> None:
     a = answer()
     take(a, "abcd")
     assert a.tok_s() == 1.0
+
+
+def test_it_ends_with_its_last_whole_sentence() -> None:
+    """The token that would begin the next sentence is neither text nor among its tokens."""
+    a = answer(Sampling(max_sentences=2))
+    take(a, "Yes. No. ")
+    assert (a.finished, a.text, len(a.tokens)) == (FinishReason.STOP, "Yes. No.", 8)
+
+
+def test_tokens_held_back_are_not_said_either() -> None:
+    """With a stop string that could still come, the same: what was not said is forgotten."""
+    a = answer(Sampling(max_sentences=1, stop=("  ",)))
+    take(a, "Yes. N")
+    assert (a.finished, a.text, bytes(a.tokens)) == (FinishReason.STOP, "Yes.", b"Yes.")

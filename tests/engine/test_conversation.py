@@ -85,3 +85,14 @@ def test_a_view_that_nobody_spoke_about_is_kept_when_answered() -> None:
     assert talk.prompt().ids == prompt
     talk.add(item("a", "a"), None)
     assert talk.tokens()[: len(prompt) - 2] == list(prompt[:-2])
+
+
+def test_examples_stand_behind_the_instructions() -> None:
+    """They read as if they had been said before, go with the instructions, and are no items."""
+    talk = conversation()
+    talk.instruct("Hi", [("ping", "pong")])
+    talk.add(item("a", "a"), "root")
+    assert letters(talk.tokens()) == "|Hi||ping||pong||a"
+    assert len(talk) == 1
+    talk.instruct("Ho")
+    assert letters(talk.tokens()) == "|Ho||a"
