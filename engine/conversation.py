@@ -136,7 +136,8 @@ class Conversation:
 
     def now(self, *, with_utterance: bool = True, tentative: bool = True) -> list[Entry]:
         """All entries that are in the context, with what is being said or seen at their end."""
-        entries = self._entries[self._dropped :]
+        # An utterance without words, or an item without content, is no message.
+        entries = [entry for entry in self._entries[self._dropped :] if entry.segments]
         if self.utterance is None:
             if self._view is not None:
                 entries.append(Entry("", api.Role.USER, (_seen(self._view),)))

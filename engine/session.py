@@ -55,6 +55,7 @@ class Session:
         # Work done for the turn so far, most of it while the person was still speaking.
         self._turn_spans: deque[api.Span] = deque(maxlen=MAX_TURN_SPANS)
         self._rolled_back_before = 0
+        self._heard_words = False  # in the last utterance
 
     # --- commands --------------------------------------------------------------------------------
 
@@ -145,11 +146,12 @@ class Session:
         self._finish_hearing()
         if command.speculate is None or self.answer is not None:
             return
+        if not self._open_utterance().text:
+            return  # nothing to answer, so far
         prompt = self.talk.prompt(with_utterance=True)
         answer = self._new_answer(self.stream, prompt, command.speculate)
         self.stream.reconcile(prompt.ids)
-        if self._open_utterance().text:
-            answer.probe_end(self._faculties.chat)
+        answer.probe_end(self._faculties.chat)
         self.answer = answer
         self.deadline_ns = self._clock()
 
@@ -173,6 +175,7 @@ class Session:
     def _end_speech(self, command: api.EndSpeech) -> None:
         self._finish_hearing()
         utterance = self._open_utterance()
+        self._heard_words = bool(utterance.text)
         entry = self.talk.end()
         self._emit(
             api.Heard(
@@ -252,6 +255,10 @@ class Session:
             return
         if self.answer is not None and not self.answer.speculative:
             raise AnswerRunning(self.name)
+        if command.only_if_heard and not self._heard_words:
+            self._drop_speculation()
+            self._emit_finished_unbegun(command.generation)
+            return
         prompt = self.talk.prompt(command.instructions)
         self.talk.settle_view()
         answer = self.answer

@@ -67,7 +67,7 @@ class Answers:
         """A spoken turn is over and wants its answer."""
         running = self._begin(None, stamps)
         running.turn, running.question_id = turn, item_id
-        self._start(running, None, None)
+        self._start(running, None, None, only_if_heard=True)
 
     def create(
         self,
@@ -147,6 +147,8 @@ class Answers:
         running: Running,
         params: RealtimeResponseCreateParams | None,
         items: tuple[api.Item, ...] | None,
+        *,
+        only_if_heard: bool = False,
     ) -> None:
         state = self._state
         facts = running.response.facts
@@ -163,6 +165,7 @@ class Answers:
                 sampling=state.sampling(facts.max_output_tokens),
                 instructions=params.instructions if params is not None else None,
                 items=items,
+                only_if_heard=only_if_heard,
             )
         )
 

@@ -311,7 +311,8 @@ class SpeechIn:
         kept = state.talk.find(spoken.item_id)
         if kept is not None:
             kept.wire["content"][0]["transcript"] = event.text
-            kept.engine = api.Item(spoken.item_id, api.Role.USER, (api.Text(event.text),))
+            words = (api.Text(event.text),) if event.text else ()
+            kept.engine = api.Item(spoken.item_id, api.Role.USER, words)
         if state.config.transcription is not None:
             self._show(spoken, event.text)
             audio_s = hear_ms_exact(spoken.end_sample - spoken.start_sample) / 1000

@@ -119,6 +119,8 @@ class Respond(Message, frozen=True, tag="respond"):
     """Answer now. `item_id` will be the assistant's item; `instructions` holds for this answer.
 
     `items` not None: answer from these alone, out of band (the conversation stays as it was).
+    `only_if_heard`: not when the last utterance had no words in it; then `Finished` with reason
+    cancelled follows.
     """
 
     session: str
@@ -127,6 +129,7 @@ class Respond(Message, frozen=True, tag="respond"):
     sampling: Sampling
     instructions: str | None = None
     items: tuple[Item, ...] | None = None
+    only_if_heard: bool = False
 
 
 class Cancel(Message, frozen=True, tag="cancel"):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from engine import api
 from engine.core import MAX_HEARD_TOGETHER
 from tests.engine.fakes import Bench, echo
@@ -156,3 +158,32 @@ def test_an_answer_waits_for_one_sessions_pass_only() -> None:
     assert len(bench.text()) > tokens
     bench.run()
     assert bench.text() == echo(QUESTION)
+
+
+def test_a_turn_without_words_is_not_answered() -> None:
+    """Noise that passed the VAD: nothing is speculated, no answer begins, and the stream reads as
+    before. The next turn, with words, is answered as ever."""
+    bench = Bench(script="")
+    bench.open()
+    before = bench.stream_text()
+    bench.say(words=2)
+    bench.tell(hush(), end(), replace(respond(), only_if_heard=True))
+    bench.run()
+    assert bench.finished().reason is api.FinishReason.CANCELLED
+    assert bench.text() == ""
+    assert bench.stream_text() == before
+    bench.ears.words = ["hello"]
+    bench.say(turn=2, words=1, item_id="u2")
+    bench.tell(hush(2), end(2), replace(respond(2), only_if_heard=True))
+    bench.run()
+    assert bench.text(2) == "You said: hello."
+
+
+def test_who_asks_by_hand_is_answered_without_words() -> None:
+    """A client that wants an answer after an empty utterance gets one."""
+    bench = Bench(script="")
+    bench.open()
+    bench.say(words=2)
+    bench.tell(end(), respond())
+    bench.run()
+    assert bench.finished().reason is api.FinishReason.STOP

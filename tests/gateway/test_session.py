@@ -125,6 +125,27 @@ def test_words_are_sent_while_the_person_speaks() -> None:
     assert not bench.of("input_audio_buffer.committed")
 
 
+def test_only_words_are_answered() -> None:
+    """A spoken turn asks for an answer to words alone; without any its response is cancelled and
+    nothing is said. A client's own request is answered in any case."""
+    bench = SessionBench()
+    bench.hear(clip_pcm("capital.wav") + silence_pcm(700))
+    respond = bench.respond_command()
+    assert respond.only_if_heard
+    ref = api.TurnRef(1)
+    bench.engine(
+        api.Heard("sess_test", ref, bench.last("input_audio_buffer.committed")["item_id"], "", 0)
+    )
+    cancelled = api.FinishReason.CANCELLED
+    bench.engine(
+        api.Finished("sess_test", respond.generation, cancelled, "", api.Usage(), api.KvStats())
+    )
+    assert bench.last("response.done")["response"]["status"] == "cancelled"
+    assert not bench.of("response.output_item.added")
+    bench.client("response.create")
+    assert not bench.commands(api.Respond)[-1].only_if_heard
+
+
 def test_the_end_of_a_message_is_told_to_those_who_asked() -> None:
     """The model's probability arrives under its utterance; of a turn that is over it is dropped."""
     bench = SessionBench()
