@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from benchmarks.in_process import Live
 from engine import api
 from gateway.config import load
-from gateway.manner import INSTRUCTIONS, examples_of
+from gateway.manner import INSTRUCTIONS, blind_note
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Chat:
             max_sentences=settings.max_sentences,
         )
         self._count = 0
-        live.engine.receive(api.Open(name, instructions, (), examples_of(instructions)))
+        live.engine.receive(api.Open(name, instructions, (), blind_note(instructions)))
         live.run()
 
     def show(self, image: api.Image) -> None:

@@ -100,6 +100,18 @@ def eyes(
         raise typer.Exit(1) from None
 
 
+@app.command()
+def answers(
+    model: str = typer.Option("small", "--model", help="small or tiny"),
+    write: bool = typer.Option(False, "--write", help="write docs/answers.md"),
+    as_json: bool = Json,
+) -> None:
+    """What the model answers to fifty things that people say, and twenty held out."""
+    from benchmarks import answers as benchmark
+
+    benchmark.run(model, write=write, as_json=as_json)
+
+
 @app.command("all")
 def run_all(model: str = Model, repeats: int = Repeats, as_json: bool = Json) -> None:
     """Every benchmark, one JSON line each."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine import api
@@ -36,6 +36,7 @@ class Conversation:
         self._stream = stream
         self._separator = Separator(tuple(faculties.tokenizer.encode("\n")))
         self._system: tuple[int, ...] = ()
+        self._blind_system: tuple[int, ...] = ()
         self._entries: list[Entry] = []
         self._dropped = 0  # oldest entries that no longer fit in the context
         self._view: View | None = None  # seen, but not yet part of an item
@@ -45,15 +46,11 @@ class Conversation:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def instruct(self, text: str, examples: Iterable[tuple[str, str]] = ()) -> None:
-        """Replace the system prompt, and the examples that stand behind it as if they had been
-        said: (what a person says, what is answered)."""
-        chat, encode = self._faculties.chat, self._faculties.tokenizer.encode
-        head = list(chat.system(text))
-        for said, answered in examples:
-            head += [*chat.user_open, *encode(said), *chat.user_close]
-            head += [*chat.assistant_open, *encode(answered), *chat.assistant_close]
-        self._system = tuple(head)
+    def instruct(self, text: str, blind: str = "") -> None:
+        """Replace the system prompt; `blind` is added to it while no picture is in the context."""
+        system = self._faculties.chat.system
+        self._system = tuple(system(text))
+        self._blind_system = tuple(system(f"{text}\n{blind}")) if blind else self._system
 
     # --- items -----------------------------------------------------------------------------------
 
@@ -186,10 +183,11 @@ class Conversation:
         answer_next: bool = False,
         extra_system: Sequence[int] = (),
     ) -> list[int]:
+        sees = any(s.modality is Modality.IMAGE for entry in entries for s in entry.segments)
         return render(
             self._faculties.chat,
             self._separator,
-            self._system,
+            self._system if sees else self._blind_system,
             entries,
             answer_next=answer_next,
             extra_system=extra_system,

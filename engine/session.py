@@ -79,7 +79,7 @@ class Session:
             case api.RemoveItem():
                 self.talk.remove(command.item_id)
             case api.Instruct():
-                self.talk.instruct(command.instructions, command.examples)
+                self.talk.instruct(command.instructions, command.blind)
             case api.Respond():
                 self._respond(command)
             case _:
@@ -88,7 +88,7 @@ class Session:
 
     def begin(self, command: api.Open) -> None:
         """Take over instructions, and a conversation that another engine process held."""
-        self.talk.instruct(command.instructions, command.examples)
+        self.talk.instruct(command.instructions, command.blind)
         for item in command.items:
             self.talk.add(item, None)
         self._lay_out()

@@ -37,7 +37,7 @@ from gateway.config import Settings
 from gateway.conversation import Kept
 from gateway.incoming import engine_item, input_image, response_items
 from gateway.listening import CommitTooShortError, UtteranceTooLongError
-from gateway.manner import examples_of
+from gateway.manner import blind_note
 from gateway.metrics import Metrics
 from gateway.protocol import errors, items
 from gateway.protocol.errors import FatalProtocolError, ProtocolError
@@ -238,8 +238,8 @@ class Session:
         state.send(state.events.session_updated(state.config.to_wire()))
         if state.config.instructions != before.instructions:
             instructions = state.config.instructions
-            examples = examples_of(instructions)
-            state.tell(api.Instruct(state.session_id, instructions, examples))
+            note = blind_note(instructions)
+            state.tell(api.Instruct(state.session_id, instructions, note))
         self._speech.configure(before, self._answers, now_ns)
 
     def _create_item(self, event: ConversationItemCreateEvent) -> None:
@@ -309,8 +309,8 @@ class Session:
     def _open_in_engine(self) -> None:
         state = self._state
         instructions, items = state.config.instructions, state.talk.for_engine()
-        examples = examples_of(instructions)
-        state.tell(api.Open(state.session_id, instructions, items, examples))
+        note = blind_note(instructions)
+        state.tell(api.Open(state.session_id, instructions, items, note))
 
     def _refuse(self, error: ProtocolError) -> list[Action]:
         state = self._state

@@ -14,14 +14,13 @@ class Ping(Message, frozen=True, tag="ping"):
 class Open(Message, frozen=True, tag="open"):
     """Start a session. `items` restores a conversation (after the engine was restarted).
 
-    `examples`: pairs of what a person might say and what is answered; they belong to the
-    instructions and are no part of the conversation.
+    `blind`: added to the instructions while there is no picture in the conversation.
     """
 
     session: str
     instructions: str
     items: tuple[Item, ...] = ()
-    examples: tuple[tuple[str, str], ...] = ()
+    blind: str = ""
 
 
 class Close(Message, frozen=True, tag="close"):
@@ -29,11 +28,11 @@ class Close(Message, frozen=True, tag="close"):
 
 
 class Instruct(Message, frozen=True, tag="instruct"):
-    """Replace system prompt and examples; everything behind them is prefilled anew."""
+    """Replace the system prompt (see `Open`); everything behind it is prefilled anew."""
 
     session: str
     instructions: str
-    examples: tuple[tuple[str, str], ...] = ()
+    blind: str = ""
 
 
 class AddItem(Message, frozen=True, tag="add_item"):

@@ -127,7 +127,7 @@ class Faces:
         short side are not looked for."""
         height, width = rgb.shape[:2]
         scale = min(1.0, _SHORT_SIDE / min(height, width))
-        pixels = torch.from_numpy(rgb).permute(2, 0, 1)[None].float().sub_(127.5).div_(128.0)
+        pixels = torch.from_numpy(rgb.copy()).permute(2, 0, 1)[None].float().sub_(127.5).div_(128.0)
         if scale < 1.0:
             pixels = F.interpolate(pixels, _size(height, width, scale), mode="area")
         boxes = self._candidates(pixels)

@@ -87,12 +87,13 @@ def test_a_view_that_nobody_spoke_about_is_kept_when_answered() -> None:
     assert talk.tokens()[: len(prompt) - 2] == list(prompt[:-2])
 
 
-def test_examples_stand_behind_the_instructions() -> None:
-    """They read as if they had been said before, go with the instructions, and are no items."""
+def test_what_holds_while_nothing_is_seen_goes_with_the_first_picture() -> None:
+    """The note stands behind the instructions until a picture is in the conversation."""
     talk = conversation()
-    talk.instruct("Hi", [("ping", "pong")])
-    talk.add(item("a", "a"), "root")
-    assert letters(talk.tokens()) == "|Hi||ping||pong||a"
-    assert len(talk) == 1
+    talk.instruct("Hi", "blind")
+    talk.add(item("a", "a"), None)
+    assert letters(talk.tokens()) == "|Hi\nblind||a"
+    talk.see(api.Image(1, 1, b"abc"))
+    assert letters(talk.tokens()).startswith("|Hi||a")
     talk.instruct("Ho")
-    assert letters(talk.tokens()) == "|Ho||a"
+    assert "blind" not in letters(talk.tokens())
