@@ -55,7 +55,7 @@ class Session:
         # Work done for the turn so far, most of it while the person was still speaking.
         self._turn_spans: deque[api.Span] = deque(maxlen=MAX_TURN_SPANS)
         self._rolled_back_before = 0
-        self._heard_words = False  # in the last utterance
+        self._unanswered = False  # words were heard that no answer has been sent to
 
     # --- commands --------------------------------------------------------------------------------
 
@@ -175,7 +175,7 @@ class Session:
     def _end_speech(self, command: api.EndSpeech) -> None:
         self._finish_hearing()
         utterance = self._open_utterance()
-        self._heard_words = bool(utterance.text)
+        self._unanswered = self._unanswered or bool(utterance.text)
         entry = self.talk.end()
         self._emit(
             api.Heard(
@@ -255,7 +255,7 @@ class Session:
             return
         if self.answer is not None and not self.answer.speculative:
             raise AnswerRunning(self.name)
-        if command.only_if_heard and not self._heard_words:
+        if command.only_if_heard and not self._unanswered:
             self._drop_speculation()
             self._emit_finished_unbegun(command.generation)
             return
@@ -324,6 +324,8 @@ class Session:
             answer.stream.close()
             return
         self.answer = None
+        if answer.sent_chars or answer.finished is not api.FinishReason.CANCELLED:
+            self._unanswered = False
         self._turn_spans.clear()
         if answer.tokens:
             said = Segment(Modality.TEXT, tuple(answer.tokens))

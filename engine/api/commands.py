@@ -118,8 +118,8 @@ class Respond(Message, frozen=True, tag="respond"):
     """Answer now. `item_id` will be the assistant's item; `instructions` holds for this answer.
 
     `items` not None: answer from these alone, out of band (the conversation stays as it was).
-    `only_if_heard`: not when the last utterance had no words in it; then `Finished` with reason
-    cancelled follows.
+    `only_if_heard`: not when nothing with words in it was said since the last answer; then
+    `Finished` with reason cancelled follows.
     """
 
     session: str

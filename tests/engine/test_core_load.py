@@ -179,6 +179,22 @@ def test_a_turn_without_words_is_not_answered() -> None:
     assert bench.text(2) == "You said: hello."
 
 
+def test_a_cough_does_not_swallow_the_question_before_it() -> None:
+    """A cough cancels an answer of which nothing was sent: the next request, for the cough alone,
+    answers the question."""
+    bench = Bench(script="hello")
+    bench.open()
+    bench.say(words=1)
+    bench.tell(end(), replace(respond(), only_if_heard=True), api.Cancel("s", 1))
+    bench.run()
+    bench.ears.words = []
+    bench.say(turn=2, words=1, item_id="u2")
+    bench.tell(end(2), replace(respond(2), only_if_heard=True))
+    bench.run()
+    assert bench.text(1) == ""
+    assert bench.text(2) == "You said: hello."
+
+
 def test_who_asks_by_hand_is_answered_without_words() -> None:
     """A client that wants an answer after an empty utterance gets one."""
     bench = Bench(script="")
