@@ -2,7 +2,7 @@
 
 A frame becomes one short note in square brackets:
 
-    [camera: a building, maybe a palace; mostly white; bright]
+    [camera: a building, maybe a palace; the picture is bright, mostly white]
 
 The note's fixed words are ordinary token embeddings. The words for the object are *soft tokens*:
 token j of the slot is sum over names c of w_c * E[token_j(name_c)], w_c the sharpened
@@ -145,15 +145,14 @@ def phrase(sight: Sight | None, settings: ConnectorSettings) -> tuple[str, str, 
     """The note around the slot, and the name in it ("" for none): before, name, after.
 
     Wordings were chosen by what the 0.5B model makes of them. It turned "unclear" into "a clear
-    picture", and "brown, dark" into a bright picture; "mostly brown; dark" it gets right.
+    picture", and "brown, dark" into a bright picture; "the picture is dark" it gets right.
     """
     if sight is None:
         return _OFF, "", ""
     if sight.is_blank:
         return f"[camera: nothing, the picture is all {sight.colour}]\n", "", ""
-    light = (
-        f"; mostly {sight.colour}; {'dark' if sight.brightness == BRIGHTNESS[0] else 'bright'}]\n"
-    )
+    level = "dark" if sight.brightness == BRIGHTNESS[0] else "bright"
+    light = f"; the picture is {level}, mostly {sight.colour}]\n"
     label = sight.label
     if sight.people:
         return _company(sight, settings, light)
@@ -169,7 +168,8 @@ def phrase(sight: Sight | None, settings: ConnectorSettings) -> tuple[str, str, 
         return f"[camera: probably {article(label)}", label, light
     if sight.probability >= settings.guess:
         return f"[camera: something like {article(label)}", label, light
-    return f"[camera: I can't tell what this is{light}", "", ""
+    colour = f"mostly {sight.colour}"
+    return f"[camera: {colour}, {level}; I can't tell what this is]\n", "", ""
 
 
 def _company(sight: Sight, settings: ConnectorSettings, light: str) -> tuple[str, str, str]:

@@ -60,12 +60,14 @@ def test_a_sure_name_is_its_own_embedding() -> None:
     """Above `sure` the tokens are exactly those of the written note."""
     words = Words()
     out = connector(words).project(replace(SIGHT, probability=0.9))
-    assert out.text == "[camera: a tiger cat; mostly brown; bright]\n"
+    assert out.text == "[camera: a tiger cat; the picture is bright, mostly brown]\n"
     assert torch.equal(out.embeddings[: out.soft.start], words.of("[camera: a"))
     soft = out.embeddings[out.soft.start : out.soft.stop]
     assert torch.equal(soft, words.of(" tiger cat"))
-    assert torch.equal(out.embeddings[out.soft.stop :], words.of("; mostly brown; bright]\n"))
-    assert out.tokens == len(out.embeddings) == 9
+    assert torch.equal(
+        out.embeddings[out.soft.stop :], words.of("; the picture is bright, mostly brown]\n")
+    )
+    assert out.tokens == len(out.embeddings) == 12
 
 
 def test_rival_names_are_blended_from_the_end() -> None:
@@ -115,27 +117,39 @@ def test_long_names_keep_their_end() -> None:
 @pytest.mark.parametrize(
     ("change", "note"),
     [
-        ({"probability": 0.9}, "[camera: a tiger cat; mostly brown; bright]"),
-        ({"kind": "cat", "kind_probability": 0.9}, "[camera: a tiger cat; mostly brown; bright]"),
+        ({"probability": 0.9}, "[camera: a tiger cat; the picture is bright, mostly brown]"),
+        (
+            {"kind": "cat", "kind_probability": 0.9},
+            "[camera: a tiger cat; the picture is bright, mostly brown]",
+        ),
         (
             {"kind": "pet", "kind_probability": 0.9, "probability": 0.2},
-            "[camera: a pet, maybe a tiger cat; mostly brown; bright]",
+            "[camera: a pet, maybe a tiger cat; the picture is bright, mostly brown]",
         ),
-        ({}, "[camera: probably a tiger cat; mostly brown; bright]"),
+        ({}, "[camera: probably a tiger cat; the picture is bright, mostly brown]"),
         (
             {"probability": 0.2},
-            "[camera: something like a tiger cat; mostly brown; bright]",
+            "[camera: something like a tiger cat; the picture is bright, mostly brown]",
         ),
-        ({"probability": 0.05}, "[camera: I can't tell what this is; mostly brown; bright]"),
-        ({"people": 1, "probability": 0.2}, "[camera: a person; mostly brown; bright]"),
-        ({"people": 1}, "[camera: a person, maybe with a tiger cat; mostly brown; bright]"),
+        (
+            {"probability": 0.05},
+            "[camera: mostly brown, bright; I can't tell what this is]",
+        ),
+        (
+            {"people": 1, "probability": 0.2},
+            "[camera: a person; the picture is bright, mostly brown]",
+        ),
+        (
+            {"people": 1},
+            "[camera: a person, maybe with a tiger cat; the picture is bright, mostly brown]",
+        ),
         (
             {"people": 2, "probability": 0.9},
-            "[camera: two people with a tiger cat; mostly brown; bright]",
+            "[camera: two people with a tiger cat; the picture is bright, mostly brown]",
         ),
         (
             {"people": 9, "probability": 0.1, "kind": "dog", "kind_probability": 0.9},
-            "[camera: several people with a dog; mostly brown; bright]",
+            "[camera: several people with a dog; the picture is bright, mostly brown]",
         ),
         ({"is_blank": True}, "[camera: nothing, the picture is all brown]"),
     ],

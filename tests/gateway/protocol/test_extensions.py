@@ -26,6 +26,7 @@ def test_every_option_of_the_session_key_is_read() -> None:
             "top_k": 40,
             "repetition_penalty": 1.1,
             "seed": 7,
+            "max_sentences": 2,
         },
         "latency_budget_ms": 800,
     }
