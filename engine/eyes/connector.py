@@ -2,7 +2,7 @@
 
 A frame becomes one short note in square brackets:
 
-    [camera: a building, maybe a palace; the picture is bright, mostly white]
+    [camera: a building, maybe a palace; light: bright; colour: white]
 
 The note's fixed words are ordinary token embeddings. The words for the object are *soft tokens*:
 token j of the slot is sum over names c of w_c * E[token_j(name_c)], w_c the sharpened
@@ -145,14 +145,14 @@ def phrase(sight: Sight | None, settings: ConnectorSettings) -> tuple[str, str, 
     """The note around the slot, and the name in it ("" for none): before, name, after.
 
     Wordings were chosen by what the 0.5B model makes of them. It turned "unclear" into "a clear
-    picture", and "brown, dark" into a bright picture; "the picture is dark" it gets right.
+    picture", and "brown, dark" into a bright picture; "light: dark" it gets right.
     """
     if sight is None:
         return _OFF, "", ""
     if sight.is_blank:
         return f"[camera: nothing, the picture is all {sight.colour}]\n", "", ""
     level = "dark" if sight.brightness == BRIGHTNESS[0] else "bright"
-    light = f"; the picture is {level}, mostly {sight.colour}]\n"
+    light = f"; light: {level}; colour: {sight.colour}]\n"
     label = sight.label
     if sight.people:
         return _company(sight, settings, light)

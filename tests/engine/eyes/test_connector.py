@@ -60,14 +60,14 @@ def test_a_sure_name_is_its_own_embedding() -> None:
     """Above `sure` the tokens are exactly those of the written note."""
     words = Words()
     out = connector(words).project(replace(SIGHT, probability=0.9))
-    assert out.text == "[camera: a tiger cat; the picture is bright, mostly brown]\n"
+    assert out.text == "[camera: a tiger cat; light: bright; colour: brown]\n"
     assert torch.equal(out.embeddings[: out.soft.start], words.of("[camera: a"))
     soft = out.embeddings[out.soft.start : out.soft.stop]
     assert torch.equal(soft, words.of(" tiger cat"))
     assert torch.equal(
-        out.embeddings[out.soft.stop :], words.of("; the picture is bright, mostly brown]\n")
+        out.embeddings[out.soft.stop :], words.of("; light: bright; colour: brown]\n")
     )
-    assert out.tokens == len(out.embeddings) == 12
+    assert out.tokens == len(out.embeddings) == 10
 
 
 def test_rival_names_are_blended_from_the_end() -> None:
@@ -117,19 +117,19 @@ def test_long_names_keep_their_end() -> None:
 @pytest.mark.parametrize(
     ("change", "note"),
     [
-        ({"probability": 0.9}, "[camera: a tiger cat; the picture is bright, mostly brown]"),
+        ({"probability": 0.9}, "[camera: a tiger cat; light: bright; colour: brown]"),
         (
             {"kind": "cat", "kind_probability": 0.9},
-            "[camera: a tiger cat; the picture is bright, mostly brown]",
+            "[camera: a tiger cat; light: bright; colour: brown]",
         ),
         (
             {"kind": "pet", "kind_probability": 0.9, "probability": 0.2},
-            "[camera: a pet, maybe a tiger cat; the picture is bright, mostly brown]",
+            "[camera: a pet, maybe a tiger cat; light: bright; colour: brown]",
         ),
-        ({}, "[camera: probably a tiger cat; the picture is bright, mostly brown]"),
+        ({}, "[camera: probably a tiger cat; light: bright; colour: brown]"),
         (
             {"probability": 0.2},
-            "[camera: something like a tiger cat; the picture is bright, mostly brown]",
+            "[camera: something like a tiger cat; light: bright; colour: brown]",
         ),
         (
             {"probability": 0.05},
@@ -137,19 +137,19 @@ def test_long_names_keep_their_end() -> None:
         ),
         (
             {"people": 1, "probability": 0.2},
-            "[camera: a person; the picture is bright, mostly brown]",
+            "[camera: a person; light: bright; colour: brown]",
         ),
         (
             {"people": 1},
-            "[camera: a person, maybe with a tiger cat; the picture is bright, mostly brown]",
+            "[camera: a person, maybe with a tiger cat; light: bright; colour: brown]",
         ),
         (
             {"people": 2, "probability": 0.9},
-            "[camera: two people with a tiger cat; the picture is bright, mostly brown]",
+            "[camera: two people with a tiger cat; light: bright; colour: brown]",
         ),
         (
             {"people": 9, "probability": 0.1, "kind": "dog", "kind_probability": 0.9},
-            "[camera: several people with a dog; the picture is bright, mostly brown]",
+            "[camera: several people with a dog; light: bright; colour: brown]",
         ),
         ({"is_blank": True}, "[camera: nothing, the picture is all brown]"),
     ],
