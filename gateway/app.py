@@ -28,7 +28,8 @@ from starlette.websockets import WebSocket
 
 from gateway.config import Settings
 from gateway.engine_client import EngineLink
-from gateway.websocket import CLOSE_SERVICE_RESTART, Bounds, Pump, SessionCore
+from gateway.pump import CLOSE_SERVICE_RESTART, Bounds, Pump, SessionCore
+from gateway.websocket import WebSocketChannel
 
 log = logging.getLogger("headstart.gateway")
 
@@ -91,7 +92,7 @@ class Gateway:
         session_id = f"sess_{secrets.token_hex(12)}"
         core = self._make_session(session_id, self.link.is_ready, self.model_name)
         bounds = Bounds(self.settings.outbound_events, self.settings.outbound_bytes)
-        pump = Pump(session_id, socket, core, self.link.tell, bounds)
+        pump = Pump(session_id, WebSocketChannel(socket), core, self.link.tell, bounds)
         self.pumps[session_id] = pump  # before the first await: the seat is taken
         self.link.attach(session_id, pump)
         try:

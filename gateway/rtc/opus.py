@@ -49,9 +49,9 @@ class OpusTimeline:
     def __init__(self, counters: BufferCounters) -> None:
         self._counters = counters
         self._codec = av.CodecContext.create("libopus", "r")
-        self._codec.format = "s16"  # type: ignore[attr-defined]
-        self._codec.layout = "mono"  # type: ignore[attr-defined]
-        self._codec.sample_rate = RTP_RATE_HZ  # type: ignore[attr-defined]
+        self._codec.format = "s16"
+        self._codec.layout = "mono"
+        self._codec.sample_rate = RTP_RATE_HZ
         self._toc: int | None = None  # of the last packet that could be decoded
 
     def decode(self, piece: Piece) -> Samples:

@@ -24,9 +24,9 @@ def opus_packets(
     """Mono int16[n] as Opus packets; with two channels both hold it."""
     codec = av.CodecContext.create("libopus", "w")
     codec.bit_rate = bit_rate
-    codec.format = "s16"  # type: ignore[attr-defined]
-    codec.layout = "stereo" if channels == 2 else "mono"  # type: ignore[attr-defined]
-    codec.sample_rate = rate_hz  # type: ignore[attr-defined]
+    codec.format = "s16"
+    codec.layout = "stereo" if channels == 2 else "mono"
+    codec.sample_rate = rate_hz
     codec.time_base = Fraction(1, rate_hz)
     codec.options = {"frame_duration": str(frame_ms)}
     step = rate_hz * frame_ms // 1000
@@ -37,7 +37,7 @@ def opus_packets(
             part, format="s16", layout="stereo" if channels == 2 else "mono"
         )
         frame.sample_rate, frame.pts, frame.time_base = rate_hz, start, codec.time_base
-        packets += [bytes(packet) for packet in codec.encode(frame)]  # type: ignore[attr-defined]
+        packets += [bytes(packet) for packet in codec.encode(frame)]
     return packets
 
 
