@@ -11,12 +11,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from openai.types.realtime import RealtimeSessionCreateRequest
+from prometheus_client import CollectorRegistry
 
 from engine import api
 from gateway.actions import Action, Hangup, Send, Tell
 from gateway.app import Gateway
 from gateway.config import Settings, load
 from gateway.engine_client import EngineLink, private_endpoint
+from gateway.rtc.call_metrics import CallMetrics
+from gateway.rtc.calls import Calls
 from gateway.serve import GatewayServer, bind, url_of, uvicorn_config
 
 WAIT_S = 20.0
@@ -41,7 +44,7 @@ class EchoSession:
         self.hello["instructions"] = update.instructions
 
     def describe(self) -> dict[str, Any]:
-        return {"type": "realtime", "id": self.session_id} | self.hello
+        return self.hello | {"type": "realtime", "id": self.session_id}
 
     def start(self, now_ns: int) -> list[Action]:
         return [Send(self.hello), Tell(api.Open(self.session_id, "be brief"))]
@@ -129,6 +132,7 @@ async def running_gateway(**flags: Any) -> AsyncIterator[RunningGateway]:
     with private_endpoint() as endpoint, bind("127.0.0.1", 0) as sock:
         link = EngineLink(endpoint)
         gateway = Gateway(settings, link, make, lambda: b"headstart_up 1\n")
+        gateway.calls = Calls(gateway, CallMetrics(CollectorRegistry()))
         server = GatewayServer(uvicorn_config(settings, gateway), gateway)
         link.start()
         serving = asyncio.create_task(server.serve(sockets=[sock]))
