@@ -16,7 +16,12 @@ def rtp(number: int, payload: bytes) -> RtpPacket:
 async def test_a_hole_is_filled_although_nothing_more_comes() -> None:
     """The track's own timer lets out what waits behind a lost packet."""
     heard: list[tuple[bytes, int | None]] = []
-    track = AudioTrack(lambda pcm, received_ns: heard.append((pcm, received_ns)) is None)
+
+    def hear(pcm: bytes, received_ns: int | None) -> bool:
+        heard.append((pcm, received_ns))
+        return True
+
+    track = AudioTrack(hear)
     payloads = opus_packets(sine(440, 0.1, 48_000), 48_000)
     track.receive(rtp(0, payloads[0]))
     assert len(heard) == 1
