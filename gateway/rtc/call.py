@@ -32,6 +32,7 @@ from gateway.rtc import aiortc_hooks
 from gateway.rtc.audio_track import AudioTrack
 from gateway.rtc.call_metrics import CallEnd, CallMetrics
 from gateway.rtc.channel import EventChannel
+from gateway.rtc.intake import Sound
 from gateway.rtc.outgoing import OutgoingAudio
 from gateway.rtc.receive_buffer import BufferCounters
 from gateway.rtc.video_track import watch
@@ -141,9 +142,10 @@ class Call:
         else:
             aiortc_hooks.ignore(receiver)
 
-    def _hear(self, pcm24k: bytes, received_ns: int | None) -> bool:
-        self._alive_s = time.monotonic() if received_ns is not None else self._alive_s
-        return self._pump is not None and self._pump.hear(pcm24k, received_ns)
+    def _hear(self, sound: Sound) -> bool:
+        if sound.received_ns is not None:
+            self._alive_s = time.monotonic()
+        return self._pump is not None and self._pump.hear(sound.pcm24k, sound.received_ns)
 
     def _on_state(self) -> None:
         log.debug("call %s: %s", self.call_id, self._peer.connectionState)
