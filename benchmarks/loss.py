@@ -156,14 +156,13 @@ class Connection:
         send = transport._send_rtp
 
         async def lossy(data: bytes) -> None:
-            if 192 <= data[1] <= 223:  # RTCP, RFC 5761 §4
-                return await send(data)
-            frame = self._frame(RtpPacket.parse(data).timestamp)
-            self.sent_s[frame] = time.monotonic()
-            if self.schedule.lost(frame):
-                self.dropped += 1
-                return None
-            return await send(data)
+            if not 192 <= data[1] <= 223:  # not RTCP, RFC 5761 §4
+                frame = self._frame(RtpPacket.parse(data).timestamp)
+                self.sent_s[frame] = time.monotonic()
+                if self.schedule.lost(frame):
+                    self.dropped += 1
+                    return
+            await send(data)
 
         transport._send_rtp = lossy
 
@@ -281,7 +280,7 @@ class _Words:
 
     def _text(self, sound: Samples) -> str:
         utterance = self._ears.open()
-        floats = sound.astype(np.float32) / 32768
+        floats = sound.astype(np.float32) / np.float32(32768)
         for start in range(0, len(floats), HEAR_RATE_HZ // 2):
             self._ears.hear(utterance, floats[start : start + HEAR_RATE_HZ // 2])
         return self._ears.finish(utterance).text

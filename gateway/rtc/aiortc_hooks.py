@@ -137,14 +137,18 @@ class NewestFrame:
 
 class _BoundedQueue(queue.Queue[Any]):
     """Encoded pictures on their way to the decoder's thread. When it is full the new one is
-    dropped, and the sender is asked for a key frame, with which the decoder can go on."""
+    dropped, and the sender is asked for a key frame, with which the decoder can go on. The end
+    (None) overtakes what waits: the event loop stands still until the thread has seen it."""
 
     def __init__(self, on_overflow: Callable[[], None]) -> None:
         super().__init__()
         self._on_overflow = on_overflow
 
     def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
-        if item is not None and self.qsize() >= ENCODED_FRAMES_MAX:
+        if item is None:
+            with self.mutex:
+                self.queue.clear()
+        elif self.qsize() >= ENCODED_FRAMES_MAX:
             self._on_overflow()
             return
         super().put(item)

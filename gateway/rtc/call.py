@@ -12,7 +12,6 @@ thread, no task.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import logging
 import time
@@ -193,8 +192,10 @@ class Call:
             self._audio.close()
         self.outgoing.stop()
         self._peer.remove_all_listeners()
-        with contextlib.suppress(TimeoutError):
+        try:
             await asyncio.wait_for(self._peer.close(), CLOSE_WAIT_S)
+        except TimeoutError:
+            log.warning("call %s: its connection did not close in time", self.call_id)
 
 
 def describe_ice(urls: str, username: str, credential: str) -> list[RTCIceServer]:
