@@ -103,7 +103,7 @@ def eyes(
 @app.command()
 def answers(
     model: str = typer.Option("small", "--model", help="small or tiny"),
-    write: bool = typer.Option(False, "--write", help="write docs/answers.md"),
+    write: bool = typer.Option(False, "--write", help="write docs/answers-MODEL.md"),
     as_json: bool = Json,
 ) -> None:
     """What the model answers to fifty things that people say, and twenty held out."""

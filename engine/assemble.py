@@ -119,6 +119,7 @@ def _parts(model: LoadedModel, ears: Ears, eyes: LoadedEyes, config: EngineConfi
         scheduler=Scheduler(config.token_budget),
         new_stream=model.new_stream,
         clock=time.monotonic_ns,
+        heard_together=config.heard_together,
     )
 
 

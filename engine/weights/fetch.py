@@ -204,19 +204,20 @@ def resolve_model(
     """
     fetch = Fetcher() if fetcher is None else fetcher
     model = fetch.manifest.model(name)
-    reason = None
-    try:
-        paths = [fetch.ensure(weight, progress) for weight in model.needed]
-    except FetchFailed as error:
-        if model.fallback is None:
-            raise
-        reason = f"model {name!r} can't be had, taking {model.fallback!r} instead: {error}"
-        if progress is not None:
-            progress.note(reason)
-        model = fetch.manifest.model(model.fallback)
-        paths = [fetch.ensure(weight, progress) for weight in model.needed]
-    llm, ears, eyes, names = paths
+    reasons = []
+    while True:
+        try:
+            llm, ears, eyes, names = (fetch.ensure(weight, progress) for weight in model.needed)
+            break
+        except FetchFailed as error:
+            if model.fallback is None:
+                raise
+            reasons.append(f"model {model.name!r} can't be had, taking {model.fallback!r}: {error}")
+            if progress is not None:
+                progress.note(reasons[-1])
+            model = fetch.manifest.model(model.fallback)
     faces = _faces(fetch, model, progress)
+    reason = "; ".join(reasons) or None
     return ResolvedModel(model.name, name, llm, ears, eyes, names, faces, reason)
 
 

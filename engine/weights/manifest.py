@@ -250,13 +250,13 @@ def _check_names(models: tuple[Model, ...], weights: tuple[Weight, ...]) -> None
         if times > 1:
             raise ManifestError(f"{name!r}", f"is defined {times} times")
     known_weights = {weight.name for weight in weights}
-    last_resorts = {model.name for model in models if model.fallback is None}
-    for model in models:
+    for number, model in enumerate(models):
         for name in model.weights:
             if name not in known_weights:
                 raise ManifestError(f"model {model.name!r}", f"names no known weight: {name!r}")
-        if model.fallback is not None and model.fallback not in last_resorts:
+        # Falling back only forwards comes to an end.
+        if model.fallback not in (None, *(later.name for later in models[number + 1 :])):
             raise ManifestError(
                 f"model {model.name!r}",
-                f"fallback {model.fallback!r} must be a model that has no fallback itself",
+                f"fallback {model.fallback!r} must be a model that stands below it",
             )
