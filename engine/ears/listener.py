@@ -27,6 +27,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from engine.ears import persist
 from engine.ears.checkpoint import TOKENIZER_FILE, Checkpoint, load_checkpoint
 from engine.ears.decoding import Decoded, Ending, GreedyDecoder, Job, Memory, Task
 from engine.ears.errors import BadAudio
@@ -277,7 +278,7 @@ class Ears:
                 Job(sound, self._task(utterance), utterance.memory)
                 for sound, utterance in zip(sounds, utterances, strict=True)
             ]
-            return self._greedy.decode_many(jobs)
+            return persist.decode(self._greedy, jobs, [u.mel.frames for u in utterances])
 
     def _old_positions(self, utterance: Utterance) -> int:
         """How many of the window's positions have all the sound behind them that they need."""

@@ -114,6 +114,15 @@ def test_forced_words_are_continued(
     assert forced.no_speech == 0.0
 
 
+def test_the_end_may_be_kept_from_coming_first(
+    greedy: GreedyDecoder, sound: CrossCache, task: Task, plain: Decoded
+) -> None:
+    """Behind all words the end comes at once; where it may not, something else does."""
+    done = replace(task, forced=plain.tokens)
+    assert _decode(greedy, sound, done).tokens == ()
+    assert len(_decode(greedy, sound, replace(done, end_first=False)).tokens) >= 1
+
+
 def test_a_forced_loop_is_stopped(
     greedy: GreedyDecoder, sound: CrossCache, task: Task, plain: Decoded
 ) -> None:
