@@ -1,6 +1,7 @@
 """The HTTP and WebSocket front of the gateway.
 
 GET /v1/realtime, /realtime   the conversation (WebSocket); 503 before the upgrade when full
+POST /v1/realtime/calls, …     the same over WebRTC; see `gateway.rtc.calls`
 GET /v1/models                the one model, as OpenAI's API lists them
 GET /healthz                  200 when gateway and engine can serve, else 503
 GET /status                   for people and pages: what the engine is doing, sessions, model
@@ -15,24 +16,31 @@ import contextlib
 import logging
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from starlette.applications import Starlette
 from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
-from starlette.websockets import WebSocket
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from gateway.client_secrets import PREFIX, ClientSecrets
 from gateway.config import Settings
 from gateway.engine_client import EngineLink
-from gateway.websocket import CLOSE_SERVICE_RESTART, Bounds, Pump, SessionCore
+from gateway.protocol import errors
+from gateway.pump import CLOSE_SERVICE_RESTART, Bounds, Pump, SessionCore
+from gateway.websocket import WebSocketChannel
+
+if TYPE_CHECKING:  # aiortc takes half a second to import
+    from gateway.rtc.calls import Calls
 
 log = logging.getLogger("headstart.gateway")
 
 SUBPROTOCOL = "realtime"
+KEY_SUBPROTOCOL = "openai-insecure-api-key."
 RETRY_AFTER_S = 5
 DRAIN_POLL_S = 0.05
 PROMETHEUS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -59,6 +67,8 @@ class Gateway:
         self.settings = settings
         self.link = link
         self.pumps: dict[str, Pump] = {}
+        self.secrets = ClientSecrets()
+        self.calls: Calls | None = None
         self.draining = False
         self.sessions_refused = 0
         self.sessions_shed = 0
@@ -80,28 +90,67 @@ class Gateway:
             return f"all {self.settings.max_sessions} sessions of this server are in use"
         return None
 
-    async def converse(self, socket: WebSocket) -> None:
-        """The WebSocket endpoint: one session from handshake to close."""
+    def refuse_http(self) -> Response | None:
+        """The answer to a request for a session when none can be taken; None when one can."""
         refusal = self.refusal()
-        if refusal is not None:
-            self.sessions_refused += 1
-            log.warning("refused a session: %s", refusal)
-            await socket.send_denial_response(_refused(refusal))
-            return
+        if refusal is None:
+            return None
+        self.sessions_refused += 1
+        log.warning("refused a session: %s", refusal)
+        return _refused(refusal)
+
+    def new_session(self) -> tuple[str, SessionCore]:
+        """The id and core of a session that nobody holds yet."""
         session_id = f"sess_{secrets.token_hex(12)}"
-        core = self._make_session(session_id, self.link.is_ready, self.model_name)
-        bounds = Bounds(self.settings.outbound_events, self.settings.outbound_bytes)
-        pump = Pump(session_id, socket, core, self.link.tell, bounds)
-        self.pumps[session_id] = pump  # before the first await: the seat is taken
+        return session_id, self._make_session(session_id, self.link.is_ready, self.model_name)
+
+    @contextlib.contextmanager
+    def seated(self, session_id: str, pump: Pump) -> Iterator[None]:
+        """One of the `max_sessions` is taken, and the engine's events find the pump."""
+        self.pumps[session_id] = pump
         self.link.attach(session_id, pump)
         try:
-            offered = socket.scope.get("subprotocols", [])
-            await socket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
-            await pump.run()
+            yield
         finally:
             self.link.detach(session_id)
             del self.pumps[session_id]
             self.sessions_shed += pump.shed
+
+    async def converse(self, socket: WebSocket) -> None:
+        """The WebSocket endpoint: one session from handshake to close."""
+        refused = self.refuse_http()
+        if refused is not None:
+            await socket.send_denial_response(refused)
+            return
+        session_id, core = self.new_session()
+        bounds = Bounds(self.settings.outbound_events, self.settings.outbound_bytes)
+        pump = Pump(session_id, WebSocketChannel(socket), core, self.link.tell, bounds)
+        with self.seated(session_id, pump):  # before the first await
+            offered = socket.scope.get("subprotocols", [])
+            await socket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
+            if not self._preset(core, _key_of(socket, offered)):
+                await self._turn_away(socket)
+                return
+            await pump.run()
+
+    def _preset(self, core: SessionCore, key: str) -> bool:
+        """Give a new session what its client's secret stands for. False: an unknown secret."""
+        if not key.startswith(PREFIX):
+            return True
+        grant = self.secrets.find(key, time.time())
+        if grant is not None and grant.session is not None:
+            from gateway.protocol.parse import parse_session  # the schema is loaded with the engine
+
+            core.preset(parse_session(grant.session), time.monotonic_ns())
+        return grant is not None
+
+    async def _turn_away(self, socket: WebSocket) -> None:
+        """After the handshake, since one client tries again for ever if that fails."""
+        error = errors.invalid_api_key()
+        event = error.to_event(f"event_{secrets.token_hex(12)}")
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+            await socket.send_json(event)
+            await socket.close(error.close_code, error.close_reason)
 
     async def drain(self) -> None:
         """Take no more sessions, wait up to `drain_s` for answers under way, then hang up."""
@@ -112,6 +161,8 @@ class Gateway:
             pump.hangup(CLOSE_SERVICE_RESTART, "the server is shutting down")
         # One turn of the writers, so that the reason reaches whoever reads.
         await asyncio.sleep(DRAIN_POLL_S)
+        if self.calls is not None:
+            await self.calls.end_all()
 
     async def _answers_done(self) -> None:
         while any(pump.answering > 0 for pump in self.pumps.values()):
@@ -181,9 +232,18 @@ def build_app(gateway: Gateway) -> Starlette:
         Route("/healthz", gateway.healthz),
         Route("/status", gateway.status),
         Route("/metrics", gateway.metrics),
+        *(gateway.calls.routes() if gateway.calls is not None else ()),
         _web_demo(gateway.settings.web_dir or PROJECT_WEB_DIR),
     ]
     return Starlette(routes=routes)
+
+
+def _key_of(socket: WebSocket, subprotocols: list[str]) -> str:
+    """The client's key, from the header or, as browsers have to, from a subprotocol's name."""
+    for offered in subprotocols:
+        if offered.startswith(KEY_SUBPROTOCOL):
+            return offered.removeprefix(KEY_SUBPROTOCOL)
+    return socket.headers.get("authorization", "").removeprefix("Bearer ").strip()
 
 
 def _web_demo(folder: Path) -> BaseRoute:

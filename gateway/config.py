@@ -78,6 +78,13 @@ class Settings(BaseSettings):
         8192, ge=64, le=1_048_576, description="KiB that may wait for one slow reader"
     )
     max_message_mib: int = Field(32, ge=1, le=1024, description="longest message accepted, MiB")
+    ice_servers: str = Field(
+        "",
+        pattern=r"^((stuns?|turns?):[^\s]+(\s+|$))*$",
+        description="STUN and TURN servers for WebRTC, as stun: and turn: URLs between spaces",
+    )
+    turn_username: str = Field("", description="user name at the TURN servers")
+    turn_credential: str = Field("", repr=False, description="password at the TURN servers")
     engine_lost_after_s: float = Field(
         30.0, gt=1.0, le=600.0, allow_inf_nan=False, description="silence that means it is lost, s"
     )

@@ -205,7 +205,8 @@ async def _serve(
         if supervisor is not None:
             supervising = asyncio.create_task(supervisor.run())
         # The protocol's schema takes a second or two to import: beside the engine's own start.
-        await asyncio.to_thread(importlib.import_module, "gateway.session")
+        for module in ("gateway.session", "gateway.rtc.calls"):
+            await asyncio.to_thread(importlib.import_module, module)
         gateway = make_gateway(settings, link, supervisor)
         server = GatewayServer(uvicorn_config(settings, gateway), gateway)
         serving = asyncio.create_task(server.serve(sockets=[sock]))
@@ -246,6 +247,8 @@ async def _supervise(supervisor: Supervisor) -> None:
 
 def make_gateway(settings: Settings, link: EngineLink, supervisor: Supervisor | None) -> Gateway:
     """The gateway over real sessions, with one set of metrics for all of them."""
+    from gateway.rtc.call_metrics import CallMetrics
+    from gateway.rtc.calls import Calls
     from gateway.session import Session
 
     prepare()  # else the first event of each type would pay for it on the loop
@@ -278,7 +281,9 @@ def make_gateway(settings: Settings, link: EngineLink, supervisor: Supervisor | 
             metrics.engine(link.stats)
         return metrics.render()
 
-    return Gateway(settings, link, make_session, render, restarts)
+    gateway = Gateway(settings, link, make_session, render, restarts)
+    gateway.calls = Calls(gateway, CallMetrics(metrics.registry))
+    return gateway
 
 
 def uvicorn_config(settings: Settings, gateway: Gateway) -> uvicorn.Config:

@@ -24,6 +24,7 @@ from openai.types.realtime import (
     InputAudioBufferClearEvent,
     InputAudioBufferCommitEvent,
     OutputAudioBufferClearEvent,
+    RealtimeSessionCreateRequest,
     ResponseCancelEvent,
     ResponseCreateEvent,
     SessionUpdateEvent,
@@ -94,6 +95,16 @@ class Session:
 
     # --- the shell's calls -----------------------------------------------------------------------
 
+    def preset(self, update: RealtimeSessionCreateRequest, now_ns: int) -> None:
+        """Settings that came with the connection, before `start`. Raises `ProtocolError`."""
+        before = self._state.config
+        self._state.config = before.apply(update)
+        self._speech.configure(before, self._answers, now_ns)
+
+    def describe(self) -> items.Json:
+        """The session object in force."""
+        return self._state.config.to_wire()
+
     def start(self, now_ns: int) -> list[Action]:
         """The first thing after the handshake."""
         self._metrics.session_opened()
@@ -119,6 +130,17 @@ class Session:
     def receive_binary(self, size: int, now_ns: int) -> list[Action]:
         """This protocol has no binary frames."""
         return self._refuse(errors.binary_frame())
+
+    def receive_audio(self, pcm24k: bytes, received_ns: int | None, now_ns: int) -> list[Action]:
+        """Sound from a track: s16 mono at 24 kHz, no client event. `received_ns`: when its packet
+        came; None: filled in for one that did not."""
+        self._speech.hear(pcm24k, received_ns, self._answers, now_ns)
+        return self._state.take()
+
+    def receive_image(self, image: api.Image, now_ns: int) -> list[Action]:
+        """A picture from a track."""
+        self._look_at(image)
+        return self._state.take()
 
     def receive_engine(self, event: api.Event, now_ns: int) -> list[Action]:
         """One event of this session's from the engine."""
@@ -269,7 +291,9 @@ class Session:
         self._answers.create(params, aside, now_ns)
 
     def _see(self, event: InputImageBufferAppend) -> None:
-        image = input_image(event.image, param="image", bare_base64=True)
+        self._look_at(input_image(event.image, param="image", bare_base64=True))
+
+    def _look_at(self, image: api.Image) -> None:
         at_sample = self._speech.clock_samples
         self._state.tell(api.Frame(self._state.session_id, at_sample, image))
 

@@ -27,6 +27,7 @@ from gateway.listening import (
     SpeechChunk,
     SpeechStarted,
     SpeechStopped,
+    UtteranceTooLongError,
 )
 from gateway.media.timebase import hear_ms, hear_ms_exact
 from gateway.protocol import items
@@ -87,6 +88,7 @@ class SpeechIn:
         self._unheard: dict[int, Spoken] = {}  # by turn, in order
         self._waiting: _Question | None = None
         self._feed_ns = 0  # the last packet's time in the listener
+        self._buffer_ns: int | None = None  # and in a track's receive buffer
         # The client's clock against ours: the smallest offset seen is the least delayed packet.
         self._clock_offset_ns: int | None = None
 
@@ -109,6 +111,21 @@ class SpeechIn:
         events = self._listener.feed(pcm, now_ns, captured_ns)
         self._feed_ns = self._stopwatch() - began_ns
         self._state.metrics.audio("received", len(pcm) / 48)  # bytes in a ms of s16 at 24 kHz
+        self._handle(events, answers, now_ns)
+
+    def hear(self, pcm: bytes, received_ns: int | None, answers: Answering, now_ns: int) -> None:
+        """Sound out of a track's receive buffer; what no packet brought has no `received_ns`."""
+        arrived_ns = now_ns if received_ns is None else received_ns
+        began_ns = self._stopwatch()
+        try:
+            events = self._listener.feed(pcm, arrived_ns)
+        except UtteranceTooLongError:  # push-to-talk: a track goes on, whoever forgot it
+            self._state.metrics.audio("dropped", len(pcm) / 48)
+            return
+        self._feed_ns = self._stopwatch() - began_ns
+        self._buffer_ns = now_ns - arrived_ns
+        fate = "inserted" if received_ns is None else "received"
+        self._state.metrics.audio(fate, len(pcm) / 48)
         self._handle(events, answers, now_ns)
 
     def commit(self, answers: Answering, now_ns: int) -> None:
@@ -223,6 +240,7 @@ class SpeechIn:
             sent_ns=now_ns,  # replaced when it is known
             captured_ns=event.last_speech_captured_ns,
             last_speech_received_ns=event.last_speech_received_ns,
+            buffer_ns=self._buffer_ns,
             resample_ns=self._feed_ns,
             endpoint_ns=now_ns,
             realtime=event.realtime,

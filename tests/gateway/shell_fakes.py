@@ -10,11 +10,16 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
+from openai.types.realtime import RealtimeSessionCreateRequest
+from prometheus_client import CollectorRegistry
+
 from engine import api
 from gateway.actions import Action, Hangup, Send, Tell
 from gateway.app import Gateway
 from gateway.config import Settings, load
 from gateway.engine_client import EngineLink, private_endpoint
+from gateway.rtc.call_metrics import CallMetrics
+from gateway.rtc.calls import Calls
 from gateway.serve import GatewayServer, bind, url_of, uvicorn_config
 
 WAIT_S = 20.0
@@ -25,9 +30,21 @@ class EchoSession:
 
     def __init__(self, session_id: str, engine_ready: bool, model_name: str) -> None:
         self.session_id = session_id
-        self.hello = {"type": "session.created", "ready": engine_ready, "model": model_name}
+        self.hello: dict[str, Any] = {
+            "type": "session.created",
+            "ready": engine_ready,
+            "model": model_name,
+        }
         self.ticks = 0
+        self.heard = bytearray()  # s16 mono at 24 kHz
+        self.seen: list[api.Image] = []
         self.closed = False
+
+    def preset(self, update: RealtimeSessionCreateRequest, now_ns: int) -> None:
+        self.hello["instructions"] = update.instructions
+
+    def describe(self) -> dict[str, Any]:
+        return self.hello | {"type": "realtime", "id": self.session_id}
 
     def start(self, now_ns: int) -> list[Action]:
         return [Send(self.hello), Tell(api.Open(self.session_id, "be brief"))]
@@ -53,6 +70,14 @@ class EchoSession:
 
     def receive_binary(self, size: int, now_ns: int) -> list[Action]:
         return [Send({"type": "binary", "size": size})]
+
+    def receive_audio(self, pcm24k: bytes, received_ns: int | None, now_ns: int) -> list[Action]:
+        self.heard += pcm24k
+        return []
+
+    def receive_image(self, image: api.Image, now_ns: int) -> list[Action]:
+        self.seen.append(image)
+        return []
 
     def receive_engine(self, event: api.Event, now_ns: int) -> list[Action]:
         match event:
@@ -107,6 +132,7 @@ async def running_gateway(**flags: Any) -> AsyncIterator[RunningGateway]:
     with private_endpoint() as endpoint, bind("127.0.0.1", 0) as sock:
         link = EngineLink(endpoint)
         gateway = Gateway(settings, link, make, lambda: b"headstart_up 1\n")
+        gateway.calls = Calls(gateway, CallMetrics(CollectorRegistry()))
         server = GatewayServer(uvicorn_config(settings, gateway), gateway)
         link.start()
         serving = asyncio.create_task(server.serve(sockets=[sock]))

@@ -1,0 +1,336 @@
+"""The pump between one client's connection and one session core.
+
+    channel ──reader──▶ Session ──actions──▶ Tell: engine link (never blocks)
+    tracks ───────────▶ Session              Send: outbound queue ──writer──▶ channel
+    engine link ──────▶ Session              Hangup: behind all that is queued
+    timer, TICK_S ────▶ Session
+
+All calls into the session happen on the loop, one after the other; none awaits. A channel is a
+WebSocket (`gateway.websocket`) or a WebRTC data channel (`gateway.rtc.channel`). Bounds:
+
+- outbound: `outbound_events` and `outbound_bytes` that the peer has not read yet. When full, this
+  reader is shed: close 1013. What was queued is thrown away, for a stream with holes is worse.
+- inbound: the channel's own. A peer that sends audio faster than real time is read no further
+  while the engine is more than `AUDIO_BEHIND_SAMPLES` of it behind; TCP holds it back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+import msgspec
+
+from engine import api
+from gateway.actions import Action, Hangup, Send, Tell
+
+if TYPE_CHECKING:  # the schema takes a second to import
+    from openai.types.realtime import RealtimeSessionCreateRequest
+
+log = logging.getLogger("headstart.pump")
+
+TICK_S = 0.1
+AUDIO_BEHIND_SAMPLES = 30 * api.SAMPLE_RATE_HZ
+AUDIO_BEHIND_WAIT_S = 10.0
+"""Longest pause of the reader: pongs are read with the messages, and pings time out."""
+CLOSE_INTERNAL_ERROR = 1011
+CLOSE_SERVICE_RESTART = 1012
+CLOSE_TRY_AGAIN_LATER = 1013
+
+
+class SessionCore(Protocol):
+    """What the pump needs of `gateway.session.Session`."""
+
+    def preset(self, update: RealtimeSessionCreateRequest, now_ns: int) -> None: ...
+    def describe(self) -> dict[str, Any]: ...
+    def start(self, now_ns: int) -> list[Action]: ...
+    def receive_text(self, text: str, now_ns: int) -> list[Action]: ...
+    def receive_binary(self, size: int, now_ns: int) -> list[Action]: ...
+    def receive_audio(
+        self, pcm24k: bytes, received_ns: int | None, now_ns: int
+    ) -> list[Action]: ...
+    def receive_image(self, image: api.Image, now_ns: int) -> list[Action]: ...
+    def receive_engine(self, event: api.Event, now_ns: int) -> list[Action]: ...
+    def engine_lost(self, now_ns: int) -> list[Action]: ...
+    def engine_ready(self, ready: api.Ready, now_ns: int) -> list[Action]: ...
+    def tick(self, now_ns: int) -> list[Action]: ...
+    def sent(self, action: Send, now_ns: int) -> list[Action]: ...
+    def close(self, now_ns: int) -> list[Action]: ...
+
+
+class Channel(Protocol):
+    """One client's connection for events."""
+
+    async def receive(self) -> str | int | None:
+        """The next text; of a binary message, which the protocol does not have, its size in bytes;
+        None when the client is gone."""
+
+    async def send(self, text: str) -> bool:
+        """Returns once `text` is on its way; False: the client is gone."""
+
+    async def close(self, hangup: Hangup) -> None:
+        """End the connection, telling the client why as well as the transport can."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much may wait for one reader."""
+
+    events: int = 512
+    bytes: int = 8 * 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Queued:
+    text: str
+    size_bytes: int
+    action: Send
+
+
+class Outbound:
+    """The bounded queue between session and writer. Single consumer."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds = bounds
+        self.waiting_bytes = 0
+        self.hangup: Hangup | None = None
+        self._queue: deque[_Queued] = deque()
+        self._filled = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._queue)
+
+    def put(self, action: Send) -> bool:
+        """False: full, nothing was queued."""
+        encoded = msgspec.json.encode(action.event)
+        full = (
+            len(self._queue) >= self.bounds.events
+            or self.waiting_bytes + len(encoded) > self.bounds.bytes
+        )
+        if full:
+            return False
+        self._queue.append(_Queued(encoded.decode(), len(encoded), action))
+        self.waiting_bytes += len(encoded)
+        self._filled.set()
+        return True
+
+    def end(self, hangup: Hangup, discard: bool) -> None:
+        """No more after this. The first hangup wins. `discard` throws away what waits."""
+        if discard:
+            self._queue.clear()
+            self.waiting_bytes = 0
+        if self.hangup is None:
+            self.hangup = hangup
+        self._filled.set()
+
+    async def get(self) -> _Queued | None:
+        """The next one; None after the last, when there is a hangup."""
+        while not self._queue:
+            if self.hangup is not None:
+                return None
+            self._filled.clear()
+            await self._filled.wait()
+        item = self._queue.popleft()
+        self.waiting_bytes -= item.size_bytes
+        return item
+
+
+class AudioFlow:
+    """How far the engine is behind the audio it was told, in samples of the open utterance."""
+
+    def __init__(self) -> None:
+        self._told_sample = 0
+        self._done_sample = 0
+        self._caught_up = asyncio.Event()
+        self._caught_up.set()
+
+    @property
+    def behind_samples(self) -> int:
+        return max(0, self._told_sample - self._done_sample)
+
+    def told(self, command: api.Command) -> None:
+        match command:
+            case api.Audio():
+                self._told_sample = command.start_sample + command.samples
+            case api.BeginSpeech():
+                self._done_sample = max(self._done_sample, command.start_sample)
+            case api.DropSpeech():
+                self.forget()
+            case _:
+                return
+        self._update()
+
+    def heard(self, event: api.Event) -> None:
+        match event:
+            case api.Chunk():
+                self._done_sample = max(self._done_sample, event.start_sample + event.samples)
+                self._update()
+            case api.Heard():
+                self.forget()
+
+    def forget(self) -> None:
+        """Nothing is outstanding any more."""
+        self._done_sample = self._told_sample
+        self._update()
+
+    def _update(self) -> None:
+        if self.behind_samples <= AUDIO_BEHIND_SAMPLES:
+            self._caught_up.set()
+        else:
+            self._caught_up.clear()
+
+    async def wait(self) -> None:
+        if not self._caught_up.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._caught_up.wait(), AUDIO_BEHIND_WAIT_S)
+
+
+class Pump:
+    """Runs one session over its channel. The engine link calls `engine_*`, a call's tracks `hear`
+    and `see`; `hangup` ends it from outside."""
+
+    def __init__(
+        self,
+        session_id: str,
+        channel: Channel,
+        session: SessionCore,
+        tell: Callable[[api.Command], bool],
+        bounds: Bounds,
+        now_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self.session_id = session_id
+        self.answering = 0
+        """Responses begun and not yet done: what a graceful end waits for."""
+        self.shed = False
+        self._channel = channel
+        self._session = session
+        self._tell = tell
+        self._now_ns = now_ns
+        self._outbound = Outbound(bounds)
+        self._audio = AudioFlow()
+        self._closed = False
+        self._writer: asyncio.Task[None] | None = None
+
+    async def run(self) -> None:
+        """Until either side closes. Never raises for what the peer did."""
+        loop = asyncio.get_running_loop()
+        self._call(self._session.start)
+        reader = loop.create_task(self._read())
+        self._writer = loop.create_task(self._write())
+        ticker = loop.create_task(self._tick())
+        tasks = (reader, self._writer, ticker)
+        try:
+            await asyncio.wait({reader, self._writer}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            self._closed = True
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            self._guarded(self._session.close)
+        if self._outbound.hangup is not None:
+            await self._channel.close(self._outbound.hangup)
+
+    def hangup(self, code: int, reason: str) -> None:
+        self._outbound.end(Hangup(code, reason), discard=False)
+
+    # --- the engine's side -----------------------------------------------------------------------
+
+    def engine_event(self, event: api.Event) -> None:
+        self._audio.heard(event)
+        self._call(self._session.receive_engine, event)
+
+    def engine_lost(self) -> None:
+        self._audio.forget()
+        self._call(self._session.engine_lost)
+
+    def engine_ready(self, ready: api.Ready) -> None:
+        self._call(self._session.engine_ready, ready)
+
+    # --- the tracks' side ------------------------------------------------------------------------
+
+    def hear(self, pcm24k: bytes, received_ns: int | None) -> bool:
+        """Sound from a track: s16 mono at 24 kHz; `received_ns` None where no packet brought it.
+        False: dropped, for the engine is too far behind, and a microphone cannot be held back."""
+        if self._audio.behind_samples > AUDIO_BEHIND_SAMPLES:
+            return False
+        self._call(self._session.receive_audio, pcm24k, received_ns)
+        return True
+
+    def see(self, image: api.Image) -> None:
+        """A picture from a track."""
+        self._call(self._session.receive_image, image)
+
+    # --- calls into the session ------------------------------------------------------------------
+
+    def _call(self, method: Callable[..., list[Action]], *arguments: object) -> None:
+        if not self._closed and self._outbound.hangup is None:
+            self._guarded(method, *arguments)
+
+    def _guarded(self, method: Callable[..., list[Action]], *arguments: object) -> None:
+        try:
+            self._carry_out(method(*arguments, self._now_ns()))
+        except Exception:
+            # Ours to mend, and one session's end must not be another's.
+            log.exception("session %s: internal error", self.session_id)
+            self._outbound.end(Hangup(CLOSE_INTERNAL_ERROR, "internal error"), discard=False)
+
+    def _carry_out(self, actions: list[Action]) -> None:
+        for action in actions:
+            match action:
+                case Send():
+                    self._send(action)
+                case Tell():
+                    self._audio.told(action.command)
+                    self._tell(action.command)
+                case Hangup():
+                    self._outbound.end(action, discard=False)
+
+    def _send(self, action: Send) -> None:
+        if self._closed or self._outbound.hangup is not None:
+            return
+        kind = action.event["type"]
+        if kind == "response.created":
+            self.answering += 1
+        elif kind == "response.done":
+            self.answering -= 1
+        if not self._outbound.put(action):
+            self.shed = True
+            reason = (
+                f"slow reader: more than {self._outbound.bounds.events} events or "
+                f"{self._outbound.bounds.bytes} bytes were waiting"
+            )
+            log.warning("session %s: shed, %s", self.session_id, reason)
+            self._outbound.end(Hangup(CLOSE_TRY_AGAIN_LATER, reason), discard=True)
+            if self._writer is not None:
+                self._writer.cancel()  # it waits for a peer that does not read
+
+    # --- tasks -----------------------------------------------------------------------------------
+
+    async def _read(self) -> None:
+        while True:
+            await self._audio.wait()
+            match await self._channel.receive():
+                case None:
+                    return
+                case str(text):
+                    self._call(self._session.receive_text, text)
+                case int(size_bytes):
+                    self._call(self._session.receive_binary, size_bytes)
+
+    async def _write(self) -> None:
+        while (item := await self._outbound.get()) is not None:
+            if not await self._channel.send(item.text):
+                return
+            if item.action.wants_sent_stamp:
+                self._call(self._session.sent, item.action)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(TICK_S)
+            self._call(self._session.tick)

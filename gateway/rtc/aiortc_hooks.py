@@ -1,0 +1,129 @@
+"""The one place that reaches into aiortc's and aioice's private parts, for what they have no door.
+
+    tap_packets   an `RTCRtpReceiver`'s RTP packets, before its jitter buffer and its decoder
+    ignore        a track nobody reads, at no cost in memory or in decoding
+    newest_frame  a video track of which only the newest picture is kept, whoever is slow
+    answers       whether the peer answers on the network right now
+
+Written for aiortc 1.16 and aioice 0.13. `tests/gateway/rtc/test_aiortc_hooks.py` names each private
+part, so that a release that moves one says so there and not in a call. All of it is called in the
+`track` event, before the receiver has started.
+"""
+
+from __future__ import annotations
+
+import queue
+from collections.abc import Callable
+from typing import Any
+
+from aioice import stun
+from aiortc import RTCPeerConnection
+from aiortc.rtp import RtpPacket
+from av import VideoFrame
+
+PacketHandler = Callable[[RtpPacket], None]
+
+ENCODED_FRAMES_MAX = 30
+"""Encoded pictures that may wait for the decoder: a second's; then it is behind for good."""
+PROBE_RETRANSMISSIONS = 2
+"""At 0, 0.5 and 1.5 s; the last answer may take until 3.5 s after the first request."""
+
+
+def tap_packets(receiver: Any, on_packet: PacketHandler) -> None:
+    """From now on the receiver's packets go to `on_packet` on the loop, in the order in which they
+    come off the network, and nowhere else. The receiver goes on sending its reports."""
+    receiver._RTCRtpReceiver__jitter_buffer = _Tap(receiver, on_packet)
+
+
+def ignore(receiver: Any) -> None:
+    """Drop what the receiver receives."""
+    tap_packets(receiver, lambda _: None)
+
+
+def newest_frame(receiver: Any) -> NewestFrame:
+    """Where the receiver's decoded pictures go from now on."""
+    newest = NewestFrame()
+    receiver.track._queue = newest
+    receiver._RTCRtpReceiver__decoder_queue = _BoundedQueue(
+        receiver._RTCRtpReceiver__decoder_error.set
+    )
+    return newest
+
+
+async def answers(peer: RTCPeerConnection) -> bool:
+    """Ask the peer for consent to send (RFC 7675) on the pair in use. False: no answer within
+    3.5 s, or nothing is connected."""
+    for connection in _connections(peer):
+        for pair in list(connection._nominated.values()):
+            request = connection.build_request(pair, nominate=False)
+            try:
+                await pair.protocol.request(
+                    request,
+                    pair.remote_addr,
+                    integrity_key=connection.remote_password.encode(),
+                    retransmissions=PROBE_RETRANSMISSIONS,
+                )
+            except stun.TransactionTimeout:
+                continue
+            except stun.TransactionFailed:
+                pass  # a refusal is an answer
+            except OSError:
+                continue  # its socket is closed already
+            return True
+    return False
+
+
+def _connections(peer: RTCPeerConnection) -> set[Any]:
+    transports = {t.receiver.transport for t in peer.getTransceivers()}
+    if peer.sctp is not None:
+        transports.add(peer.sctp.transport)
+    return {transport.transport._connection for transport in transports}
+
+
+class _Tap:
+    """Stands where a receiver has its jitter buffer, and never completes a frame."""
+
+    def __init__(self, receiver: Any, on_packet: PacketHandler) -> None:
+        self._receiver = receiver
+        self._on_packet = on_packet
+        self._first = True
+
+    def add(self, packet: RtpPacket) -> tuple[bool, None]:
+        if self._first:  # the receiver has started its decoder's thread, which has nothing to do
+            self._first = False
+            self._receiver._RTCRtpReceiver__stop_decoder()
+        self._on_packet(packet)
+        return False, None
+
+
+class NewestFrame:
+    """Stands where a track has its unbounded queue of pictures: holds one, the newest."""
+
+    def __init__(self) -> None:
+        self.frames = 0
+        self._frame: VideoFrame | None = None
+
+    async def put(self, frame: VideoFrame | None) -> None:
+        """Called by the receiver; None is the end of the track."""
+        self._frame = frame
+        self.frames += frame is not None
+
+    def take(self) -> VideoFrame | None:
+        """The newest picture that has not been taken; None: there is none."""
+        frame, self._frame = self._frame, None
+        return frame
+
+
+class _BoundedQueue(queue.Queue[Any]):
+    """Encoded pictures on their way to the decoder's thread. When it is full the new one is
+    dropped, and the sender is asked for a key frame, with which the decoder can go on."""
+
+    def __init__(self, on_overflow: Callable[[], None]) -> None:
+        super().__init__()
+        self._on_overflow = on_overflow
+
+    def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
+        if item is not None and self.qsize() >= ENCODED_FRAMES_MAX:
+            self._on_overflow()
+            return
+        super().put(item)

@@ -1,0 +1,201 @@
+"""One WebRTC call: the peer connection around one session's pump.
+
+    microphone ── AudioTrack ──▶ pump.hear        pump's channel ◀─▶ data channel "oai-events"
+    camera ────── watch ───────▶ pump.see         outgoing ────────▶ our audio track
+
+It lasts until the peer closes, until it vanishes (the heartbeat asks it for an answer each second
+and waits for `VANISHED_AFTER_S`), until it has not connected in time, or until the session or the
+server ends it. Whatever the reason, at the end of `run` nothing of it is left: no socket, no
+thread, no task.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import dataclasses
+import logging
+import time
+from typing import Any
+
+from aiortc import (
+    MediaStreamTrack,
+    RTCConfiguration,
+    RTCIceServer,
+    RTCPeerConnection,
+    RTCRtpReceiver,
+    RTCSessionDescription,
+)
+
+from gateway.pump import Pump
+from gateway.rtc import aiortc_hooks
+from gateway.rtc.audio_track import AudioTrack
+from gateway.rtc.call_metrics import CallEnd, CallMetrics
+from gateway.rtc.channel import EventChannel
+from gateway.rtc.outgoing import OutgoingAudio
+from gateway.rtc.receive_buffer import BufferCounters
+from gateway.rtc.video_track import watch
+
+log = logging.getLogger("headstart.rtc")
+
+ANSWER_WAIT_S = 10.0
+"""For gathering our candidates; only a STUN or TURN server that is silent takes so long."""
+CONNECT_WAIT_S = 20.0
+VANISHED_AFTER_S = 4.5
+HEARTBEAT_S = 1.0
+CLOSE_WAIT_S = 5.0
+OPUS = "audio/opus"
+
+
+class BadOffer(Exception):
+    """The peer's SDP cannot be answered; the message says why, for the peer."""
+
+
+class Call:
+    """`answer` an offer, then `run` with the pump of its session. Made on the running loop."""
+
+    def __init__(
+        self, call_id: str, ice_servers: list[RTCIceServer], metrics: CallMetrics, offer: str
+    ) -> None:
+        self.call_id = call_id
+        self.channel = EventChannel(expected="m=application" in offer)
+        self.outgoing = OutgoingAudio()
+        self._offer = offer
+        self._metrics = metrics
+        self._peer = RTCPeerConnection(RTCConfiguration(iceServers=ice_servers))
+        self._pump: Pump | None = None
+        self._audio: AudioTrack | None = None
+        self._counted = BufferCounters()
+        self._camera: aiortc_hooks.NewestFrame | None = None
+        self._end = CallEnd.GONE
+        self._alive_s = 0.0
+        self._peer.on("track", self._on_track)
+        self._peer.on("datachannel", self.channel.adopt)
+        self._peer.on("connectionstatechange", self._on_state)
+
+    async def answer(self) -> str:
+        """Our SDP, with all our candidates in it. Raises `BadOffer`, and then the call is over."""
+        try:
+            async with asyncio.timeout(ANSWER_WAIT_S):
+                return await self._answer()
+        except Exception as error:  # aiortc's parser fails in many ways over what a peer may send
+            await self._close_peer()
+            log.info("an offer was refused: %r", error)
+            reason = str(error) or type(error).__name__
+            raise BadOffer(f"The SDP offer cannot be answered: {reason}") from error
+        except asyncio.CancelledError:
+            await self._close_peer()
+            raise
+
+    async def _answer(self) -> str:
+        if "\nm=" not in self._offer:
+            raise ValueError("it has no media section")
+        if "m=audio" in self._offer:
+            self._peer.addTrack(self.outgoing)
+            (transceiver,) = self._peer.getTransceivers()
+            audio = RTCRtpReceiver.getCapabilities("audio")
+            assert audio is not None
+            transceiver.setCodecPreferences([c for c in audio.codecs if c.mimeType.lower() == OPUS])
+        await self._peer.setRemoteDescription(RTCSessionDescription(self._offer, "offer"))
+        await self._peer.setLocalDescription(await self._peer.createAnswer())
+        return str(self._peer.localDescription.sdp)
+
+    async def run(self, pump: Pump) -> None:
+        """From the answer to the end. Never raises for what the peer did."""
+        self._pump = pump
+        self._metrics.calls_open.inc()
+        loop = asyncio.get_running_loop()
+        tasks = [loop.create_task(self._heartbeat())]
+        if self._camera is not None:
+            tasks.append(loop.create_task(watch(self._camera, pump.see)))
+        try:
+            await pump.run()
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._close_peer()
+            self._count()
+            self._metrics.calls_open.dec()
+            if self.channel.hangup is not None:
+                self._end = CallEnd.SERVER
+            self._metrics.calls.labels(self._end).inc()
+            log.info("call %s ended: %s", self.call_id, self._end)
+
+    def hang_up(self, end: CallEnd = CallEnd.HANGUP) -> None:
+        """End it; `run` returns soon after."""
+        if not self.channel.is_gone:
+            self._end = end
+            self.channel.gone()
+
+    # --- the peer connection's events ------------------------------------------------------------
+
+    def _on_track(self, track: MediaStreamTrack) -> None:
+        """The first microphone is heard and the first camera seen; more are ignored."""
+        (receiver,) = (r for r in self._peer.getReceivers() if r.track is track)
+        if track.kind == "audio" and self._audio is None:
+            self._audio = AudioTrack(self._hear)
+            aiortc_hooks.tap_packets(receiver, self._audio.receive)
+        elif track.kind == "video" and self._camera is None:
+            self._camera = aiortc_hooks.newest_frame(receiver)
+        else:
+            aiortc_hooks.ignore(receiver)
+
+    def _hear(self, pcm24k: bytes, received_ns: int | None) -> bool:
+        self._alive_s = time.monotonic() if received_ns is not None else self._alive_s
+        return self._pump is not None and self._pump.hear(pcm24k, received_ns)
+
+    def _on_state(self) -> None:
+        log.debug("call %s: %s", self.call_id, self._peer.connectionState)
+        if self._peer.connectionState == "connected":
+            self._alive_s = time.monotonic()
+        elif self._peer.connectionState in ("failed", "closed"):
+            self.hang_up(CallEnd.GONE if self._alive_s else CallEnd.NEVER_CONNECTED)
+
+    async def _heartbeat(self) -> None:
+        """The connection's own consent takes half a minute to expire; this takes five seconds. A
+        packet of sound is as good as an answer."""
+        began_s = time.monotonic()
+        probe: asyncio.Task[bool] | None = None
+        try:
+            while True:
+                await asyncio.sleep(HEARTBEAT_S)
+                self._count()
+                now_s = time.monotonic()
+                connected = self._peer.connectionState == "connected"
+                waits_for_channel = self.channel.expected and not self.channel.is_open
+                if (not connected or waits_for_channel) and now_s - began_s > CONNECT_WAIT_S:
+                    self.hang_up(CallEnd.NEVER_CONNECTED)
+                if not connected:
+                    continue
+                if probe is not None and probe.done():
+                    self._alive_s = now_s if probe.result() else self._alive_s
+                    probe = None
+                if now_s - self._alive_s > VANISHED_AFTER_S:
+                    self.hang_up(CallEnd.VANISHED)
+                if probe is None and now_s - self._alive_s >= HEARTBEAT_S / 2:
+                    probe = asyncio.create_task(aiortc_hooks.answers(self._peer))
+        finally:
+            if probe is not None:
+                probe.cancel()
+                await asyncio.gather(probe, return_exceptions=True)
+
+    def _count(self) -> None:
+        if self._audio is not None:
+            now = dataclasses.replace(self._audio.intake.counters)
+            self._metrics.track(self._counted, now)
+            self._counted = now
+
+    async def _close_peer(self) -> None:
+        if self._audio is not None:
+            self._audio.close()
+        self.outgoing.stop()
+        self._peer.remove_all_listeners()
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._peer.close(), CLOSE_WAIT_S)
+
+
+def describe_ice(urls: str, username: str, credential: str) -> list[RTCIceServer]:
+    """The settings as aiortc wants them; without any, only our own addresses are offered."""
+    facts: dict[str, Any] = {"username": username, "credential": credential} if username else {}
+    return [RTCIceServer(urls=url, **facts) for url in urls.split()]

@@ -1,0 +1,258 @@
+"""The HTTP side of WebRTC, as the Realtime API has it.
+
+POST /v1/realtime/calls               an SDP offer, raw or multipart with a session: 201, the answer
+                                      in the body and the call's address in Location
+POST /v1/realtime/calls/{id}/hangup   end a call
+POST /v1/realtime/client_secrets      a short-lived key for a browser, with a session's settings
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from openai.types.realtime import RealtimeSessionCreateRequest
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from gateway.client_secrets import (
+    LIFETIME_S_DEFAULT,
+    LIFETIME_S_MAX,
+    LIFETIME_S_MIN,
+    PREFIX,
+)
+from gateway.protocol import errors
+from gateway.protocol.errors import ProtocolError
+from gateway.protocol.parse import decode_json, parse_session
+from gateway.pump import Bounds, Pump, SessionCore
+from gateway.rtc.call import BadOffer, Call, describe_ice
+from gateway.rtc.call_metrics import CallEnd, CallMetrics
+
+if TYPE_CHECKING:
+    from gateway.app import Gateway
+
+log = logging.getLogger("headstart.rtc")
+
+SDP_BYTES_MAX = 64 * 1024
+SESSION_BYTES_MAX = 1024 * 1024
+BODY_BYTES_MAX = SDP_BYTES_MAX + SESSION_BYTES_MAX + 16 * 1024
+HANGUP_WAIT_S = 5.0
+SDP_TYPE = "application/sdp"
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """A request for a call."""
+
+    offer: str
+    sessions: tuple[RealtimeSessionCreateRequest, ...]
+    """Settings to apply in order: the secret's, then the request's own."""
+
+
+class Calls:
+    """The calls of one gateway. `end_all` before the loop ends."""
+
+    def __init__(self, gateway: Gateway, metrics: CallMetrics) -> None:
+        self._gateway = gateway
+        self.metrics = metrics
+        self._ice_servers = describe_ice(
+            gateway.settings.ice_servers,
+            gateway.settings.turn_username,
+            gateway.settings.turn_credential,
+        )
+        self._calls: dict[str, Call] = {}
+        self._running: dict[str, asyncio.Task[None]] = {}
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def routes(self) -> list[Route]:
+        paths = []
+        for prefix in ("/v1/realtime", "/realtime"):
+            paths += [
+                Route(f"{prefix}/calls", self.create, methods=["POST"]),
+                Route(f"{prefix}/calls/{{call_id}}/hangup", self.hangup, methods=["POST"]),
+                Route(f"{prefix}/client_secrets", self.client_secret, methods=["POST"]),
+            ]
+        return paths
+
+    async def end_all(self) -> None:
+        """Hang up every call and wait until each has gone."""
+        for call in list(self._calls.values()):
+            call.hang_up(CallEnd.SERVER)
+        await asyncio.gather(*self._running.values(), return_exceptions=True)
+
+    # --- requests --------------------------------------------------------------------------------
+
+    async def create(self, request: Request) -> Response:
+        refused = self._gateway.refuse_http()
+        if refused is not None:
+            return refused
+        try:
+            asked = await self._asked(request)
+            return await self._answer(asked)
+        except _Unauthorised:
+            return _failed(401, errors.invalid_api_key())
+        except ProtocolError as error:
+            return _failed(400, error)
+        except BadOffer as error:
+            return _failed(400, ProtocolError("invalid_offer", str(error), param="sdp"))
+
+    async def hangup(self, request: Request) -> Response:
+        call = self._calls.get(request.path_params["call_id"])
+        if call is None:
+            message = "No session found for the provided call_id"
+            return _failed(404, ProtocolError("call_id_not_found", message, param=""))
+        call.hang_up()
+        await asyncio.wait({self._running[call.call_id]}, timeout=HANGUP_WAIT_S)
+        return Response(status_code=200)
+
+    async def client_secret(self, request: Request) -> Response:
+        try:
+            body = decode_json((await _body(request)).decode(errors="replace") or "{}")
+            if not isinstance(body, dict):
+                raise errors.invalid_type("body", "an object", body)
+            session = body.get("session")
+            core = self._gateway.new_session()[1]
+            if session is not None:
+                core.preset(parse_session(session), time.monotonic_ns())
+            lifetime_s = _lifetime_s(body.get("expires_after"))
+        except ProtocolError as error:
+            return _failed(400, error)
+        value, expires_at = self._gateway.secrets.issue(session, lifetime_s, time.time())
+        effective = core.describe() | {"expires_at": 0}
+        return JSONResponse({"value": value, "expires_at": expires_at, "session": effective})
+
+    # --- a call's life ---------------------------------------------------------------------------
+
+    async def _asked(self, request: Request) -> _Asked:
+        """What the request asks for. Raises `ProtocolError`."""
+        sessions = self._secrets_session(request)
+        if request.headers.get("content-type", "").startswith("multipart/form-data"):
+            offer, session = await _multipart(request)
+            if session is not None:
+                sessions = (*sessions, parse_session(decode_json(session)))
+        else:
+            offer = (await _body(request)).decode(errors="replace")
+        if not offer.lstrip().startswith("v="):
+            raise errors.invalid_value("sdp", "an SDP offer", offer)
+        if len(offer) > SDP_BYTES_MAX:
+            raise errors.event_too_large(len(offer), SDP_BYTES_MAX, "bytes of SDP")
+        return _Asked(offer, sessions)
+
+    def _secrets_session(self, request: Request) -> tuple[RealtimeSessionCreateRequest, ...]:
+        key = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
+        if not key.startswith(PREFIX):
+            return ()
+        grant = self._gateway.secrets.find(key, time.time())
+        if grant is None:
+            raise _Unauthorised
+        return (parse_session(grant.session),) if grant.session is not None else ()
+
+    async def _answer(self, asked: _Asked) -> Response:
+        """Open a session and a call for it. Raises `ProtocolError` and `BadOffer`."""
+        gateway = self._gateway
+        session_id, core = gateway.new_session()
+        for session in asked.sessions:
+            core.preset(session, time.monotonic_ns())
+        call = Call(f"rtc_{secrets.token_hex(12)}", self._ice_servers, self.metrics, asked.offer)
+        pump = self._pump(session_id, core, call)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(gateway.seated(session_id, pump))
+            answer = await call.answer()
+            self._calls[call.call_id] = call
+            self._running[call.call_id] = asyncio.create_task(
+                self._run(call, pump, stack.pop_all())
+            )
+        log.info("call %s is session %s", call.call_id, session_id)
+        headers = {
+            "Location": f"/v1/realtime/calls/{call.call_id}",
+            "Access-Control-Expose-Headers": "Location",
+        }
+        return Response(answer, status_code=201, media_type=SDP_TYPE, headers=headers)
+
+    def _pump(self, session_id: str, core: SessionCore, call: Call) -> Pump:
+        settings = self._gateway.settings
+        bounds = Bounds(settings.outbound_events, settings.outbound_bytes)
+        return Pump(session_id, call.channel, core, self._gateway.link.tell, bounds)
+
+    async def _run(self, call: Call, pump: Pump, seat: contextlib.ExitStack) -> None:
+        with seat:
+            try:
+                await call.run(pump)
+            except Exception:
+                log.exception("call %s: internal error", call.call_id)
+            finally:
+                del self._calls[call.call_id], self._running[call.call_id]
+
+
+class _Unauthorised(Exception):
+    """A secret that is unknown or has expired."""
+
+
+async def _limited(request: Request) -> AsyncGenerator[bytes, None]:
+    """The body's pieces. Raises `ProtocolError` once there are too many bytes of it."""
+    size_bytes = 0
+    async for piece in request.stream():
+        size_bytes += len(piece)
+        if size_bytes > BODY_BYTES_MAX:
+            raise errors.event_too_large(size_bytes, BODY_BYTES_MAX, "bytes")
+        yield piece
+
+
+async def _body(request: Request) -> bytes:
+    return b"".join([piece async for piece in _limited(request)])
+
+
+async def _multipart(request: Request) -> tuple[str, str | None]:
+    """The parts `sdp` and `session`, with or without a type and a file name of their own."""
+    parser = MultiPartParser(
+        request.headers, _limited(request), max_fields=8, max_part_size=SESSION_BYTES_MAX
+    )
+    try:
+        form = await parser.parse()
+    except (MultiPartException, KeyError, ValueError) as error:
+        raise errors.invalid_value("body", f"multipart form data ({error})", "") from error
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(form.close)
+        parts: dict[str, str] = {}
+        for name in ("sdp", "session"):
+            part = form.get(name)
+            if part is not None:
+                data = part if isinstance(part, str) else await part.read(SESSION_BYTES_MAX)
+                parts[name] = data if isinstance(data, str) else data.decode(errors="replace")
+    if "sdp" not in parts:
+        raise errors.missing_parameter("sdp")
+    return parts["sdp"], parts.get("session")
+
+
+def _lifetime_s(expires_after: Any) -> int:
+    """Raises `ProtocolError`."""
+    if expires_after is None:
+        return LIFETIME_S_DEFAULT
+    if not isinstance(expires_after, dict):
+        raise errors.invalid_type("expires_after", "an object", expires_after)
+    seconds = expires_after.get("seconds", LIFETIME_S_DEFAULT)
+    whole = isinstance(seconds, int) and not isinstance(seconds, bool)
+    if not whole or not LIFETIME_S_MIN <= seconds <= LIFETIME_S_MAX:
+        allowed = f"a whole number from {LIFETIME_S_MIN} to {LIFETIME_S_MAX}"
+        raise errors.invalid_value("expires_after.seconds", allowed, seconds)
+    return int(seconds)
+
+
+def _failed(status: int, error: ProtocolError) -> Response:
+    body = {
+        "type": error.type,
+        "code": error.code,
+        "message": error.message,
+        "param": error.param,
+    }
+    return JSONResponse({"error": body}, status_code=status)

@@ -1,0 +1,191 @@
+"""The spoken answer's way out: 24 kHz sound, paced onto a WebRTC audio track as Opus.
+
+Whoever speaks `put`s sound as fast as it is made; the track sends a frame each 20 ms. While there
+is nothing to say it sends nothing, and RTP time goes on, so that the next word comes at its place.
+
+    put(pcm24k) -> bool   queue s16 mono at 24 kHz; False: full (`QUEUE_SAMPLES_MAX`), nothing
+                          was queued; try again when `queued_samples` is less
+    clear()     -> int    barge-in: drop what has not been sent, in samples; at most one frame
+                          of 20 ms is still on its way
+    sent_samples          of what was put, how much is on the wire: the playout position. What a
+                          peer has heard is behind it by the network and its own buffer
+    queued_samples        put and not yet sent
+    on_started, on_stopped  called on the loop with the first frame after a pause, and when the
+                          queue has run empty (and the silence behind it) or was cleared: the
+                          protocol's `output_audio_buffer.started`, `.stopped` and `.cleared`
+
+All of it on the event loop; nothing blocks. A part of a frame at the end is sent padded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import av
+import numpy as np
+from aiortc import MediaStreamTrack
+
+from gateway.media.timebase import BYTES_PER_SAMPLE, NS_PER_MS, WIRE_RATE_HZ, wire_samples
+
+FRAME_MS = 20
+FRAME_NS = FRAME_MS * NS_PER_MS
+FRAME_SAMPLES = wire_samples(FRAME_MS)
+FRAME_BYTES = FRAME_SAMPLES * BYTES_PER_SAMPLE
+QUEUE_SAMPLES_MAX = wire_samples(120_000)
+TAIL_FRAMES = 5
+"""Silent frames behind the last word: a peer that runs dry in mid-sound draws it out."""
+BIT_RATE = 32_000
+OPUS_OPTIONS = {
+    "application": "voip",
+    "frame_duration": str(FRAME_MS),
+    "compression_level": "5",  # of 10: half the time, and no difference that a voice shows
+    "fec": "1",
+    "packet_loss": "5",
+}
+
+
+class Playout:
+    """The queue and its pace. No I/O, no clock: one frame for each 20 ms that pass, from the
+    instant on at which there is something to play."""
+
+    def __init__(self) -> None:
+        self.sent_samples = 0
+        self._pcm = bytearray()
+        self._due_ns: int | None = None  # of the next frame; None: paused
+        self._tail_left = 0
+
+    @property
+    def queued_samples(self) -> int:
+        return len(self._pcm) // BYTES_PER_SAMPLE
+
+    @property
+    def due_ns(self) -> int | None:
+        """When to `take` the next frame; None: there is none."""
+        return self._due_ns
+
+    def put(self, pcm24k: bytes, now_ns: int) -> bool:
+        """False: full. Raises ValueError for an odd number of bytes."""
+        if len(pcm24k) % BYTES_PER_SAMPLE:
+            raise ValueError(f"s16 audio needs an even number of bytes, got {len(pcm24k)}")
+        if self.queued_samples + len(pcm24k) // BYTES_PER_SAMPLE > QUEUE_SAMPLES_MAX:
+            return False
+        self._pcm += pcm24k
+        if pcm24k and self._due_ns is None:
+            self._due_ns = now_ns
+        return True
+
+    def take(self) -> bytes:
+        """The frame that is due: `FRAME_BYTES`. Behind the last one follow `TAIL_FRAMES` of
+        silence."""
+        assert self._due_ns is not None
+        frame = bytes(self._pcm[:FRAME_BYTES])
+        del self._pcm[:FRAME_BYTES]
+        self.sent_samples += len(frame) // BYTES_PER_SAMPLE
+        self._due_ns += FRAME_NS
+        if frame:
+            self._tail_left = TAIL_FRAMES
+        else:
+            self._tail_left -= 1
+        if not self._pcm and self._tail_left <= 0:
+            self._due_ns = None
+        return frame.ljust(FRAME_BYTES, b"\0")
+
+    def clear(self) -> int:
+        """Drop what is queued, in samples."""
+        dropped = self.queued_samples
+        self._pcm.clear()
+        return dropped
+
+
+class OutgoingAudio(MediaStreamTrack):
+    """See the module's docstring."""
+
+    kind = "audio"
+
+    def __init__(self, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        super().__init__()
+        self.on_started: Callable[[], None] = _nothing
+        self.on_stopped: Callable[[], None] = _nothing
+        self._now_ns = now_ns
+        self._origin_ns = now_ns()
+        self._playout = Playout()
+        self._filled = asyncio.Event()
+        self._playing = False
+        self._codec: av.AudioCodecContext | None = None
+        self._last_frame = -1
+
+    @property
+    def sent_samples(self) -> int:
+        return self._playout.sent_samples
+
+    @property
+    def queued_samples(self) -> int:
+        return self._playout.queued_samples
+
+    def put(self, pcm24k: bytes) -> bool:
+        """Queue sound. False: full."""
+        taken = self._playout.put(pcm24k, self._now_ns())
+        self._filled.set()
+        return taken
+
+    def clear(self) -> int:
+        """Drop what has not been sent, in samples."""
+        dropped = self._playout.clear()
+        self._stopped()
+        return dropped
+
+    async def recv(self) -> av.Packet[Any]:
+        """The next packet, when it is due. For the sender that owns the track."""
+        due_ns, sent_before = await self._due_ns(), self.sent_samples
+        await asyncio.sleep(max(0, due_ns - self._now_ns()) / 1e9)
+        packet = self._encoded(self._playout.take(), due_ns)
+        if self.sent_samples > sent_before and not self._playing:
+            self._playing = True
+            self.on_started()
+        elif self._playout.due_ns is None:
+            self._stopped()
+        return packet
+
+    async def _due_ns(self) -> int:
+        """When the next frame is due, once there is one."""
+        while (due_ns := self._playout.due_ns) is None:
+            self._filled.clear()
+            await self._filled.wait()
+        return due_ns
+
+    def _stopped(self) -> None:
+        if self._playing:
+            self._playing = False
+            self.on_stopped()
+
+    def _encoded(self, pcm: bytes, due_ns: int) -> av.Packet[Any]:
+        codec = self._codec = self._codec or _encoder()
+        sound = np.frombuffer(pcm, np.int16)[None]
+        frame = av.AudioFrame.from_ndarray(sound, format="s16", layout="mono")
+        frame.sample_rate = WIRE_RATE_HZ
+        # RTP time goes on in pauses, in whole frames.
+        number = max(self._last_frame + 1, (due_ns - self._origin_ns) // FRAME_NS)
+        self._last_frame = number
+        (packet,) = codec.encode(frame)
+        packet.pts, packet.time_base = number * FRAME_SAMPLES, Fraction(1, WIRE_RATE_HZ)
+        return packet
+
+
+def _encoder() -> av.AudioCodecContext:
+    codec = av.CodecContext.create("libopus", "w")
+    assert isinstance(codec, av.AudioCodecContext)
+    codec.bit_rate = BIT_RATE
+    codec.format = "s16"
+    codec.layout = "mono"
+    codec.sample_rate = WIRE_RATE_HZ
+    codec.time_base = Fraction(1, WIRE_RATE_HZ)
+    codec.options = OPUS_OPTIONS
+    return codec
+
+
+def _nothing() -> None:
+    pass

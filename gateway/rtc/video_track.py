@@ -1,0 +1,47 @@
+"""A peer's camera: one picture a second of its newest ones, to whoever looks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Protocol
+
+import av
+from av.video.reformatter import Interpolation
+
+from engine import api
+
+log = logging.getLogger("headstart.rtc")
+
+SHORT_SIDE_PIXELS = 256  # what the model looks at; see `gateway.protocol.images`
+
+
+class FrameSource(Protocol):
+    """Where the newest picture is (`aiortc_hooks.NewestFrame`)."""
+
+    def take(self) -> av.VideoFrame | None: ...
+
+
+async def watch(
+    source: FrameSource, see: Callable[[api.Image], None], interval_s: float = 1.0
+) -> None:
+    """Until cancelled. The newest picture wins; scaling and colours are done off the loop, one at a
+    time. A picture that cannot be converted is left out."""
+    while True:
+        frame = source.take()
+        if frame is not None:
+            try:
+                see(await asyncio.to_thread(picture_of, frame))
+            except (av.error.FFmpegError, ValueError) as error:
+                log.info("a camera's picture was left out: %s", error)
+        await asyncio.sleep(interval_s)
+
+
+def picture_of(frame: av.VideoFrame) -> api.Image:
+    """RGB, with the short side at most `SHORT_SIDE_PIXELS` and the shape kept."""
+    scale = min(1.0, SHORT_SIDE_PIXELS / min(frame.width, frame.height))
+    width = max(1, round(frame.width * scale))
+    height = max(1, round(frame.height * scale))
+    scaled = frame.reformat(width, height, format="rgb24", interpolation=Interpolation.AREA)
+    return api.Image(width, height, scaled.to_ndarray().tobytes())

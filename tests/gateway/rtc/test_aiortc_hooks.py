@@ -1,0 +1,124 @@
+import asyncio
+import inspect
+import threading
+from typing import Any
+
+import av
+import pytest
+from aiortc import MediaStreamTrack, RTCPeerConnection, RTCSessionDescription, rtcrtpreceiver
+from aiortc.rtcrtpreceiver import RemoteStreamTrack, RTCRtpReceiver
+from aiortc.rtp import RtpPacket
+
+from gateway.rtc import aiortc_hooks
+from gateway.rtc.aiortc_hooks import ENCODED_FRAMES_MAX, NewestFrame, _BoundedQueue
+from tests.gateway.rtc.peer import Camera, Microphone, offer_of, prepared
+from tests.gateway.shell_fakes import until
+
+PRIVATE = ("jitter_buffer", "decoder_queue", "decoder_error", "decoder_thread", "stop_decoder")
+
+
+def test_aiortc_still_has_the_parts_that_are_reached_into() -> None:
+    """If this fails, a release of aiortc or aioice has moved something: mend aiortc_hooks.py.
+    Everything else here may then fail for that reason alone."""
+    source = inspect.getsource(RTCRtpReceiver)
+    for name in PRIVATE:
+        assert f"self.__{name}" in source or f"def __{name}" in source, name
+    assert "self.__jitter_buffer.add(packet)" in source
+    assert "self.__decoder_queue.put(" in source
+    assert "self._track._queue" in source
+    assert isinstance(RemoteStreamTrack("video")._queue, asyncio.Queue)
+    worker = inspect.getsource(rtcrtpreceiver.decoder_worker)
+    assert "input_q.get()" in worker
+    assert "output_q.put(frame)" in worker
+
+
+async def _pair(
+    track: MediaStreamTrack, on_receiver: Any
+) -> tuple[RTCPeerConnection, RTCPeerConnection]:
+    """A sender of one track and a receiver of it, connected; `on_receiver` is called in time."""
+    sender, receiver = RTCPeerConnection(), RTCPeerConnection()
+    sender.addTrack(track)
+
+    @receiver.on("track")
+    def on_track(_: MediaStreamTrack) -> None:
+        on_receiver(receiver.getReceivers()[0])
+
+    await receiver.setRemoteDescription(RTCSessionDescription(await offer_of(sender), "offer"))
+    await receiver.setLocalDescription(await receiver.createAnswer())
+    answer = RTCSessionDescription(receiver.localDescription.sdp, "answer")
+    await sender.setRemoteDescription(answer)
+    await until(lambda: receiver.connectionState == "connected")
+    return sender, receiver
+
+
+def decoders() -> int:
+    return sum("decoder" in thread.name for thread in threading.enumerate())
+
+
+async def test_tapped_packets_come_as_they_are() -> None:
+    """Payload, numbers and order; nothing is decoded, and the decoder's thread has ended."""
+    packets: list[RtpPacket] = []
+    before = decoders()
+    sender, receiver = await _pair(
+        Microphone(), lambda r: aiortc_hooks.tap_packets(r, packets.append)
+    )
+    await until(lambda: len(packets) >= 10)
+    numbers = [packet.sequence_number for packet in packets]
+    assert numbers == list(range(numbers[0], numbers[0] + len(numbers)))
+    assert all(packet.payload for packet in packets)
+    assert decoders() == before
+    await sender.close()
+    await receiver.close()
+
+
+async def test_a_video_track_nobody_reads_holds_one_picture() -> None:
+    """Pictures come and go; what is kept is the newest, and taking it leaves nothing."""
+    kept: list[NewestFrame] = []
+    sender, receiver = await _pair(Camera(), lambda r: kept.append(aiortc_hooks.newest_frame(r)))
+    await until(lambda: kept[0].frames >= 5)
+    frame = kept[0].take()
+    assert isinstance(frame, av.VideoFrame)
+    assert (frame.width, frame.height) == (320, 240)
+    assert kept[0].take() is None
+    await sender.close()
+    await receiver.close()
+    assert decoders() == 0
+
+
+async def test_an_ignored_track_is_not_decoded() -> None:
+    """Its packets are dropped, and no thread waits for them."""
+    sender, receiver = await _pair(Camera(), aiortc_hooks.ignore)
+    await until(lambda: receiver.getReceivers()[0].getSynchronizationSources())
+    await until(lambda: decoders() == 0)
+    await sender.close()
+    await receiver.close()
+
+
+def test_a_decoder_that_is_behind_is_told_so_once_it_is_full() -> None:
+    """Over the bound new pictures are dropped and a key frame is asked for; the end passes."""
+    asked: list[bool] = []
+    queue = _BoundedQueue(lambda: asked.append(True))
+    for i in range(ENCODED_FRAMES_MAX + 3):
+        queue.put(i)
+    assert queue.qsize() == ENCODED_FRAMES_MAX
+    assert len(asked) == 3
+    queue.put(None)
+    assert queue.qsize() == ENCODED_FRAMES_MAX + 1
+
+
+async def test_a_peer_answers_while_it_is_there() -> None:
+    """Yes while connected; no before, and no once its sockets are gone."""
+    async with prepared(Microphone()) as lonely:
+        assert not await aiortc_hooks.answers(lonely.pc)
+    sender, receiver = await _pair(Microphone(), lambda _: None)
+    assert await aiortc_hooks.answers(receiver)
+    await sender.close()
+    assert not await aiortc_hooks.answers(receiver)
+    await receiver.close()
+
+
+@pytest.fixture(autouse=True)
+async def no_decoder_is_left() -> Any:
+    """No test leaves a thread behind."""
+    yield
+    await until(lambda: decoders() == 0)

@@ -1,0 +1,206 @@
+import asyncio
+import threading
+from collections.abc import AsyncIterator
+
+import numpy as np
+import psutil
+import pytest
+
+from gateway.rtc import call as call_module
+from gateway.rtc.call import describe_ice
+from gateway.rtc.call_metrics import CallEnd
+from gateway.rtc.calls import Calls
+from tests.gateway.rtc.peer import (
+    Camera,
+    Microphone,
+    calling,
+    lose,
+    post_offer,
+    prepared,
+)
+from tests.gateway.rtc.sound import pitch_hz, sine
+from tests.gateway.shell_fakes import RunningGateway, running_gateway, until
+
+
+@pytest.fixture
+async def running() -> AsyncIterator[RunningGateway]:
+    async with running_gateway() as gateway:
+        yield gateway
+
+
+def ended(running: RunningGateway, end: CallEnd) -> float:
+    calls = running.gateway.calls
+    assert calls is not None
+    return float(calls.metrics.calls.labels(end)._value.get())
+
+
+async def test_events_go_both_ways(running: RunningGateway) -> None:
+    """The data channel is the session's, as a WebSocket is: `session.created` comes first."""
+    async with calling(running.url, Microphone()) as peer:
+        await peer.event("session.created")
+        assert peer.events[0]["type"] == "session.created"
+        assert peer.channel is not None
+        peer.channel.send("hello")
+        assert (await peer.event("echo"))["text"] == "hello"
+        peer.channel.send(b"1234567")
+        assert (await peer.event("binary"))["size"] == 7
+
+
+async def test_sound_is_heard_without_an_event(running: RunningGateway) -> None:
+    """What the microphone's track carries reaches the session as 24 kHz mono, at its pitch."""
+    async with calling(running.url, Microphone(sine(440, 5, 48_000))):
+        session = running.sessions[0]
+        await until(lambda: len(session.heard) >= 2 * 24_000 * 2)
+        sound = np.frombuffer(bytes(session.heard[: 2 * 24_000 * 2]), np.int16)
+        assert pitch_hz(sound[12_000:], 24_000) == pytest.approx(440, abs=0.5)
+
+
+async def test_sound_is_heard_through_loss(running: RunningGateway) -> None:
+    """With a fifth of the packets gone the session's clock keeps real time, and the sine in it is
+    still a sine."""
+    async with calling(running.url, Microphone(sine(440, 10, 48_000))) as peer:
+        session = running.sessions[0]
+        await until(lambda: session.heard)
+        lose(peer.pc, 0.2, seed=4)
+        began_s, at = asyncio.get_running_loop().time(), len(session.heard)
+        await asyncio.sleep(2.5)
+        took_s = asyncio.get_running_loop().time() - began_s
+        heard = np.frombuffer(bytes(session.heard[at:]), np.int16)
+        assert len(heard) / 24_000 == pytest.approx(took_s, abs=0.25)
+        assert pitch_hz(heard, 24_000) == pytest.approx(440, abs=2)
+
+
+async def test_the_camera_is_seen(running: RunningGateway) -> None:
+    """A video track's newest picture reaches the session, in its colours, about once a second."""
+    async with calling(running.url, Microphone(), Camera((200, 30, 30))):
+        await until(lambda: len(running.sessions[0].seen) >= 2)
+        image = running.sessions[0].seen[-1]
+        assert (image.width, image.height) == (320, 240)
+        pixels = np.frombuffer(image.rgb, np.uint8).reshape(-1, 3).mean(axis=0)
+        assert np.abs(pixels - (200, 30, 30)).max() < 15
+
+
+async def test_a_call_without_a_data_channel(running: RunningGateway) -> None:
+    """Sound alone makes a session; its events go nowhere and hold nothing up."""
+    async with calling(running.url, Microphone(sine(300, 3, 48_000)), data=False):
+        await until(lambda: len(running.sessions[0].heard) > 24_000)
+    await until(lambda: running.sessions[0].closed)
+
+
+async def test_a_call_without_sound(running: RunningGateway) -> None:
+    """A data channel alone makes one too."""
+    async with calling(running.url) as peer:
+        await peer.event("session.created")
+
+
+async def test_a_peer_that_closes_is_gone_at_once(running: RunningGateway) -> None:
+    """The session is closed and its seat free as soon as the peer says goodbye."""
+    async with calling(running.url, Microphone()):
+        assert len(running.gateway.pumps) == 1
+    await until(lambda: not running.gateway.pumps)
+    assert running.sessions[0].closed
+    assert ended(running, CallEnd.GONE) == 1
+
+
+async def test_a_peer_that_vanishes_is_noticed_in_five_seconds(running: RunningGateway) -> None:
+    """Its sockets die without a word: the heartbeat ends the session within 5 s and a bit for the
+    machine, long before the connection's own consent would expire (24 to 36 s)."""
+    async with calling(running.url, Microphone()) as peer:
+        await until(lambda: running.sessions[0].heard)
+        peer.vanish()
+        began_s = asyncio.get_running_loop().time()
+        await until(lambda: running.sessions[0].closed)
+        assert asyncio.get_running_loop().time() - began_s < 7
+    assert ended(running, CallEnd.VANISHED) == 1
+
+
+async def test_a_silent_peer_is_not_taken_for_a_vanished_one(running: RunningGateway) -> None:
+    """Seven seconds without sound, events or anything: it answers the heartbeat, and stays."""
+    async with calling(running.url) as peer:
+        await asyncio.sleep(7)
+        assert peer.channel is not None
+        peer.channel.send("still here")
+        await peer.event("echo")
+
+
+async def test_a_peer_that_never_connects(
+    running: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An offer whose answer nobody takes up frees its seat after a while."""
+    monkeypatch.setattr(call_module, "CONNECT_WAIT_S", 1.0)
+    async with prepared(Microphone()) as peer:
+        assert (await post_offer(peer, running.url)).status_code == 201
+        await until(lambda: running.gateway.pumps)
+        await until(lambda: not running.gateway.pumps)
+    assert ended(running, CallEnd.NEVER_CONNECTED) == 1
+
+
+async def test_a_session_that_hangs_up_ends_the_call(running: RunningGateway) -> None:
+    """The last event arrives, then the connection closes."""
+    async with calling(running.url, Microphone()) as peer:
+        assert peer.channel is not None
+        peer.channel.send("bye")
+        assert (await peer.event("echo"))["text"] == "bye"
+        await until(lambda: peer.pc.connectionState in ("closed", "failed"))
+    assert ended(running, CallEnd.SERVER) == 1
+
+
+async def test_a_bug_ends_one_call_only(running: RunningGateway) -> None:
+    """An exception in one session's core ends its call; the neighbour talks on."""
+    async with (
+        calling(running.url, Microphone()) as first,
+        calling(running.url, Microphone()) as second,
+    ):
+        assert first.channel is not None
+        assert second.channel is not None
+        first.channel.send("bug")
+        await until(lambda: len(running.gateway.pumps) == 1)
+        second.channel.send("still there")
+        assert (await second.event("echo"))["text"] == "still there"
+
+
+async def test_a_reader_that_reads_nothing_is_shed(running: RunningGateway) -> None:
+    """A flood no data channel can carry away ends the call instead of filling memory."""
+    async with calling(running.url) as peer:
+        assert peer.channel is not None
+        peer.channel.send("flood 2000")
+        await until(lambda: not running.gateway.pumps)
+        assert running.gateway.sessions_shed == 1
+
+
+async def test_fifty_calls_leave_nothing_behind(running: RunningGateway) -> None:
+    """Open, speak, show, close, fifty times: descriptors, threads and tasks end where they were
+    after the first few (thread pools have grown by then)."""
+    process = psutil.Process()
+
+    async def once() -> None:
+        async with calling(running.url, Microphone(sine(440, 1, 48_000)), Camera()) as peer:
+            await peer.event("session.created")
+        await until(lambda: not running.gateway.pumps)
+
+    def counts() -> tuple[int, int, int]:
+        return process.num_fds(), threading.active_count(), len(asyncio.all_tasks())
+
+    for _ in range(5):
+        await once()
+    await asyncio.sleep(0.2)
+    before = counts()
+    for _ in range(45):
+        await once()
+    await asyncio.sleep(0.2)
+    after = counts()
+    # The default executor may still grow by a thread, never by one a call.
+    assert after[0] <= before[0] + 2
+    assert after[1] <= before[1] + 2
+    assert after[2] <= before[2]
+    calls = running.gateway.calls
+    assert isinstance(calls, Calls)
+    assert len(calls) == 0
+
+
+def test_ice_servers_as_settings_have_them() -> None:
+    """URLs between spaces, with one login for all; none by default."""
+    assert describe_ice("", "", "") == []
+    stun, turn = describe_ice("stun:a.example turn:b.example:3478", "me", "secret")
+    assert stun.urls == "stun:a.example"
+    assert (turn.urls, turn.username, turn.credential) == ("turn:b.example:3478", "me", "secret")

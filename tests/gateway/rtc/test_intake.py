@@ -1,0 +1,99 @@
+import numpy as np
+import pytest
+
+from gateway.media.resample import StreamResampler
+from gateway.media.timebase import HEAR_RATE_HZ, NS_PER_MS, WIRE_RATE_HZ
+from gateway.rtc.intake import AudioIntake
+from tests.gateway.rtc.sound import Samples, opus_packets, pitch_hz, rms, sine
+
+FRAME_NS = 20 * NS_PER_MS
+
+
+def played(packets: list[bytes], lost: set[int] | None = None) -> tuple[AudioIntake, Samples]:
+    """The packets at their pace; all sound at 24 kHz."""
+    intake = AudioIntake()
+    pcm = b""
+    for i, payload in enumerate(packets):
+        now_ns = i * FRAME_NS
+        while intake.due_ns is not None and intake.due_ns < now_ns:
+            pcm += b"".join(sound.pcm24k for sound in intake.pull(intake.due_ns))
+        if i not in (lost or set()):
+            intake.push(1, i, i * 960, payload, now_ns)
+        pcm += b"".join(sound.pcm24k for sound in intake.pull(now_ns))
+    return intake, np.frombuffer(pcm, np.int16)
+
+
+@pytest.mark.parametrize("channels", [1, 2])
+@pytest.mark.parametrize("rate_hz", [8_000, 16_000, 48_000])
+def test_a_sine_arrives_at_its_pitch_and_length(rate_hz: int, channels: int) -> None:
+    """Whatever it was recorded at, at 24 kHz and after the listener's 16 kHz."""
+    _, sound = played(opus_packets(sine(440, 2.0, rate_hz), rate_hz, channels))
+    assert len(sound) == 2 * WIRE_RATE_HZ
+    assert pitch_hz(sound[12_000:-12_000], WIRE_RATE_HZ) == pytest.approx(440, abs=0.5)
+    heard = StreamResampler(WIRE_RATE_HZ, HEAR_RATE_HZ).feed(sound)
+    assert len(heard) == 2 * HEAR_RATE_HZ
+    assert pitch_hz(heard[8_000:-8_000], HEAR_RATE_HZ) == pytest.approx(440, abs=0.5)
+
+
+def test_loss_moves_nothing() -> None:
+    """With every tenth packet lost the sound has the same length, and what was not lost is at its
+    place: the best fit with the lossless sound is at no shift."""
+    rng = np.random.default_rng(1)
+    slow = np.repeat(rng.normal(0, 6000, 96), 1000)
+    speech = (slow * np.sin(2 * np.pi * 180 * np.arange(96_000) / 48_000)).astype(np.int16)
+    packets = opus_packets(speech, 48_000, bit_rate=64_000)
+    _, whole = played(packets)
+    intake, broken = played(packets, lost=set(range(5, len(packets), 10)))
+    assert intake.counters.lost == 10
+    assert len(broken) == len(whole)
+    fits = [
+        float(np.dot(whole[200:-200].astype(float), np.roll(broken, k)[200:-200].astype(float)))
+        for k in range(-100, 101)
+    ]
+    assert int(np.argmax(fits)) == 100
+
+
+def test_a_gap_makes_no_click() -> None:
+    """Resampling goes on across a filled gap: no jump beside it is larger than the sine's own."""
+    _, sound = played(opus_packets(sine(300, 1.0, 48_000), 48_000, bit_rate=64_000), lost={20})
+    around = sound[19 * 480 : 23 * 480].astype(int)
+    assert (
+        np.abs(np.diff(around)).max() <= 1.5 * np.abs(np.diff(sound[2400:9000].astype(int))).max()
+    )
+    assert rms(sound[20 * 480 : 21 * 480]) > 1000
+
+
+def test_what_is_no_opus_is_a_lost_packet() -> None:
+    """Empty and impossible payloads leave a hole that is filled, and are counted."""
+    packets = opus_packets(sine(440, 1.0, 48_000), 48_000)
+    packets[20], packets[30] = b"", b"\xff\xff\xff"
+    intake, sound = played(packets)
+    assert intake.counters.bad == 2
+    assert intake.counters.lost == 2
+    assert len(sound) == WIRE_RATE_HZ
+
+
+def test_another_source_begins_another_stream() -> None:
+    """A new SSRC with numbers of its own is followed at once."""
+    intake = AudioIntake()
+    packets = opus_packets(sine(440, 0.4, 48_000), 48_000)
+    heard = 0
+    for i, payload in enumerate(packets):
+        source, first = (1, 0) if i < 10 else (2, 30_000)
+        intake.push(source, first + i, first * 7 + i * 960, payload, i * FRAME_NS)
+        heard += sum(len(sound.pcm24k) for sound in intake.pull(i * FRAME_NS))
+    assert heard == len(packets) * 480 * 2
+    assert intake.counters.restarts == 1
+
+
+def test_stamps_are_the_packets_own() -> None:
+    """Sound that waited behind a hole keeps the instant at which it came; filling has none."""
+    intake = AudioIntake()
+    packets = opus_packets(sine(440, 0.2, 48_000), 48_000)
+    intake.push(1, 0, 0, packets[0], 0)
+    intake.pull(0)
+    intake.push(1, 2, 1920, packets[2], 7)
+    due_ns = intake.due_ns
+    assert due_ns == 7 + 20 * NS_PER_MS
+    assert intake.pull(due_ns - 1) == []
+    assert [sound.received_ns for sound in intake.pull(due_ns)] == [None, 7]

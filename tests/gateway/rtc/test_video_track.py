@@ -1,0 +1,52 @@
+import asyncio
+import contextlib
+
+import av
+import numpy as np
+import pytest
+
+from engine import api
+from gateway.rtc.aiortc_hooks import NewestFrame
+from gateway.rtc.video_track import picture_of, watch
+
+
+def frame(rgb: tuple[int, int, int], width: int = 640, height: int = 480) -> av.VideoFrame:
+    picture = np.full((height, width, 3), rgb, np.uint8)
+    return av.VideoFrame.from_ndarray(picture, format="rgb24").reformat(format="yuv420p")
+
+
+@pytest.mark.parametrize(
+    ("size", "scaled"),
+    [((640, 480), (341, 256)), ((480, 640), (256, 341)), ((320, 200), (320, 200))],
+)
+def test_pictures_are_scaled_and_keep_their_shape(
+    size: tuple[int, int], scaled: tuple[int, int]
+) -> None:
+    """The short side is 256 at most; small ones stay."""
+    image = picture_of(frame((10, 20, 30), *size))
+    assert (image.width, image.height) == scaled
+    assert len(image.rgb) == 3 * image.width * image.height
+
+
+def test_colours_are_right() -> None:
+    """Red comes through YUV as red."""
+    pixels = np.frombuffer(picture_of(frame((200, 30, 30))).rgb, np.uint8).reshape(-1, 3)
+    assert np.abs(pixels.mean(axis=0) - (200, 30, 30)).max() < 4
+
+
+async def test_the_newest_picture_wins() -> None:
+    """Of many between two looks the last is seen, once."""
+    source = NewestFrame()
+    seen: list[api.Image] = []
+    for level in range(0, 200, 20):
+        await source.put(frame((level, level, level)))
+    task = asyncio.create_task(watch(source, seen.append, interval_s=0.02))
+    await asyncio.sleep(0.3)
+    assert len(seen) == 1
+    assert abs(np.frombuffer(seen[0].rgb, np.uint8).mean() - 180) < 4
+    await source.put(frame((0, 0, 0)))
+    await asyncio.sleep(0.3)
+    assert len(seen) == 2
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
