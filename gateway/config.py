@@ -68,6 +68,22 @@ class Settings(BaseSettings):
         0.0, ge=0.0, le=2.0, allow_inf_nan=False, description="0: always the likeliest token"
     )
 
+    video_sampler: Literal["scene", "uniform", "all"] = Field(
+        "scene", description="which camera frames are kept: those that changed, a steady rate, all"
+    )
+    video_fps: float = Field(
+        1.0, ge=0.05, le=30, allow_inf_nan=False, description="camera frames kept a second, at most"
+    )
+    video_motion: float = Field(
+        0.02, ge=0, le=1, allow_inf_nan=False, description="change of luma (0 to 1) that counts"
+    )
+    video_max_gap_ms: float = Field(
+        10_000, ge=0, le=3_600_000, description="a frame is kept at least this often; 0: never so"
+    )
+    video_max_frames: int = Field(
+        16, ge=0, le=10_000, description="camera frames kept of one turn, at most; 0: no limit"
+    )
+
     max_sessions: int = Field(64, ge=1, le=100_000, description="sessions at once; more get a 503")
     kv_pool_mib: int = Field(256, ge=16, le=1_048_576, description="memory of the KV cache, MiB")
     threads: int = Field(0, ge=0, le=1024, description="engine's threads; 0: the engine chooses")
