@@ -33,13 +33,15 @@ class Ending(StrEnum):
 @dataclass(frozen=True)
 class Task:
     """One decoding. `opening` steers the model and ends where words begin; `limit`: the most
-    tokens after it; `positions`: of the sound, without the silence behind it."""
+    tokens after it; `positions`: of the sound, without the silence behind it; `capital`: whether
+    text begins with one where nothing goes before."""
 
     opening: tuple[int, ...]
     forced: tuple[int, ...]
     draft: tuple[int, ...]
     limit: int
     positions: int
+    capital: bool = True
 
 
 @dataclass(frozen=True)
@@ -267,7 +269,8 @@ class GreedyDecoder:
         if run.task.forced or run.tokens:
             return self._blocked
         follows_on = run.task.opening[0] == self._special.previous
-        return self._blocked_first if follows_on else self._blocked_opening
+        free = follows_on or not run.task.capital
+        return self._blocked_first if free else self._blocked_opening
 
     def _no_speech(self, row: Tensor) -> float:
         """Of the row [1, D] behind the start token."""
