@@ -31,6 +31,16 @@ class Settings(BaseSettings):
     host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
     port: int = Field(8080, ge=0, le=65535, description="TCP port to listen on; 0: any free one")
     model: str = Field("small", min_length=1, description="name of a model, or its directory")
+    ears: str | None = Field(
+        None,
+        min_length=1,
+        description="folder of a Whisper that hears, or weights by name; none: the model's own",
+    )
+    ears_language: str = Field(
+        "en",
+        pattern=r"^([a-z]{2,3}|auto)$",
+        description="what people speak: a code such as 'en', or 'auto'; ears of many languages",
+    )
     engine: Literal["local", "fake", "vllm"] = Field(
         "local", description="which engine answers; 'fake' plays a script; 'vllm' is yet to come"
     )
