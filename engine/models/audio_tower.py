@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from engine.ears.mel import MaxPolicy
 from engine.models.interface import AudioOut, AudioSpec, TailPolicy
 from engine.models.layers import LayerNorm, Linear, attend, carried
 from engine.models.sound import SoundState, Spectrogram
@@ -129,10 +130,10 @@ class AudioState:
 
 
 class AudioTower:
-    def __init__(self, tensors: Tensors, sizes: AudioTowerSizes, spectrogram: Spectrogram) -> None:
+    def __init__(self, tensors: Tensors, sizes: AudioTowerSizes, policy: MaxPolicy) -> None:
         self.sizes = sizes
-        self._spectrogram = spectrogram
         self._stem = WhisperStem(tensors, sizes.mels, sizes.width, sizes.layers, sizes.ffn)
+        self._spectrogram = Spectrogram(sizes.mels, policy, carried(self._stem.dtype))
         self._positions = sinusoids(sizes.max_positions, sizes.width)
         self._norm = layer_norm(tensors, "ln_post", sizes.width)
         self._proj = Linear(

@@ -18,7 +18,6 @@ from engine.models.frames import FrameState, QwenEyes, vision_spec
 from engine.models.interface import AudioOut, Frame, ModelSpec, TailPolicy, VisionUnit
 from engine.models.layers import carried
 from engine.models.layouts import OmniLayout
-from engine.models.sound import Spectrogram
 from engine.models.tensors import Scope, Tensors
 from engine.models.text_config import decoder_spec, rope_sections
 from engine.models.tmrope import Delimiters, TmRope
@@ -102,9 +101,7 @@ class Qwen25Omni:
         spec = decoder_spec(text)
         sections = rope_sections(text)
         audio, vision = audio_sizes(config.part("audio_config")), config.part("vision_config")
-        self._hear = AudioTower(
-            Scope(tensors, "audio."), audio, Spectrogram(audio.mels, mel_policy)
-        )
+        self.ears = AudioTower(Scope(tensors, "audio."), audio, mel_policy)
         sizes = vision_sizes(vision)
         tower = VisionTower(Scope(tensors, "vision."), sizes, omni=True)
         seen = vision_spec(sizes, preprocessor)
@@ -138,11 +135,11 @@ class Qwen25Omni:
         return TmRope(self.delimiters)
 
     def open_audio(self, tail: TailPolicy = TailPolicy.PROVISIONAL) -> AudioState:
-        return self._hear.open(tail)
+        return self.ears.open(tail)
 
     def encode_audio(self, chunk: Tensor, state: AudioState, final: bool) -> AudioOut:
         with torch.inference_mode():
-            return self._hear.encode(chunk, state, final)
+            return self.ears.encode(chunk, state, final)
 
     def open_frames(self) -> FrameState:
         return FrameState()
@@ -156,7 +153,7 @@ class Qwen25Omni:
     def project(self, features: Tensor, modality: Modality) -> Tensor:
         with torch.inference_mode():
             if modality is Modality.AUDIO:
-                return self._hear.project(features)
+                return self.ears.project(features)
             return self.eyes.tower.project(features)
 
     def embed_text(self, ids: Sequence[int]) -> Tensor:

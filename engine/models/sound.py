@@ -33,11 +33,16 @@ class SoundState:
 class Spectrogram:
     """Log-mel features of sound that comes in pieces."""
 
-    def __init__(self, mels: int, policy: MaxPolicy = MaxPolicy.RUNNING) -> None:
+    def __init__(
+        self,
+        mels: int,
+        policy: MaxPolicy = MaxPolicy.RUNNING,
+        dtype: torch.dtype = torch.float32,
+    ) -> None:
         """Raises `BadSettings` for a policy that needs the end of the sound."""
         if policy is MaxPolicy.FINAL:
             raise BadSettings("mel_policy", "fixed or running", policy.value)
-        self._mel = LogMel(mels)
+        self._mel = LogMel(mels, dtype)
         self._policy = policy
 
     def open(self) -> SoundState:
@@ -70,7 +75,7 @@ class Spectrogram:
         if len(raw) == 0:
             return raw.T
         if self._policy is MaxPolicy.FIXED:
-            top = torch.tensor(_FIXED_MAX)
+            top = torch.tensor(_FIXED_MAX, dtype=raw.dtype)
         else:
             top = raw.amax(dim=1, keepdim=True).cummax(dim=0).values.clamp_min(loudest)
         return ((torch.maximum(raw, top - _RANGE) + 4.0) / 4.0).T

@@ -172,7 +172,7 @@ def in_double() -> Iterator[None]:
 
 def offline_mel(pcm: Tensor, mels: int = 16) -> Tensor:
     """Features [mels, T] of the whole sound under the running maximum, made in one go."""
-    mel = LogMel(mels)
+    mel = LogMel(mels, torch.float64)
     state = mel.open()
     mel.push(state, pcm)
     raw = torch.cat((state.frames, mel.tail(state)))
