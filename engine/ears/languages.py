@@ -14,6 +14,9 @@ ENGLISH_CODE = "en"
 AUTO = "auto"
 """In place of a language's code: the one that each utterance sounds like."""
 
+DETECT_MS = 4000.0
+"""From when on a language, once found, stays: shorter sounds are often taken for another one."""
+
 # Written without spaces: a word ends wherever a character does.
 _UNSPACED = frozenset(("bo", "ja", "km", "lo", "my", "th", "yue", "zh"))
 

@@ -39,7 +39,7 @@ from engine.ears.hypothesis import (
     token_limit,
     tokens_of,
 )
-from engine.ears.languages import AUTO, ENGLISH_CODE, Language, LanguageDetector
+from engine.ears.languages import AUTO, DETECT_MS, ENGLISH_CODE, Language, LanguageDetector
 from engine.ears.mel import FRAMES_PER_SECOND, SAMPLE_RATE_HZ, LogMel, MelState
 from engine.ears.tokens import WhisperTokens
 from engine.ears.whisper import POSITIONS_PER_SECOND, Frozen, Sound
@@ -168,6 +168,10 @@ class Ears:
         if language == AUTO and tokens.languages:
             start = tokens.specials.start
             self._detector = LanguageDetector(checkpoint.decoder, start, tokens.languages)
+        self._agreement = self.settings.agreement
+        if self._detector is not None:  # no word is sure before its language is
+            first_ms = max(self._agreement.first_ms, DETECT_MS)
+            self._agreement = replace(self._agreement, first_ms=first_ms)
         # What an utterance begins with: it is asked for before the first decoding.
         self._language = tokens.language(ENGLISH_CODE if language == AUTO else language)
         sizes, known = checkpoint.settings, len(tokens.languages)
@@ -351,7 +355,7 @@ class Ears:
         newest = Hypothesis(words, utterance.at_ms)
         if not utterance.agreement.committed and self._is_silence(decoded):
             newest = replace(newest, words=())
-        return utterance.agreement.hear(newest, self.settings.agreement)
+        return utterance.agreement.hear(newest, self._agreement)
 
     def _is_silence(self, decoded: Decoded) -> bool:
         unsure = decoded.mean_logprob < self.settings.mean_logprob
@@ -368,7 +372,7 @@ class Ears:
 
     def _heard(self, utterance: Utterance, agreement: Agreement, clock: StageClock) -> Heard:
         committed = text_of(utterance.settled + agreement.committed)
-        tentative = text_of(agreement.presentable(self.settings.agreement))
+        tentative = text_of(agreement.presentable(self._agreement))
         return Heard(
             committed=committed.lstrip(),
             tentative=tentative if committed else tentative.lstrip(),

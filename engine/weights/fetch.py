@@ -236,9 +236,10 @@ def _needed(
     fetch: Fetcher, model: Model, ears: Path | None, progress: Progress | None
 ) -> list[Path]:
     """Paths of what the model needs, in the order of `Model.needed`."""
+    brought = (None, ears, None, None)
     return [
-        ears if ears is not None and weight == model.ears else fetch.ensure(weight, progress)
-        for weight in model.needed
+        fetch.ensure(weight, progress) if path is None else path
+        for weight, path in zip(model.needed, brought, strict=True)
     ]
 
 

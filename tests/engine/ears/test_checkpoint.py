@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,10 +15,11 @@ from torch import Tensor
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
 from benchmarks.whisper_twin import hugging_face_state
-from engine.ears.checkpoint import Checkpoint, load_checkpoint, read_json
+from engine.ears.checkpoint import Checkpoint, load_checkpoint
+from engine.ears.named import read_json
 from engine.errors import BadWeights
 
-SIZES: dict[str, object] = {
+SIZES: dict[str, Any] = {
     "vocab_size": 200,
     "d_model": 64,
     "encoder_layers": 2,

@@ -117,5 +117,5 @@ def test_a_missing_scale_is_named(tmp_path: Path, saved: Path, model: Checkpoint
     _write(_directory(tmp_path, saved), model, "int8", head=None)
     data = (tmp_path / "model.bin").read_bytes()
     (tmp_path / "model.bin").write_bytes(data.replace(b"/weight_scale", b"/weight_spoil"))
-    with pytest.raises(BadWeights, match="expected decoder/.*/weight_scale, got no such"):
+    with pytest.raises(BadWeights, match=r"expected decoder/.*/weight_scale, got no such"):
         load_checkpoint(tmp_path, exact=True)

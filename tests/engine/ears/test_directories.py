@@ -80,7 +80,7 @@ def test_the_decoder(case: Case, audio: Tensor) -> None:
     cache, pieces = TextCache(case.ours.settings), []
     with torch.inference_mode():
         sound = case.ours.decoder.listen(audio)
-        for rows in given.split([3, 1, 1, len(given) - 5]):
+        for rows in torch.split(given, [3, 1, 1, len(given) - 5]):
             hidden, _ = case.ours.decoder(rows, cache, sound)
             pieces.append(case.ours.decoder.vocabulary.logits(hidden))
         theirs = case.reference(decoder_input_ids=given[None], encoder_outputs=(audio[None],))

@@ -18,7 +18,8 @@ def test_lists_of_numbers() -> None:
     config = {"ids": [1, 2], "heads": [[0, 1], [2, 3]], "nothing": None}
     assert whole_numbers(CONFIG, config, "ids") == (1, 2)
     assert pairs(CONFIG, config, "heads") == ((0, 1), (2, 3))
-    assert whole_numbers(CONFIG, config, "nothing") == pairs(CONFIG, config, "absent") == ()
+    assert whole_numbers(CONFIG, config, "nothing") == ()
+    assert pairs(CONFIG, config, "absent") == ()
 
 
 @pytest.mark.parametrize("value", [3, "ab", {"a": 1}, [1.5], [True], [[1]]])
