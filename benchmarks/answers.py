@@ -3,7 +3,7 @@
 Each dialog of questions.toml is a session of its own with the server's default manner. A reader has
 judged each answer once, in verdicts.toml under its exact words: an answer that has changed since is
 "not judged", never silently right. Beside it stands what the question's pattern says. The results
-are written to docs/answers.md.
+are written to docs/answers-MODEL.md.
 
 Keys: questions, judged, right_or_on_topic, share (of all questions, unjudged ones count as wrong),
 pattern_share, and the same for the held-out ones with `held_` before; first_ms_median.
@@ -25,7 +25,7 @@ from benchmarks.in_process import Live
 FOLDER = Path(__file__).parent
 QUESTIONS = FOLDER / "questions.toml"
 VERDICTS = FOLDER / "verdicts.toml"
-PAGE = FOLDER.parent / "docs" / "answers.md"
+PAGES = FOLDER.parent / "docs"
 GOOD = ("right", "on topic")
 
 
@@ -62,8 +62,9 @@ def run(model: str, *, write: bool, as_json: bool) -> None:
         chat.close()
     asked, held = ([row for row in rows if row.held is which] for which in (False, True))
     if write:
-        PAGE.write_text(_page(live.info.name, asked, held))
-        report.say(f"wrote {PAGE.name}")
+        page = PAGES / f"answers-{live.info.name}.md"
+        page.write_text(_page(live.info.name, asked, held))
+        report.say(f"wrote {page.name}")
     judged = {"": asked, "held_": held}
     numbers = {prefix + key: value for prefix, part in judged.items() for key, value in _sum(part)}
     first_ms = round(statistics.median(row.first_ms for row in rows))

@@ -7,6 +7,7 @@ from pathlib import Path
 import typer
 
 from benchmarks import report
+from engine.errors import EngineError
 
 app = typer.Typer(help="Run a benchmark; each ends in one JSON line.", no_args_is_help=True)
 
@@ -46,6 +47,8 @@ def decode(model: str = Model, repeats: int = Repeats, as_json: bool = Json) -> 
 def wer(
     clips: Path = Clips,
     chunk_ms: int = typer.Option(500, min=20, max=5000, help="sound heard at once, ms"),
+    ears: str = typer.Option("whisper-tiny.en", help="a Whisper's folder, or weights by name"),
+    language: str = typer.Option("en", "--ears-language", help="what is spoken: a code, or auto"),
     limit: int = typer.Option(0, min=0, help="only the first so many clips; 0: all"),
     noise_s: float = typer.Option(0.0, min=0, help="seconds of each kind of noise; 0: none"),
     as_json: bool = Json,
@@ -54,8 +57,16 @@ def wer(
     from benchmarks import wer as benchmark
 
     try:
-        benchmark.run(clips, chunk_ms, limit=limit, noise_s=noise_s, as_json=as_json)
-    except ValueError as error:
+        benchmark.run(
+            clips,
+            chunk_ms,
+            ears=ears,
+            language=language,
+            limit=limit,
+            noise_s=noise_s,
+            as_json=as_json,
+        )
+    except (ValueError, EngineError) as error:
         raise typer.BadParameter(str(error)) from None
 
 
@@ -115,7 +126,7 @@ def eyes(
 @app.command()
 def answers(
     model: str = typer.Option("small", "--model", help="small or tiny"),
-    write: bool = typer.Option(False, "--write", help="write docs/answers.md"),
+    write: bool = typer.Option(False, "--write", help="write docs/answers-MODEL.md"),
     as_json: bool = Json,
 ) -> None:
     """What the model answers to fifty things that people say, and twenty held out."""

@@ -16,6 +16,7 @@ from engine import api
 from engine.config import EngineConfig
 from engine.core import Engine, EngineParts
 from engine.decoder.load import LoadedModel, load_model
+from engine.ears.chosen import load_ears
 from engine.ears.listener import Ears
 from engine.eyes import Connector, Eyes, Sight
 from engine.faculties import Faculties, View
@@ -80,10 +81,10 @@ def assemble(
     native = config.backend != "reference" and default_backend() == "native"
     torch.set_num_threads(1 if native else config.threads)
     set_threads(config.threads)
+    report("ears", 0, 0)  # first: they may be somebody's own, and wrong
+    ears = load_ears(paths.ears, config.ears_language)
     report("language model", 0, 0)
     model = load_model(paths.llm, config, report)
-    report("ears", 0, 0)
-    ears = Ears.load(paths.ears)
     report("eyes", 0, 0)
     eyes = LoadedEyes(
         Eyes.load(paths.eyes, paths.class_names, paths.faces),
@@ -119,6 +120,7 @@ def _parts(model: LoadedModel, ears: Ears, eyes: LoadedEyes, config: EngineConfi
         scheduler=Scheduler(config.token_budget),
         new_stream=model.new_stream,
         clock=time.monotonic_ns,
+        heard_together=config.heard_together,
     )
 
 

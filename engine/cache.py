@@ -7,7 +7,12 @@ from torch import Tensor
 
 from engine.errors import BadSettings
 
-DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
+DTYPES = {
+    "fp64": torch.float64,  # for tests of exactness
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+}
 
 
 def kv_bytes_per_token(layers: int, kv_heads: int, head_dim: int, kv_dtype: str) -> int:

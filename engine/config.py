@@ -10,6 +10,7 @@ from engine.errors import BadSettings
 MIB = 1 << 20
 KV_DTYPES = ("fp32", "fp16")
 BACKENDS = ("auto", "native", "reference")
+_COUNTS = ("kv_pool_bytes", "block_size", "max_context_tokens", "token_budget", "heard_together")
 
 
 def usable_cores() -> int:
@@ -23,11 +24,15 @@ class EngineConfig:
 
     Attributes:
         model: a set of weights ("small", "tiny").
+        ears_language: what people speak, a code such as "en", or "auto".
         kv_pool_bytes: memory set aside for K and V of all sessions; touched only as it is used.
         block_size: tokens in one block of the paged cache.
         max_context_tokens: limit of one session; the model's own limit applies too.
         token_budget: tokens the decoder takes per step; a step's length bounds how long a
             decoding session waits for another one's prefill.
+        heard_together: sessions whose sound shares one pass of the ears. On a CPU a pass takes as
+            long as its sounds added up and all wait for its end, so that one at a time is soonest
+            for everybody (docs/hearing.md); processors that are idle otherwise gain by more.
         threads: cores the native kernels and torch may use.
         kv_dtype: storage of K and V, "fp32" or "fp16".
         backend: "native" (packed weights, C kernels), "reference" (dequantised fp32, torch: exact,
@@ -35,16 +40,18 @@ class EngineConfig:
     """
 
     model: str = "small"
+    ears_language: str = "en"
     kv_pool_bytes: int = 512 * MIB
     block_size: int = 16
     max_context_tokens: int = 8192
     token_budget: int = 64
+    heard_together: int = 1
     threads: int = field(default_factory=usable_cores)
     kv_dtype: str = "fp32"
     backend: str = "auto"
 
     def __post_init__(self) -> None:
-        for name in ("kv_pool_bytes", "block_size", "max_context_tokens", "token_budget"):
+        for name in _COUNTS:
             if getattr(self, name) < 1:
                 raise BadSettings(name, "at least 1", getattr(self, name))
         if self.threads < 1:

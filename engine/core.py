@@ -3,8 +3,8 @@
 A beat does one piece of heavy front-end work (sound heard, a picture seen), chosen by earliest
 deadline over all sessions, and one decoder step, in which every answer advances by one token and
 what is left of the budget prefills. So an answer waits for at most one hearing pass, and hearing
-for at most one decoder step. Chunks of up to `MAX_HEARD_TOGETHER` sessions that wait at the same
-time are heard in one pass, unless somebody waits for an answer's next token.
+for at most one decoder step. Chunks of up to `heard_together` sessions that wait at the same time
+are heard in one pass, unless somebody waits for an answer's next token.
 
 When there is more to do than time, in this order: answers and final passes go first; a session's
 late chunks are heard together (`engine.inbox`); words that may still change are not prefilled
@@ -33,9 +33,6 @@ from engine.session import Emit, NewStream, Session
 
 # The only commands that take more than a millisecond: one of them a beat.
 _HEAVY = (api.Hush, api.EndSpeech, api.Frame, api.AddItem, api.Respond)
-# Sessions heard in one pass. A pass takes about as long as its sound is, added up, and everybody
-# waits for its end; by four most of what is gained together is gained.
-MAX_HEARD_TOGETHER = 4
 _FAR_NS = 1 << 62
 
 
@@ -47,7 +44,8 @@ class Steps(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EngineParts:
-    """What an engine is made of; `clock` is `time.monotonic_ns`."""
+    """What an engine is made of; `clock` is `time.monotonic_ns`. `heard_together`: see
+    `engine.config`."""
 
     faculties: Faculties
     pool: BlockPool
@@ -55,6 +53,7 @@ class EngineParts:
     scheduler: Scheduler
     new_stream: NewStream
     clock: Callable[[], int]
+    heard_together: int = 1
 
 
 class Engine:
@@ -151,7 +150,7 @@ class Engine:
             worked = True
             if waiting[0].inbox.next_is_audio:
                 with_audio = [session for session in waiting if session.inbox.next_is_audio]
-                self._hear(with_audio[: 1 if self._is_answering else MAX_HEARD_TOGETHER])
+                self._hear(with_audio[: 1 if self._is_answering else self._parts.heard_together])
                 return True
             command = waiting[0].inbox.pop()
             try:

@@ -9,7 +9,8 @@ changes, a speculated answer that is thrown away and an edited conversation are 
     always   0 <= kv_len <= len(tokens) <= limit
 
 Token ids from `vocab_size` on are *soft tokens*: they stand for an embedding (a visual token, say)
-in the stream's own table, and equal embeddings have equal ids, so they compare like words.
+in the stream's own table, and equal embeddings have equal ids, so they compare like words. Where a
+model's positions depend on what a token was made from, that `Place` is part of its identity.
 """
 
 from __future__ import annotations
@@ -24,8 +25,9 @@ import numpy.typing as npt
 
 from engine.blocks import BlockPool, BlockTable
 from engine.errors import ContextFull, SoftTableFull, StaleMark, StreamClosed, UnknownSoftToken
+from engine.positions import Place, PositionRule, Positions
 
-Vector = npt.NDArray[np.float32]
+Vector = npt.NDArray[np.floating]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,20 +59,29 @@ class SoftTokens:
         self.limit = limit
         self._next_id = vocab_size
         self._vectors: dict[int, Vector] = {}
+        self._places: dict[int, Place] = {}
         self._id_of_digest: dict[bytes, int] = {}
 
     def __len__(self) -> int:
         return len(self._vectors)
 
-    def intern(self, vectors: Vector) -> list[int]:
-        """Token ids of `vectors` [n, hidden] fp32; the same content gets the same id."""
+    def intern(self, vectors: Vector, places: Sequence[Place] | None = None) -> list[int]:
+        """Token ids of `vectors` [n, hidden] fp32 (fp64 stays so); the same content, from the same
+        one of `places`, gets the same id."""
         assert vectors.ndim == 2
-        rows = np.array(vectors, dtype=np.float32, order="C")  # our own copy: callers may reuse
-        digests = [blake2b(row.tobytes(), digest_size=16).digest() for row in rows]
+        dtype = np.float64 if vectors.dtype == np.float64 else np.float32
+        rows = np.array(vectors, dtype=dtype, order="C")  # our own copy: callers may reuse
+        if places is None:
+            digests = [blake2b(row.tobytes(), digest_size=16).digest() for row in rows]
+        else:
+            digests = [_digest(row, place) for row, place in zip(rows, places, strict=True)]
         wanted = len(self._vectors) + len(set(digests) - self._id_of_digest.keys())
         if wanted > self.limit:
             raise SoftTableFull(self.limit, wanted)
-        return [self._intern_one(row, digest) for row, digest in zip(rows, digests, strict=True)]
+        ids = [self._intern_one(row, digest) for row, digest in zip(rows, digests, strict=True)]
+        if places is not None:
+            self._places.update(zip(ids, places, strict=True))
+        return ids
 
     def _intern_one(self, row: Vector, digest: bytes) -> int:
         token = self._id_of_digest.get(digest)
@@ -90,17 +101,30 @@ class SoftTokens:
             raise UnknownSoftToken(token)
         return self._vectors[token]
 
+    def place(self, token: int) -> Place | None:
+        """What a token was made from; None for words and for tokens interned without places."""
+        return self._places.get(token)
+
     def keep_only(self, tokens: Collection[int]) -> None:
         """Forget every embedding whose token is not among `tokens`. Ids are never used again."""
         wanted = set(tokens)
         self._vectors = {token: v for token, v in self._vectors.items() if token in wanted}
+        self._places = {token: p for token, p in self._places.items() if token in wanted}
         self._id_of_digest = {d: t for d, t in self._id_of_digest.items() if t in wanted}
 
 
 class Stream:
-    """One session's tokens, block table and counters. `limit` is its greatest length."""
+    """One session's tokens, block table and counters. `limit` is its greatest length; `rule` gives
+    the positions of a model that counts them on three axes."""
 
-    def __init__(self, name: str, pool: BlockPool, vocab_size: int, limit: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        pool: BlockPool,
+        vocab_size: int,
+        limit: int,
+        rule: PositionRule | None = None,
+    ) -> None:
         assert limit > 0
         self.name = name
         self.limit = limit
@@ -112,6 +136,7 @@ class Stream:
         self.rolled_back_kv_tokens = 0  # K/V computed and thrown away
         self._tokens: list[int] = []
         self._kv_len = 0
+        self._positions = None if rule is None else Positions(rule)
         self._cuts = 0
         # Cuts that can still spoil a mark: (number, length), both strictly increasing, because
         # a cut makes every earlier one that was not deeper redundant.
@@ -138,6 +163,12 @@ class Stream:
         """Tokens at the end that have no K/V yet."""
         return len(self._tokens) - self._kv_len
 
+    def axes(self, start: int, stop: int) -> npt.NDArray[np.int64]:
+        """Positions int64 [3, stop - start] of the tokens from `start` on."""
+        if self._positions is None:
+            return np.broadcast_to(np.arange(start, stop), (3, stop - start))
+        return self._positions.between(start, stop)
+
     def reconcile(self, wanted: Sequence[int], start: int = 0) -> Reconciled:
         """Make the stream read `wanted` from `start` on, keeping what is already so.
 
@@ -156,6 +187,7 @@ class Stream:
         length_before, thrown_before = len(self._tokens), self.rolled_back_kv_tokens
         self.truncate(start + kept)
         self._tokens.extend(new)
+        self._follow(start + kept)
         self._check()
         return Reconciled(
             kept=kept,
@@ -183,6 +215,7 @@ class Stream:
             self._deep_cuts.pop()
         self._deep_cuts.append((self._cuts, length))
         del self._tokens[length:]
+        self._follow(length)
         if length < self._kv_len:
             self.rolled_back_kv_tokens += self._kv_len - length
             self._kv_len = length
@@ -225,12 +258,26 @@ class Stream:
         self.soft.keep_only(())
         self.closed = True
 
+    def _follow(self, changed_from: int) -> None:
+        """Have the positions follow the tokens, which are new from `changed_from` on."""
+        if self._positions is None:
+            return
+        left = self._positions.cut(changed_from)
+        new = self._tokens[left:]
+        self._positions.extend(new, [self.soft.place(token) for token in new])
+
     def _require_open(self) -> None:
         if self.closed:
             raise StreamClosed(self.name)
 
     def _check(self) -> None:
         assert 0 <= self._kv_len <= len(self._tokens) <= self.limit
+
+
+def _digest(row: Vector, place: Place) -> bytes:
+    digest = blake2b(row.tobytes(), digest_size=16)
+    digest.update(repr(place).encode())
+    return digest.digest()
 
 
 def _common_prefix(tokens: list[int], start: int, wanted: Sequence[int]) -> int:

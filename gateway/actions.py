@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.api import Command
+from gateway.media.pictures import Encoded
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,4 +33,14 @@ class Hangup:
     reason: str
 
 
-Action = Send | Tell | Hangup
+@dataclass(frozen=True, slots=True)
+class Decode:
+    """Decode pictures off the loop, then call `Session.decoded` with `ticket` and what came of it;
+    `ordered`: before any further event of the client's."""
+
+    ticket: int
+    pictures: tuple[Encoded, ...]
+    ordered: bool
+
+
+Action = Send | Tell | Decode | Hangup

@@ -10,6 +10,8 @@ WebSocket (`gateway.websocket`) or a WebRTC data channel (`gateway.rtc.channel`)
 
 - outbound: `outbound_events` and `outbound_bytes` that the peer has not read yet. When full, this
   reader is shed: close 1013. What was queued is thrown away, for a stream with holes is worse.
+- pictures: decoded on other threads; the reader waits for those of an item, and a session has one
+  of its camera under way.
 - inbound: the channel's own. A peer that sends audio faster than real time is read no further
   while the engine is more than `AUDIO_BEHIND_SAMPLES` of it behind; TCP holds it back.
 """
@@ -28,7 +30,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 import msgspec
 
 from engine import api
-from gateway.actions import Action, Hangup, Send, Tell
+from gateway.actions import Action, Decode, Hangup, Send, Tell
+from gateway.media import pictures
+from gateway.media.pictures import Outcome
 
 if TYPE_CHECKING:  # the schema takes a second to import
     from openai.types.realtime import RealtimeSessionCreateRequest
@@ -56,6 +60,7 @@ class SessionCore(Protocol):
         self, pcm24k: bytes, received_ns: int | None, now_ns: int
     ) -> list[Action]: ...
     def receive_image(self, image: api.Image, now_ns: int) -> list[Action]: ...
+    def decoded(self, ticket: int, outcome: Outcome, now_ns: int) -> list[Action]: ...
     def receive_engine(self, event: api.Event, now_ns: int) -> list[Action]: ...
     def engine_lost(self, now_ns: int) -> list[Action]: ...
     def engine_ready(self, ready: api.Ready, now_ns: int) -> list[Action]: ...
@@ -215,6 +220,8 @@ class Pump:
         self._outbound = Outbound(bounds)
         self._audio = AudioFlow()
         self._closed = False
+        self._decoding: set[asyncio.Task[None]] = set()
+        self._ordered: asyncio.Task[None] | None = None
         self._writer: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
@@ -229,9 +236,9 @@ class Pump:
             await asyncio.wait({reader, self._writer}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._closed = True
-            for task in tasks:
+            for task in (*tasks, *self._decoding):
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*tasks, *self._decoding, return_exceptions=True)
             self._guarded(self._session.close)
         if self._outbound.hangup is not None:
             await self._channel.close(self._outbound.hangup)
@@ -288,8 +295,23 @@ class Pump:
                 case Tell():
                     self._audio.told(action.command)
                     self._tell(action.command)
+                case Decode():
+                    self._decode(action)
                 case Hangup():
                     self._outbound.end(action, discard=False)
+
+    def _decode(self, action: Decode) -> None:
+        if self._closed:
+            return
+        task = asyncio.get_running_loop().create_task(self._decoded(action))
+        self._decoding.add(task)
+        task.add_done_callback(self._decoding.discard)
+        if action.ordered:
+            self._ordered = task
+
+    async def _decoded(self, action: Decode) -> None:
+        outcome = await pictures.run(action.pictures)
+        self._call(self._session.decoded, action.ticket, outcome)
 
     def _send(self, action: Send) -> None:
         if self._closed or self._outbound.hangup is not None:
@@ -315,6 +337,9 @@ class Pump:
     async def _read(self) -> None:
         while True:
             await self._audio.wait()
+            if self._ordered is not None:
+                await self._ordered
+                self._ordered = None
             match await self._channel.receive():
                 case None:
                     return

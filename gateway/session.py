@@ -12,7 +12,7 @@ is), `conversation` (items), `answers` (responses and their budgets); this file 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import assert_never
 
 from openai.types.realtime import (
@@ -36,10 +36,12 @@ from gateway.answers import Answers
 from gateway.budget import ChunkBudget
 from gateway.config import Settings
 from gateway.conversation import Kept
-from gateway.incoming import engine_item, input_image, response_items
+from gateway.incoming import Pictures, engine_item, pictures_of, response_items
 from gateway.listening import CommitTooShortError, UtteranceTooLongError
 from gateway.manner import blind_note
+from gateway.media.pictures import Encoded, Outcome, Seen
 from gateway.metrics import Metrics
+from gateway.pictures_in import PicturesIn
 from gateway.protocol import errors, items
 from gateway.protocol.errors import FatalProtocolError, ProtocolError
 from gateway.protocol.extensions import InputImageBufferAppend, TimedAudioAppend
@@ -91,6 +93,7 @@ class Session:
         self._metrics = metrics
         self._speech = SpeechIn(self._state, stopwatch)
         self._answers = Answers(self._state)
+        self._pictures = PicturesIn(self._state, lambda: self._speech.clock_samples)
         self._expires_ns = now_ns + MAX_SESSION_MINUTES * NS_PER_MINUTE
 
     # --- the shell's calls -----------------------------------------------------------------------
@@ -100,6 +103,7 @@ class Session:
         before = self._state.config
         self._state.config = before.apply(update)
         self._speech.configure(before, self._answers, now_ns)
+        self._configure_pictures(before)
 
     def describe(self) -> items.Json:
         """The session object in force."""
@@ -139,7 +143,15 @@ class Session:
 
     def receive_image(self, image: api.Image, now_ns: int) -> list[Action]:
         """A picture from a track."""
-        self._look_at(image)
+        self._pictures.track_frame(image, now_ns)
+        return self._state.take()
+
+    def decoded(self, ticket: int, outcome: Outcome, now_ns: int) -> list[Action]:
+        """What came of an action `Decode`."""
+        try:
+            self._pictures.decoded(ticket, outcome)
+        except ProtocolError as error:
+            return self._refuse(error)
         return self._state.take()
 
     def receive_engine(self, event: api.Event, now_ns: int) -> list[Action]:
@@ -151,6 +163,7 @@ class Session:
                 self._speech.end_of_message(event)
             case api.Heard():
                 self._speech.heard(event)
+                self._pictures.begin_turn()
             case api.Chunk():
                 self._chunk(event)
             case api.Delta():
@@ -235,7 +248,7 @@ class Session:
             case ResponseCancelEvent():
                 self._answers.cancel(event.response_id)
             case InputImageBufferAppend():
-                self._see(event)
+                self._pictures.frame(event, now_ns)
             case _:
                 assert_never(event)
 
@@ -263,12 +276,42 @@ class Session:
             note = blind_note(instructions)
             state.tell(api.Instruct(state.session_id, instructions, note))
         self._speech.configure(before, self._answers, now_ns)
+        self._configure_pictures(before)
+
+    def _configure_pictures(self, before: SessionConfig) -> None:
+        old, new = (None if c.gateway is None else c.gateway.video for c in (before, self._config))
+        if new != old:
+            self._pictures.configure(new)
+
+    @property
+    def _config(self) -> SessionConfig:
+        return self._state.config
 
     def _create_item(self, event: ConversationItemCreateEvent) -> None:
+        pictures = pictures_of([(event.item, "item")])
+        self._with_pictures(pictures, event.event_id, lambda seen: self._place_item(event, seen))
+
+    def _with_pictures(
+        self,
+        pictures: Sequence[Encoded],
+        event_id: str | None,
+        then: Callable[[Pictures], None],
+    ) -> None:
+        """`then` with the decoded pictures: at once when there are none."""
+        if not pictures:
+            then({})
+            return
+
+        def look(seen: tuple[Seen, ...]) -> None:
+            then({p.param: s.image for p, s in zip(pictures, seen, strict=True)})
+
+        self._pictures.ask(pictures, event_id, look)
+
+    def _place_item(self, event: ConversationItemCreateEvent, pictures: Pictures) -> None:
         state = self._state
         item_id = event.item.id or state.ids.item()
         previous = state.talk.place(item_id, event.previous_item_id)
-        for_engine = engine_item(event.item, item_id, "item")
+        for_engine = engine_item(event.item, item_id, "item", pictures)
         wire = items.client_item(item_id, event.item)
         state.talk.insert(Kept(wire, for_engine), previous)
         state.send(state.events.item_added(wire, previous))
@@ -285,23 +328,24 @@ class Session:
 
     def _create_response(self, event: ResponseCreateEvent, now_ns: int) -> None:
         params = event.response
-        aside = None
-        if params is not None and params.input is not None:
-            aside = response_items(params.input, self._state.talk, self._state.ids)
-        self._answers.create(params, aside, now_ns)
+        given = None if params is None else params.input
+        if given is None:
+            self._answers.create(params, None, now_ns)
+            return
+        named = [(item, f"response.input[{i}]") for i, item in enumerate(given)]
 
-    def _see(self, event: InputImageBufferAppend) -> None:
-        self._look_at(input_image(event.image, param="image", bare_base64=True))
+        def answer(pictures: Pictures) -> None:
+            aside = response_items(given, self._state.talk, self._state.ids, pictures)
+            self._answers.create(params, aside, now_ns)
 
-    def _look_at(self, image: api.Image) -> None:
-        at_sample = self._speech.clock_samples
-        self._state.tell(api.Frame(self._state.session_id, at_sample, image))
+        self._with_pictures(pictures_of(named), event.event_id, answer)
 
     # --- engine events ---------------------------------------------------------------------------
 
     def _chunk(self, chunk: api.Chunk) -> None:
         budget = ChunkBudget.from_chunk(chunk)
         self._metrics.chunk(budget)
+        self._pictures.chunk(budget)
         state = self._state
         state.chunks.add(budget)
         state.send_ours(

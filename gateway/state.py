@@ -58,6 +58,10 @@ class SessionState:
     def tell(self, command: api.Command) -> None:
         self._out.append(Tell(command))
 
+    def act(self, action: Action) -> None:
+        """Anything else that the shell shall do."""
+        self._out.append(action)
+
     def take(self) -> list[Action]:
         """All that has come together since the last call."""
         out, self._out = self._out, []

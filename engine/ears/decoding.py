@@ -33,13 +33,17 @@ class Ending(StrEnum):
 @dataclass(frozen=True)
 class Task:
     """One decoding. `opening` steers the model and ends where words begin; `limit`: the most
-    tokens after it; `positions`: of the sound, without the silence behind it."""
+    tokens after it; `positions`: of the sound, without the silence behind it; `capital`: whether
+    text begins with one where nothing goes before; `end_first`: whether the end may come at once,
+    behind the forced tokens."""
 
     opening: tuple[int, ...]
     forced: tuple[int, ...]
     draft: tuple[int, ...]
     limit: int
     positions: int
+    capital: bool = True
+    end_first: bool = True
 
 
 @dataclass(frozen=True)
@@ -172,6 +176,8 @@ class GreedyDecoder:
         # Timestamps follow the last special token; we ask for text without them.
         blocked[self._special.no_timestamps :] = -torch.inf
         self._blocked = blocked
+        self._blocked_end = blocked.clone()
+        self._blocked_end[self._special.end] = -torch.inf
         # The authors forbid an immediate end too; an honest "nothing was said" is welcome here.
         first = [token for token in extras.suppress_first if token != self._special.end]
         self._blocked_first = blocked.clone()
@@ -265,9 +271,11 @@ class GreedyDecoder:
     def _blocked_at(self, run: _Run) -> Tensor:
         """What may not come next [vocabulary]."""
         if run.task.forced or run.tokens:
-            return self._blocked
+            may_end = run.tokens or run.task.end_first
+            return self._blocked if may_end else self._blocked_end
         follows_on = run.task.opening[0] == self._special.previous
-        return self._blocked_first if follows_on else self._blocked_opening
+        free = follows_on or not run.task.capital
+        return self._blocked_first if free else self._blocked_opening
 
     def _no_speech(self, row: Tensor) -> float:
         """Of the row [1, D] behind the start token."""

@@ -193,31 +193,54 @@ def ensure(name: str, progress: Progress | None = None) -> Path:
     return Fetcher().ensure(name, progress)
 
 
+def known_ears() -> tuple[str, ...]:
+    """Names of all weights that can hear."""
+    return packaged().ears
+
+
 def resolve_model(
-    name: str, progress: Progress | None = None, *, fetcher: Fetcher | None = None
+    name: str,
+    progress: Progress | None = None,
+    *,
+    ears: Path | None = None,
+    fetcher: Fetcher | None = None,
 ) -> ResolvedModel:
     """Everything that model `name` needs, fetched if need be; its fallback if that can't be had.
 
+    `ears`: what is taken in place of the model's own, which are not fetched then.
     Without its face detector a model is taken as it is, which is announced too.
     A fallback is announced through `progress` and stays readable in `fallback_reason`.
     Raises UnknownName, DiskFull, or FetchFailed when the fallback can't be had either.
     """
     fetch = Fetcher() if fetcher is None else fetcher
     model = fetch.manifest.model(name)
-    reason = None
-    try:
-        paths = [fetch.ensure(weight, progress) for weight in model.needed]
-    except FetchFailed as error:
-        if model.fallback is None:
-            raise
-        reason = f"model {name!r} can't be had, taking {model.fallback!r} instead: {error}"
-        if progress is not None:
-            progress.note(reason)
-        model = fetch.manifest.model(model.fallback)
-        paths = [fetch.ensure(weight, progress) for weight in model.needed]
-    llm, ears, eyes, names = paths
+    reasons = []
+    while True:
+        try:
+            paths = _needed(fetch, model, ears, progress)
+            break
+        except FetchFailed as error:
+            if model.fallback is None:
+                raise
+            reasons.append(f"model {model.name!r} can't be had, taking {model.fallback!r}: {error}")
+            if progress is not None:
+                progress.note(reasons[-1])
+            model = fetch.manifest.model(model.fallback)
+    llm, heard_by, eyes, names = paths
     faces = _faces(fetch, model, progress)
-    return ResolvedModel(model.name, name, llm, ears, eyes, names, faces, reason)
+    reason = "; ".join(reasons) or None
+    return ResolvedModel(model.name, name, llm, heard_by, eyes, names, faces, reason)
+
+
+def _needed(
+    fetch: Fetcher, model: Model, ears: Path | None, progress: Progress | None
+) -> list[Path]:
+    """Paths of what the model needs, in the order of `Model.needed`."""
+    brought = (None, ears, None, None)
+    return [
+        fetch.ensure(weight, progress) if path is None else path
+        for weight, path in zip(model.needed, brought, strict=True)
+    ]
 
 
 def _faces(fetch: Fetcher, model: Model, progress: Progress | None) -> Path | None:
@@ -299,5 +322,6 @@ __all__ = [
     "WeightsError",
     "ensure",
     "free_bytes",
+    "known_ears",
     "resolve_model",
 ]

@@ -78,6 +78,7 @@ class Weight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     licence_from: str
     file: tuple[File, ...]
     source: tuple[Source, ...]
+    hears: bool = False  # a Whisper, so that `--ears` may name it
 
     @property
     def size_bytes(self) -> int:
@@ -121,6 +122,11 @@ class Manifest(msgspec.Struct, frozen=True, dict=True):
     def names(self) -> tuple[str, ...]:
         """Every name a user may give: models first."""
         return (*(model.name for model in self.models), *(weight.name for weight in self.weights))
+
+    @cached_property
+    def ears(self) -> tuple[str, ...]:
+        """Every weight that can be a model's ears."""
+        return tuple(weight.name for weight in self.weights if weight.hears)
 
     def weight(self, name: str) -> Weight:
         """The weight called `name`; UnknownName if there is none."""
@@ -250,13 +256,13 @@ def _check_names(models: tuple[Model, ...], weights: tuple[Weight, ...]) -> None
         if times > 1:
             raise ManifestError(f"{name!r}", f"is defined {times} times")
     known_weights = {weight.name for weight in weights}
-    last_resorts = {model.name for model in models if model.fallback is None}
-    for model in models:
+    for number, model in enumerate(models):
         for name in model.weights:
             if name not in known_weights:
                 raise ManifestError(f"model {model.name!r}", f"names no known weight: {name!r}")
-        if model.fallback is not None and model.fallback not in last_resorts:
+        # Falling back only forwards comes to an end.
+        if model.fallback not in (None, *(later.name for later in models[number + 1 :])):
             raise ManifestError(
                 f"model {model.name!r}",
-                f"fallback {model.fallback!r} must be a model that has no fallback itself",
+                f"fallback {model.fallback!r} must be a model that stands below it",
             )

@@ -89,7 +89,7 @@ class OpusTimeline:
     def _decode(self, payload: bytes) -> Samples:
         # Not `to_ndarray`: it costs half as much again as the decoding itself.
         planes = [
-            np.frombuffer(frame.planes[0], np.int16, frame.samples)
+            np.frombuffer(memoryview(frame.planes[0]), np.int16, frame.samples)
             for frame in self._frames(payload)
         ]
         if len(planes) == 1:

@@ -116,9 +116,14 @@ typedef struct {
     float least[CHUNK_GROUPS][PANEL];
     int32_t base[CHUNK_GROUPS][2][PANEL]; /* -128 * sum of codes, per half group only for Q6_K */
     float acc[CHUNK_ROWS][PANEL];
+    int narrow; /* Q8_0 whose codes here all lie within +-NARROW_MOST */
 } Scratch;
 
 #ifdef HEADSTART_AVX2
+
+/* Expanded Q8_0 that is `narrow`: a pair of its products more fits 16 bits, a third less work. */
+enum { Q8_NARROW = 100 };
+#define NARROW_MOST 63
 
 /* Vector v of a half as unsigned bytes (Q8_0: signed). */
 INLINE __m256i vector_at(const int bits, const uint8_t *half, const int v)
@@ -135,8 +140,12 @@ INLINE __m256i vector_at(const int bits, const uint8_t *half, const int v)
     return _mm256_or_si256(q, _mm256_and_si256(high, _mm256_set1_epi8(bits == 5 ? 16 : 48)));
 }
 
-/* Vectors whose products fit 16 bits when added: codes of `bits` bits times +-127, in pairs. */
-INLINE int addable(const int bits) { return bits == 4 ? 8 : bits == 5 ? 4 : bits == 6 ? 2 : 1; }
+/* Vectors whose products fit 16 bits when added: codes times +-127, in pairs. */
+INLINE int addable(const int kind)
+{
+    const int bits = bits_of(kind);
+    return kind == Q8_NARROW || bits == 6 ? 2 : bits == 5 ? 4 : bits == 4 ? 8 : 1;
+}
 
 /* Whether expanded codes have their zero taken off: then they are the signed operand of the
  * multiplication, q + 128 is the unsigned one, and sums start at -128 * sum of codes. That saves the
@@ -158,7 +167,7 @@ INLINE void add_products(const int kind, const int spread, const int halves, con
         const __m256i a = _mm256_set1_epi32(four);
         UNROLL for (int h = 0; h < halves; h++) {
             __m256i product;
-            if (kind == Q8_0) /* 255 * 127 * 2 overflows 16 bits, 128 * 127 * 2 does not */
+            if (kind == Q8_0 || kind == Q8_NARROW) /* 255 * 127 * 2 overflows 16 bits, 128 * 127 * 2 does not */
                 product = _mm256_maddubs_epi16(_mm256_abs_epi8(code[h]), _mm256_sign_epi8(a, code[h]));
             else if (spread && is_centred(kind)) product = _mm256_maddubs_epi16(a, code[h]);
             else product = _mm256_maddubs_epi16(code[h], a);
@@ -173,7 +182,7 @@ INLINE void add_products(const int kind, const int spread, const int halves, con
 INLINE void dot_group(const int kind, const int spread, const int halves, const int m_rows,
                       const uint8_t *w, const int8_t *const *q, __m256i sum[2][2][TILE])
 {
-    const int step = addable(bits_of(kind));
+    const int step = addable(kind);
     const __m256i ones = _mm256_set1_epi16(1);
     UNROLL for (int v0 = 0; v0 < VECTORS; v0 += step) {
         __m256i pairs[2][TILE];
@@ -282,13 +291,16 @@ INLINE void panel_packed(const int kind, const int m_rows, const uint8_t *panel,
         UNROLL for (int h = 0; h < 2; h++) _mm256_storeu_ps(out[m] + 8 * h, acc[h][m]);
 }
 
-/* One half of a group: codes to bytes, centred where the kind is; base[part] to -128 * their sum. */
-INLINE void expand_half(const int kind, const uint8_t *half, uint8_t *codes, int32_t *const base[2])
+/* One half of a group: codes to bytes, centred where the kind is; base[part] to -128 * their sum;
+ * `most`: the largest size of a signed code so far, byte by byte. */
+INLINE void expand_half(const int kind, const uint8_t *half, uint8_t *codes, int32_t *const base[2],
+                        __m256i *most)
 {
     const int bits = bits_of(kind), parts = kind == Q6_K ? 2 : 1;
     __m256i sum[2] = {_mm256_setzero_si256(), _mm256_setzero_si256()};
     UNROLL for (int v = 0; v < VECTORS; v++) {
         __m256i code = vector_at(bits, half, v);
+        if (kind == Q8_0) *most = _mm256_max_epu8(*most, _mm256_abs_epi8(code));
         if (is_centred(kind)) {
             const int part = parts == 2 && v >= 4;
             code = _mm256_sub_epi8(code, _mm256_set1_epi8((char)(1 << zero_shift(kind))));
@@ -308,6 +320,7 @@ INLINE void expand(const int kind, const uint8_t *panel, int64_t g0, int count, 
 {
     const int bits = bits_of(kind), groups = block_of(kind) / GROUP;
     uint8_t *codes = to->codes;
+    __m256i most = _mm256_setzero_si256();
     for (int i = 0; i < count; i++) {
         const uint8_t *cell = panel + (g0 + i) / groups * cell_bytes(kind);
         const int g = (int)((g0 + i) % groups);
@@ -319,9 +332,11 @@ INLINE void expand(const int kind, const uint8_t *panel, int64_t g0, int count, 
             _mm256_store_ps(to->scale[i][0] + 8 * h, scale[0]);
             _mm256_store_ps(to->scale[i][1] + 8 * h, scale[1]);
             _mm256_store_ps(to->least[i] + 8 * h, least);
-            expand_half(kind, half, codes, base);
+            expand_half(kind, half, codes, base, &most);
         }
     }
+    const __m256i bound = _mm256_set1_epi8(NARROW_MOST);
+    to->narrow = _mm256_movemask_epi8(_mm256_cmpeq_epi8(_mm256_max_epu8(most, bound), bound)) == -1;
 }
 
 /* Adds `count` expanded groups to acc[m_rows][16]. */
@@ -374,7 +389,7 @@ INLINE void tiles(const int kind, const Scratch *w, const Input *in, int64_t m0,
     {                                                                                             \
         tiles(K, w, in, m0, m_count, g0, count, acc);                                             \
     }
-TILES(Q4_0) TILES(Q4_1) TILES(Q5_0) TILES(Q5_1) TILES(Q8_0) TILES(Q6_K)
+TILES(Q4_0) TILES(Q4_1) TILES(Q5_0) TILES(Q5_1) TILES(Q8_0) TILES(Q8_NARROW) TILES(Q6_K)
 #undef TILES
 
 /* Brings `count` groups from g0 into the cache while others are computed with; behind a panel's
@@ -403,10 +418,11 @@ INLINE void panel_kind(const int kind, const uint8_t *panel, const Input *in, in
         const int groups = left < CHUNK_GROUPS ? (int)left : CHUNK_GROUPS;
         expand(kind, panel, g0, groups, scratch);
         fetch_ahead(kind, panel, g0 + groups, groups);
-        switch (kind) {
+        switch (kind == Q8_0 && scratch->narrow ? Q8_NARROW : kind) {
 #define CASE(K, T) case K: tiles_##T(scratch, in, m0, count, g0, groups, scratch->acc); break;
             CASE(Q4_0, Q4_0) CASE(Q4_1, Q4_1) CASE(Q4_K, Q4_1) CASE(Q5_0, Q5_0) CASE(Q5_1, Q5_1)
-            CASE(Q5_K, Q5_1) CASE(Q8_0, Q8_0) CASE(Q6_K, Q6_K)
+            CASE(Q5_K, Q5_1) CASE(Q8_0, Q8_0) CASE(Q8_NARROW, Q8_NARROW)
+            CASE(Q6_K, Q6_K)
 #undef CASE
         }
     }

@@ -182,6 +182,83 @@ INLINE void attend(const int64_t vectors, const float *query, const Span *spans,
     UNROLL for (int64_t d = 0; d < vectors; d++) store(out + LANES * d, sum[d]);
 }
 
+/* --- attention of several rows to the same keys: in an encoder, where every row sees all of them */
+
+#define BLOCK_ROWS 4 /* rows that share one pass over keys and values */
+#define BLOCK_KEYS (2 * LANES)
+
+/* Keys as columns: turned[d * room + t]. `at` keys are there already. */
+static void turn(const Span *span, int64_t dim, int64_t at, int64_t room, float *turned)
+{
+    for (int64_t t = 0; t < span->count; t++)
+        for (int64_t d = 0; d < dim; d++) turned[d * room + at + t] = span->k[t * span->k_row + d];
+}
+
+/* scores[m * room + t] = query m . key t for all keys; every sum runs over d in ascending order. */
+INLINE void score_block(const int rows, int64_t dim, const float *query, int64_t q_row,
+                        const float *turned, int64_t room, float *scores)
+{
+    const float scale = 1.0f / sqrtf((float)dim);
+    for (int64_t t = 0; t < room; t += BLOCK_KEYS) {
+        Vec sum[BLOCK_ROWS][2];
+        UNROLL for (int m = 0; m < rows; m++) sum[m][0] = sum[m][1] = splat(0.0f);
+        for (int64_t d = 0; d < dim; d++) {
+            const Vec first = load(turned + d * room + t), second = load(turned + d * room + t + LANES);
+            UNROLL for (int m = 0; m < rows; m++) {
+                const Vec part = splat(query[m * q_row + d]);
+                sum[m][0] = fma8(part, first, sum[m][0]);
+                sum[m][1] = fma8(part, second, sum[m][1]);
+            }
+        }
+        UNROLL for (int m = 0; m < rows; m++) {
+            store(scores + m * room + t, sum[m][0] * splat(scale));
+            store(scores + m * room + t + LANES, sum[m][1] * splat(scale));
+        }
+    }
+}
+
+/* out[m] = sum of weights[m][t] * value t over the spans, two vectors of a head at a time. */
+INLINE void mix_block(const int rows, int64_t dim, const float *weights, int64_t room,
+                      const Span *spans, int count, float *out, int64_t out_row)
+{
+    for (int64_t d = 0; d < dim; d += 2 * LANES) {
+        const int pair = d + LANES < dim;
+        Vec sum[BLOCK_ROWS][2];
+        UNROLL for (int m = 0; m < rows; m++) sum[m][0] = sum[m][1] = splat(0.0f);
+        const float *w = weights;
+        for (int i = 0; i < count; w += spans[i++].count)
+            for (int64_t t = 0; t < spans[i].count; t++) {
+                const float *value = spans[i].v + t * spans[i].v_row + d;
+                const Vec first = load(value), second = pair ? load(value + LANES) : splat(0.0f);
+                UNROLL for (int m = 0; m < rows; m++) {
+                    const Vec part = splat(w[m * room + t]);
+                    sum[m][0] = fma8(part, first, sum[m][0]);
+                    sum[m][1] = fma8(part, second, sum[m][1]);
+                }
+            }
+        UNROLL for (int m = 0; m < rows; m++) {
+            store(out + m * out_row + d, sum[m][0]);
+            if (pair) store(out + m * out_row + d + LANES, sum[m][1]);
+        }
+    }
+}
+
+/* `rows` rows of one head, whose keys are `turned`; scores: room for them. */
+INLINE void attend_block(const int rows, int64_t dim, const float *query, int64_t q_row,
+                         const float *turned, int64_t room, const Span *spans, int count,
+                         float *scores, float *out, int64_t out_row)
+{
+    int64_t keys = 0;
+    for (int i = 0; i < count; i++) keys += spans[i].count;
+    score_block(rows, dim, query, q_row, turned, room, scores);
+    for (int m = 0; m < rows; m++) {
+        const Vec share = splat(1.0f / soften(scores + m * room, keys));
+        for (int64_t t = 0; t < keys; t += LANES)
+            store(scores + m * room + t, load(scores + m * room + t) * share);
+    }
+    mix_block(rows, dim, scores, room, spans, count, out, out_row);
+}
+
 static const float *at(const Memory *m, int64_t layer, int64_t head)
 {
     return m->data + layer * m->layer + head * m->head;
@@ -214,19 +291,77 @@ static float *seen_at(const Job *j, const Sequence *s, int64_t head, int64_t r)
     return NULL;
 }
 
+/* Where the keys of the longest sequence have room, in whole blocks. */
+static int64_t room_for_keys(const Job *j)
+{
+    int64_t longest = 0;
+    for (int64_t i = 0; i < j->call->sequences; i++) {
+        const Sequence *s = j->call->sequence + i;
+        const int64_t keys = j->cross ? s->heard : s->before + s->rows;
+        longest = keys > longest ? keys : longest;
+    }
+    return (longest + BLOCK_KEYS - 1) / BLOCK_KEYS * BLOCK_KEYS;
+}
+
+/* Rows low .. high of one sequence and head, each seeing all of its keys. */
+static void attend_all(const Job *j, const Sequence *s, int64_t first, int64_t low, int64_t high,
+                       int64_t head, float *turned, float *scores)
+{
+    const int64_t width = j->call->width, dim = width / j->call->heads, q_row = 3 * width;
+    Span spans[2];
+    const int count = spans_of(j, s, first, low, head, spans);
+    const int64_t keys = spans[0].count + spans[1].count;
+    const int64_t room = (keys + BLOCK_KEYS - 1) / BLOCK_KEYS * BLOCK_KEYS;
+    memset(turned, 0, (size_t)(dim * room) * sizeof(float));
+    turn(spans, dim, 0, room, turned);
+    turn(spans + 1, dim, spans[0].count, room, turned);
+    for (int64_t r = low; r < high; r += BLOCK_ROWS) {
+        const float *q = j->wide + (first + r) * q_row + head * dim;
+        float *out = j->heads + (first + r) * width + head * dim;
+        switch (high - r < BLOCK_ROWS ? high - r : BLOCK_ROWS) {
+#define ROWS(N) attend_block(N, dim, q, q_row, turned, room, spans, count, scores, out, width); break;
+        case 1: ROWS(1)
+        case 2: ROWS(2)
+        case 3: ROWS(3)
+        default: ROWS(BLOCK_ROWS)
+#undef ROWS
+        }
+    }
+}
+
+/* Heads and the rows of all sequences are counted through: item = head * rows + row, so that a
+ * piece turns few heads' keys. */
+static void attend_all_piece(void *context, int64_t piece)
+{
+    Job *j = context;
+    const Call *c = j->call;
+    const int64_t room = room_for_keys(j), dim = c->width / c->heads;
+    float *turned = malloc((size_t)((dim + BLOCK_ROWS) * room) * sizeof(float));
+    if (!turned) {
+        j->failed = 1;
+        return;
+    }
+    const int64_t from = hs_share(c->heads * j->rows, j->pieces, piece);
+    const int64_t end = hs_share(c->heads * j->rows, j->pieces, piece + 1);
+    for (int64_t head = 0, first = 0; head < c->heads; head++)
+        for (int64_t i = 0; i < c->sequences; first += c->sequence[i++].rows) {
+            const Sequence *s = c->sequence + i;
+            const int64_t low = from > first ? from - first : 0;
+            const int64_t high = end - first < s->rows ? end - first : s->rows;
+            if (low < high)
+                attend_all(j, s, first - head * j->rows, low, high, head, turned, turned + dim * room);
+        }
+    free(turned);
+}
+
 /* Rows of all sequences and heads are counted through: item = row * heads + head. */
 static void attend_piece(void *context, int64_t piece)
 {
     Job *j = context;
     const Call *c = j->call;
     const int64_t dim = c->width / c->heads, q_row = j->cross ? c->width : 3 * c->width;
-    int64_t longest = 0, first = 0;
-    for (int64_t i = 0; i < c->sequences; i++) {
-        const Sequence *s = c->sequence + i;
-        const int64_t keys = j->cross ? s->heard : s->before + s->rows;
-        longest = keys > longest ? keys : longest;
-    }
-    float *scores = malloc((size_t)(longest + LANES) * sizeof(float));
+    int64_t first = 0;
+    float *scores = malloc((size_t)room_for_keys(j) * sizeof(float));
     if (!scores) {
         j->failed = 1;
         return;
@@ -295,7 +430,10 @@ static int add_attention(Job *j, const Norm *norm, const Weight *in, const Weigh
     run(j, norm_piece, j->rows, j->rows * width);
     if (multiply(j, j->normed, width, in, j->wide)) return -1;
     if (!cross) remember(j);
-    run(j, attend_piece, j->rows, j->rows * width * LANES);
+    if (!cross && !j->call->causal)
+        run(j, attend_all_piece, j->call->heads * j->rows, j->rows * width * LANES);
+    else
+        run(j, attend_piece, j->rows, j->rows * width * LANES);
     if (j->failed || multiply(j, j->heads, width, out, j->product)) return -1;
     add(j->call->x, j->product, j->rows * width);
     return 0;

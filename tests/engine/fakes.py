@@ -26,6 +26,7 @@ from engine.stream import Stream
 
 SYSTEM, USER, USER_END, ASSISTANT, END = 256, 257, 258, 259, 260
 VOCAB = 300
+HEARD_TOGETHER = 4  # sessions in one pass of the ears
 WORD_SAMPLES = 4_000
 
 
@@ -185,6 +186,7 @@ class Bench:
                 scheduler=Scheduler(64),
                 new_stream=lambda name: Stream(name, self.pool, VOCAB, limit),
                 clock=self._clock,
+                heard_together=HEARD_TOGETHER,
             ),
             self.events.append,
         )

@@ -5,8 +5,7 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from engine import api
-from engine.core import MAX_HEARD_TOGETHER
-from tests.engine.fakes import Bench, echo
+from tests.engine.fakes import HEARD_TOGETHER, Bench, echo
 
 GREEDY = api.Sampling(repetition_penalty=1.0)
 QUESTION = "what is the capital of france"
@@ -43,13 +42,13 @@ def test_chunks_of_several_sessions_are_heard_in_one_pass() -> None:
     """What waits at the same time shares a pass, up to the bound, and each session reads the words
     of its own sound."""
     bench = Bench()
-    names = [f"s{n}" for n in range(MAX_HEARD_TOGETHER + 1)]
+    names = [f"s{n}" for n in range(HEARD_TOGETHER + 1)]
     for name in names:
         bench.open(name)
     for name in names:
         chunks_of(bench, name, [bench.now_ns])
     bench.run()
-    assert [len(heard) for heard in bench.ears.passes] == [MAX_HEARD_TOGETHER, 1]
+    assert [len(heard) for heard in bench.ears.passes] == [HEARD_TOGETHER, 1]
     assert all(bench.stream_text(name) == "<S>Hi</><U>what si" for name in names)
     assert len(bench.of(api.Chunk)) == len(names)
 

