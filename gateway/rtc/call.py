@@ -98,7 +98,10 @@ class Call:
             transceiver.setCodecPreferences([c for c in audio.codecs if c.mimeType.lower() == OPUS])
         await self._peer.setRemoteDescription(RTCSessionDescription(self._offer, "offer"))
         await self._peer.setLocalDescription(await self._peer.createAnswer())
-        return str(self._peer.localDescription.sdp)
+        answer = str(self._peer.localDescription.sdp)
+        if "a=candidate" not in answer:
+            raise ValueError("the server has no network address that it could be called at")
+        return answer
 
     async def run(self, pump: Pump) -> None:
         """From the answer to the end. Never raises for what the peer did."""
