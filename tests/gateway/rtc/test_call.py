@@ -1,11 +1,14 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 
+from gateway.config import load
+from gateway.errors import ConfigError
 from gateway.rtc import call as call_module
 from gateway.rtc.call import describe_ice
 from gateway.rtc.call_metrics import CallEnd
@@ -77,7 +80,7 @@ async def test_garbage_is_lost_packets_and_no_more(running: RunningGateway) -> N
     async with calling(running.url, Microphone(sine(440, 10, 48_000))) as peer:
         session = running.sessions[0]
         await until(lambda: session.heard)
-        transport = peer.pc.getTransceivers()[0].sender.transport
+        transport: Any = peer.pc.getTransceivers()[0].sender.transport
         clean = transport._send_rtp
         garble(peer.pc, seed=2)
         began_s, at = asyncio.get_running_loop().time(), len(session.heard)
@@ -221,8 +224,10 @@ async def test_fifty_calls_leave_nothing_behind(running: RunningGateway) -> None
 
 
 def test_ice_servers_as_settings_have_them() -> None:
-    """URLs between spaces, with one login for all; none by default."""
-    assert describe_ice("", "", "") == []
+    """URLs between spaces, with one login for all; none by default; other URLs are refused."""
+    assert describe_ice(load().ice_servers, "", "") == []
+    with pytest.raises(ConfigError, match="ice_servers"):
+        load(flags={"ice_servers": "stun:a.example http://b.example"})
     stun, turn = describe_ice("stun:a.example turn:b.example:3478", "me", "secret")
     assert stun.urls == "stun:a.example"
     assert (turn.urls, turn.username, turn.credential) == ("turn:b.example:3478", "me", "secret")
