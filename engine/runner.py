@@ -67,12 +67,14 @@ class Runner:
         granted, refused = [], {}
         for work in works:
             stream = work.stream
-            assert 0 < work.num_scheduled_tokens <= stream.pending, f"{work} is stale"
+            assert work.num_scheduled_tokens <= stream.pending, f"{work} is stale"
             try:
-                stream.table.grow(stream.kv_len + work.num_scheduled_tokens)
+                copy = stream.make_room(work.num_scheduled_tokens)
             except CacheFull as full:
                 refused[stream] = full
             else:
+                if copy is not None:
+                    self.cache.copy_block(copy.source, copy.target)
                 granted.append(work)
         return granted, refused
 
