@@ -97,6 +97,18 @@ def live(
 
 
 @app.command()
+def loss(
+    rounds: int = typer.Option(2, "--rounds", min=1, max=5, help="times 21 s of speech"),
+    words: bool = typer.Option(True, help="let Whisper read what came out"),
+    as_json: bool = Json,
+) -> None:
+    """Speech over WebRTC with 0 to 10 % of the packets lost, beside aiortc's own receiver."""
+    from benchmarks import loss as benchmark
+
+    benchmark.run(rounds, with_words=words, as_json=as_json)
+
+
+@app.command()
 def eyes(
     model: str = typer.Option("small", "--model", help="small or tiny"), as_json: bool = Json
 ) -> None:

@@ -27,7 +27,7 @@ from benchmarks.chat import Chat
 from benchmarks.eyes import QUESTION
 from benchmarks.in_process import Live
 from engine import api
-from gateway.config import Settings
+from gateway.config import load
 from gateway.media.frames import Every, Frame, LoadAdaptive, Motion, Verdict
 from gateway.media.pictures import Seen, look_at
 
@@ -88,7 +88,7 @@ def _pictures(name: str) -> Iterator[tuple[float, Seen]]:
 
 
 def _kept(pictures: Sequence[tuple[float, Seen]]) -> list[Seen]:
-    settings = Settings()
+    settings = load()
     motion = Motion(settings.video_motion, settings.video_max_gap_ms)
     sampler = Every([LoadAdaptive(max_frames=settings.video_max_frames), motion])
     kept = []

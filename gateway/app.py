@@ -210,6 +210,7 @@ class Gateway:
                 "refused": self.sessions_refused,
                 "shed": self.sessions_shed,
             },
+            "webrtc": self.calls is not None,
             "draining": self.draining,
             "uptime_s": round(time.monotonic() - self._started_s, 3),
         }

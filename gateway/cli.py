@@ -127,6 +127,9 @@ def talk(
     engine: Engine = None,
     config: Config = None,
     packet_ms: Annotated[int, typer.Option(min=1, max=1000, help="Audio per message, ms.")] = 40,
+    webrtc: Annotated[
+        bool, typer.Option("--webrtc", help="As a WebRTC call, sound on a track.")
+    ] = False,
 ) -> None:
     """Play media files to a server, as spoken turns of one conversation."""
     from gateway.talk.client import TalkOptions
@@ -137,7 +140,9 @@ def talk(
         arguments += ["--engine", engine]
     if config is not None:
         arguments += ["--config", str(config)]
-    options = TalkOptions(fast=fast, frames=frames, model=model, packet_ms=packet_ms)
+    if webrtc and fast:
+        raise typer.BadParameter("--webrtc is always in real time: leave out --fast")
+    options = TalkOptions(fast=fast, frames=frames, model=model, packet_ms=packet_ms, webrtc=webrtc)
     command = TalkCommand(files, url, as_json, options, arguments, stay)
     raise typer.Exit(run(command))
 
