@@ -124,6 +124,16 @@ def eyes(
 
 
 @app.command()
+def frames(
+    model: str = typer.Option("small", "--model", help="small or tiny"), as_json: bool = Json
+) -> None:
+    """What sampling by scene saves against 64 uniform frames, on videos that a package ships."""
+    from benchmarks import frames as benchmark
+
+    benchmark.run(model, as_json=as_json)
+
+
+@app.command()
 def answers(
     model: str = typer.Option("small", "--model", help="small or tiny"),
     write: bool = typer.Option(False, "--write", help="write docs/answers-MODEL.md"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -18,6 +17,7 @@ from engine.core import Engine, EngineParts
 from engine.decoder.load import LoadedModel, load_model
 from engine.ears.chosen import load_ears
 from engine.ears.listener import Ears
+from engine.encoder_cache import EncoderCache
 from engine.eyes import Connector, Eyes, Sight
 from engine.faculties import Faculties, View
 from engine.sampling import SamplerFactory
@@ -28,9 +28,8 @@ from kernels.native import default_backend, set_threads
 
 Report = Callable[[str, int, int], None]
 
-# What a picture showed, by content: a frame that comes again costs no encoder. 256 sights are a
-# few KB each; the least recently used one goes.
-MAX_SIGHTS = 256
+# A sight's books besides its features: a few short strings and tuples.
+SIGHT_BYTES = 2_048
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +47,10 @@ class ModelPaths:
 class LoadedEyes:
     """`engine.faculties.Eyes` over the image network and the connector."""
 
-    def __init__(self, eyes: Eyes, connector: Connector) -> None:
+    def __init__(self, eyes: Eyes, connector: Connector, sights: EncoderCache[Sight]) -> None:
         self._eyes = eyes
         self._connector = connector
-        self._sights: OrderedDict[bytes, Sight] = OrderedDict()
+        self._sights = sights
 
     def look(self, image: api.Image, stream: Stream) -> View:
         """Visual tokens of a picture in `stream`."""
@@ -65,10 +64,7 @@ class LoadedEyes:
         if sight is None:
             pixels = np.frombuffer(image.rgb, np.uint8).reshape(image.height, image.width, 3)
             sight = self._eyes.look(pixels)
-            self._sights[digest] = sight
-            if len(self._sights) > MAX_SIGHTS:
-                self._sights.popitem(last=False)
-        self._sights.move_to_end(digest)
+            self._sights.put(digest, sight, SIGHT_BYTES + sight.features.nbytes)
         return sight
 
 
@@ -89,6 +85,9 @@ def assemble(
     eyes = LoadedEyes(
         Eyes.load(paths.eyes, paths.class_names, paths.faces),
         Connector(model.tokenizer.encode, model.decoder.weights.embedding, model.spec.hidden),
+        EncoderCache(
+            config.encoder_cache_bytes, config.encoder_cache_ttl_s, clock=time.monotonic_ns
+        ),
     )
     engine = Engine(_parts(model, ears, eyes, config), emit)
     _warm_up(engine, ears, report)

@@ -56,6 +56,10 @@ class KvCache:
         """Address space of all pools, used or not."""
         return self.num_blocks * self.bytes_per_block
 
+    def copy_block(self, source: int, target: int) -> None:
+        """Copy all of a block's K and V into another one."""
+        self._memory[:, :, target] = self._memory[:, :, source]
+
     def fill(self, value: float) -> None:
         """Overwrite everything (touches all of it): for tests that no unwritten slot is read."""
         self._memory.fill_(value)

@@ -14,7 +14,8 @@ from engine.cache import KvCache
 from engine.decoder.decoder import Batch, Forward
 from engine.errors import CacheFull
 from engine.scheduler import Plan, Work
-from engine.stream import Stream, Vector
+from engine.soft_tokens import Vector
+from engine.stream import Stream
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +68,14 @@ class Runner:
         granted, refused = [], {}
         for work in works:
             stream = work.stream
-            assert 0 < work.num_scheduled_tokens <= stream.pending, f"{work} is stale"
+            assert work.num_scheduled_tokens <= stream.pending, f"{work} is stale"
             try:
-                stream.table.grow(stream.kv_len + work.num_scheduled_tokens)
+                copy = stream.make_room(work.num_scheduled_tokens)
             except CacheFull as full:
                 refused[stream] = full
             else:
+                if copy is not None:
+                    self.cache.copy_block(copy.source, copy.target)
                 granted.append(work)
         return granted, refused
 

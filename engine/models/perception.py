@@ -15,7 +15,7 @@ from torch import Tensor
 from engine.layout import Modality
 from engine.models.interface import Clip, Frame, Shot, Sound, StreamModel, TailPolicy, VisionUnit
 from engine.positions import Place, PlaceKind
-from engine.stream import SoftTokens
+from engine.soft_tokens import SoftTokens
 
 _SOUND = Place(PlaceKind.AUDIO)
 
