@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.api import Command
+from gateway.voice.messages import Speak, Stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,4 +33,28 @@ class Hangup:
     reason: str
 
 
-Action = Send | Tell | Hangup
+@dataclass(frozen=True, slots=True)
+class Utter:
+    """One command for the voice: speak a clause, or stop."""
+
+    command: Speak | Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """Sound of an answer, s16 mono at 24 kHz. A transport with a playout of its own gets `pcm`;
+    any other gets `event`, `response.output_audio.delta`, with the sound put in as its `delta`.
+    `wants_sent_stamp`: as in `Send`."""
+
+    event: dict[str, Any]
+    pcm: bytes
+    wants_sent_stamp: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClearPlayout:
+    """Drop what a playout of our own still holds; the shell answers with `Session.cleared`.
+    Where the client plays, this is the client's business."""
+
+
+Action = Send | Tell | Hangup | Utter | Play | ClearPlayout

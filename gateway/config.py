@@ -68,6 +68,10 @@ class Settings(BaseSettings):
         0.0, ge=0.0, le=2.0, allow_inf_nan=False, description="0: always the likeliest token"
     )
 
+    voice: Literal["auto", "joe", "espeak", "none"] = Field(
+        "auto", description="who speaks the answers; 'auto': joe, or espeak where joe is missing"
+    )
+
     max_sessions: int = Field(64, ge=1, le=100_000, description="sessions at once; more get a 503")
     kv_pool_mib: int = Field(256, ge=16, le=1_048_576, description="memory of the KV cache, MiB")
     threads: int = Field(0, ge=0, le=1024, description="engine's threads; 0: the engine chooses")

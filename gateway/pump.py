@@ -26,9 +26,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
+import pybase64
 
 from engine import api
-from gateway.actions import Action, Hangup, Send, Tell
+from gateway.actions import Action, ClearPlayout, Hangup, Play, Send, Tell, Utter
+from gateway.voice.messages import Said, Sound, VoiceCommand
+from gateway.voice.status import VoiceStatus
 
 if TYPE_CHECKING:  # the schema takes a second to import
     from openai.types.realtime import RealtimeSessionCreateRequest
@@ -59,6 +62,10 @@ class SessionCore(Protocol):
     def receive_engine(self, event: api.Event, now_ns: int) -> list[Action]: ...
     def engine_lost(self, now_ns: int) -> list[Action]: ...
     def engine_ready(self, ready: api.Ready, now_ns: int) -> list[Action]: ...
+    def receive_voice(self, event: Sound | Said, now_ns: int) -> list[Action]: ...
+    def voice_changed(self, status: VoiceStatus, now_ns: int) -> list[Action]: ...
+    def playing(self, what: str, position_sample: int, now_ns: int) -> list[Action]: ...
+    def cleared(self, dropped_samples: int, now_ns: int) -> list[Action]: ...
     def tick(self, now_ns: int) -> list[Action]: ...
     def sent(self, action: Send, now_ns: int) -> list[Action]: ...
     def close(self, now_ns: int) -> list[Action]: ...
@@ -76,6 +83,19 @@ class Channel(Protocol):
 
     async def close(self, hangup: Hangup) -> None:
         """End the connection, telling the client why as well as the transport can."""
+
+
+class Player(Protocol):
+    """A transport's own playout (`gateway.rtc.outgoing`): where there is one, sound goes into it
+    and not into events."""
+
+    on_started: Callable[[], None]
+    on_stopped: Callable[[], None]
+
+    @property
+    def sent_samples(self) -> int: ...
+    def put(self, pcm24k: bytes) -> bool: ...
+    def clear(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,6 +223,9 @@ class Pump:
         tell: Callable[[api.Command], bool],
         bounds: Bounds,
         now_ns: Callable[[], int] = time.monotonic_ns,
+        *,
+        utter: Callable[[VoiceCommand], bool] = lambda _: False,
+        player: Player | None = None,
     ) -> None:
         self.session_id = session_id
         self.answering = 0
@@ -211,6 +234,11 @@ class Pump:
         self._channel = channel
         self._session = session
         self._tell = tell
+        self._utter = utter
+        self._player = player
+        if player is not None:
+            player.on_started = lambda: self._playing("started")
+            player.on_stopped = lambda: self._playing("stopped")
         self._now_ns = now_ns
         self._outbound = Outbound(bounds)
         self._audio = AudioFlow()
@@ -252,6 +280,18 @@ class Pump:
     def engine_ready(self, ready: api.Ready) -> None:
         self._call(self._session.engine_ready, ready)
 
+    # --- the voice's side ------------------------------------------------------------------------
+
+    def voice_event(self, event: Sound | Said) -> None:
+        self._call(self._session.receive_voice, event)
+
+    def voice_changed(self, status: VoiceStatus) -> None:
+        self._call(self._session.voice_changed, status)
+
+    def _playing(self, what: str) -> None:
+        assert self._player is not None
+        self._call(self._session.playing, what, self._player.sent_samples)
+
     # --- the tracks' side ------------------------------------------------------------------------
 
     def hear(self, pcm24k: bytes, received_ns: int | None) -> bool:
@@ -288,8 +328,25 @@ class Pump:
                 case Tell():
                     self._audio.told(action.command)
                     self._tell(action.command)
+                case Utter():
+                    self._utter(action.command)
+                case Play():
+                    self._play(action)
+                case ClearPlayout():
+                    if self._player is not None:
+                        self._call(self._session.cleared, self._player.clear())
                 case Hangup():
                     self._outbound.end(action, discard=False)
+
+    def _play(self, action: Play) -> None:
+        if self._player is None:
+            event = action.event | {"delta": pybase64.b64encode_as_string(action.pcm)}
+            self._send(Send(event, action.wants_sent_stamp))
+            return
+        if not self._player.put(action.pcm):
+            log.warning("session %s: the playout is full, sound was dropped", self.session_id)
+        if action.wants_sent_stamp:
+            self._call(self._session.sent, Send(action.event, wants_sent_stamp=True))
 
     def _send(self, action: Send) -> None:
         if self._closed or self._outbound.hangup is not None:

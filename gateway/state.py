@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from engine import api
-from gateway.actions import Action, Send, Tell
+from gateway.actions import Action, ClearPlayout, Play, Send, Tell, Utter
 from gateway.budget import ChunkSummary
 from gateway.config import Settings
 from gateway.conversation import Conversation
@@ -14,6 +14,7 @@ from gateway.protocol.ids import IdMaker
 from gateway.protocol.items import Json
 from gateway.protocol.session_config import SessionConfig
 from gateway.turns import TurnMachine
+from gateway.voice.messages import Speak, Stop
 
 
 class SessionState:
@@ -57,6 +58,15 @@ class SessionState:
 
     def tell(self, command: api.Command) -> None:
         self._out.append(Tell(command))
+
+    def utter(self, command: Speak | Stop) -> None:
+        self._out.append(Utter(command))
+
+    def play(self, event: Json, pcm: bytes, *, wants_sent_stamp: bool = False) -> None:
+        self._out.append(Play(event, pcm, wants_sent_stamp))
+
+    def clear_playout(self) -> None:
+        self._out.append(ClearPlayout())
 
     def take(self) -> list[Action]:
         """All that has come together since the last call."""

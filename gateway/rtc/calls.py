@@ -182,7 +182,16 @@ class Calls:
     def _pump(self, session_id: str, core: SessionCore, call: Call) -> Pump:
         settings = self._gateway.settings
         bounds = Bounds(settings.outbound_events, settings.outbound_bytes)
-        return Pump(session_id, call.channel, core, self._gateway.link.tell, bounds)
+        gateway = self._gateway
+        return Pump(
+            session_id,
+            call.channel,
+            core,
+            gateway.link.tell,
+            bounds,
+            utter=gateway.utter,
+            player=call.outgoing,
+        )
 
     async def _run(self, call: Call, pump: Pump, seat: contextlib.ExitStack) -> None:
         with seat:

@@ -19,9 +19,8 @@ import sys
 import time
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Protocol
 
 from gateway.supervisor import EXIT_REFUSED, Backoff, describe_exit, die_with_parent
 from gateway.voice.messages import (
@@ -35,6 +34,7 @@ from gateway.voice.messages import (
     VoiceEvent,
     pack,
 )
+from gateway.voice.status import VoiceStatus
 
 log = logging.getLogger("headstart.voice")
 
@@ -45,27 +45,12 @@ WATCH_S = 1.0
 FIRST_TRIES = 3
 STOP_WAIT_S = 2.0
 
-VoiceState = Literal["off", "loading", "ready", "lost"]
-
 
 class VoiceListener(Protocol):
     """A session's pump, as the link sees it."""
 
     def voice_event(self, event: Sound | Said) -> None: ...
     def voice_changed(self, status: VoiceStatus) -> None: ...
-
-
-@dataclass(frozen=True, slots=True)
-class VoiceStatus:
-    """Whether answers can be spoken now, by which voice, and if not, why not."""
-
-    state: VoiceState
-    voice: str = ""
-    reason: str = ""
-
-    @property
-    def speaks(self) -> bool:
-        return self.state == "ready"
 
 
 class VoiceOff(Exception):

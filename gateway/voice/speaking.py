@@ -41,6 +41,10 @@ class Speaking:
         return -(-self.samples * 1000 // WIRE_RATE_HZ)
 
     @property
+    def is_cut(self) -> bool:
+        return self._heard_samples is not None
+
+    @property
     def over(self) -> bool:
         """All text has come and has been said."""
         return self._text_over and all(clause.said for clause in self._clauses)

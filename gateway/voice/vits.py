@@ -89,7 +89,8 @@ class Vits:
         around = latent[:, :, low : end + CONTEXT_FRAMES]
         sound = self._decoder.run(None, {CUT_TENSOR: around})[0].reshape(-1)
         sound = sound[(start - low) * HOP_SAMPLES : (end - low) * HOP_SAMPLES]
-        return (np.clip(sound, -1.0, 1.0) * GAIN).astype(np.int16)
+        pcm: Samples = (np.clip(sound, -1.0, 1.0) * GAIN).astype(np.int16)
+        return pcm
 
 
 def load_vits(name: str, folder: Path) -> Vits:

@@ -47,7 +47,7 @@ def test_a_stop_ends_it_at_once() -> None:
     desk.stop("a", 1)
     assert len(desk) == 2
     desk.stop("a", None)
-    assert {event.session for event in work_all(desk) if not isinstance(event, Said)} == {"b"}
+    assert {event.session for event in work_all(desk) if isinstance(event, Sound)} == {"b"}
     assert voice.pieces_made == 1 + 3
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -17,7 +16,7 @@ TEXT = "The capital of France is Paris."
 
 
 @pytest.fixture(scope="module")
-def joe() -> Iterator[Vits]:
+def joe() -> Vits:
     return load_vits("joe", ensure("joe"))
 
 
