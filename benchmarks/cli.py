@@ -7,6 +7,7 @@ from pathlib import Path
 import typer
 
 from benchmarks import report
+from engine.errors import EngineError
 
 app = typer.Typer(help="Run a benchmark; each ends in one JSON line.", no_args_is_help=True)
 
@@ -46,6 +47,8 @@ def decode(model: str = Model, repeats: int = Repeats, as_json: bool = Json) -> 
 def wer(
     clips: Path = Clips,
     chunk_ms: int = typer.Option(500, min=20, max=5000, help="sound heard at once, ms"),
+    ears: str = typer.Option("whisper-tiny.en", help="a Whisper's folder, or weights by name"),
+    language: str = typer.Option("en", "--ears-language", help="what is spoken: a code, or auto"),
     limit: int = typer.Option(0, min=0, help="only the first so many clips; 0: all"),
     noise_s: float = typer.Option(0.0, min=0, help="seconds of each kind of noise; 0: none"),
     as_json: bool = Json,
@@ -54,8 +57,16 @@ def wer(
     from benchmarks import wer as benchmark
 
     try:
-        benchmark.run(clips, chunk_ms, limit=limit, noise_s=noise_s, as_json=as_json)
-    except ValueError as error:
+        benchmark.run(
+            clips,
+            chunk_ms,
+            ears=ears,
+            language=language,
+            limit=limit,
+            noise_s=noise_s,
+            as_json=as_json,
+        )
+    except (ValueError, EngineError) as error:
         raise typer.BadParameter(str(error)) from None
 
 
@@ -86,6 +97,18 @@ def live(
 
 
 @app.command()
+def loss(
+    rounds: int = typer.Option(2, "--rounds", min=1, max=5, help="times 21 s of speech"),
+    words: bool = typer.Option(True, help="let Whisper read what came out"),
+    as_json: bool = Json,
+) -> None:
+    """Speech over WebRTC with 0 to 10 % of the packets lost, beside aiortc's own receiver."""
+    from benchmarks import loss as benchmark
+
+    benchmark.run(rounds, with_words=words, as_json=as_json)
+
+
+@app.command()
 def eyes(
     model: str = typer.Option("small", "--model", help="small or tiny"), as_json: bool = Json
 ) -> None:
@@ -98,6 +121,16 @@ def eyes(
     except PhotosMissing as error:
         report.say(str(error))
         raise typer.Exit(1) from None
+
+
+@app.command()
+def frames(
+    model: str = typer.Option("small", "--model", help="small or tiny"), as_json: bool = Json
+) -> None:
+    """What sampling by scene saves against 64 uniform frames, on videos that a package ships."""
+    from benchmarks import frames as benchmark
+
+    benchmark.run(model, as_json=as_json)
 
 
 @app.command()

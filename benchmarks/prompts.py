@@ -4,6 +4,8 @@
     for deb in *.deb; do dpkg-deb -x $deb sounds; done
     headstart bench prompts sounds wav > prompts.tsv                        # or g722
 
+Other languages have packages of the same kind: -es, -fr, -it, -ru.
+
 Only prompts whose name has an even CRC-32 are listed: the odd half is held out.
 """
 
@@ -15,7 +17,7 @@ import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
-TRANSCRIPTS = "core-sounds-en.txt.gz"
+TRANSCRIPTS = "core-sounds-*.txt.gz"  # of one language
 VOICE_ABOVE = "sounds"  # …/sounds/VOICE/digits/5.wav
 
 
@@ -26,7 +28,7 @@ def asterisk_prompts(folder: Path, suffix: str) -> Iterator[tuple[Path, str]]:
     """
     found = sorted(folder.rglob(TRANSCRIPTS))
     if not found:
-        raise FileNotFoundError(f"no {TRANSCRIPTS} under {folder}: unpack asterisk-core-sounds-en")
+        raise FileNotFoundError(f"no {TRANSCRIPTS} under {folder}: unpack asterisk-core-sounds-XX")
     by_name = {}
     for clip_path in sorted(folder.rglob(f"*.{suffix}")):
         parts = clip_path.with_suffix("").parts
@@ -39,5 +41,5 @@ def asterisk_prompts(folder: Path, suffix: str) -> Iterator[tuple[Path, str]]:
         if line.startswith(";") or not colon or clip is None or zlib.crc32(name.encode()) % 2:
             continue
         words = re.sub(r"\[.*?\]|\(.*?\)|<.*?>", " ", text).strip()
-        if re.search(r"[A-Za-z]{2}", words):
+        if re.search(r"[^\W\d_]{2}", words):
             yield clip, words

@@ -4,9 +4,9 @@ LIST has lines `path TAB text`. Each clip is streamed in chunks and then finishe
 hears it whole: `transformers`, greedy, 30 s windows, padded. Both texts and the reference pass the
 same normaliser (numbers, letter case, punctuation and contractions alike).
 
-Keys: wer, yardstick_wer, ratio, clips, false_words_per_min (over all kinds of `benchmarks.noise`;
-null without `--noise-s`), false_words by kind, chunk_ms, speech_s, lag_ms_median, lag_ms_p95,
-revised_share, rollback_share, cost_ms_per_s.
+Keys: ears, language, wer, yardstick_wer, ratio, clips, false_words_per_min (over all kinds of
+`benchmarks.noise`; null without `--noise-s`), false_words by kind, chunk_ms, speech_s,
+lag_ms_median, lag_ms_p95, revised_share, rollback_share, cost_ms_per_s.
 
 `lag`: from the end of a spoken word to the end of the chunk after which it is shown for good; the
 computing time is not in it. A word ends where the next begins; words begin where the decoder's
@@ -29,6 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from benchmarks import noise, report
+from engine.ears.chosen import find_ears, load_ears
 from engine.ears.listener import Ears
 from engine.ears.mel import SAMPLE_RATE_HZ
 from engine.gguf_file import GgufFile
@@ -52,29 +53,43 @@ class Tally:
     spent_s: float = 0.0
 
 
-def run(clips: Path, chunk_ms: int, *, limit: int, noise_s: float, as_json: bool) -> None:
-    """Measure and report. Raises ValueError naming the line of LIST that is wrong."""
+def run(
+    clips: Path,
+    chunk_ms: int,
+    *,
+    ears: str,
+    language: str,
+    limit: int,
+    noise_s: float,
+    as_json: bool,
+) -> None:
+    """Measure and report. `ears`, `language`: as the settings of those names.
+
+    Raises ValueError naming the line of LIST that is wrong, and what `load_ears` does.
+    """
     from benchmarks.yardstick import Offline, normaliser
 
     lines = read_list(clips)[: limit or None]
-    found = resolve_model("small")
-    ears = Ears.load(found.ears)
-    encode = Tokenizer.from_gguf(GgufFile(found.llm)).encode
-    offline = Offline(found.ears)
+    directory = find_ears(ears)
+    listener = load_ears(directory, language)
+    encode = Tokenizer.from_gguf(GgufFile(resolve_model("small").llm)).encode
+    offline = Offline(directory, language)
     tally, theirs, seconds = Tally(), [], 0.0
     for number, (path, text) in enumerate(lines, 1):
         sound = load(path)
         seconds += len(sound) / SAMPLE_RATE_HZ
-        stream(ears, sound, chunk_ms, encode, tally)
+        stream(listener, sound, chunk_ms, encode, tally)
         theirs.append(offline.transcribe(sound))
         report.say(f"{number}/{len(lines)} {path.name}: {tally.texts[-1]!r} ({text!r})")
-    false_words = noise.false_words_per_min(ears, noise_s) if noise_s else None
-    spell = normaliser()
+    false_words = noise.false_words_per_min(listener, noise_s) if noise_s else None
+    spell = normaliser(language)
     truth = [spell(text) for _, text in lines]
     ours, yardstick = (_wer(truth, [spell(t) for t in said]) for said in (tally.texts, theirs))
     report.finish(
         "wer",
         {
+            "ears": directory.name,
+            "language": language,
             "wer": round(ours, 4),
             "yardstick_wer": round(yardstick, 4),
             "ratio": round(ours / yardstick, 3) if yardstick else None,

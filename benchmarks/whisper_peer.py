@@ -10,6 +10,7 @@ from torch import Tensor
 
 from benchmarks.whisper_twin import transformers_twin
 from engine.ears.checkpoint import TOKENIZER_FILE, load_checkpoint
+from engine.ears.languages import AUTO, ENGLISH_CODE, Language
 from engine.ears.tokens import WhisperTokens
 
 MAX_TOKENS = 220
@@ -18,15 +19,19 @@ MAX_TOKENS = 220
 class WhisperPeer:
     """One loaded model; `transcribe` is what a plain offline pipeline does."""
 
-    def __init__(self, model: Any, tokens: WhisperTokens) -> None:
+    def __init__(self, model: Any, tokens: WhisperTokens, language: str = ENGLISH_CODE) -> None:
+        self.mels: int = model.config.num_mel_bins
         self._model = model
         self._tokens = tokens
+        self._detects = language == AUTO and bool(tokens.languages)
+        self._language = tokens.language(ENGLISH_CODE if language == AUTO else language)
 
     @torch.inference_mode()
     def transcribe(self, features: Tensor) -> str:
-        """Text of one padded window [1, 80, 3000]."""
+        """Text of one padded window [1, mels, 3000]."""
         audio = self._model.model.encoder(features).last_hidden_state
-        given = torch.tensor([list(self._tokens.opening(()))])
+        language = self._detected(audio) if self._detects else self._language
+        given = torch.tensor([list(self._tokens.opening((), language))])
         said: list[int] = []
         cache = None
         while len(said) < MAX_TOKENS:
@@ -44,9 +49,14 @@ class WhisperPeer:
             given = torch.tensor([[token]])
         return self._tokens.text(tuple(said)).strip()
 
+    def _detected(self, audio: Tensor) -> Language:
+        start = torch.tensor([[self._tokens.specials.start]])
+        logits = self._model(decoder_input_ids=start, encoder_outputs=(audio,)).logits[0, -1]
+        return max(self._tokens.languages, key=lambda language: float(logits[language.token]))
 
-def whisper_of(directory: Path) -> WhisperPeer:
+
+def whisper_of(directory: Path, language: str = ENGLISH_CODE) -> WhisperPeer:
     """The packaged weights in `transformers`' implementation."""
     checkpoint = load_checkpoint(directory, exact=True)
-    tokens = WhisperTokens(directory / TOKENIZER_FILE, checkpoint.settings.multilingual)
-    return WhisperPeer(transformers_twin(checkpoint), tokens)
+    tokens = WhisperTokens(directory / TOKENIZER_FILE, checkpoint.extras.multilingual)
+    return WhisperPeer(transformers_twin(checkpoint), tokens, language)

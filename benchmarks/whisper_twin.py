@@ -9,6 +9,7 @@ from torch import Tensor
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
 from engine.ears.checkpoint import Checkpoint
+from engine.ears.vocabulary import ExactVocabulary
 
 _RENAMES = (
     ("layers.", "model.{part}.layers."),
@@ -50,8 +51,19 @@ def hugging_face_state(checkpoint: Checkpoint) -> dict[str, Tensor]:
                 if not (letter == "k" and theirs.endswith("bias")):
                     state[theirs.replace(joined, f".{letter}_proj.")] = piece.contiguous()
     every = torch.arange(settings.vocabulary)
-    state["model.decoder.embed_tokens.weight"] = checkpoint.decoder.vocabulary.embed(every)
+    vocabulary = checkpoint.decoder.vocabulary
+    state["model.decoder.embed_tokens.weight"] = vocabulary.embed(every)
+    head = _own_head(checkpoint)
+    if head is not None:
+        state["proj_out.weight"] = head
     return state
+
+
+def _own_head(checkpoint: Checkpoint) -> Tensor | None:
+    """The vocabulary head, where it is not the embedding."""
+    vocabulary = checkpoint.decoder.vocabulary
+    assert isinstance(vocabulary, ExactVocabulary), "the twin is of exact weights"
+    return vocabulary.head
 
 
 def hugging_face_config(checkpoint: Checkpoint) -> WhisperConfig:
@@ -69,11 +81,12 @@ def hugging_face_config(checkpoint: Checkpoint) -> WhisperConfig:
         decoder_ffn_dim=settings.ffn,
         max_source_positions=settings.audio_positions,
         max_target_positions=settings.text_positions,
+        tie_word_embeddings=_own_head(checkpoint) is None,
     )
 
 
 def transformers_twin(checkpoint: Checkpoint) -> Any:
-    """The reference model; strict but for the head, which is tied to the embedding."""
+    """The reference model; strict but for a head that is tied to the embedding."""
     config = hugging_face_config(checkpoint)
     config._attn_implementation = "eager"  # it hands out its attention
     twin: Any = WhisperForConditionalGeneration(config)

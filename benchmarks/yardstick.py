@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from engine.ears.languages import ENGLISH_CODE
 from engine.ears.mel import SAMPLE_RATE_HZ
 
 WINDOW_S = 30
@@ -17,13 +18,14 @@ WINDOW_S = 30
 class Offline:
     """`transformers`: greedy, by windows of 30 s that are padded to 30 s."""
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, language: str) -> None:
         from transformers import WhisperFeatureExtractor
 
         from benchmarks.whisper_peer import whisper_of
 
-        self._features: Any = WhisperFeatureExtractor()  # type: ignore[no-untyped-call]
-        self._whisper = whisper_of(directory)
+        self._whisper = whisper_of(directory, language)
+        extractor: Any = WhisperFeatureExtractor
+        self._features = extractor(feature_size=self._whisper.mels)
 
     def transcribe(self, sound: npt.NDArray[np.float32]) -> str:
         """fp32 16 kHz mono [samples] to text."""
@@ -36,9 +38,13 @@ class Offline:
         return " ".join(texts)
 
 
-def normaliser() -> Callable[[str], str]:
-    """The Whisper authors' rules for English: numbers, contractions, case, punctuation alike."""
-    from transformers.models.whisper.english_normalizer import EnglishTextNormalizer
+def normaliser(language: str = ENGLISH_CODE) -> Callable[[str], str]:
+    """The Whisper authors' rules: for English numbers, contractions, case and punctuation alike,
+    for others case and punctuation."""
+    from transformers.models.whisper import english_normalizer as rules
 
-    made = EnglishTextNormalizer({})  # type: ignore[no-untyped-call]
+    if language == ENGLISH_CODE:
+        made: Any = rules.EnglishTextNormalizer({})  # type: ignore[no-untyped-call]
+    else:
+        made = rules.BasicTextNormalizer()
     return lambda text: str(made(text))

@@ -50,16 +50,20 @@ def _serve(link: Link, arguments: argparse.Namespace) -> None:
     # torch takes seconds to import: only now, when the gateway has heard from us.
     from engine.assemble import ModelPaths, assemble
     from engine.config import EngineConfig
+    from engine.ears.chosen import find_ears
     from engine.weights import resolve_model
 
     config = EngineConfig(
         model=arguments.model,
+        ears_language=arguments.ears_language,
         kv_pool_bytes=arguments.kv_pool_mib * MIB,
         kv_dtype=arguments.kv_dtype,
         heard_together=arguments.heard_together,
         **({"threads": arguments.threads} if arguments.threads else {}),
     )
-    resolved = resolve_model(config.model, _FetchProgress(link))
+    progress = _FetchProgress(link)
+    ears = find_ears(arguments.ears, progress) if arguments.ears else None
+    resolved = resolve_model(config.model, progress, ears=ears)
     paths = ModelPaths(
         name=resolved.name,
         llm=resolved.llm,
@@ -90,6 +94,8 @@ def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m engine", description=__doc__)
     parser.add_argument("--endpoint", required=True, help="ZeroMQ address of the gateway")
     parser.add_argument("--model", default="small", help="medium, small or tiny")
+    parser.add_argument("--ears", help="a Whisper's folder or weights; none: the model's own")
+    parser.add_argument("--ears-language", default="en", help="code such as en, or auto")
     parser.add_argument("--kv-pool-mib", type=int, default=256, help="memory of the KV cache")
     parser.add_argument("--kv-dtype", default="fp32", choices=("fp32", "fp16"))
     parser.add_argument("--threads", type=int, default=0, help="0: all cores this process may use")

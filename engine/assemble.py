@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from hashlib import blake2b
@@ -16,7 +15,9 @@ from engine import api
 from engine.config import EngineConfig
 from engine.core import Engine, EngineParts
 from engine.decoder.load import LoadedModel, load_model
+from engine.ears.chosen import load_ears
 from engine.ears.listener import Ears
+from engine.encoder_cache import EncoderCache
 from engine.eyes import Connector, Eyes, Sight
 from engine.faculties import Faculties, View
 from engine.sampling import SamplerFactory
@@ -27,9 +28,8 @@ from kernels.native import default_backend, set_threads
 
 Report = Callable[[str, int, int], None]
 
-# What a picture showed, by content: a frame that comes again costs no encoder. 256 sights are a
-# few KB each; the least recently used one goes.
-MAX_SIGHTS = 256
+# A sight's books besides its features: a few short strings and tuples.
+SIGHT_BYTES = 2_048
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,10 @@ class ModelPaths:
 class LoadedEyes:
     """`engine.faculties.Eyes` over the image network and the connector."""
 
-    def __init__(self, eyes: Eyes, connector: Connector) -> None:
+    def __init__(self, eyes: Eyes, connector: Connector, sights: EncoderCache[Sight]) -> None:
         self._eyes = eyes
         self._connector = connector
-        self._sights: OrderedDict[bytes, Sight] = OrderedDict()
+        self._sights = sights
 
     def look(self, image: api.Image, stream: Stream) -> View:
         """Visual tokens of a picture in `stream`."""
@@ -64,10 +64,7 @@ class LoadedEyes:
         if sight is None:
             pixels = np.frombuffer(image.rgb, np.uint8).reshape(image.height, image.width, 3)
             sight = self._eyes.look(pixels)
-            self._sights[digest] = sight
-            if len(self._sights) > MAX_SIGHTS:
-                self._sights.popitem(last=False)
-        self._sights.move_to_end(digest)
+            self._sights.put(digest, sight, SIGHT_BYTES + sight.features.nbytes)
         return sight
 
 
@@ -80,14 +77,17 @@ def assemble(
     native = config.backend != "reference" and default_backend() == "native"
     torch.set_num_threads(1 if native else config.threads)
     set_threads(config.threads)
+    report("ears", 0, 0)  # first: they may be somebody's own, and wrong
+    ears = load_ears(paths.ears, config.ears_language)
     report("language model", 0, 0)
     model = load_model(paths.llm, config, report)
-    report("ears", 0, 0)
-    ears = Ears.load(paths.ears)
     report("eyes", 0, 0)
     eyes = LoadedEyes(
         Eyes.load(paths.eyes, paths.class_names, paths.faces),
         Connector(model.tokenizer.encode, model.decoder.weights.embedding, model.spec.hidden),
+        EncoderCache(
+            config.encoder_cache_bytes, config.encoder_cache_ttl_s, clock=time.monotonic_ns
+        ),
     )
     engine = Engine(_parts(model, ears, eyes, config), emit)
     _warm_up(engine, ears, report)

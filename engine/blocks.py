@@ -9,41 +9,59 @@ Ownership, as half-open ranges, for a stream of `len(tokens)` tokens and blocks 
     blocks    [0, ceil(kv_len / B))         held by the stream between steps, never more
               [0, ceil((kv_len + n) / B))   held while a step writes n tokens
     pool      held blocks                   reference count >= 1, one per table that lists them
+              cached blocks                 reference count 0, known by content, kept for whoever
+                                            wants the same; given away when nothing else is free
               all other blocks              reference count 0, in the free list exactly once
 
 A block's number is its index along the pools' first axis; slot = block * B + offset.
+
+A full block may be known by its *content*: a key that names all tokens from the stream's beginning
+to the block's end (`Stream` makes them), so equal keys mean equal K/V. Nobody writes into a block
+that somebody else holds: `BlockTable.own` puts a copy in its place first.
 """
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 from engine.errors import CacheFull
 
 
 class BlockPool:
-    """Free list and reference counts of a fixed number of blocks.
+    """Free list, reference counts and contents of a fixed number of blocks.
 
     The free list is a stack that starts with block 0 on top, so that memory which was touched
-    once is used again before fresh memory is.
+    once is used again before fresh memory is. At most `max_cached` blocks that nobody holds are
+    kept for their content, the least recently held go first.
     """
 
-    def __init__(self, num_blocks: int, block_size: int) -> None:
+    def __init__(self, num_blocks: int, block_size: int, max_cached: int = 0) -> None:
         assert num_blocks > 0
         assert block_size > 0
         self.num_blocks = num_blocks
         self.block_size = block_size
+        self.max_cached = max_cached
         self._free = list(range(num_blocks - 1, -1, -1))
         self._references = [0] * num_blocks
+        self._key_of: dict[int, bytes] = {}
+        self._block_of: dict[bytes, int] = {}
+        self._cached: OrderedDict[int, None] = OrderedDict()  # oldest first
 
     @property
     def free_blocks(self) -> int:
-        return len(self._free)
+        """Blocks that can be had, cached ones among them."""
+        return len(self._free) + len(self._cached)
 
     @property
     def used_blocks(self) -> int:
-        return self.num_blocks - len(self._free)
+        """Blocks that somebody holds."""
+        return self.num_blocks - self.free_blocks
+
+    @property
+    def cached_blocks(self) -> int:
+        return len(self._cached)
 
     def blocks_for(self, num_tokens: int) -> int:
         """Blocks that hold `num_tokens` tokens."""
@@ -51,8 +69,10 @@ class BlockPool:
 
     def take(self, count: int) -> list[int]:
         """`count` blocks with one reference each. Raises `CacheFull` and takes none if too few."""
-        if count > len(self._free):
-            raise CacheFull(needed=count, free=len(self._free))
+        if count > self.free_blocks:
+            raise CacheFull(needed=count, free=self.free_blocks)
+        while len(self._free) < count:
+            self._uncache_oldest()
         taken = [self._free.pop() for _ in range(count)]
         for block in taken:
             self._references[block] = 1
@@ -64,13 +84,53 @@ class BlockPool:
             assert self._references[block] > 0, f"block {block} is free, it cannot be shared"
             self._references[block] += 1
 
+    def is_shared(self, block: int) -> bool:
+        return self._references[block] > 1
+
     def give_back(self, blocks: Iterable[int]) -> None:
-        """Drop one reference to each of `blocks`; those with none left are free."""
+        """Drop one reference to each of `blocks`; those with none left are free, or cached."""
         for block in blocks:
             assert self._references[block] > 0, f"block {block} was given back twice"
             self._references[block] -= 1
-            if self._references[block] == 0:
+            if self._references[block] > 0:
+                continue
+            if block in self._key_of:
+                self._cached[block] = None
+            else:
                 self._free.append(block)
+        while len(self._cached) > self.max_cached:
+            self._uncache_oldest()
+
+    # --- contents --------------------------------------------------------------------------------
+
+    def register(self, block: int, key: bytes) -> None:
+        """`block`, which is full, holds what `key` names. A second block of one key stays unknown:
+        the first one is as good."""
+        assert self._references[block] > 0
+        assert self._key_of.get(block, key) == key, f"block {block} is known as something else"
+        if key not in self._block_of:
+            self._block_of[key] = block
+            self._key_of[block] = key
+
+    def forget(self, block: int) -> None:
+        """`block` is about to be written to: it no longer holds what it was known for."""
+        key = self._key_of.pop(block, None)
+        if key is not None:
+            del self._block_of[key]
+
+    def adopt(self, key: bytes) -> int | None:
+        """The block that holds what `key` names, with one more reference; None if there is none."""
+        block = self._block_of.get(key)
+        if block is None:
+            return None
+        self._references[block] += 1
+        self._cached.pop(block, None)
+        return block
+
+    def _uncache_oldest(self) -> None:
+        block, _ = self._cached.popitem(last=False)
+        self.forget(block)
+        self._free.append(block)
 
     def check_books(self, tables: Iterable[BlockTable]) -> None:
         """Assert that the free list, the counts and `tables` (all there are) tell one story."""
@@ -79,9 +139,22 @@ class BlockPool:
             assert references == held[block], (
                 f"block {block}: {references} references, listed by {held[block]} tables"
             )
-        assert len(set(self._free)) == len(self._free), "a block is in the free list twice"
-        assert all(self._references[block] == 0 for block in self._free)
-        assert len(self._free) + len(held) == self.num_blocks, "a block was lost"
+        idle = [*self._free, *self._cached]
+        assert len(set(idle)) == len(idle), "a block is in the free list twice"
+        assert all(self._references[block] == 0 for block in idle)
+        assert len(idle) + len(held) == self.num_blocks, "a block was lost"
+        assert {self._key_of[block]: block for block in self._key_of} == self._block_of
+        assert self._key_of.keys().isdisjoint(self._free), "a free block is known by content"
+        assert self._key_of.keys() >= self._cached.keys(), "a cached block has no content"
+        assert len(self._cached) <= self.max_cached
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Memory to be copied before a table's own block may be written to."""
+
+    source: int
+    target: int
 
 
 class BlockTable:
@@ -101,12 +174,41 @@ class BlockTable:
         if missing > 0:
             self.blocks += self.pool.take(missing)
 
+    def write(self, start: int, end: int) -> Copy | None:
+        """Make room for tokens [start, end) to be written, `start` at most behind the last one
+        there is; the copy that has to be made first, if any. Raises `CacheFull`, and then nothing
+        has changed."""
+        at = start // self.pool.block_size
+        opened = start % self.pool.block_size > 0
+        shared = opened and self.pool.is_shared(self.blocks[at])
+        missing = max(self.pool.blocks_for(end) - len(self.blocks), 0)
+        taken = self.pool.take(missing + shared)
+        copy = None
+        if shared:
+            copy = Copy(self.blocks[at], taken.pop())
+            self.pool.give_back([copy.source])
+            self.blocks[at] = copy.target
+        elif opened:
+            self.pool.forget(self.blocks[at])
+        self.blocks += taken
+        return copy
+
+    def fork(self) -> BlockTable:
+        """A table of the same blocks, all of them shared."""
+        other = BlockTable(self.pool)
+        self.pool.share(self.blocks)
+        other.blocks = list(self.blocks)
+        return other
+
+    def replace(self, at: int, blocks: Iterable[int]) -> None:
+        """Give back everything from index `at` on and list `blocks`, which are ours, instead."""
+        self.pool.give_back(reversed(self.blocks[at:]))
+        self.blocks[at:] = blocks
+
     def truncate(self, num_tokens: int) -> None:
         """Give back every block that lies wholly behind the first `num_tokens`."""
-        keep = self.pool.blocks_for(num_tokens)
         # Last block first, so that the stack hands them out again in the same order.
-        self.pool.give_back(reversed(self.blocks[keep:]))
-        del self.blocks[keep:]
+        self.replace(self.pool.blocks_for(num_tokens), ())
 
     def free(self) -> None:
         self.truncate(0)

@@ -7,7 +7,12 @@ from torch import Tensor
 
 from engine.errors import BadSettings
 
-DTYPES = {"fp32": torch.float32, "fp16": torch.float16}
+DTYPES = {
+    "fp64": torch.float64,  # for tests of exactness
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+}
 
 
 def kv_bytes_per_token(layers: int, kv_heads: int, head_dim: int, kv_dtype: str) -> int:
@@ -50,6 +55,10 @@ class KvCache:
     def pool_bytes(self) -> int:
         """Address space of all pools, used or not."""
         return self.num_blocks * self.bytes_per_block
+
+    def copy_block(self, source: int, target: int) -> None:
+        """Copy all of a block's K and V into another one."""
+        self._memory[:, :, target] = self._memory[:, :, source]
 
     def fill(self, value: float) -> None:
         """Overwrite everything (touches all of it): for tests that no unwritten slot is read."""

@@ -24,6 +24,7 @@ class EngineConfig:
 
     Attributes:
         model: a set of weights ("small", "tiny").
+        ears_language: what people speak, a code such as "en", or "auto".
         kv_pool_bytes: memory set aside for K and V of all sessions; touched only as it is used.
         block_size: tokens in one block of the paged cache.
         max_context_tokens: limit of one session; the model's own limit applies too.
@@ -33,18 +34,26 @@ class EngineConfig:
             long as its sounds added up and all wait for its end, so that one at a time is soonest
             for everybody (docs/hearing.md); processors that are idle otherwise gain by more.
         threads: cores the native kernels and torch may use.
+        prefix_cache_share: at most this share of the pool keeps K/V that no session holds any
+            more, for the next one that begins with the same words or pictures.
+        encoder_cache_bytes, encoder_cache_ttl_s: bound of what encoders made of pictures, kept by
+            content, and how long it is kept after it was last wanted.
         kv_dtype: storage of K and V, "fp32" or "fp16".
         backend: "native" (packed weights, C kernels), "reference" (dequantised fp32, torch: exact,
             large, slow) or "auto" (native where there is a C compiler).
     """
 
     model: str = "small"
+    ears_language: str = "en"
     kv_pool_bytes: int = 512 * MIB
     block_size: int = 16
     max_context_tokens: int = 8192
     token_budget: int = 64
     heard_together: int = 1
     threads: int = field(default_factory=usable_cores)
+    prefix_cache_share: float = 0.25
+    encoder_cache_bytes: int = 8 * MIB
+    encoder_cache_ttl_s: float = 1800.0
     kv_dtype: str = "fp32"
     backend: str = "auto"
 
@@ -52,6 +61,11 @@ class EngineConfig:
         for name in _COUNTS:
             if getattr(self, name) < 1:
                 raise BadSettings(name, "at least 1", getattr(self, name))
+        for name in ("encoder_cache_bytes", "encoder_cache_ttl_s"):
+            if getattr(self, name) < 0:
+                raise BadSettings(name, "at least 0", getattr(self, name))
+        if not 0 <= self.prefix_cache_share <= 1:
+            raise BadSettings("prefix_cache_share", "0 to 1", self.prefix_cache_share)
         if self.threads < 1:
             raise BadSettings("threads", "at least 1", self.threads)
         if self.kv_dtype not in KV_DTYPES:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from engine import api
 from engine.faculties import Faculties, View
-from engine.layout import Entry, Modality, Segment, Separator, count, render
+from engine.layout import Entry, Laid, Modality, Segment, Separator, count, render
 from engine.session_errors import UnknownItem
 from engine.stream import Stream
 from engine.utterance import Utterance
@@ -21,7 +21,12 @@ class Prompt:
     """What an answer follows; `counts` are its tokens by modality (the rest is text)."""
 
     ids: tuple[int, ...]
+    kinds: bytes  # a `Modality` for each of them
     counts: dict[Modality, int]
+
+    @classmethod
+    def of(cls, laid: Laid, entries: Sequence[Entry]) -> Prompt:
+        return cls(tuple(laid.ids), bytes(laid.kinds), count(entries))
 
 
 def _seen(view: View) -> Segment:
@@ -144,27 +149,31 @@ class Conversation:
 
     # --- tokens ----------------------------------------------------------------------------------
 
-    def tokens(self, *, tentative: bool = True) -> list[int]:
+    def laid(self, *, tentative: bool = True) -> Laid:
         """What the stream should read while nobody answers, with or without the words that may
         still change."""
         room = self._stream.limit - ANSWER_RESERVE_TOKENS
-        tokens = self._render(self.now(tentative=tentative))
-        if len(tokens) > room:
+        laid = self._render(self.now(tentative=tentative))
+        if len(laid.ids) > room:
             # Drop the oldest items, and enough of them that this does not come up at every turn.
-            while len(tokens) > room // 2 and self._dropped < len(self._entries):
+            while len(laid.ids) > room // 2 and self._dropped < len(self._entries):
                 self._dropped += 1
-                tokens = self._render(self.now(tentative=tentative))
-        return tokens
+                laid = self._render(self.now(tentative=tentative))
+        return laid
+
+    def tokens(self, *, tentative: bool = True) -> list[int]:
+        """The token ids of `laid`."""
+        return self.laid(tentative=tentative).ids
 
     def prompt(self, instructions: str | None = None, *, with_utterance: bool = False) -> Prompt:
         """What an answer follows. An utterance that is still open is part of it only for
         speculation. `instructions` hold for this answer alone; they come last, so that the cache
         stays good."""
-        self.tokens()  # drops what does not fit
+        self.laid()  # drops what does not fit
         entries = self.now(with_utterance=with_utterance)
         extra = self._faculties.chat.system(instructions) if instructions else ()
-        ids = self._render(entries, answer_next=True, extra_system=extra)
-        return Prompt(tuple(ids), count(entries))
+        laid = self._render(entries, answer_next=True, extra_system=extra)
+        return Prompt.of(laid, entries)
 
     def prompt_aside(
         self, items: Sequence[api.Item], instructions: str | None, stream: Stream
@@ -173,8 +182,8 @@ class Conversation:
         chat = self._faculties.chat
         system = chat.system(instructions) if instructions else self._system
         entries = [self.entry(item, stream) for item in items]
-        ids = render(chat, self._separator, system, entries, answer_next=True)
-        return Prompt(tuple(ids), count(entries))
+        laid = render(chat, self._separator, system, entries, answer_next=True)
+        return Prompt.of(laid, entries)
 
     def _render(
         self,
@@ -182,7 +191,7 @@ class Conversation:
         *,
         answer_next: bool = False,
         extra_system: Sequence[int] = (),
-    ) -> list[int]:
+    ) -> Laid:
         sees = any(s.modality is Modality.IMAGE for entry in entries for s in entry.segments)
         return render(
             self._faculties.chat,

@@ -24,12 +24,14 @@ from torch import Tensor
 from engine import api
 from engine.answer import Answer
 from engine.blocks import BlockPool
+from engine.books import KvBooks, Modality
 from engine.errors import EngineError, UnknownSession
 from engine.faculties import Faculties
 from engine.hearing import Portion
 from engine.runner import StepResult
 from engine.scheduler import Plan, Request, Scheduler
 from engine.session import Emit, NewStream, Session
+from engine.stream import Stream
 
 # The only commands that take more than a millisecond: one of them a beat.
 _HEAVY = (api.Hush, api.EndSpeech, api.Frame, api.AddItem, api.Respond)
@@ -134,9 +136,15 @@ class Engine:
 
     def check_books(self) -> None:
         """Assert that every block of the cache is free or owned by a session's stream."""
+        self.pool.check_books([stream.table for stream in self._streams()])
+
+    def kv_books(self) -> KvBooks:
+        """What the cache holds, and what for."""
+        return KvBooks.of(self._streams())
+
+    def _streams(self) -> list[Stream]:
         streams = [s.stream for s in self.sessions.values()]
-        streams += [a.stream for s in self.sessions.values() for a in s.side_answers]
-        self.pool.check_books([stream.table for stream in streams])
+        return streams + [a.stream for s in self.sessions.values() for a in s.side_answers]
 
     @property
     def pending_prefill_tokens(self) -> int:
@@ -193,7 +201,10 @@ class Engine:
 
     def _plan(self) -> Plan:
         now_ns = self._parts.clock()
-        return self._parts.scheduler.plan(self._requests(), now_ns)
+        requests = [request for request in self._requests() if request.stream.pending]
+        for request in requests:  # what another session computed meanwhile need not be done again
+            request.stream.adopt(until=request.probe)
+        return self._parts.scheduler.plan(requests, now_ns)
 
     def _requests(self) -> Iterator[Request]:
         for session in self.sessions.values():
@@ -255,7 +266,7 @@ class Engine:
             sampled_ns = self._parts.clock()
             answer.take(token, sampled_ns)
             if answer.finished is None:
-                answer.stream.append([token])
+                answer.stream.append([token], kinds=bytes((Modality.GENERATED,)))
         except EngineError as error:
             self._fail(session, answer, error)
             return

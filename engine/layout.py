@@ -8,19 +8,13 @@ deleted items and cancelled answers need no code of their own here.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from enum import Enum
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from engine.api import Role
+from engine.books import Modality
 
-
-class Modality(Enum):
-    """What a token stands for, for the books."""
-
-    TEXT = "text"
-    AUDIO = "audio"
-    IMAGE = "image"
+__all__ = ["Chat", "Entry", "Laid", "Modality", "Place", "Segment", "Separator", "count", "render"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +56,41 @@ class Separator:
     ids: tuple[int, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where an entry stands in the tokens: its opening piece or separator begins at `lead`, its own
+    tokens at `content`; `segments` are the ranges of those; `end` excludes a closing piece."""
+
+    lead: int
+    content: int
+    segments: tuple[tuple[int, int], ...]
+    end: int
+    joined: bool  # to the entry before it, by a separator
+
+
+@dataclass(slots=True)
+class Laid:
+    """A conversation as tokens, what each of them stands for, and where the entries are."""
+
+    ids: list[int] = field(default_factory=list)
+    kinds: bytearray = field(default_factory=bytearray)
+    places: list[Place] = field(default_factory=list)
+
+    def extend(self, ids: Sequence[int], kind: Modality = Modality.TEXT) -> None:
+        self.ids.extend(ids)
+        self.kinds.extend(bytes((kind,)) * len(ids))
+
+    def add(self, entry: Entry, lead: int, *, joined: bool) -> None:
+        """An entry's own tokens; what leads up to them began at `lead`."""
+        content = len(self.ids)
+        ranges = []
+        for segment in entry.segments:
+            start = len(self.ids)
+            self.extend(segment.ids, segment.modality)
+            ranges.append((start, len(self.ids)))
+        self.places.append(Place(lead, content, tuple(ranges), len(self.ids), joined))
+
+
 def render(
     chat: Chat,
     separator: Separator,
@@ -70,27 +99,28 @@ def render(
     *,
     answer_next: bool = False,
     extra_system: Sequence[int] = (),
-) -> list[int]:
+) -> Laid:
     """All tokens of a conversation.
 
     The last user message is left open, so that words can be appended to it while they are being
     spoken. With `answer_next` it is closed, `extra_system` (instructions for one answer) follows,
     and the assistant's turn is opened: what a decoder needs to begin.
     """
-    out = list(system)
+    out = Laid()
+    out.extend(system)
     user_is_open = False
     for entry in entries:
-        if entry.role is Role.USER:
-            out.extend(separator.ids if user_is_open else chat.user_open)
-            user_is_open = True
-        else:
-            if user_is_open:
-                out.extend(chat.user_close)
-                user_is_open = False
-            if entry.role is Role.ASSISTANT:
-                out.extend(chat.assistant_open)
-        for segment in entry.segments:
-            out.extend(segment.ids)
+        by_user = entry.role is Role.USER
+        joined = by_user and user_is_open
+        if user_is_open and not by_user:
+            out.extend(chat.user_close)
+        lead = len(out.ids)
+        if by_user:
+            out.extend(separator.ids if joined else chat.user_open)
+        elif entry.role is Role.ASSISTANT:
+            out.extend(chat.assistant_open)
+        user_is_open = by_user
+        out.add(entry, lead, joined=joined)
         if entry.role is Role.ASSISTANT:
             out.extend(chat.assistant_close)
     if answer_next:

@@ -23,6 +23,7 @@ import psutil
 import zmq
 
 from engine import api
+from engine.books import by_name
 
 if TYPE_CHECKING:  # it brings torch, and the gateway should hear from us before that is loaded
     from engine.core import Engine
@@ -133,7 +134,7 @@ class Link:
         self._last_ping_s = time.monotonic()
         if self.model is None or self._engine is None:
             return  # still loading; `Loading` events say so
-        pool = self._engine.pool
+        pool, books = self._engine.pool, self._engine.kv_books()
         self.send(
             api.Stats(
                 ping_sent_ns=ping.sent_ns,
@@ -144,6 +145,9 @@ class Link:
                 rss_bytes=self._process.memory_info().rss,
                 pending_prefill_tokens=self._engine.pending_prefill_tokens,
                 steps=self._steps,
+                kv_blocks_cached=pool.cached_blocks,
+                kv_blocks_shared=books.shared_blocks,
+                kv_tokens=by_name(books.tokens),
             )
         )
 

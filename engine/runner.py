@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from engine.cache import KvCache
-from engine.decoder.decoder import Batch, Decoder
+from engine.decoder.decoder import Batch, Forward
 from engine.errors import CacheFull
 from engine.scheduler import Plan, Work
+from engine.soft_tokens import Vector
 from engine.stream import Stream
 
 
@@ -32,7 +33,7 @@ class StepResult:
 
 
 class Runner:
-    def __init__(self, decoder: Decoder, cache: KvCache) -> None:
+    def __init__(self, decoder: Forward, cache: KvCache) -> None:
         self.decoder = decoder
         self.cache = cache
         self.steps = 0
@@ -67,12 +68,14 @@ class Runner:
         granted, refused = [], {}
         for work in works:
             stream = work.stream
-            assert 0 < work.num_scheduled_tokens <= stream.pending, f"{work} is stale"
+            assert work.num_scheduled_tokens <= stream.pending, f"{work} is stale"
             try:
-                stream.table.grow(stream.kv_len + work.num_scheduled_tokens)
+                copy = stream.make_room(work.num_scheduled_tokens)
             except CacheFull as full:
                 refused[stream] = full
             else:
+                if copy is not None:
+                    self.cache.copy_block(copy.source, copy.target)
                 granted.append(work)
         return granted, refused
 
@@ -88,11 +91,12 @@ class Runner:
         slots = tables[seq_of_row, blocks].astype(np.int64) * self.cache.block_size + offsets
         tokens, soft_rows, soft_vectors = self._tokens(works)
         wanted = sorted(set(_wanted(works).rows()))
+        decoder_axes = self.decoder.position_axes
         return Batch(
             tokens=torch.from_numpy(tokens),
             soft_rows=torch.from_numpy(soft_rows),
             soft_vectors=torch.from_numpy(soft_vectors),
-            positions=torch.from_numpy(positions),
+            positions=torch.from_numpy(positions if decoder_axes == 1 else _axes(works)),
             slots=torch.from_numpy(slots),
             tables=torch.from_numpy(tables),
             seq_of_row=torch.from_numpy(seq_of_row),
@@ -102,11 +106,11 @@ class Runner:
 
     def _tokens(
         self, works: Sequence[Work]
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Vector]:
         """Token ids [rows], and for the soft ones among them their rows and vectors."""
         spec = self.decoder.spec
         ids: list[int] = []
-        vectors: list[npt.NDArray[np.float32]] = []
+        vectors: list[Vector] = []
         for work in works:
             stream = work.stream
             fresh = stream.tokens[stream.kv_len : stream.kv_len + work.num_scheduled_tokens]
@@ -115,7 +119,8 @@ class Runner:
         tokens = np.array(ids, dtype=np.int64)
         soft_rows = np.flatnonzero(tokens >= spec.vocab_size)
         tokens[soft_rows] = 0
-        stacked = np.array(vectors, dtype=np.float32).reshape(len(vectors), spec.hidden)
+        dtype = vectors[0].dtype if vectors else np.dtype(np.float32)
+        stacked = np.array(vectors, dtype=dtype).reshape(len(vectors), spec.hidden)
         return tokens, soft_rows, stacked
 
 
@@ -141,6 +146,17 @@ def _wanted(works: Sequence[Work]) -> _Wanted:
             wanted.probed[work.stream] = start + work.probe_row
         start = end
     return wanted
+
+
+def _axes(works: Sequence[Work]) -> npt.NDArray[np.int64]:
+    """Positions int64 [3, rows] of all rows."""
+    return np.concatenate(
+        [
+            work.stream.axes(work.stream.kv_len, work.stream.kv_len + work.num_scheduled_tokens)
+            for work in works
+        ],
+        axis=1,
+    )
 
 
 def _tables(streams: Sequence[Stream]) -> npt.NDArray[np.int32]:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from engine import api
 from engine.answer import Answer
+from engine.books import by_name, counted
 from engine.conversation import Conversation, Prompt
 from engine.errors import EngineError
 from engine.faculties import Faculties, Words
@@ -150,7 +151,7 @@ class Session:
             return  # nothing to answer, so far
         prompt = self.talk.prompt(with_utterance=True)
         answer = self._new_answer(self.stream, prompt, command.speculate)
-        self.stream.reconcile(prompt.ids)
+        self.stream.reconcile(prompt.ids, kinds=prompt.kinds)
         answer.probe_end(self._faculties.chat)
         self.answer = answer
         self.deadline_ns = self._clock()
@@ -209,12 +210,13 @@ class Session:
             self._drop_speculation()
         if self.answer is not None:
             return None
-        wanted = self.talk.tokens()
+        laid = self.talk.laid()
+        wanted = laid.ids
         if not ahead:
             sure = self.talk.tokens(tentative=False)
             certain = len(sure) if wanted[: len(sure)] == sure else 0
             wanted = wanted[: max(certain, self.stream.agreed(wanted))]
-        return self.stream.reconcile(wanted)
+        return self.stream.reconcile(wanted, kinds=laid.kinds[: len(wanted)])
 
     def prefilled(self, began_ns: int, ended_ns: int) -> None:
         """A decoder step carried words of this session into the cache."""
@@ -265,8 +267,9 @@ class Session:
         if answer is None or not answer.matches(prompt, command.sampling):
             self._drop_speculation()
             answer = self._new_answer(self.stream, prompt, command.sampling)
-            kept = self.stream.reconcile(prompt.ids).kept
-            answer.cached_tokens = min(kept, self.stream.kv_len)
+            self.stream.reconcile(prompt.ids, kinds=prompt.kinds)
+            self.stream.adopt()
+            answer.cached_tokens = self.stream.kv_len
             self.answer = answer
         else:
             answer.cached_tokens = min(len(prompt.ids), self.stream.kv_len)
@@ -283,7 +286,8 @@ class Session:
         answer = self._new_answer(stream, prompt, command.sampling)
         answer.generation, answer.item_id = command.generation, command.item_id
         answer.out_of_band = True
-        stream.reconcile(prompt.ids)
+        stream.reconcile(prompt.ids, kinds=prompt.kinds)
+        answer.cached_tokens = stream.adopt()
         self.side_answers.append(answer)
 
     def _drop_speculation(self) -> None:
@@ -328,7 +332,7 @@ class Session:
             self._unanswered = False
         self._turn_spans.clear()
         if answer.tokens:
-            said = Segment(Modality.TEXT, tuple(answer.tokens))
+            said = Segment(Modality.GENERATED, tuple(answer.tokens))
             entry = Entry(answer.item_id, api.Role.ASSISTANT, (said,))
             self.talk.insert_answer(answer.after, entry)
         self._rolled_back_before = self.stream.rolled_back_kv_tokens
@@ -369,6 +373,8 @@ class Session:
             blocks=len(stream.table.blocks),
             bytes=stream.kv_len * per_token,
             bytes_per_token=per_token,
+            by_modality=by_name(counted(stream.kv_kinds)),
+            adopted=stream.adopted_tokens,
         )
 
     def report(self, error: EngineError, about: str, ref_id: str = "") -> None:

@@ -9,23 +9,25 @@ changes, a speculated answer that is thrown away and an edited conversation are 
     always   0 <= kv_len <= len(tokens) <= limit
 
 Token ids from `vocab_size` on are *soft tokens*: they stand for an embedding (a visual token, say)
-in the stream's own table, and equal embeddings have equal ids, so they compare like words.
+in the stream's own table, and equal embeddings have equal ids, so they compare like words. Where a
+model's positions depend on what a token was made from, that `Place` is part of its identity.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
+from copy import deepcopy
 from dataclasses import dataclass
-from hashlib import blake2b
 
 import numpy as np
 import numpy.typing as npt
 
-from engine.blocks import BlockPool, BlockTable
-from engine.errors import ContextFull, SoftTableFull, StaleMark, StreamClosed, UnknownSoftToken
-
-Vector = npt.NDArray[np.float32]
+from engine.blocks import BlockPool, BlockTable, Copy
+from engine.content import ContentKeys
+from engine.errors import ContextFull, StaleMark, StreamClosed, UnknownSoftToken
+from engine.positions import PositionRule, Positions
+from engine.soft_tokens import SoftTokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,61 +48,18 @@ class Mark:
     cuts: int  # the stream's number of cuts when the mark was made
 
 
-class SoftTokens:
-    """Embeddings of one stream by token id, found again by content.
-
-    Holds at most `limit` vectors and raises `SoftTableFull` beyond; `keep_only` makes room.
-    """
-
-    def __init__(self, vocab_size: int, limit: int) -> None:
-        self.vocab_size = vocab_size
-        self.limit = limit
-        self._next_id = vocab_size
-        self._vectors: dict[int, Vector] = {}
-        self._id_of_digest: dict[bytes, int] = {}
-
-    def __len__(self) -> int:
-        return len(self._vectors)
-
-    def intern(self, vectors: Vector) -> list[int]:
-        """Token ids of `vectors` [n, hidden] fp32; the same content gets the same id."""
-        assert vectors.ndim == 2
-        rows = np.array(vectors, dtype=np.float32, order="C")  # our own copy: callers may reuse
-        digests = [blake2b(row.tobytes(), digest_size=16).digest() for row in rows]
-        wanted = len(self._vectors) + len(set(digests) - self._id_of_digest.keys())
-        if wanted > self.limit:
-            raise SoftTableFull(self.limit, wanted)
-        return [self._intern_one(row, digest) for row, digest in zip(rows, digests, strict=True)]
-
-    def _intern_one(self, row: Vector, digest: bytes) -> int:
-        token = self._id_of_digest.get(digest)
-        if token is None:
-            token = self._next_id
-            self._next_id += 1
-            self._id_of_digest[digest] = token
-            self._vectors[token] = row
-        return token
-
-    def __contains__(self, token: object) -> bool:
-        return token in self._vectors
-
-    def vector(self, token: int) -> Vector:
-        """The embedding [hidden] of a soft token."""
-        if token not in self._vectors:
-            raise UnknownSoftToken(token)
-        return self._vectors[token]
-
-    def keep_only(self, tokens: Collection[int]) -> None:
-        """Forget every embedding whose token is not among `tokens`. Ids are never used again."""
-        wanted = set(tokens)
-        self._vectors = {token: v for token, v in self._vectors.items() if token in wanted}
-        self._id_of_digest = {d: t for d, t in self._id_of_digest.items() if t in wanted}
-
-
 class Stream:
-    """One session's tokens, block table and counters. `limit` is its greatest length."""
+    """One session's tokens, block table and counters. `limit` is its greatest length; `rule` gives
+    the positions of a model that counts them on three axes."""
 
-    def __init__(self, name: str, pool: BlockPool, vocab_size: int, limit: int) -> None:
+    def __init__(
+        self,
+        name: str,
+        pool: BlockPool,
+        vocab_size: int,
+        limit: int,
+        rule: PositionRule | None = None,
+    ) -> None:
         assert limit > 0
         self.name = name
         self.limit = limit
@@ -110,8 +69,12 @@ class Stream:
         self.closed = False
         self.prefilled_tokens = 0  # K/V computed, ever
         self.rolled_back_kv_tokens = 0  # K/V computed and thrown away
+        self.adopted_tokens = 0  # K/V taken over from who had computed the same
         self._tokens: list[int] = []
+        self._kinds = bytearray()
+        self._keys = ContentKeys(pool.block_size, self.soft)
         self._kv_len = 0
+        self._positions = None if rule is None else Positions(rule)
         self._cuts = 0
         # Cuts that can still spoil a mark: (number, length), both strictly increasing, because
         # a cut makes every earlier one that was not deeper redundant.
@@ -138,8 +101,28 @@ class Stream:
         """Tokens at the end that have no K/V yet."""
         return len(self._tokens) - self._kv_len
 
-    def reconcile(self, wanted: Sequence[int], start: int = 0) -> Reconciled:
+    def axes(self, start: int, stop: int) -> npt.NDArray[np.int64]:
+        """Positions int64 [3, stop - start] of the tokens from `start` on."""
+        if self._positions is None:
+            return np.broadcast_to(np.arange(start, stop), (3, stop - start))
+        return self._positions.between(start, stop)
+
+    @property
+    def kv_kinds(self) -> bytearray:
+        """A `Modality` for each token whose K/V are in the cache."""
+        return self._kinds[: self._kv_len]
+
+    @property
+    def kv_blocks(self) -> list[int]:
+        """The blocks they lie in, in order."""
+        return self.table.blocks
+
+    def reconcile(
+        self, wanted: Sequence[int], start: int = 0, kinds: bytes | bytearray | None = None
+    ) -> Reconciled:
         """Make the stream read `wanted` from `start` on, keeping what is already so.
+
+        `kinds`: a `Modality` for each of them; without, they count as text.
 
         Raises `ContextFull`, `UnknownSoftToken` or `StreamClosed`, and then nothing has changed.
         """
@@ -156,6 +139,8 @@ class Stream:
         length_before, thrown_before = len(self._tokens), self.rolled_back_kv_tokens
         self.truncate(start + kept)
         self._tokens.extend(new)
+        self._kinds[start:] = bytes(len(wanted)) if kinds is None else kinds
+        self._follow(start + kept)
         self._check()
         return Reconciled(
             kept=kept,
@@ -168,9 +153,9 @@ class Stream:
         """How many tokens from its beginning the stream already reads as `wanted`."""
         return _common_prefix(self._tokens, 0, wanted)
 
-    def append(self, tokens: Sequence[int]) -> Reconciled:
+    def append(self, tokens: Sequence[int], kinds: bytes | None = None) -> Reconciled:
         """`reconcile` at the stream's end."""
-        return self.reconcile(tokens, start=len(self._tokens))
+        return self.reconcile(tokens, start=len(self._tokens), kinds=kinds)
 
     def truncate(self, length: int) -> None:
         """Cut the stream to `length` tokens; blocks behind it are free at once."""
@@ -183,6 +168,9 @@ class Stream:
             self._deep_cuts.pop()
         self._deep_cuts.append((self._cuts, length))
         del self._tokens[length:]
+        del self._kinds[length:]
+        self._keys.truncate(length)
+        self._follow(length)
         if length < self._kv_len:
             self.rolled_back_kv_tokens += self._kv_len - length
             self._kv_len = length
@@ -210,12 +198,59 @@ class Stream:
             raise StaleMark(mark.length, self._deep_cuts[later][1])
         self.truncate(mark.length)
 
+    def make_room(self, num_tokens: int) -> Copy | None:
+        """Hold blocks for K/V of the next `num_tokens` pending tokens, to be written into them;
+        the copy of a block that has to be made first, if any. Raises `CacheFull`, and then nothing
+        has changed."""
+        assert 0 < num_tokens <= self.pending
+        return self.table.write(self._kv_len, self._kv_len + num_tokens)
+
     def advance(self, num_tokens: int) -> None:
         """The runner wrote K/V of the next `num_tokens` pending tokens."""
         assert 0 < num_tokens <= self.pending
+        block_size = self.table.pool.block_size
+        full_before = self._kv_len // block_size
         self._kv_len += num_tokens
         self.prefilled_tokens += num_tokens
+        for index in range(full_before, self._kv_len // block_size):
+            self.table.pool.register(self.table.blocks[index], self._keys.key(index, self._tokens))
         self._check()
+
+    def adopt(self, until: int | None = None) -> int:
+        """Take over K/V of pending tokens that are in the cache already, whoever computed them:
+        whole blocks, and always short of the last token and of place `until`, whose logits are
+        wanted. Tokens that need not be computed any more."""
+        self._require_open()
+        size, pool = self.table.pool.block_size, self.table.pool
+        end = min(len(self._tokens) - 1, len(self._tokens) if until is None else until) // size
+        first = self._kv_len // size
+        found: list[int] = []
+        for index in range(first, end):
+            block = pool.adopt(self._keys.key(index, self._tokens))
+            if block is None:
+                break
+            found.append(block)
+        if not found:
+            return 0
+        self.table.replace(first, found)  # a block that is full for one that is not yet
+        gained = (first + len(found)) * size - self._kv_len
+        self._kv_len += gained
+        self.adopted_tokens += gained
+        self._check()
+        return gained
+
+    def fork(self, name: str) -> Stream:
+        """A stream that reads the same and goes its own way from here on. Nothing is copied until
+        one of the two writes into a block that both hold."""
+        self._require_open()
+        other = Stream(name, self.table.pool, self.vocab_size, self.limit)
+        other.soft = self.soft.copy()
+        other._keys = ContentKeys(self.table.pool.block_size, other.soft)
+        other._tokens, other._kinds = list(self._tokens), bytearray(self._kinds)
+        other._kv_len, other.adopted_tokens = self._kv_len, self._kv_len
+        other._positions = deepcopy(self._positions)
+        other.table = self.table.fork()
+        return other
 
     def close(self) -> None:
         """Free everything. A second call does nothing."""
@@ -225,12 +260,21 @@ class Stream:
         self.soft.keep_only(())
         self.closed = True
 
+    def _follow(self, changed_from: int) -> None:
+        """Have the positions follow the tokens, which are new from `changed_from` on."""
+        if self._positions is None:
+            return
+        left = self._positions.cut(changed_from)
+        new = self._tokens[left:]
+        self._positions.extend(new, [self.soft.place(token) for token in new])
+
     def _require_open(self) -> None:
         if self.closed:
             raise StreamClosed(self.name)
 
     def _check(self) -> None:
         assert 0 <= self._kv_len <= len(self._tokens) <= self.limit
+        assert len(self._kinds) == len(self._tokens)
 
 
 def _common_prefix(tokens: list[int], start: int, wanted: Sequence[int]) -> int:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from engine.api import Command
+from gateway.media.pictures import Encoded
 from gateway.voice.messages import Speak, Stop
 
 
@@ -57,4 +58,14 @@ class ClearPlayout:
     Where the client plays, this is the client's business."""
 
 
-Action = Send | Tell | Hangup | Utter | Play | ClearPlayout
+@dataclass(frozen=True, slots=True)
+class Decode:
+    """Decode pictures off the loop, then call `Session.decoded` with `ticket` and what came of it;
+    `ordered`: before any further event of the client's."""
+
+    ticket: int
+    pictures: tuple[Encoded, ...]
+    ordered: bool
+
+
+Action = Send | Tell | Decode | Utter | Play | ClearPlayout | Hangup

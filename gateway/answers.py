@@ -365,12 +365,14 @@ class Answers:
         )
 
 
-def _kv_to_wire(kv: api.KvStats) -> dict[str, int]:
+def _kv_to_wire(kv: api.KvStats) -> dict[str, object]:
     return {
         "tokens": kv.tokens,
         "blocks": kv.blocks,
         "bytes": kv.bytes,
         "bytes_per_token": kv.bytes_per_token,
+        "by_modality": kv.by_modality,
+        "adopted": kv.adopted,
     }
 
 

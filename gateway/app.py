@@ -30,8 +30,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from gateway.client_secrets import PREFIX, ClientSecrets
 from gateway.config import Settings
 from gateway.engine_client import EngineLink
+from gateway.ports import SessionCore
 from gateway.protocol import errors
-from gateway.pump import CLOSE_SERVICE_RESTART, Bounds, Pump, SessionCore
+from gateway.pump import CLOSE_SERVICE_RESTART, Bounds, Pump
 from gateway.voice.link import VoiceLink
 from gateway.voice.messages import VoiceCommand
 from gateway.websocket import WebSocketChannel
@@ -224,6 +225,7 @@ class Gateway:
                 "refused": self.sessions_refused,
                 "shed": self.sessions_shed,
             },
+            "webrtc": self.calls is not None,
             "draining": self.draining,
             "uptime_s": round(time.monotonic() - self._started_s, 3),
         }

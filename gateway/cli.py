@@ -30,6 +30,14 @@ Config = Annotated[
 Model = Annotated[
     str | None, typer.Option(help="Name of a model, or its directory.", show_default="small")
 ]
+Ears = Annotated[
+    str | None,
+    typer.Option(help="Folder of a Whisper that hears.", show_default="the model's own"),
+]
+EarsLanguage = Annotated[
+    str | None,
+    typer.Option(help="What people speak: a code, or auto.", show_default="en"),
+]
 Engine = Annotated[str | None, typer.Option(help="Which engine answers.", show_default="local")]
 Endpoint = Annotated[
     str | None,
@@ -49,6 +57,8 @@ Announce = Annotated[bool, typer.Option("--announce", hidden=True)]
 
 def serve(
     model: Model = None,
+    ears: Ears = None,
+    ears_language: EarsLanguage = None,
     engine: Engine = None,
     host: Host = None,
     port: Port = None,
@@ -60,6 +70,7 @@ def serve(
     from gateway import serve as processes
 
     flags = {"model": model, "engine": engine, "host": host, "port": port}
+    flags |= {"ears": ears, "ears_language": ears_language}
     processes.serve(_settings(config, flags, assignments), announce)
 
 
@@ -82,6 +93,8 @@ def web(
 def engine(
     endpoint: Endpoint = None,
     model: Model = None,
+    ears: Ears = None,
+    ears_language: EarsLanguage = None,
     engine: Engine = None,
     config: Config = None,
     assignments: Set = None,
@@ -90,6 +103,7 @@ def engine(
     from gateway import serve as processes
 
     flags = {"engine_endpoint": endpoint, "model": model, "engine": engine}
+    flags |= {"ears": ears, "ears_language": ears_language}
     processes.engine(_settings(config, flags, assignments))
 
 
@@ -108,32 +122,41 @@ def talk(
         bool, typer.Option("--stay", help="Leave the server and its page running afterwards.")
     ] = False,
     model: Model = None,
+    ears: Ears = None,
+    ears_language: EarsLanguage = None,
     engine: Engine = None,
     config: Config = None,
     packet_ms: Annotated[int, typer.Option(min=1, max=1000, help="Audio per message, ms.")] = 40,
+    webrtc: Annotated[
+        bool, typer.Option("--webrtc", help="As a WebRTC call, sound on a track.")
+    ] = False,
 ) -> None:
     """Play media files to a server, as spoken turns of one conversation."""
     from gateway.talk.client import TalkOptions
     from gateway.talk.run import TalkCommand, run
 
-    arguments = []
+    arguments = _ears_arguments(ears, ears_language)
     if engine is not None:
         arguments += ["--engine", engine]
     if config is not None:
         arguments += ["--config", str(config)]
-    options = TalkOptions(fast=fast, frames=frames, model=model, packet_ms=packet_ms)
+    if webrtc and fast:
+        raise typer.BadParameter("--webrtc is always in real time: leave out --fast")
+    options = TalkOptions(fast=fast, frames=frames, model=model, packet_ms=packet_ms, webrtc=webrtc)
     command = TalkCommand(files, url, as_json, options, arguments, stay)
     raise typer.Exit(run(command))
 
 
-def demo(model: Model = None) -> None:
+def demo(model: Model = None, ears: Ears = None, ears_language: EarsLanguage = None) -> None:
     """Play the bundled spoken questions, one about a picture, then leave the page running."""
     from gateway.talk.client import TalkOptions
     from gateway.talk.run import TalkCommand, run
 
     clips = Path(__file__).parent / "clips"
     files = [clips / name for name in ("capital.wav", "demo.mp4")]
-    raise typer.Exit(run(TalkCommand(files, options=TalkOptions(model=model), stay=True)))
+    options, arguments = TalkOptions(model=model), _ears_arguments(ears, ears_language)
+    command = TalkCommand(files, options=options, server_arguments=arguments, stay=True)
+    raise typer.Exit(run(command))
 
 
 def validate(file: Annotated[Path, typer.Argument(help="TOML file of settings.")]) -> None:
@@ -141,6 +164,12 @@ def validate(file: Annotated[Path, typer.Argument(help="TOML file of settings.")
     settings = _settings(file, {}, None)
     given = sorted(settings.model_fields_set)
     print(f"{file}: good; sets {', '.join(given) if given else 'nothing'}")
+
+
+def _ears_arguments(ears: str | None, language: str | None) -> list[str]:
+    """For the server that a talk starts."""
+    flags = {"--ears": ears, "--ears-language": language}
+    return [word for flag, value in flags.items() if value is not None for word in (flag, value)]
 
 
 def _settings(config: Path | None, flags: dict[str, Any], assignments: list[str] | None) -> Any:

@@ -31,6 +31,16 @@ class Settings(BaseSettings):
     host: str = Field("127.0.0.1", min_length=1, description="address to listen on")
     port: int = Field(8080, ge=0, le=65535, description="TCP port to listen on; 0: any free one")
     model: str = Field("small", min_length=1, description="name of a model, or its directory")
+    ears: str | None = Field(
+        None,
+        min_length=1,
+        description="folder of a Whisper that hears, or weights by name; none: the model's own",
+    )
+    ears_language: str = Field(
+        "en",
+        pattern=r"^([a-z]{2,3}|auto)$",
+        description="what people speak: a code such as 'en', or 'auto'; ears of many languages",
+    )
     engine: Literal["local", "fake", "vllm"] = Field(
         "local", description="which engine answers; 'fake' plays a script; 'vllm' is yet to come"
     )
@@ -70,6 +80,21 @@ class Settings(BaseSettings):
 
     voice: Literal["auto", "joe", "espeak", "none"] = Field(
         "auto", description="who speaks the answers; 'auto': joe, or espeak where joe is missing"
+    )
+    video_sampler: Literal["scene", "uniform", "all"] = Field(
+        "scene", description="which camera frames are kept: those that changed, a steady rate, all"
+    )
+    video_fps: float = Field(
+        1.0, ge=0.05, le=30, allow_inf_nan=False, description="camera frames kept a second, at most"
+    )
+    video_motion: float = Field(
+        0.02, ge=0, le=1, allow_inf_nan=False, description="change of luma (0 to 1) that counts"
+    )
+    video_max_gap_ms: float = Field(
+        10_000, ge=0, le=3_600_000, description="a frame is kept at least this often; 0: never so"
+    )
+    video_max_frames: int = Field(
+        16, ge=0, le=10_000, description="camera frames kept of one turn, at most; 0: no limit"
     )
 
     max_sessions: int = Field(64, ge=1, le=100_000, description="sessions at once; more get a 503")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from openai.types.realtime import (
@@ -17,23 +17,34 @@ from openai.types.realtime.response_item_reference import ResponseItemReference
 
 from engine import api
 from gateway.conversation import Conversation
+from gateway.media.pictures import Encoded
 from gateway.protocol import errors
 from gateway.protocol.ids import IdMaker
-from gateway.protocol.images import decode_image, decode_image_url
+
+Pictures = Mapping[str, api.Image]
+"""Decoded pictures by the name that their field has in errors (`Encoded.param`)."""
 
 
-def input_image(url: str, *, param: str, bare_base64: bool = False) -> api.Image:
-    """A picture's pixels. Raises `ProtocolError` naming `param`."""
-    picture = decode_image(decode_image_url(url, param=param, bare_base64=bare_base64), param=param)
-    return api.Image(picture.width, picture.height, picture.rgb)
+def pictures_of(given: Sequence[tuple[Any, str]]) -> list[Encoded]:
+    """The pictures in items, each given with its name in errors."""
+    return [
+        Encoded(part.image_url or "", _image_param(param, i))
+        for item, param in given
+        if isinstance(item, RealtimeConversationItemUserMessage)
+        for i, part in enumerate(item.content)
+        if part.type == "input_image"
+    ]
 
 
-def engine_item(item: Any, item_id: str, param: str) -> api.Item:
-    """One item as the model will read it. Raises `ProtocolError` for kinds not served yet."""
+def _image_param(param: str, part: int) -> str:
+    return f"{param}.content[{part}].image_url"
+
+
+def engine_item(item: Any, item_id: str, param: str, pictures: Pictures) -> api.Item:
+    """One item as the model will read it, with its decoded `pictures`. Raises `ProtocolError` for
+    kinds not served yet."""
     if isinstance(item, RealtimeConversationItemUserMessage):
-        parts = tuple(
-            _user_part(part, f"{param}.content[{i}]") for i, part in enumerate(item.content)
-        )
+        parts = tuple(_user_part(part, param, i, pictures) for i, part in enumerate(item.content))
         return api.Item(item_id, api.Role.USER, parts)
     if isinstance(item, RealtimeConversationItemSystemMessage):
         texts = tuple(api.Text(part.text or "") for part in item.content)
@@ -48,16 +59,18 @@ def engine_item(item: Any, item_id: str, param: str) -> api.Item:
     raise errors.unsupported(f"{param}.type", f"items of type '{item.type}' are")
 
 
-def _user_part(part: UserContent, param: str) -> api.Part:
+def _user_part(part: UserContent, param: str, number: int, pictures: Pictures) -> api.Part:
     if part.type == "input_image":
-        return input_image(part.image_url or "", param=f"{param}.image_url")
+        return pictures[_image_param(param, number)]
     if part.type == "input_audio":
         # Speech comes through the input audio buffer, where it is heard while it is spoken.
-        raise errors.unsupported(f"{param}.type", "audio inside items is")
+        raise errors.unsupported(f"{param}.content[{number}].type", "audio inside items is")
     return api.Text(part.text or "")
 
 
-def response_items(given: Sequence[Any], talk: Conversation, ids: IdMaker) -> tuple[api.Item, ...]:
+def response_items(
+    given: Sequence[Any], talk: Conversation, ids: IdMaker, pictures: Pictures
+) -> tuple[api.Item, ...]:
     """The `input` of an out-of-band response; references are looked up in the conversation."""
     found = []
     for i, item in enumerate(given):
@@ -68,5 +81,5 @@ def response_items(given: Sequence[Any], talk: Conversation, ids: IdMaker) -> tu
             found.append(kept.engine)
         else:
             item_id = getattr(item, "id", None) or ids.item()
-            found.append(engine_item(item, item_id, f"response.input[{i}]"))
+            found.append(engine_item(item, item_id, f"response.input[{i}]", pictures))
     return tuple(found)

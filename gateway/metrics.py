@@ -94,6 +94,10 @@ class Metrics:
             "headstart_audio_ms", "Audio received, by what became of it", ["fate"], registry=r
         )
 
+        self.frames = Counter(
+            "headstart_frames", "Camera frames, by what became of them", ["fate"], registry=r
+        )
+
     def session_opened(self) -> None:
         self.sessions.inc()
         self.sessions_open.inc()
@@ -135,6 +139,10 @@ class Metrics:
     def audio(self, fate: str, ms: float) -> None:
         """`fate`: received, inserted (silence for packets that never came), dropped or late."""
         self.audio_ms.labels(fate).inc(ms)
+
+    def frame(self, fate: str) -> None:
+        """`fate`: kept, too_soon, unchanged, enough, replaced (a newer one came) or broken."""
+        self.frames.labels(fate).inc()
 
     def engine(self, stats: Stats) -> None:
         """The engine's newest heartbeat."""

@@ -10,6 +10,8 @@ WebSocket (`gateway.websocket`) or a WebRTC data channel (`gateway.rtc.channel`)
 
 - outbound: `outbound_events` and `outbound_bytes` that the peer has not read yet. When full, this
   reader is shed: close 1013. What was queued is thrown away, for a stream with holes is worse.
+- pictures: decoded on other threads; the reader waits for those of an item, and a session has one
+  of its camera under way.
 - inbound: the channel's own. A peer that sends audio faster than real time is read no further
   while the engine is more than `AUDIO_BEHIND_SAMPLES` of it behind; TCP holds it back.
 """
@@ -23,18 +25,16 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 import pybase64
 
 from engine import api
-from gateway.actions import Action, ClearPlayout, Hangup, Play, Send, Tell, Utter
+from gateway.actions import Action, ClearPlayout, Decode, Hangup, Play, Send, Tell, Utter
+from gateway.media import pictures
+from gateway.ports import Channel, Player, SessionCore
 from gateway.voice.messages import Said, Sound, VoiceCommand
 from gateway.voice.status import VoiceStatus
-
-if TYPE_CHECKING:  # the schema takes a second to import
-    from openai.types.realtime import RealtimeSessionCreateRequest
 
 log = logging.getLogger("headstart.pump")
 
@@ -45,57 +45,6 @@ AUDIO_BEHIND_WAIT_S = 10.0
 CLOSE_INTERNAL_ERROR = 1011
 CLOSE_SERVICE_RESTART = 1012
 CLOSE_TRY_AGAIN_LATER = 1013
-
-
-class SessionCore(Protocol):
-    """What the pump needs of `gateway.session.Session`."""
-
-    def preset(self, update: RealtimeSessionCreateRequest, now_ns: int) -> None: ...
-    def describe(self) -> dict[str, Any]: ...
-    def start(self, now_ns: int) -> list[Action]: ...
-    def receive_text(self, text: str, now_ns: int) -> list[Action]: ...
-    def receive_binary(self, size: int, now_ns: int) -> list[Action]: ...
-    def receive_audio(
-        self, pcm24k: bytes, received_ns: int | None, now_ns: int
-    ) -> list[Action]: ...
-    def receive_image(self, image: api.Image, now_ns: int) -> list[Action]: ...
-    def receive_engine(self, event: api.Event, now_ns: int) -> list[Action]: ...
-    def engine_lost(self, now_ns: int) -> list[Action]: ...
-    def engine_ready(self, ready: api.Ready, now_ns: int) -> list[Action]: ...
-    def receive_voice(self, event: Sound | Said, now_ns: int) -> list[Action]: ...
-    def voice_changed(self, status: VoiceStatus, now_ns: int) -> list[Action]: ...
-    def playing(self, what: str, position_sample: int, now_ns: int) -> list[Action]: ...
-    def cleared(self, dropped_samples: int, now_ns: int) -> list[Action]: ...
-    def tick(self, now_ns: int) -> list[Action]: ...
-    def sent(self, action: Send, now_ns: int) -> list[Action]: ...
-    def close(self, now_ns: int) -> list[Action]: ...
-
-
-class Channel(Protocol):
-    """One client's connection for events."""
-
-    async def receive(self) -> str | int | None:
-        """The next text; of a binary message, which the protocol does not have, its size in bytes;
-        None when the client is gone."""
-
-    async def send(self, text: str) -> bool:
-        """Returns once `text` is on its way; False: the client is gone."""
-
-    async def close(self, hangup: Hangup) -> None:
-        """End the connection, telling the client why as well as the transport can."""
-
-
-class Player(Protocol):
-    """A transport's own playout (`gateway.rtc.outgoing`): where there is one, sound goes into it
-    and not into events."""
-
-    on_started: Callable[[], None]
-    on_stopped: Callable[[], None]
-
-    @property
-    def sent_samples(self) -> int: ...
-    def put(self, pcm24k: bytes) -> bool: ...
-    def clear(self) -> int: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +192,8 @@ class Pump:
         self._outbound = Outbound(bounds)
         self._audio = AudioFlow()
         self._closed = False
+        self._decoding: set[asyncio.Task[None]] = set()
+        self._ordered: asyncio.Task[None] | None = None
         self._writer: asyncio.Task[None] | None = None
 
     async def run(self) -> None:
@@ -257,9 +208,9 @@ class Pump:
             await asyncio.wait({reader, self._writer}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._closed = True
-            for task in tasks:
+            for task in (*tasks, *self._decoding):
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*tasks, *self._decoding, return_exceptions=True)
             self._guarded(self._session.close)
         if self._outbound.hangup is not None:
             await self._channel.close(self._outbound.hangup)
@@ -328,6 +279,8 @@ class Pump:
                 case Tell():
                     self._audio.told(action.command)
                     self._tell(action.command)
+                case Decode():
+                    self._decode(action)
                 case Utter():
                     self._utter(action.command)
                 case Play():
@@ -347,6 +300,19 @@ class Pump:
             log.warning("session %s: the playout is full, sound was dropped", self.session_id)
         if action.wants_sent_stamp:
             self._call(self._session.sent, Send(action.event, wants_sent_stamp=True))
+
+    def _decode(self, action: Decode) -> None:
+        if self._closed:
+            return
+        task = asyncio.get_running_loop().create_task(self._decoded(action))
+        self._decoding.add(task)
+        task.add_done_callback(self._decoding.discard)
+        if action.ordered:
+            self._ordered = task
+
+    async def _decoded(self, action: Decode) -> None:
+        outcome = await pictures.run(action.pictures)
+        self._call(self._session.decoded, action.ticket, outcome)
 
     def _send(self, action: Send) -> None:
         if self._closed or self._outbound.hangup is not None:
@@ -372,6 +338,9 @@ class Pump:
     async def _read(self) -> None:
         while True:
             await self._audio.wait()
+            if self._ordered is not None:
+                await self._ordered
+                self._ordered = None
             match await self._channel.receive():
                 case None:
                     return

@@ -108,6 +108,9 @@ def engine_argv(settings: Settings, endpoint: str) -> list[str]:
     module = "gateway.fake_engine" if settings.engine == "fake" else "engine"
     argv = [sys.executable, "-m", module, "--endpoint", endpoint, "--model", settings.model]
     argv += ["--kv-pool-mib", str(settings.kv_pool_mib)]
+    argv += ["--ears-language", settings.ears_language]
+    if settings.ears is not None:
+        argv += ["--ears", settings.ears]
     if settings.threads:
         argv += ["--threads", str(settings.threads)]
     return argv + shlex.split(settings.engine_args)

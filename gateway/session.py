@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import assert_never
 
 from openai.types.realtime import (
@@ -36,11 +36,13 @@ from gateway.actions import Action, Hangup, Send
 from gateway.answers import Answers
 from gateway.budget import ChunkBudget
 from gateway.config import Settings
-from gateway.conversation import Kept
-from gateway.incoming import engine_item, input_image, response_items
+from gateway.incoming import Pictures, pictures_of, response_items
+from gateway.items_in import delete_item, place_item
 from gateway.listening import CommitTooShortError, UtteranceTooLongError
 from gateway.manner import blind_note
+from gateway.media.pictures import Encoded, Outcome, Seen
 from gateway.metrics import Metrics
+from gateway.pictures_in import PicturesIn
 from gateway.protocol import errors, items
 from gateway.protocol.errors import FatalProtocolError, ProtocolError
 from gateway.protocol.extensions import InputImageBufferAppend, TimedAudioAppend
@@ -98,6 +100,7 @@ class Session:
         self._speech = SpeechIn(self._state, stopwatch)
         self._out = SpeechOut(self._state)
         self._answers = Answers(self._state, self._out)
+        self._pictures = PicturesIn(self._state, lambda: self._speech.clock_samples)
         self._expires_ns = now_ns + MAX_SESSION_MINUTES * NS_PER_MINUTE
 
     # --- the shell's calls -----------------------------------------------------------------------
@@ -107,6 +110,7 @@ class Session:
         before = self._state.config
         self._state.config = before.apply(update)
         self._speech.configure(before, self._answers, now_ns)
+        self._configure_pictures(before)
 
     def describe(self) -> items.Json:
         """The session object in force."""
@@ -146,7 +150,15 @@ class Session:
 
     def receive_image(self, image: api.Image, now_ns: int) -> list[Action]:
         """A picture from a track."""
-        self._look_at(image)
+        self._pictures.track_frame(image, now_ns)
+        return self._state.take()
+
+    def decoded(self, ticket: int, outcome: Outcome, now_ns: int) -> list[Action]:
+        """What came of an action `Decode`."""
+        try:
+            self._pictures.decoded(ticket, outcome)
+        except ProtocolError as error:
+            return self._refuse(error)
         return self._state.take()
 
     def receive_engine(self, event: api.Event, now_ns: int) -> list[Action]:
@@ -158,6 +170,7 @@ class Session:
                 self._speech.end_of_message(event)
             case api.Heard():
                 self._speech.heard(event)
+                self._pictures.begin_turn()
             case api.Chunk():
                 self._chunk(event)
             case api.Delta():
@@ -267,13 +280,13 @@ class Session:
             case ConversationItemTruncateEvent():
                 self._answers.truncate(event.item_id, event.audio_end_ms)
             case ConversationItemDeleteEvent():
-                self._delete_item(event.item_id)
+                delete_item(self._state, event.item_id)
             case ResponseCreateEvent():
                 self._create_response(event, now_ns)
             case ResponseCancelEvent():
                 self._answers.cancel(event.response_id)
             case InputImageBufferAppend():
-                self._see(event)
+                self._pictures.frame(event, now_ns)
             case _:
                 assert_never(event)
 
@@ -301,60 +314,60 @@ class Session:
             note = blind_note(instructions)
             state.tell(api.Instruct(state.session_id, instructions, note))
         self._speech.configure(before, self._answers, now_ns)
+        self._configure_pictures(before)
+
+    def _configure_pictures(self, before: SessionConfig) -> None:
+        old, new = (None if c.gateway is None else c.gateway.video for c in (before, self._config))
+        if new != old:
+            self._pictures.configure(new)
+
+    @property
+    def _config(self) -> SessionConfig:
+        return self._state.config
 
     def _create_item(self, event: ConversationItemCreateEvent) -> None:
-        state = self._state
-        item_id = event.item.id or state.ids.item()
-        previous = state.talk.place(item_id, event.previous_item_id)
-        for_engine = engine_item(event.item, item_id, "item")
-        wire = items.client_item(item_id, event.item)
-        state.talk.insert(Kept(wire, for_engine), previous)
-        state.send(state.events.item_added(wire, previous))
-        state.send(state.events.item_done(wire, previous))
-        after = None if event.previous_item_id is None else (previous or "root")
-        state.tell(api.AddItem(state.session_id, for_engine, after))
+        pictures = pictures_of([(event.item, "item")])
+        self._with_pictures(
+            pictures, event.event_id, lambda seen: place_item(self._state, event, seen)
+        )
 
-    def _delete_item(self, item_id: str) -> None:
-        state = self._state
-        kept = state.talk.remove(item_id)
-        if kept.engine is not None:
-            state.tell(api.RemoveItem(state.session_id, item_id))
-        state.send(state.events.item_deleted(item_id))
+    def _with_pictures(
+        self,
+        pictures: Sequence[Encoded],
+        event_id: str | None,
+        then: Callable[[Pictures], None],
+    ) -> None:
+        """`then` with the decoded pictures: at once when there are none."""
+        if not pictures:
+            then({})
+            return
+
+        def look(seen: tuple[Seen, ...]) -> None:
+            then({p.param: s.image for p, s in zip(pictures, seen, strict=True)})
+
+        self._pictures.ask(pictures, event_id, look)
 
     def _create_response(self, event: ResponseCreateEvent, now_ns: int) -> None:
         params = event.response
-        aside = None
-        if params is not None and params.input is not None:
-            aside = response_items(params.input, self._state.talk, self._state.ids)
-        self._answers.create(params, aside, now_ns)
+        given = None if params is None else params.input
+        if given is None:
+            self._answers.create(params, None, now_ns)
+            return
+        named = [(item, f"response.input[{i}]") for i, item in enumerate(given)]
 
-    def _see(self, event: InputImageBufferAppend) -> None:
-        self._look_at(input_image(event.image, param="image", bare_base64=True))
+        def answer(pictures: Pictures) -> None:
+            aside = response_items(given, self._state.talk, self._state.ids, pictures)
+            self._answers.create(params, aside, now_ns)
 
-    def _look_at(self, image: api.Image) -> None:
-        at_sample = self._speech.clock_samples
-        self._state.tell(api.Frame(self._state.session_id, at_sample, image))
+        self._with_pictures(pictures_of(named), event.event_id, answer)
 
     # --- engine events ---------------------------------------------------------------------------
 
     def _chunk(self, chunk: api.Chunk) -> None:
         budget = ChunkBudget.from_chunk(chunk)
         self._metrics.chunk(budget)
-        state = self._state
-        state.chunks.add(budget)
-        state.send_ours(
-            "chunks",
-            state.events.chunk_report(
-                turn=chunk.ref.turn,
-                item_id=self._speech.item_id_of(chunk.ref.turn),
-                start_sample=chunk.start_sample,
-                duration_ms=budget.duration_ms,
-                stages_ms=budget.stages_ms,
-                latency_ms=budget.latency_ms,
-                prefilled_tokens=chunk.prefilled_tokens,
-                rolled_back_tokens=chunk.rolled_back_tokens,
-            ),
-        )
+        self._pictures.chunk(budget)
+        self._state.report_chunk(chunk, budget, self._speech.item_id_of(chunk.ref.turn))
 
     def _failed(self, event: api.Failed) -> None:
         """A command the engine could not carry out. Speech that was not understood is told as a

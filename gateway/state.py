@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from engine import api
 from gateway.actions import Action, ClearPlayout, Play, Send, Tell, Utter
-from gateway.budget import ChunkSummary
+from gateway.budget import ChunkBudget, ChunkSummary
 from gateway.config import Settings
 from gateway.conversation import Conversation
 from gateway.metrics import Metrics
@@ -67,6 +67,27 @@ class SessionState:
 
     def clear_playout(self) -> None:
         self._out.append(ClearPlayout())
+
+    def act(self, action: Action) -> None:
+        """Anything else that the shell shall do."""
+        self._out.append(action)
+
+    def report_chunk(self, chunk: api.Chunk, budget: ChunkBudget, item_id: str | None) -> None:
+        """What a chunk of the utterance `item_id` cost: into the sums and to the client."""
+        self.chunks.add(budget)
+        self.send_ours(
+            "chunks",
+            self.events.chunk_report(
+                turn=chunk.ref.turn,
+                item_id=item_id,
+                start_sample=chunk.start_sample,
+                duration_ms=budget.duration_ms,
+                stages_ms=budget.stages_ms,
+                latency_ms=budget.latency_ms,
+                prefilled_tokens=chunk.prefilled_tokens,
+                rolled_back_tokens=chunk.rolled_back_tokens,
+            ),
+        )
 
     def take(self) -> list[Action]:
         """All that has come together since the last call."""

@@ -1,5 +1,7 @@
 // The way to the server: wait until its engine is ready, connect, and come back after a loss.
+// A call over WebRTC where the server takes them, else a WebSocket.
 
+import { Call } from "./call.js";
 import { realtimeUrl, sessionUpdate } from "./protocol.js";
 
 const STATUS_PERIOD_MS = 700;
@@ -34,6 +36,9 @@ export class Connection {
     this.pageUrl = pageUrl;
     this.listener = listener;
     this.socket = null;
+    this.call = null; // the socket, if it is a call
+    // Until one has failed; with ?transport=websocket in the page's address, never.
+    this.takesCalls = new URL(pageUrl).searchParams.get("transport") !== "websocket";
     this.failures = 0;
     this.retryTimer = null;
     this.droppedPackets = 0;
@@ -44,18 +49,19 @@ export class Connection {
     clearTimeout(this.retryTimer);
     this.listener.onLink("connecting", "");
     try {
-      this.open(await this.engineReady());
+      const { model, webrtc } = await this.engineReady();
+      await this.open(model, webrtc && this.takesCalls);
     } catch (error) {
       if (!(error instanceof ServerGone)) throw error;
       this.lost(error.message);
     }
   }
 
-  /** @returns {Promise<string>} the name of the model that the engine has loaded */
+  /** @returns {Promise<{model: string, webrtc: boolean}>} what is loaded; if calls are taken */
   async engineReady() {
     for (;;) {
-      const { engine, model } = await this.status();
-      if (engine.state === "ready") return model.name;
+      const { engine, model, webrtc } = await this.status();
+      if (engine.state === "ready") return { model: model.name, webrtc: Boolean(webrtc) };
       this.listener.onLink("loading", whatLoads(engine));
       await new Promise((resolve) => setTimeout(resolve, STATUS_PERIOD_MS));
     }
@@ -71,11 +77,29 @@ export class Connection {
     }
   }
 
-  open(model) {
+  async open(model, byCall) {
+    const onMessage = ({ data }) => this.received(JSON.parse(data));
+    const onClose = (event) => this.lost(whyClosed(event));
+    if (byCall) {
+      try {
+        this.call = await Call.to(this.pageUrl);
+        this.socket = this.call;
+        this.call.listen(onMessage, onClose);
+        return;
+      } catch (error) {
+        this.takesCalls = false; // UDP is blocked, or the browser has no WebRTC
+        console.info(`talking over a WebSocket: ${error.message}`);
+      }
+    }
     const socket = new WebSocket(realtimeUrl(this.pageUrl, model));
     this.socket = socket;
-    socket.onmessage = ({ data }) => this.received(JSON.parse(data));
-    socket.onclose = (event) => this.lost(whyClosed(event));
+    socket.onmessage = onMessage;
+    socket.onclose = onClose;
+  }
+
+  /** For a call: the microphone's track, or null for none. Without one, `sendMedia` carries it. */
+  speak(track) {
+    this.call?.speak(track);
   }
 
   received(event) {
@@ -86,6 +110,7 @@ export class Connection {
 
   lost(message) {
     this.socket = null;
+    this.call = null;
     const retryInMs = BACKOFF_MS[Math.min(this.failures, BACKOFF_MS.length - 1)];
     this.failures += 1;
     this.retryTimer = setTimeout(() => this.connect(), retryInMs);

@@ -50,7 +50,7 @@ const connection = new Connection(document.baseURI, {
 
 const microphone = new Microphone(
   (pcm) => {
-    connection.sendMedia(audioAppend(pcm));
+    if (!connection.call) connection.sendMedia(audioAppend(pcm));
     view.drawLevel(level(pcm));
     if (connection.droppedPackets > 0) {
       const lost = connection.droppedPackets;
@@ -71,6 +71,7 @@ async function openMicrophone() {
   redraw();
   try {
     await microphone.open();
+    connection.speak(microphone.track);
     session.microphone = "on";
   } catch (error) {
     closeMicrophone();
@@ -80,6 +81,7 @@ async function openMicrophone() {
 }
 
 function closeMicrophone() {
+  connection.speak(null);
   microphone.close();
   session.microphone = "off";
   view.drawLevel(0);
@@ -89,7 +91,8 @@ function toggleTalk() {
   if (session.microphone !== "on") return openMicrophone();
   closeMicrophone();
   const silence = new Int16Array((RATE_HZ * CLOSING_SILENCE_MS) / 1_000);
-  if (session.speaking) connection.send(audioAppend(silence));
+  // A call's track without a microphone is silent by itself.
+  if (session.speaking && !connection.call) connection.send(audioAppend(silence));
   return redraw();
 }
 

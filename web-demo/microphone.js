@@ -47,11 +47,16 @@ export class Microphone {
     this.context = null;
   }
 
+  /** @returns {?MediaStreamTrack} the open microphone */
+  get track() {
+    return this.stream?.getAudioTracks()[0] ?? null;
+  }
+
   /** The graph comes before the microphone, so that none of its sound is missed. */
   async open() {
     this.context = await openGraph(RATE_HZ);
     this.stream = await openMedia({ audio: WANTED });
-    this.stream.getAudioTracks()[0].addEventListener("ended", this.onLost);
+    this.track.addEventListener("ended", this.onLost);
     const source = await this.connect();
     const capture = new AudioWorkletNode(this.context, "capture", { numberOfOutputs: 0 });
     capture.port.onmessage = ({ data }) => this.onPacket(data);

@@ -33,7 +33,8 @@ class Ready(Message, frozen=True, tag="ready"):
 
 
 class Stats(Message, frozen=True, tag="stats"):
-    """Answer to `Ping`."""
+    """Answer to `Ping`. `kv_blocks_cached`: held by nobody, kept for their content;
+    `kv_tokens` of all sessions by modality, a shared one counted for each."""
 
     ping_sent_ns: int
     incarnation: str
@@ -43,6 +44,9 @@ class Stats(Message, frozen=True, tag="stats"):
     rss_bytes: int
     pending_prefill_tokens: int
     steps: int
+    kv_blocks_cached: int = 0
+    kv_blocks_shared: int = 0
+    kv_tokens: dict[str, int] = msgspec.field(default_factory=dict)
 
 
 class Hearing(Message, frozen=True, tag="hearing"):

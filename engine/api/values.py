@@ -96,12 +96,15 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class KvStats(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A session's share of the paged KV cache."""
+    """A session's share of the paged KV cache. `by_modality`: its tokens, by what they stand for
+    (text, audio, image, generated). `adopted`: tokens taken over from who had computed the same."""
 
     tokens: int = 0
     blocks: int = 0
     bytes: int = 0
     bytes_per_token: int = 0
+    by_modality: dict[str, int] = msgspec.field(default_factory=dict)
+    adopted: int = 0
 
 
 class FinishReason(StrEnum):

@@ -8,11 +8,12 @@ kernels keep that bitwise, whatever else is in the batch, and so does everything
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Protocol
 
-import torch
 from torch import Tensor
 
 from engine.cache import KvCache
+from engine.decoder.rotary import Rotary, TableRotary
 from engine.decoder.spec import DecoderSpec
 from engine.decoder.weights import DecoderWeights
 from kernels.decoder_layers import Rows
@@ -26,7 +27,7 @@ class Batch:
     tokens: Tensor  # int64 [rows]; 0 in the rows of soft tokens
     soft_rows: Tensor  # int64 [n]: rows whose embedding comes from soft_vectors
     soft_vectors: Tensor  # fp32 [n, hidden]
-    positions: Tensor  # int64 [rows]
+    positions: Tensor  # int64 [rows]; [3, rows] for a decoder that rotates by three axes
     slots: Tensor  # int64 [rows]: where each row's K/V go
     tables: Tensor  # int32 [streams, max_blocks]
     seq_of_row: Tensor  # int32 [rows]: the row's line in tables
@@ -34,25 +35,45 @@ class Batch:
     wanted: Tensor  # int64 [n]: rows that go through the output head
 
 
+class Forward(Protocol):
+    """What a runner needs of a decoder."""
+
+    spec: DecoderSpec
+
+    @property
+    def position_axes(self) -> int:
+        """1, or 3 if it wants positions by time, height and width."""
+        ...
+
+    def forward(self, batch: Batch, cache: KvCache) -> Tensor: ...
+
+
 class Decoder:
-    """Llama/Qwen2 on `weights`; positions up to `max_positions` (exclusive)."""
+    """Llama/Qwen2 on `weights`; positions up to `max_positions` (exclusive), or `rotary`'s."""
 
     def __init__(
-        self, spec: DecoderSpec, weights: DecoderWeights, max_positions: int, backend: str
+        self,
+        spec: DecoderSpec,
+        weights: DecoderWeights,
+        max_positions: int,
+        backend: str,
+        rotary: Rotary | None = None,
     ) -> None:
         self.spec = spec
         self.weights = weights
         self.backend = backend
-        self._cos, self._sin = rope_tables(spec, max_positions)
+        self.position_axes = 1 if rotary is None else rotary.axes
+        self._rotary = TableRotary(spec, max_positions) if rotary is None else rotary
 
     def forward(self, batch: Batch, cache: KvCache) -> Tensor:
         """Writes K/V of all rows into `cache`; logits fp32 [len(wanted), vocab_size]."""
         hidden = self.weights.embedding(batch.tokens)  # [rows, hidden], ours to write into
         if len(batch.soft_rows):
             hidden[batch.soft_rows] = batch.soft_vectors
+        cos, sin = self._rotary(batch.positions)
         rows = Rows(
-            cos=self._cos[batch.positions],
-            sin=self._sin[batch.positions],
+            cos=cos,
+            sin=sin,
             slots=batch.slots,
             tables=batch.tables,
             seq_of_row=batch.seq_of_row,
@@ -64,12 +85,3 @@ class Decoder:
             return hidden.new_empty((0, self.spec.vocab_size))
         normed = rms_norm(hidden, self.weights.output_norm, self.spec.rms_eps, backend=self.backend)
         return self.weights.output(normed)
-
-
-def rope_tables(spec: DecoderSpec, max_positions: int) -> tuple[Tensor, Tensor]:
-    """cos and sin of every angle, fp32 [max_positions, head_dim / 2], computed in fp64."""
-    exponents = torch.arange(0, spec.head_dim, 2, dtype=torch.float64) / spec.head_dim
-    angles = torch.outer(
-        torch.arange(max_positions, dtype=torch.float64), spec.rope_base**-exponents
-    )
-    return angles.cos().float(), angles.sin().float()

@@ -63,6 +63,7 @@ def load_model(path: Path, config: EngineConfig, progress: Progress | None = Non
         pool_bytes=config.kv_pool_bytes,
         kv_dtype=config.kv_dtype,
     )
-    pool = BlockPool(cache.num_blocks, config.block_size)
+    max_cached = int(cache.num_blocks * config.prefix_cache_share)
+    pool = BlockPool(cache.num_blocks, config.block_size, max_cached)
     runner = Runner(decoder, cache)
     return LoadedModel(spec, decoder, tokenizer, chat, cache, pool, runner, context_tokens)

@@ -33,14 +33,16 @@ class Ending(StrEnum):
 @dataclass(frozen=True)
 class Task:
     """One decoding. `opening` steers the model and ends where words begin; `limit`: the most
-    tokens after it; `positions`: of the sound, without the silence behind it; `end_first`: whether
-    the end may come at once, behind the forced tokens."""
+    tokens after it; `positions`: of the sound, without the silence behind it; `capital`: whether
+    text begins with one where nothing goes before; `end_first`: whether the end may come at once,
+    behind the forced tokens."""
 
     opening: tuple[int, ...]
     forced: tuple[int, ...]
     draft: tuple[int, ...]
     limit: int
     positions: int
+    capital: bool = True
     end_first: bool = True
 
 
@@ -272,7 +274,8 @@ class GreedyDecoder:
             may_end = run.tokens or run.task.end_first
             return self._blocked if may_end else self._blocked_end
         follows_on = run.task.opening[0] == self._special.previous
-        return self._blocked_first if follows_on else self._blocked_opening
+        free = follows_on or not run.task.capital
+        return self._blocked_first if free else self._blocked_opening
 
     def _no_speech(self, row: Tensor) -> float:
         """Of the row [1, D] behind the start token."""

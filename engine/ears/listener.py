@@ -17,9 +17,7 @@ what each would give alone: a row's result depends on that row's sound only.
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -29,6 +27,7 @@ import torch
 
 from engine.ears import persist
 from engine.ears.checkpoint import TOKENIZER_FILE, Checkpoint, load_checkpoint
+from engine.ears.clock import StageClock
 from engine.ears.decoding import Decoded, Ending, GreedyDecoder, Job, Memory, Task
 from engine.ears.errors import BadAudio
 from engine.ears.hypothesis import (
@@ -40,6 +39,7 @@ from engine.ears.hypothesis import (
     token_limit,
     tokens_of,
 )
+from engine.ears.languages import AUTO, DETECT_MS, ENGLISH_CODE, Language, LanguageDetector
 from engine.ears.mel import FRAMES_PER_SECOND, SAMPLE_RATE_HZ, LogMel, MelState
 from engine.ears.tokens import WhisperTokens
 from engine.ears.whisper import POSITIONS_PER_SECOND, Frozen, Sound
@@ -59,10 +59,12 @@ class EarsSettings:
     `pad_s`: silence encoded behind the sound; `look_ahead_s`: sound this far back is frozen;
     `least_s`: sound shorter than this is not decoded; `step_s`: longer chunks are heard in steps of
     this; `slide_at_s`: the window slides when it is longer, and at `slide_by_force_s` even where no
-    good place for the cut is found; `keep_s`: sound always kept; `prompt_tokens`: of what was said
-    before; `style`: what was "said" before the first word, for a decoder that has only heard a
-    beginning and would go on without capitals and full stops; sound shorter than `style_from_s`
-    does without, for a single word is heard worse behind it. A first hypothesis with more
+    good place for the cut is found, or sooner when its text has as many tokens as `slide_at_tokens`
+    and `slide_by_force_tokens`: the decoder's positions are few, and outside English soon used up;
+    `keep_s`: sound always kept; `prompt_tokens`: of what was said before; `style`: what was "said"
+    in English before the first word, for a decoder that has only heard a beginning and would go on
+    without capitals and full stops; sound shorter than `style_from_s` does without, for a single
+    word is heard worse behind it. A first hypothesis with more
     `no_speech` and less `mean_logprob` than these is no speech.
     """
 
@@ -72,6 +74,8 @@ class EarsSettings:
     step_s: float = 2.0
     slide_at_s: float = 12.0
     slide_by_force_s: float = 18.0
+    slide_at_tokens: int = 160
+    slide_by_force_tokens: int = 240
     keep_s: float = 3.0
     prompt_tokens: int = 60
     style: str = " Hello. How are you? I am fine, thank you."
@@ -122,6 +126,7 @@ class Utterance:
 
     mel: MelState
     memory: Memory
+    language: Language
     frozen: Frozen = field(default_factory=Frozen)
     sound: CrossCache | None = None
     agreement: Agreement = field(default_factory=Agreement)
@@ -145,8 +150,13 @@ class Ears:
     """One loaded Whisper; any number of utterances, each its own state."""
 
     def __init__(
-        self, checkpoint: Checkpoint, tokens: WhisperTokens, settings: EarsSettings | None = None
+        self,
+        checkpoint: Checkpoint,
+        tokens: WhisperTokens,
+        settings: EarsSettings | None = None,
+        language: str = ENGLISH_CODE,
     ) -> None:
+        """`language`: a code, or `AUTO`. Raises `UnknownLanguage`, `EnglishOnly`."""
         self.settings = settings or EarsSettings()
         self._encoder = checkpoint.encoder
         self._decoder = checkpoint.decoder
@@ -154,17 +164,39 @@ class Ears:
         self._greedy = GreedyDecoder(checkpoint.decoder, tokens, checkpoint.extras)
         self._mel = LogMel(checkpoint.settings.mels)
         self._style = tokens.encode(self.settings.style) if self.settings.style else ()
+        self._detector = None
+        if language == AUTO and tokens.languages:
+            start = tokens.specials.start
+            self._detector = LanguageDetector(checkpoint.decoder, start, tokens.languages)
+        self._agreement = self.settings.agreement
+        if self._detector is not None:  # no word is sure before its language is
+            first_ms = max(self._agreement.first_ms, DETECT_MS)
+            self._agreement = replace(self._agreement, first_ms=first_ms)
+        # What an utterance begins with: it is asked for before the first decoding.
+        self._language = tokens.language(ENGLISH_CODE if language == AUTO else language)
+        sizes, known = checkpoint.settings, len(tokens.languages)
+        self.about = (
+            f"{sizes.encoder_layers} + {sizes.decoder_layers} layers of {sizes.width}, "
+            f"{f'{known} languages' if known else 'English only'}"
+        )
 
     @classmethod
-    def load(cls, directory: Path, settings: EarsSettings | None = None) -> Ears:
-        """Load a Whisper directory. Raises `BadWeights`."""
+    def load(
+        cls,
+        directory: Path,
+        settings: EarsSettings | None = None,
+        language: str = ENGLISH_CODE,
+    ) -> Ears:
+        """Load a Whisper directory. Raises `BadWeights`, and as the constructor."""
         checkpoint = load_checkpoint(directory)
-        tokens = WhisperTokens(directory / TOKENIZER_FILE, checkpoint.settings.multilingual)
-        return cls(checkpoint, tokens, settings)
+        extras = checkpoint.extras
+        tokens = WhisperTokens(directory / TOKENIZER_FILE, extras.multilingual)
+        tokens.check(checkpoint.settings.vocabulary, extras.ids)
+        return cls(checkpoint, tokens, settings, language)
 
     def open(self) -> Utterance:
         """A new utterance, before its first sample."""
-        return Utterance(self._mel.open(), self._greedy.memory())
+        return Utterance(self._mel.open(), self._greedy.memory(), self._language)
 
     def hear(self, utterance: Utterance, pcm: npt.NDArray[np.float32]) -> Heard:
         """Take in a chunk, fp32 [samples] of 16 kHz mono. Raises `BadAudio` first."""
@@ -176,7 +208,7 @@ class Ears:
     ) -> list[Heard]:
         """A chunk each of several utterances. Raises `BadAudio` before anything was taken in."""
         sounds = [_checked(pcm) for pcm in pcms]
-        clock = _Clock()
+        clock = StageClock()
         step = int(self.settings.step_s * SAMPLE_RATE_HZ)
         for start in range(0, max(map(len, sounds), default=0), step):
             grown = []
@@ -198,14 +230,16 @@ class Ears:
 
         The utterance stays open: `hear` goes on as if `finish` had never been called.
         """
-        clock = _Clock()
+        clock = StageClock()
         if pcm is not None and len(pcm):
             for stage, spent_ms in self.hear(utterance, pcm).stages_ms.items():
                 clock.spent_ms[stage] += spent_ms
         final = utterance.agreement
         if utterance.mel.samples and not utterance.is_current:
             aside = replace(utterance, memory=utterance.memory.copy())
-            final = self._judged(utterance, self._decode([aside], clock)[0])
+            decoded = self._decode([aside], clock)[0]
+            utterance.language = aside.language
+            final = self._judged(utterance, decoded)
         return self._heard(utterance, final.commit(len(final.tentative)), clock)
 
     @torch.inference_mode()
@@ -216,20 +250,21 @@ class Ears:
         """
         utterance = self.open()
         self._mel.push(utterance.mel, torch.from_numpy(_checked(pcm)))
-        decoded = self._decode([utterance], _Clock())[0]
-        words = self._words(decoded)
+        decoded = self._decode([utterance], StageClock())[0]
+        words = self._words(decoded, utterance.language)
         starts_s = onsets_s(words, decoded.places_s)
         return [(word.text, start_s) for word, start_s in zip(words, starts_s, strict=False)]
 
-    def _update(self, utterances: Sequence[Utterance], clock: _Clock) -> None:
+    def _update(self, utterances: Sequence[Utterance], clock: StageClock) -> None:
         """A new hypothesis of each window, and what follows from it."""
         for utterance, decoded in zip(utterances, self._decode(utterances, clock), strict=True):
             utterance.agreement = self._judged(utterance, decoded)
             utterance.is_current = True
             seconds = utterance.window_frames / FRAMES_PER_SECOND
-            if seconds > self.settings.slide_at_s:
-                force = seconds > self.settings.slide_by_force_s
-                words = utterance.agreement.committed + utterance.agreement.tentative
+            words = utterance.agreement.committed + utterance.agreement.tentative
+            rules, tokens = self.settings, len(tokens_of(words))
+            if seconds > rules.slide_at_s or tokens > rules.slide_at_tokens:
+                force = seconds > rules.slide_by_force_s or tokens > rules.slide_by_force_tokens
                 cut = find_cut(
                     utterance.mel.frames,
                     words,
@@ -255,7 +290,7 @@ class Ears:
         utterance.memory = self._greedy.memory()
         utterance.is_current = False
 
-    def _decode(self, utterances: Sequence[Utterance], clock: _Clock) -> list[Decoded]:
+    def _decode(self, utterances: Sequence[Utterance], clock: StageClock) -> list[Decoded]:
         """The words of each window, those that are committed forced; freezes what is old enough."""
         with clock.stage("mel"):
             pad_frames = int(self.settings.pad_s * FRAMES_PER_SECOND)
@@ -274,11 +309,22 @@ class Ears:
         clock.positions = max(sound.positions for sound in sounds)
         clock.encoded = max(len(rows) for rows, _ in encoded)
         with clock.stage("decode"):
+            self._detect(utterances, sounds)
             jobs = [
                 Job(sound, self._task(utterance), utterance.memory)
                 for sound, utterance in zip(sounds, utterances, strict=True)
             ]
             return persist.decode(self._greedy, jobs, [u.mel.frames for u in utterances])
+
+    def _detect(self, utterances: Sequence[Utterance], sounds: Sequence[CrossCache]) -> None:
+        """The languages of those that have not committed themselves to one by a word."""
+        if self._detector is None:
+            return
+        open_ones = [(u, s) for u, s in zip(utterances, sounds, strict=True) if not u.committed]
+        if open_ones:
+            found = self._detector.detect([sound for _, sound in open_ones])
+            for (utterance, _), language in zip(open_ones, found, strict=True):
+                utterance.language = language
 
     def _old_positions(self, utterance: Utterance) -> int:
         """How many of the window's positions have all the sound behind them that they need."""
@@ -287,42 +333,46 @@ class Ears:
 
     def _task(self, utterance: Utterance) -> Task:
         seconds = utterance.window_frames / FRAMES_PER_SECOND
-        style = self._style if seconds >= self.settings.style_from_s else ()
+        language = utterance.language
+        styled = language.is_english and seconds >= self.settings.style_from_s
+        style = self._style if styled else ()
         prompt = tokens_of(utterance.settled)[-self.settings.prompt_tokens :] or style
         return Task(
-            opening=self._tokens.opening(prompt),
+            opening=self._tokens.opening(prompt, language),
             forced=utterance.agreement.committed_tokens,
             draft=tokens_of(utterance.agreement.tentative),
-            limit=token_limit(utterance.window_frames / FRAMES_PER_SECOND),
+            limit=token_limit(seconds, language.rate),
             # Silence behind the sound is for the encoder; its keys stay, nothing is heard there.
             positions=utterance.window_frames // 2 + 1,
+            capital=language.is_english,
         )
 
     def _judged(self, utterance: Utterance, decoded: Decoded) -> Agreement:
         """The agreement after one more hypothesis, if that can be believed."""
         if decoded.ending is Ending.LIMIT:
             return utterance.agreement
-        newest = Hypothesis(self._words(decoded), utterance.at_ms)
+        words = self._words(decoded, utterance.language)
+        newest = Hypothesis(words, utterance.at_ms)
         if not utterance.agreement.committed and self._is_silence(decoded):
             newest = replace(newest, words=())
-        return utterance.agreement.hear(newest, self.settings.agreement)
+        return utterance.agreement.hear(newest, self._agreement)
 
     def _is_silence(self, decoded: Decoded) -> bool:
         unsure = decoded.mean_logprob < self.settings.mean_logprob
         return unsure and decoded.no_speech > self.settings.no_speech
 
-    def _words(self, decoded: Decoded) -> tuple[Word, ...]:
+    def _words(self, decoded: Decoded, language: Language) -> tuple[Word, ...]:
         words = []
         start = 0
-        for tokens in self._tokens.words(decoded.tokens):
+        for tokens in self._tokens.words(decoded.tokens, language):
             worst = min(decoded.logprobs[start : start + len(tokens)])
             words.append(Word(self._tokens.text(tokens), tokens, worst))
             start += len(tokens)
         return tuple(words)
 
-    def _heard(self, utterance: Utterance, agreement: Agreement, clock: _Clock) -> Heard:
+    def _heard(self, utterance: Utterance, agreement: Agreement, clock: StageClock) -> Heard:
         committed = text_of(utterance.settled + agreement.committed)
-        tentative = text_of(agreement.presentable(self.settings.agreement))
+        tentative = text_of(agreement.presentable(self._agreement))
         return Heard(
             committed=committed.lstrip(),
             tentative=tentative if committed else tentative.lstrip(),
@@ -331,21 +381,6 @@ class Ears:
             window_positions=clock.positions,
             encoded_positions=clock.encoded,
         )
-
-
-class _Clock:
-    """Adds up wall time per stage; only measures, decides nothing."""
-
-    def __init__(self) -> None:
-        self.spent_ms = {"mel": 0.0, "encode": 0.0, "decode": 0.0}
-        self.positions = 0
-        self.encoded = 0
-
-    @contextmanager
-    def stage(self, name: str) -> Iterator[None]:
-        start_ns = time.perf_counter_ns()
-        yield
-        self.spent_ms[name] += (time.perf_counter_ns() - start_ns) / 1e6
 
 
 def _checked(pcm: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

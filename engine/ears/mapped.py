@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import mmap
+import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -41,6 +42,30 @@ class MappedTensors(Mapping[str, Tensor]):
         # Through bytes: the formats do not align a tensor to its element size.
         raw = bytearray(self._data[place.start : place.start + place.byte_count])
         return torch.frombuffer(raw, dtype=place.dtype).view(place.shape)
+
+    def view(self, name: str) -> Tensor:
+        """The tensor on the mapped pages themselves, where it is aligned: it must not be written
+        to, and takes memory only while its pages are looked at."""
+        place = self._index[name]
+        if place.byte_count == 0 or place.start % place.dtype.itemsize:
+            return self[name]
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "The given buffer is not writable")
+            flat = torch.frombuffer(
+                self._data,
+                dtype=place.dtype,
+                count=math.prod(place.shape),
+                offset=place.start,
+            )
+        return flat.view(place.shape)
+
+    def release(self, name: str) -> None:
+        """Give back the pages that only this tensor lies on; looked at, they are read again."""
+        place = self._index[name]
+        begin = -(-place.start // mmap.PAGESIZE) * mmap.PAGESIZE
+        length = (place.start + place.byte_count) // mmap.PAGESIZE * mmap.PAGESIZE - begin
+        if length > 0:
+            self._data.madvise(mmap.MADV_DONTNEED, begin, length)
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._index)

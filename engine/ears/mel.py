@@ -58,10 +58,11 @@ class MelState:
 class LogMel:
     """Turns samples into frames; holds the window and the filters, no sound."""
 
-    def __init__(self, mels: int = 80) -> None:
-        """`mels` is 80, or 128 for the newest large models."""
-        self.mels = mels
-        self._window = torch.hann_window(FFT_SAMPLES)
+    def __init__(self, mels: int = 80, dtype: torch.dtype = torch.float32) -> None:
+        """`mels` is 80, or 128 for the newest large models. In fp64, cuts differ by 1e-15, not
+        1e-7."""
+        self.mels, self.dtype = mels, dtype
+        self._window = torch.hann_window(FFT_SAMPLES).to(dtype)
         # [201 frequencies, mels]
         self._filters = melscale_fbanks(
             n_freqs=FFT_SAMPLES // 2 + 1,
@@ -71,16 +72,19 @@ class LogMel:
             sample_rate=SAMPLE_RATE_HZ,
             norm="slaney",
             mel_scale="slaney",
-        )
+        ).to(dtype)
 
     def open(self) -> MelState:
         """The state before the first sample."""
-        return MelState(frames=torch.empty(0, self.mels), carry=torch.empty(0))
+        return MelState(
+            frames=torch.empty((0, self.mels), dtype=self.dtype),
+            carry=torch.empty(0, dtype=self.dtype),
+        )
 
     def push(self, state: MelState, pcm: Tensor) -> int:
         """Take in `pcm` [samples] fp32; return how many frames became complete."""
         state.samples += len(pcm)
-        carry = torch.cat((state.carry, pcm))
+        carry = torch.cat((state.carry, pcm.to(self.dtype)))
         if self._at_start(state):
             if len(carry) <= _HALF_SAMPLES:
                 state.carry = carry
@@ -136,7 +140,7 @@ class LogMel:
     def _complete(self, carry: Tensor) -> tuple[Tensor, Tensor]:
         """Frames [T, mels] of `carry`, and the samples that the frame after them needs."""
         if len(carry) < FFT_SAMPLES:
-            return torch.empty(0, self.mels), carry
+            return torch.empty((0, self.mels), dtype=self.dtype), carry
         windows = carry.unfold(0, FFT_SAMPLES, HOP_SAMPLES) * self._window
         power = torch.fft.rfft(windows).abs().square()
         frames = (power @ self._filters).clamp_min(_POWER_MIN).log10()

@@ -1,16 +1,21 @@
 """Reader of `model.safetensors`: u64 header length, a JSON header, then the tensors' bytes.
 
 The header maps each name to `dtype`, `shape` and `data_offsets` (counted from the header's end).
+A large model is cut into several such files, and `model.safetensors.index.json` maps names to them.
 """
 
 from __future__ import annotations
 
 import json
+from collections import ChainMap
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from engine.ears.mapped import MappedTensors, Place, map_file
+from engine.ears.named import read_json
 from engine.errors import BadWeights
 
 _TYPES = {
@@ -22,6 +27,8 @@ _TYPES = {
     "I32": torch.int32,
 }
 _LENGTH_BYTES = 8
+
+SHARDS_FILE = "model.safetensors.index.json"
 
 
 def read_safetensors(path: Path) -> MappedTensors:
@@ -41,6 +48,22 @@ def read_safetensors(path: Path) -> MappedTensors:
         if end > len(data):
             raise BadWeights(path, name, f"bytes up to {end}", f"a file of {len(data)} bytes")
     return MappedTensors(index, data)
+
+
+def read_shards(index_path: Path) -> Mapping[str, Tensor]:
+    """Map all files that the index names. Raises `BadWeights` also for a file that is missing."""
+    index = read_json(index_path).get("weight_map")
+    if not isinstance(index, dict) or not index:
+        raise BadWeights(index_path, "weight_map", "names of files by tensor", repr(index))
+    shards = []
+    for name in sorted({str(value) for value in index.values()}):
+        path = index_path.parent / name
+        if Path(name).name != name:
+            raise BadWeights(index_path, "weight_map", "plain file names", repr(name))
+        if not path.is_file():
+            raise BadWeights(index_path, "weight_map", f"{name} beside it", "no such file")
+        shards.append(read_safetensors(path))
+    return ChainMap(*shards)  # type: ignore[arg-type]  # nothing is written
 
 
 def _place(path: Path, name: str, entry: dict[str, object], base: int) -> Place:

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 # The vocabulary of the English-only models is one language token shorter; all models with more
 # tokens than this know several languages.
 ENGLISH_ONLY_VOCABULARY = 51_864
+
+# Thirty seconds, and the longest text that the ears' window can hold (prompt, words, draft).
+LEAST_AUDIO_POSITIONS = 1500
+LEAST_TEXT_POSITIONS = 400
 
 
 @dataclass(frozen=True)
@@ -27,19 +32,18 @@ class WhisperSettings:
     def head_width(self) -> int:
         return self.width // self.heads
 
-    @property
-    def multilingual(self) -> bool:
-        return self.vocabulary > ENGLISH_ONLY_VOCABULARY
-
 
 @dataclass(frozen=True)
 class Extras:
     """What a checkpoint says besides tensors.
 
     `alignment_heads`: (layer, head) whose cross-attention follows the speech; may be empty.
-    `suppress`: tokens never to be chosen; `suppress_first`: not as the first one.
+    `suppress`: tokens never to be chosen; `suppress_first`: not as the first one. `multilingual`:
+    whether the decoder is told a language. `ids`: of special tokens, as the checkpoint counts them.
     """
 
     alignment_heads: tuple[tuple[int, int], ...] = ()
     suppress: tuple[int, ...] = ()
     suppress_first: tuple[int, ...] = ()
+    multilingual: bool = False
+    ids: Mapping[str, int] = field(default_factory=dict)

@@ -1,14 +1,20 @@
-"""Whisper's vocabulary: special tokens, text, and where words begin."""
+"""Whisper's vocabulary: special tokens, languages, text, and where words begin."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from engine.ears.errors import EnglishOnly, UnknownLanguage
+from engine.ears.languages import ENGLISH_CODE, Language
 from engine.errors import BadWeights
 
+_LANGUAGE = re.compile(r"<\|([a-z]{2,3})\|>")
+_UNFINISHED = "\ufffd"  # what part of a character reads as
 # How byte-level vocabularies write a space.
 _SPACE = "Ġ"
 
@@ -22,15 +28,14 @@ class Specials:
     previous: int
     no_speech: int
     no_timestamps: int
-    language: int | None  # None: an English-only model
-    transcribe: int | None
+    transcribe: int | None  # None: an English-only model
 
 
 class WhisperTokens:
     """Text to ids and back."""
 
-    def __init__(self, path: Path, multilingual: bool, language: str = "en") -> None:
-        """`path`: tokenizer.json. Raises `BadWeights`, also for a language it does not know."""
+    def __init__(self, path: Path, multilingual: bool) -> None:
+        """`path`: tokenizer.json. Raises `BadWeights`."""
         self._path = path
         try:
             self._tokenizer = Tokenizer.from_file(str(path))
@@ -42,14 +47,40 @@ class WhisperTokens:
             previous=self._special("<|startofprev|>"),
             no_speech=self._special("<|nospeech|>", "<|nocaptions|>"),
             no_timestamps=self._special("<|notimestamps|>"),
-            language=self._special(f"<|{language}|>") if multilingual else None,
             transcribe=self._special("<|transcribe|>") if multilingual else None,
         )
+        self.languages = self._languages() if multilingual else ()
+        """All that may be asked for; none in an English-only model."""
 
-    def opening(self, prompt: tuple[int, ...] = ()) -> tuple[int, ...]:
+    def language(self, code: str) -> Language:
+        """Raises `EnglishOnly` or `UnknownLanguage`."""
+        if not self.languages:
+            if code != ENGLISH_CODE:
+                raise EnglishOnly(code)
+            return Language(code)
+        for language in self.languages:
+            if language.code == code:
+                return language
+        raise UnknownLanguage(code, [language.code for language in self.languages])
+
+    def check(self, vocabulary: int, ids: Mapping[str, int]) -> None:
+        """Whether it goes with a model of that many tokens, whose special ones have those `ids`.
+
+        Raises `BadWeights`.
+        """
+        largest = max(self._tokenizer.get_vocab().values())
+        if largest >= vocabulary:
+            few = f"ids below the model's {vocabulary}"
+            raise BadWeights(self._path, "tokens", few, f"ids up to {largest}")
+        for name, wanted in ids.items():
+            found = self._tokenizer.token_to_id(name)
+            if found is not None and found != wanted:
+                raise BadWeights(self._path, name, f"{wanted}, as in the model", str(found))
+
+    def opening(self, prompt: tuple[int, ...], language: Language) -> tuple[int, ...]:
         """What the decoder is given before the words; `prompt`: tokens of what was said before."""
         special = self.specials
-        steer = (special.start, special.language, special.transcribe, special.no_timestamps)
+        steer = (special.start, language.token, special.transcribe, special.no_timestamps)
         before = (special.previous, *prompt) if prompt else ()
         return before + tuple(token for token in steer if token is not None)
 
@@ -67,14 +98,29 @@ class WhisperTokens:
             if text.removeprefix(_SPACE)[:1].islower()
         )
 
-    def words(self, tokens: tuple[int, ...]) -> list[tuple[int, ...]]:
-        """Tokens grouped into words: a new one begins with a space."""
+    def words(self, tokens: tuple[int, ...], language: Language) -> list[tuple[int, ...]]:
+        """Tokens grouped into words: a new one begins with a space, or, where the language has
+        none, wherever a character does."""
         groups: list[list[int]] = []
         for token in tokens:
-            if not groups or self.text((token,)).startswith(" "):
+            if language.has_spaces:
+                begins = self.text((token,)).startswith(" ")
+            else:
+                begins = bool(groups) and not self.text(tuple(groups[-1])).endswith(_UNFINISHED)
+            if begins or not groups:
                 groups.append([])
             groups[-1].append(token)
         return [tuple(group) for group in groups]
+
+    def _languages(self) -> tuple[Language, ...]:
+        found = sorted(
+            (token, match[1])
+            for text, token in self._tokenizer.get_vocab().items()
+            if (match := _LANGUAGE.fullmatch(text))
+        )
+        if not found:
+            raise BadWeights(self._path, "special tokens", "languages such as <|en|>", "none")
+        return tuple(Language(code, token) for token, code in found)
 
     def _special(self, *names: str) -> int:
         for name in names:

@@ -17,7 +17,7 @@ from engine.weights.errors import (
     WeightsError,
     WeightsMissing,
 )
-from engine.weights.fetch import ResolvedModel, ensure, resolve_model
+from engine.weights.fetch import Progress, ResolvedModel, ensure, known_ears, resolve_model
 from engine.weights.store import home, locate
 
 __all__ = [
@@ -25,6 +25,7 @@ __all__ = [
     "FetchFailed",
     "IntegrityError",
     "ManifestError",
+    "Progress",
     "ResolvedModel",
     "SourceFailed",
     "UnknownName",
@@ -32,6 +33,7 @@ __all__ = [
     "WeightsMissing",
     "ensure",
     "home",
+    "known_ears",
     "locate",
     "resolve_model",
 ]

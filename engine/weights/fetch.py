@@ -193,11 +193,21 @@ def ensure(name: str, progress: Progress | None = None) -> Path:
     return Fetcher().ensure(name, progress)
 
 
+def known_ears() -> tuple[str, ...]:
+    """Names of all weights that can hear."""
+    return packaged().ears
+
+
 def resolve_model(
-    name: str, progress: Progress | None = None, *, fetcher: Fetcher | None = None
+    name: str,
+    progress: Progress | None = None,
+    *,
+    ears: Path | None = None,
+    fetcher: Fetcher | None = None,
 ) -> ResolvedModel:
     """Everything that model `name` needs, fetched if need be; its fallback if that can't be had.
 
+    `ears`: what is taken in place of the model's own, which are not fetched then.
     Without its face detector a model is taken as it is, which is announced too.
     A fallback is announced through `progress` and stays readable in `fallback_reason`.
     Raises UnknownName, DiskFull, or FetchFailed when the fallback can't be had either.
@@ -207,7 +217,7 @@ def resolve_model(
     reasons = []
     while True:
         try:
-            llm, ears, eyes, names = (fetch.ensure(weight, progress) for weight in model.needed)
+            paths = _needed(fetch, model, ears, progress)
             break
         except FetchFailed as error:
             if model.fallback is None:
@@ -216,9 +226,21 @@ def resolve_model(
             if progress is not None:
                 progress.note(reasons[-1])
             model = fetch.manifest.model(model.fallback)
+    llm, heard_by, eyes, names = paths
     faces = _faces(fetch, model, progress)
     reason = "; ".join(reasons) or None
-    return ResolvedModel(model.name, name, llm, ears, eyes, names, faces, reason)
+    return ResolvedModel(model.name, name, llm, heard_by, eyes, names, faces, reason)
+
+
+def _needed(
+    fetch: Fetcher, model: Model, ears: Path | None, progress: Progress | None
+) -> list[Path]:
+    """Paths of what the model needs, in the order of `Model.needed`."""
+    brought = (None, ears, None, None)
+    return [
+        fetch.ensure(weight, progress) if path is None else path
+        for weight, path in zip(model.needed, brought, strict=True)
+    ]
 
 
 def _faces(fetch: Fetcher, model: Model, progress: Progress | None) -> Path | None:
@@ -300,5 +322,6 @@ __all__ = [
     "WeightsError",
     "ensure",
     "free_bytes",
+    "known_ears",
     "resolve_model",
 ]

@@ -78,6 +78,7 @@ class Weight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     licence_from: str
     file: tuple[File, ...]
     source: tuple[Source, ...]
+    hears: bool = False  # a Whisper, so that `--ears` may name it
 
     @property
     def size_bytes(self) -> int:
@@ -121,6 +122,11 @@ class Manifest(msgspec.Struct, frozen=True, dict=True):
     def names(self) -> tuple[str, ...]:
         """Every name a user may give: models first."""
         return (*(model.name for model in self.models), *(weight.name for weight in self.weights))
+
+    @cached_property
+    def ears(self) -> tuple[str, ...]:
+        """Every weight that can be a model's ears."""
+        return tuple(weight.name for weight in self.weights if weight.hears)
 
     def weight(self, name: str) -> Weight:
         """The weight called `name`; UnknownName if there is none."""

@@ -26,13 +26,31 @@ class SamplingOptions(BaseModel):
     max_sentences: Annotated[int, Ge(0), Le(1000)] | None = None
 
 
+class VideoOptions(BaseModel):
+    """Which of a camera's frames the model sees; what is absent or null stays as the server has it.
+
+    `sampler`: "scene" keeps frames that differ from the last kept one by `motion` (mean absolute
+    difference of luma, 0 to 1), and one every `max_gap_ms`, at most `fps` a second, fewer while the
+    engine is busy; "uniform" keeps `fps` a second; "all" keeps every frame. `max_frames`: of one
+    turn, 0 for no limit.
+    """
+
+    sampler: Literal["scene", "uniform", "all"] | None = None
+    fps: Annotated[float, Ge(0.05), Le(30)] | None = None
+    motion: Annotated[float, Ge(0), Le(1)] | None = None
+    max_gap_ms: Annotated[float, Ge(0), Le(3_600_000)] | None = None
+    max_frames: Annotated[int, Ge(0), Le(10_000)] | None = None
+
+
 class GatewayOptions(BaseModel):
     """`events`: which of our server events to send. `chunk_ms`: how much audio is heard at once.
-    `latency_budget_ms`: endpoint to first token, over which a turn counts as late."""
+    `latency_budget_ms`: endpoint to first token, over which a turn counts as late. `video`: which
+    camera frames count."""
 
     events: Annotated[list[GatewayEventName], MaxLen(16)] | None = None
     chunk_ms: Literal[200, 500, 1000] | None = None
     sampling: SamplingOptions | None = None
+    video: VideoOptions | None = None
     latency_budget_ms: Annotated[float, Ge(1), Le(600_000)] | None = None
 
 

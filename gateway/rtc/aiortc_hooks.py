@@ -1,6 +1,7 @@
 """The one place that reaches into aiortc's and aioice's private parts, for what they have no door.
 
     tap_packets   an `RTCRtpReceiver`'s RTP packets, before its jitter buffer and its decoder
+    overhear      the same, beside the receiver's own way with them
     ignore        a track nobody reads, at no cost in memory or in decoding
     newest_frame  a video track of which only the newest picture is kept, whoever is slow
     answers       whether the peer answers on the network right now
@@ -18,6 +19,7 @@ from typing import Any
 
 from aioice import stun
 from aiortc import RTCPeerConnection
+from aiortc.jitterbuffer import JitterBuffer, JitterFrame
 from aiortc.rtp import RtpPacket
 from av import VideoFrame
 
@@ -33,6 +35,13 @@ def tap_packets(receiver: Any, on_packet: PacketHandler) -> None:
     """From now on the receiver's packets go to `on_packet` on the loop, in the order in which they
     come off the network, and nowhere else. The receiver goes on sending its reports."""
     receiver._RTCRtpReceiver__jitter_buffer = _Tap(receiver, on_packet)
+
+
+def overhear(receiver: Any, on_packet: PacketHandler) -> None:
+    """As `tap_packets`, but the receiver goes on with the packets as if nobody listened."""
+    receiver._RTCRtpReceiver__jitter_buffer = _Overhearing(
+        receiver._RTCRtpReceiver__jitter_buffer, on_packet
+    )
 
 
 def ignore(receiver: Any) -> None:
@@ -96,6 +105,18 @@ class _Tap:
         return False, None
 
 
+class _Overhearing:
+    """A jitter buffer with a listener."""
+
+    def __init__(self, buffer: JitterBuffer, on_packet: PacketHandler) -> None:
+        self._buffer = buffer
+        self._on_packet = on_packet
+
+    def add(self, packet: RtpPacket) -> tuple[bool, JitterFrame | None]:
+        self._on_packet(packet)
+        return self._buffer.add(packet)
+
+
 class NewestFrame:
     """Stands where a track has its unbounded queue of pictures: holds one, the newest."""
 
@@ -116,14 +137,18 @@ class NewestFrame:
 
 class _BoundedQueue(queue.Queue[Any]):
     """Encoded pictures on their way to the decoder's thread. When it is full the new one is
-    dropped, and the sender is asked for a key frame, with which the decoder can go on."""
+    dropped, and the sender is asked for a key frame, with which the decoder can go on. The end
+    (None) overtakes what waits: the event loop stands still until the thread has seen it."""
 
     def __init__(self, on_overflow: Callable[[], None]) -> None:
         super().__init__()
         self._on_overflow = on_overflow
 
     def put(self, item: Any, block: bool = True, timeout: float | None = None) -> None:
-        if item is not None and self.qsize() >= ENCODED_FRAMES_MAX:
+        if item is None:
+            with self.mutex:
+                self.queue.clear()
+        elif self.qsize() >= ENCODED_FRAMES_MAX:
             self._on_overflow()
             return
         super().put(item)

@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 from aiortc.rtp import RtpPacket
 
-from gateway.rtc.intake import AudioIntake
+from gateway.rtc.intake import AudioIntake, Sound
 
-Hear = Callable[[bytes, int | None], bool]
-"""Takes s16 mono at 24 kHz and when its packet came (None: filled in). False: it was dropped."""
+Hear = Callable[[Sound], bool]
+"""False: it was dropped."""
 
 
 class AudioTrack:
@@ -45,7 +45,7 @@ class AudioTrack:
 
     def _pull(self, now_ns: int) -> None:
         for sound in self.intake.pull(now_ns):
-            if not self._hear(sound.pcm24k, sound.received_ns):
+            if not self._hear(sound):
                 self.dropped_bytes += len(sound.pcm24k)
         self._arm(now_ns)
 

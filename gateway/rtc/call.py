@@ -3,8 +3,8 @@
     microphone ── AudioTrack ──▶ pump.hear        pump's channel ◀─▶ data channel "oai-events"
     camera ────── watch ───────▶ pump.see         outgoing ────────▶ our audio track
 
-It lasts until the peer closes, until it vanishes (the heartbeat asks it for an answer each second
-and waits for `VANISHED_AFTER_S`), until it has not connected in time, or until the session or the
+It lasts until the peer closes, until it vanishes (the heartbeat asks it for an answer when no sound
+comes, and there is none in 3.5 s), until it has not connected in time, or until the session or the
 server ends it. Whatever the reason, at the end of `run` nothing of it is left: no socket, no
 thread, no task.
 """
@@ -12,7 +12,6 @@ thread, no task.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import dataclasses
 import logging
 import time
@@ -32,6 +31,7 @@ from gateway.rtc import aiortc_hooks
 from gateway.rtc.audio_track import AudioTrack
 from gateway.rtc.call_metrics import CallEnd, CallMetrics
 from gateway.rtc.channel import EventChannel
+from gateway.rtc.intake import Sound
 from gateway.rtc.outgoing import OutgoingAudio
 from gateway.rtc.receive_buffer import BufferCounters
 from gateway.rtc.video_track import watch
@@ -41,8 +41,8 @@ log = logging.getLogger("headstart.rtc")
 ANSWER_WAIT_S = 10.0
 """For gathering our candidates; only a STUN or TURN server that is silent takes so long."""
 CONNECT_WAIT_S = 20.0
-VANISHED_AFTER_S = 4.5
-HEARTBEAT_S = 1.0
+HEARTBEAT_S = 0.5
+"""With the 3.5 s of an unanswered question, a peer that vanishes is noticed within 5 s."""
 CLOSE_WAIT_S = 5.0
 OPUS = "audio/opus"
 
@@ -98,7 +98,10 @@ class Call:
             transceiver.setCodecPreferences([c for c in audio.codecs if c.mimeType.lower() == OPUS])
         await self._peer.setRemoteDescription(RTCSessionDescription(self._offer, "offer"))
         await self._peer.setLocalDescription(await self._peer.createAnswer())
-        return str(self._peer.localDescription.sdp)
+        answer = str(self._peer.localDescription.sdp)
+        if "a=candidate" not in answer:
+            raise ValueError("the server has no network address that it could be called at")
+        return answer
 
     async def run(self, pump: Pump) -> None:
         """From the answer to the end. Never raises for what the peer did."""
@@ -141,9 +144,10 @@ class Call:
         else:
             aiortc_hooks.ignore(receiver)
 
-    def _hear(self, pcm24k: bytes, received_ns: int | None) -> bool:
-        self._alive_s = time.monotonic() if received_ns is not None else self._alive_s
-        return self._pump is not None and self._pump.hear(pcm24k, received_ns)
+    def _hear(self, sound: Sound) -> bool:
+        if sound.received_ns is not None:
+            self._alive_s = time.monotonic()
+        return self._pump is not None and self._pump.hear(sound.pcm24k, sound.received_ns)
 
     def _on_state(self) -> None:
         log.debug("call %s: %s", self.call_id, self._peer.connectionState)
@@ -154,7 +158,9 @@ class Call:
 
     async def _heartbeat(self) -> None:
         """The connection's own consent takes half a minute to expire; this takes five seconds. A
-        packet of sound is as good as an answer."""
+        packet of sound is as good as an answer. Only a question that has remained unanswered ends
+        a call, so that it survives a pause of our own loop."""
+        asked_s = 0.0
         began_s = time.monotonic()
         probe: asyncio.Task[bool] | None = None
         try:
@@ -169,11 +175,13 @@ class Call:
                 if not connected:
                     continue
                 if probe is not None and probe.done():
-                    self._alive_s = now_s if probe.result() else self._alive_s
+                    if probe.result():
+                        self._alive_s = now_s
+                    elif self._alive_s < asked_s:
+                        self.hang_up(CallEnd.VANISHED)
                     probe = None
-                if now_s - self._alive_s > VANISHED_AFTER_S:
-                    self.hang_up(CallEnd.VANISHED)
                 if probe is None and now_s - self._alive_s >= HEARTBEAT_S / 2:
+                    asked_s = now_s
                     probe = asyncio.create_task(aiortc_hooks.answers(self._peer))
         finally:
             if probe is not None:
@@ -191,8 +199,10 @@ class Call:
             self._audio.close()
         self.outgoing.stop()
         self._peer.remove_all_listeners()
-        with contextlib.suppress(TimeoutError):
+        try:
             await asyncio.wait_for(self._peer.close(), CLOSE_WAIT_S)
+        except TimeoutError:
+            log.warning("call %s: its connection did not close in time", self.call_id)
 
 
 def describe_ice(urls: str, username: str, credential: str) -> list[RTCIceServer]:

@@ -29,10 +29,11 @@ from gateway.client_secrets import (
     LIFETIME_S_MIN,
     PREFIX,
 )
+from gateway.ports import SessionCore
 from gateway.protocol import errors
 from gateway.protocol.errors import ProtocolError
 from gateway.protocol.parse import decode_json, parse_session
-from gateway.pump import Bounds, Pump, SessionCore
+from gateway.pump import Bounds, Pump
 from gateway.rtc.call import BadOffer, Call, describe_ice
 from gateway.rtc.call_metrics import CallEnd, CallMetrics
 

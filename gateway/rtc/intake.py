@@ -19,11 +19,13 @@ from gateway.rtc.receive_buffer import (
 
 @dataclass(frozen=True, slots=True)
 class Sound:
-    """s16 mono at 24 kHz. `received_ns`: when the packet with its last sample came; None for sound
-    that no packet brought."""
+    """s16 mono at 24 kHz. `received_ns` and `timestamp` (RTP, unwrapped) of the packet that brought
+    it; None for filling."""
 
     pcm24k: bytes
+    kind: PieceKind
     received_ns: int | None
+    timestamp: int | None
 
 
 class AudioIntake:
@@ -62,7 +64,7 @@ class AudioIntake:
         sounds = []
         for piece in self._buffer.pull(now_ns):
             pcm = self._resampler.feed(self._opus.decode(piece)).tobytes()
-            real = piece.kind is PieceKind.AUDIO
+            received_ns = piece.received_ns if piece.kind is PieceKind.AUDIO else None
             if pcm:  # a piece shorter than the resampler's 10 ms comes with the next
-                sounds.append(Sound(pcm, piece.received_ns if real else None))
+                sounds.append(Sound(pcm, piece.kind, received_ns, piece.timestamp))
         return sounds

@@ -87,8 +87,14 @@ class OpusTimeline:
         return _padded(np.concatenate(sound), samples)
 
     def _decode(self, payload: bytes) -> Samples:
-        planes = [frame.to_ndarray()[0] for frame in self._frames(payload)]
-        return np.concatenate(planes) if len(planes) != 1 else planes[0]
+        # Not `to_ndarray`: it costs half as much again as the decoding itself.
+        planes = [
+            np.frombuffer(memoryview(frame.planes[0]), np.int16, frame.samples)
+            for frame in self._frames(payload)
+        ]
+        if len(planes) == 1:
+            return planes[0]
+        return np.concatenate([np.empty(0, np.int16), *planes])
 
     def _frames(self, payload: bytes) -> Iterator[av.AudioFrame]:
         for frame in self._codec.decode(av.Packet(payload)):

@@ -59,13 +59,14 @@ class Packet:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The next `samples` (48 kHz) of the timeline. `payload` of AUDIO only. `received_ns`: when the
-    packet came, or when the filling was decided on."""
+    """The next `samples` (48 kHz) of the timeline. `payload` and `timestamp`, the packet's RTP time
+    unwrapped, of AUDIO only. `received_ns`: when the packet came, or the filling was decided on."""
 
     kind: PieceKind
     samples: int
     received_ns: int
     payload: bytes = b""
+    timestamp: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +285,9 @@ class ReceiveBuffer:
         self._lost_before_next = 0
         self._announced_dtx = len(packet.payload) <= DTX_PAYLOAD_BYTES
         self.counters.audio_samples += packet.samples
-        yield Piece(PieceKind.AUDIO, packet.samples, held.received_ns, packet.payload)
+        yield Piece(
+            PieceKind.AUDIO, packet.samples, held.received_ns, packet.payload, held.timestamp
+        )
 
     def _fill(self, gap: int, now_ns: int) -> Iterator[Piece]:
         concealed = 0

@@ -1,4 +1,4 @@
-"""A peer's camera: one picture a second of its newest ones, to whoever looks."""
+"""A peer's camera: its newest picture, a few times a second, to whoever samples it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,10 @@ log = logging.getLogger("headstart.rtc")
 
 SHORT_SIDE_PIXELS = 256  # what the model looks at; see `gateway.protocol.images`
 
+LOOK_INTERVAL_S = 0.25
+"""Shorter than the sampler's own intervals (`gateway.media.frames`), so that it finds a picture
+when it wants one; each look costs a conversion."""
+
 
 class FrameSource(Protocol):
     """Where the newest picture is (`aiortc_hooks.NewestFrame`)."""
@@ -24,7 +28,7 @@ class FrameSource(Protocol):
 
 
 async def watch(
-    source: FrameSource, see: Callable[[api.Image], None], interval_s: float = 1.0
+    source: FrameSource, see: Callable[[api.Image], None], interval_s: float = LOOK_INTERVAL_S
 ) -> None:
     """Until cancelled. The newest picture wins; scaling and colours are done off the loop, one at a
     time. A picture that cannot be converted is left out."""

@@ -1,4 +1,4 @@
-"""Holds the conversation: one WebSocket, one turn for each file, paced like a microphone or not.
+"""Holds the conversation: one connection, one turn for each file, paced like a microphone or not.
 
 `talk` is the whole of it and is meant to be called from tests and benchmarks too.
 """
@@ -13,7 +13,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from websockets.asyncio.client import ClientConnection, connect
@@ -52,6 +52,8 @@ class TalkOptions:
     api_key: str = "none-needed"
     extensions: bool = True
     """Ask for headstart's own events; another server may refuse that, then it goes on without."""
+    webrtc: bool = False
+    """Call instead of opening a WebSocket: sound goes over a track, always in real time."""
 
 
 class Watcher:
@@ -81,8 +83,8 @@ async def talk(
     `Turn.last_answer.status`."""
     options = options or TalkOptions()
     clips = [await asyncio.to_thread(probe, path) for path in files]
-    async with _connected(realtime_url(url, options.model), options) as socket:
-        talker = _Talker(socket, options, watcher or Watcher())
+    async with _connected(realtime_url(url, options.model), options) as (line, track):
+        talker = _Talker(line, track, options, watcher or Watcher())
         async with talker.listening():
             await talker.agree()
             for clip in clips:
@@ -103,8 +105,34 @@ def realtime_url(url: str, model: str | None) -> str:
     return urlunsplit((scheme, parts.netloc, path, query, ""))
 
 
+class Line(Protocol):
+    """Events both ways."""
+
+    async def send(self, text: str, /) -> None: ...
+    def __aiter__(self) -> AsyncIterator[str | bytes]: ...
+
+
+class Track(Protocol):
+    """Sound apart from the events; see `gateway.talk.webrtc`."""
+
+    async def play(self, pcm24k: bytes) -> None: ...
+    async def drained(self) -> None: ...
+
+
 @contextlib.asynccontextmanager
-async def _connected(url: str, options: TalkOptions) -> AsyncIterator[ClientConnection]:
+async def _connected(url: str, options: TalkOptions) -> AsyncIterator[tuple[Line, Track | None]]:
+    if options.webrtc:
+        from gateway.talk.webrtc import call  # aiortc takes half a second to import
+
+        async with call(url, options.api_key) as rtc_line:
+            yield rtc_line, rtc_line
+    else:
+        async with _socket(url, options) as socket:
+            yield socket, None
+
+
+@contextlib.asynccontextmanager
+async def _socket(url: str, options: TalkOptions) -> AsyncIterator[ClientConnection]:
     headers = {"Authorization": f"Bearer {options.api_key}"}
     try:
         socket = await connect(
@@ -144,9 +172,12 @@ def _message_in(body: str) -> str:
 class _Talker:
     """One connection's sending half, and the wait for what the other half brings."""
 
-    def __init__(self, socket: ClientConnection, options: TalkOptions, watcher: Watcher) -> None:
+    def __init__(
+        self, line: Line, track: Track | None, options: TalkOptions, watcher: Watcher
+    ) -> None:
         self.dialog = Dialog()
-        self._socket = socket
+        self._line = line
+        self._track = track
         self._options = options
         self._watcher = watcher
         self._changed = asyncio.Condition()
@@ -166,7 +197,7 @@ class _Talker:
 
     async def _listen(self) -> None:
         try:
-            async for message in self._socket:
+            async for message in self._line:
                 event = json.loads(message)
                 self.dialog.receive(event)
                 self._watcher.event(event, self.dialog)
@@ -196,7 +227,7 @@ class _Talker:
     # --- sending ---------------------------------------------------------------------------------
 
     async def _send(self, kind: str, **fields: Any) -> None:
-        await self._socket.send(json.dumps({"type": kind, **fields}))
+        await self._line.send(json.dumps({"type": kind, **fields}))
 
     async def agree(self) -> None:
         """Settle the session: text out, transcripts in, our own events if the server has them."""
@@ -230,7 +261,8 @@ class _Talker:
         turn = self.dialog.begin(str(clip.path), reports=self._extensions)
         self._watcher.turn_began(clip, turn)
         frames = clip.has_video if self._options.frames is None else self._options.frames
-        pace = _Pace(enabled=not self._options.fast)
+        # A track has its own pace.
+        pace = _Pace(enabled=self._track is None and not self._options.fast)
         parts = play(clip, self._options.packet_ms, frames)
         sent_ms = 0.0
         while (part := await asyncio.to_thread(next, parts, None)) is not None:
@@ -256,6 +288,9 @@ class _Talker:
         return sent_ms
 
     async def _append(self, pcm: bytes, captured_ms: float | None) -> None:
+        if self._track is not None:
+            await self._track.play(pcm)
+            return
         fields: dict[str, Any] = {"audio": base64.b64encode(pcm).decode()}
         if captured_ms is not None and self._extensions:
             fields["captured_at_ms"] = captured_ms
@@ -294,6 +329,8 @@ class _Talker:
         return sent_ms
 
     async def _barrier(self) -> None:
+        if self._track is not None:  # sound and events do not wait for each other
+            await self._track.drained()
         passed = self.dialog.barriers
         await self._send("session.update", session={"type": "realtime"})
         await self._until(lambda: self.dialog.barriers > passed, "session.updated")

@@ -121,7 +121,7 @@ class FakeRunner:
         for work in plan.works:
             stream = work.stream
             try:
-                stream.table.grow(stream.kv_len + work.num_scheduled_tokens)
+                stream.make_room(work.num_scheduled_tokens)
             except CacheFull as full:
                 result.refused[stream] = full
                 continue

@@ -17,7 +17,7 @@ def answer(sampling: Sampling | None = None, generation: int | None = 1) -> Answ
     sampling = sampling or Sampling()
     return Answer(
         stream=Stream("s", BlockPool(4, 16), VOCAB, 64),
-        prompt=Prompt((1, 2), {}),
+        prompt=Prompt((1, 2), bytes(2), {}),
         sampling=sampling,
         sampler=Sampler(sampling, VOCAB),
         decoder=FakeTextDecoder(),
@@ -72,9 +72,9 @@ def test_a_speculative_answer_sends_nothing_and_pauses() -> None:
 def test_it_is_adopted_only_for_the_same_question_and_settings() -> None:
     """Another prompt or another temperature means another answer."""
     a = answer(generation=None)
-    assert a.matches(Prompt((1, 2), {}), Sampling())
-    assert not a.matches(Prompt((1, 2, 3), {}), Sampling())
-    assert not a.matches(Prompt((1, 2), {}), Sampling(temperature=0.5))
+    assert a.matches(Prompt((1, 2), bytes(2), {}), Sampling())
+    assert not a.matches(Prompt((1, 2, 3), bytes(3), {}), Sampling())
+    assert not a.matches(Prompt((1, 2), bytes(2), {}), Sampling(temperature=0.5))
 
 
 def test_speed_is_measured_between_tokens() -> None:

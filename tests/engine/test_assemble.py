@@ -12,9 +12,10 @@ import pytest
 import torch
 
 from engine import api
-from engine.assemble import LoadedEyes, ModelPaths, assemble
+from engine.assemble import SIGHT_BYTES, LoadedEyes, ModelPaths, assemble
 from engine.config import EngineConfig
 from engine.core import Engine
+from engine.encoder_cache import EncoderCache
 from engine.eyes import Connector, Eyes, Sight
 from engine.stream import Stream
 
@@ -132,7 +133,7 @@ def test_what_do_you_see(whole: Whole) -> None:
 def test_one_picture_again_costs_no_second_look(
     paths: ModelPaths, whole: Whole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sights are kept by content, and there is a bound to how many."""
+    """Sights are kept by content, and there is a bound to their bytes."""
     eyes = Eyes.load(paths.eyes, paths.class_names)
     looks: list[int] = []
     look = eyes.look
@@ -142,11 +143,33 @@ def test_one_picture_again_costs_no_second_look(
         return look(pixels)
 
     monkeypatch.setattr(eyes, "look", counted)
-    monkeypatch.setattr("engine.assemble.MAX_SIGHTS", 2)
     tokenizer = whole.engine._parts.faculties.tokenizer
-    loaded = LoadedEyes(eyes, Connector(tokenizer.encode, lambda ids: torch.ones(len(ids), 8), 8))
+    connector = Connector(tokenizer.encode, lambda ids: torch.ones(len(ids), 8), 8)
+    two = 2 * (SIGHT_BYTES + 1280 * 4)
+    loaded = LoadedEyes(eyes, connector, EncoderCache(two, 60, time.monotonic_ns))
     stream: Stream = whole.engine._parts.new_stream("eyes")
     for height in (10, 10, 10, 20, 30, 10):  # at 30 the first one has to go
         loaded.look(api.Image(10, height, bytes(30 * height)), stream)
     stream.close()
     assert looks == [10, 20, 30, 10]
+
+
+def test_the_same_picture_in_a_second_session_costs_no_encoder_and_no_decoder_work(
+    whole: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Instructions and picture come from the cache; only what lies behind them is computed, and the
+    answer is the same."""
+    instructions = "You look at pictures. Describe in one short sentence what the camera shows."
+    eyes = whole.engine._parts.faculties.eyes
+    computed = []
+    for name in ("first", "second"):
+        whole.run(api.Open(name, instructions))
+        item = api.Item("p", api.Role.USER, (picture("chelsea.jpg"), api.Text("What is it?")))
+        whole.run(api.AddItem(name, item), api.Respond(name, 1, "a", GREEDY))
+        stream = whole.engine.sessions[name].stream
+        computed.append(stream.prefilled_tokens - whole.finished().usage.output)
+        monkeypatch.setattr(eyes, "_eyes", None)  # the second session must not look again
+    texts = [e.text for e in whole.events if isinstance(e, api.Finished)][-2:]
+    assert texts[0] == texts[1]
+    assert computed[1] <= 16 + 8  # the open block, and the turn's suffix
+    assert whole.engine.kv_books().shared_blocks >= 2

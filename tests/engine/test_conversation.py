@@ -63,7 +63,7 @@ def test_a_picture_in_an_item_is_counted_as_image() -> None:
     picture = api.Image(1, 1, b"\x05\0\0")
     talk.add(api.Item("p", api.Role.USER, (picture, api.Text("What?"))), None)
     prompt = talk.prompt()
-    assert prompt.counts == {Modality.TEXT: 5, Modality.IMAGE: 1, Modality.AUDIO: 0}
+    assert {m: n for m, n in prompt.counts.items() if n} == {Modality.TEXT: 5, Modality.IMAGE: 1}
 
 
 def test_a_loose_view_becomes_part_of_the_next_message() -> None:

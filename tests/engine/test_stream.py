@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.blocks import BlockPool
-from engine.errors import ContextFull, SoftTableFull, StaleMark, StreamClosed, UnknownSoftToken
+from engine.errors import ContextFull, StaleMark, StreamClosed, UnknownSoftToken
 from engine.stream import Reconciled, Stream
 
 VOCAB = 100
@@ -21,7 +21,7 @@ def make_stream(limit: int = 64, num_blocks: int = 64) -> Stream:
 def compute(stream: Stream, tokens: int | None = None) -> None:
     """Stand in for the runner: K/V of the next `tokens` (all) pending tokens."""
     count = stream.pending if tokens is None else tokens
-    stream.table.grow(stream.kv_len + count)
+    stream.make_room(count)
     stream.advance(count)
 
 
@@ -126,18 +126,6 @@ def test_a_soft_token_nobody_interned_is_refused_unchanged() -> None:
     assert list(stream.tokens) == [1, 2]
 
 
-def test_the_soft_table_is_bounded_and_forgets_on_demand() -> None:
-    """Beyond its limit it refuses; `keep_only` makes room; a forgotten id is not used again."""
-    stream = make_stream(limit=2)
-    old = stream.soft.intern(np.eye(2, dtype=np.float32))
-    with pytest.raises(SoftTableFull):
-        stream.soft.intern(np.full((1, 2), 7, dtype=np.float32))
-    stream.soft.keep_only(old[1:])
-    new = stream.soft.intern(np.eye(2, dtype=np.float32))
-    assert new[1] == old[1]
-    assert new[0] not in old
-
-
 def test_a_closed_stream_holds_nothing_and_takes_nothing() -> None:
     """Closing frees every block; later work is a named error; closing again is harmless."""
     stream = make_stream()
@@ -205,7 +193,7 @@ def test_recomputing_moves_the_cache_back_and_nothing_else() -> None:
     """Tokens and books stay; blocks behind the place are free; forward of the cache is a no-op."""
     stream = make_stream()
     stream.append([1] * 20)
-    stream.advance(20)
+    compute(stream)
     stream.recompute(5)
     assert (len(stream), stream.kv_len, stream.pending) == (20, 5, 15)
     assert stream.rolled_back_kv_tokens == 0

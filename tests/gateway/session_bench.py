@@ -9,8 +9,18 @@ from pathlib import Path
 from typing import Any
 
 from engine import api
-from gateway.actions import Action, ClearPlayout, Hangup, Play, Send, Tell, Utter
+from gateway.actions import (
+    Action,
+    ClearPlayout,
+    Decode,
+    Hangup,
+    Play,
+    Send,
+    Tell,
+    Utter,
+)
 from gateway.config import Settings
+from gateway.media import pictures
 from gateway.metrics import Metrics
 from gateway.protocol.ids import IdMaker
 from gateway.session import Session
@@ -48,6 +58,8 @@ class SessionBench:
         self.uttered: list[Speak | Stop] = []
         self.played: list[Play] = []
         self.playout_cleared = 0
+        self.hold_pictures = False
+        self.held: list[Decode] = []
         self.metrics = Metrics()
         self.session = Session(
             "sess_test",
@@ -79,8 +91,12 @@ class SessionBench:
                     self._take([Send(action.event | {"delta": ""}, action.wants_sent_stamp)])
                 case ClearPlayout():
                     self.playout_cleared += 1
+                case Decode():
+                    self.held.append(action)
                 case Hangup():
                     self.hangups.append(action)
+        if not self.hold_pictures:
+            self.decode()
 
     # --- what the world does ------------------------------------------------------------------
 
@@ -95,6 +111,16 @@ class SessionBench:
 
     def engine(self, event: api.Event) -> None:
         self._take(self.session.receive_engine(event, self.now_ns))
+
+    def decode(self) -> None:
+        """Decode the pictures that were asked for, in order."""
+        held, self.held = self.held, []
+        for action in held:
+            outcome = pictures.decode(action.pictures)
+            self._take(self.session.decoded(action.ticket, outcome, self.now_ns))
+
+    def track_frame(self, image: api.Image) -> None:
+        self._take(self.session.receive_image(image, self.now_ns))
 
     def engine_lost(self) -> None:
         self._take(self.session.engine_lost(self.now_ns))

@@ -18,6 +18,7 @@ from gateway.actions import Action, Hangup, Send, Tell
 from gateway.app import Gateway
 from gateway.config import Settings, load
 from gateway.engine_client import EngineLink, private_endpoint
+from gateway.media.pictures import Outcome
 from gateway.rtc.call_metrics import CallMetrics
 from gateway.rtc.calls import Calls
 from gateway.serve import GatewayServer, bind, url_of, uvicorn_config
@@ -79,6 +80,9 @@ class EchoSession:
 
     def receive_image(self, image: api.Image, now_ns: int) -> list[Action]:
         self.seen.append(image)
+        return []
+
+    def decoded(self, ticket: int, outcome: Outcome, now_ns: int) -> list[Action]:
         return []
 
     def receive_engine(self, event: api.Event, now_ns: int) -> list[Action]:

@@ -101,3 +101,14 @@ def test_assignments() -> None:
         parse_assignments(["drain_s"])
     with pytest.raises(ConfigError, match="did you mean 'drain_s'"):
         parse_assignments(["drian_s=1"])
+
+
+@pytest.mark.parametrize("language", ["German", "de-DE", ""])
+def test_a_language_is_a_code(language: str) -> None:
+    """Two or three letters, or auto; other words are refused with what is allowed."""
+    with pytest.raises(ConfigError, match=r"ears_language \(from --ears-language\): .*'auto'"):
+        load(flags={"ears_language": language})
+    assert [load(flags={"ears_language": c}).ears_language for c in ("yue", "auto")] == [
+        "yue",
+        "auto",
+    ]

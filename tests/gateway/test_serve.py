@@ -191,3 +191,12 @@ def test_engine_command_line() -> None:
     assert argv[1:7] == ["-m", "engine", "--endpoint", "ipc:///x", "--model", "tiny"]
     assert argv[-4:] == ["--threads", "2", "--a", "b c"]
     assert engine_environment(settings)["OMP_NUM_THREADS"] == "2"
+
+
+def test_the_engine_is_told_what_to_hear_with() -> None:
+    """Its own ears unless others are named; the language in any case."""
+    own, others = (load(flags={"ears": ears}) for ears in (None, "/a/whisper dir"))
+    assert "--ears" not in engine_argv(own, "ipc:///x")
+    argv = engine_argv(others, "ipc:///x")
+    assert argv[argv.index("--ears") + 1] == "/a/whisper dir"
+    assert argv[argv.index("--ears-language") + 1] == "en"

@@ -104,6 +104,7 @@ class MockGateway:
 
     script: Script
     engine: Json  # as in `/status`
+    webrtc: bool  # the same; it takes no calls whatever it says
     stages_ms: dict[str, float | None]
     received: Received
 
@@ -128,6 +129,7 @@ class MockGateway:
         """As new; connections that are open stay so."""
         self.script = Script()
         self.engine = {"state": "ready", "reason": "", "loading": None}
+        self.webrtc = False
         self.stages_ms = STAGES_MS
         self.received = Received()
 
@@ -149,7 +151,9 @@ class MockGateway:
         self._listener.close()
 
     async def _status(self, _: Request) -> Response:
-        return JSONResponse({"engine": self.engine, "model": {"name": "mock"}})
+        return JSONResponse(
+            {"engine": self.engine, "model": {"name": "mock"}, "webrtc": self.webrtc}
+        )
 
     async def _converse(self, ws: WebSocket) -> None:
         self.received.models.append(ws.query_params["model"])

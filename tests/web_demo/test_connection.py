@@ -62,6 +62,27 @@ def test_a_lost_connection_comes_back(demo: OpenPage, mock: MockGateway) -> None
     assert "has forgotten what is above" in demo.text(".entry.break")
 
 
+def test_where_no_call_gets_through_a_websocket_does(
+    browser: Browser, mock: MockGateway, open_page: PageOpener
+) -> None:
+    """A server that says it takes calls, and takes none: the page talks over a WebSocket, and does
+    not call again after a loss."""
+    mock.webrtc = True
+    demo = open_page(browser, mock.url)
+    demo.phase("idle")
+    assert len(mock.received.models) == 1
+    assert [c for c in demo.complaints if "calls" in c or "Failed to load" in c]
+    tried = len(demo.complaints)
+    mock.script = Script(hangs_up=True)
+    demo.page.fill("#text", "bye")
+    demo.page.press("#text", "Enter")
+    demo.phase("lost")
+    mock.script = Script()
+    demo.phase("idle")
+    assert len(mock.received.models) == 2
+    assert len(demo.complaints) == tried
+
+
 @pytest.fixture
 def own_server() -> MockGateway:
     server = MockGateway()

@@ -10,6 +10,7 @@ import os
 import subprocess
 import sys
 import threading
+import urllib.request
 import wave
 from collections.abc import Iterator
 from pathlib import Path
@@ -77,13 +78,30 @@ def asked(clips: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+def rtp_packets(server_url: str) -> float:
+    """Audio packets that have come over WebRTC since the server started."""
+    with urllib.request.urlopen(f"{server_url}/metrics", timeout=10) as response:
+        lines = response.read().decode().splitlines()
+    name = 'headstart_rtp_audio_packets_total{fate="received"}'
+    return sum(float(line.split()[-1]) for line in lines if line.startswith(name))
+
+
 @pytest.mark.weights
 @pytest.mark.timeout(300)
+@pytest.mark.parametrize("transport", ["websocket", "webrtc"])
 def test_a_spoken_question_is_heard_and_answered(
-    server_url: str, asked: Path, browser_factory: BrowserFactory, open_page: PageOpener
+    server_url: str,
+    asked: Path,
+    browser_factory: BrowserFactory,
+    open_page: PageOpener,
+    transport: str,
 ) -> None:
-    """Real microphone path, gateway and engine: the words, an answer and its budget appear."""
-    demo = open_page(browser_factory(*chromium.fake_microphone(asked)), server_url)
+    """Real microphone path, gateway and engine: the words, an answer and its budget appear. By
+    itself the page calls over WebRTC; its address can ask for a WebSocket."""
+    before = rtp_packets(server_url)
+    query = "?transport=websocket" if transport == "websocket" else ""
+    browser = browser_factory(*chromium.fake_microphone(asked))
+    demo = open_page(browser, f"{server_url}/{query}")
     page = demo.page
     page.wait_for_selector("body[data-phase=idle]", timeout=LOAD_TIMEOUT_MS)
     page.click("#talk")
@@ -100,3 +118,4 @@ def test_a_spoken_question_is_heard_and_answered(
     assert sum(ms for _, ms in drawn) == pytest.approx(total_ms, abs=1.0)
     assert page.locator("#chunks .chunk").count() >= 1
     assert demo.complaints == []
+    assert (rtp_packets(server_url) > before) == (transport == "webrtc")

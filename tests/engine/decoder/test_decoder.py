@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from engine.config import EngineConfig
-from engine.decoder.decoder import rope_tables
 from engine.decoder.load import LoadedModel, load_model
+from engine.decoder.rotary import rope_tables
 from engine.decoder.spec import DecoderSpec
 from engine.gguf_file import GgufFile
 from engine.scheduler import Plan, Work

@@ -6,6 +6,7 @@ import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -14,8 +15,28 @@ from torch import Tensor
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
 from benchmarks.whisper_twin import hugging_face_state
-from engine.ears.checkpoint import Checkpoint, load_checkpoint, read_json
+from engine.ears.checkpoint import Checkpoint, load_checkpoint
+from engine.ears.named import read_json
 from engine.errors import BadWeights
+
+SIZES: dict[str, Any] = {
+    "vocab_size": 200,
+    "d_model": 64,
+    "encoder_layers": 2,
+    "decoder_layers": 3,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 96,
+    "decoder_ffn_dim": 96,
+    "num_mel_bins": 16,
+    "max_source_positions": 1500,
+    "max_target_positions": 448,
+}
+
+
+def _config(**changed: object) -> str:
+    """A config.json of `hf_dir` with something else in it."""
+    return json.dumps(SIZES | changed)
 
 
 @pytest.fixture(scope="module")
@@ -24,15 +45,7 @@ def hf_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
     directory = tmp_path_factory.mktemp("hf")
     torch.manual_seed(0)
     config = WhisperConfig(
-        vocab_size=200,
-        d_model=64,
-        encoder_layers=2,
-        decoder_layers=3,
-        encoder_attention_heads=2,
-        decoder_attention_heads=2,
-        encoder_ffn_dim=96,
-        decoder_ffn_dim=96,
-        num_mel_bins=16,
+        **SIZES,
         pad_token_id=0,
         bos_token_id=1,
         eos_token_id=2,
@@ -62,7 +75,8 @@ def test_packaged_weights(exact: Checkpoint) -> None:
     settings = exact.settings
     assert (settings.mels, settings.width, settings.heads, settings.ffn) == (80, 384, 6, 1536)
     assert (settings.encoder_layers, settings.decoder_layers) == (4, 4)
-    assert not settings.multilingual
+    assert not exact.extras.multilingual
+    assert exact.extras.ids["<|startoftranscript|>"] == 50257
     assert len(exact.extras.alignment_heads) == 8
     assert exact.extras.suppress_first == (220, 50256)
 
@@ -115,10 +129,32 @@ def test_wrong_type_is_named(hf_dir: Path, tmp_path: Path) -> None:
     [
         ("config.json", None, "expected config.json, got no such file"),
         ("tokenizer.json", None, "expected tokenizer.json, got no such file"),
-        ("model.safetensors", None, "expected model.bin or model.safetensors, got neither"),
+        (
+            "model.safetensors",
+            None,
+            r"or model\.safetensors \(.*\), got neither",
+        ),
         ("config.json", "{", "content: expected JSON"),
         ("config.json", "[]", "expected a JSON object, got list"),
         ("config.json", '{"num_mel_bins": "many"}', "num_mel_bins: expected a positive whole"),
+        ("config.json", '{"model_type": "llama"}', "model_type: expected 'whisper', got 'llama'"),
+        ("config.json", '{"activation_function": "relu"}', "expected 'gelu', got 'relu'"),
+        ("config.json", _config(decoder_ffn_dim=64), "decoder_ffn_dim: expected 96, as encoder"),
+        ("config.json", _config(d_model=96), r"embedding: expected \[200, 96\], got \[200, 64\]"),
+        ("config.json", _config(d_model=72), "expected multiples of 2 heads and of 32, got 72, 96"),
+        (
+            "config.json",
+            _config(encoder_layers=3),
+            r"expected model\.encoder\.layers\.2",
+        ),
+        ("config.json", _config(max_source_positions=750), "positions: expected at least 1500"),
+        (
+            "config.json",
+            _config(tie_word_embeddings=False),
+            "expected proj_out.weight, got no",
+        ),
+        ("generation_config.json", '{"alignment_heads": [3]}', "expected a list of pairs"),
+        ("generation_config.json", '{"suppress_tokens": ["a"]}', "expected a list of whole"),
         (
             "generation_config.json",
             '{"alignment_heads": [[3, 0]]}',
@@ -137,6 +173,35 @@ def test_faulty_directories(
         (tmp_path / "x" / file).write_text(content)
     with pytest.raises(BadWeights, match=message):
         load_checkpoint(tmp_path / "x")
+
+
+def test_older_files_are_told_from_none(hf_dir: Path, tmp_path: Path) -> None:
+    """A directory with weights of another kind says which."""
+    shutil.copytree(hf_dir, tmp_path / "x")
+    (tmp_path / "x" / "model.safetensors").rename(tmp_path / "x" / "pytorch_model.bin")
+    with pytest.raises(BadWeights, match=r"got pytorch_model\.bin"):
+        load_checkpoint(tmp_path / "x")
+
+
+def test_without_alignment_heads_the_upper_half_is_taken(hf_dir: Path, tmp_path: Path) -> None:
+    """Words are placed in the sound, whoever saved the model without hints."""
+    shutil.copytree(hf_dir, tmp_path / "x")
+    (tmp_path / "x" / "generation_config.json").unlink()
+    heads = load_checkpoint(tmp_path / "x").extras.alignment_heads
+    assert heads == ((1, 0), (1, 1), (2, 0), (2, 1))
+
+
+def test_a_model_saved_without_its_head(hf_dir: Path, tmp_path: Path) -> None:
+    """`WhisperModel` writes names without a prefix; they are the same tensors."""
+
+    def strip(tensors: dict[str, Tensor]) -> None:
+        for name in list(tensors):
+            tensors[name.removeprefix("model.")] = tensors.pop(name)
+
+    changed = _changed(hf_dir, tmp_path / "x", strip)
+    ours, theirs = (load_checkpoint(path, exact=True) for path in (changed, hf_dir))
+    for name, tensor in theirs.encoder.state_dict().items():
+        assert torch.equal(ours.encoder.state_dict()[name], tensor), name
 
 
 @pytest.mark.weights

@@ -14,6 +14,7 @@ from torch import Tensor
 
 from engine.ears.checkpoint import Checkpoint
 from engine.ears.decoding import Decoded, Ending, GreedyDecoder, Job, Task
+from engine.ears.languages import Language
 from engine.ears.mel import LogMel
 from engine.ears.tokens import WhisperTokens
 from engine.ears.whisper_decoder import CrossCache
@@ -46,7 +47,9 @@ def greedy(exact: Checkpoint, whisper_tokens: WhisperTokens) -> GreedyDecoder:
 
 @pytest.fixture(scope="module")
 def task(whisper_tokens: WhisperTokens) -> Task:
-    return Task(whisper_tokens.opening(), forced=(), draft=(), limit=50, positions=117)
+    return Task(
+        whisper_tokens.opening((), Language("en")), forced=(), draft=(), limit=50, positions=117
+    )
 
 
 @pytest.fixture(scope="module")
@@ -147,7 +150,7 @@ def test_text_positions_bound_everything(
     greedy: GreedyDecoder, sound: CrossCache, task: Task, whisper_tokens: WhisperTokens
 ) -> None:
     """A prompt that leaves hardly any room ends at the limit, without an error."""
-    opening = whisper_tokens.opening((262,) * 440)
+    opening = whisper_tokens.opening((262,) * 440, Language("en"))
     result = _decode(greedy, sound, replace(task, opening=opening, draft=(1,) * 50))
     assert len(result.tokens) <= 448 - len(opening)
 
@@ -204,7 +207,7 @@ def test_what_was_said_before_does_not_hide_silence(
     """The belief that nobody speaks is the same behind any prompt."""
     with torch.inference_mode():
         quiet = exact.decoder.listen(exact.encoder(torch.full((80, 300), -0.5)))
-        prompted = replace(task, opening=whisper_tokens.opening((262, 262)))
+        prompted = replace(task, opening=whisper_tokens.opening((262, 262), Language("en")))
         beliefs = [greedy.decode(quiet, t).no_speech for t in (task, prompted)]
     assert beliefs[0] == pytest.approx(beliefs[1], abs=1e-4)
     assert beliefs[0] > 0.8

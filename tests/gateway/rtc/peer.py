@@ -132,6 +132,30 @@ def lose(pc: RTCPeerConnection, share: float, seed: int) -> None:
     transport._send_rtp = lossy
 
 
+def garble(pc: RTCPeerConnection, seed: int) -> None:
+    """Of the audio packets one in four has a random payload, one none, and one another codec's
+    payload type; the fourth passes as it is."""
+    rng = random.Random(seed)
+    transport: Any = pc.getTransceivers()[0].sender.transport
+    send: Callable[[bytes], Any] = transport._send_rtp
+
+    async def garbled(data: bytes) -> None:
+        if not 192 <= data[1] <= 223:
+            head = 12 + 4 * (data[0] & 15)
+            if data[0] & 0x10:  # an extension, RFC 3550 §5.3.1
+                head += 4 + 4 * int.from_bytes(data[head + 2 : head + 4], "big")
+            match rng.randrange(4):
+                case 0:
+                    data = data[:head] + rng.randbytes(rng.randrange(1, 200))
+                case 1:
+                    data = data[:head]
+                case 2:
+                    data = data[:1] + bytes([data[1] & 0x80]) + data[2:]  # PCMU
+        await send(data)
+
+    transport._send_rtp = garbled
+
+
 async def offer_of(pc: RTCPeerConnection) -> str:
     await pc.setLocalDescription(await pc.createOffer())
     return str(pc.localDescription.sdp)

@@ -3,8 +3,12 @@ import asyncio
 from aiortc.rtp import RtpPacket
 
 from gateway.rtc.audio_track import AudioTrack
+from gateway.rtc.intake import Sound
+from gateway.rtc.receive_buffer import PieceKind
 from tests.gateway.rtc.sound import opus_packets, sine
 from tests.gateway.shell_fakes import until
+
+AUDIO, CONCEALED = PieceKind.AUDIO, PieceKind.CONCEALED
 
 
 def rtp(number: int, payload: bytes) -> RtpPacket:
@@ -15,15 +19,20 @@ def rtp(number: int, payload: bytes) -> RtpPacket:
 
 async def test_a_hole_is_filled_although_nothing_more_comes() -> None:
     """The track's own timer lets out what waits behind a lost packet."""
-    heard: list[tuple[bytes, int | None]] = []
-    track = AudioTrack(lambda pcm, received_ns: heard.append((pcm, received_ns)) is None)
+    heard: list[Sound] = []
+
+    def hear(sound: Sound) -> bool:
+        heard.append(sound)
+        return True
+
+    track = AudioTrack(hear)
     payloads = opus_packets(sine(440, 0.1, 48_000), 48_000)
     track.receive(rtp(0, payloads[0]))
     assert len(heard) == 1
     track.receive(rtp(2, payloads[2]))
     assert len(heard) == 1
     await until(lambda: len(heard) >= 3)
-    assert [received_ns is None for _, received_ns in heard[:3]] == [False, True, False]
+    assert [sound.kind for sound in heard[:3]] == [AUDIO, CONCEALED, AUDIO]
     track.close()
 
 
@@ -31,8 +40,8 @@ async def test_silence_goes_on_and_ends_with_the_track() -> None:
     """A microphone that falls silent is silence, until the track is closed."""
     heard = bytearray()
 
-    def hear(pcm: bytes, _: int | None) -> bool:
-        heard.extend(pcm)
+    def hear(sound: Sound) -> bool:
+        heard.extend(sound.pcm24k)
         return True
 
     track = AudioTrack(hear)
@@ -48,7 +57,7 @@ async def test_silence_goes_on_and_ends_with_the_track() -> None:
 
 async def test_what_is_not_taken_is_counted() -> None:
     """A session too far behind drops sound; the track knows how much."""
-    track = AudioTrack(lambda *_: False)
+    track = AudioTrack(lambda _: False)
     track.receive(rtp(0, opus_packets(sine(440, 0.1, 48_000), 48_000)[0]))
     assert track.dropped_bytes == 2 * 480
     track.close()

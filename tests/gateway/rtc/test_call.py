@@ -1,11 +1,14 @@
 import asyncio
 import threading
 from collections.abc import AsyncIterator
+from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 
+from gateway.config import load
+from gateway.errors import ConfigError
 from gateway.rtc import call as call_module
 from gateway.rtc.call import describe_ice
 from gateway.rtc.call_metrics import CallEnd
@@ -14,6 +17,7 @@ from tests.gateway.rtc.peer import (
     Camera,
     Microphone,
     calling,
+    garble,
     lose,
     post_offer,
     prepared,
@@ -68,6 +72,27 @@ async def test_sound_is_heard_through_loss(running: RunningGateway) -> None:
         heard = np.frombuffer(bytes(session.heard[at:]), np.int16)
         assert len(heard) / 24_000 == pytest.approx(took_s, abs=0.25)
         assert pitch_hz(heard, 24_000) == pytest.approx(440, abs=2)
+
+
+async def test_garbage_is_lost_packets_and_no_more(running: RunningGateway) -> None:
+    """Random and empty payloads and another codec's packets, three of four: the session's clock
+    keeps real time meanwhile, and the sine is heard as before once they end."""
+    async with calling(running.url, Microphone(sine(440, 10, 48_000))) as peer:
+        session = running.sessions[0]
+        await until(lambda: session.heard)
+        transport: Any = peer.pc.getTransceivers()[0].sender.transport
+        clean = transport._send_rtp
+        garble(peer.pc, seed=2)
+        began_s, at = asyncio.get_running_loop().time(), len(session.heard)
+        await asyncio.sleep(1.5)
+        took_s = asyncio.get_running_loop().time() - began_s
+        assert (len(session.heard) - at) / 48_000 == pytest.approx(took_s, abs=0.3)
+        transport._send_rtp = clean
+        await asyncio.sleep(0.3)
+        at = len(session.heard)
+        await until(lambda: len(session.heard) >= at + 48_000)
+        sound = np.frombuffer(bytes(session.heard[at : at + 48_000]), np.int16)
+        assert pitch_hz(sound, 24_000) == pytest.approx(440, abs=1)
 
 
 async def test_the_camera_is_seen(running: RunningGateway) -> None:
@@ -199,8 +224,10 @@ async def test_fifty_calls_leave_nothing_behind(running: RunningGateway) -> None
 
 
 def test_ice_servers_as_settings_have_them() -> None:
-    """URLs between spaces, with one login for all; none by default."""
-    assert describe_ice("", "", "") == []
+    """URLs between spaces, with one login for all; none by default; other URLs are refused."""
+    assert describe_ice(load().ice_servers, "", "") == []
+    with pytest.raises(ConfigError, match="ice_servers"):
+        load(flags={"ice_servers": "stun:a.example http://b.example"})
     stun, turn = describe_ice("stun:a.example turn:b.example:3478", "me", "secret")
     assert stun.urls == "stun:a.example"
     assert (turn.urls, turn.username, turn.credential) == ("turn:b.example:3478", "me", "secret")

@@ -169,11 +169,24 @@ async def test_an_offer_without_opus(running: RunningGateway, http: httpx.AsyncC
     assert not running.gateway.pumps
 
 
+async def test_a_server_without_a_network(
+    running: RunningGateway, http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With no address to be called at it says so at once, so that a page can take a WebSocket."""
+    async with prepared(Microphone()) as peer:
+        offer = await offer_of(peer.pc)
+        monkeypatch.setattr("aioice.ice.get_host_addresses", lambda *_, **__: [])
+        response = await http.post("/v1/realtime/calls", content=offer, headers=SDP)
+    assert response.status_code == 400
+    assert "no network address" in response.json()["error"]["message"]
+    assert not running.gateway.pumps
+
+
 async def test_bodies_are_bounded(http: httpx.AsyncClient) -> None:
     """Raw or multipart, a body over the limit is refused while it comes in."""
     huge = b"v" * (BODY_BYTES_MAX + 1)
     for kwargs in ({"content": huge, "headers": SDP}, {"files": {"sdp": huge}}):
-        response = await http.post("/v1/realtime/calls", **kwargs)  # type: ignore[arg-type]
+        response = await http.post("/v1/realtime/calls", **kwargs)
         assert response.status_code == 400
 
 

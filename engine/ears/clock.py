@@ -1,0 +1,26 @@
+"""What a pass of the ears took, by stage."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class StageClock:
+    """Adds up wall time per stage; only measures, decides nothing.
+
+    `positions`, `encoded`: of the longest window, how many it has and how many were encoded.
+    """
+
+    def __init__(self) -> None:
+        self.spent_ms = {"mel": 0.0, "encode": 0.0, "decode": 0.0}
+        self.positions = 0
+        self.encoded = 0
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Time spent inside counts for that stage."""
+        start_ns = time.perf_counter_ns()
+        yield
+        self.spent_ms[name] += (time.perf_counter_ns() - start_ns) / 1e6

@@ -1,0 +1,102 @@
+"""Named tensors and JSON of a Whisper directory, with errors that say what was expected."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from engine.ears.settings import Extras, WhisperSettings
+from engine.errors import BadWeights
+
+EMBEDDING = "decoder.embedding"
+"""Our name for the decoder's embedding."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """A checkpoint of either format, under our names: what `checkpoint` builds a model from.
+
+    `tensor`: one by our name. `head`: the vocabulary head, None where the embedding is it too.
+    """
+
+    path: Path
+    settings: WhisperSettings
+    extras: Extras
+    tensor: Callable[[str], Tensor]
+    head: Tensor | None
+
+
+class Tensors:
+    """Tensors by the names of a file's format."""
+
+    def __init__(self, path: Path, tensors: Mapping[str, Tensor]) -> None:
+        self.path = path
+        self._tensors = tensors
+
+    def __getitem__(self, name: str) -> Tensor:
+        """Raises `BadWeights`."""
+        if name not in self._tensors:
+            raise BadWeights(self.path, "tensors", name, "no such tensor")
+        return self._tensors[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._tensors
+
+    def shape(self, name: str, axes: int) -> tuple[int, ...]:
+        """Raises `BadWeights` also where the tensor has another number of axes."""
+        shape = tuple(self[name].shape)
+        if len(shape) != axes:
+            raise BadWeights(self.path, name, f"{axes} axes", str(list(shape)))
+        return shape
+
+    def count(self, pattern: str) -> int:
+        """How many of pattern.format(0), pattern.format(1), … there are, without a gap."""
+        n = 0
+        while pattern.format(n) in self._tensors:
+            n += 1
+        return n
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """One JSON object. Raises `BadWeights`."""
+    value = read_json_value(path)
+    if not isinstance(value, dict):
+        raise BadWeights(path, "content", "a JSON object", type(value).__name__)
+    return value
+
+
+def read_json_value(path: Path) -> Any:
+    """Any JSON. Raises `BadWeights`."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:  # not JSON, or not UTF-8
+        raise BadWeights(path, "content", "JSON", str(error)) from error
+
+
+def whole_numbers(path: Path, config: Mapping[str, Any], key: str) -> tuple[int, ...]:
+    """The list of token ids under `key`, empty where there is none. Raises `BadWeights`."""
+    value = config.get(key) or []
+    if not isinstance(value, list) or not all(type(number) is int for number in value):
+        raise BadWeights(path, key, "a list of whole numbers", _short(value))
+    return tuple(value)
+
+
+def pairs(path: Path, config: Mapping[str, Any], key: str) -> tuple[tuple[int, int], ...]:
+    """The list of pairs of numbers under `key`, empty where there is none. Raises `BadWeights`."""
+    value = config.get(key) or []
+    good = isinstance(value, list) and all(
+        isinstance(pair, list) and [type(n) for n in pair] == [int, int] for pair in value
+    )
+    if not good:
+        raise BadWeights(path, key, "a list of pairs of whole numbers", _short(value))
+    return tuple((first, second) for first, second in value)
+
+
+def _short(value: object) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

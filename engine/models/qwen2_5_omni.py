@@ -1,0 +1,160 @@
+"""Qwen2.5-Omni's Thinker: hears in windows of 2 s, sees in pairs of frames, answers in text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from engine.decoder.rotary import SectionRotary
+from engine.ears.mel import MaxPolicy
+from engine.layout import Modality
+from engine.models.audio_tower import AudioState, AudioTower, AudioTowerSizes
+from engine.models.decoder import TorchDecoder, TorchWeights
+from engine.models.directory import Config, ModelDirectory
+from engine.models.frames import FrameState, QwenEyes, vision_spec
+from engine.models.interface import AudioOut, Frame, ModelSpec, TailPolicy, VisionUnit
+from engine.models.layers import carried
+from engine.models.layouts import OmniLayout
+from engine.models.tensors import Scope, Tensors
+from engine.models.text_config import decoder_spec, rope_sections
+from engine.models.tmrope import Delimiters, TmRope
+from engine.models.vision_tower import VisionTower, VisionTowerSizes
+
+FAMILY = "qwen2_5_omni"
+
+# Where the parts lie, by the version that wrote the checkpoint: released ones (and everything that
+# saves the whole model) put "thinker." first, newer ones "model." too. The longest match counts.
+_LAYOUTS = {
+    "model.audio_tower.": "audio.",
+    "audio_tower.": "audio.",
+    "model.visual.": "vision.",
+    "visual.": "vision.",
+    "model.language_model.": "decoder.",
+    "language_model.": "decoder.",
+    "model.": "decoder.",
+    "lm_head.": "lm_head.",
+}
+_NOT_OURS = ("talker.", "token2wav.")
+
+
+def our_name(stored: str) -> str | None:
+    """A stored tensor's name as we ask for it; None for those of parts that we don't run."""
+    if stored.startswith(_NOT_OURS):
+        return None
+    name = stored.removeprefix("thinker.")
+    for prefix, ours in _LAYOUTS.items():
+        if name.startswith(prefix):
+            return ours + name.removeprefix(prefix)
+    return None
+
+
+def thinker(config: Config) -> Config:
+    """The Thinker's part of a config.json, of the whole model or of itself."""
+    return config.part("thinker_config") if "thinker_config" in config else config
+
+
+def audio_sizes(audio: Config) -> AudioTowerSizes:
+    return AudioTowerSizes(
+        mels=audio.integer("num_mel_bins", 128),
+        width=audio.integer("d_model", 1280),
+        layers=audio.integer("encoder_layers", 32),
+        heads=audio.integer("encoder_attention_heads", 20),
+        ffn=audio.integer("encoder_ffn_dim", 5120),
+        half_window=audio.integer("n_window", 100),
+        max_positions=audio.integer("max_source_positions", 1500),
+        output=audio.integer("output_dim", 3584),
+    )
+
+
+def vision_sizes(vision: Config) -> VisionTowerSizes:
+    return VisionTowerSizes(
+        depth=vision.integer("depth", 32),
+        width=vision.integer("hidden_size", 1280),
+        heads=vision.integer("num_heads", 16),
+        ffn=vision.integer("intermediate_size", 3420),
+        output=vision.integer("out_hidden_size", 3584),
+        patch_px=vision.integer("patch_size", 14),
+        merge=vision.integer("spatial_merge_size", 2),
+        frames=vision.integer("temporal_patch_size", 2),
+        window_px=vision.integer("window_size", 112),
+        whole=frozenset(int(i) for i in vision.numbers("fullatt_block_indexes", [7, 15, 23, 31])),
+    )
+
+
+class Qwen25Omni:
+    """The model (`engine.models.interface.StreamModel`) without what runs its decoder."""
+
+    def __init__(
+        self,
+        tensors: Tensors,
+        config: Config,
+        *,
+        answer_opening: Sequence[int] = (),
+        mel_policy: MaxPolicy = MaxPolicy.RUNNING,
+        preprocessor: Config | None = None,
+    ) -> None:
+        """`config`: the Thinker's. Raises `BadWeights` naming what is missing or misshapen."""
+        text = config.part("text_config")
+        spec = decoder_spec(text)
+        sections = rope_sections(text)
+        audio, vision = audio_sizes(config.part("audio_config")), config.part("vision_config")
+        self.ears = AudioTower(Scope(tensors, "audio."), audio, mel_policy)
+        sizes = vision_sizes(vision)
+        tower = VisionTower(Scope(tensors, "vision."), sizes, omni=True)
+        seen = vision_spec(sizes, preprocessor)
+        self.eyes = QwenEyes(tower, seen, preprocessor)
+        weights = TorchWeights.load(Scope(tensors, "decoder."), tensors, spec)
+        dtype = carried(weights.embedding.dtype)
+        self.decoder = TorchDecoder(spec, weights, SectionRotary(spec, sections, dtype))
+        self.spec = ModelSpec(FAMILY, spec, audio.spec, seen)
+        self.delimiters = Delimiters(
+            vision_bos=config.integer("vision_start_token_id", 151652),
+            vision_eos=config.integer("vision_end_token_id", 151653),
+            audio_bos=config.integer("audio_start_token_id", 151647),
+            audio_eos=config.integer("audio_end_token_id", 151648),
+            answer_opening=tuple(answer_opening),
+        )
+        self.ids_per_second = config.number("position_id_per_seconds", 25)
+        unit_ids = int(self.ids_per_second * config.number("seconds_per_chunk", 2))
+        self.layout = OmniLayout(self.delimiters, unit_ids)
+
+    @classmethod
+    def load(
+        cls, folder: Path, dtype: torch.dtype = torch.bfloat16, **settings: object
+    ) -> Qwen25Omni:
+        """From a model directory."""
+        directory = ModelDirectory(folder)
+        settings.setdefault("preprocessor", directory.optional("preprocessor_config.json"))
+        tensors = directory.checkpoint(our_name, dtype)
+        return cls(tensors, thinker(directory.config), **settings)  # type: ignore[arg-type]
+
+    def new_positions(self) -> TmRope:
+        return TmRope(self.delimiters)
+
+    def open_audio(self, tail: TailPolicy = TailPolicy.PROVISIONAL) -> AudioState:
+        return self.ears.open(tail)
+
+    def encode_audio(self, chunk: Tensor, state: AudioState, final: bool) -> AudioOut:
+        with torch.inference_mode():
+            return self.ears.encode(chunk, state, final)
+
+    def open_frames(self) -> FrameState:
+        return FrameState()
+
+    def encode_frames(
+        self, frames: Sequence[Frame], state: FrameState, final: bool
+    ) -> tuple[list[VisionUnit], FrameState]:
+        with torch.inference_mode():
+            return self.eyes.encode(frames, state, final)
+
+    def project(self, features: Tensor, modality: Modality) -> Tensor:
+        with torch.inference_mode():
+            if modality is Modality.AUDIO:
+                return self.ears.project(features)
+            return self.eyes.tower.project(features)
+
+    def embed_text(self, ids: Sequence[int]) -> Tensor:
+        return self.decoder.embed(torch.tensor(list(ids), dtype=torch.int64))

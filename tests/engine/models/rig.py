@@ -1,0 +1,50 @@
+"""A model on a paged cache, stepped as the engine steps it."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from engine.blocks import BlockPool
+from engine.cache import KvCache
+from engine.models.interface import StreamModel
+from engine.runner import Runner
+from engine.scheduler import Request, Scheduler
+from engine.stream import Stream
+
+BLOCK = 4
+
+
+class Rig:
+    def __init__(self, model: Any, dtype: torch.dtype, blocks: int = 512) -> None:
+        self.model: StreamModel = model
+        spec = model.spec.decoder
+        kv_dtype = {torch.float64: "fp64", torch.float32: "fp32", torch.bfloat16: "bf16"}[dtype]
+        per_block = BLOCK * 2 * spec.layers * spec.kv_width * dtype.itemsize
+        self.cache = KvCache(
+            layers=spec.layers,
+            kv_heads=spec.kv_heads,
+            head_dim=spec.head_dim,
+            block_size=BLOCK,
+            pool_bytes=blocks * per_block,
+            kv_dtype=kv_dtype,
+        )
+        self.cache.fill(float("nan"))  # whoever reads what was not written is found out
+        self.pool = BlockPool(self.cache.num_blocks, BLOCK)
+        self.runner = Runner(model.decoder, self.cache)
+
+    def stream(self, name: str = "s", limit: int = 2000) -> Stream:
+        vocab_size = self.model.spec.decoder.vocab_size
+        return Stream(name, self.pool, vocab_size, limit, self.model.new_positions())
+
+    def settle(self, stream: Stream, chance: random.Random | None = None) -> Tensor | None:
+        """Step until nothing is pending, in steps of random length; the last logits."""
+        logits = None
+        while stream.pending:
+            scheduler = Scheduler(chance.randint(1, 12) if chance else 1000)
+            plan = scheduler.plan([Request(stream, 0, wants_logits=True)], now_ns=0)
+            logits = self.runner.step(plan).logits.get(stream)
+        return logits

@@ -1,0 +1,193 @@
+"""Streamed equals offline: a conversation in pieces against one `transformers` forward."""
+
+from __future__ import annotations
+
+import random
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from engine.models.interface import Frame, TailPolicy
+from engine.models.perception import Perception
+from engine.models.qwen2_5_omni import Qwen25Omni
+from engine.stream import Stream
+from tests.engine.models.omni_twin import Sounded, in_double, offline, tiny_twin, write_directory
+from tests.engine.models.rig import Rig
+
+TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
+
+
+class Twins(NamedTuple):
+    theirs: Any
+    ours: Qwen25Omni
+    rig: Rig
+    dtype: torch.dtype
+
+
+@pytest.fixture(scope="module", params=[torch.float32, torch.float64], ids=["fp32", "fp64"])
+def twins(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Twins:
+    dtype: torch.dtype = request.param
+    theirs = tiny_twin(dtype)
+    folder = write_directory(theirs, tmp_path_factory.mktemp("omni"))
+    ours = Qwen25Omni.load(folder, dtype)
+    return Twins(theirs, ours, Rig(ours, dtype), dtype)
+
+
+def speech(chance: random.Random, samples: int) -> Tensor:
+    """A sound whose loudness wanders, so that the clamp of the features bites."""
+    rng = np.random.default_rng(chance.randint(0, 2**32))
+    loudness = np.repeat(10.0 ** rng.uniform(-6, 0, samples // 800 + 1), 800)[:samples]
+    return torch.from_numpy((rng.standard_normal(samples) * loudness).astype(np.float32))
+
+
+def camera(chance: random.Random, count: int, seconds_per_unit: float) -> list[Frame]:
+    """`count` frames of one random size, two to a unit."""
+    rng = np.random.default_rng(chance.randint(0, 2**32))
+    size = (28 * chance.randint(1, 5), 28 * chance.randint(1, 6), 3)
+    return [
+        Frame(rng.integers(0, 256, size, dtype=np.uint8), (i // 2) * seconds_per_unit)
+        for i in range(count)
+    ]
+
+
+def play(
+    twins: Twins, stream: Stream, clip: Sounded, tail: TailPolicy, chance: random.Random
+) -> None:
+    """Push a clip into the stream in random pieces: sound and frames in any order of arrival,
+    speculative endings thrown away, prefill in steps of any length."""
+    perception = Perception(twins.ours, stream.soft, tail)
+    start = len(stream)
+    sound, frames = clip.pcm, list(clip.frames)
+    at = 0
+    while (sound is not None and at < len(sound)) or frames:
+        if frames and (sound is None or at >= len(sound) or chance.random() < 0.5):
+            count = chance.randint(1, 3)
+            perception.see(frames[:count])
+            del frames[:count]
+        elif sound is not None:
+            count = chance.choice([1, 150, 3_200, 8_000, 40_000])
+            perception.hear(sound[at : at + count])
+            at += count
+        stream.reconcile(perception.ids(), start)
+        if chance.random() < 0.3:
+            twins.rig.settle(stream, chance)
+        if chance.random() < 0.2:  # an ending that does not come: an answer is begun and dropped
+            perception.finish()
+            stream.reconcile([*perception.ids(), 5, 6, 7], start)
+            mark = stream.mark()
+            twins.rig.settle(stream, chance)
+            stream.append([8, 9])
+            twins.rig.settle(stream, chance)
+            stream.rollback(mark)
+    perception.finish()
+    stream.reconcile(perception.ids(), start)
+
+
+def compare(twins: Twins, stream: Stream, clips: list[Sounded]) -> None:
+    """Final logits against one forward over everything."""
+    chance = random.Random(1)
+    logits = twins.rig.settle(stream, chance)
+    assert logits is not None
+    with in_double() if twins.dtype == torch.float64 else nullcontext():
+        wanted = offline(twins.theirs, twins.ours, stream, clips)[-1]
+    assert wanted.abs().max() > 1  # or a small difference would mean nothing
+    assert (logits - wanted).abs().max() <= TOLERANCE[twins.dtype]
+    twins.rig.pool.check_books([stream.table])
+
+
+@pytest.mark.parametrize("tail", TailPolicy)
+@pytest.mark.parametrize("seed", range(4))
+def test_a_clip_with_sound_and_pictures(twins: Twins, tail: TailPolicy, seed: int) -> None:
+    """Sound and frames interleaved by TMRoPE, arriving in any order: the logits of one forward."""
+    chance = random.Random(seed)
+    spacing = chance.choice([0.5, 0.75, 1.0, 1.25, 2.0])
+    frames = camera(chance, chance.randint(1, 12), spacing)
+    sound = speech(chance, chance.randint(3_000, 100_000))
+    stream = twins.rig.stream()
+    stream.append([1, 2, 3])
+    clip = Sounded(sound, frames, spacing)
+    play(twins, stream, clip, tail, chance)
+    stream.append([4, 5, 6])
+    compare(twins, stream, [clip])
+    stream.close()
+
+
+@pytest.mark.parametrize("tail", TailPolicy)
+@pytest.mark.parametrize("kind", ["sound", "pictures"])
+def test_a_clip_of_one_sense(twins: Twins, tail: TailPolicy, kind: str) -> None:
+    """Sound alone counts like words; pictures alone stand at their times."""
+    chance = random.Random(kind)
+    clip = (
+        Sounded(pcm=speech(chance, 77_777))
+        if kind == "sound"
+        else Sounded(frames=camera(chance, 7, 0.75), seconds_per_unit=0.75)
+    )
+    stream = twins.rig.stream()
+    stream.append([1, 2])
+    play(twins, stream, clip, tail, chance)
+    stream.append([4, 5])
+    compare(twins, stream, [clip])
+    stream.close()
+
+
+@pytest.mark.parametrize("tail", TailPolicy)
+def test_turns_with_answers_between(twins: Twins, tail: TailPolicy) -> None:
+    """Three clips with generated text between them, each generated from what was streamed: one
+    forward over the whole conversation gives the logits of its end."""
+    chance = random.Random(7)
+    stream = twins.rig.stream()
+    stream.append([1, 2, 3])
+    clips = []
+    for turn in range(3):
+        frames = camera(chance, 4 + turn, 1.0)
+        clip = Sounded(speech(chance, 30_000 + 9_000 * turn), frames, 1.0)
+        play(twins, stream, clip, tail, chance)
+        stream.append([4, 5])
+        clips.append(clip)
+        for _ in range(4):
+            logits = twins.rig.settle(stream, chance)
+            assert logits is not None
+            stream.append([int(logits[:180].argmax())])
+    compare(twins, stream, clips)
+    stream.close()
+
+
+def test_policies_differ_only_while_the_clip_is_open(twins: Twins) -> None:
+    """Until a window is closed, `closed` reads nothing of it and `provisional` reads what is
+    there; a closed window and the end read the same under both."""
+    chance = random.Random(3)
+    sound = speech(chance, 50_000)
+    read = {}
+    for tail in TailPolicy:
+        stream = twins.rig.stream()
+        perception = Perception(twins.ours, stream.soft, tail)
+        lengths = []
+        for at in range(0, 50_000, 12_500):
+            perception.hear(sound[at : at + 12_500])
+            lengths.append(len(perception.ids()) - 1)
+        perception.finish()
+        lengths.append(len(perception.ids()) - 2)
+        read[tail] = lengths
+    # 0.78 s a chunk; a window is 2 s and 50 tokens
+    assert read[TailPolicy.CLOSED] == [0, 0, 50, 50, 78]
+    assert read[TailPolicy.PROVISIONAL] == [20, 39, 59, 78, 78]
+
+
+def test_the_release_layout_in_shards_is_the_same_model(twins: Twins, tmp_path: Path) -> None:
+    """A checkpoint keyed "thinker.", split in three files and with a talker beside it, loads into
+    the same weights as today's layout."""
+    folder = write_directory(twins.theirs, tmp_path / "old", "thinker.", shards=3)
+    old = Qwen25Omni.load(folder, twins.dtype)
+    mine, other = twins.ours.decoder.weights, old.decoder.weights
+    assert torch.equal(mine.head.weight, other.head.weight)
+    assert torch.equal(mine.layers[1].down.weight, other.layers[1].down.weight)
+    state = old.open_audio(TailPolicy.PROVISIONAL)
+    sound = speech(random.Random(1), 8_000)
+    ours = twins.ours.encode_audio(sound, twins.ours.open_audio(TailPolicy.PROVISIONAL), True)
+    again = old.encode_audio(sound, state, True).committed
+    assert (again - ours.committed).abs().max() <= TOLERANCE[twins.dtype] * 1e-1

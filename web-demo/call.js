@@ -1,0 +1,101 @@
+// A WebRTC call with the face of a WebSocket: events on a data channel, sound on a track.
+
+const ICE_WAIT_MS = 4_000; // to connect; after that the WebSocket is the better way
+const LABEL = "oai-events";
+const OPEN = WebSocket.OPEN;
+
+/** Where calls are made, from where the page is. */
+export function callsUrl(pageUrl) {
+  return new URL("v1/realtime/calls", pageUrl);
+}
+
+export class Call {
+  /**
+   * Calls the server. Rejects when it does not take calls or no packet gets through.
+   * @returns {Promise<Call>} with the channel open
+   */
+  static async to(pageUrl) {
+    const call = new Call();
+    try {
+      await call.connect(callsUrl(pageUrl));
+      return call;
+    } catch (error) {
+      call.peer.close();
+      throw error;
+    }
+  }
+
+  constructor() {
+    this.onmessage = null; // as a WebSocket's
+    this.onclose = null;
+    this.early = []; // messages from before `onmessage` was set
+    this.peer = new RTCPeerConnection();
+    this.channel = this.peer.createDataChannel(LABEL);
+    this.sender = this.peer.addTransceiver("audio", { direction: "sendrecv" }).sender;
+    this.speaker = new Audio(); // plays what the server says on its track
+    this.peer.ontrack = ({ track }) => {
+      this.speaker.srcObject = new MediaStream([track]);
+      this.speaker.play().catch(() => {}); // not before the person has touched the page
+    };
+    this.channel.onmessage = (message) => {
+      if (this.onmessage) this.onmessage(message);
+      else this.early.push(message);
+    };
+  }
+
+  get readyState() {
+    return this.channel.readyState === "open" ? OPEN : WebSocket.CLOSED;
+  }
+
+  get bufferedAmount() {
+    return this.channel.bufferedAmount;
+  }
+
+  send(text) {
+    this.channel.send(text);
+  }
+
+  /** @param {?MediaStreamTrack} track the microphone, or null for none */
+  speak(track) {
+    return this.sender.replaceTrack(track);
+  }
+
+  close() {
+    this.peer.close();
+  }
+
+  /** Hands over what came already, and from now on everything. */
+  listen(onMessage, onClose) {
+    this.onmessage = onMessage;
+    this.onclose = onClose;
+    for (const message of this.early.splice(0)) onMessage(message);
+    this.channel.onclose = () => this.ended();
+    this.peer.onconnectionstatechange = () => {
+      if (["failed", "closed"].includes(this.peer.connectionState)) this.ended();
+    };
+  }
+
+  ended() {
+    this.peer.close();
+    const tell = this.onclose;
+    this.onclose = null;
+    tell?.({ code: 1006, reason: "" });
+  }
+
+  async connect(url) {
+    await this.peer.setLocalDescription();
+    const signal = AbortSignal.timeout(ICE_WAIT_MS);
+    const reply = await fetch(url, {
+      method: "POST",
+      body: this.peer.localDescription.sdp,
+      headers: { "Content-Type": "application/sdp" },
+      signal,
+    });
+    if (!reply.ok) throw new Error(`the server takes no call: ${reply.status}`);
+    await this.peer.setRemoteDescription({ type: "answer", sdp: await reply.text() });
+    await new Promise((resolve, reject) => {
+      this.channel.onopen = resolve;
+      signal.onabort = () => reject(new Error("no packet gets through"));
+    });
+  }
+}
