@@ -35,6 +35,7 @@ _LAYOUTS = {
     "model.vision_tower.vision_model.": "vision.",
     "vision_tower.vision_model.": "vision.",
     "model.vision_tower.": "vision.",
+    "vision_tower.": "vision.",
     "model.multi_modal_projector.": "projector.",
     "multi_modal_projector.": "projector.",
     "model.image_newline": "image_newline",
