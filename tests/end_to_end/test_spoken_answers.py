@@ -114,6 +114,7 @@ async def test_what_was_not_heard_is_not_kept(speaking_url: str) -> None:
                 assert event.type != "error", event
                 if event.type == "conversation.item.retrieved":
                     return event.item
+            raise AssertionError("the connection closed")
 
     heard = (await within(turn())).content[0].transcript
     assert heard
