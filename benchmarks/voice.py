@@ -1,9 +1,9 @@
 """How soon and how well it speaks: each voice in its own process, as the server runs it.
 
-Keys: voice, first_sound_ms (median over clauses), first_sound_ms_p95, first_sound_ms_max,
-real_time_factor (worker's seconds per second of sound), wer (of our own ears, Whisper-tiny.en
-streaming in 500 ms chunks, over what was spoken: a proxy of how well it can be understood), audio_s,
-load_s, rss_bytes; `voices`: the same for each voice. `first_sound_ms` counts from the clause's
+Keys: voice, first_sound_ms (median over answers), first_sound_ms_p95, first_sound_ms_max,
+real_time_factor (the worker's seconds for a second of sound), wer (of our own ears, Whisper-tiny.en
+streaming in 500 ms chunks, over what was spoken: a proxy of how well it can be understood),
+audio_s, load_s, rss_bytes; `voices`: the same for each voice. `first_sound_ms` counts from the clause's
 hand-over to the worker until its first piece is here, for the first clause of each answer, cut as
 the server cuts it.
 """
@@ -156,8 +156,9 @@ def _row(name: str, voice: _Voice, ears: Ears) -> dict[str, Any]:
 
 def _hear(ears: Ears, pcm: bytes) -> str:
     resampler = StreamResampler(24_000, SAMPLE_RATE_HZ, aligned=True)
-    sound = np.concatenate([resampler.feed(pcm), resampler.flush()]).astype(np.float32) / 32_768
+    sound = np.concatenate([resampler.feed(pcm), resampler.flush()])
+    scaled = (sound / 32_768).astype(np.float32)
     utterance = ears.open()
-    for start in range(0, len(sound), CHUNK_SAMPLES):
-        ears.hear(utterance, sound[start : start + CHUNK_SAMPLES])
+    for start in range(0, len(scaled), CHUNK_SAMPLES):
+        ears.hear(utterance, scaled[start : start + CHUNK_SAMPLES])
     return ears.finish(utterance).text

@@ -76,7 +76,8 @@ async def test_an_answer_is_spoken(speaking_url: str) -> None:
     async def turn() -> list[Any]:
         client = AsyncOpenAI(api_key="unused", base_url=f"{speaking_url}/v1")
         async with client.realtime.connect(model="any") as connection:
-            assert (await connection.recv()).session.output_modalities == ["audio"]
+            created: Any = await connection.recv()
+            assert created.session.output_modalities == ["audio"]
             return await ask(connection)
 
     events = await within(turn())
