@@ -3,9 +3,8 @@
 Keys: voice, first_sound_ms (median over answers), first_sound_ms_p95, first_sound_ms_max,
 real_time_factor (the worker's seconds for a second of sound), wer (of our own ears, Whisper-tiny.en
 streaming in 500 ms chunks, over what was spoken: a proxy of how well it can be understood),
-audio_s, load_s, rss_bytes; `voices`: the same for each voice. `first_sound_ms` counts from the clause's
-hand-over to the worker until its first piece is here, for the first clause of each answer, cut as
-the server cuts it.
+audio_s, load_s, rss_bytes; `voices`: the same for each voice. `first_sound_ms` counts from the
+hand-over of an answer's first clause, cut as the server cuts it, until its first piece is here.
 """
 
 from __future__ import annotations
