@@ -192,6 +192,8 @@ class Pump:
         self._outbound = Outbound(bounds)
         self._audio = AudioFlow()
         self._closed = False
+        self._started = False
+        self._ready_before: api.Ready | None = None  # the engine was, before the session began
         self._decoding: set[asyncio.Task[None]] = set()
         self._ordered: asyncio.Task[None] | None = None
         self._writer: asyncio.Task[None] | None = None
@@ -200,6 +202,9 @@ class Pump:
         """Until either side closes. Never raises for what the peer did."""
         loop = asyncio.get_running_loop()
         self._call(self._session.start)
+        self._started = True
+        if self._ready_before is not None:
+            self.engine_ready(self._ready_before)
         reader = loop.create_task(self._read())
         self._writer = loop.create_task(self._write())
         ticker = loop.create_task(self._tick())
@@ -226,10 +231,14 @@ class Pump:
 
     def engine_lost(self) -> None:
         self._audio.forget()
+        self._ready_before = None
         self._call(self._session.engine_lost)
 
     def engine_ready(self, ready: api.Ready) -> None:
-        self._call(self._session.engine_ready, ready)
+        if self._started:
+            self._call(self._session.engine_ready, ready)
+        else:
+            self._ready_before = ready
 
     # --- the voice's side ------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from engine.models.tensors import Scope, Tensors
 from engine.models.text_config import decoder_spec, rope_sections
 from engine.models.tmrope import Delimiters, TmRope
 from engine.models.vision_tower import VisionTower, VisionTowerSizes
+from engine.positions import Place, PlaceKind
 
 FAMILY = "qwen2_5_omni"
 
@@ -134,6 +135,9 @@ class Qwen25Omni:
     def new_positions(self) -> TmRope:
         return TmRope(self.delimiters)
 
+    def shot_place(self, index: int, time_s: float) -> Place:
+        return Place(PlaceKind.VIDEO, int(time_s * self.ids_per_second))
+
     def open_audio(self, tail: TailPolicy = TailPolicy.PROVISIONAL) -> AudioState:
         return self.ears.open(tail)
 
@@ -149,6 +153,9 @@ class Qwen25Omni:
     ) -> tuple[list[VisionUnit], FrameState]:
         with torch.inference_mode():
             return self.eyes.encode(frames, state, final)
+
+    def clip_closing(self) -> Tensor:
+        return torch.empty((0, self.spec.decoder.hidden))
 
     def project(self, features: Tensor, modality: Modality) -> Tensor:
         with torch.inference_mode():

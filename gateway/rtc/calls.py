@@ -99,7 +99,9 @@ class Calls:
             return refused
         try:
             asked = await self._asked(request)
-            return await self._answer(asked)
+            # The last seat may have been taken while the body came.
+            refused = self._gateway.refuse_http()
+            return refused if refused is not None else await self._answer(asked)
         except _Unauthorised:
             return _failed(401, errors.invalid_api_key())
         except ProtocolError as error:

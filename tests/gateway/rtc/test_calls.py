@@ -252,6 +252,28 @@ async def test_two_at_once_for_the_last_seat(running: RunningGateway) -> None:
         assert sorted(a.status_code for a in answers) == [201, 503]
 
 
+async def test_seats_taken_while_an_offer_comes(
+    running: RunningGateway, http: httpx.AsyncClient
+) -> None:
+    """A body that dawdles finds the server full when it has come, and gets 503."""
+    full = asyncio.Event()
+    async with prepared() as peer:
+        offer = (await offer_of(peer.pc)).encode()
+
+        async def slowly() -> AsyncIterator[bytes]:
+            yield offer[:100]
+            await full.wait()
+            yield offer[100:]
+
+        posting = asyncio.create_task(
+            http.post("/v1/realtime/calls", content=slowly(), headers=SDP)
+        )
+        async with connect_socket(running.ws_url), connect_socket(running.ws_url):
+            full.set()
+            assert (await posting).status_code == 503
+            assert len(running.gateway.pumps) == 2
+
+
 async def test_a_drain_ends_calls(running: RunningGateway) -> None:
     """The server hangs up, and waits until its calls' sockets are closed."""
     async with calling(running.url, Microphone()) as peer:
