@@ -295,10 +295,18 @@ class Pump:
                 case Play():
                     self._play(action)
                 case ClearPlayout():
-                    if self._player is not None:
-                        self._call(self._session.cleared, self._player.clear())
+                    self._clear_playout()
                 case Hangup():
                     self._outbound.end(action, discard=False)
+
+    def _clear_playout(self) -> None:
+        player = self._player
+        if player is None:
+            return
+        told, player.on_stopped = player.on_stopped, _nothing  # it is cleared, not played out
+        dropped_samples = player.clear()
+        player.on_stopped = told
+        self._call(self._session.cleared, dropped_samples)
 
     def _play(self, action: Play) -> None:
         if self._player is None:
@@ -369,3 +377,7 @@ class Pump:
         while True:
             await asyncio.sleep(TICK_S)
             self._call(self._session.tick)
+
+
+def _nothing() -> None:
+    pass

@@ -137,6 +137,7 @@ class SpeechOut:
             newest = self._played[-1].response_id
             self._state.send(self._state.events.playout("cleared", newest))
         self._played.clear()
+        self._sent_samples = heard_until  # the playout counts what it plays, not what it dropped
 
 
 def voice_report(

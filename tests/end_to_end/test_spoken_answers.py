@@ -18,6 +18,7 @@ from openai import AsyncOpenAI
 
 from engine.weights import ensure
 from tests.end_to_end.conftest import within
+from tests.gateway.rtc.peer import Microphone, calling
 
 pytestmark = pytest.mark.weights
 
@@ -76,7 +77,8 @@ async def test_an_answer_is_spoken(speaking_url: str) -> None:
     async def turn() -> list[Any]:
         client = AsyncOpenAI(api_key="unused", base_url=f"{speaking_url}/v1")
         async with client.realtime.connect(model="any") as connection:
-            assert (await connection.recv()).session.output_modalities == ["audio"]
+            created: Any = await connection.recv()
+            assert created.session.output_modalities == ["audio"]
             return await ask(connection)
 
     events = await within(turn())
@@ -114,8 +116,42 @@ async def test_what_was_not_heard_is_not_kept(speaking_url: str) -> None:
                 assert event.type != "error", event
                 if event.type == "conversation.item.retrieved":
                     return event.item
+            raise AssertionError("the connection closed")
 
     heard = (await within(turn())).content[0].transcript
     assert heard
     assert ANSWER.startswith(heard)
     assert len(heard) < len(ANSWER)
+
+
+async def test_over_webrtc_it_is_on_the_track(speaking_url: str) -> None:
+    """Sound comes as Opus and not as events; when it is cleared, the server itself cuts the item at
+    what it had played, and silence follows."""
+
+    async def loudest(track: Any, frames: int) -> int:
+        sounds = [(await track.recv()).to_ndarray() for _ in range(frames)]
+        return max(int(np.abs(sound.astype(int)).max()) for sound in sounds)
+
+    async def turn() -> None:
+        async with calling(speaking_url, Microphone()) as peer:
+            await peer.event("session.created")
+            content = [{"type": "input_text", "text": "Go on."}]
+            item = {"type": "message", "role": "user", "content": content}
+            peer.send("conversation.item.create", item=item)
+            peer.send("response.create")
+            started = await peer.event("output_audio_buffer.started")
+            assert await loudest(peer.tracks[0], 40) > 3_000
+            peer.send("output_audio_buffer.clear")
+            cut = await peer.event("conversation.item.truncated")
+            cleared = await peer.event("output_audio_buffer.cleared")
+            assert cleared["response_id"] == started["response_id"]
+            assert 400 < cut["audio_end_ms"] < 2_500
+            peer.send("conversation.item.retrieve", item_id=cut["item_id"])
+            item = (await peer.event("conversation.item.retrieved"))["item"]
+            heard = item["content"][0]["transcript"]
+            assert heard
+            assert ANSWER.startswith(heard)
+            assert len(heard) < len(ANSWER)
+            assert not [e for e in peer.events if e["type"] == "response.output_audio.delta"]
+
+    await within(turn())

@@ -200,6 +200,12 @@ def test_where_the_server_plays_it_cuts_by_itself() -> None:
     assert bench.last("conversation.item.truncated")["audio_end_ms"] == 1000
     assert bench.last("output_audio_buffer.cleared")["response_id"] == response["id"]
     assert bench.commands(api.AddItem)[-1].item.parts == (api.Text("It is big."),)
+    bench.client("response.create")
+    bench.answer("And on.")
+    bench.say_all()
+    bench.playout("started", SECOND + 480)  # the dropped second was never played
+    second = bench.last("response.done")["response"]["id"]
+    assert bench.last("output_audio_buffer.started")["response_id"] == second != response["id"]
     bench.cleared(0)  # somebody speaks while nothing is played
     assert len(bench.of("conversation.item.truncated")) == 1
 
