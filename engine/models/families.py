@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 
@@ -13,6 +12,7 @@ from engine.ears.mel import MaxPolicy
 from engine.errors import UnsupportedModel
 from engine.models import composite, llava_onevision, qwen2_5_omni, qwen2_vl, text
 from engine.models.block_whisper import BlockWhisper
+from engine.models.decoders import Build, in_torch
 from engine.models.directory import Config, ModelDirectory
 from engine.models.interface import StreamModel
 from engine.models.tensors import Tensors
@@ -29,6 +29,7 @@ class Loading:
     answer_opening: Sequence[int] = ()
     progress: Progress = lambda done, total: None
     tensors: Tensors | None = None  # in place of the directory's own
+    build: Build = in_torch  # what runs the decoder
 
     def take(self, directory: ModelDirectory, rename: Callable[[str], str | None]) -> Tensors:
         return self.tensors or directory.checkpoint(rename, self.dtype, self.progress)
@@ -51,6 +52,7 @@ def _omni(directory: ModelDirectory, how: Loading) -> StreamModel:
         answer_opening=how.answer_opening,
         mel_policy=how.mel_policy,
         preprocessor=_preprocessor(directory),
+        build=how.build,
     )
 
 
@@ -61,17 +63,20 @@ def _vl(directory: ModelDirectory, how: Loading) -> StreamModel:
         directory.config,
         answer_opening=how.answer_opening,
         preprocessor=_preprocessor(directory),
+        build=how.build,
     )
 
 
 def _llava(directory: ModelDirectory, how: Loading) -> StreamModel:
     tensors = how.take(directory, llava_onevision.our_name)
     preprocessor = _preprocessor(directory)
-    return llava_onevision.LlavaOnevision(tensors, directory.config, preprocessor=preprocessor)
+    return llava_onevision.LlavaOnevision(
+        tensors, directory.config, preprocessor=preprocessor, build=how.build
+    )
 
 
 def _text(directory: ModelDirectory, how: Loading) -> StreamModel:
-    return text.TextModel(how.take(directory, text.our_name), directory.config)
+    return text.TextModel(how.take(directory, text.our_name), directory.config, how.build)
 
 
 def _composite(directory: ModelDirectory, how: Loading) -> StreamModel:
@@ -95,7 +100,7 @@ def _preprocessor(directory: ModelDirectory) -> Config | None:
     return directory.optional("preprocessor_config.json")
 
 
-FAMILIES: dict[str, Callable[[ModelDirectory, Loading], Any]] = {
+FAMILIES: dict[str, Callable[[ModelDirectory, Loading], StreamModel]] = {
     qwen2_5_omni.FAMILY: _omni,
     f"{qwen2_5_omni.FAMILY}_thinker": _omni,
     qwen2_vl.FAMILY: _vl,

@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from engine.errors import UnsupportedModel
 from engine.layout import Modality
+from engine.models.decoders import Build, in_torch
 from engine.models.directory import Config, ModelDirectory
 from engine.models.frames import FrameState
 from engine.models.interface import Frame, ModelSpec, VisionSpec, VisionUnit
@@ -71,10 +72,15 @@ class LlavaOnevision(TextModel):
     """`engine.models.interface.StreamModel` that sees."""
 
     def __init__(
-        self, tensors: Tensors, config: Config, *, preprocessor: Config | None = None
+        self,
+        tensors: Tensors,
+        config: Config,
+        *,
+        preprocessor: Config | None = None,
+        build: Build = in_torch,
     ) -> None:
         """Raises `BadWeights` naming what is missing or misshapen."""
-        super().__init__(tensors, config.part("text_config"))
+        super().__init__(tensors, config.part("text_config"), build)
         sizes = vision_sizes(config.part("vision_config"))
         layers = _layers_run(config, sizes)
         self.tower = Siglip(Scope(tensors, "vision."), sizes, layers)

@@ -8,13 +8,11 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from engine.decoder.rotary import SectionRotary
 from engine.layout import Modality
-from engine.models.decoder import TorchDecoder, TorchWeights
+from engine.models.decoders import Build, in_torch
 from engine.models.directory import Config, ModelDirectory
 from engine.models.frames import FrameState, QwenEyes, vision_spec
 from engine.models.interface import Frame, ModelSpec, VisionUnit
-from engine.models.layers import carried
 from engine.models.layouts import VideoLayout
 from engine.models.tensors import Scope, Tensors
 from engine.models.text import TextModel
@@ -67,6 +65,7 @@ class Qwen2Vl(TextModel):
         *,
         answer_opening: Sequence[int] = (),
         preprocessor: Config | None = None,
+        build: Build = in_torch,
     ) -> None:
         """Raises `BadWeights` naming what is missing or misshapen."""
         text = config.part("text_config") if "text_config" in config else config
@@ -75,9 +74,7 @@ class Qwen2Vl(TextModel):
         seen = vision_spec(sizes, preprocessor)
         tower = VisionTower(Scope(tensors, "vision."), sizes, omni=False)
         self.eyes = QwenEyes(tower, seen, preprocessor)
-        weights = TorchWeights.load(Scope(tensors, "decoder."), tensors, spec)
-        dtype = carried(weights.embedding.dtype)
-        self.decoder = TorchDecoder(spec, weights, SectionRotary(spec, rope_sections(text), dtype))
+        self.decoder = build(tensors, spec, rope_sections(text))
         self.spec = ModelSpec(FAMILY, spec, vision=seen)
         self.delimiters = Delimiters(
             vision_bos=config.integer("vision_start_token_id", 151652),

@@ -8,9 +8,8 @@ from typing import Any, Never
 import torch
 from torch import Tensor
 
-from engine.decoder.rotary import LineRotary
 from engine.layout import Modality
-from engine.models.decoder import TorchDecoder, TorchWeights
+from engine.models.decoders import Build, in_torch
 from engine.models.directory import Config
 from engine.models.errors import UnsupportedInput
 from engine.models.interface import (
@@ -21,9 +20,8 @@ from engine.models.interface import (
     TailPolicy,
     VisionUnit,
 )
-from engine.models.layers import carried
 from engine.models.layouts import Parts
-from engine.models.tensors import Scope, Tensors
+from engine.models.tensors import Tensors
 from engine.models.text_config import decoder_spec
 from engine.positions import Place, PlaceKind, PositionRule
 
@@ -52,12 +50,10 @@ class TextModel:
 
     layout: Any = NoLayout()
 
-    def __init__(self, tensors: Tensors, config: Config) -> None:
+    def __init__(self, tensors: Tensors, config: Config, build: Build = in_torch) -> None:
         """Raises `BadWeights` naming what is missing or misshapen."""
         spec = decoder_spec(config)
-        weights = TorchWeights.load(Scope(tensors, "decoder."), tensors, spec)
-        rotary = LineRotary(spec, carried(weights.embedding.dtype))
-        self.decoder = TorchDecoder(spec, weights, rotary)
+        self.decoder = build(tensors, spec, ())
         self.spec = ModelSpec(config.text("model_type", "qwen2"), spec)
 
     def new_positions(self) -> PositionRule | None:

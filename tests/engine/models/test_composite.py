@@ -45,9 +45,8 @@ def project(x: Tensor) -> Tensor:
     def norm(x: Tensor, weight: Tensor) -> Tensor:
         return x / (x.pow(2).mean(-1, keepdim=True) + 1e-6).sqrt() * weight
 
-    value, gate = (norm(x, w["projector.ln_pre.weight"]) @ w["projector.linear_1.weight"].T).split(
-        INNER // 2, dim=1
-    )
+    both = norm(x, w["projector.ln_pre.weight"]) @ w["projector.linear_1.weight"].T
+    value, gate = both.chunk(2, dim=1)
     inner = norm(value * F.silu(gate), w["projector.ln_mid.weight"])
     return inner @ w["projector.linear_2.weight"].T
 
@@ -87,7 +86,7 @@ def reference(parts: Parts, stream: Stream, clip: Sounded) -> Tensor:
     heard = project(offline(parts.whisper.model.encoder, offline_mel(clip.pcm)))
     seen = iter(())
     if clip.frames:
-        frames = [*clip.frames, *clip.frames[-1:] * (len(clip.frames) % 2)]
+        frames = [*clip.frames, *list(clip.frames)[-1:] * (len(clip.frames) % 2)]
         eyes = parts.model.base.eyes  # type: ignore[attr-defined]
         units = [eyes.patches(frames[i : i + 2]) for i in range(0, len(frames), 2)]
         grid = torch.tensor([[1, 2 * rows, 2 * columns] for _, rows, columns in units])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import pytest
@@ -10,6 +11,8 @@ import torch
 
 from engine.models.interface import TailPolicy
 from engine.models.llava_onevision import LlavaOnevision, our_name
+from engine.models.siglip import Siglip
+from engine.models.tensors import Dummy
 from tests.engine.models import twins
 from tests.engine.models.playing import Sounded, camera, play
 from tests.engine.models.rig import Rig
@@ -51,6 +54,19 @@ def test_a_video_frame_by_frame(pair: Twins, count: int) -> None:
     assert wanted.abs().max() > 1
     assert (logits - wanted).abs().max() <= 1e-9
     stream.close()
+
+
+def test_the_encoder_takes_what_fits_its_patches(pair: Twins) -> None:
+    """A picture whose side is no multiple of the patch is cut, as a convolution would; fewer layers
+    are another output."""
+    sizes = replace(pair.ours.tower.sizes, image_px=75)
+    tower = Siglip(Dummy(torch.float32), sizes, layers=2)
+    pixels = torch.randn(2, 3, 75, 75)
+    seen = tower.encode(pixels)
+    assert seen.shape == (2, 25, 32)
+    assert torch.equal(seen, tower.encode(pixels[..., :70, :70]))
+    shallow = Siglip(Dummy(torch.float32), sizes, layers=1)
+    assert not torch.allclose(shallow.encode(pixels), seen)
 
 
 def test_names_of_both_layouts() -> None:

@@ -132,7 +132,7 @@ def test_the_release_layout_in_shards_is_the_same_model(twins: Twins, tmp_path: 
     the same weights as today's layout."""
     folder = write_directory(twins.theirs, tmp_path / "old", "thinker.", shards=3)
     old = Qwen25Omni.load(folder, twins.dtype)
-    mine, other = twins.ours.decoder.weights, old.decoder.weights
+    mine, other = (model.decoder.weights for model in (twins.ours, old))  # type: ignore[attr-defined]
     assert torch.equal(mine.head.weight, other.head.weight)
     assert torch.equal(mine.layers[1].down.weight, other.layers[1].down.weight)
     state = old.open_audio(TailPolicy.PROVISIONAL)

@@ -39,7 +39,7 @@ def offline(pair: Twins, stream: Stream, clips: list[Sounded]) -> Tensor:
     units = []
     grids = []
     for clip in clips:
-        frames = [*clip.frames, *clip.frames[-1:] * (len(clip.frames) % 2)]
+        frames = [*clip.frames, *list(clip.frames)[-1:] * (len(clip.frames) % 2)]
         seen = [pair.ours.eyes.patches(frames[i : i + 2]) for i in range(0, len(frames), 2)]
         units += [values for values, _, _ in seen]
         grids.append([len(seen), 2 * seen[0][1], 2 * seen[0][2]])
@@ -122,4 +122,4 @@ def test_a_directory_is_read_from_disk(pair: Twins, tmp_path: Path) -> None:
     """What `save_pretrained` writes is enough: no other file is asked for."""
     pair.theirs.save_pretrained(tmp_path)
     again = Qwen2Vl.load(tmp_path, torch.float64)
-    assert torch.equal(again.decoder.weights.embedding, pair.ours.decoder.weights.embedding)
+    assert torch.equal(again.embed_text(range(200)), pair.ours.embed_text(range(200)))

@@ -145,7 +145,8 @@ def in_double(family: str) -> Iterator[None]:
 
 def _norm(self: Any, x: Tensor) -> Tensor:
     scaled: Tensor = x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + self.variance_epsilon)
-    return scaled * self.weight
+    weighted: Tensor = scaled * self.weight
+    return weighted
 
 
 def _text_angles(self: Any, x: Tensor, position_ids: Tensor) -> tuple[Tensor, ...]:
