@@ -80,7 +80,7 @@ class TextModel:
         return torch.empty((0, self.spec.decoder.hidden))
 
     def project(self, features: Tensor, modality: Modality) -> Tensor:
-        self._refuse(modality.value)
+        self._refuse(modality.name.lower())
 
     def embed_text(self, ids: Sequence[int]) -> Tensor:
         return self.decoder.embed(torch.tensor(list(ids), dtype=torch.int64))
