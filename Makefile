@@ -16,7 +16,7 @@ $(STAMP): pyproject.toml
 	@echo "headstart: making $(VENV) (about 2.5 GB to download, once; PyTorch is most of it)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --progress-bar on -e '.[test]'
+	$(BIN)/python -m pip install --progress-bar on -e '.[test,voice]'
 	$(BIN)/python -m kernels.build
 	@touch $@
 
@@ -24,6 +24,7 @@ setup: $(STAMP) ## make .venv/ with everything in it
 
 weights: setup ## fetch and verify the weights of MODEL (small)
 	$(BIN)/headstart models fetch $(MODEL)
+	$(BIN)/headstart models fetch joe || echo "headstart: without that voice answers sound plainer"
 
 demo: weights ## listen to a spoken question about a picture, answer it, leave the web page running
 	$(BIN)/headstart demo --model $(MODEL)
@@ -32,6 +33,7 @@ test: setup ## the whole test suite: style, types, tests
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/headstart models fetch tiny
+	$(BIN)/headstart models fetch joe
 	$(BIN)/python -m tests.web_demo.chromium
 	$(BIN)/python -m pytest
 

@@ -145,6 +145,20 @@ def answers(
     benchmark.run(model, write=write, as_json=as_json)
 
 
+@app.command()
+def voice(
+    voices: str = typer.Option("joe,espeak", help="which, with commas; the first one counts"),
+    as_json: bool = Json,
+) -> None:
+    """First clause to first sound, speed, and whether our own ears understand it."""
+    from benchmarks import voice as benchmark
+
+    names = tuple(voices.split(","))
+    if not set(names) <= {"joe", "espeak"}:
+        raise typer.BadParameter(f"expected joe, espeak or both, got {voices!r}")
+    benchmark.run(names, as_json=as_json)
+
+
 @app.command("all")
 def run_all(model: str = Model, repeats: int = Repeats, as_json: bool = Json) -> None:
     """Every benchmark, one JSON line each."""

@@ -7,6 +7,7 @@ from typing import Any
 
 from engine.api import Command
 from gateway.media.pictures import Encoded
+from gateway.voice.messages import Speak, Stop
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +35,30 @@ class Hangup:
 
 
 @dataclass(frozen=True, slots=True)
+class Utter:
+    """One command for the voice: speak a clause, or stop."""
+
+    command: Speak | Stop
+
+
+@dataclass(frozen=True, slots=True)
+class Play:
+    """Sound of an answer, s16 mono at 24 kHz. A transport with a playout of its own gets `pcm`;
+    any other gets `event`, `response.output_audio.delta`, with the sound put in as its `delta`.
+    `wants_sent_stamp`: as in `Send`."""
+
+    event: dict[str, Any]
+    pcm: bytes
+    wants_sent_stamp: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class ClearPlayout:
+    """Drop what a playout of our own still holds; the shell answers with `Session.cleared`.
+    Where the client plays, this is the client's business."""
+
+
+@dataclass(frozen=True, slots=True)
 class Decode:
     """Decode pictures off the loop, then call `Session.decoded` with `ticket` and what came of it;
     `ordered`: before any further event of the client's."""
@@ -43,4 +68,4 @@ class Decode:
     ordered: bool
 
 
-Action = Send | Tell | Decode | Hangup
+Action = Send | Tell | Decode | Utter | Play | ClearPlayout | Hangup

@@ -9,12 +9,14 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 
+import msgspec
 from openai.types.realtime import RealtimeResponseCreateParams
 
 from engine import api
 from gateway.budget import BudgetError, TurnBudget, TurnStamps
 from gateway.conversation import Kept
 from gateway.protocol import errors
+from gateway.protocol.session_config import Modality
 from gateway.response import (
     CancelReason,
     Ending,
@@ -24,7 +26,10 @@ from gateway.response import (
     failed,
     item_status,
 )
+from gateway.speech_out import SpeechOut, voice_report
 from gateway.state import SessionState
+from gateway.voice.messages import Said, Sound
+from gateway.voice.speaking import Speaking
 
 MAX_ASIDE = 4
 
@@ -40,6 +45,8 @@ class Running:
     budget: TurnBudget | None = None
     stamp_pending: bool = False  # its first delta is on its way to the socket
     finished: api.Finished | None = None  # over before that delta was on the wire
+    speaking: Speaking | None = None  # of a spoken answer
+    text_over: api.Finished | None = None  # the engine is through with it, the voice is not
 
     @property
     def generation(self) -> int:
@@ -49,8 +56,9 @@ class Running:
 class Answers:
     """Responses by generation, the engine's name for them."""
 
-    def __init__(self, state: SessionState) -> None:
+    def __init__(self, state: SessionState, out: SpeechOut) -> None:
         self._state = state
+        self._out = out
         self._running: dict[int, Running] = {}
         self._main: Running | None = None
         self._aside_generation = 0
@@ -99,15 +107,25 @@ class Answers:
         raise errors.cancel_not_active()
 
     def interrupt(self) -> None:
-        """Somebody speaks over the answer."""
+        """Somebody speaks over the answer, or over what is still played of the last one."""
         if self._main is not None:
             self._cancel(self._main, "turn_detected")
+        self._out.interrupt()
 
     def _cancel(self, running: Running, reason: CancelReason) -> None:
         """Nothing more of it is sent; the engine's `Finished` closes it within a step."""
-        if running.response.cancel_reason is None:
-            running.response.cancel_reason = reason
+        if running.response.cancel_reason is not None:
+            return
+        running.response.cancel_reason = reason
+        if running.speaking is not None:
+            self._out.hush(running.generation)
+        if running.text_over is None:
             self._state.tell(api.Cancel(self._state.session_id, running.generation))
+        else:
+            cancelled = msgspec.structs.replace(
+                running.text_over, reason=api.FinishReason.CANCELLED
+            )
+            self._conclude(running, cancelled)
 
     def _begin(
         self,
@@ -130,8 +148,11 @@ class Answers:
             conversation_id=None if out_of_band else state.conversation_id,
             max_output_tokens=max_tokens or state.config.max_output_tokens,
             metadata=params.metadata if params is not None else None,
+            audio=state.config.response_audio(_modality(params)),
         )
         running = Running(Response(facts, state.events), stamps)
+        if facts.spoken:
+            running.speaking = Speaking()
         self._running[facts.generation] = running
         if not out_of_band:
             self._main = running
@@ -187,6 +208,8 @@ class Answers:
             running.stamp_pending = True
             self._stamping.append(running)
         state.send(response.delta(event.text), wants_sent_stamp=first)
+        if running.speaking is not None:
+            self._out.say(running.generation, running.speaking.words(event.text, now_ns))
 
     def _open(self, running: Running) -> None:
         state = self._state
@@ -196,21 +219,74 @@ class Answers:
             state.send(event)
         if not response.facts.out_of_band:
             wire = response.item("in_progress")
-            state.talk.insert(Kept(wire, None), previous)
+            state.talk.insert(Kept(wire, None, running.speaking), previous)
 
     def finished(self, event: api.Finished, now_ns: int) -> None:
-        """An answer is over, one way or another."""
+        """An answer's text is over, one way or another; what is left of it is still spoken."""
         running = self._running.get(event.generation)
         if running is None:
             return
+        speaking = running.speaking
+        if speaking is not None and event.reason in (
+            api.FinishReason.STOP,
+            api.FinishReason.LENGTH,
+        ):
+            if running.response.cancel_reason is None:
+                self._out.say(running.generation, speaking.end(now_ns))
+            if running.response.cancel_reason is None and not speaking.over:
+                running.text_over = event
+                return
+        self._conclude(running, event)
+
+    def _conclude(self, running: Running, event: api.Finished) -> None:
         ending = ending_of(event, running.response.cancel_reason)
         self._end(running, ending)
         self._state.metrics.turn_finished(event.reason.value, event.usage)
         self._report(running, event)
 
-    def engine_lost(self, now_ns: int) -> None:
-        """Every answer that ran is a failed one."""
+    def voice(self, event: Sound | Said) -> None:
+        """The voice has made a piece of an answer, or is through with a clause."""
+        running = self._running.get(event.generation)
+        if running is None or running.speaking is None:
+            return
+        if running.response.cancel_reason is not None:
+            return
+        if isinstance(event, Sound):
+            self._out.sound(running.response, running.speaking, event)
+            return
+        running.speaking.said(event.clause, event.problem)
+        self._spoken_so_far(running)
+
+    def voice_lost(self, reason: str) -> None:
+        """No more sound: answers under way go on, and end, as text."""
         for running in list(self._running.values()):
+            if running.speaking is not None:
+                running.speaking.give_up(reason)
+                self._spoken_so_far(running)
+
+    def _spoken_so_far(self, running: Running) -> None:
+        """The end, if this was the last of it."""
+        assert running.speaking is not None
+        if running.text_over is not None and running.speaking.over:
+            self._conclude(running, running.text_over)
+
+    def truncate(self, item_id: str, audio_end_ms: int) -> None:
+        """A client's `conversation.item.truncate`. Raises `ProtocolError`."""
+        running = self._main is not None and self._main.response.facts.item_id == item_id
+        self._out.truncate(item_id, audio_end_ms, running=running)
+
+    def cleared(self, dropped_samples: int) -> None:
+        """The playout dropped what it still held."""
+        item_id = self._main.response.facts.item_id if self._main is not None else None
+        self._out.cleared(dropped_samples, item_id)
+
+    def engine_lost(self, now_ns: int) -> None:
+        """Every answer that ran is a failed one, but for those of which only sound is missing."""
+        for running in list(self._running.values()):
+            if running.text_over is not None:
+                continue
+            if running.speaking is not None:
+                self._out.hush(running.generation)
             self._end(
                 running,
                 failed("engine_lost", "The engine was lost while it answered; please ask again."),
@@ -230,8 +306,15 @@ class Answers:
             kept.wire = response.item(item_status(ending))
             said = (api.Text(response.text),)
             kept.engine = api.Item(response.facts.item_id, api.Role.ASSISTANT, said)
+            self._out.settle(kept)
 
     # --- budgets ---------------------------------------------------------------------------------
+
+    def sound_sent(self, response_id: str, now_ns: int) -> None:
+        """The first sound of a response is on its way."""
+        for running in self._running.values():
+            if running.response.facts.response_id == response_id and running.speaking is not None:
+                running.speaking.first_sound_ns = now_ns
 
     def sent(self, now_ns: int) -> None:
         """The first delta of the oldest response that waits for it is on the wire."""
@@ -277,6 +360,7 @@ class Answers:
                     "wasted_tokens": usage.wasted,
                 },
                 decode_tok_s=event.decode_tok_s,
+                voice=voice_report(running.speaking, running.stamps, running.budget),
             ),
         )
 
@@ -290,3 +374,9 @@ def _kv_to_wire(kv: api.KvStats) -> dict[str, object]:
         "by_modality": kv.by_modality,
         "adopted": kv.adopted,
     }
+
+
+def _modality(params: RealtimeResponseCreateParams | None) -> Modality | None:
+    """What a response asks to be made of; None: what the session does."""
+    wanted = params.output_modalities if params is not None else None
+    return wanted[0] if wanted else None

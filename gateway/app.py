@@ -30,8 +30,11 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from gateway.client_secrets import PREFIX, ClientSecrets
 from gateway.config import Settings
 from gateway.engine_client import EngineLink
+from gateway.ports import SessionCore
 from gateway.protocol import errors
-from gateway.pump import CLOSE_SERVICE_RESTART, Bounds, Pump, SessionCore
+from gateway.pump import CLOSE_SERVICE_RESTART, Bounds, Pump
+from gateway.voice.link import VoiceLink
+from gateway.voice.messages import VoiceCommand
 from gateway.websocket import WebSocketChannel
 
 if TYPE_CHECKING:  # aiortc takes half a second to import
@@ -63,12 +66,14 @@ class Gateway:
         make_session: SessionMaker,
         render_metrics: Callable[[], bytes],
         engine_restarts: Callable[[], int] = lambda: 0,
+        voice: VoiceLink | None = None,
     ) -> None:
         self.settings = settings
         self.link = link
         self.pumps: dict[str, Pump] = {}
         self.secrets = ClientSecrets()
         self.calls: Calls | None = None
+        self.voice = voice
         self.draining = False
         self.sessions_refused = 0
         self.sessions_shed = 0
@@ -109,12 +114,20 @@ class Gateway:
         """One of the `max_sessions` is taken, and the engine's events find the pump."""
         self.pumps[session_id] = pump
         self.link.attach(session_id, pump)
+        if self.voice is not None:
+            self.voice.attach(session_id, pump)
         try:
             yield
         finally:
             self.link.detach(session_id)
+            if self.voice is not None:
+                self.voice.detach(session_id)
             del self.pumps[session_id]
             self.sessions_shed += pump.shed
+
+    def utter(self, command: VoiceCommand) -> bool:
+        """To the voice. False: there is none."""
+        return self.voice is not None and self.voice.tell(command)
 
     async def converse(self, socket: WebSocket) -> None:
         """The WebSocket endpoint: one session from handshake to close."""
@@ -124,7 +137,8 @@ class Gateway:
             return
         session_id, core = self.new_session()
         bounds = Bounds(self.settings.outbound_events, self.settings.outbound_bytes)
-        pump = Pump(session_id, WebSocketChannel(socket), core, self.link.tell, bounds)
+        channel = WebSocketChannel(socket)
+        pump = Pump(session_id, channel, core, self.link.tell, bounds, utter=self.utter)
         with self.seated(session_id, pump):  # before the first await
             offered = socket.scope.get("subprotocols", [])
             await socket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
@@ -204,6 +218,7 @@ class Gateway:
                 "weights_bytes": model.weights_bytes if model else None,
                 "load_s": model.load_s if model else None,
             },
+            "voice": self._voice_body(),
             "sessions": {
                 "now": len(self.pumps),
                 "max": self.settings.max_sessions,
@@ -214,6 +229,12 @@ class Gateway:
             "draining": self.draining,
             "uptime_s": round(time.monotonic() - self._started_s, 3),
         }
+
+    def _voice_body(self) -> dict[str, Any]:
+        if self.voice is None:
+            return {"state": "off", "name": "", "reason": "this server was started without one"}
+        status = self.voice.status
+        return {"state": status.state, "name": status.voice, "reason": status.reason}
 
     async def models(self, _: Request) -> Response:
         entry = {"id": self.model_name, "object": "model", "created": 0, "owned_by": "headstart"}

@@ -78,6 +78,9 @@ class Settings(BaseSettings):
         0.0, ge=0.0, le=2.0, allow_inf_nan=False, description="0: always the likeliest token"
     )
 
+    voice: Literal["auto", "joe", "espeak", "none"] = Field(
+        "auto", description="who speaks the answers; 'auto': joe, or espeak where joe is missing"
+    )
     video_sampler: Literal["scene", "uniform", "all"] = Field(
         "scene", description="which camera frames are kept: those that changed, a steady rate, all"
     )

@@ -7,16 +7,19 @@ from dataclasses import dataclass
 from engine import api
 from gateway.protocol import errors
 from gateway.protocol.items import Json
+from gateway.voice.speaking import Speaking
 
 ROOT = "root"  # the protocol's word for "before all items"
 
 
 @dataclass(slots=True)
 class Kept:
-    """One item: its JSON, and the engine's view of it (None: nothing for the model to read)."""
+    """One item: its JSON, the engine's view of it (None: nothing for the model to read), and how
+    it was spoken, if it is an answer that was."""
 
     wire: Json
     engine: api.Item | None
+    speech: Speaking | None = None
 
     @property
     def item_id(self) -> str:
@@ -78,6 +81,13 @@ class Conversation:
         self._items.remove(item)
         del self._by_id[item_id]
         return item
+
+    def engine_place(self, item_id: str) -> str:
+        """The id behind which the engine has to put that item: of the nearest one before it that
+        the engine knows, or "root"."""
+        before = self._items[: self._items.index(self._by_id[item_id])]
+        known = [item.item_id for item in before if item.engine is not None]
+        return known[-1] if known else ROOT
 
     def for_engine(self) -> tuple[api.Item, ...]:
         """What a new engine has to know."""

@@ -25,17 +25,16 @@ import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
+import pybase64
 
 from engine import api
-from gateway.actions import Action, Decode, Hangup, Send, Tell
+from gateway.actions import Action, ClearPlayout, Decode, Hangup, Play, Send, Tell, Utter
 from gateway.media import pictures
-from gateway.media.pictures import Outcome
-
-if TYPE_CHECKING:  # the schema takes a second to import
-    from openai.types.realtime import RealtimeSessionCreateRequest
+from gateway.ports import Channel, Player, SessionCore
+from gateway.voice.messages import Said, Sound, VoiceCommand
+from gateway.voice.status import VoiceStatus
 
 log = logging.getLogger("headstart.pump")
 
@@ -46,41 +45,6 @@ AUDIO_BEHIND_WAIT_S = 10.0
 CLOSE_INTERNAL_ERROR = 1011
 CLOSE_SERVICE_RESTART = 1012
 CLOSE_TRY_AGAIN_LATER = 1013
-
-
-class SessionCore(Protocol):
-    """What the pump needs of `gateway.session.Session`."""
-
-    def preset(self, update: RealtimeSessionCreateRequest, now_ns: int) -> None: ...
-    def describe(self) -> dict[str, Any]: ...
-    def start(self, now_ns: int) -> list[Action]: ...
-    def receive_text(self, text: str, now_ns: int) -> list[Action]: ...
-    def receive_binary(self, size: int, now_ns: int) -> list[Action]: ...
-    def receive_audio(
-        self, pcm24k: bytes, received_ns: int | None, now_ns: int
-    ) -> list[Action]: ...
-    def receive_image(self, image: api.Image, now_ns: int) -> list[Action]: ...
-    def decoded(self, ticket: int, outcome: Outcome, now_ns: int) -> list[Action]: ...
-    def receive_engine(self, event: api.Event, now_ns: int) -> list[Action]: ...
-    def engine_lost(self, now_ns: int) -> list[Action]: ...
-    def engine_ready(self, ready: api.Ready, now_ns: int) -> list[Action]: ...
-    def tick(self, now_ns: int) -> list[Action]: ...
-    def sent(self, action: Send, now_ns: int) -> list[Action]: ...
-    def close(self, now_ns: int) -> list[Action]: ...
-
-
-class Channel(Protocol):
-    """One client's connection for events."""
-
-    async def receive(self) -> str | int | None:
-        """The next text; of a binary message, which the protocol does not have, its size in bytes;
-        None when the client is gone."""
-
-    async def send(self, text: str) -> bool:
-        """Returns once `text` is on its way; False: the client is gone."""
-
-    async def close(self, hangup: Hangup) -> None:
-        """End the connection, telling the client why as well as the transport can."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +172,9 @@ class Pump:
         tell: Callable[[api.Command], bool],
         bounds: Bounds,
         now_ns: Callable[[], int] = time.monotonic_ns,
+        *,
+        utter: Callable[[VoiceCommand], bool] = lambda _: False,
+        player: Player | None = None,
     ) -> None:
         self.session_id = session_id
         self.answering = 0
@@ -216,6 +183,11 @@ class Pump:
         self._channel = channel
         self._session = session
         self._tell = tell
+        self._utter = utter
+        self._player = player
+        if player is not None:
+            player.on_started = lambda: self._playing("started")
+            player.on_stopped = lambda: self._playing("stopped")
         self._now_ns = now_ns
         self._outbound = Outbound(bounds)
         self._audio = AudioFlow()
@@ -268,6 +240,18 @@ class Pump:
         else:
             self._ready_before = ready
 
+    # --- the voice's side ------------------------------------------------------------------------
+
+    def voice_event(self, event: Sound | Said) -> None:
+        self._call(self._session.receive_voice, event)
+
+    def voice_changed(self, status: VoiceStatus) -> None:
+        self._call(self._session.voice_changed, status)
+
+    def _playing(self, what: str) -> None:
+        assert self._player is not None
+        self._call(self._session.playing, what, self._player.sent_samples)
+
     # --- the tracks' side ------------------------------------------------------------------------
 
     def hear(self, pcm24k: bytes, received_ns: int | None) -> bool:
@@ -306,8 +290,33 @@ class Pump:
                     self._tell(action.command)
                 case Decode():
                     self._decode(action)
+                case Utter():
+                    self._utter(action.command)
+                case Play():
+                    self._play(action)
+                case ClearPlayout():
+                    self._clear_playout()
                 case Hangup():
                     self._outbound.end(action, discard=False)
+
+    def _clear_playout(self) -> None:
+        player = self._player
+        if player is None:
+            return
+        told, player.on_stopped = player.on_stopped, _nothing  # it is cleared, not played out
+        dropped_samples = player.clear()
+        player.on_stopped = told
+        self._call(self._session.cleared, dropped_samples)
+
+    def _play(self, action: Play) -> None:
+        if self._player is None:
+            event = action.event | {"delta": pybase64.b64encode_as_string(action.pcm)}
+            self._send(Send(event, action.wants_sent_stamp))
+            return
+        if not self._player.put(action.pcm):
+            log.warning("session %s: the playout is full, sound was dropped", self.session_id)
+        if action.wants_sent_stamp:
+            self._call(self._session.sent, Send(action.event, wants_sent_stamp=True))
 
     def _decode(self, action: Decode) -> None:
         if self._closed:
@@ -368,3 +377,7 @@ class Pump:
         while True:
             await asyncio.sleep(TICK_S)
             self._call(self._session.tick)
+
+
+def _nothing() -> None:
+    pass

@@ -21,7 +21,8 @@ CancelReason = Literal["turn_detected", "client_cancelled"]
 
 @dataclass(frozen=True, slots=True)
 class ResponseFacts:
-    """What stays the same over a response's life. `conversation_id` None: out of band."""
+    """What stays the same over a response's life. `conversation_id` None: out of band. `audio`:
+    of a response that is spoken (`SessionConfig.response_audio`); None: it is text."""
 
     response_id: str
     item_id: str
@@ -29,6 +30,11 @@ class ResponseFacts:
     conversation_id: str | None
     max_output_tokens: int | Literal["inf"]
     metadata: Mapping[str, str] | None = None
+    audio: Json | None = None
+
+    @property
+    def spoken(self) -> bool:
+        return self.audio is not None
 
     @property
     def out_of_band(self) -> bool:
@@ -91,12 +97,21 @@ class Response:
         out = [self.events.output_item_added(self.facts.response_id, 0, item)]
         if not self.facts.out_of_band:
             out.append(self.events.item_added(item, previous_item_id))
-        out.append(self.events.content_part_added(self._ref, items.text_part()))
+        out.append(self.events.content_part_added(self._ref, self._part()))
         return out
+
+    def _part(self) -> Json:
+        return items.audio_part(self.text) if self.facts.spoken else items.text_part(self.text)
 
     def delta(self, text: str) -> Json:
         self.text += text
+        if self.facts.spoken:
+            return self.events.audio_transcript_delta(self._ref, text)
         return self.events.text_delta(self._ref, text)
+
+    def sound(self) -> Json:
+        """The event that carries a piece of sound (see `gateway.actions.Play`)."""
+        return self.events.audio_delta(self._ref)
 
     def finish(self, ending: Ending) -> list[Json]:
         """Close everything that is open."""
@@ -107,8 +122,12 @@ class Response:
         if self.opened:
             item = self.item(item_status(ending))
             output.append(item)
-            out.append(self.events.text_done(self._ref, self.text))
-            out.append(self.events.content_part_done(self._ref, items.text_part(self.text)))
+            if self.facts.spoken:
+                out.append(self.events.audio_done(self._ref))
+                out.append(self.events.audio_transcript_done(self._ref, self.text))
+            else:
+                out.append(self.events.text_done(self._ref, self.text))
+            out.append(self.events.content_part_done(self._ref, self._part()))
             if not self.facts.out_of_band:
                 out.append(self.events.item_done(item, self.previous_item_id))
             out.append(self.events.output_item_done(self.facts.response_id, 0, item))
@@ -116,7 +135,8 @@ class Response:
         return out
 
     def item(self, status: items.ItemStatus, *, with_content: bool = True) -> Json:
-        content = [items.output_text(self.text)] if with_content else []
+        said = items.output_audio if self.facts.spoken else items.output_text
+        content = [said(self.text)] if with_content else []
         return items.message(self.facts.item_id, "assistant", content, status)
 
     def _wire(self, status: ResponseStatus, output: Any, ending: Ending | None = None) -> Json:
@@ -126,8 +146,9 @@ class Response:
             status=status,
             output=output,
             conversation_id=self.facts.conversation_id,
-            output_modalities=["text"],
+            output_modalities=["audio" if self.facts.spoken else "text"],
             max_output_tokens=self.facts.max_output_tokens,
+            audio=self.facts.audio,
             metadata=self.facts.metadata,
             status_details=ending.details if ending is not None else None,
             usage=None if usage is None else usage_to_wire(usage),

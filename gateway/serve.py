@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import errno
+import functools
 import importlib
 import json
 import logging
@@ -33,6 +34,8 @@ from gateway.metrics import Metrics
 from gateway.protocol.ids import IdMaker
 from gateway.protocol.parse import prepare
 from gateway.supervisor import Supervisor
+from gateway.voice.choose import choose
+from gateway.voice.link import VoiceLink
 from gateway.websocket import RealtimeProtocol
 
 log = logging.getLogger("headstart.serve")
@@ -203,14 +206,16 @@ async def _serve(
             engine_argv(settings, link.endpoint), engine_environment(settings), link.lost
         )
     announcer = link.observer = Announcer(url, supervisor)
+    voice = VoiceLink(functools.partial(choose, settings.voice))
     link.start()
+    voice.start()
     try:
         if supervisor is not None:
             supervising = asyncio.create_task(supervisor.run())
         # The protocol's schema takes a second or two to import: beside the engine's own start.
         for module in ("gateway.session", "gateway.rtc.calls"):
             await asyncio.to_thread(importlib.import_module, module)
-        gateway = make_gateway(settings, link, supervisor)
+        gateway = make_gateway(settings, link, supervisor, voice)
         server = GatewayServer(uvicorn_config(settings, gateway), gateway)
         serving = asyncio.create_task(server.serve(sockets=[sock]))
         log.info("listening on %s; engine: %s", url, link.state)
@@ -220,6 +225,7 @@ async def _serve(
         await (serving if supervising is None else _both(serving, supervising, server))
     finally:
         link.close()
+        await voice.stop()
         if supervisor is not None:
             await supervisor.stop()
 
@@ -248,7 +254,12 @@ async def _supervise(supervisor: Supervisor) -> None:
         await running
 
 
-def make_gateway(settings: Settings, link: EngineLink, supervisor: Supervisor | None) -> Gateway:
+def make_gateway(
+    settings: Settings,
+    link: EngineLink,
+    supervisor: Supervisor | None,
+    voice: VoiceLink | None = None,
+) -> Gateway:
     """The gateway over real sessions, with one set of metrics for all of them."""
     from gateway.rtc.call_metrics import CallMetrics
     from gateway.rtc.calls import Calls
@@ -270,6 +281,7 @@ def make_gateway(settings: Settings, link: EngineLink, supervisor: Supervisor | 
             now_ns=time.monotonic_ns(),
             wall_s=time.time(),
             stopwatch=time.perf_counter_ns,
+            speaks=voice is not None and voice.status.speaks,
         )
 
     def restarts() -> int:
@@ -284,7 +296,7 @@ def make_gateway(settings: Settings, link: EngineLink, supervisor: Supervisor | 
             metrics.engine(link.stats)
         return metrics.render()
 
-    gateway = Gateway(settings, link, make_session, render, restarts)
+    gateway = Gateway(settings, link, make_session, render, restarts, voice)
     gateway.calls = Calls(gateway, CallMetrics(metrics.registry))
     return gateway
 

@@ -11,6 +11,7 @@ is), `conversation` (items), `answers` (responses and their budgets); this file 
 
 from __future__ import annotations
 
+import dataclasses
 import logging
 from collections.abc import Callable, Sequence
 from typing import assert_never
@@ -35,8 +36,8 @@ from gateway.actions import Action, Hangup, Send
 from gateway.answers import Answers
 from gateway.budget import ChunkBudget
 from gateway.config import Settings
-from gateway.conversation import Kept
-from gateway.incoming import Pictures, engine_item, pictures_of, response_items
+from gateway.incoming import Pictures, pictures_of, response_items
+from gateway.items_in import delete_item, place_item
 from gateway.listening import CommitTooShortError, UtteranceTooLongError
 from gateway.manner import blind_note
 from gateway.media.pictures import Encoded, Outcome, Seen
@@ -54,7 +55,10 @@ from gateway.protocol.parse import (
 )
 from gateway.protocol.session_config import ServerVadConfig, SessionConfig
 from gateway.speech_in import SpeechIn
+from gateway.speech_out import SpeechOut
 from gateway.state import SessionState
+from gateway.voice.messages import Said, Sound, Stop
+from gateway.voice.status import VoiceStatus
 
 log = logging.getLogger("headstart.session")
 
@@ -77,11 +81,13 @@ class Session:
         now_ns: int,
         wall_s: float,
         stopwatch: Callable[[], int],
+        speaks: bool = False,
     ) -> None:
         config = SessionConfig(
             session_id=session_id,
             model=model_name,
             expires_at=int(wall_s) + MAX_SESSION_MINUTES * 60,
+            speaks=speaks,
             instructions=settings.instructions,
             turn_detection=ServerVadConfig(
                 threshold=settings.vad_threshold,
@@ -92,7 +98,8 @@ class Session:
         self._state = SessionState(session_id, settings, config, ids, metrics, engine_ready)
         self._metrics = metrics
         self._speech = SpeechIn(self._state, stopwatch)
-        self._answers = Answers(self._state)
+        self._out = SpeechOut(self._state)
+        self._answers = Answers(self._state, self._out)
         self._pictures = PicturesIn(self._state, lambda: self._speech.clock_samples)
         self._expires_ns = now_ns + MAX_SESSION_MINUTES * NS_PER_MINUTE
 
@@ -200,6 +207,35 @@ class Session:
         state.send_ours("engine", status)
         return state.take()
 
+    # --- the voice -------------------------------------------------------------------------------
+
+    def receive_voice(self, event: Sound | Said, now_ns: int) -> list[Action]:
+        """Sound of an answer of this session's, or the end of one of its clauses."""
+        self._answers.voice(event)
+        self._speech.answer_ended(self._answers, now_ns)
+        return self._state.take()
+
+    def voice_changed(self, status: VoiceStatus, now_ns: int) -> list[Action]:
+        """There is a voice, or none any more: from the next answer on that counts."""
+        state = self._state
+        state.config = dataclasses.replace(state.config, speaks=status.speaks)
+        if not status.speaks:
+            self._answers.voice_lost(status.reason)
+            self._speech.answer_ended(self._answers, now_ns)
+        event = state.events.voice_status(status.state, status.voice, status.reason)
+        state.send_ours("voice", event)
+        return state.take()
+
+    def playing(self, what: str, position_sample: int, now_ns: int) -> list[Action]:
+        """The transport's playout has "started" or "stopped", at a sample of all it was given."""
+        self._out.playing(what, position_sample)
+        return self._state.take()
+
+    def cleared(self, dropped_samples: int, now_ns: int) -> list[Action]:
+        """The transport's playout was told to drop what it held; it was so much."""
+        self._answers.cleared(dropped_samples)
+        return self._state.take()
+
     def tick(self, now_ns: int) -> list[Action]:
         """About ten times a second."""
         if now_ns >= self._expires_ns:
@@ -209,13 +245,17 @@ class Session:
 
     def sent(self, action: Send, now_ns: int) -> list[Action]:
         """An event that wanted a stamp is on its way."""
-        self._answers.sent(now_ns)
+        if action.event["type"] == "response.output_audio.delta":
+            self._answers.sound_sent(action.event["response_id"], now_ns)
+        else:
+            self._answers.sent(now_ns)
         return self._state.take()
 
     def close(self, now_ns: int) -> list[Action]:
         """The connection is gone."""
         self._metrics.session_closed()
         self._state.tell(api.Close(self._state.session_id))
+        self._state.utter(Stop(self._state.session_id))
         return self._state.take()
 
     # --- client events ---------------------------------------------------------------------------
@@ -229,7 +269,7 @@ class Session:
             case InputAudioBufferClearEvent():
                 self._speech.clear(self._answers, now_ns)
             case OutputAudioBufferClearEvent():
-                pass  # WebRTC's; over a WebSocket the client holds what it has been sent
+                self._state.clear_playout()
             case SessionUpdateEvent():
                 self._update(event, now_ns)
             case ConversationItemCreateEvent():
@@ -238,11 +278,9 @@ class Session:
                 kept = self._state.talk.get(event.item_id, "retrieve")
                 self._state.send(self._state.events.item_retrieved(kept.wire))
             case ConversationItemTruncateEvent():
-                self._state.talk.get(event.item_id, "truncate")
-                # Answers are text here, so there is no audio to cut.
-                raise errors.truncate_not_audio()
+                self._answers.truncate(event.item_id, event.audio_end_ms)
             case ConversationItemDeleteEvent():
-                self._delete_item(event.item_id)
+                delete_item(self._state, event.item_id)
             case ResponseCreateEvent():
                 self._create_response(event, now_ns)
             case ResponseCancelEvent():
@@ -269,7 +307,7 @@ class Session:
     def _update(self, event: SessionUpdateEvent, now_ns: int) -> None:
         state = self._state
         before = state.config
-        state.config = before.apply(realtime_session(event))
+        state.config = before.apply(realtime_session(event), voice_locked=self._out.has_spoken)
         state.send(state.events.session_updated(state.config.to_wire()))
         if state.config.instructions != before.instructions:
             instructions = state.config.instructions
@@ -289,7 +327,9 @@ class Session:
 
     def _create_item(self, event: ConversationItemCreateEvent) -> None:
         pictures = pictures_of([(event.item, "item")])
-        self._with_pictures(pictures, event.event_id, lambda seen: self._place_item(event, seen))
+        self._with_pictures(
+            pictures, event.event_id, lambda seen: place_item(self._state, event, seen)
+        )
 
     def _with_pictures(
         self,
@@ -306,25 +346,6 @@ class Session:
             then({p.param: s.image for p, s in zip(pictures, seen, strict=True)})
 
         self._pictures.ask(pictures, event_id, look)
-
-    def _place_item(self, event: ConversationItemCreateEvent, pictures: Pictures) -> None:
-        state = self._state
-        item_id = event.item.id or state.ids.item()
-        previous = state.talk.place(item_id, event.previous_item_id)
-        for_engine = engine_item(event.item, item_id, "item", pictures)
-        wire = items.client_item(item_id, event.item)
-        state.talk.insert(Kept(wire, for_engine), previous)
-        state.send(state.events.item_added(wire, previous))
-        state.send(state.events.item_done(wire, previous))
-        after = None if event.previous_item_id is None else (previous or "root")
-        state.tell(api.AddItem(state.session_id, for_engine, after))
-
-    def _delete_item(self, item_id: str) -> None:
-        state = self._state
-        kept = state.talk.remove(item_id)
-        if kept.engine is not None:
-            state.tell(api.RemoveItem(state.session_id, item_id))
-        state.send(state.events.item_deleted(item_id))
 
     def _create_response(self, event: ResponseCreateEvent, now_ns: int) -> None:
         params = event.response
@@ -346,21 +367,7 @@ class Session:
         budget = ChunkBudget.from_chunk(chunk)
         self._metrics.chunk(budget)
         self._pictures.chunk(budget)
-        state = self._state
-        state.chunks.add(budget)
-        state.send_ours(
-            "chunks",
-            state.events.chunk_report(
-                turn=chunk.ref.turn,
-                item_id=self._speech.item_id_of(chunk.ref.turn),
-                start_sample=chunk.start_sample,
-                duration_ms=budget.duration_ms,
-                stages_ms=budget.stages_ms,
-                latency_ms=budget.latency_ms,
-                prefilled_tokens=chunk.prefilled_tokens,
-                rolled_back_tokens=chunk.rolled_back_tokens,
-            ),
-        )
+        self._state.report_chunk(chunk, budget, self._speech.item_id_of(chunk.ref.turn))
 
     def _failed(self, event: api.Failed) -> None:
         """A command the engine could not carry out. Speech that was not understood is told as a

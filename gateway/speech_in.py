@@ -207,7 +207,7 @@ class SpeechIn:
         if not event.push_to_talk:
             state.send(state.events.speech_started(self._open.item_id, event.audio_start_ms))
             detection = state.config.turn_detection
-            if answers.active and detection is not None and detection.interrupt_response:
+            if detection is not None and detection.interrupt_response:
                 answers.interrupt()
         state.tell(
             api.BeginSpeech(state.session_id, event.ref, self._open.item_id, event.start_sample)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from engine import api
-from gateway.actions import Action, Send, Tell
-from gateway.budget import ChunkSummary
+from gateway.actions import Action, ClearPlayout, Play, Send, Tell, Utter
+from gateway.budget import ChunkBudget, ChunkSummary
 from gateway.config import Settings
 from gateway.conversation import Conversation
 from gateway.metrics import Metrics
@@ -14,6 +14,7 @@ from gateway.protocol.ids import IdMaker
 from gateway.protocol.items import Json
 from gateway.protocol.session_config import SessionConfig
 from gateway.turns import TurnMachine
+from gateway.voice.messages import Speak, Stop
 
 
 class SessionState:
@@ -58,9 +59,35 @@ class SessionState:
     def tell(self, command: api.Command) -> None:
         self._out.append(Tell(command))
 
+    def utter(self, command: Speak | Stop) -> None:
+        self._out.append(Utter(command))
+
+    def play(self, event: Json, pcm: bytes, *, wants_sent_stamp: bool = False) -> None:
+        self._out.append(Play(event, pcm, wants_sent_stamp))
+
+    def clear_playout(self) -> None:
+        self._out.append(ClearPlayout())
+
     def act(self, action: Action) -> None:
         """Anything else that the shell shall do."""
         self._out.append(action)
+
+    def report_chunk(self, chunk: api.Chunk, budget: ChunkBudget, item_id: str | None) -> None:
+        """What a chunk of the utterance `item_id` cost: into the sums and to the client."""
+        self.chunks.add(budget)
+        self.send_ours(
+            "chunks",
+            self.events.chunk_report(
+                turn=chunk.ref.turn,
+                item_id=item_id,
+                start_sample=chunk.start_sample,
+                duration_ms=budget.duration_ms,
+                stages_ms=budget.stages_ms,
+                latency_ms=budget.latency_ms,
+                prefilled_tokens=chunk.prefilled_tokens,
+                rolled_back_tokens=chunk.rolled_back_tokens,
+            ),
+        )
 
     def take(self) -> list[Action]:
         """All that has come together since the last call."""

@@ -93,8 +93,17 @@ def needs_a_twin(path: Path) -> bool:
     """Whether a source has anything of its own to test."""
     if path.name in ("__init__.py", "__main__.py"):
         return False
-    tree = ast.parse(path.read_text())
-    return any(isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) for node in ast.walk(tree))
+    return any(_functions(ast.parse(path.read_text())))
+
+
+def _functions(tree: ast.AST) -> Iterator[ast.AST]:
+    """Functions that do something: those of protocols only say what others do."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+        bases = node.bases if isinstance(node, ast.ClassDef) else []
+        if not any(isinstance(base, ast.Name) and base.id == "Protocol" for base in bases):
+            yield from _functions(node)
 
 
 def has_a_twin(path: Path) -> bool:

@@ -42,6 +42,7 @@ export class Connection {
     this.failures = 0;
     this.retryTimer = null;
     this.droppedPackets = 0;
+    this.aloud = true; // whether spoken answers are asked for
   }
 
   /** Starts, or cuts short the wait for the next try. */
@@ -103,7 +104,7 @@ export class Connection {
   }
 
   received(event) {
-    if (event.type === "session.created") this.send(sessionUpdate());
+    if (event.type === "session.created") this.send(sessionUpdate(this.aloud));
     if (event.type === "session.updated") this.failures = 0;
     this.listener.onEvent(event);
   }

@@ -3,12 +3,17 @@
 import { Camera } from "./camera.js";
 import { Connection } from "./connection.js";
 import { Microphone, level, whyNot } from "./microphone.js";
+import { Player } from "./player.js";
 import {
   RATE_HZ,
   audioAppend,
+  fromBase64,
   imageAppend,
+  modality,
+  outputClear,
   responseCancel,
   responseCreate,
+  truncate,
   userText,
 } from "./protocol.js";
 import { Session } from "./session.js";
@@ -34,6 +39,7 @@ function redraw() {
 const connection = new Connection(document.baseURI, {
   onEvent(event) {
     session.receive(event);
+    hearAnswer(event);
     if (pendingText !== null && !session.response) putTyped();
     redraw();
   },
@@ -43,10 +49,31 @@ const connection = new Connection(document.baseURI, {
   },
   onLost(message, retryInMs) {
     closeMicrophone();
+    player.clear();
     session.lost(`${message} Trying again in ${Math.round(retryInMs / 1_000)} s.`);
     redraw();
   },
 });
+
+const player = new Player((playedMs, playing) => {
+  document.body.dataset.playedMs = Math.round(playedMs);
+  document.body.dataset.sound = playing ? "playing" : "quiet";
+});
+
+/** Plays what comes; whoever speaks is not spoken over. */
+function hearAnswer(event) {
+  if (event.type === "response.output_audio.delta") {
+    player.push(event.item_id, fromBase64(event.delta));
+  } else if (event.type === "input_audio_buffer.speech_started") {
+    hush();
+  }
+}
+
+/** Silence; the server is told what was heard. A call's server plays itself, and knows. */
+function hush() {
+  const cut = player.clear();
+  if (cut) connection.send(truncate(cut.id, cut.playedMs));
+}
 
 const microphone = new Microphone(
   (pcm) => {
@@ -88,6 +115,7 @@ function closeMicrophone() {
 }
 
 function toggleTalk() {
+  if (connection.aloud) player.open();
   if (session.microphone !== "on") return openMicrophone();
   closeMicrophone();
   const silence = new Int16Array((RATE_HZ * CLOSING_SILENCE_MS) / 1_000);
@@ -107,8 +135,9 @@ function putTyped() {
 function ask(text) {
   pendingText = text;
   session.notice = null;
-  if (session.response) connection.send(responseCancel());
-  else putTyped();
+  if (connection.aloud) player.open();
+  stopAnswer();
+  if (!session.response) putTyped();
   redraw();
 }
 
@@ -140,8 +169,22 @@ function onSubmit(event) {
   ask(text);
 }
 
+/** Neither written nor spoken any further. */
+function stopAnswer() {
+  if (session.response) connection.send(responseCancel());
+  if (connection.call) connection.send(outputClear());
+  else hush();
+}
+
 function onKey({ key }) {
-  if (key === "Escape" && session.response) connection.send(responseCancel());
+  if (key === "Escape") stopAnswer();
+}
+
+function toggleVoice({ target: box }) {
+  connection.aloud = box.checked;
+  connection.send(modality(box.checked));
+  if (box.checked) player.open();
+  else stopAnswer();
 }
 
 view.talk.addEventListener("click", toggleTalk);
@@ -150,6 +193,7 @@ view.welcome.addEventListener("click", ({ target }) => {
   if (target.dataset.ask) ask(target.dataset.ask);
 });
 document.getElementById("ask").addEventListener("submit", onSubmit);
+document.getElementById("voice").addEventListener("change", toggleVoice);
 document.getElementById("camera").addEventListener("change", toggleCamera);
 document.addEventListener("keydown", onKey);
 connection.connect();

@@ -44,12 +44,20 @@ export function realtimeUrl(pageUrl, model) {
   return url.href;
 }
 
-export function sessionUpdate() {
+/** Base64 of little-endian PCM16 as samples. */
+export function fromBase64(text) {
+  const bytes = Uint8Array.from(atob(text), (char) => char.charCodeAt(0));
+  const view = new DataView(bytes.buffer);
+  return Int16Array.from({ length: bytes.length >> 1 }, (_, i) => view.getInt16(2 * i, true));
+}
+
+/** @param {boolean} aloud whether answers are spoken, where the server has a voice */
+export function sessionUpdate(aloud) {
   return {
     type: "session.update",
     session: {
       type: "realtime",
-      output_modalities: ["text"],
+      output_modalities: [aloud ? "audio" : "text"],
       audio: {
         input: {
           format: { type: "audio/pcm", rate: RATE_HZ },
@@ -57,7 +65,7 @@ export function sessionUpdate() {
           turn_detection: { type: "server_vad", create_response: true, interrupt_response: true },
         },
       },
-      gateway: { events: ["latency", "chunks", "hearing", "engine"] },
+      gateway: { events: ["latency", "chunks", "hearing", "engine", "voice"] },
     },
   };
 }
@@ -76,6 +84,26 @@ export function userText(text) {
     type: "conversation.item.create",
     item: { type: "message", role: "user", content: [{ type: "input_text", text }] },
   };
+}
+
+/** Of a spoken answer only so much was heard. */
+export function truncate(itemId, playedMs) {
+  return {
+    type: "conversation.item.truncate",
+    item_id: itemId,
+    content_index: 0,
+    audio_end_ms: playedMs,
+  };
+}
+
+/** Where the server plays: drop what it still holds. */
+export function outputClear() {
+  return { type: "output_audio_buffer.clear" };
+}
+
+export function modality(aloud) {
+  const session = { type: "realtime", output_modalities: [aloud ? "audio" : "text"] };
+  return { type: "session.update", session };
 }
 
 export function responseCreate() {

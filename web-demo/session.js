@@ -115,6 +115,16 @@ function engineStatus(session, event) {
   else session.link = { state: "restarting", message: event.message };
 }
 
+function answerGrows(session, { item_id: id, delta }) {
+  const entry = session.entry(id);
+  if (entry) entry.text += delta;
+}
+
+function answerIs(session, id, text) {
+  const entry = session.entry(id);
+  if (entry) entry.text = text;
+}
+
 const HANDLERS = {
   __proto__: null, // an event type such as "toString" names no handler
   "session.updated": (session) => session.link.state === "open" || session.opened(),
@@ -163,13 +173,13 @@ const HANDLERS = {
   "response.output_item.added": (session, { response_id: id, item }) => {
     session.addEntry(item.id, "assistant").response = id;
   },
-  "response.output_text.delta": (session, { item_id: id, delta }) => {
-    const entry = session.entry(id);
-    if (entry) entry.text += delta;
-  },
-  "response.output_text.done": (session, { item_id: id, text }) => {
-    const entry = session.entry(id);
-    if (entry) entry.text = text;
+  "response.output_text.delta": answerGrows,
+  "response.output_text.done": (session, { item_id: id, text }) => answerIs(session, id, text),
+  "response.output_audio_transcript.delta": answerGrows,
+  "response.output_audio_transcript.done": (session, { item_id: id, transcript }) =>
+    answerIs(session, id, transcript),
+  "gateway.voice.status": (session, { status, message }) => {
+    if (status === "lost") session.notice = `Answers are text for now: ${message}`;
   },
   "response.done": responseDone,
 

@@ -55,12 +55,20 @@ class _Layer:
     up: Linear
     down: Linear
 
-    def __call__(self, x: Tensor, heads: int, mask: Tensor | None = None) -> Tensor:
-        """[windows, T, width], in place of it the same."""
+    def __call__(self, x: Tensor, heads: int) -> Tensor:
+        """[windows, T, width] -> the same; each window sees itself."""
+        return self.following(x, heads, None)[0]
+
+    def following(
+        self, x: Tensor, heads: int, before: tuple[Tensor, Tensor] | None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """[n, T, width] that also sees keys and values `before`; and those with its own added."""
         normed = self.attn_norm(x)
         q, k, v = (torch.unflatten(p(normed), -1, (heads, -1)) for p in (self.q, self.k, self.v))
-        x = x + self.out(attend(q, k, v, mask))
-        return x + self.down(F.gelu(self.up(self.ffn_norm(x))))
+        if before is not None:
+            k, v = torch.cat((before[0], k), dim=1), torch.cat((before[1], v), dim=1)
+        x = x + self.out(attend(q, k, v))
+        return x + self.down(F.gelu(self.up(self.ffn_norm(x)))), (k, v)
 
 
 class WhisperStem:
@@ -82,13 +90,28 @@ class WhisperStem:
     def dtype(self) -> torch.dtype:
         return self._conv1[0].dtype
 
-    def convolve(self, mel: Tensor, left_pad: int = 1) -> Tensor:
+    def convolve(self, mel: Tensor) -> Tensor:
         """Features [n, mels, T] -> [n, (T - 1) // 2 + 1, width], silence on both sides."""
         dtype = self.dtype
         wide = carried(dtype)
         x = F.gelu(F.conv1d(mel.to(dtype), *self._conv1, padding=1).to(wide))
         x = F.gelu(F.conv1d(x.to(dtype), *self._conv2, stride=2, padding=1).to(wide))
         return x.transpose(1, 2)
+
+    def convolve_within(self, mel: Tensor, left: Tensor | None, right: Tensor | None) -> Tensor:
+        """Part [mels, T] of a sound -> [(T - 1) // 2 + 1, width], as if the whole was convolved:
+        `left` [mels, 2] came before it (None: nothing), `right` [mels, 1] behind it."""
+        dtype = self.dtype
+        wide = carried(dtype)
+        edge = mel.new_zeros((len(mel), 2))
+        around = [edge if left is None else left, mel, edge[:, :1] if right is None else right]
+        x = F.gelu(F.conv1d(torch.cat(around, dim=1)[None].to(dtype), *self._conv1).to(wide))
+        if left is None:
+            x[:, :, 0] = 0.0  # before the first frame there is silence, not an answer to it
+        if mel.shape[1] % 2:
+            x = F.pad(x, (0, 1))
+        x = F.gelu(F.conv1d(x.to(dtype), *self._conv2, stride=2).to(wide))
+        return x[0].T
 
 
 def _layer(tensors: Tensors, prefix: str, width: int, ffn: int) -> _Layer:

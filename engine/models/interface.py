@@ -19,9 +19,10 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
+from engine.decoder.decoder import Forward
 from engine.decoder.spec import DecoderSpec
 from engine.layout import Modality
-from engine.positions import PositionRule
+from engine.positions import Place, PositionRule
 
 
 class TailPolicy(StrEnum):
@@ -103,10 +104,12 @@ class Sound(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shot:
-    """One vision unit as token ids, and its time in position ids from the clip's start."""
+    """One vision unit as token ids, and its time from the clip's start: in position ids, and in
+    seconds."""
 
     ids: tuple[int, ...]
     time: int
+    time_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +139,14 @@ class StreamModel(Protocol):
     @property
     def layout(self) -> LayoutRule: ...
     @property
-    def ids_per_second(self) -> float:
-        """Position ids that a second of a clip takes."""
-        ...
+    def decoder(self) -> Forward: ...
 
     def new_positions(self) -> PositionRule | None:
         """None: positions count from zero."""
+        ...
+
+    def shot_place(self, index: int, time_s: float) -> Place:
+        """Where the cells of a clip's vision unit number `index`, taken at `time_s`, count from."""
         ...
 
     def open_audio(self, tail: TailPolicy) -> Any: ...
@@ -157,6 +162,10 @@ class StreamModel(Protocol):
         self, frames: Sequence[Frame], state: Any, final: bool
     ) -> tuple[list[VisionUnit], Any]:
         """Units that `frames` complete; `final` also completes a unit that lacks frames."""
+        ...
+
+    def clip_closing(self) -> Tensor:
+        """Embeddings [n, hidden] that stand behind a clip's pictures; most models have none."""
         ...
 
     def project(self, features: Tensor, modality: Modality) -> Tensor:

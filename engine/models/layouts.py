@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine.layout import Modality
-from engine.models.interface import Clip, Shot, Sound, TailPolicy
+from engine.models.interface import Clip, LayoutRule, Shot, Sound, TailPolicy
 from engine.models.tmrope import Delimiters
 
 Parts = list[tuple[Modality, list[int]]]
@@ -73,3 +73,55 @@ def _heard(sound: Sound, tail: TailPolicy, done: bool) -> list[int]:
     """Sound that is to be read now."""
     whole = done or tail is TailPolicy.PROVISIONAL
     return [*sound.committed, *sound.provisional] if whole else list(sound.committed)
+
+
+@dataclass(frozen=True, slots=True)
+class VideoLayout:
+    """A clip's pictures one behind the other between two delimiters (Qwen2-VL), or followed by one
+    closing token only (LLaVA-OneVision's `image_newline`)."""
+
+    opening: tuple[int, ...] = ()
+    closing: tuple[int, ...] = ()
+
+    def image(self, ids: Sequence[int]) -> Parts:
+        parts = [
+            (Modality.TEXT, list(self.opening)),
+            (Modality.IMAGE, list(ids)),
+            (Modality.TEXT, list(self.closing)),
+        ]
+        return [part for part in parts if part[1]]
+
+    def clip(self, clip: Clip, tail: TailPolicy) -> Parts:
+        """Pictures as they come; an open clip lacks its closing."""
+        parts = self.image(_pictures(clip.shots)[1]) if clip.shots else []
+        return parts if clip.done or not self.closing else parts[:-1]
+
+
+@dataclass(frozen=True, slots=True)
+class InlineLayout:
+    """Sound without delimiters of its own, in units of `unit_tokens` (`unit_s` long); before each
+    unit's sound stand the pictures of its time, each by itself as `pictures` has it."""
+
+    pictures: LayoutRule
+    unit_tokens: int
+    unit_s: float
+
+    def image(self, ids: Sequence[int]) -> Parts:
+        return self.pictures.image(ids)
+
+    def clip(self, clip: Clip, tail: TailPolicy) -> Parts:
+        """The clip as it is to be read now; of an open clip under `CLOSED`, closed units only."""
+        sound = clip.sound or Sound(())
+        heard = _heard(sound, tail, clip.done)
+        units: dict[int, Parts] = {}
+        for shot in sorted(clip.shots, key=lambda shot: shot.time_s):
+            units.setdefault(int(shot.time_s / self.unit_s), []).extend(self.image(shot.ids))
+        count = -(-len(heard) // self.unit_tokens)
+        if clip.done or clip.sound is None or tail is TailPolicy.PROVISIONAL:
+            count = max(count, *(unit + 1 for unit in units)) if units else count
+        out: Parts = []
+        for unit in range(count):
+            out += units.get(unit, [])
+            part = heard[unit * self.unit_tokens : (unit + 1) * self.unit_tokens]
+            out += [(Modality.AUDIO, part)] if part else []
+        return out

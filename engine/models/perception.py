@@ -18,6 +18,7 @@ from engine.positions import Place, PlaceKind
 from engine.soft_tokens import SoftTokens
 
 _SOUND = Place(PlaceKind.AUDIO)
+_PICTURE = Place(PlaceKind.IMAGE)
 
 
 class Perception:
@@ -29,20 +30,21 @@ class Perception:
         self._frames = model.open_frames() if model.spec.vision is not None else None
         self._committed: list[int] = []
         self._provisional: list[int] = []
-        self._ending: list[int] | None = None  # sound's end, while the clip may go on after all
         self._shots: list[Shot] = []
-        self._last_shots: list[Shot] = []  # of frames that lack a partner
         self._heard = False
+        # What the clip would end in if it ended now; it may go on after all.
+        self._finished = False
+        self._last_sound: list[int] = []
+        self._last_shots: list[Shot] = []
 
     @property
     def sound_tokens(self) -> int:
         """Tokens of sound so far, provisional ones too."""
-        ending = self._provisional if self._ending is None else self._ending
-        return len(self._committed) + len(ending)
+        return len(self._committed) + len(self._open_sound)
 
     def hear(self, pcm: Tensor) -> None:
         """Take [samples] fp32 at 16 kHz. After `finish`, the clip goes on."""
-        self._ending, self._last_shots, self._heard = None, [], True
+        self._finished, self._heard = False, True
         out = self._model.encode_audio(pcm, self._audio, False)
         self._audio = out.state
         self._committed += self._sound_ids(out.committed)
@@ -50,26 +52,45 @@ class Perception:
 
     def see(self, frames: Sequence[Frame]) -> None:
         """Take frames in the order of their times."""
-        self._ending, self._last_shots = None, []
+        self._finished = False
         units, self._frames = self._model.encode_frames(frames, self._frames, False)
-        self._shots += [self._shot(unit) for unit in units]
+        for unit in units:
+            self._shots.append(self._shot(unit, len(self._shots)))
 
     def finish(self) -> None:
         """Encode the open units as if the clip ended here. What follows undoes it."""
-        if self._heard and self._ending is None:
+        if self._finished:
+            return
+        self._finished = True
+        self._last_sound, self._last_shots = [], []
+        if self._heard:
             out = self._model.encode_audio(torch.empty(0), self._audio, True)
-            self._ending = self._sound_ids(out.committed)
-        if self._frames is not None and not self._last_shots:
+            self._last_sound = self._sound_ids(out.committed)
+        if self._frames is not None:
             units, _ = self._model.encode_frames([], self._frames, True)
-            self._last_shots = [self._shot(unit) for unit in units]
+            self._last_shots = [self._shot(unit, len(self._shots)) for unit in units]
+            if self._shots or self._last_shots:
+                self._last_shots += self._closing()
 
     def parts(self) -> list[tuple[Modality, list[int]]]:
         """What of the clip is to be read now; after `finish`, all of it."""
-        ending = self._provisional if self._ending is None else self._ending
-        sound = Sound(self._committed, ending) if self._heard else None
-        done = self._ending is not None or (not self._heard and bool(self._last_shots))
-        clip = Clip(sound, (*self._shots, *self._last_shots), done)
+        sound = Sound(self._committed, self._open_sound) if self._heard else None
+        last = self._last_shots if self._finished else []
+        clip = Clip(sound, (*self._shots, *last), self._finished)
         return self._model.layout.clip(clip, self._tail)
+
+    @property
+    def _open_sound(self) -> list[int]:
+        return self._last_sound if self._finished else self._provisional
+
+    def _closing(self) -> list[Shot]:
+        """Embeddings that end a clip's pictures, if the model has any."""
+        vectors = self._model.clip_closing()
+        if not len(vectors):
+            return []
+        last = [*self._shots, *self._last_shots][-1]
+        ids = self._soft.intern(vectors.numpy(), [_PICTURE] * len(vectors))
+        return [Shot(tuple(ids), last.time + 1, last.time_s)]
 
     def ids(self) -> list[int]:
         """`parts` as one list."""
@@ -81,16 +102,17 @@ class Perception:
         vectors = self._model.project(features, Modality.AUDIO)
         return self._soft.intern(vectors.numpy(), [_SOUND] * len(vectors))
 
-    def _shot(self, unit: VisionUnit) -> Shot:
-        time = int(unit.time_s * self._model.ids_per_second)
-        return Shot(tuple(see_unit(self._model, self._soft, unit, PlaceKind.VIDEO, time)), time)
+    def _shot(self, unit: VisionUnit, index: int) -> Shot:
+        place = self._model.shot_place(index, unit.time_s)
+        ids = see_unit(self._model, self._soft, unit, place)
+        return Shot(tuple(ids), place.time, unit.time_s)
 
 
 def see_unit(
-    model: StreamModel, soft: SoftTokens, unit: VisionUnit, kind: PlaceKind, time: int = 0
+    model: StreamModel, soft: SoftTokens, unit: VisionUnit, first: Place = _PICTURE
 ) -> list[int]:
-    """A vision unit's token ids in `soft`, each placed in the unit's grid."""
+    """A vision unit's token ids in `soft`, each placed in the unit's grid behind `first`."""
     vectors = model.project(unit.features, Modality.IMAGE)
     grid = np.ndindex(unit.rows, unit.columns)
-    places = [Place(kind, time, row, column) for row, column in grid]
+    places = [first._replace(row=row, column=column) for row, column in grid]
     return soft.intern(vectors.numpy(), places)

@@ -8,20 +8,19 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from engine.decoder.rotary import SectionRotary
 from engine.ears.mel import MaxPolicy
 from engine.layout import Modality
 from engine.models.audio_tower import AudioState, AudioTower, AudioTowerSizes
-from engine.models.decoder import TorchDecoder, TorchWeights
+from engine.models.decoders import Build, in_torch
 from engine.models.directory import Config, ModelDirectory
 from engine.models.frames import FrameState, QwenEyes, vision_spec
 from engine.models.interface import AudioOut, Frame, ModelSpec, TailPolicy, VisionUnit
-from engine.models.layers import carried
 from engine.models.layouts import OmniLayout
 from engine.models.tensors import Scope, Tensors
 from engine.models.text_config import decoder_spec, rope_sections
 from engine.models.tmrope import Delimiters, TmRope
 from engine.models.vision_tower import VisionTower, VisionTowerSizes
+from engine.positions import Place, PlaceKind
 
 FAMILY = "qwen2_5_omni"
 
@@ -95,20 +94,18 @@ class Qwen25Omni:
         answer_opening: Sequence[int] = (),
         mel_policy: MaxPolicy = MaxPolicy.RUNNING,
         preprocessor: Config | None = None,
+        build: Build = in_torch,
     ) -> None:
         """`config`: the Thinker's. Raises `BadWeights` naming what is missing or misshapen."""
         text = config.part("text_config")
         spec = decoder_spec(text)
-        sections = rope_sections(text)
         audio, vision = audio_sizes(config.part("audio_config")), config.part("vision_config")
         self.ears = AudioTower(Scope(tensors, "audio."), audio, mel_policy)
         sizes = vision_sizes(vision)
         tower = VisionTower(Scope(tensors, "vision."), sizes, omni=True)
         seen = vision_spec(sizes, preprocessor)
         self.eyes = QwenEyes(tower, seen, preprocessor)
-        weights = TorchWeights.load(Scope(tensors, "decoder."), tensors, spec)
-        dtype = carried(weights.embedding.dtype)
-        self.decoder = TorchDecoder(spec, weights, SectionRotary(spec, sections, dtype))
+        self.decoder = build(tensors, spec, rope_sections(text))
         self.spec = ModelSpec(FAMILY, spec, audio.spec, seen)
         self.delimiters = Delimiters(
             vision_bos=config.integer("vision_start_token_id", 151652),
@@ -134,6 +131,9 @@ class Qwen25Omni:
     def new_positions(self) -> TmRope:
         return TmRope(self.delimiters)
 
+    def shot_place(self, index: int, time_s: float) -> Place:
+        return Place(PlaceKind.VIDEO, int(time_s * self.ids_per_second))
+
     def open_audio(self, tail: TailPolicy = TailPolicy.PROVISIONAL) -> AudioState:
         return self.ears.open(tail)
 
@@ -149,6 +149,9 @@ class Qwen25Omni:
     ) -> tuple[list[VisionUnit], FrameState]:
         with torch.inference_mode():
             return self.eyes.encode(frames, state, final)
+
+    def clip_closing(self) -> Tensor:
+        return torch.empty((0, self.spec.decoder.hidden))
 
     def project(self, features: Tensor, modality: Modality) -> Tensor:
         with torch.inference_mode():

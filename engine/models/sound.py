@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from engine.ears.mel import LogMel, MaxPolicy, MelState
+from engine.ears.mel import HOP_SAMPLES, LogMel, MaxPolicy, MelState
 from engine.errors import BadSettings
 
 _RANGE = 8.0  # log10 units under the maximum that are kept
@@ -68,8 +68,12 @@ class Spectrogram:
         return self._scaled(raw, state.loudest), behind
 
     def rest(self, state: SoundState) -> Tensor:
-        """Features [mels, T] of the open unit if the sound ended here (silence beyond it)."""
-        return self._scaled(torch.cat((state.mel.frames, self._mel.tail(state.mel))), state.loudest)
+        """Features [mels, T] of the open unit if the sound ended here, with silence beyond it: a
+        frame for each 10 ms begun, as the models' own feature extractors count."""
+        mel = state.mel
+        count = -(-mel.samples // HOP_SAMPLES) - mel.dropped
+        raw = torch.cat((mel.frames, self._mel.tail(mel)))[: max(count, 0)]
+        return self._scaled(raw, state.loudest)
 
     def _scaled(self, raw: Tensor, loudest: float) -> Tensor:
         if len(raw) == 0:

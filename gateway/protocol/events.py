@@ -168,6 +168,26 @@ class Events:
     def text_done(self, ref: PartRef, text: str) -> Json:
         return self._event("response.output_text.done", **ref.to_wire(), text=text)
 
+    def audio_transcript_delta(self, ref: PartRef, delta: str) -> Json:
+        return self._event("response.output_audio_transcript.delta", **ref.to_wire(), delta=delta)
+
+    def audio_transcript_done(self, ref: PartRef, transcript: str) -> Json:
+        return self._event(
+            "response.output_audio_transcript.done", **ref.to_wire(), transcript=transcript
+        )
+
+    def audio_delta(self, ref: PartRef) -> Json:
+        """Its `delta`, the sound in base64, is put in by the transport that sends it."""
+        return self._event("response.output_audio.delta", **ref.to_wire())
+
+    def audio_done(self, ref: PartRef) -> Json:
+        return self._event("response.output_audio.done", **ref.to_wire())
+
+    def playout(self, what: Literal["started", "stopped", "cleared"], response_id: str) -> Json:
+        """Where the server plays (WebRTC): the first sound went out, the last one, or the rest was
+        dropped."""
+        return self._event(f"output_audio_buffer.{what}", response_id=response_id)
+
     # --- ours, for sessions that asked ------------------------------------------------------
 
     def latency_report(
@@ -248,6 +268,10 @@ class Events:
             probability=probability,
             audio_ms=audio_ms,
         )
+
+    def voice_status(self, status: str, voice: str, message: str) -> Json:
+        """Whether answers can be spoken (`status` "ready") and if not, why not."""
+        return self._event("gateway.voice.status", status=status, voice=voice, message=message)
 
     def engine_status(self, state: EngineState, message: str, **detail: Any) -> Json:
         """The engine behind this session went away, comes back, or loads (`detail`: how far)."""

@@ -12,7 +12,7 @@ from annotated_types import Ge, Le, MaxLen
 from openai.types.realtime import InputAudioBufferAppendEvent, RealtimeSessionCreateRequest
 from pydantic import BaseModel
 
-GatewayEventName = Literal["latency", "chunks", "hearing", "endpoint", "engine"]
+GatewayEventName = Literal["latency", "chunks", "hearing", "endpoint", "engine", "voice"]
 
 
 class SamplingOptions(BaseModel):

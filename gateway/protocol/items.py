@@ -105,6 +105,15 @@ def text_part(text: str = "") -> Json:
     return {"type": "text", "text": text}
 
 
+def output_audio(transcript: str) -> Json:
+    """What was said aloud; the sound itself has gone to the client and is not kept."""
+    return {"type": "output_audio", "transcript": transcript}
+
+
+def audio_part(transcript: str = "") -> Json:
+    return {"type": "audio", "transcript": transcript}
+
+
 # --- items --------------------------------------------------------------------------------------
 
 

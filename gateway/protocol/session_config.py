@@ -143,9 +143,10 @@ class SessionConfig:
             wire["gateway"] = dump(self.gateway)
         return wire
 
-    def response_audio(self) -> Json | None:
-        """The `audio` of a response object; None where answers are text."""
-        if self.output_modality == "text":
+    def response_audio(self, wanted: Modality | None = None) -> Json | None:
+        """The `audio` of a response object; None where that answer is text. `wanted`: what the
+        response asks for itself; None: what the session does."""
+        if not self.speaks or (wanted or self.requested_modality) == "text":
             return None
         return {"output": {"format": dict(PCM_24K), "voice": self.voice}}
 

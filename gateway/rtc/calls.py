@@ -29,10 +29,11 @@ from gateway.client_secrets import (
     LIFETIME_S_MIN,
     PREFIX,
 )
+from gateway.ports import SessionCore
 from gateway.protocol import errors
 from gateway.protocol.errors import ProtocolError
 from gateway.protocol.parse import decode_json, parse_session
-from gateway.pump import Bounds, Pump, SessionCore
+from gateway.pump import Bounds, Pump
 from gateway.rtc.call import BadOffer, Call, describe_ice
 from gateway.rtc.call_metrics import CallEnd, CallMetrics
 
@@ -184,7 +185,16 @@ class Calls:
     def _pump(self, session_id: str, core: SessionCore, call: Call) -> Pump:
         settings = self._gateway.settings
         bounds = Bounds(settings.outbound_events, settings.outbound_bytes)
-        return Pump(session_id, call.channel, core, self._gateway.link.tell, bounds)
+        gateway = self._gateway
+        return Pump(
+            session_id,
+            call.channel,
+            core,
+            gateway.link.tell,
+            bounds,
+            utter=gateway.utter,
+            player=call.outgoing,
+        )
 
     async def _run(self, call: Call, pump: Pump, seat: contextlib.ExitStack) -> None:
         with seat:

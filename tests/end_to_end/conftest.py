@@ -48,7 +48,7 @@ class Server:
 def server() -> Iterator[Server]:
     resolve_model("tiny")
     argv = [sys.executable, "-m", "gateway", "serve", "--port", "0", "--announce"]
-    argv += ["--model", "tiny"]
+    argv += ["--model", "tiny", "--set", "voice=none"]
     with subprocess.Popen(
         argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

@@ -9,12 +9,23 @@ from pathlib import Path
 from typing import Any
 
 from engine import api
-from gateway.actions import Action, Decode, Hangup, Send, Tell
+from gateway.actions import (
+    Action,
+    ClearPlayout,
+    Decode,
+    Hangup,
+    Play,
+    Send,
+    Tell,
+    Utter,
+)
 from gateway.config import Settings
 from gateway.media import pictures
 from gateway.metrics import Metrics
 from gateway.protocol.ids import IdMaker
 from gateway.session import Session
+from gateway.voice.messages import Said, Sound, Speak, Stop
+from gateway.voice.status import VoiceStatus
 
 CLIPS = Path(__file__).resolve().parents[2] / "gateway" / "clips"
 WIRE_BYTES_PER_MS = 48  # s16 mono at 24 kHz
@@ -39,11 +50,14 @@ def silence_pcm(ms: int) -> bytes:
 class SessionBench:
     """Calls the core as the shell would and keeps what comes out."""
 
-    def __init__(self, *, engine_ready: bool = True, **settings: Any) -> None:
+    def __init__(self, *, engine_ready: bool = True, speaks: bool = False, **settings: Any) -> None:
         self.now_ns = 0
         self.sent: list[Json] = []
         self.told: list[api.Command] = []
         self.hangups: list[Hangup] = []
+        self.uttered: list[Speak | Stop] = []
+        self.played: list[Play] = []
+        self.playout_cleared = 0
         self.hold_pictures = False
         self.held: list[Decode] = []
         self.metrics = Metrics()
@@ -57,6 +71,7 @@ class SessionBench:
             now_ns=0,
             wall_s=1_000.0,
             stopwatch=lambda: 0,
+            speaks=speaks,
         )
         self._take(self.session.start(self.now_ns))
 
@@ -69,6 +84,13 @@ class SessionBench:
                         self._take(self.session.sent(action, self.now_ns))
                 case Tell():
                     self.told.append(action.command)
+                case Utter():
+                    self.uttered.append(action.command)
+                case Play():
+                    self.played.append(action)
+                    self._take([Send(action.event | {"delta": ""}, action.wants_sent_stamp)])
+                case ClearPlayout():
+                    self.playout_cleared += 1
                 case Decode():
                     self.held.append(action)
                 case Hangup():
@@ -105,6 +127,26 @@ class SessionBench:
 
     def engine_ready(self) -> None:
         self._take(self.session.engine_ready(api.Ready("x", MODEL), self.now_ns))
+
+    def voice(self, event: Sound | Said) -> None:
+        self._take(self.session.receive_voice(event, self.now_ns))
+
+    def say_all(self, samples: int = 24_000) -> None:
+        """Play the voice's part: so many samples of sound for each clause it was given."""
+        speaks = [c for c in self.uttered if isinstance(c, Speak)]
+        self.uttered.clear()
+        for speak in speaks:
+            self.voice(Sound(speak.session, speak.generation, speak.clause, bytes(2 * samples)))
+            self.voice(Said(speak.session, speak.generation, speak.clause))
+
+    def voice_changed(self, status: VoiceStatus) -> None:
+        self._take(self.session.voice_changed(status, self.now_ns))
+
+    def playout(self, what: str, sample: int) -> None:
+        self._take(self.session.playing(what, sample, self.now_ns))
+
+    def cleared(self, dropped_samples: int) -> None:
+        self._take(self.session.cleared(dropped_samples, self.now_ns))
 
     def tick(self, ms: float = 100) -> None:
         self.now_ns += round(ms * NS_PER_MS)

@@ -22,6 +22,8 @@ from gateway.media.pictures import Outcome
 from gateway.rtc.call_metrics import CallMetrics
 from gateway.rtc.calls import Calls
 from gateway.serve import GatewayServer, bind, url_of, uvicorn_config
+from gateway.voice.messages import Said, Sound
+from gateway.voice.status import VoiceStatus
 
 WAIT_S = 20.0
 
@@ -97,6 +99,18 @@ class EchoSession:
 
     def engine_ready(self, ready: api.Ready, now_ns: int) -> list[Action]:
         return [Send({"type": "ready"}), Tell(api.Open(self.session_id, "be brief"))]
+
+    def receive_voice(self, event: Sound | Said, now_ns: int) -> list[Action]:
+        return [Send({"type": type(event).__name__})]
+
+    def voice_changed(self, status: VoiceStatus, now_ns: int) -> list[Action]:
+        return [Send({"type": "voice", "state": status.state})]
+
+    def playing(self, what: str, position_sample: int, now_ns: int) -> list[Action]:
+        return [Send({"type": what, "at": position_sample})]
+
+    def cleared(self, dropped_samples: int, now_ns: int) -> list[Action]:
+        return [Send({"type": "cleared", "dropped": dropped_samples})]
 
     def tick(self, now_ns: int) -> list[Action]:
         self.ticks += 1

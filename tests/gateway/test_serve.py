@@ -53,7 +53,7 @@ def until(condition: Callable[[], object]) -> None:
 def server(*arguments: str) -> Iterator[Server]:
     argv = [sys.executable, "-m", "gateway", "serve", "--port", "0", "--announce"]
     with subprocess.Popen(
-        [*argv, "--engine", "fake", *arguments],
+        [*argv, "--engine", "fake", "--set", "voice=none", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,

@@ -7,6 +7,7 @@ is. Events are built by the gateway's own `Events`, so that their shape cannot d
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import contextlib
 import json
@@ -17,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
@@ -63,6 +65,11 @@ HIDDEN_MS = 300.0
 BUDGET_MS = 800
 
 
+TENTH_OF_A_TONE = (
+    (8_000 * np.sin(2 * np.pi * 440 * np.arange(RATE_HZ // 10) / RATE_HZ)).astype("<i2").tobytes()
+)
+
+
 @dataclass(frozen=True)
 class Script:
     """What the person is taken to say, and what is answered. Points in time are in seconds of
@@ -81,6 +88,8 @@ class Script:
     answer: tuple[str, ...] = ("The capital", " of France", " is Paris.")
     holds_answer: bool = False  # after the first piece, until it is cancelled
     error: str | None = None  # sent as an `error` event in place of every answer
+    sound_s: float = 0.0  # of a tone, sent at once with every answer
+    interrupts_after_s: float | None = None  # then somebody speaks, while that is being played
     hangs_up: bool = False  # closes the connection in place of an answer
 
 
@@ -280,10 +289,17 @@ class _Conversation:
             await self.send(self.events.response_done(done))
             return
         await self.send(*(self.events.text_delta(ref, piece) for piece in pieces[1:]))
+        for _ in range(round(10 * self.mock.script.sound_s)):
+            sound = {"delta": base64.b64encode(TENTH_OF_A_TONE).decode()}
+            await self.send(self.events.audio_delta(ref) | sound)
         done = {"id": ref.response_id, "status": "completed", "status_details": None}
         await self.send(
             self.events.text_done(ref, "".join(pieces)), self.events.response_done(done)
         )
+
+        if self.mock.script.interrupts_after_s is not None:
+            await asyncio.sleep(self.mock.script.interrupts_after_s)
+            await self.send(self.events.speech_started(self.ids.item(), 0))
 
     async def _cancelled(self) -> None:
         """Waits until the page cancels the answer."""

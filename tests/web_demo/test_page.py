@@ -36,9 +36,9 @@ def test_the_page_loads_clean(demo: OpenPage, mock: MockGateway) -> None:
     assert mock.received.models == ["mock"]
     (update,) = mock.received.of_type("session.update")
     session = update["session"]
-    assert session["output_modalities"] == ["text"]
+    assert session["output_modalities"] == ["audio"]
     assert session["audio"]["input"]["turn_detection"]["type"] == "server_vad"
-    assert session["gateway"] == {"events": ["latency", "chunks", "hearing", "engine"]}
+    assert session["gateway"] == {"events": ["latency", "chunks", "hearing", "engine", "voice"]}
 
 
 def test_a_spoken_turn_is_shown(demo: OpenPage, mock: MockGateway) -> None:

@@ -6,18 +6,18 @@ import contextlib
 import importlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from engine.ears.mel import LogMel, MaxPolicy, normalise
+from engine.ears.mel import HOP_SAMPLES, LogMel, MaxPolicy, normalise
 from engine.models.interface import Frame
 from engine.models.qwen2_5_omni import Qwen25Omni
 from engine.positions import PlaceKind
 from engine.stream import Stream
+from tests.engine.models.playing import Sounded
 
 transformers: Any = importlib.import_module("transformers")
 theirs: Any = importlib.import_module("transformers.models.qwen2_5_omni.modeling_qwen2_5_omni")
@@ -176,16 +176,7 @@ def offline_mel(pcm: Tensor, mels: int = 16) -> Tensor:
     state = mel.open()
     mel.push(state, pcm)
     raw = torch.cat((state.frames, mel.tail(state)))
-    return normalise(raw, MaxPolicy.RUNNING).T
-
-
-@dataclass(frozen=True)
-class Sounded:
-    """One clip as the reference gets it."""
-
-    pcm: Tensor | None = None
-    frames: Sequence[Frame] = ()
-    seconds_per_unit: float = 1.0
+    return normalise(raw[: -(-len(pcm) // HOP_SAMPLES)], MaxPolicy.RUNNING).T
 
 
 def offline(model: Any, ours: Qwen25Omni, stream: Stream, clips: Sequence[Sounded]) -> Tensor:

@@ -7,16 +7,15 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 import pytest
 import torch
-from torch import Tensor
 
-from engine.models.interface import Frame, TailPolicy
+from engine.models.interface import TailPolicy
 from engine.models.perception import Perception
 from engine.models.qwen2_5_omni import Qwen25Omni
 from engine.stream import Stream
-from tests.engine.models.omni_twin import Sounded, in_double, offline, tiny_twin, write_directory
+from tests.engine.models.omni_twin import in_double, offline, tiny_twin, write_directory
+from tests.engine.models.playing import Sounded, camera, play, speech
 from tests.engine.models.rig import Rig
 
 TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
@@ -36,56 +35,6 @@ def twins(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     folder = write_directory(theirs, tmp_path_factory.mktemp("omni"))
     ours = Qwen25Omni.load(folder, dtype)
     return Twins(theirs, ours, Rig(ours, dtype), dtype)
-
-
-def speech(chance: random.Random, samples: int) -> Tensor:
-    """A sound whose loudness wanders, so that the clamp of the features bites."""
-    rng = np.random.default_rng(chance.randint(0, 2**32))
-    loudness = np.repeat(10.0 ** rng.uniform(-6, 0, samples // 800 + 1), 800)[:samples]
-    return torch.from_numpy((rng.standard_normal(samples) * loudness).astype(np.float32))
-
-
-def camera(chance: random.Random, count: int, seconds_per_unit: float) -> list[Frame]:
-    """`count` frames of one random size, two to a unit."""
-    rng = np.random.default_rng(chance.randint(0, 2**32))
-    size = (28 * chance.randint(1, 5), 28 * chance.randint(1, 6), 3)
-    return [
-        Frame(rng.integers(0, 256, size, dtype=np.uint8), (i // 2) * seconds_per_unit)
-        for i in range(count)
-    ]
-
-
-def play(
-    twins: Twins, stream: Stream, clip: Sounded, tail: TailPolicy, chance: random.Random
-) -> None:
-    """Push a clip into the stream in random pieces: sound and frames in any order of arrival,
-    speculative endings thrown away, prefill in steps of any length."""
-    perception = Perception(twins.ours, stream.soft, tail)
-    start = len(stream)
-    sound, frames = clip.pcm, list(clip.frames)
-    at = 0
-    while (sound is not None and at < len(sound)) or frames:
-        if frames and (sound is None or at >= len(sound) or chance.random() < 0.5):
-            count = chance.randint(1, 3)
-            perception.see(frames[:count])
-            del frames[:count]
-        elif sound is not None:
-            count = chance.choice([1, 150, 3_200, 8_000, 40_000])
-            perception.hear(sound[at : at + count])
-            at += count
-        stream.reconcile(perception.ids(), start)
-        if chance.random() < 0.3:
-            twins.rig.settle(stream, chance)
-        if chance.random() < 0.2:  # an ending that does not come: an answer is begun and dropped
-            perception.finish()
-            stream.reconcile([*perception.ids(), 5, 6, 7], start)
-            mark = stream.mark()
-            twins.rig.settle(stream, chance)
-            stream.append([8, 9])
-            twins.rig.settle(stream, chance)
-            stream.rollback(mark)
-    perception.finish()
-    stream.reconcile(perception.ids(), start)
 
 
 def compare(twins: Twins, stream: Stream, clips: list[Sounded]) -> None:
@@ -111,7 +60,7 @@ def test_a_clip_with_sound_and_pictures(twins: Twins, tail: TailPolicy, seed: in
     stream = twins.rig.stream()
     stream.append([1, 2, 3])
     clip = Sounded(sound, frames, spacing)
-    play(twins, stream, clip, tail, chance)
+    play(twins.rig, stream, clip, tail, chance)
     stream.append([4, 5, 6])
     compare(twins, stream, [clip])
     stream.close()
@@ -129,7 +78,7 @@ def test_a_clip_of_one_sense(twins: Twins, tail: TailPolicy, kind: str) -> None:
     )
     stream = twins.rig.stream()
     stream.append([1, 2])
-    play(twins, stream, clip, tail, chance)
+    play(twins.rig, stream, clip, tail, chance)
     stream.append([4, 5])
     compare(twins, stream, [clip])
     stream.close()
@@ -146,7 +95,7 @@ def test_turns_with_answers_between(twins: Twins, tail: TailPolicy) -> None:
     for turn in range(3):
         frames = camera(chance, 4 + turn, 1.0)
         clip = Sounded(speech(chance, 30_000 + 9_000 * turn), frames, 1.0)
-        play(twins, stream, clip, tail, chance)
+        play(twins.rig, stream, clip, tail, chance)
         stream.append([4, 5])
         clips.append(clip)
         for _ in range(4):
@@ -183,7 +132,7 @@ def test_the_release_layout_in_shards_is_the_same_model(twins: Twins, tmp_path: 
     the same weights as today's layout."""
     folder = write_directory(twins.theirs, tmp_path / "old", "thinker.", shards=3)
     old = Qwen25Omni.load(folder, twins.dtype)
-    mine, other = twins.ours.decoder.weights, old.decoder.weights
+    mine, other = (model.decoder.weights for model in (twins.ours, old))  # type: ignore[attr-defined]
     assert torch.equal(mine.head.weight, other.head.weight)
     assert torch.equal(mine.layers[1].down.weight, other.layers[1].down.weight)
     state = old.open_audio(TailPolicy.PROVISIONAL)

@@ -16,7 +16,17 @@ SILENCE_MS = 300
 
 @pytest.fixture(scope="session")
 def fake_server_url() -> Iterator[str]:
-    argv = [sys.executable, "-m", "gateway", "serve", "--port", "0", "--announce"]
+    argv = [
+        sys.executable,
+        "-m",
+        "gateway",
+        "serve",
+        "--port",
+        "0",
+        "--announce",
+        "--set",
+        "voice=none",
+    ]
     argv += ["--engine", "fake", "--set", f"silence_ms={SILENCE_MS}"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

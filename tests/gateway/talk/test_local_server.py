@@ -17,7 +17,7 @@ async def test_own_server_starts_and_is_gone_afterwards() -> None:
     def note(status: Status) -> None:
         seen.append(status["engine"]["state"])
 
-    arguments = ["--engine", "fake"]
+    arguments = ["--engine", "fake", "--set", "voice=none"]
     before = {child.pid for child in psutil.Process().children()}
     async with local_server(arguments) as server:
         status = await until_ready(server.url, note, server.check)

@@ -1,0 +1,139 @@
+"""Ears in front of any model: block-causal Whisper, stacked frames, a projector (Ultravox-shaped).
+
+A directory of its own names the parts:
+
+    config.json          {"model_type": "headstart_composite", "audio_model": DIR, "model": DIR,
+                          "stack_factor": 8, "audio_latency_block_size": 50}
+    model.safetensors    projector.{ln_pre,linear_1,linear_2}.weight, and where it has one
+                         projector.ln_mid.weight or projector.ln_post.weight
+
+Relative directories count from it. Words hold no delimiters around sound, as in Ultravox.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from engine.decoder.decoder import Forward
+from engine.layout import Modality
+from engine.models.block_whisper import BlockState, BlockWhisper, BlockWhisperSizes
+from engine.models.directory import Config
+from engine.models.interface import (
+    AudioOut,
+    Frame,
+    ModelSpec,
+    StreamModel,
+    TailPolicy,
+    VisionUnit,
+)
+from engine.models.layers import Linear, RmsNorm
+from engine.models.layouts import InlineLayout
+from engine.models.tensors import Tensors
+from engine.positions import Place, PlaceKind, PositionRule
+
+FAMILY = "headstart_composite"
+EPS = 1e-6
+_WHISPER_ENCODERS = ("model.encoder.", "encoder.")
+
+
+def whisper_name(stored: str) -> str | None:
+    """A Whisper checkpoint's encoder tensor as we ask for it."""
+    for prefix in _WHISPER_ENCODERS:
+        if stored.startswith(prefix):
+            return stored.removeprefix(prefix)
+    return None
+
+
+def projector_name(stored: str) -> str | None:
+    """The projector's tensors, under its own name or Ultravox's."""
+    name = stored.removeprefix("multi_modal_projector.").removeprefix("projector.")
+    return name if name != stored else None
+
+
+def whisper_sizes(config: Config, block: int, stack: int) -> BlockWhisperSizes:
+    return BlockWhisperSizes(
+        mels=config.integer("num_mel_bins", 80),
+        width=config.integer("d_model"),
+        layers=config.integer("encoder_layers"),
+        heads=config.integer("encoder_attention_heads"),
+        ffn=config.integer("encoder_ffn_dim"),
+        max_positions=config.integer("max_source_positions", 1500),
+        block=block,
+        stack=stack,
+    )
+
+
+class Projector:
+    """Norm, linear, SwiGLU, linear; and a norm between or behind, where the weights have one."""
+
+    def __init__(self, tensors: Tensors, stacked: int, inner: int, hidden: int) -> None:
+        """`stacked`: width of a stack of frames. Raises `BadWeights`."""
+        self._pre = RmsNorm(tensors.take("ln_pre.weight", stacked), EPS)
+        self._up = Linear(tensors.take("linear_1.weight", inner, stacked))
+        self._down = Linear(tensors.take("linear_2.weight", hidden, inner // 2))
+        self._mid = _norm_if_any(tensors, "ln_mid.weight", inner // 2)
+        self._post = _norm_if_any(tensors, "ln_post.weight", hidden)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """[tokens, stacked] -> [tokens, hidden]."""
+        value, gate = self._up(self._pre(x)).chunk(2, dim=-1)
+        x = F.silu(gate) * value
+        x = self._down(x if self._mid is None else self._mid(x))
+        return x if self._post is None else self._post(x)
+
+
+def _norm_if_any(tensors: Tensors, name: str, width: int) -> RmsNorm | None:
+    return RmsNorm(tensors.take(name, width), EPS) if tensors.has(name) else None
+
+
+class Composite:
+    """`engine.models.interface.StreamModel` that hears by its own ears, and is `base` otherwise."""
+
+    def __init__(self, ears: BlockWhisper, projector: Projector, base: StreamModel) -> None:
+        self.ears, self._projector, self.base = ears, projector, base
+        spec = base.spec
+        self.spec = ModelSpec(FAMILY, spec.decoder, ears.sizes.spec, spec.vision)
+        unit = ears.sizes.spec
+        self.layout = InlineLayout(base.layout, unit.unit_tokens, unit.unit_ms / 1000)
+
+    @property
+    def decoder(self) -> Forward:
+        return self.base.decoder
+
+    def new_positions(self) -> PositionRule | None:
+        return self.base.new_positions()
+
+    def shot_place(self, index: int, time_s: float) -> Place:
+        return Place(PlaceKind.IMAGE)  # each stands by itself between sounds
+
+    def open_audio(self, tail: TailPolicy) -> BlockState:
+        return self.ears.open(tail)
+
+    def encode_audio(self, chunk: Tensor, state: BlockState, final: bool) -> AudioOut:
+        with torch.inference_mode():
+            return self.ears.encode(chunk, state, final)
+
+    def open_frames(self) -> Any:
+        return self.base.open_frames()
+
+    def encode_frames(
+        self, frames: Sequence[Frame], state: Any, final: bool
+    ) -> tuple[list[VisionUnit], Any]:
+        return self.base.encode_frames(frames, state, final)
+
+    def clip_closing(self) -> Tensor:
+        return torch.empty((0, self.spec.decoder.hidden))
+
+    def project(self, features: Tensor, modality: Modality) -> Tensor:
+        if modality is not Modality.AUDIO:
+            return self.base.project(features, modality)
+        with torch.inference_mode():
+            return self._projector(features)
+
+    def embed_text(self, ids: Sequence[int]) -> Tensor:
+        return self.base.embed_text(ids)

@@ -1,0 +1,110 @@
+"""Which model a directory holds, and how to load it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from engine.ears.mel import MaxPolicy
+from engine.errors import UnsupportedModel
+from engine.models import composite, llava_onevision, qwen2_5_omni, qwen2_vl, text
+from engine.models.block_whisper import BlockWhisper
+from engine.models.decoders import Build, in_torch
+from engine.models.directory import Config, ModelDirectory
+from engine.models.interface import StreamModel
+from engine.models.tensors import Tensors
+
+Progress = Callable[[int, int], None]  # bytes loaded, bytes in all
+
+
+@dataclass(frozen=True, slots=True)
+class Loading:
+    """How to load. `answer_opening`: tokens of the chat template before an answer."""
+
+    dtype: torch.dtype = torch.bfloat16
+    mel_policy: MaxPolicy = MaxPolicy.RUNNING
+    answer_opening: Sequence[int] = ()
+    progress: Progress = lambda done, total: None
+    tensors: Tensors | None = None  # in place of the directory's own
+    build: Build = in_torch  # what runs the decoder
+
+    def take(self, directory: ModelDirectory, rename: Callable[[str], str | None]) -> Tensors:
+        return self.tensors or directory.checkpoint(rename, self.dtype, self.progress)
+
+
+def load(folder: Path, how: Loading) -> StreamModel:
+    """The model in `folder`, by its config.json. Raises `UnsupportedModel`, or `BadWeights` naming
+    the file, the field or the tensor."""
+    directory = ModelDirectory(folder)
+    family = directory.model_type
+    if family not in FAMILIES:
+        raise UnsupportedModel(folder / "config.json", "model_type", sorted(FAMILIES), family)
+    return FAMILIES[family](directory, how)
+
+
+def _omni(directory: ModelDirectory, how: Loading) -> StreamModel:
+    return qwen2_5_omni.Qwen25Omni(
+        how.take(directory, qwen2_5_omni.our_name),
+        qwen2_5_omni.thinker(directory.config),
+        answer_opening=how.answer_opening,
+        mel_policy=how.mel_policy,
+        preprocessor=_preprocessor(directory),
+        build=how.build,
+    )
+
+
+def _vl(directory: ModelDirectory, how: Loading) -> StreamModel:
+    tensors = how.take(directory, qwen2_vl.our_name)
+    return qwen2_vl.Qwen2Vl(
+        tensors,
+        directory.config,
+        answer_opening=how.answer_opening,
+        preprocessor=_preprocessor(directory),
+        build=how.build,
+    )
+
+
+def _llava(directory: ModelDirectory, how: Loading) -> StreamModel:
+    tensors = how.take(directory, llava_onevision.our_name)
+    preprocessor = _preprocessor(directory)
+    return llava_onevision.LlavaOnevision(
+        tensors, directory.config, preprocessor=preprocessor, build=how.build
+    )
+
+
+def _text(directory: ModelDirectory, how: Loading) -> StreamModel:
+    return text.TextModel(how.take(directory, text.our_name), directory.config, how.build)
+
+
+def _composite(directory: ModelDirectory, how: Loading) -> StreamModel:
+    config, folder = directory.config, directory.folder
+    base = load(folder / config.text("model"), how)
+    stack = config.integer("stack_factor", 8)
+    heard = ModelDirectory(folder / config.text("audio_model"))
+    block = config.integer("audio_latency_block_size", 100)
+    sizes = composite.whisper_sizes(heard.config, block, stack)
+    encoder = heard.checkpoint(composite.whisper_name, how.dtype)
+    ears = BlockWhisper(encoder, sizes, how.mel_policy)
+    projector = directory.checkpoint(composite.projector_name, how.dtype)
+    inner = config.integer("projector_hidden_size", 4096)
+    hidden = base.spec.decoder.hidden
+    return composite.Composite(
+        ears, composite.Projector(projector, stack * sizes.width, inner, hidden), base
+    )
+
+
+def _preprocessor(directory: ModelDirectory) -> Config | None:
+    return directory.optional("preprocessor_config.json")
+
+
+FAMILIES: dict[str, Callable[[ModelDirectory, Loading], StreamModel]] = {
+    qwen2_5_omni.FAMILY: _omni,
+    f"{qwen2_5_omni.FAMILY}_thinker": _omni,
+    qwen2_vl.FAMILY: _vl,
+    llava_onevision.FAMILY: _llava,
+    composite.FAMILY: _composite,
+    **dict.fromkeys(text.FAMILIES, _text),
+}

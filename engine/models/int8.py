@@ -1,0 +1,112 @@
+"""A decoder's weights in int8 with a scale for every 32 of them, on the native kernels.
+
+The form is GGUF's Q8_0: a quarter of fp32, half of bf16, and what the packed decoder reads at
+memory speed. Each matrix is quantised by itself as it is loaded, so there is never a second model.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from engine.decoder.decoder import Decoder
+from engine.decoder.rotary import Rotary
+from engine.decoder.spec import DecoderSpec
+from engine.decoder.weights import DecoderWeights, PackedEmbedding, PackedHead, PackedStack
+from engine.errors import BadSettings
+from engine.models.tensors import Tensors
+from kernels.decoder_layers import Layer, LayerSizes
+from kernels.native import default_backend
+from kernels.qlinear import QWeight, pack
+
+GROUP = 32
+_LARGEST = 127
+
+
+def quantise(weight: Tensor) -> QWeight:
+    """[rows, cols] of any float dtype, symmetric by groups of 32 along cols. Raises `BadSettings`
+    if cols are no multiple of that."""
+    rows, cols = weight.shape
+    if cols % GROUP:
+        raise BadSettings("weights", f"rows of a multiple of {GROUP} for int8", cols)
+    return pack("Q8_0", _blocks(weight), rows, cols)
+
+
+def _blocks(weight: Tensor) -> npt.NDArray[np.uint8]:
+    """Bytes of Q8_0 blocks: a scale in fp16, then 32 integers."""
+    groups = weight.float().reshape(-1, GROUP)
+    scales = (groups.abs().amax(dim=1) / _LARGEST).half()
+    inverse = torch.where(scales > 0, 1.0 / scales.float(), 0.0)
+    codes = (groups * inverse[:, None]).round().clamp(-_LARGEST, _LARGEST).to(torch.int8)
+    raw = np.empty((len(groups), 2 + GROUP), dtype=np.uint8)
+    raw[:, :2] = scales.numpy().view(np.uint8).reshape(-1, 2)
+    raw[:, 2:] = codes.numpy().view(np.uint8)
+    return raw
+
+
+class Int8Decoder(Decoder):
+    """The packed decoder on weights quantised while they are loaded, by `transformers`' names."""
+
+    def __init__(
+        self,
+        tensors: Tensors,
+        head: Tensors,
+        spec: DecoderSpec,
+        rotary: Rotary,
+        backend: str | None = None,
+    ) -> None:
+        """Raises `BadWeights` naming what is missing or misshapen."""
+        backend = backend or default_backend()
+        embedding = quantise(tensors.take("embed_tokens.weight", spec.vocab_size, spec.hidden))
+        output = (
+            embedding
+            if spec.tied_output
+            else quantise(head.take("lm_head.weight", spec.vocab_size, spec.hidden))
+        )
+        layers = [_layer(tensors, f"layers.{i}.", spec) for i in range(spec.layers)]
+        sizes = LayerSizes(
+            spec.hidden, spec.ffn, spec.heads, spec.kv_heads, spec.head_dim, spec.rms_eps
+        )
+        packed = [w for layer in layers for w in (*layer.qkv, *layer.gate_up)]
+        packed += [w for layer in layers for w in (layer.attn_out, layer.down)]
+        weights = DecoderWeights(
+            embedding=PackedEmbedding(embedding, backend),
+            layers=PackedStack(layers, sizes, backend),
+            output_norm=tensors.take("norm.weight", spec.hidden).float(),
+            output=PackedHead(output, backend),
+            nbytes=sum(w.nbytes for w in {id(w): w for w in [*packed, embedding, output]}.values()),
+        )
+        super().__init__(spec, weights, spec.context_tokens, backend, rotary)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """int64 [rows] -> fp32 [rows, hidden]."""
+        return self.weights.embedding(tokens)
+
+
+def _layer(tensors: Tensors, prefix: str, spec: DecoderSpec) -> Layer:
+    def matrix(name: str, rows: int, cols: int) -> QWeight:
+        return quantise(tensors.take(f"{prefix}{name}.weight", rows, cols))
+
+    def vector(name: str, rows: int) -> Tensor:
+        return tensors.take(f"{prefix}{name}", rows).float()
+
+    widths = {"q": spec.q_width, "k": spec.kv_width, "v": spec.kv_width}
+    q, k, v = (matrix(f"self_attn.{n}_proj", width, spec.hidden) for n, width in widths.items())
+    biases = [
+        vector(f"self_attn.{n}_proj.bias", width) if spec.qkv_bias else None
+        for n, width in widths.items()
+    ]
+    return Layer(
+        attn_norm=vector("input_layernorm.weight", spec.hidden),
+        qkv=(q, k, v),
+        qkv_bias=(biases[0], biases[1], biases[2]),
+        attn_out=matrix("self_attn.o_proj", spec.hidden, spec.q_width),
+        ffn_norm=vector("post_attention_layernorm.weight", spec.hidden),
+        gate_up=(
+            matrix("mlp.gate_proj", spec.ffn, spec.hidden),
+            matrix("mlp.up_proj", spec.ffn, spec.hidden),
+        ),
+        down=matrix("mlp.down_proj", spec.hidden, spec.ffn),
+    )

@@ -1,0 +1,160 @@
+"""LLaVA-OneVision: SigLIP sees frame by frame, pooled to a quarter; a plain Qwen2 answers.
+
+Pictures are taken as frames of a video are (196 tokens); the crops that its makers cut single large
+pictures into are not made: a camera's frames gain little by them and cost ten times the tokens.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from engine.errors import UnsupportedModel
+from engine.layout import Modality
+from engine.models.decoders import Build, in_torch
+from engine.models.directory import Config, ModelDirectory
+from engine.models.frames import FrameState
+from engine.models.interface import Frame, ModelSpec, VisionSpec, VisionUnit
+from engine.models.layers import Linear, carried
+from engine.models.layouts import VideoLayout
+from engine.models.pixels import Normalisation, resize
+from engine.models.siglip import Siglip, SiglipSizes
+from engine.models.tensors import Scope, Tensors
+from engine.models.text import TextModel
+from engine.positions import Place, PlaceKind
+
+FAMILY = "llava_onevision"
+_HALF = (0.5, 0.5, 0.5)
+
+# By the version that wrote the checkpoint; the first match counts.
+_LAYOUTS = {
+    "model.vision_tower.vision_model.": "vision.",
+    "vision_tower.vision_model.": "vision.",
+    "model.vision_tower.": "vision.",
+    "vision_tower.": "vision.",
+    "model.multi_modal_projector.": "projector.",
+    "multi_modal_projector.": "projector.",
+    "model.image_newline": "image_newline",
+    "image_newline": "image_newline",
+    "language_model.model.": "decoder.",
+    "language_model.lm_head.": "lm_head.",
+    "model.language_model.": "decoder.",
+    "lm_head.": "lm_head.",
+}
+
+
+def our_name(stored: str) -> str | None:
+    """A stored tensor's name as we ask for it."""
+    for prefix, ours in _LAYOUTS.items():
+        if stored.startswith(prefix):
+            return ours + stored.removeprefix(prefix)
+    return None
+
+
+def vision_sizes(vision: Config) -> SiglipSizes:
+    return SiglipSizes(
+        width=vision.integer("hidden_size", 1152),
+        layers=vision.integer("num_hidden_layers", 26),
+        heads=vision.integer("num_attention_heads", 14),
+        ffn=vision.integer("intermediate_size", 4304),
+        image_px=vision.integer("image_size", 384),
+        patch_px=vision.integer("patch_size", 14),
+        eps=vision.number("layer_norm_eps", 1e-6),
+    )
+
+
+class LlavaOnevision(TextModel):
+    """`engine.models.interface.StreamModel` that sees."""
+
+    def __init__(
+        self,
+        tensors: Tensors,
+        config: Config,
+        *,
+        preprocessor: Config | None = None,
+        build: Build = in_torch,
+    ) -> None:
+        """Raises `BadWeights` naming what is missing or misshapen."""
+        super().__init__(tensors, config.part("text_config"), build)
+        sizes = vision_sizes(config.part("vision_config"))
+        layers = _layers_run(config, sizes)
+        self.tower = Siglip(Scope(tensors, "vision."), sizes, layers)
+        hidden = self.spec.decoder.hidden
+        self._up = _linear(tensors, "projector.linear_1", hidden, sizes.width)
+        self._down = _linear(tensors, "projector.linear_2", hidden, hidden)
+        newline = tensors.take("image_newline", hidden)
+        self._newline = newline.to(carried(newline.dtype))[None]
+        mean: tuple[float, ...] = _HALF
+        std: tuple[float, ...] = _HALF
+        if preprocessor is not None:
+            mean = preprocessor.numbers("image_mean", list(mean))
+            std = preprocessor.numbers("image_std", list(std))
+        self._normalise = Normalisation(mean, std)
+        pixels = sizes.image_px**2
+        seen = VisionSpec(sizes.image_px, 1, min_pixels=pixels, max_pixels=pixels)
+        self.spec = ModelSpec(FAMILY, self.spec.decoder, vision=seen)
+        self.layout = VideoLayout()
+
+    @classmethod
+    def load(cls, folder: Path, dtype: torch.dtype = torch.bfloat16) -> LlavaOnevision:
+        """From a model directory."""
+        directory = ModelDirectory(folder)
+        preprocessor = directory.optional("preprocessor_config.json")
+        tensors = directory.checkpoint(our_name, dtype)
+        return cls(tensors, directory.config, preprocessor=preprocessor)
+
+    def shot_place(self, index: int, time_s: float) -> Place:
+        return Place(PlaceKind.VIDEO, index)
+
+    def open_frames(self) -> FrameState:
+        return FrameState()
+
+    def pixels(self, frames: Sequence[Frame]) -> Tensor:
+        """[n, 3, image_px, image_px], normalised."""
+        side = self.tower.sizes.image_px
+        return self._normalise(torch.stack([resize(frame.rgb, side, side) for frame in frames]))
+
+    def encode_frames(
+        self, frames: Sequence[Frame], state: FrameState, final: bool
+    ) -> tuple[list[VisionUnit], FrameState]:
+        if not frames:
+            return [], state
+        with torch.inference_mode():
+            features = self.tower.encode(self.pixels(frames))
+        side = math.ceil(self.tower.sizes.side / 2)
+        return [
+            VisionUnit(seen, side, side, frame.time_s)
+            for seen, frame in zip(features, frames, strict=True)
+        ], state
+
+    def project(self, features: Tensor, modality: Modality) -> Tensor:
+        """[side ** 2, width] of one frame -> [pooled, hidden]."""
+        with torch.inference_mode():
+            side = self.tower.sizes.side
+            x = self._down(F.gelu(self._up(features)))
+            grid = x.T.reshape(1, -1, side, side)
+            half = math.ceil(side / 2)
+            pooled = F.interpolate(grid, (half, half), mode="bilinear")
+            return pooled[0].flatten(1).T.contiguous()
+
+    def clip_closing(self) -> Tensor:
+        return self._newline
+
+
+def _linear(tensors: Tensors, name: str, rows: int, cols: int) -> Linear:
+    weight = tensors.take(f"{name}.weight", rows, cols)
+    return Linear(weight, tensors.take(f"{name}.bias", rows))
+
+
+def _layers_run(config: Config, sizes: SiglipSizes) -> int:
+    """Layers up to the one whose output is taken."""
+    at = config.integer("vision_feature_layer", -1)
+    if config.text("vision_feature_select_strategy", "full") != "full":
+        got = config.text("vision_feature_select_strategy")
+        raise UnsupportedModel(config.path, "vision_feature_select_strategy", ["full"], got)
+    return at if at >= 0 else sizes.layers + 1 + at

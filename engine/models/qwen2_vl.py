@@ -1,0 +1,111 @@
+"""Qwen2-VL: sees in pairs of frames, each one step of time further; doesn't hear."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from engine.layout import Modality
+from engine.models.decoders import Build, in_torch
+from engine.models.directory import Config, ModelDirectory
+from engine.models.frames import FrameState, QwenEyes, vision_spec
+from engine.models.interface import Frame, ModelSpec, VisionUnit
+from engine.models.layouts import VideoLayout
+from engine.models.tensors import Scope, Tensors
+from engine.models.text import TextModel
+from engine.models.text_config import decoder_spec, rope_sections
+from engine.models.tmrope import Delimiters, TmRope
+from engine.models.vision_tower import VisionTower, VisionTowerSizes
+from engine.positions import Place, PlaceKind
+
+FAMILY = "qwen2_vl"
+
+# By the version that wrote the checkpoint; the first match counts.
+_LAYOUTS = {
+    "model.visual.": "vision.",
+    "visual.": "vision.",
+    "model.language_model.": "decoder.",
+    "model.": "decoder.",
+    "lm_head.": "lm_head.",
+}
+
+
+def our_name(stored: str) -> str | None:
+    """A stored tensor's name as we ask for it."""
+    for prefix, ours in _LAYOUTS.items():
+        if stored.startswith(prefix):
+            return ours + stored.removeprefix(prefix)
+    return None
+
+
+def vision_sizes(vision: Config) -> VisionTowerSizes:
+    width = vision.integer("embed_dim", 1280)
+    return VisionTowerSizes(
+        depth=vision.integer("depth", 32),
+        width=width,
+        heads=vision.integer("num_heads", 16),
+        ffn=int(width * vision.number("mlp_ratio", 4)),
+        output=vision.integer("hidden_size"),
+        patch_px=vision.integer("patch_size", 14),
+        merge=vision.integer("spatial_merge_size", 2),
+        frames=vision.integer("temporal_patch_size", 2),
+    )
+
+
+class Qwen2Vl(TextModel):
+    """`engine.models.interface.StreamModel` that sees."""
+
+    def __init__(
+        self,
+        tensors: Tensors,
+        config: Config,
+        *,
+        answer_opening: Sequence[int] = (),
+        preprocessor: Config | None = None,
+        build: Build = in_torch,
+    ) -> None:
+        """Raises `BadWeights` naming what is missing or misshapen."""
+        text = config.part("text_config") if "text_config" in config else config
+        spec = decoder_spec(text)
+        sizes = vision_sizes(config.part("vision_config"))
+        seen = vision_spec(sizes, preprocessor)
+        tower = VisionTower(Scope(tensors, "vision."), sizes, omni=False)
+        self.eyes = QwenEyes(tower, seen, preprocessor)
+        self.decoder = build(tensors, spec, rope_sections(text))
+        self.spec = ModelSpec(FAMILY, spec, vision=seen)
+        self.delimiters = Delimiters(
+            vision_bos=config.integer("vision_start_token_id", 151652),
+            vision_eos=config.integer("vision_end_token_id", 151653),
+            answer_opening=tuple(answer_opening),
+        )
+        self.layout = VideoLayout((self.delimiters.vision_bos,), (self.delimiters.vision_eos,))
+
+    @classmethod
+    def load(cls, folder: Path, dtype: torch.dtype = torch.bfloat16) -> Qwen2Vl:
+        """From a model directory."""
+        directory = ModelDirectory(folder)
+        preprocessor = directory.optional("preprocessor_config.json")
+        tensors = directory.checkpoint(our_name, dtype)
+        return cls(tensors, directory.config, preprocessor=preprocessor)
+
+    def new_positions(self) -> TmRope:
+        return TmRope(self.delimiters)
+
+    def shot_place(self, index: int, time_s: float) -> Place:
+        return Place(PlaceKind.VIDEO, index)
+
+    def open_frames(self) -> FrameState:
+        return FrameState()
+
+    def encode_frames(
+        self, frames: Sequence[Frame], state: FrameState, final: bool
+    ) -> tuple[list[VisionUnit], FrameState]:
+        with torch.inference_mode():
+            return self.eyes.encode(frames, state, final)
+
+    def project(self, features: Tensor, modality: Modality) -> Tensor:
+        with torch.inference_mode():
+            return self.eyes.tower.project(features)

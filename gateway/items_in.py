@@ -1,0 +1,32 @@
+"""Items that clients create and delete: into the books, to the engine, and echoed."""
+
+from __future__ import annotations
+
+from openai.types.realtime import ConversationItemCreateEvent
+
+from engine import api
+from gateway.conversation import Kept
+from gateway.incoming import Pictures, engine_item
+from gateway.protocol import items
+from gateway.state import SessionState
+
+
+def place_item(state: SessionState, event: ConversationItemCreateEvent, pictures: Pictures) -> None:
+    """A client's new item, its pictures decoded. Raises `ProtocolError`."""
+    item_id = event.item.id or state.ids.item()
+    previous = state.talk.place(item_id, event.previous_item_id)
+    for_engine = engine_item(event.item, item_id, "item", pictures)
+    wire = items.client_item(item_id, event.item)
+    state.talk.insert(Kept(wire, for_engine), previous)
+    state.send(state.events.item_added(wire, previous))
+    state.send(state.events.item_done(wire, previous))
+    after = None if event.previous_item_id is None else (previous or "root")
+    state.tell(api.AddItem(state.session_id, for_engine, after))
+
+
+def delete_item(state: SessionState, item_id: str) -> None:
+    """Forget an item. Raises `ProtocolError`."""
+    kept = state.talk.remove(item_id)
+    if kept.engine is not None:
+        state.tell(api.RemoveItem(state.session_id, item_id))
+    state.send(state.events.item_deleted(item_id))

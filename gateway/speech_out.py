@@ -1,0 +1,167 @@
+"""What a session says aloud: clauses to the voice, its sound to the client, cut at what was heard.
+
+Where the client plays (WebSocket), it says what it has played by `conversation.item.truncate`.
+Where the server plays (WebRTC), `cleared` says how much was dropped, and items are cut here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Literal
+
+from engine import api
+from gateway.budget import TurnBudget, TurnStamps
+from gateway.conversation import Kept
+from gateway.media.timebase import WIRE_RATE_HZ, ns_to_ms
+from gateway.protocol import errors
+from gateway.response import Response
+from gateway.state import SessionState
+from gateway.voice.messages import Sound, Speak, Stop
+from gateway.voice.speaking import Speaking
+
+PLAYED_MAX = 32  # answers whose place in the playout is remembered; more than fit in its queue
+OVERSHOOT_MS = 250  # a client may count a little more than it got
+
+
+@dataclass(slots=True)
+class _Played:
+    """One answer's sound in the playout: samples [start, start + speaking.samples)."""
+
+    response_id: str
+    item_id: str
+    speaking: Speaking
+    start_sample: int
+
+
+class SpeechOut:
+    """One session's voice, as the session sees it."""
+
+    def __init__(self, state: SessionState) -> None:
+        self._state = state
+        self._played: deque[_Played] = deque(maxlen=PLAYED_MAX)
+        self._sent_samples = 0
+        self.has_spoken = False
+        """Sound was sent in this session: its voice cannot change any more."""
+
+    def say(self, generation: int, clauses: list[tuple[int, str]]) -> None:
+        state = self._state
+        for number, text in clauses:
+            speak = Speak(state.session_id, generation, number, text, state.config.speed)
+            state.utter(speak)
+
+    def hush(self, generation: int) -> None:
+        """No more sound of that answer is made."""
+        self._state.utter(Stop(self._state.session_id, generation))
+
+    def sound(self, response: Response, speaking: Speaking, event: Sound) -> None:
+        """A piece of sound, to the client."""
+        first = speaking.samples == 0
+        if first:
+            facts = response.facts
+            self._played.append(
+                _Played(facts.response_id, facts.item_id, speaking, self._sent_samples)
+            )
+        speaking.sound(event.clause, event.samples)
+        self._sent_samples += event.samples
+        self.has_spoken = True
+        self._state.play(response.sound(), event.pcm, wants_sent_stamp=first)
+
+    # --- what was heard --------------------------------------------------------------------------
+
+    def truncate(self, item_id: str, audio_end_ms: int, *, running: bool) -> None:
+        """Of a spoken item only so much was heard. Raises `ProtocolError`. While the answer is
+        `running` its text is still growing: it is settled at its end."""
+        kept = self._state.talk.get(item_id, "truncate")
+        speech = kept.speech
+        if speech is None:
+            raise errors.truncate_not_audio()
+        if audio_end_ms > speech.duration_ms + OVERSHOOT_MS:
+            raise errors.truncate_beyond_end(speech.duration_ms, audio_end_ms)
+        self._cut(kept, speech, audio_end_ms * WIRE_RATE_HZ // 1000, running=running)
+
+    def _cut(self, kept: Kept, speech: Speaking, heard_samples: int, *, running: bool) -> None:
+        state = self._state
+        speech.cut(heard_samples)
+        heard_ms = heard_samples * 1000 // WIRE_RATE_HZ
+        state.send(state.events.item_truncated(kept.item_id, 0, heard_ms))
+        if not running:
+            self.settle(kept)
+
+    def settle(self, kept: Kept) -> None:
+        """Where an answer that is over was cut, its item ends: for the client, for the model, and
+        so in the KV cache, whose rows behind the last word heard are dropped."""
+        speech, before = kept.speech, kept.engine
+        if speech is None or not speech.is_cut:
+            return
+        heard = speech.heard()
+        kept.wire["content"] = [kept.wire["content"][0] | {"transcript": heard}]
+        if before is None or before.parts == (api.Text(heard),):
+            return
+        state = self._state
+        state.tell(api.RemoveItem(state.session_id, kept.item_id))
+        kept.engine = None
+        if heard:
+            kept.engine = api.Item(kept.item_id, api.Role.ASSISTANT, (api.Text(heard),))
+            after = state.talk.engine_place(kept.item_id)
+            state.tell(api.AddItem(state.session_id, kept.engine, after))
+
+    # --- a playout of our own --------------------------------------------------------------------
+
+    def interrupt(self) -> None:
+        """Somebody speaks: whatever is still to be played is not."""
+        self._state.clear_playout()
+
+    def playing(self, what: str, position_sample: int) -> None:
+        """The playout began ("started") or ran dry ("stopped") at a sample of all that was sent."""
+        at = max(0, position_sample - 1)
+        found = [played for played in self._played if played.start_sample <= at]
+        if found:
+            events, response_id = self._state.events, found[-1].response_id
+            name: Literal["started", "stopped"] = "started" if what == "started" else "stopped"
+            self._state.send(events.playout(name, response_id))
+
+    def cleared(self, dropped_samples: int, running_item_id: str | None) -> None:
+        """So much of what was sent last will not be played: answers end where they were cut."""
+        heard_until = self._sent_samples - dropped_samples
+        for played in self._played:
+            end = played.start_sample + played.speaking.samples
+            kept = self._state.talk.find(played.item_id)
+            if end <= heard_until or not dropped_samples:
+                continue
+            if kept is not None and kept.speech is not None:
+                heard = max(0, heard_until - played.start_sample)
+                running = played.item_id == running_item_id
+                self._cut(kept, kept.speech, heard, running=running)
+        if self._played and dropped_samples:
+            newest = self._played[-1].response_id
+            self._state.send(self._state.events.playout("cleared", newest))
+        self._played.clear()
+        self._sent_samples = heard_until  # the playout counts what it plays, not what it dropped
+
+
+def voice_report(
+    speaking: Speaking | None, stamps: TurnStamps, budget: TurnBudget
+) -> dict[str, float | str | None] | None:
+    """Of a spoken answer, in ms; None of one that was not.
+
+    `first_clause_ms`: from the first token's arrival until there was a clause to speak;
+    `first_sound_ms`: from then until its first sound was on its way; `total_ms`: from the turn's
+    anchor until then. A number nobody could take is None.
+    """
+    if speaking is None:
+        return None
+    clause_ns, sound_ns = speaking.first_clause_ns, speaking.first_sound_ns
+    return {
+        "first_clause_ms": _between_ms(stamps.first_delta_received_ns, clause_ns),
+        "first_sound_ms": _between_ms(clause_ns, sound_ns),
+        "total_ms": _between_ms(stamps.sent_ns - budget.total_ns, sound_ns),
+        "audio_ms": speaking.duration_ms,
+        "problem": speaking.problem or None,
+    }
+
+
+def _between_ms(start_ns: int | None, end_ns: int | None) -> float | None:
+    if start_ns is None or end_ns is None:
+        return None
+    return ns_to_ms(end_ns - start_ns)

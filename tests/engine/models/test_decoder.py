@@ -1,0 +1,77 @@
+"""The plain torch decoder over the paged cache, against `transformers`."""
+
+from __future__ import annotations
+
+import random
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+
+from engine.models.families import Loading, load
+from engine.models.text import TextModel
+from engine.scheduler import Plan, Work
+from tests.engine.models import twins
+from tests.engine.models.rig import Rig
+
+
+class Twins(NamedTuple):
+    theirs: Any
+    folder: Any
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Twins:
+    theirs = twins.qwen2()
+    return Twins(theirs, twins.save(theirs, tmp_path_factory.mktemp("qwen2")))
+
+
+def tokens(seed: int, count: int) -> list[int]:
+    chance = random.Random(seed)
+    return [chance.randrange(twins.VOCAB) for _ in range(count)]
+
+
+def test_streams_in_one_batch_get_what_each_gets_alone(pair: Twins) -> None:
+    """Three streams of other lengths, prefilled in pieces side by side: each one's logits are
+    those of its own forward, to 1e-9."""
+    rig = Rig(load(pair.folder, Loading(torch.float64)), torch.float64)
+    read = [tokens(i, 13 + 9 * i) for i in range(3)]
+    streams = [rig.stream(str(i)) for i in range(3)]
+    for stream, ids in zip(streams, read, strict=True):
+        stream.append(ids)
+    got = {}
+    while any(stream.pending for stream in streams):
+        works = [Work(s, min(s.pending, 5), True, 0) for s in streams if s.pending]
+        got.update(rig.runner.step(Plan(tuple(works))).logits)
+    for stream, ids in zip(streams, read, strict=True):
+        with twins.in_double("qwen2"), torch.inference_mode():
+            wanted = pair.theirs(torch.tensor([ids])).logits[0, -1]
+        assert (got[stream] - wanted).abs().max() <= 1e-9
+
+
+def test_bf16_weights_keep_sums_in_fp32(pair: Twins) -> None:
+    """Weights and K/V in bf16: logits in fp32, as near the exact ones as rounding the weights
+    leaves them, which is nearer than `transformers` in bf16 throughout."""
+    ids = tokens(9, 60)
+    model = load(pair.folder, Loading(torch.bfloat16))
+    assert isinstance(model, TextModel)
+    rig = Rig(model, torch.bfloat16)
+    stream = rig.stream()
+    stream.append(ids)
+    logits = rig.settle(stream)
+    assert logits is not None
+    assert logits.dtype == torch.float32
+    with torch.inference_mode():
+        exact = pair.theirs(torch.tensor([ids])).logits[0, -1]
+        rounded = pair.theirs.bfloat16()(torch.tensor([ids])).logits[0, -1].double()
+        pair.theirs.double()
+    ours, theirs = (logits - exact).norm(), (rounded - exact).norm()
+    assert ours < 0.05 * exact.norm()
+    assert ours < theirs
+
+
+def test_embeddings_are_the_decoders_own(pair: Twins) -> None:
+    """`embed_text` gives rows of the table, in what sums are carried in."""
+    model = load(pair.folder, Loading(torch.bfloat16))
+    table = pair.theirs.get_input_embeddings().weight
+    assert torch.equal(model.embed_text([3, 5]), table[[3, 5]].bfloat16().float())

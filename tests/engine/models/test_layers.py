@@ -1,0 +1,44 @@
+"""Operations and what they carry their sums in."""
+
+from __future__ import annotations
+
+import torch
+
+from engine.models.layers import Linear, RmsNorm, attend, attend_in_groups, carried, rotate
+
+
+def test_results_are_carried_in_fp32_or_better() -> None:
+    """bf16 weights give fp32, fp64 stay fp64."""
+    x = torch.randn(3, 8)
+    for dtype in (torch.bfloat16, torch.float32, torch.float64):
+        linear = Linear(torch.randn(4, 8).to(dtype), torch.randn(4).to(dtype))
+        out = linear(x)
+        assert out.dtype == carried(dtype)
+        exact = x.double() @ linear.weight.double().T + linear.bias.double()  # type: ignore[union-attr]
+        assert (out - exact).abs().max() < (0.2 if dtype == torch.bfloat16 else 1e-5)
+
+
+def test_groups_see_themselves_only() -> None:
+    """Groups of 3, 3, 1 and 5 rows in one call are the four by themselves."""
+    q, k, v = torch.randn(3, 12, 2, 8).double()
+    lengths = [3, 3, 1, 5]
+    wanted = [
+        attend(a[None], b[None], c[None])[0]
+        for a, b, c in zip(*(t.split(lengths) for t in (q, k, v)), strict=True)
+    ]
+    assert torch.allclose(attend_in_groups(q, k, v, lengths), torch.cat(wanted), atol=1e-12)
+
+
+def test_turning_by_nothing_changes_nothing_and_keeps_lengths() -> None:
+    """cos 1, sin 0 is the identity; any angle keeps a head's norm."""
+    x = torch.randn(2, 3, 8)
+    angle = torch.rand(2, 4)
+    assert torch.equal(rotate(x, torch.ones(2, 4), torch.zeros(2, 4)), x)
+    turned = rotate(x, angle.cos(), angle.sin())
+    assert torch.allclose(turned.norm(dim=-1), x.norm(dim=-1), atol=1e-5)
+
+
+def test_a_norm_scales_to_its_weight() -> None:
+    """Root mean square 1, times the weight."""
+    out = RmsNorm(torch.full((64,), 2.0), 0.0)(torch.randn(5, 64) * 30)
+    assert torch.allclose(out.square().mean(-1), torch.full((5,), 4.0), atol=1e-4)

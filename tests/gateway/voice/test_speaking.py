@@ -1,0 +1,68 @@
+"""Clauses given to the voice, and the text that was heard of them."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.voice.speaking import Speaking
+
+
+def spoken(*clauses: tuple[str, int]) -> Speaking:
+    """An answer of these clauses, each with its samples, all said."""
+    speaking = Speaking()
+    given = speaking.words("".join(text for text, _ in clauses), 5) + speaking.end(6)
+    assert [text for _, text in given] == [text for text, _ in clauses]
+    for number, (_, samples) in enumerate(clauses):
+        speaking.sound(number, samples)
+        speaking.said(number, "")
+    return speaking
+
+
+ANSWER = (("It is big. ", 24_000), ("And it is red and very red.", 48_000))
+
+
+def test_it_is_over_when_all_is_said() -> None:
+    """Text and voice both have to be through."""
+    speaking = Speaking()
+    ((number, text),) = speaking.words("Yes it is. N", 7)
+    assert (number, text, speaking.first_clause_ns) == (0, "Yes it is. ", 7)
+    speaking.said(0, "")
+    assert not speaking.over
+    assert speaking.end(8) == [(1, "N")]
+    assert not speaking.over
+    speaking.said(1, "")
+    assert speaking.over
+
+
+def test_what_was_heard_are_whole_words() -> None:
+    """Whole clauses before the cut, and of the clause that was cut the words by their share."""
+    assert spoken(*ANSWER).cut(0) == ""
+    assert spoken(*ANSWER).cut(24_000) == "It is big."
+    assert spoken(*ANSWER).cut(24_000 + 24_000) == "It is big. And it is red"
+    assert spoken(*ANSWER).cut(72_000) == "It is big. And it is red and very red."
+
+
+@given(st.lists(st.integers(0, 80_000), min_size=1, max_size=5))
+def test_a_cut_only_shortens(cuts: list[int]) -> None:
+    """Cutting again, further out, brings nothing back."""
+    speaking = spoken(*ANSWER)
+    lengths = [len(speaking.cut(samples)) for samples in cuts]
+    assert lengths == sorted(lengths, reverse=True)
+    assert lengths[-1] == len(spoken(*ANSWER).cut(min(cuts)))
+
+
+def test_a_lost_voice_ends_it() -> None:
+    """What it has not said will not be said; text goes on without being given to it."""
+    speaking = Speaking()
+    speaking.words("Yes it is. And", 1)
+    speaking.give_up("it died")
+    assert speaking.words(" so on. And", 2) == []
+    assert speaking.end(3) == []
+    assert speaking.over
+    assert speaking.problem == "it died"
+
+
+def test_duration_is_rounded_up() -> None:
+    """Clients that count what they have played round up, too."""
+    assert spoken(("Hi", 25)).duration_ms == 2

@@ -1,0 +1,66 @@
+"""Spoken answers on the page: played sample by sample, and silent at once when somebody speaks."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.web_demo.conftest import OpenPage
+from tests.web_demo.mock_gateway import MockGateway, Script
+
+
+def ask(demo: OpenPage) -> None:
+    demo.page.fill("#text", "What is the capital of France?")
+    demo.page.click("#send")
+
+
+def played_ms(demo: OpenPage) -> float:
+    return float(demo.page.locator("body").get_attribute("data-played-ms") or 0)
+
+
+def test_an_answer_is_played_to_its_end(demo: OpenPage, mock: MockGateway) -> None:
+    """The audio thread counts every sample of it, and then it is quiet."""
+    mock.script = Script(sound_s=1.0)
+    ask(demo)
+    demo.page.wait_for_selector("body[data-sound=playing]")
+    demo.page.wait_for_selector("body[data-sound=quiet]")
+    assert played_ms(demo) == pytest.approx(1000, abs=21)
+    assert demo.complaints == []
+
+
+def test_speaking_over_it_stops_the_sound(demo: OpenPage, mock: MockGateway) -> None:
+    """And tells the server, once, how much of it was heard."""
+    mock.script = Script(sound_s=10.0, interrupts_after_s=0.8)
+    ask(demo)
+    demo.page.wait_for_selector("body[data-sound=playing]")
+    demo.until(lambda: bool(mock.received.of_type("conversation.item.truncate")))
+    demo.page.wait_for_selector("body[data-sound=quiet]")
+    before = played_ms(demo)
+    demo.page.wait_for_timeout(300)
+    assert played_ms(demo) == before
+    (cut,) = mock.received.of_type("conversation.item.truncate")
+    assert 0 <= cut["audio_end_ms"] < 5_000
+    assert demo.page.locator(".entry.assistant").count() == 1
+
+
+def test_the_voice_can_be_turned_off(demo: OpenPage, mock: MockGateway) -> None:
+    """What is being said stops, and the session asks for text from then on."""
+    mock.script = dataclasses.replace(Script(), sound_s=10.0)
+    ask(demo)
+    demo.page.wait_for_selector("body[data-sound=playing]")
+    demo.page.uncheck("#voice")
+    demo.page.wait_for_selector("body[data-sound=quiet]")
+    demo.until(lambda: len(mock.received.of_type("session.update")) == 2)
+    session = mock.received.of_type("session.update")[-1]["session"]
+    assert session["output_modalities"] == ["text"]
+
+
+def test_samples_come_out_of_the_wire_as_they_went_in(workbench: Page) -> None:
+    """Base64 and back: low byte first, both signs."""
+    code = """async () => {
+      const { fromBase64, toBase64, toBytes } = await import("/protocol.js");
+      return Array.from(fromBase64(toBase64(toBytes(Int16Array.of(0, 1, -1, 32767, -32768)))));
+    }"""
+    assert workbench.evaluate(code) == [0, 1, -1, 32767, -32768]

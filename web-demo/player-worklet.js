@@ -1,0 +1,58 @@
+// The loudspeaker's half that runs on the audio thread: PCM16 pieces in, sound out, samples counted.
+
+const REPORT_SAMPLES = 480; // 20 ms: how exactly the page knows what was heard
+const MAX_QUEUED_SAMPLES = 24_000 * 120; // two minutes; more is dropped
+
+class Player extends AudioWorkletProcessor {
+  constructor() {
+    super();
+    this.pieces = []; // Int16Arrays, the first one from `at` on still to be played
+    this.at = 0;
+    this.queued = 0;
+    this.played = 0; // since the last clear
+    this.reported = 0;
+    this.port.onmessage = ({ data }) => (data === "clear" ? this.clear() : this.take(data));
+  }
+
+  take(piece) {
+    if (this.queued + piece.length > MAX_QUEUED_SAMPLES) return;
+    this.pieces.push(piece);
+    this.queued += piece.length;
+  }
+
+  clear() {
+    this.pieces = [];
+    this.at = this.queued = this.played = this.reported = 0;
+    this.port.postMessage({ cleared: true });
+  }
+
+  process(_, outputs) {
+    const channels = outputs[0];
+    const [out] = channels;
+    let filled = 0;
+    while (filled < out.length && this.pieces.length > 0) {
+      const [piece] = this.pieces;
+      const count = Math.min(out.length - filled, piece.length - this.at);
+      for (let i = 0; i < count; i += 1) out[filled + i] = piece[this.at + i] / 0x8000;
+      filled += count;
+      this.at += count;
+      if (this.at === piece.length) {
+        this.pieces.shift();
+        this.at = 0;
+      }
+    }
+    for (const channel of channels.slice(1)) channel.set(out);
+    this.queued -= filled;
+    this.played += filled;
+    this.report(filled > 0 && this.queued === 0);
+    return true;
+  }
+
+  report(dry) {
+    if (!dry && this.played - this.reported < REPORT_SAMPLES) return;
+    this.reported = this.played;
+    this.port.postMessage({ played: this.played, queued: this.queued });
+  }
+}
+
+registerProcessor("player", Player);
