@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gateway.voice.synthesiser import Samples, ToWire, VoiceUnavailable
+from gateway.voice.synthesiser import RATE_HZ, Samples, ToWire, VoiceUnavailable
 
 # speak_lib.h
 AUDIO_OUTPUT_SYNCHRONOUS = 2
@@ -19,6 +19,7 @@ ERROR_OK = 0
 WORDS_PER_MIN = 165
 WORDS_PER_MIN_RANGE = (80, 450)
 LANGUAGE = b"en-us"
+PIECE_SAMPLES = RATE_HZ  # a second: short messages, and a stop between two of them
 
 _Callback = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p
@@ -59,8 +60,8 @@ class Espeak:
         resampler = ToWire(self._rate_hz)
         sound = [resampler.feed(piece) for piece in self._made] + [resampler.flush()]
         whole = np.concatenate(sound)
-        if len(whole):
-            yield whole
+        for start in range(0, len(whole), PIECE_SAMPLES):
+            yield whole[start : start + PIECE_SAMPLES]
 
     def _take(self, samples: Any, count: int, _events: int) -> int:
         if samples and count > 0:

@@ -69,6 +69,7 @@ def test_both_voices_are_voices() -> None:
     seconds = [sum(map(len, pieces_)) / RATE_HZ for pieces_ in made]
     assert 1.0 < seconds[0] < 3.0
     assert seconds[1] < 0.7 * seconds[0]
+    assert all(len(piece) <= RATE_HZ for piece in itertools.chain(*made))
     assert all(piece.dtype == np.int16 for piece in itertools.chain(*made))
 
 
