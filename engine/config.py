@@ -10,6 +10,8 @@ from engine.errors import BadSettings
 MIB = 1 << 20
 KV_DTYPES = ("fp32", "fp16")
 BACKENDS = ("auto", "native", "reference")
+WEIGHTS = ("bf16", "fp32", "int8")
+TAILS = ("closed", "provisional")
 
 
 def usable_cores() -> int:
@@ -32,6 +34,9 @@ class EngineConfig:
         kv_dtype: storage of K and V, "fp32" or "fp16".
         backend: "native" (packed weights, C kernels), "reference" (dequantised fp32, torch: exact,
             large, slow) or "auto" (native where there is a C compiler).
+        weights: of a model directory's decoder: "bf16" (as published), "fp32", or "int8" on the
+            native kernels.
+        tail: what of an open unit of sound is prefilled, "closed" (nothing) or "provisional".
     """
 
     model: str = "small"
@@ -42,6 +47,8 @@ class EngineConfig:
     threads: int = field(default_factory=usable_cores)
     kv_dtype: str = "fp32"
     backend: str = "auto"
+    weights: str = "bf16"
+    tail: str = "provisional"
 
     def __post_init__(self) -> None:
         for name in ("kv_pool_bytes", "block_size", "max_context_tokens", "token_budget"):
@@ -51,5 +58,9 @@ class EngineConfig:
             raise BadSettings("threads", "at least 1", self.threads)
         if self.kv_dtype not in KV_DTYPES:
             raise BadSettings("kv_dtype", f"one of {', '.join(KV_DTYPES)}", self.kv_dtype)
+        if self.weights not in WEIGHTS:
+            raise BadSettings("weights", f"one of {', '.join(WEIGHTS)}", self.weights)
+        if self.tail not in TAILS:
+            raise BadSettings("tail", f"one of {', '.join(TAILS)}", self.tail)
         if self.backend not in BACKENDS:
             raise BadSettings("backend", f"one of {', '.join(BACKENDS)}", self.backend)

@@ -161,8 +161,8 @@ class Ears:
         tokens = WhisperTokens(directory / TOKENIZER_FILE, checkpoint.settings.multilingual)
         return cls(checkpoint, tokens, settings)
 
-    def open(self) -> Utterance:
-        """A new utterance, before its first sample."""
+    def open(self, stream: object = None) -> Utterance:
+        """A new utterance, before its first sample. Whose words it will be does not matter."""
         return Utterance(self._mel.open(), self._greedy.memory())
 
     def hear(self, utterance: Utterance, pcm: npt.NDArray[np.float32]) -> Heard:
