@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import sys
+from pathlib import Path
 from types import FrameType
 
 from engine.errors import EngineError
@@ -59,8 +60,17 @@ def _serve(link: Link, arguments: argparse.Namespace) -> None:
         kv_pool_bytes=arguments.kv_pool_mib * MIB,
         kv_dtype=arguments.kv_dtype,
         heard_together=arguments.heard_together,
+        weights=arguments.weights,
+        tail=arguments.tail,
         **({"threads": arguments.threads} if arguments.threads else {}),
     )
+    if Path(config.model, "config.json").is_file():
+        from engine.models.serving import assemble_directory
+
+        engine, model = assemble_directory(Path(config.model), config, link.send, link.loading)
+        log.info("%s is ready after %.1f s", model.name, model.load_s)
+        link.serve(engine, model)
+        return
     progress = _FetchProgress(link)
     ears = find_ears(arguments.ears, progress) if arguments.ears else None
     resolved = resolve_model(config.model, progress, ears=ears)
@@ -93,7 +103,10 @@ class _FetchProgress:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m engine", description=__doc__)
     parser.add_argument("--endpoint", required=True, help="ZeroMQ address of the gateway")
-    parser.add_argument("--model", default="small", help="medium, small or tiny")
+    models = "medium, small, tiny, or a model directory"
+    parser.add_argument("--model", default="small", help=models)
+    parser.add_argument("--weights", default="bf16", choices=("bf16", "fp32", "int8"))
+    parser.add_argument("--tail", default="provisional", choices=("closed", "provisional"))
     parser.add_argument("--ears", help="a Whisper's folder or weights; none: the model's own")
     parser.add_argument("--ears-language", default="en", help="code such as en, or auto")
     parser.add_argument("--kv-pool-mib", type=int, default=256, help="memory of the KV cache")

@@ -11,6 +11,7 @@ pieces put together read like the template's own rendering.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import jinja2
@@ -60,8 +61,16 @@ class ChatFormat:
         """Raises `BadWeights` for a missing template or one that cannot be taken apart."""
         source = file.require("tokenizer.chat_template", str)
         bos = file.get("tokenizer.ggml.bos_token_id", int, tokenizer.eos)
+        return cls.from_template(source, tokenizer, file.path, bos)
+
+    @classmethod
+    def from_template(
+        cls, source: str, tokenizer: Tokenizer, path: Path, bos: int | None = None
+    ) -> ChatFormat:
+        """From a Jinja template out of the file `path`. Raises `BadWeights` for one that cannot be
+        taken apart."""
         names = {
-            "bos_token": tokenizer.decode([bos], special=True),
+            "bos_token": "" if bos is None else tokenizer.decode([bos], special=True),
             "eos_token": tokenizer.decode([tokenizer.eos], special=True),
         }
         try:
@@ -69,10 +78,10 @@ class ChatFormat:
             pieces = _take_apart(template, names)
             whole = _render(template, names, _conversation("Be brief.", "Hi.", "Hello!", "Bye."))
         except jinja2.TemplateError as error:
-            raise BadWeights(file.path, "chat template", "one that renders", str(error)) from error
+            raise BadWeights(path, "chat template", "one that renders", str(error)) from error
         except ValueError as error:
             raise BadWeights(
-                file.path, "chat template", "texts set between fixed strings", str(error)
+                path, "chat template", "texts set between fixed strings", str(error)
             ) from error
         chat = cls(pieces, tokenizer)
         joined = [
@@ -85,7 +94,7 @@ class ChatFormat:
         ]
         if joined != tokenizer.encode(whole, special=True):
             got = tokenizer.decode(joined, special=True)
-            raise BadWeights(file.path, "chat template", repr(whole), repr(got))
+            raise BadWeights(path, "chat template", repr(whole), repr(got))
         return chat
 
     def system(self, text: str) -> tuple[int, ...]:

@@ -11,6 +11,8 @@ MIB = 1 << 20
 KV_DTYPES = ("fp32", "fp16")
 BACKENDS = ("auto", "native", "reference")
 _COUNTS = ("kv_pool_bytes", "block_size", "max_context_tokens", "token_budget", "heard_together")
+WEIGHTS = ("bf16", "fp32", "int8")
+TAILS = ("closed", "provisional")
 
 
 def usable_cores() -> int:
@@ -41,6 +43,9 @@ class EngineConfig:
         kv_dtype: storage of K and V, "fp32" or "fp16".
         backend: "native" (packed weights, C kernels), "reference" (dequantised fp32, torch: exact,
             large, slow) or "auto" (native where there is a C compiler).
+        weights: of a model directory's decoder: "bf16" (as published), "fp32", or "int8" on the
+            native kernels.
+        tail: what of an open unit of sound is prefilled, "closed" (nothing) or "provisional".
     """
 
     model: str = "small"
@@ -56,6 +61,8 @@ class EngineConfig:
     encoder_cache_ttl_s: float = 1800.0
     kv_dtype: str = "fp32"
     backend: str = "auto"
+    weights: str = "bf16"
+    tail: str = "provisional"
 
     def __post_init__(self) -> None:
         for name in _COUNTS:
@@ -70,5 +77,9 @@ class EngineConfig:
             raise BadSettings("threads", "at least 1", self.threads)
         if self.kv_dtype not in KV_DTYPES:
             raise BadSettings("kv_dtype", f"one of {', '.join(KV_DTYPES)}", self.kv_dtype)
+        if self.weights not in WEIGHTS:
+            raise BadSettings("weights", f"one of {', '.join(WEIGHTS)}", self.weights)
+        if self.tail not in TAILS:
+            raise BadSettings("tail", f"one of {', '.join(TAILS)}", self.tail)
         if self.backend not in BACKENDS:
             raise BadSettings("backend", f"one of {', '.join(BACKENDS)}", self.backend)

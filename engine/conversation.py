@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from engine import api
-from engine.faculties import Faculties, View
+from engine.faculties import Faculties, View, Watcher
 from engine.layout import Entry, Laid, Modality, Segment, Separator, count, render
 from engine.session_errors import UnknownItem
 from engine.stream import Stream
@@ -121,6 +121,9 @@ class Conversation:
 
     def see(self, image: api.Image) -> None:
         """A live frame. One that looks like the last one seen costs tokens and tells nothing."""
+        if self.utterance is not None and isinstance(self.utterance.state, Watcher):
+            self.utterance.state.watch(image, self.utterance.samples / api.SAMPLE_RATE_HZ)
+            return
         view = self._faculties.eyes.look(image, self._stream)
         if view.key == self._last_view_key:
             return
@@ -146,6 +149,19 @@ class Conversation:
         elif with_utterance:
             entries.append(self.utterance.entry(self._faculties.tokenizer, tentative=tentative))
         return entries
+
+    def forget_unused(self) -> None:
+        """Give up embeddings that nothing in the conversation stands for any more, when they fill
+        half of the table: an open utterance's change with every chunk."""
+        soft = self._stream.soft
+        if len(soft) <= soft.limit // 2:
+            return
+        used = set(self._stream.tokens)
+        for entry in [*self._entries, *self.now()]:
+            used.update(token for segment in entry.segments for token in segment.ids)
+        if self.utterance is not None and isinstance(self.utterance.state, Watcher):
+            used.update(self.utterance.state.held())
+        soft.keep_only(used)
 
     # --- tokens ----------------------------------------------------------------------------------
 

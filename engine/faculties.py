@@ -5,17 +5,18 @@ The real ones are `engine.ears`, `engine.eyes` and `engine.tokenizer`; tests bri
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
 
 from engine.api import Image, Sampling
-from engine.layout import Chat
+from engine.layout import Chat, Modality
 from engine.stream import Stream
 
+Parts = Sequence[tuple[Modality, Sequence[int]]]
 Pcm = npt.NDArray[np.float32]  # [samples], 16 kHz mono, -1..1
 
 
@@ -38,9 +39,21 @@ class Words(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Embedded:
+    """What ears make of an utterance that give embeddings in place of words: the utterance as
+    tokens of its stream, and those without what may still change."""
+
+    parts: Parts
+    sure_parts: Parts
+    stages_ms: Mapping[str, float]
+    committed: str = ""
+    tentative: str = ""
+
+
 class Ears(Protocol):
-    def open(self) -> Any:
-        """State of a new utterance, opaque to the session."""
+    def open(self, stream: Stream) -> Any:
+        """State of a new utterance in `stream`, opaque to the session."""
         ...
 
     def hear_many(self, utterances: Sequence[Any], pcms: Sequence[Pcm]) -> Sequence[Words]:
@@ -60,6 +73,17 @@ class View:
     ids: tuple[int, ...]
     text: str
     key: str  # views with equal keys look the same
+
+
+@runtime_checkable
+class Watcher(Protocol):
+    """Ears' state of an utterance that takes live frames as well: the model sees while it hears."""
+
+    def watch(self, image: Image, time_s: float) -> None: ...
+
+    def held(self) -> Collection[int]:
+        """All token ids that it may still say."""
+        ...
 
 
 class Eyes(Protocol):

@@ -120,7 +120,7 @@ class Session:
             Utterance(
                 ref=command.ref,
                 item_id=command.item_id,
-                state=self._faculties.ears.open(),
+                state=self._faculties.ears.open(self.stream),
                 start_sample=command.start_sample,
             )
         )
@@ -139,6 +139,7 @@ class Session:
         self._emit_hearing(portion.utterance)
         prefilled_before = self.stream.prefilled_tokens
         laid = self._lay_out(ahead=portion.has_headroom(self._clock()))
+        self.talk.forget_unused()
         rolled_back = laid.rolled_back_kv if laid is not None else 0
         self.deadline_ns = chunk_due_ns(portion.chunks[-1])
         self.tickets += portion.tickets(words.stages_ms, share, prefilled_before, rolled_back)
@@ -147,7 +148,7 @@ class Session:
         self._finish_hearing()
         if command.speculate is None or self.answer is not None:
             return
-        if not self._open_utterance().text:
+        if not self._open_utterance().says_something:
             return  # nothing to answer, so far
         prompt = self.talk.prompt(with_utterance=True)
         answer = self._new_answer(self.stream, prompt, command.speculate)
@@ -176,7 +177,7 @@ class Session:
     def _end_speech(self, command: api.EndSpeech) -> None:
         self._finish_hearing()
         utterance = self._open_utterance()
-        self._unanswered = self._unanswered or bool(utterance.text)
+        self._unanswered = self._unanswered or utterance.says_something
         entry = self.talk.end()
         self._emit(
             api.Heard(

@@ -8,8 +8,10 @@ are encoded as plain letters, so nobody can end their own turn and begin another
 from __future__ import annotations
 
 import codecs
+import json
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from tokenizers import Regex, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as BpeTokenizer
@@ -87,6 +89,33 @@ class Tokenizer:
         _set_rules(bpe, pre)
         return cls(bpe, pieces, kinds, eos)
 
+    @classmethod
+    def from_json(cls, path: Path, eos: str) -> Tokenizer:
+        """From a tokenizer.json whose model is byte-level BPE; `eos` spells the token that ends a
+        text. Raises `UnsupportedModel` or `BadWeights`."""
+        try:
+            content = json.loads(path.read_bytes())
+            kind = content["model"]["type"]
+            if kind != "BPE":
+                raise UnsupportedModel(path, "tokenizer", ["BPE"], kind)
+            added = {t["id"]: t for t in content["added_tokens"]}
+            # Without the added tokens no plain text can reach them.
+            plain = {**content, "added_tokens": [], "post_processor": None}
+            bpe = BpeTokenizer.from_str(json.dumps(plain))
+            spelled = {i: t for t, i in content["model"]["vocab"].items()}
+            spelled |= {i: token["content"] for i, token in added.items()}
+        except FileNotFoundError as error:
+            raise BadWeights(path, "file", "there to be one", "none") from error
+        except (ValueError, KeyError, TypeError) as error:
+            raise BadWeights(path, "content", "a tokenizer", repr(error)) from error
+        pieces = [spelled.get(i, "") for i in range(max(spelled) + 1)]
+        kinds = [NORMAL] * len(pieces)
+        for i, token in added.items():
+            kinds[i] = CONTROL if token.get("special") else USER_DEFINED
+        if eos not in pieces:
+            raise BadWeights(path, "eos token", "one of the vocabulary", repr(eos))
+        return cls(bpe, pieces, kinds, pieces.index(eos))
+
     def encode(self, text: str, *, special: bool = False) -> list[int]:
         """Token ids of `text`; control tokens only if `special`, for text of our own."""
         if not special:
@@ -101,6 +130,8 @@ class Tokenizer:
 
     def token_bytes(self, token: int, *, special: bool = False) -> bytes:
         """What `token` spells; control tokens spell nothing unless `special`."""
+        if token >= len(self._pieces):
+            return b""  # models' vocabularies are filled up beyond their tokenizer's
         piece = self._pieces[token]
         if token in self.control_ids:
             return piece.encode() if special else b""

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from engine.api import Audio, Role, TurnRef
-from engine.faculties import Pcm, Tokenizer, View, Words
+from engine.faculties import Embedded, Parts, Pcm, Tokenizer, View, Words
 from engine.layout import Entry, Modality, Segment
 
 _INT16_SCALE = 1.0 / 32768.0
@@ -35,16 +35,25 @@ class Utterance:
     tentative: str = ""
     samples: int = 0
     finished: bool = False  # the final hearing pass was made for this revision
+    parts: Parts | None = None  # the utterance as tokens, where the ears give no words
+    sure_parts: Parts | None = None
     views: list[tuple[int, View]] = field(default_factory=list)
 
     @property
     def text(self) -> str:
         return (self.committed + self.tentative).strip()
 
+    @property
+    def says_something(self) -> bool:
+        """Whether there is anything to answer."""
+        sound = any(m is Modality.AUDIO and ids for m, ids in self.parts or ())
+        return bool(self.text) or sound
+
     def take(self, words: Words, samples: int) -> None:
         """What the ears make of it after `samples` more."""
         assert words.committed.startswith(self.committed), (words.committed, self.committed)
         self.committed, self.tentative = words.committed, words.tentative
+        self._take_parts(words)
         self.samples += samples
         self.finished = False
 
@@ -53,7 +62,12 @@ class Utterance:
         final = words.committed + words.tentative
         assert final.startswith(self.committed), (final, self.committed)
         self.tentative = final[len(self.committed) :]
+        self._take_parts(words)
         self.finished = True
+
+    def _take_parts(self, words: Words) -> None:
+        if isinstance(words, Embedded):
+            self.parts, self.sure_parts = words.parts, words.sure_parts
 
     def see(self, view: View) -> None:
         """Put a view behind the words that stand."""
@@ -63,6 +77,11 @@ class Utterance:
         """The utterance as an item, with or without the words that may still change. Cut at a word
         boundary, text gives the same tokens as whole."""
         segments: list[Segment] = []
+        parts = self.parts if tentative else self.sure_parts
+        if parts is not None:
+            segments += [Segment(Modality.IMAGE, view.ids) for _, view in self.views]
+            segments += [Segment(modality, tuple(ids)) for modality, ids in parts]
+            return Entry(self.item_id, Role.USER, tuple(segments))
         whole = self.committed + (self.tentative if tentative else "")
         at = 0
         for offset, view in self.views:

@@ -194,8 +194,8 @@ class Ears:
         tokens.check(checkpoint.settings.vocabulary, extras.ids)
         return cls(checkpoint, tokens, settings, language)
 
-    def open(self) -> Utterance:
-        """A new utterance, before its first sample."""
+    def open(self, stream: object = None) -> Utterance:
+        """A new utterance, before its first sample. Whose words it will be does not matter."""
         return Utterance(self._mel.open(), self._greedy.memory(), self._language)
 
     def hear(self, utterance: Utterance, pcm: npt.NDArray[np.float32]) -> Heard:

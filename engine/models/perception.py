@@ -72,12 +72,13 @@ class Perception:
             if self._shots or self._last_shots:
                 self._last_shots += self._closing()
 
-    def parts(self) -> list[tuple[Modality, list[int]]]:
-        """What of the clip is to be read now; after `finish`, all of it."""
+    def parts(self, tail: TailPolicy | None = None) -> list[tuple[Modality, list[int]]]:
+        """What of the clip is to be read now, by its own policy or by `tail`; after `finish`, all
+        of it."""
         sound = Sound(self._committed, self._open_sound) if self._heard else None
         last = self._last_shots if self._finished else []
         clip = Clip(sound, (*self._shots, *last), self._finished)
-        return self._model.layout.clip(clip, self._tail)
+        return self._model.layout.clip(clip, tail or self._tail)
 
     @property
     def _open_sound(self) -> list[int]:

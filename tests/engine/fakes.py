@@ -73,7 +73,7 @@ class FakeEars:
         self.finishes = 0
         self.passes: list[list[int]] = []  # samples of each utterance heard in each pass
 
-    def open(self) -> list[int]:
+    def open(self, stream: Stream) -> list[int]:
         return [0]
 
     def hear_many(self, utterances: Sequence[list[int]], pcms: Sequence[Pcm]) -> list[FakeWords]:

@@ -82,10 +82,10 @@ def tiny_config() -> Any:
     return config
 
 
-def tiny_twin(dtype: torch.dtype = torch.float32, seed: int = 0) -> Any:
+def tiny_twin(dtype: torch.dtype = torch.float32, seed: int = 0, config: Any = None) -> Any:
     """Random weights, large enough that a mistake shows in the logits."""
     torch.manual_seed(seed)
-    model = transformers.Qwen2_5OmniThinkerForConditionalGeneration(tiny_config()).eval()
+    model = transformers.Qwen2_5OmniThinkerForConditionalGeneration(config or tiny_config()).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.mul_(4.0) if parameter.dim() > 1 else parameter.add_(
@@ -182,7 +182,12 @@ def offline_mel(pcm: Tensor, mels: int = 16) -> Tensor:
 def offline(model: Any, ours: Qwen25Omni, stream: Stream, clips: Sequence[Sounded]) -> Tensor:
     """Logits [tokens, vocab] of one forward over all that `stream` reads, positions by
     `transformers`' own rule."""
-    stand_in = {PlaceKind.AUDIO: AUDIO, PlaceKind.IMAGE: IMAGE, PlaceKind.VIDEO: VIDEO}
+    named = model.config
+    stand_in = {
+        PlaceKind.AUDIO: named.audio_token_id,
+        PlaceKind.IMAGE: named.image_token_id,
+        PlaceKind.VIDEO: named.video_token_id,
+    }
     places = [stream.soft.place(token) for token in stream.tokens]
     ids = [
         t if place is None else stand_in[place.kind]

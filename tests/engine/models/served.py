@@ -1,0 +1,63 @@
+"""A tiny random flagship model as a whole directory: weights, tokenizer, chat template."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers.pre_tokenizers import ByteLevel
+
+from tests.engine.models.omni_twin import tiny_config, tiny_twin, write_directory
+
+SPECIAL = [
+    "<|im_start|>",
+    "<|im_end|>",
+    "<|AUDIO|>",
+    "<|IMAGE|>",
+    "<|VIDEO|>",
+    "<|audio_bos|>",
+    "<|audio_eos|>",
+    "<|vision_bos|>",
+    "<|vision_eos|>",
+]
+IM_START, IM_END, AUDIO, IMAGE, VIDEO, AUDIO_BOS, AUDIO_EOS, VISION_BOS, VISION_EOS = range(
+    256, 256 + len(SPECIAL)
+)
+TEMPLATE = (
+    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def write_tokenizer(folder: Path) -> None:
+    """One token for each byte, and the special ones behind them."""
+    alphabet = sorted(ByteLevel.alphabet())
+    vocab = {letter: i for i, letter in enumerate(alphabet)}
+    bpe = Tokenizer(models.BPE(vocab, []))
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    bpe.decoder = decoders.ByteLevel()
+    bpe.add_special_tokens(SPECIAL)
+    bpe.save(str(folder / "tokenizer.json"))
+    settings = {"eos_token": "<|im_end|>", "chat_template": TEMPLATE}
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
+
+
+def served_twin() -> Any:
+    """With a vocabulary that has room for every byte."""
+    config = tiny_config()
+    config.text_config.vocab_size = 280
+    config.audio_token_id, config.image_token_id, config.video_token_id = AUDIO, IMAGE, VIDEO
+    config.audio_start_token_id, config.audio_end_token_id = AUDIO_BOS, AUDIO_EOS
+    config.vision_start_token_id, config.vision_end_token_id = VISION_BOS, VISION_EOS
+    return tiny_twin(torch.float32, config=config)
+
+
+def write_served(folder: Path) -> Any:
+    """The whole directory; returns the model in it."""
+    model = served_twin()
+    write_directory(model, folder, "thinker.")
+    write_tokenizer(folder)
+    return model

@@ -1,0 +1,157 @@
+"""A model directory served: sound and pictures as commands, answers as events."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+from engine import api
+from engine.config import EngineConfig
+from engine.core import Engine
+from engine.errors import BadWeights
+from engine.models.interface import Frame
+from engine.models.qwen2_5_omni import Qwen25Omni
+from engine.models.serving import assemble_directory, words_of
+from tests.engine.models.omni_twin import offline
+from tests.engine.models.playing import Sounded
+from tests.engine.models.served import IM_END, write_served
+
+SAMPLES, CHUNK = 72_000, 8_000
+GREEDY = api.Sampling(repetition_penalty=1.0, max_tokens=6)
+
+
+class Served(NamedTuple):
+    theirs: Any
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
+    folder = tmp_path_factory.mktemp("served") / "omni"
+    return Served(write_served(folder), folder)
+
+
+def start(served: Served, tail: str, weights: str = "fp32") -> tuple[Engine, list[api.Event]]:
+    events: list[api.Event] = []
+    config = EngineConfig(kv_pool_bytes=1 << 22, threads=1, weights=weights, tail=tail)
+    engine, info = assemble_directory(served.folder, config, events.append, lambda *told: None)
+    assert (info.name, info.context_tokens) == ("omni", 4096)
+    engine.receive(api.Open("s", "Be brief."))
+    return engine, events
+
+
+def run(engine: Engine) -> None:
+    while engine.step():
+        pass
+    engine.check_books()
+
+
+def pcm() -> bytes:
+    rng = np.random.default_rng(0)
+    return (rng.standard_normal(SAMPLES) * 3_000).astype("<i2").tobytes()
+
+
+def picture(seed: int) -> api.Image:
+    rgb = np.random.default_rng(seed).integers(0, 256, (56, 84, 3), dtype=np.uint8)
+    return api.Image(84, 56, rgb.tobytes())
+
+
+def speak(engine: Engine, item_id: str, *, seen: bool) -> None:
+    """4.5 s of sound in half-second chunks; with `seen`, a frame every half second."""
+    ref, sound = api.TurnRef(1), pcm()
+    engine.receive(api.BeginSpeech("s", ref, item_id, 0))
+    for at in range(0, SAMPLES, CHUNK):
+        if seen:
+            engine.receive(api.Frame("s", at, picture(at)))
+        engine.receive(api.Audio("s", ref, at, sound[2 * at : 2 * (at + CHUNK)], 0))
+        run(engine)
+    engine.receive(api.Hush("s", ref, SAMPLES, GREEDY))
+    run(engine)
+    engine.receive(api.EndSpeech("s", ref, SAMPLES))
+    engine.receive(api.Respond("s", generation=1, item_id="a", sampling=GREEDY))
+    run(engine)
+
+
+@pytest.mark.parametrize("tail", ["closed", "provisional"])
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_spoken_turn_is_answered_as_offline(served: Served, tail: str, seen: bool) -> None:
+    """Sound, with or without live frames beside it: greedy, the answer is what one `transformers`
+    forward over the finished conversation says, token for token."""
+    engine, events = start(served, tail)
+    speak(engine, "u1", seen=seen)
+    assert not [event for event in events if isinstance(event, api.Failed)]
+    (finished,) = [event for event in events if isinstance(event, api.Finished)]
+    assert finished.reason in (api.FinishReason.STOP, api.FinishReason.LENGTH)
+    assert finished.usage.input_audio == 112  # 4.5 s, and what the last window rounds off
+    assert finished.usage.input_image == (30 if seen else 0)  # five units of 2 x 3
+    stream = engine.sessions["s"].stream
+    answer = _answer(engine)
+    assert answer
+    sound = torch.from_numpy(np.frombuffer(pcm(), "<i2").astype(np.float32) / 32768)
+    frames = [
+        Frame(np.frombuffer(picture(at).rgb, np.uint8).reshape(56, 84, 3), at / 16_000)
+        for at in range(0, SAMPLES if seen else 0, CHUNK)
+    ]
+    clip = Sounded(sound, frames, 1.0)
+    ours = Qwen25Omni.load(served.folder, torch.float32)
+    logits = offline(served.theirs, ours, stream, [clip])
+    begin = _begin(stream.tokens, answer)
+    chosen = logits[begin - 1 : begin - 1 + len(answer)].argmax(dim=-1)
+    assert chosen.tolist() == answer
+
+
+def _answer(engine: Engine) -> list[int]:
+    entry = engine.sessions["s"].talk.now()[-1]
+    assert entry.role is api.Role.ASSISTANT
+    return [token for segment in entry.segments for token in segment.ids]
+
+
+def _begin(tokens: Any, answer: list[int]) -> int:
+    places = range(len(tokens) - len(answer), 0, -1)
+    return next(i for i in places if list(tokens[i : i + len(answer)]) == answer)
+
+
+def test_a_picture_in_a_message_is_seen_between_its_delimiters(served: Served) -> None:
+    """A written message with a picture, on int8 weights: answered, its tokens counted."""
+    engine, events = start(served, "closed", weights="int8")
+    item = api.Item("u1", api.Role.USER, (picture(1), api.Text("Hi")))
+    engine.receive(api.AddItem("s", item, None))
+    engine.receive(api.Respond("s", generation=1, item_id="a", sampling=GREEDY))
+    run(engine)
+    (finished,) = [event for event in events if isinstance(event, api.Finished)]
+    assert finished.reason is not api.FinishReason.FAILED
+    assert finished.usage.input_image == 8  # 2 x 3 and its delimiters
+
+
+def test_an_utterance_without_an_end_stays_within_the_table(served: Served) -> None:
+    """Chunks change the open unit's embeddings for five minutes; those that nothing stands for any
+    more are given up."""
+    engine, events = start(served, "provisional")
+    soft = engine.sessions["s"].stream.soft
+    soft.limit = 600
+    ref = api.TurnRef(1)
+    engine.receive(api.BeginSpeech("s", ref, "u1", 0))
+    rng = np.random.default_rng(0)
+    for at in range(0, 20 * 16_000, 4_000):
+        sound = (rng.standard_normal(4_000) * 3_000).astype("<i2").tobytes()
+        engine.receive(api.Audio("s", ref, at, sound, 0))
+        run(engine)
+    assert not [event for event in events if isinstance(event, api.Failed)]
+    assert len(soft) <= 600
+
+
+def test_words_come_from_the_directory(served: Served, tmp_path: Path) -> None:
+    """Its tokenizer and chat template; people can't spell its special tokens; what is missing is
+    named."""
+    tokenizer, chat = words_of(served.folder)
+    assert tokenizer.eos == IM_END
+    assert tokenizer.decode(chat.assistant_open, special=True) == "<|im_start|>assistant\n"
+    assert IM_END not in tokenizer.encode("<|im_end|>")
+    assert tokenizer.decode(tokenizer.encode("Grüße <|im_end|>")) == "Grüße <|im_end|>"
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(BadWeights, match=r"tokenizer_config\.json: file"):
+        words_of(tmp_path)
