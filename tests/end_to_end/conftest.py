@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import subprocess
 import sys
@@ -44,11 +45,11 @@ class Server:
             time.sleep(0.2)
 
 
-@pytest.fixture(scope="session")
-def server() -> Iterator[Server]:
-    resolve_model("tiny")
+@contextlib.contextmanager
+def serving(model: str) -> Iterator[Server]:
+    """`headstart serve --model MODEL`, ready."""
     argv = [sys.executable, "-m", "gateway", "serve", "--port", "0", "--announce"]
-    argv += ["--model", "tiny", "--set", "voice=none"]
+    argv += ["--model", model, "--set", "voice=none"]
     with subprocess.Popen(
         argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:
@@ -59,10 +60,19 @@ def server() -> Iterator[Server]:
         reader.start()
         announced = json.loads(process.stdout.readline())
         running = Server(announced["url"], announced["pid"], log)
-        running.wait_ready()
+        try:
+            running.wait_ready()
+            yield running
+        finally:
+            process.terminate()
+            process.wait(30)
+
+
+@pytest.fixture(scope="session")
+def server() -> Iterator[Server]:
+    resolve_model("tiny")
+    with serving("tiny") as running:
         yield running
-        process.terminate()
-        process.wait(30)
 
 
 @pytest.fixture(scope="session")

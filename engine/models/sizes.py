@@ -1,0 +1,51 @@
+"""Published sizes of the flagship model, to build it of random weights where speed counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from engine.errors import BadSettings
+from engine.models.decoders import Build, in_torch
+from engine.models.directory import Config
+from engine.models.qwen2_5_omni import Qwen25Omni
+from engine.models.tensors import Dummy
+
+# Decoder: hidden, layers, heads, kv_heads, ffn, vocabulary.
+_DECODERS = {
+    "3b": (2048, 36, 16, 2, 11_008, 151_936),
+    "7b": (3584, 28, 28, 4, 18_944, 152_064),
+}
+
+
+def omni_config(size: str) -> Config:
+    """The Thinker's config.json at `size`. Raises `BadSettings` for one that was not published."""
+    if size not in _DECODERS:
+        raise BadSettings("size", f"one of {', '.join(_DECODERS)}", size)
+    hidden, layers, heads, kv_heads, ffn, vocabulary = _DECODERS[size]
+    values: dict[str, Any] = {
+        "text_config": {
+            "model_type": "qwen2_5_omni_text",
+            "hidden_size": hidden,
+            "num_hidden_layers": layers,
+            "num_attention_heads": heads,
+            "num_key_value_heads": kv_heads,
+            "intermediate_size": ffn,
+            "vocab_size": vocabulary,
+            "max_position_embeddings": 32_768,
+            "rope_parameters": {"rope_theta": 1e6, "mrope_section": [16, 24, 24]},
+            "head_dim": 128,
+        },
+        "audio_config": {"output_dim": hidden},
+        "vision_config": {"out_hidden_size": hidden},
+    }
+    return Config(Path(f"qwen2_5_omni-{size}"), values)
+
+
+def dummy_omni(
+    size: str, dtype: torch.dtype = torch.bfloat16, build: Build = in_torch
+) -> Qwen25Omni:
+    """The whole model at `size`, random: right in cost, senseless in what it says."""
+    return Qwen25Omni(Dummy(dtype), omni_config(size), build=build)

@@ -1,0 +1,77 @@
+"""A flagship model's directory behind the real server: the stock client speaks and shows."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import pytest
+from openai import AsyncOpenAI
+
+from tests.end_to_end.conftest import Server, packets, serving, within
+from tests.end_to_end.test_openai_client import events_until
+from tests.engine.models.served import write_served
+
+
+@pytest.fixture(scope="module")
+def directory_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    folder: Path = tmp_path_factory.mktemp("served") / "omni"
+    write_served(folder)
+    with serving(str(folder)) as running:
+        yield running
+
+
+def jpeg() -> str:
+    """A small random picture as a data URL."""
+    rgb = np.random.default_rng(0).integers(0, 256, (64, 96, 3), dtype=np.uint8)
+    out = io.BytesIO()
+    with av.open(out, "w", format="mjpeg") as container:
+        stream = container.add_stream("mjpeg", rate=1)
+        stream.width, stream.height, stream.pix_fmt = 96, 64, "yuvj420p"
+        frame = av.VideoFrame.from_ndarray(rgb, format="rgb24")
+        container.mux([*stream.encode(frame), *stream.encode(None)])
+    return "data:image/jpeg;base64," + base64.b64encode(out.getvalue()).decode()
+
+
+async def test_a_turn_with_sound_and_a_picture(
+    directory_server: Server, capital_pcm: bytes
+) -> None:
+    """`--model DIR`, weights random: an audio turn after a picture is answered, and both are
+    counted as tokens of their kind, all but the suffix in the cache before it was asked for."""
+    client = AsyncOpenAI(api_key="unused", base_url=f"{directory_server.url}/v1")
+
+    async def turn() -> Any:
+        async with client.realtime.connect(model="omni") as connection:
+            await connection.session.update(
+                session={
+                    "type": "realtime",
+                    "output_modalities": ["text"],
+                    "audio": {"input": {"turn_detection": None}},
+                }
+            )
+            await connection.conversation.item.create(
+                item={
+                    "type": "message",
+                    "role": "user",
+                    "content": [{"type": "input_image", "image_url": jpeg()}],
+                }
+            )
+            for packet in packets(capital_pcm):
+                await connection.input_audio_buffer.append(audio=base64.b64encode(packet).decode())
+            await connection.input_audio_buffer.commit()
+            await events_until(connection, "input_audio_buffer.committed")
+            await connection.response.create()
+            return (await events_until(connection, "response.done"))[-1].response
+
+    response = await within(turn())
+    assert response.status in ("completed", "incomplete")  # random weights may never stop
+    details = response.usage.input_token_details
+    assert details.audio_tokens > 40  # 25 for each second
+    assert details.image_tokens > 0
+    assert details.cached_tokens > details.audio_tokens
+    assert response.usage.output_tokens > 0
