@@ -4,8 +4,8 @@ Each video is shown to one session as 64 frames spread evenly (what offline pipe
 another as the frames that the server's own sampler keeps of all (`gateway.media.frames`, default
 settings); then both are asked "What do you see?".
 
-Keys: rows (video, seconds, uniform_frames, scene_frames, and of both: visual tokens in the context,
-ms that the eyes took, ms to the first token, the answer), frames_saved, tokens_saved, eyes_saved
+Keys: rows (video, seconds, and of uniform and scene: frames, visual tokens in the context, eyes_ms,
+first_ms to the first token, the answer), frames_saved, tokens_saved, eyes_ms_saved, first_ms_saved
 (shares over all videos), model. The session's own de-duplication of views that read the same is at
 work in both.
 """
@@ -26,10 +26,10 @@ from benchmarks import report
 from benchmarks.chat import Chat
 from benchmarks.eyes import QUESTION
 from benchmarks.in_process import Live
-from engine import api
 from gateway.config import load
 from gateway.media.frames import Every, Frame, LoadAdaptive, Motion, Verdict
 from gateway.media.pictures import Seen, look_at
+from gateway.rtc.video_track import picture_of
 
 VIDEOS = ("bikes", "bigbuckbunny", "carphone_pristine")
 UNIFORM_FRAMES = 64
@@ -81,10 +81,7 @@ def _pictures(name: str) -> Iterator[tuple[float, Seen]]:
     with av.open(str(path)) as container:
         for frame in container.decode(video=0):
             assert frame.time is not None
-            scale = min(1.0, 256 / min(frame.width, frame.height))
-            size = round(frame.width * scale), round(frame.height * scale)
-            rgb = np.ascontiguousarray(frame.reformat(*size, format="rgb24").to_ndarray())
-            yield frame.time * 1000, look_at(api.Image(*size, rgb.tobytes()))
+            yield frame.time * 1000, look_at(picture_of(frame))
 
 
 def _kept(pictures: Sequence[tuple[float, Seen]]) -> list[Seen]:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from engine.blocks import BlockPool
+from engine.config import EngineConfig
+from engine.decoder.spec import DecoderSpec
 from engine.errors import BadSettings
 
 DTYPES = {
@@ -63,3 +66,17 @@ class KvCache:
     def fill(self, value: float) -> None:
         """Overwrite everything (touches all of it): for tests that no unwritten slot is read."""
         self._memory.fill_(value)
+
+
+def paged(spec: DecoderSpec, config: EngineConfig) -> tuple[KvCache, BlockPool]:
+    """The cache that a decoder needs, and the books of its blocks. Raises `BadSettings`."""
+    cache = KvCache(
+        layers=spec.layers,
+        kv_heads=spec.kv_heads,
+        head_dim=spec.head_dim,
+        block_size=config.block_size,
+        pool_bytes=config.kv_pool_bytes,
+        kv_dtype=config.kv_dtype,
+    )
+    max_cached = int(cache.num_blocks * config.prefix_cache_share)
+    return cache, BlockPool(cache.num_blocks, config.block_size, max_cached)

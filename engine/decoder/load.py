@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from engine.blocks import BlockPool
-from engine.cache import KvCache
+from engine.cache import KvCache, paged
 from engine.chat import ChatFormat
 from engine.config import EngineConfig
 from engine.decoder.decoder import Decoder
@@ -55,15 +55,6 @@ def load_model(path: Path, config: EngineConfig, progress: Progress | None = Non
     file.close()  # packed copies are ours now: let the mapped pages go
     context_tokens = min(config.max_context_tokens, spec.context_tokens)
     decoder = Decoder(spec, weights, context_tokens, backend)
-    cache = KvCache(
-        layers=spec.layers,
-        kv_heads=spec.kv_heads,
-        head_dim=spec.head_dim,
-        block_size=config.block_size,
-        pool_bytes=config.kv_pool_bytes,
-        kv_dtype=config.kv_dtype,
-    )
-    max_cached = int(cache.num_blocks * config.prefix_cache_share)
-    pool = BlockPool(cache.num_blocks, config.block_size, max_cached)
+    cache, pool = paged(spec, config)
     runner = Runner(decoder, cache)
     return LoadedModel(spec, decoder, tokenizer, chat, cache, pool, runner, context_tokens)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -17,14 +16,14 @@ from torch.nn import functional as F
 from engine.errors import UnsupportedModel
 from engine.layout import Modality
 from engine.models.decoders import Build, in_torch
-from engine.models.directory import Config, ModelDirectory
+from engine.models.directory import Config
 from engine.models.frames import FrameState
 from engine.models.interface import Frame, ModelSpec, VisionSpec, VisionUnit
 from engine.models.layers import Linear, carried
 from engine.models.layouts import VideoLayout
 from engine.models.pixels import Normalisation, resize
 from engine.models.siglip import Siglip, SiglipSizes
-from engine.models.tensors import Scope, Tensors
+from engine.models.tensors import Scope, Tensors, renamed
 from engine.models.text import TextModel
 from engine.positions import Place, PlaceKind
 
@@ -50,10 +49,7 @@ _LAYOUTS = {
 
 def our_name(stored: str) -> str | None:
     """A stored tensor's name as we ask for it."""
-    for prefix, ours in _LAYOUTS.items():
-        if stored.startswith(prefix):
-            return ours + stored.removeprefix(prefix)
-    return None
+    return renamed(stored, _LAYOUTS)
 
 
 def vision_sizes(vision: Config) -> SiglipSizes:
@@ -99,14 +95,6 @@ class LlavaOnevision(TextModel):
         seen = VisionSpec(sizes.image_px, 1, min_pixels=pixels, max_pixels=pixels)
         self.spec = ModelSpec(FAMILY, self.spec.decoder, vision=seen)
         self.layout = VideoLayout()
-
-    @classmethod
-    def load(cls, folder: Path, dtype: torch.dtype = torch.bfloat16) -> LlavaOnevision:
-        """From a model directory."""
-        directory = ModelDirectory(folder)
-        preprocessor = directory.optional("preprocessor_config.json")
-        tensors = directory.checkpoint(our_name, dtype)
-        return cls(tensors, directory.config, preprocessor=preprocessor)
 
     def shot_place(self, index: int, time_s: float) -> Place:
         return Place(PlaceKind.VIDEO, index)

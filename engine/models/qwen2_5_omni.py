@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -12,11 +11,11 @@ from engine.ears.mel import MaxPolicy
 from engine.layout import Modality
 from engine.models.audio_tower import AudioState, AudioTower, AudioTowerSizes
 from engine.models.decoders import Build, in_torch
-from engine.models.directory import Config, ModelDirectory
+from engine.models.directory import Config
 from engine.models.frames import FrameState, QwenEyes, vision_spec
 from engine.models.interface import AudioOut, Frame, ModelSpec, TailPolicy, VisionUnit
 from engine.models.layouts import OmniLayout
-from engine.models.tensors import Scope, Tensors
+from engine.models.tensors import Scope, Tensors, renamed
 from engine.models.text_config import decoder_spec, rope_sections
 from engine.models.tmrope import Delimiters, TmRope
 from engine.models.vision_tower import VisionTower, VisionTowerSizes
@@ -25,7 +24,7 @@ from engine.positions import Place, PlaceKind
 FAMILY = "qwen2_5_omni"
 
 # Where the parts lie, by the version that wrote the checkpoint: released ones (and everything that
-# saves the whole model) put "thinker." first, newer ones "model." too. The longest match counts.
+# saves the whole model) put "thinker." first, newer ones "model." too. The first match counts.
 _LAYOUTS = {
     "model.audio_tower.": "audio.",
     "audio_tower.": "audio.",
@@ -43,11 +42,7 @@ def our_name(stored: str) -> str | None:
     """A stored tensor's name as we ask for it; None for those of parts that we don't run."""
     if stored.startswith(_NOT_OURS):
         return None
-    name = stored.removeprefix("thinker.")
-    for prefix, ours in _LAYOUTS.items():
-        if name.startswith(prefix):
-            return ours + name.removeprefix(prefix)
-    return None
+    return renamed(stored.removeprefix("thinker."), _LAYOUTS)
 
 
 def thinker(config: Config) -> Config:
@@ -117,16 +112,6 @@ class Qwen25Omni:
         self.ids_per_second = config.number("position_id_per_seconds", 25)
         unit_ids = int(self.ids_per_second * config.number("seconds_per_chunk", 2))
         self.layout = OmniLayout(self.delimiters, unit_ids)
-
-    @classmethod
-    def load(
-        cls, folder: Path, dtype: torch.dtype = torch.bfloat16, **settings: object
-    ) -> Qwen25Omni:
-        """From a model directory."""
-        directory = ModelDirectory(folder)
-        settings.setdefault("preprocessor", directory.optional("preprocessor_config.json"))
-        tensors = directory.checkpoint(our_name, dtype)
-        return cls(tensors, thinker(directory.config), **settings)  # type: ignore[arg-type]
 
     def new_positions(self) -> TmRope:
         return TmRope(self.delimiters)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from engine.layout import Modality
 from engine.models.decoders import Build, in_torch
-from engine.models.directory import Config, ModelDirectory
+from engine.models.directory import Config
 from engine.models.frames import FrameState, QwenEyes, vision_spec
 from engine.models.interface import Frame, ModelSpec, VisionUnit
 from engine.models.layouts import VideoLayout
-from engine.models.tensors import Scope, Tensors
+from engine.models.tensors import Scope, Tensors, renamed
 from engine.models.text import TextModel
 from engine.models.text_config import decoder_spec, rope_sections
 from engine.models.tmrope import Delimiters, TmRope
@@ -35,10 +34,7 @@ _LAYOUTS = {
 
 def our_name(stored: str) -> str | None:
     """A stored tensor's name as we ask for it."""
-    for prefix, ours in _LAYOUTS.items():
-        if stored.startswith(prefix):
-            return ours + stored.removeprefix(prefix)
-    return None
+    return renamed(stored, _LAYOUTS)
 
 
 def vision_sizes(vision: Config) -> VisionTowerSizes:
@@ -82,14 +78,6 @@ class Qwen2Vl(TextModel):
             answer_opening=tuple(answer_opening),
         )
         self.layout = VideoLayout((self.delimiters.vision_bos,), (self.delimiters.vision_eos,))
-
-    @classmethod
-    def load(cls, folder: Path, dtype: torch.dtype = torch.bfloat16) -> Qwen2Vl:
-        """From a model directory."""
-        directory = ModelDirectory(folder)
-        preprocessor = directory.optional("preprocessor_config.json")
-        tensors = directory.checkpoint(our_name, dtype)
-        return cls(tensors, directory.config, preprocessor=preprocessor)
 
     def new_positions(self) -> TmRope:
         return TmRope(self.delimiters)

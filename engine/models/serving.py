@@ -10,7 +10,7 @@ import torch
 
 from engine import api
 from engine.blocks import BlockPool
-from engine.cache import KvCache
+from engine.cache import KvCache, paged
 from engine.chat import ChatFormat
 from engine.config import EngineConfig
 from engine.core import Engine, EngineParts
@@ -50,16 +50,9 @@ def assemble_directory(
     )
     model = load(folder, how)
     spec = model.spec.decoder
-    cache = KvCache(
-        layers=spec.layers,
-        kv_heads=spec.kv_heads,
-        head_dim=spec.head_dim,
-        block_size=config.block_size,
-        pool_bytes=config.kv_pool_bytes,
-        kv_dtype=config.kv_dtype,
-    )
+    cache, pool = paged(spec, config)
     context_tokens = min(config.max_context_tokens, spec.context_tokens)
-    parts = _parts(model, config, cache, tokenizer, chat, context_tokens)
+    parts = _parts(model, config, (cache, pool), (tokenizer, chat), context_tokens)
     stored = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
     info = api.ModelInfo(
         name=folder.name,
@@ -75,13 +68,12 @@ def assemble_directory(
 def _parts(
     model: StreamModel,
     config: EngineConfig,
-    cache: KvCache,
-    tokenizer: Tokenizer,
-    chat: ChatFormat,
+    memory: tuple[KvCache, BlockPool],
+    words: tuple[Tokenizer, ChatFormat],
     context_tokens: int,
 ) -> EngineParts:
     vocab_size = model.spec.decoder.vocab_size
-    pool = BlockPool(cache.num_blocks, config.block_size)
+    (cache, pool), (tokenizer, chat) = memory, words
     faculties = Faculties(
         chat=chat,
         tokenizer=tokenizer,
@@ -100,6 +92,7 @@ def _parts(
             name, pool, vocab_size, context_tokens, model.new_positions()
         ),
         clock=time.monotonic_ns,
+        heard_together=config.heard_together,
     )
 
 

@@ -25,6 +25,14 @@ class Tensors(Protocol):
     def has(self, name: str) -> bool: ...
 
 
+def renamed(stored: str, prefixes: Mapping[str, str]) -> str | None:
+    """`stored` with the first of `prefixes` that it begins with replaced; None where none fits."""
+    for prefix, ours in prefixes.items():
+        if stored.startswith(prefix):
+            return ours + stored.removeprefix(prefix)
+    return None
+
+
 class Scope:
     """Tensors whose names begin with `prefix`, or, with `renamed`, have other names there."""
 

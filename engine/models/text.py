@@ -21,7 +21,7 @@ from engine.models.interface import (
     VisionUnit,
 )
 from engine.models.layouts import Parts
-from engine.models.tensors import Tensors
+from engine.models.tensors import Tensors, renamed
 from engine.models.text_config import decoder_spec
 from engine.positions import Place, PlaceKind, PositionRule
 
@@ -30,9 +30,7 @@ FAMILIES = ("qwen2", "llama")
 
 def our_name(stored: str) -> str | None:
     """A stored tensor's name as we ask for it."""
-    if stored.startswith("model."):
-        return "decoder." + stored.removeprefix("model.")
-    return stored if stored.startswith("lm_head.") else None
+    return renamed(stored, {"model.": "decoder.", "lm_head.": "lm_head."})
 
 
 class NoLayout:

@@ -107,7 +107,7 @@ def decode_image(
             f"Expected at most {limits.max_pixels} pixels and {limits.max_side} a side "
             f"but got {width}x{height}.",
         )
-    out_width, out_height = _scaled(width, height, limits.short_side)
+    out_width, out_height = fit(width, height, limits.short_side)
     try:
         frame = _decode_frame(data, kind, limits)
         scaled = frame.reformat(
@@ -169,7 +169,8 @@ def _jpeg_size(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-def _scaled(width: int, height: int, short_side: int) -> tuple[int, int]:
+def fit(width: int, height: int, short_side: int = DEFAULT_LIMITS.short_side) -> tuple[int, int]:
+    """The size of a picture whose short side is at most `short_side`, its shape kept."""
     shorter = min(width, height)
     if shorter <= short_side:
         return width, height

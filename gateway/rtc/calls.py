@@ -201,6 +201,7 @@ class Calls:
             try:
                 await call.run(pump)
             except Exception:
+                # Ours to mend; the other calls go on.
                 log.exception("call %s: internal error", call.call_id)
             finally:
                 del self._calls[call.call_id], self._running[call.call_id]

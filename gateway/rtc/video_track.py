@@ -11,10 +11,9 @@ import av
 from av.video.reformatter import Interpolation
 
 from engine import api
+from gateway.protocol.images import fit
 
 log = logging.getLogger("headstart.rtc")
-
-SHORT_SIDE_PIXELS = 256  # what the model looks at; see `gateway.protocol.images`
 
 LOOK_INTERVAL_S = 0.25
 """Shorter than the sampler's own intervals (`gateway.media.frames`), so that it finds a picture
@@ -43,9 +42,7 @@ async def watch(
 
 
 def picture_of(frame: av.VideoFrame) -> api.Image:
-    """RGB, with the short side at most `SHORT_SIDE_PIXELS` and the shape kept."""
-    scale = min(1.0, SHORT_SIDE_PIXELS / min(frame.width, frame.height))
-    width = max(1, round(frame.width * scale))
-    height = max(1, round(frame.height * scale))
+    """RGB, no larger than the model looks at."""
+    width, height = fit(frame.width, frame.height)
     scaled = frame.reformat(width, height, format="rgb24", interpolation=Interpolation.AREA)
     return api.Image(width, height, scaled.to_ndarray().tobytes())

@@ -12,6 +12,7 @@ from torch import Tensor
 from engine.models.audio_tower import AudioTower, tokens_of
 from engine.models.interface import TailPolicy
 from engine.models.qwen2_5_omni import Qwen25Omni
+from tests.engine.models.loading import loaded
 from tests.engine.models.omni_twin import offline_mel, tiny_twin, write_directory
 
 
@@ -24,7 +25,7 @@ class Towers(NamedTuple):
 def towers(tmp_path_factory: pytest.TempPathFactory) -> Towers:
     theirs = tiny_twin(torch.float64)
     folder = write_directory(theirs, tmp_path_factory.mktemp("omni"))
-    return Towers(theirs.model.audio_tower, Qwen25Omni.load(folder, torch.float64).ears)
+    return Towers(theirs.model.audio_tower, loaded(Qwen25Omni, folder, torch.float64).ears)
 
 
 def offline(towers: Towers, mel: Tensor) -> Tensor:

@@ -12,13 +12,14 @@ from engine.models.directory import read_json
 from engine.models.frames import MAX_PIXELS, MIN_PIXELS, FrameState, QwenEyes, vision_spec
 from engine.models.interface import Frame
 from engine.models.qwen2_5_omni import Qwen25Omni
+from tests.engine.models.loading import loaded
 from tests.engine.models.omni_twin import tiny_twin, write_directory
 
 
 @pytest.fixture(scope="module")
 def eyes(tmp_path_factory: pytest.TempPathFactory) -> QwenEyes:
     folder = write_directory(tiny_twin(), tmp_path_factory.mktemp("omni"))
-    return Qwen25Omni.load(folder, torch.float32).eyes
+    return loaded(Qwen25Omni, folder, torch.float32).eyes
 
 
 def frames(count: int) -> list[Frame]:

@@ -14,6 +14,7 @@ from engine.models.llava_onevision import LlavaOnevision, our_name
 from engine.models.siglip import Siglip
 from engine.models.tensors import Dummy
 from tests.engine.models import twins
+from tests.engine.models.loading import loaded
 from tests.engine.models.playing import Sounded, camera, play
 from tests.engine.models.rig import Rig
 
@@ -28,7 +29,7 @@ class Twins(NamedTuple):
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Twins:
     theirs = twins.llava_onevision()
     folder = twins.save(theirs, tmp_path_factory.mktemp("llava"))
-    ours = LlavaOnevision.load(folder, torch.float64)
+    ours = loaded(LlavaOnevision, folder, torch.float64)
     return Twins(theirs, ours, Rig(ours, torch.float64))
 
 

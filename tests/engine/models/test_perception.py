@@ -14,6 +14,7 @@ from engine.models.interface import TailPolicy
 from engine.models.perception import Perception
 from engine.models.qwen2_5_omni import Qwen25Omni
 from engine.stream import Stream
+from tests.engine.models.loading import loaded
 from tests.engine.models.omni_twin import in_double, offline, tiny_twin, write_directory
 from tests.engine.models.playing import Sounded, camera, play, speech
 from tests.engine.models.rig import Rig
@@ -33,7 +34,7 @@ def twins(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
     dtype: torch.dtype = request.param
     theirs = tiny_twin(dtype)
     folder = write_directory(theirs, tmp_path_factory.mktemp("omni"))
-    ours = Qwen25Omni.load(folder, dtype)
+    ours = loaded(Qwen25Omni, folder, dtype)
     return Twins(theirs, ours, Rig(ours, dtype), dtype)
 
 
@@ -131,7 +132,7 @@ def test_the_release_layout_in_shards_is_the_same_model(twins: Twins, tmp_path: 
     """A checkpoint keyed "thinker.", split in three files and with a talker beside it, loads into
     the same weights as today's layout."""
     folder = write_directory(twins.theirs, tmp_path / "old", "thinker.", shards=3)
-    old = Qwen25Omni.load(folder, twins.dtype)
+    old = loaded(Qwen25Omni, folder, twins.dtype)
     mine, other = (model.decoder.weights for model in (twins.ours, old))  # type: ignore[attr-defined]
     assert torch.equal(mine.head.weight, other.head.weight)
     assert torch.equal(mine.layers[1].down.weight, other.layers[1].down.weight)

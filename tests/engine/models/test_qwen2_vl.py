@@ -15,6 +15,7 @@ from engine.models.interface import TailPolicy
 from engine.models.qwen2_vl import Qwen2Vl, our_name
 from engine.stream import Stream
 from tests.engine.models import twins
+from tests.engine.models.loading import loaded
 from tests.engine.models.playing import Sounded, camera, play
 from tests.engine.models.rig import Rig
 
@@ -28,7 +29,7 @@ class Twins(NamedTuple):
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory) -> Twins:
     theirs = twins.qwen2_vl()
-    ours = Qwen2Vl.load(twins.save(theirs, tmp_path_factory.mktemp("vl")), torch.float64)
+    ours = loaded(Qwen2Vl, twins.save(theirs, tmp_path_factory.mktemp("vl")), torch.float64)
     return Twins(theirs, ours, Rig(ours, torch.float64))
 
 
@@ -121,5 +122,5 @@ def test_names_of_both_layouts() -> None:
 def test_a_directory_is_read_from_disk(pair: Twins, tmp_path: Path) -> None:
     """What `save_pretrained` writes is enough: no other file is asked for."""
     pair.theirs.save_pretrained(tmp_path)
-    again = Qwen2Vl.load(tmp_path, torch.float64)
+    again = loaded(Qwen2Vl, tmp_path, torch.float64)
     assert torch.equal(again.embed_text(range(200)), pair.ours.embed_text(range(200)))

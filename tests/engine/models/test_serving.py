@@ -16,6 +16,7 @@ from engine.errors import BadWeights
 from engine.models.interface import Frame
 from engine.models.qwen2_5_omni import Qwen25Omni
 from engine.models.serving import assemble_directory, words_of
+from tests.engine.models.loading import loaded
 from tests.engine.models.omni_twin import offline
 from tests.engine.models.playing import Sounded
 from tests.engine.models.served import IM_END, write_served
@@ -97,7 +98,7 @@ def test_a_spoken_turn_is_answered_as_offline(served: Served, tail: str, seen: b
         for at in range(0, SAMPLES if seen else 0, CHUNK)
     ]
     clip = Sounded(sound, frames, 1.0)
-    ours = Qwen25Omni.load(served.folder, torch.float32)
+    ours = loaded(Qwen25Omni, served.folder, torch.float32)
     logits = offline(served.theirs, ours, stream, [clip])
     begin = _begin(stream.tokens, answer)
     chosen = logits[begin - 1 : begin - 1 + len(answer)].argmax(dim=-1)

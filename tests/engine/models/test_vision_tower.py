@@ -10,6 +10,7 @@ from torch import Tensor
 
 from engine.models.qwen2_5_omni import Qwen25Omni
 from engine.models.vision_tower import VisionTower, window_order
+from tests.engine.models.loading import loaded
 from tests.engine.models.omni_twin import in_double, tiny_twin, write_directory
 
 
@@ -22,7 +23,7 @@ class Towers(NamedTuple):
 def towers(tmp_path_factory: pytest.TempPathFactory) -> Towers:
     theirs = tiny_twin(torch.float64)
     folder = write_directory(theirs, tmp_path_factory.mktemp("omni"))
-    return Towers(theirs.model.visual, Qwen25Omni.load(folder, torch.float64).eyes.tower)
+    return Towers(theirs.model.visual, loaded(Qwen25Omni, folder, torch.float64).eyes.tower)
 
 
 def seen(tower: VisionTower, patches: Tensor, rows: int, columns: int) -> Tensor:
