@@ -128,6 +128,23 @@ def test_a_picture_in_a_message_is_seen_between_its_delimiters(served: Served) -
     assert finished.usage.input_image == 8  # 2 x 3 and its delimiters
 
 
+def test_a_second_session_takes_over_what_it_reads_the_same(served: Served) -> None:
+    """The same instructions and picture in another session: whole blocks of K/V are taken over, and
+    the answer is the same. Another picture shares only what stands before it."""
+    engine, events = start(served, "closed")
+    for name, seed in (("s", 1), ("same", 1), ("other", 2)):
+        if name != "s":
+            engine.receive(api.Open(name, "Be brief."))
+        item = api.Item("u1", api.Role.USER, (picture(seed), api.Text("Tell me about it, please.")))
+        engine.receive(api.AddItem(name, item, None))
+        engine.receive(api.Respond(name, generation=1, item_id="a", sampling=GREEDY))
+        run(engine)
+    first, same, other = (event for event in events if isinstance(event, api.Finished))
+    assert first.kv.adopted == 0
+    assert same.kv.adopted > other.kv.adopted
+    assert same.text == first.text
+
+
 def test_an_utterance_without_an_end_stays_within_the_table(served: Served) -> None:
     """Chunks change the open unit's embeddings for five minutes; those that nothing stands for any
     more are given up."""
