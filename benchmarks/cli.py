@@ -11,7 +11,8 @@ from engine.errors import EngineError
 
 app = typer.Typer(help="Run a benchmark; each ends in one JSON line.", no_args_is_help=True)
 
-Model = typer.Option("tiny", "--model", help="small or tiny")
+Model = typer.Option("tiny", "--model", help="medium, small or tiny")
+Small = typer.Option("small", "--model", help="medium, small or tiny")
 Repeats = typer.Option(5, "--repeats", min=1, help="runs of which the median counts")
 Clips = typer.Argument(help="a file of lines `path TAB text`", exists=True, dir_okay=False)
 Json = typer.Option(False, "--json", help="nothing on stdout but the JSON line")
@@ -85,7 +86,7 @@ def prompts(folder: Path, suffix: str = typer.Argument("wav", help="wav or g722"
 @app.command()
 def live(
     sessions: int = typer.Option(4, "--sessions", min=1, help="people who speak at once"),
-    model: str = typer.Option("small", "--model", help="small or tiny"),
+    model: str = Small,
     seconds: float = typer.Option(60.0, "--seconds", min=1, help="measured"),
     warm_up: float = typer.Option(10.0, "--warm-up", min=0, help="seconds before, not measured"),
     as_json: bool = Json,
@@ -109,9 +110,7 @@ def loss(
 
 
 @app.command()
-def eyes(
-    model: str = typer.Option("small", "--model", help="small or tiny"), as_json: bool = Json
-) -> None:
+def eyes(model: str = Small, as_json: bool = Json) -> None:
     """What the model says it sees, on photographs that packages ship."""
     from benchmarks import eyes as benchmark
     from benchmarks.photos import PhotosMissing
@@ -124,18 +123,20 @@ def eyes(
 
 
 @app.command()
-def frames(
-    model: str = typer.Option("small", "--model", help="small or tiny"), as_json: bool = Json
-) -> None:
+def frames(model: str = Small, as_json: bool = Json) -> None:
     """What sampling by scene saves against 64 uniform frames, on videos that a package ships."""
     from benchmarks import frames as benchmark
 
-    benchmark.run(model, as_json=as_json)
+    try:
+        benchmark.run(model, as_json=as_json)
+    except FileNotFoundError as error:
+        report.say(str(error))
+        raise typer.Exit(1) from None
 
 
 @app.command()
 def answers(
-    model: str = typer.Option("small", "--model", help="small or tiny"),
+    model: str = Small,
     write: bool = typer.Option(False, "--write", help="write docs/answers-MODEL.md"),
     as_json: bool = Json,
 ) -> None:
@@ -160,7 +161,13 @@ def voice(
 
 
 @app.command("all")
-def run_all(model: str = Model, repeats: int = Repeats, as_json: bool = Json) -> None:
-    """Every benchmark, one JSON line each."""
+def run_all(model: str = Small, repeats: int = Repeats, as_json: bool = Json) -> None:
+    """Every benchmark that needs no list of yours, one JSON line each."""
     decode(model, repeats, as_json)
     ttft(model, repeats, True, "5,15,60", as_json)
+    live(4, model, 60.0, 10.0, as_json)
+    eyes(model, as_json)
+    frames(model, as_json)
+    answers(model, False, as_json)
+    loss(1, True, as_json)
+    voice("joe,espeak", as_json)

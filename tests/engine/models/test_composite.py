@@ -13,6 +13,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional as F
 
+from engine.errors import BadWeights
 from engine.layout import Modality
 from engine.models.composite import Composite, projector_name, whisper_name
 from engine.models.families import Loading, load
@@ -58,10 +59,8 @@ class Parts(NamedTuple):
     rig: Rig
 
 
-@pytest.fixture(scope="module", params=["qwen2", "qwen2_vl"])
-def parts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Parts:
-    folder = tmp_path_factory.mktemp("composite")
-    whisper, base = twins.whisper(), getattr(twins, request.param)()
+def write_composite(folder: Path, whisper: Any, base: Any, projector: dict[str, Tensor]) -> None:
+    """The directory of a composite: its parts, how they are put together, and the projector."""
     twins.save(whisper, folder / "whisper")
     twins.save(base, folder / "base")
     config = {
@@ -73,7 +72,14 @@ def parts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFacto
         "projector_hidden_size": INNER,
     }
     (folder / "config.json").write_text(json.dumps(config))
-    save_file(projector_weights(), folder / "model.safetensors")
+    save_file(projector, folder / "model.safetensors")
+
+
+@pytest.fixture(scope="module", params=["qwen2", "qwen2_vl"])
+def parts(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Parts:
+    folder = tmp_path_factory.mktemp("composite")
+    whisper, base = twins.whisper(), getattr(twins, request.param)()
+    write_composite(folder, whisper, base, projector_weights())
     model = load(folder, Loading(dtype=torch.float64))
     assert isinstance(model, Composite)
     return Parts(whisper, base, model, Rig(model, torch.float64))
@@ -160,17 +166,6 @@ def test_a_projector_that_does_not_fit_is_named(parts: Parts, tmp_path: Path) ->
     folder.mkdir()
     weights = projector_weights()
     del weights["projector.linear_2.weight"]
-    save_file(weights, folder / "model.safetensors")
-    twins.save(parts.whisper, folder / "whisper")
-    twins.save(parts.base, folder / "base")
-    config = {
-        "model_type": "headstart_composite",
-        "audio_model": "whisper",
-        "model": "base",
-        "stack_factor": STACK,
-        "audio_latency_block_size": BLOCK,
-        "projector_hidden_size": INNER,
-    }
-    (folder / "config.json").write_text(json.dumps(config))
-    with pytest.raises(Exception, match=r"bad: tensor linear_2\.weight: .* no such tensor"):
+    write_composite(folder, parts.whisper, parts.base, weights)
+    with pytest.raises(BadWeights, match=r"bad: tensor linear_2\.weight: .* no such tensor"):
         load(folder, Loading(dtype=torch.float64))
