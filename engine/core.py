@@ -28,6 +28,7 @@ from engine.books import KvBooks, Modality
 from engine.errors import EngineError, UnknownSession
 from engine.faculties import Faculties
 from engine.hearing import Portion
+from engine.moves import Move
 from engine.runner import StepResult
 from engine.scheduler import Plan, Request, Scheduler
 from engine.session import Emit, NewStream, Session
@@ -42,6 +43,7 @@ class Steps(Protocol):
     """What carries a plan out (`engine.runner.Runner`)."""
 
     def step(self, plan: Plan) -> StepResult: ...
+    def move(self, move: Move) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ class Engine:
             command.session,
             self._parts.faculties,
             self._parts.new_stream,
+            self._parts.runner.move,
             self._emit,
             self._parts.clock,
         )
@@ -136,7 +139,7 @@ class Engine:
 
     def check_books(self) -> None:
         """Assert that every block of the cache is free or owned by a session's stream."""
-        self.pool.check_books([stream.table for stream in self._streams()])
+        self.pool.check_books([table for stream in self._streams() for table in stream.tables])
 
     def kv_books(self) -> KvBooks:
         """What the cache holds, and what for."""

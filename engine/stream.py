@@ -25,8 +25,9 @@ import numpy.typing as npt
 
 from engine.blocks import BlockPool, BlockTable, Copy
 from engine.content import ContentKeys
-from engine.errors import ContextFull, StaleMark, StreamClosed, UnknownSoftToken
-from engine.positions import PositionRule, Positions
+from engine.errors import CacheFull, ContextFull, StaleMark, StreamClosed, UnknownSoftToken
+from engine.moves import Move, Turn, slots_of
+from engine.positions import Counting, PositionRule, Positions
 from engine.soft_tokens import SoftTokens
 
 
@@ -49,8 +50,9 @@ class Mark:
 
 
 class Stream:
-    """One session's tokens, block table and counters. `limit` is its greatest length; `rule` gives
-    the positions of a model that counts them on three axes."""
+    """One session's tokens, block table and counters. `limit` is its greatest length, `reach` how
+    many positions its model can look back over; `rule` gives the positions of a model that counts
+    them on three axes."""
 
     def __init__(
         self,
@@ -59,10 +61,12 @@ class Stream:
         vocab_size: int,
         limit: int,
         rule: PositionRule | None = None,
+        reach: int | None = None,
     ) -> None:
         assert limit > 0
         self.name = name
         self.limit = limit
+        self.reach = limit if reach is None else reach
         self.vocab_size = vocab_size
         self.table = BlockTable(pool)
         self.soft = SoftTokens(vocab_size, limit)
@@ -74,7 +78,14 @@ class Stream:
         self._kinds = bytearray()
         self._keys = ContentKeys(pool.block_size, self.soft)
         self._kv_len = 0
-        self._positions = None if rule is None else Positions(rule)
+        self._positions = Positions(Counting() if rule is None else rule)
+        self.evicted_tokens = 0
+        # The first tokens as they were computed, from the first eviction on: what the sink's keys
+        # are turned from, each time anew.
+        self._sink = BlockTable(pool)
+        self._sink_tokens = 0
+        # K/V before here are those of the tokens before them and no others; None: all of them.
+        self._pure_tokens: int | None = None
         self._cuts = 0
         # Cuts that can still spoil a mark: (number, length), both strictly increasing, because
         # a cut makes every earlier one that was not deeper redundant.
@@ -103,8 +114,6 @@ class Stream:
 
     def axes(self, start: int, stop: int) -> npt.NDArray[np.int64]:
         """Positions int64 [3, stop - start] of the tokens from `start` on."""
-        if self._positions is None:
-            return np.broadcast_to(np.arange(start, stop), (3, stop - start))
         return self._positions.between(start, stop)
 
     @property
@@ -114,8 +123,13 @@ class Stream:
 
     @property
     def kv_blocks(self) -> list[int]:
-        """The blocks they lie in, in order."""
-        return self.table.blocks
+        """All blocks that are held for them."""
+        return self.table.blocks + self._sink.blocks
+
+    @property
+    def tables(self) -> tuple[BlockTable, ...]:
+        """All tables that hold blocks, for the books."""
+        return self.table, self._sink
 
     def reconcile(
         self, wanted: Sequence[int], start: int = 0, kinds: bytes | bytearray | None = None
@@ -163,27 +177,40 @@ class Stream:
         assert 0 <= length <= len(self._tokens), "a stream is cut, never stretched"
         if length == len(self._tokens):
             return
-        self._cuts += 1
-        while self._deep_cuts and self._deep_cuts[-1][1] >= length:
-            self._deep_cuts.pop()
-        self._deep_cuts.append((self._cuts, length))
+        self._note_cut(length)
         del self._tokens[length:]
         del self._kinds[length:]
         self._keys.truncate(length)
         self._follow(length)
         if length < self._kv_len:
             self.rolled_back_kv_tokens += self._kv_len - length
-            self._kv_len = length
-            self.table.truncate(length)
+            self._keep_kv(length)
         self._check()
+
+    def _note_cut(self, length: int) -> None:
+        """Marks behind `length` are spoilt."""
+        self._cuts += 1
+        while self._deep_cuts and self._deep_cuts[-1][1] >= length:
+            self._deep_cuts.pop()
+        self._deep_cuts.append((self._cuts, length))
 
     def recompute(self, length: int) -> None:
         """Have the K/V from `length` on computed again; the tokens stay, and it is no waste."""
         self._require_open()
         if length < self._kv_len:
-            self._kv_len = length
-            self.table.truncate(length)
+            self._keep_kv(length)
             self._check()
+
+    def _keep_kv(self, length: int) -> None:
+        """Give back K/V from `length` on, and a sink that was moved with all that follow it."""
+        if self._sink.blocks and length <= self._sink_tokens:
+            length = 0
+            self._sink.free()
+        self._kv_len = length
+        self.table.truncate(length)
+        if self._pure_tokens is not None and length <= self._pure_tokens:
+            self._pure_tokens = None
+            self._follow(length)  # without the gaps
 
     def mark(self) -> Mark:
         self._require_open()
@@ -213,8 +240,15 @@ class Stream:
         self._kv_len += num_tokens
         self.prefilled_tokens += num_tokens
         for index in range(full_before, self._kv_len // block_size):
-            self.table.pool.register(self.table.blocks[index], self._keys.key(index, self._tokens))
+            if self._is_pure(index):
+                key = self._keys.key(index, self._tokens)
+                self.table.pool.register(self.table.blocks[index], key)
         self._check()
+
+    def _is_pure(self, block: int) -> bool:
+        """Whether K/V in that block of ours are what its content key says."""
+        end = (block + 1) * self.table.pool.block_size
+        return self._pure_tokens is None or end <= self._pure_tokens
 
     def adopt(self, until: int | None = None) -> int:
         """Take over K/V of pending tokens that are in the cache already, whoever computed them:
@@ -225,7 +259,7 @@ class Stream:
         end = min(len(self._tokens) - 1, len(self._tokens) if until is None else until) // size
         first = self._kv_len // size
         found: list[int] = []
-        for index in range(first, end):
+        for index in range(first, end if self._pure_tokens is None else 0):
             block = pool.adopt(self._keys.key(index, self._tokens))
             if block is None:
                 break
@@ -243,14 +277,93 @@ class Stream:
         """A stream that reads the same and goes its own way from here on. Nothing is copied until
         one of the two writes into a block that both hold."""
         self._require_open()
-        other = Stream(name, self.table.pool, self.vocab_size, self.limit)
+        other = Stream(name, self.table.pool, self.vocab_size, self.limit, None, self.reach)
         other.soft = self.soft.copy()
         other._keys = ContentKeys(self.table.pool.block_size, other.soft)
         other._tokens, other._kinds = list(self._tokens), bytearray(self._kinds)
         other._kv_len, other.adopted_tokens = self._kv_len, self._kv_len
         other._positions = deepcopy(self._positions)
-        other.table = self.table.fork()
+        other.table, other._sink = self.table.fork(), self._sink.fork()
+        other._sink_tokens, other._pure_tokens = self._sink_tokens, self._pure_tokens
         return other
+
+    def evict(self, cuts: Sequence[tuple[int, int]], sink: int) -> Move | None:
+        """Take tokens out of the stream and keep the K/V of the others as they are, with what they
+        once saw in them, at the positions they had. `cuts`: ascending ranges, none before `sink`.
+
+        Returns what has to be moved in memory before anything else is; None: nothing. Where there
+        are too few free blocks for that, K/V behind the first cut are computed anew instead.
+        """
+        self._require_open()
+        if not cuts:
+            return None
+        first, kv_len = cuts[0][0], self._kv_len
+        assert sink <= first, "the sink stays"
+        stays = np.ones(kv_len, dtype=np.bool_)
+        places = [self.soft.place(token) for token in self._tokens]
+        for start, end in reversed(cuts):
+            stays[start:end] = False
+            if start < kv_len:
+                self._positions.delete(start, min(end, kv_len), self._tokens, places)
+            del self._tokens[start:end]
+            del places[start:end]
+            del self._kinds[start:end]
+            self.evicted_tokens += end - start
+        self._keys.truncate(first)
+        self._note_cut(first)
+        kept = np.flatnonzero(stays)
+        self._follow(len(kept))
+        if self._sink.blocks and sink != self._sink_tokens:
+            self._keep_kv(0)  # another beginning was declared the sink: there is no copy of it
+            return None
+        move = self._compact(kept, first, sink) if len(kept) < kv_len else None
+        self._check()
+        return move
+
+    def _compact(self, kept: npt.NDArray[np.int64], first: int, sink: int) -> Move | None:
+        """Have the tokens that were at indices `kept` lie behind one another."""
+        pool, size, count = self.table.pool, self.table.pool.block_size, len(kept)
+        turns = first == sink and 0 < sink < count
+        begin = 0 if turns else first // size
+        end = pool.blocks_for(count)
+        # Nobody writes into a block that somebody else holds, not even what stays in its place.
+        held = list(self.table.blocks)
+        keeps_sink = turns and not self._sink.blocks
+        sink_blocks = pool.blocks_for(sink) if keeps_sink else 0
+        taken_over = {i for i in range(begin, end) if i < sink_blocks or pool.is_shared(held[i])}
+        try:
+            fresh = dict(zip(sorted(taken_over), pool.take(len(taken_over)), strict=True))
+        except CacheFull:
+            self._keep_kv(first)
+            self._follow(first)  # without the gaps, as what is computed anew stands
+            return None
+        if keeps_sink:
+            pool.share(held[:sink_blocks])
+            self._sink.blocks, self._sink_tokens = held[:sink_blocks], sink
+        for index in range(begin, end):
+            if index not in fresh:
+                pool.forget(held[index])
+        pool.give_back(held[index] for index in fresh)
+        self.table.blocks = [fresh.get(i, block) for i, block in enumerate(held)]
+        self.table.truncate(count)
+        self._kv_len = count
+        if self._pure_tokens is None or begin * size < self._pure_tokens:
+            self._pure_tokens = begin * size
+        moved = np.arange(begin * size, count, dtype=np.int64)
+        return Move(
+            slots_of(held, size, kept[begin * size :]),
+            slots_of(self.table.blocks, size, moved),
+            self._turn(sink) if turns else None,
+        )
+
+    def _turn(self, sink: int) -> Turn:
+        """Move the sink up to what follows it."""
+        size, indices = self.table.pool.block_size, np.arange(sink, dtype=np.int64)
+        return Turn(
+            slots_of(self._sink.blocks, size, indices),
+            slots_of(self.table.blocks, size, indices),
+            self._positions.anchor(sink),
+        )
 
     def close(self) -> None:
         """Free everything. A second call does nothing."""
@@ -262,8 +375,6 @@ class Stream:
 
     def _follow(self, changed_from: int) -> None:
         """Have the positions follow the tokens, which are new from `changed_from` on."""
-        if self._positions is None:
-            return
         left = self._positions.cut(changed_from)
         new = self._tokens[left:]
         self._positions.extend(new, [self.soft.place(token) for token in new])

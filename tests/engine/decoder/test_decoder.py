@@ -13,8 +13,6 @@ from hypothesis import strategies as st
 
 from engine.config import EngineConfig
 from engine.decoder.load import LoadedModel, load_model
-from engine.decoder.rotary import rope_tables
-from engine.decoder.spec import DecoderSpec
 from engine.gguf_file import GgufFile
 from engine.scheduler import Plan, Work
 from engine.stream import Stream
@@ -164,15 +162,6 @@ def test_fp16_storage_stays_close_to_fp32(tmp_path: Path) -> None:
     stream = native.new_stream("s")
     stream.append(tokens)
     assert torch.equal(finish(native, stream, token_budget=7), logits_at_once(native, tokens))
-
-
-def test_angles_are_exact_far_out() -> None:
-    """cos and sin come from fp64 angles: at position 100,000 they are right to fp32's last bit."""
-    spec = DecoderSpec("qwen2", 1, 64, 96, 4, 2, 16, 271, 2**20, 10_000.0, 1e-6, True, False)
-    cos, sin = rope_tables(spec, 100_001)
-    angles = 100_000 * 10_000.0 ** (-np.arange(8) / 8)
-    assert np.array_equal(cos[-1].numpy(), np.cos(angles).astype(np.float32))
-    assert np.array_equal(sin[-1].numpy(), np.sin(angles).astype(np.float32))
 
 
 @pytest.mark.weights
