@@ -17,7 +17,7 @@ from engine.moves import Move
 from engine.session_errors import UnknownItem
 from engine.stream import Stream
 from engine.utterance import Utterance
-from engine.window import LOW, Range, Window, overflow, within, without
+from engine.window import Range, Window, overflow, within, without
 
 # Room an answer needs behind the prompt before old items have to go.
 ANSWER_RESERVE_TOKENS = 512
@@ -49,7 +49,7 @@ class Conversation:
     def __init__(self, faculties: Faculties, stream: Stream) -> None:
         self._faculties = faculties
         self._stream = stream
-        self.window = Window.of(self.room, stream.reach)
+        self.window = Window.of(self.room, stream.reach, api.Window())
         self._separator = Separator(tuple(faculties.tokenizer.encode("\n")))
         self._system: tuple[int, ...] = ()
         self._blind_system: tuple[int, ...] = ()
@@ -82,8 +82,8 @@ class Conversation:
             at = self._index(after) + 1
         entry = self.entry(item, self._stream)
         length = sum(len(segment.ids) for segment in entry.segments)
-        if length > LOW * self.window.tokens - len(self._system):
-            raise ContextFull(self.window.tokens, length)
+        if length > self.window.behind(len(self._system)):
+            raise ContextFull(self.window.behind(len(self._system)), length)
         if entry.role is api.Role.USER and self._view is not None:
             entry = Entry(entry.item_id, entry.role, (_seen(self._view), *entry.segments))
             self._view = None
@@ -187,27 +187,33 @@ class Conversation:
 
     def remember(self, wanted: api.Window) -> None:
         """Set the bounds of what is remembered."""
-        self.window = Window.of(
-            self.room, self._stream.reach, wanted.tokens, wanted.vision_tokens
-        )
+        self.window = Window.of(self.room, self._stream.reach, wanted)
 
-    def fit(self) -> tuple[Laid, Move | None]:
+    def fit(self) -> tuple[Laid, list[Move]]:
         """Forget what is outside of the window: in these books and in the stream. Returns what is
-        left, and what has to be moved in memory for it before anything else is."""
+        left, and what has to be moved in memory for it, in order, before anything else is."""
         entries = self.now()
         laid = self._render(entries)
+        if not laid.places:
+            return laid, []
+        sink = laid.places[0].lead
         agreed = self._stream.agreed(laid.ids)
-        cuts = overflow(laid, entries, self.window, self._positions(agreed, len(laid.ids)))
-        if not cuts:
-            return laid, None
-        for entry, place in zip(entries, laid.places, strict=True):
-            gone = within(cuts, place.content, place.end)
-            if gone:
-                self._forget(entry, gone)
-        self.forget_unused()
-        # What the stream does not read yet it will never have read.
-        move = self._stream.evict(within(cuts, 0, agreed), laid.places[0].lead)
-        return self.laid(), move
+        positions = self._positions(agreed, len(laid.ids))
+        moves = []
+        if positions[-1] - positions[sink] > self.window.reach - sink:
+            moves.append(self._stream.rejoin(sink))
+            positions = self._positions(agreed, len(laid.ids))
+        cuts = overflow(laid, entries, self.window, positions)
+        if cuts:
+            for entry, place in zip(entries, laid.places, strict=True):
+                gone = within(cuts, place.content, place.end)
+                if gone:
+                    self._forget(entry, gone)
+            self.forget_unused()
+            # What the stream does not read yet it will never have read.
+            moves.append(self._stream.evict(within(cuts, 0, agreed), sink))
+            laid = self.laid()
+        return laid, [move for move in moves if move is not None]
 
     def _positions(self, agreed: int, length: int) -> npt.NDArray[np.int64]:
         """Of `length` tokens and the next, as far as the stream has them, and then one by one."""

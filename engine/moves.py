@@ -14,21 +14,21 @@ Slots = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """The sink's keys, turned from their places `sources` by `shift` positions into `targets`;
-    its values as they are."""
+    """Keys from `sources`, each turned on by its number of positions in `shifts`, into `targets`;
+    their values as they are. Both may be the same slots."""
 
     sources: Slots
     targets: Slots
-    shift: int
+    shifts: Slots
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """K and V of tokens from `sources` to `targets` (which may overlap), then the sink's."""
+    """K and V of tokens from `sources` to `targets` (which may overlap), then the turns."""
 
     sources: Slots
     targets: Slots
-    turn: Turn | None = None
+    turns: tuple[Turn, ...] = ()
 
 
 class Memory(Protocol):

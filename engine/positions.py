@@ -73,10 +73,10 @@ class Counting:
 
 
 class _Snapshot(NamedTuple):
-    """The rule's state in front of token `index`. Behind a `gap` what was evicted there has still
+    """The rule's state in front of token `at`. Behind a `gap` what was evicted there has still
     moved it on: such a state is of use only while a token stands behind the gap."""
 
-    index: int
+    at: int
     gap: bool
     state: Any
 
@@ -86,7 +86,8 @@ class Positions:
     cut costs at most about that many tokens to follow again.
 
     Tokens that are taken out of the middle leave a gap: what stands behind it keeps its positions,
-    because its keys are stored turned. The first tokens, the sink, can be moved up to a gap.
+    because its keys are stored turned. The first tokens, the sink, are moved up to the gap behind
+    them, and all others once the whole has grown too wide.
     """
 
     STRIDE = 64
@@ -103,18 +104,18 @@ class Positions:
         """Follow on with `tokens`."""
         for token, place in zip(tokens, places, strict=True):
             self._axes.extend(self._rule.advance(token, place))
-            if len(self) - self._snapshots[-1].index >= self.STRIDE:
+            if len(self) - self._snapshots[-1].at >= self.STRIDE:
                 self._snapshots.append(_Snapshot(len(self), False, self._rule.snapshot()))
 
     def cut(self, length: int) -> int:
         """Forget all behind `length` tokens, and some before it; returns how many are left. The
         caller extends by the tokens from there on."""
         assert 0 <= length <= len(self)
-        while (last := self._snapshots[-1]).index > length or (last.gap and last.index == length):
+        while (last := self._snapshots[-1]).at > length or (last.gap and last.at == length):
             self._snapshots.pop()
-        del self._axes[3 * last.index :]
+        del self._axes[3 * last.at :]
         self._rule.restore(last.state)
-        return last.index
+        return last.at
 
     def between(self, start: int, stop: int) -> npt.NDArray[np.int64]:
         """int64 [3, stop - start]."""
@@ -125,31 +126,63 @@ class Positions:
         stands behind them stays where it is."""
         assert start < stop <= len(self)
         gap = _Snapshot(start, True, self._state_at(stop, tokens, places))
-        before = [s for s in self._snapshots if s.index < start or (s.index == start and not s.gap)]
-        behind = [s._replace(index=s.index - stop + start) for s in self._snapshots if s.index > stop]
+        before = [s for s in self._snapshots if s.at < start or (s.at == start and not s.gap)]
+        behind = [s._replace(at=s.at - stop + start) for s in self._snapshots if s.at > stop]
         self._snapshots = [*before, gap, *behind]
         del self._axes[3 * start : 3 * stop]
 
     def _state_at(self, index: int, tokens: Sequence[int], places: Places) -> Any:
         """The rule's state in front of a token that follows on the one before."""
         now = self._rule.snapshot()
-        known = [s for s in self._snapshots if s.index <= index][-1]
+        known = [s for s in self._snapshots if s.at <= index][-1]
         self._rule.restore(known.state)
-        for at in range(known.index, index):
-            self._rule.advance(tokens[at], places[at])
+        for i in range(known.at, index):
+            self._rule.advance(tokens[i], places[i])
         state = self._rule.snapshot()
         self._rule.restore(now)
         return state
 
     def anchor(self, sink: int) -> int:
         """Move the first `sink` tokens up to the gap behind them; returns how far they stand from
-        where they began. A cut at or before their end begins anew."""
+        where they began. A cut at or before their end has to begin anew, with `cut(0)`."""
         assert 0 < sink < len(self)
-        gap = next(s for s in self._snapshots if s.gap and s.index == sink)
+        gap = next(s for s in self._snapshots if s.gap and s.at == sink)
         own, follows = self.between(0, sink), self.between(sink, sink + 1)
         shift = int(follows.min() - (own.max() - own.min() + 1))
-        raised = own - own.min() + shift
-        self._axes[: 3 * sink] = array("q", raised.T.ravel().tolist())
-        behind = [s for s in self._snapshots if s.index > sink]
+        self._raise(np.full(sink, shift - own.min(), dtype=np.int64))
+        behind = [s for s in self._snapshots if s.at > sink]
         self._snapshots = [self._snapshots[0], gap, *behind]
         return shift
+
+    @property
+    def beginning(self) -> int:
+        """Where the first token stands."""
+        return self._axes[0]
+
+    def gaps(self) -> list[tuple[int, int]]:
+        """Where positions are left out, and how many: (index of the token behind, number)."""
+        axes = self.between(0, len(self))
+        sizes = [
+            (s.at, int(axes[:, s.at].min() - axes[:, : s.at].max() - 1))
+            for s in self._snapshots
+            if s.gap and 0 < s.at < len(self)
+        ]
+        return [(at, size) for at, size in sizes if size > 0]
+
+    def rejoin(self) -> npt.NDArray[np.int64]:
+        """Close all gaps, one at least, by moving up what stands before them; by how much, for each
+        token before the last one. A cut at or before that has to begin anew, with `cut(0)`."""
+        gaps = self.gaps()
+        end = gaps[-1][0]
+        shifts = np.zeros(end, dtype=np.int64)
+        for at, size in gaps:
+            shifts[:at] += size
+        self._raise(shifts)
+        behind = [s for s in self._snapshots if s.at > end or (s.gap and s.at == end)]
+        self._snapshots = [self._snapshots[0], *behind]
+        return shifts
+
+    def _raise(self, shifts: npt.NDArray[np.int64]) -> None:
+        """Add to the positions of the first tokens, on all axes alike."""
+        raised = self.between(0, len(shifts)) + shifts
+        self._axes[: 3 * len(shifts)] = array("q", raised.T.ravel().tolist())

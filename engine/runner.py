@@ -67,15 +67,14 @@ class Runner:
 
     def move(self, move: Move) -> None:
         """Carry out what a stream's eviction asks for, before anything else is."""
+        rotary = self.decoder.rotary
         with torch.inference_mode():
             self.cache.move(torch.from_numpy(move.sources), torch.from_numpy(move.targets))
-            turn = move.turn
-            if turn is None:
-                return
-            axes = self.decoder.rotary.axes
-            shift = torch.full((len(turn.sources),), turn.shift)
-            cos, sin = self.decoder.rotary(shift if axes == 1 else shift.expand(axes, -1))
-            self.cache.turn(torch.from_numpy(turn.sources), torch.from_numpy(turn.targets), cos, sin)
+            for turn in move.turns:
+                shifts = torch.from_numpy(turn.shifts)
+                cos, sin = rotary(shifts if rotary.axes == 1 else shifts.expand(rotary.axes, -1))
+                sources, targets = torch.from_numpy(turn.sources), torch.from_numpy(turn.targets)
+                self.cache.turn(sources, targets, cos, sin)
 
     def _reserve(self, works: Sequence[Work]) -> tuple[list[Work], dict[Stream, CacheFull]]:
         granted, refused = [], {}

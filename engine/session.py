@@ -13,7 +13,6 @@ from collections.abc import Callable
 
 from engine import api
 from engine.answer import Answer
-from engine.books import by_name, counted
 from engine.conversation import Conversation, Prompt
 from engine.errors import EngineError
 from engine.faculties import Faculties, Words
@@ -26,6 +25,7 @@ from engine.session_errors import AnswerRunning, NothingHeard
 from engine.stop_strings import StopStrings
 from engine.stream import Reconciled, Stream
 from engine.ticket import Ticket, stage_spans
+from engine.turn_report import kv_stats_of, usage_of
 from engine.utterance import Utterance
 
 # Spans of one turn that its budget is told of; of a longer turn the newest count.
@@ -234,8 +234,8 @@ class Session:
 
     def _fit(self) -> Laid:
         """Forget what is outside of the window; what the conversation reads now."""
-        laid, move = self.talk.fit()
-        if move is not None:
+        laid, moves = self.talk.fit()
+        for move in moves:
             self._move(move)
         return laid
 
@@ -339,7 +339,9 @@ class Session:
                 generation=answer.generation,
                 reason=answer.finished,
                 text=answer.text,
-                usage=self._usage(answer),
+                usage=usage_of(
+                    answer, self.stream.rolled_back_kv_tokens - self._rolled_back_before
+                ),
                 kv=self._kv_stats(answer.stream),
                 decode_tok_s=answer.tok_s(),
                 code=answer.code,
@@ -376,31 +378,8 @@ class Session:
             )
         )
 
-    def _usage(self, answer: Answer) -> api.Usage:
-        prompt = answer.prompt
-        audio, image = prompt.counts[Modality.AUDIO], prompt.counts[Modality.IMAGE]
-        return api.Usage(
-            input_text=len(prompt.ids) - audio - image,
-            input_audio=audio,
-            input_image=image,
-            cached=answer.cached_tokens,
-            output=len(answer.tokens),
-            speculated=answer.speculated_tokens,
-            wasted=self.stream.rolled_back_kv_tokens - self._rolled_back_before,
-        )
-
     def _kv_stats(self, stream: Stream) -> api.KvStats:
-        per_token = self._faculties.kv_bytes_per_token
-        return api.KvStats(
-            tokens=stream.kv_len,
-            blocks=len(stream.table.blocks),
-            bytes=stream.kv_len * per_token,
-            bytes_per_token=per_token,
-            by_modality=by_name(counted(stream.kv_kinds)),
-            adopted=stream.adopted_tokens,
-            evicted=stream.evicted_tokens,
-            window=api.Window(self.talk.window.tokens, self.talk.window.vision_tokens),
-        )
+        return kv_stats_of(stream, self._faculties.kv_bytes_per_token, self.talk.window)
 
     def report(self, error: EngineError, about: str, ref_id: str = "") -> None:
         """Say that a command could not be carried out."""

@@ -26,7 +26,8 @@ import numpy.typing as npt
 from engine.blocks import BlockPool, BlockTable, Copy
 from engine.content import ContentKeys
 from engine.errors import CacheFull, ContextFull, StaleMark, StreamClosed, UnknownSoftToken
-from engine.moves import Move, Turn, slots_of
+from engine.footing import Footing
+from engine.moves import Move
 from engine.positions import Counting, PositionRule, Positions
 from engine.soft_tokens import SoftTokens
 
@@ -80,12 +81,7 @@ class Stream:
         self._kv_len = 0
         self._positions = Positions(Counting() if rule is None else rule)
         self.evicted_tokens = 0
-        # The first tokens as they were computed, from the first eviction on: what the sink's keys
-        # are turned from, each time anew.
-        self._sink = BlockTable(pool)
-        self._sink_tokens = 0
-        # K/V before here are those of the tokens before them and no others; None: all of them.
-        self._pure_tokens: int | None = None
+        self._footing = Footing(pool, self._positions)
         self._cuts = 0
         # Cuts that can still spoil a mark: (number, length), both strictly increasing, because
         # a cut makes every earlier one that was not deeper redundant.
@@ -124,12 +120,12 @@ class Stream:
     @property
     def kv_blocks(self) -> list[int]:
         """All blocks that are held for them."""
-        return self.table.blocks + self._sink.blocks
+        return self.table.blocks + self._footing.sink.blocks
 
     @property
     def tables(self) -> tuple[BlockTable, ...]:
         """All tables that hold blocks, for the books."""
-        return self.table, self._sink
+        return self.table, self._footing.sink
 
     def reconcile(
         self, wanted: Sequence[int], start: int = 0, kinds: bytes | bytearray | None = None
@@ -202,15 +198,11 @@ class Stream:
             self._check()
 
     def _keep_kv(self, length: int) -> None:
-        """Give back K/V from `length` on, and a sink that was moved with all that follow it."""
-        if self._sink.blocks and length <= self._sink_tokens:
-            length = 0
-            self._sink.free()
-        self._kv_len = length
-        self.table.truncate(length)
-        if self._pure_tokens is not None and length <= self._pure_tokens:
-            self._pure_tokens = None
-            self._follow(length)  # without the gaps
+        """Give back K/V from `length` on, or from where they have to be given back."""
+        self._kv_len, is_whole = self._footing.keep(length)
+        self.table.truncate(self._kv_len)
+        if is_whole:
+            self._follow(self._kv_len)  # without the gaps
 
     def mark(self) -> Mark:
         self._require_open()
@@ -240,15 +232,10 @@ class Stream:
         self._kv_len += num_tokens
         self.prefilled_tokens += num_tokens
         for index in range(full_before, self._kv_len // block_size):
-            if self._is_pure(index):
+            if self._footing.is_pure((index + 1) * block_size):
                 key = self._keys.key(index, self._tokens)
                 self.table.pool.register(self.table.blocks[index], key)
         self._check()
-
-    def _is_pure(self, block: int) -> bool:
-        """Whether K/V in that block of ours are what its content key says."""
-        end = (block + 1) * self.table.pool.block_size
-        return self._pure_tokens is None or end <= self._pure_tokens
 
     def adopt(self, until: int | None = None) -> int:
         """Take over K/V of pending tokens that are in the cache already, whoever computed them:
@@ -259,7 +246,7 @@ class Stream:
         end = min(len(self._tokens) - 1, len(self._tokens) if until is None else until) // size
         first = self._kv_len // size
         found: list[int] = []
-        for index in range(first, end if self._pure_tokens is None else 0):
+        for index in range(first, end if self._footing.is_whole else 0):
             block = pool.adopt(self._keys.key(index, self._tokens))
             if block is None:
                 break
@@ -283,8 +270,8 @@ class Stream:
         other._tokens, other._kinds = list(self._tokens), bytearray(self._kinds)
         other._kv_len, other.adopted_tokens = self._kv_len, self._kv_len
         other._positions = deepcopy(self._positions)
-        other.table, other._sink = self.table.fork(), self._sink.fork()
-        other._sink_tokens, other._pure_tokens = self._sink_tokens, self._pure_tokens
+        other.table = self.table.fork()
+        other._footing = self._footing.fork(other._positions)
         return other
 
     def evict(self, cuts: Sequence[tuple[int, int]], sink: int) -> Move | None:
@@ -308,62 +295,44 @@ class Stream:
             del self._tokens[start:end]
             del places[start:end]
             del self._kinds[start:end]
+            self._footing.delete(start, end)
             self.evicted_tokens += end - start
         self._keys.truncate(first)
         self._note_cut(first)
         kept = np.flatnonzero(stays)
         self._follow(len(kept))
-        if self._sink.blocks and sink != self._sink_tokens:
-            self._keep_kv(0)  # another beginning was declared the sink: there is no copy of it
-            return None
-        move = self._compact(kept, first, sink) if len(kept) < kv_len else None
-        self._check()
-        return move
+        if len(kept) < kv_len or len(kept) <= self._footing.rigid_tokens:
+            return self._arrange(kept, first, sink, rejoins=False)
+        return None
 
-    def _compact(self, kept: npt.NDArray[np.int64], first: int, sink: int) -> Move | None:
+    def rejoin(self, sink: int) -> Move | None:
+        """Close the gaps that evictions left between positions, by turning the keys before them:
+        once in a while, for every turn rounds. Returns what has to be done in memory, as `evict`.
+        """
+        self._require_open()
+        if not self._positions.gaps():
+            return None
+        return self._arrange(np.arange(self._kv_len), 0, sink, rejoins=True)
+
+    def _arrange(
+        self, kept: npt.NDArray[np.int64], first: int, sink: int, *, rejoins: bool
+    ) -> Move | None:
         """Have the tokens that were at indices `kept` lie behind one another."""
-        pool, size, count = self.table.pool, self.table.pool.block_size, len(kept)
-        turns = first == sink and 0 < sink < count
-        begin = 0 if turns else first // size
-        end = pool.blocks_for(count)
-        # Nobody writes into a block that somebody else holds, not even what stays in its place.
-        held = list(self.table.blocks)
-        keeps_sink = turns and not self._sink.blocks
-        sink_blocks = pool.blocks_for(sink) if keeps_sink else 0
-        taken_over = {i for i in range(begin, end) if i < sink_blocks or pool.is_shared(held[i])}
+        if not self._footing.can_stand_on(sink, len(kept)):
+            self._keep_kv(0)
+            return None
+        turns_sink = (first == sink or rejoins) and 0 < sink < len(kept)
         try:
-            fresh = dict(zip(sorted(taken_over), pool.take(len(taken_over)), strict=True))
+            move = self._footing.arrange(
+                self.table, kept, first, sink if turns_sink else 0, rejoins=rejoins
+            )
         except CacheFull:
             self._keep_kv(first)
             self._follow(first)  # without the gaps, as what is computed anew stands
             return None
-        if keeps_sink:
-            pool.share(held[:sink_blocks])
-            self._sink.blocks, self._sink_tokens = held[:sink_blocks], sink
-        for index in range(begin, end):
-            if index not in fresh:
-                pool.forget(held[index])
-        pool.give_back(held[index] for index in fresh)
-        self.table.blocks = [fresh.get(i, block) for i, block in enumerate(held)]
-        self.table.truncate(count)
-        self._kv_len = count
-        if self._pure_tokens is None or begin * size < self._pure_tokens:
-            self._pure_tokens = begin * size
-        moved = np.arange(begin * size, count, dtype=np.int64)
-        return Move(
-            slots_of(held, size, kept[begin * size :]),
-            slots_of(self.table.blocks, size, moved),
-            self._turn(sink) if turns else None,
-        )
-
-    def _turn(self, sink: int) -> Turn:
-        """Move the sink up to what follows it."""
-        size, indices = self.table.pool.block_size, np.arange(sink, dtype=np.int64)
-        return Turn(
-            slots_of(self._sink.blocks, size, indices),
-            slots_of(self.table.blocks, size, indices),
-            self._positions.anchor(sink),
-        )
+        self._kv_len = len(kept)
+        self._check()
+        return move
 
     def close(self) -> None:
         """Free everything. A second call does nothing."""

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
+from engine import api
 from engine.api import Role
 from engine.books import Modality
 from engine.layout import Entry, Laid, Place, Segment
@@ -22,26 +23,36 @@ from engine.layout import Entry, Laid, Place, Segment
 Range = tuple[int, int]
 Kept = npt.NDArray[np.bool_]
 
-# What is left of a window when something had to go.
-LOW = 0.75
 # Pictures' share of a window, unless somebody says otherwise.
 VISION_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """Bounds in tokens: of everything, and of pictures; `reach` in positions, from the sink to the
-    newest token: further back a model was not trained to look."""
+    """Bounds in tokens: of all that follows the sink, and of pictures among it; `room`, of sink and
+    all; `reach` in positions, from the sink to the newest token: further back a model was not
+    trained to look. `retained`: the part of a bound that is left when something had to go."""
 
     tokens: int
     vision_tokens: int
+    room: int
     reach: int
+    retained: float
 
     @classmethod
-    def of(cls, room: int, reach: int, tokens: int = 0, vision_tokens: int = 0) -> Window:
-        """As large as wanted, where there is `room`; 0: as large as can be, and its share."""
-        tokens = min(tokens or room, room)
-        return cls(tokens, min(vision_tokens or int(tokens * VISION_SHARE), tokens), reach)
+    def of(cls, room: int, reach: int, wanted: api.Window) -> Window:
+        """As large as wanted, where there is `room`; pictures have a quarter, if nobody says."""
+        tokens = min(wanted.tokens or room, room)
+        vision_tokens = min(wanted.vision_tokens or int(tokens * VISION_SHARE), tokens)
+        return cls(tokens, vision_tokens, room, reach, wanted.retained)
+
+    def to_api(self) -> api.Window:
+        """What is in force, for those who ask."""
+        return api.Window(self.tokens, self.vision_tokens, self.retained)
+
+    def behind(self, sink: int) -> int:
+        """Tokens that may follow a sink of so many."""
+        return max(min(self.tokens, self.room - sink), 1)
 
 
 def overflow(
@@ -70,7 +81,7 @@ def _drop_pictures(keep: Kept, laid: Laid, entries: Sequence[Entry], window: Win
     for start, end in pictures[:-1]:
         keep[start:end] = False
         total -= end - start
-        if total <= LOW * window.vision_tokens:
+        if total <= window.retained * window.vision_tokens:
             break
     _drop_shells(keep, laid)
 
@@ -111,10 +122,11 @@ def _drop_oldest(
 ) -> None:
     """Whole turns from the oldest on; of the last turn, if need be, its beginning."""
     places, sink = laid.places, laid.places[0].lead
+    bound, reach = window.behind(sink), window.reach - sink
 
     def fits(begin: int, part: float) -> bool:
-        span = sink + int(positions[-1] - positions[begin])
-        return sink + keep[begin:].sum() <= part * window.tokens and span <= part * window.reach
+        span = int(positions[-1] - positions[begin])
+        return bool(keep[begin:].sum() <= part * bound and span <= part * reach)
 
     if fits(sink, 1.0):
         return
@@ -125,7 +137,7 @@ def _drop_oldest(
     ]
     for turn in turns:
         keep[sink : places[turn].lead] = False
-        if fits(places[turn].lead, LOW):
+        if fits(places[turn].lead, window.retained):
             return
     last = turns[-1] if turns else 0
     if not fits(places[last].lead, 1.0):
@@ -137,14 +149,14 @@ def _drop_beginning(
 ) -> None:
     """Of the message that begins with entry `first`: its oldest entries, then the oldest of what
     the newest one says."""
-    places, sink = laid.places, laid.places[0].lead
+    places, bound = laid.places, window.behind(laid.places[0].lead)
     begin = places[first].content
     last = first
     while last + 1 < len(places) and places[last + 1].joined and entries[last + 1].segments:
         last += 1
-    spare = sink + int(keep[places[first].lead :].sum()) - int(LOW * window.tokens)
+    spare = int(keep[places[first].lead :].sum()) - int(window.retained * bound)
     if spare <= 0:  # it is only positions that are short
-        spare = int(keep[begin : places[last].end].sum() * (1 - LOW))
+        spare = int(keep[begin : places[last].end].sum() * (1 - window.retained))
     for i in range(first + 1, last + 1):
         older = keep[begin : places[i].content]
         if older.sum() >= spare or i == last:

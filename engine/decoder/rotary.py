@@ -40,7 +40,7 @@ class PagedRotary:
         self._pages: OrderedDict[int, tuple[Tensor, Tensor]] = OrderedDict()
 
     def __call__(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        numbers = (positions // self.PAGE).unique().tolist()
+        numbers = sorted(set((positions // self.PAGE).tolist()))
         if len(numbers) == 1:  # at C speed, the usual case
             cos, sin = self._page(numbers[0])
             rows = positions - numbers[0] * self.PAGE

@@ -8,6 +8,7 @@ others. What was evicted has left its mark in the K/V of what was computed while
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -28,20 +29,26 @@ from tests.engine.tiny_gguf import TinyConfig
 SINK = 6
 
 
+class Era(NamedTuple):
+    """Tokens before `until`, behind those of the era before, were computed while `alive` were
+    there and stood at `positions`."""
+
+    until: int
+    alive: list[int]
+    positions: list[int]
+
+
 @dataclass
 class History:
-    """Every token that ever was, its position, and what was there when it was computed."""
+    """Every token that ever was, where it stands, and what was there when it was computed."""
 
     tokens: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
     alive: list[int] = field(default_factory=list)
-    eras: list[tuple[int, list[int], int]] = field(default_factory=list)  # from, alive, shift
-    shift: int = 0
+    eras: list[Era] = field(default_factory=list)
 
     def append(self, tokens: list[int]) -> None:
         at = self.positions[self.alive[-1]] if self.alive else -1
-        if self.alive and self.alive[-1] < SINK:
-            at += self.shift
         for token in tokens:
             at += 1
             self.tokens.append(token)
@@ -49,17 +56,28 @@ class History:
             self.alive.append(len(self.tokens) - 1)
 
     def evict(self, start: int, end: int) -> None:
-        self.eras.append((len(self.tokens), list(self.alive), self.shift))
+        self._end_era()
         del self.alive[start:end]
         if start == SINK:
-            self.shift = self.positions[self.alive[SINK]] - SINK
+            for i in range(SINK):
+                self.positions[i] = self.positions[self.alive[SINK]] - SINK + i
+
+    def rejoin(self) -> None:
+        """What is left stands without gaps, and its end where it stood."""
+        self._end_era()
+        end = self.positions[self.alive[-1]]
+        for back, i in enumerate(reversed(self.alive)):
+            self.positions[i] = end - back
+
+    def _end_era(self) -> None:
+        self.eras.append(Era(len(self.tokens), list(self.alive), list(self.positions)))
 
     def logits(self, model: LoadedModel) -> Tensor:
         """After the last token, in fp64."""
         weights, spec = model.decoder.weights, model.spec
         assert isinstance(weights.layers, DenseStack)
         x = weights.embedding(torch.tensor(self.tokens)).double()
-        eras = [*self.eras, (len(self.tokens), self.alive, self.shift)]
+        eras = [*self.eras, Era(len(self.tokens), self.alive, self.positions)]
         for layer in weights.layers.layers:
             x = self._layer(model, layer, x, eras)
         normed = rms_norm(x[-1:], weights.output_norm.double(), spec.rms_eps)
@@ -70,7 +88,7 @@ class History:
         model: LoadedModel,
         layer: DenseLayer,
         x: Tensor,
-        eras: list[tuple[int, list[int], int]],
+        eras: list[Era],
     ) -> Tensor:
         spec = model.spec
         normed = rms_norm(x, layer.attn_norm.double(), spec.rms_eps)
@@ -82,11 +100,11 @@ class History:
         k, v = (part.repeat_interleave(spec.heads // spec.kv_heads, dim=1) for part in (k, v))
         out = torch.empty_like(q)
         start = 0
-        for end, alive, shift in eras:
+        for end, alive, positions in eras:
             for row in range(start, end):
                 seen = [i for i in alive if i <= row]
-                places = [self.positions[i] + (shift if i < SINK else 0) for i in seen]
-                mine = places[seen.index(row)]
+                places = [positions[i] for i in seen]
+                mine = positions[row]
                 keys = turned(k[seen], places, spec.rope_base)
                 query = turned(q[row : row + 1], [mine], spec.rope_base)[0]
                 scores = torch.einsum("hd,thd->ht", query, keys) * spec.head_dim**-0.5
@@ -133,21 +151,23 @@ def carry_out(model: LoadedModel, move: Move | None) -> None:
             st.lists(st.integers(0, 90), min_size=1, max_size=9),
             st.integers(0, 12),
             st.integers(1, 9),
+            st.booleans(),
         ),
         min_size=1,
         max_size=6,
     )
 )
 def test_after_eviction_it_is_attention_with_a_mask(
-    model: LoadedModel, moves: list[tuple[list[int], int, int]]
+    model: LoadedModel, moves: list[tuple[list[int], int, int, bool]]
 ) -> None:
-    """Any sequence of growth and cuts, behind the sink and further on: logits within 1e-4."""
+    """Any sequence of growth, cuts behind the sink and further on, and gaps that are closed: logits
+    within 1e-4."""
     stream, history = model.new_stream("s"), History()
     try:
         beginning = list(range(1, SINK + 5))
         stream.append(beginning)
         history.append(beginning)
-        for tokens, at, count in moves:
+        for tokens, at, count, rejoins in moves:
             stream.append(tokens)
             history.append(tokens)
             got = finish(model, stream)
@@ -156,9 +176,11 @@ def test_after_eviction_it_is_attention_with_a_mask(
             end = min(start + count, len(stream) - 1)
             carry_out(model, stream.evict([(start, end)], SINK))
             history.evict(start, end)
-            assert stream.axes(0, len(stream))[0].tolist() == [
-                history.positions[i] + (history.shift if i < SINK else 0) for i in history.alive
-            ]
+            if rejoins:
+                carry_out(model, stream.rejoin(SINK))
+                history.rejoin()
+            expected = [history.positions[i] for i in history.alive]
+            assert stream.axes(0, len(stream))[0].tolist() == expected
             model.pool.check_books(stream.tables)
     finally:
         stream.close()
@@ -247,5 +269,26 @@ def test_a_cut_into_the_moved_sink_begins_anew(native: LoadedModel) -> None:
     fresh.append(wanted)
     assert torch.equal(got, finish(model, fresh))
     assert np.array_equal(stream.axes(0, 5)[0], np.arange(5))
+    for each in (stream, fresh):
+        each.close()
+
+
+def test_a_cut_among_what_was_moved_up_begins_anew(native: LoadedModel) -> None:
+    """Gaps were closed, and an item before them is removed: everything is computed again, from
+    positions 0 on, and is what a fresh stream would be."""
+    model = native
+    stream = model.new_stream("s")
+    stream.append(list(range(1, 40)))
+    finish(model, stream)
+    carry_out(model, stream.evict([(SINK, 9), (15, 25)], SINK))
+    carry_out(model, stream.rejoin(SINK))
+    assert stream.axes(0, len(stream))[0].tolist() == list(range(13, 39))
+    assert stream.rejoin(SINK) is None
+    wanted = [*stream.tokens[:9], *stream.tokens[12:]]
+    stream.reconcile(wanted)
+    got = finish(model, stream)
+    fresh = model.new_stream("fresh")
+    fresh.append(wanted)
+    assert torch.equal(got, finish(model, fresh))
     for each in (stream, fresh):
         each.close()
