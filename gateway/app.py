@@ -27,12 +27,18 @@ from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from gateway.actions import Hangup
 from gateway.client_secrets import PREFIX, ClientSecrets
 from gateway.config import Settings
 from gateway.engine_client import EngineLink
-from gateway.ports import SessionCore
+from gateway.ports import Link, Player, SessionCore
 from gateway.protocol import errors
+from gateway.protocol.errors import FatalProtocolError
 from gateway.pump import CLOSE_SERVICE_RESTART, Bounds, Pump
+from gateway.resume.line import Line
+from gateway.resume.seats import HEADER as RESUME_HEADER
+from gateway.resume.seats import LAST_EVENT, ResumeMetrics, Seat, Seats, new_token
+from gateway.resume.seats import SUBPROTOCOL as RESUME_SUBPROTOCOL
 from gateway.voice.link import VoiceLink
 from gateway.voice.messages import VoiceCommand
 from gateway.websocket import WebSocketChannel
@@ -67,10 +73,12 @@ class Gateway:
         render_metrics: Callable[[], bytes],
         engine_restarts: Callable[[], int] = lambda: 0,
         voice: VoiceLink | None = None,
+        resume_metrics: ResumeMetrics | None = None,
     ) -> None:
         self.settings = settings
         self.link = link
         self.pumps: dict[str, Pump] = {}
+        self.seats = Seats(resume_metrics)
         self.secrets = ClientSecrets()
         self.calls: Calls | None = None
         self.voice = voice
@@ -109,6 +117,18 @@ class Gateway:
         session_id = f"sess_{secrets.token_hex(12)}"
         return session_id, self._make_session(session_id, self.link.is_ready, self.model_name)
 
+    def new_seat(self, link: Link, player: Player | None = None) -> Seat:
+        """A session over `link` that has not begun."""
+        session_id, core = self.new_session()
+        keep_s = self.settings.resume_s
+        line = Line(link, lambda: core.resumable, keep_s, self.seats.expired)
+        bounds = Bounds(self.settings.outbound_events, self.settings.outbound_bytes)
+        pump = Pump(session_id, line, core, self.link.tell, bounds, utter=self.utter, player=player)
+        token = new_token()
+        if keep_s > 0:
+            core.offer_resume(token, round(keep_s * 1000))
+        return Seat(session_id, core, line, pump, token)
+
     @contextlib.contextmanager
     def seated(self, session_id: str, pump: Pump) -> Iterator[None]:
         """One of the `max_sessions` is taken, and the engine's events find the pump."""
@@ -130,22 +150,37 @@ class Gateway:
         return self.voice is not None and self.voice.tell(command)
 
     async def converse(self, socket: WebSocket) -> None:
-        """The WebSocket endpoint: one session from handshake to close."""
-        refused = self.refuse_http()
+        """The WebSocket endpoint: a session from handshake to close, or its next part."""
+        token = _offered(socket, RESUME_SUBPROTOCOL) or socket.headers.get(RESUME_HEADER)
+        refused = self.refuse_http() if token is None else None
         if refused is not None:
             await socket.send_denial_response(refused)
             return
-        session_id, core = self.new_session()
-        bounds = Bounds(self.settings.outbound_events, self.settings.outbound_bytes)
         channel = WebSocketChannel(socket)
-        pump = Pump(session_id, channel, core, self.link.tell, bounds, utter=self.utter)
-        with self.seated(session_id, pump):  # before the first await
-            offered = socket.scope.get("subprotocols", [])
-            await socket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
-            if not self._preset(core, _key_of(socket, offered)):
-                await self._turn_away(socket)
+        accepted = SUBPROTOCOL if SUBPROTOCOL in socket.scope.get("subprotocols", []) else None
+        if token is not None:
+            await socket.accept(accepted)
+            await self._go_on(socket, channel, token)
+            return
+        seat = self.new_seat(channel)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self.seated(seat.session_id, seat.pump))  # before the first await
+            await socket.accept(accepted)
+            if not self._preset(seat.core, _key_of(socket)):
+                await self._turn_away(socket, errors.invalid_api_key())
                 return
-            await pump.run()
+            self.seats.begin(seat, stack.pop_all())
+        await seat.line.carry(channel)
+
+    async def _go_on(self, socket: WebSocket, channel: WebSocketChannel, token: str) -> None:
+        """With the session of a token, whose connection broke."""
+        try:
+            seat = await self.seats.claim(token)
+        except FatalProtocolError as error:
+            await self._turn_away(socket, error)
+            return
+        self.seats.resume(seat, channel, socket.query_params.get(LAST_EVENT))
+        await seat.line.carry(channel)
 
     def _preset(self, core: SessionCore, key: str) -> bool:
         """Give a new session what its client's secret stands for. False: an unknown secret."""
@@ -158,9 +193,8 @@ class Gateway:
             core.preset(parse_session(grant.session), time.monotonic_ns())
         return grant is not None
 
-    async def _turn_away(self, socket: WebSocket) -> None:
+    async def _turn_away(self, socket: WebSocket, error: FatalProtocolError) -> None:
         """After the handshake, since one client tries again for ever if that fails."""
-        error = errors.invalid_api_key()
         event = error.to_event(f"event_{secrets.token_hex(12)}")
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):
             await socket.send_json(event)
@@ -171,8 +205,7 @@ class Gateway:
         self.draining = True
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._answers_done(), self.settings.drain_s)
-        for pump in list(self.pumps.values()):
-            pump.hangup(CLOSE_SERVICE_RESTART, "the server is shutting down")
+        self.seats.hang_up(Hangup(CLOSE_SERVICE_RESTART, "the server is shutting down"))
         # One turn of the writers, so that the reason reaches whoever reads.
         await asyncio.sleep(DRAIN_POLL_S)
         if self.calls is not None:
@@ -222,6 +255,7 @@ class Gateway:
             "sessions": {
                 "now": len(self.pumps),
                 "max": self.settings.max_sessions,
+                "detached": sum(seat.line.is_detached for seat in self.seats),
                 "refused": self.sessions_refused,
                 "shed": self.sessions_shed,
             },
@@ -260,12 +294,18 @@ def build_app(gateway: Gateway) -> Starlette:
     return Starlette(routes=routes)
 
 
-def _key_of(socket: WebSocket, subprotocols: list[str]) -> str:
+def _key_of(socket: WebSocket) -> str:
     """The client's key, from the header or, as browsers have to, from a subprotocol's name."""
-    for offered in subprotocols:
-        if offered.startswith(KEY_SUBPROTOCOL):
-            return offered.removeprefix(KEY_SUBPROTOCOL)
-    return socket.headers.get("authorization", "").removeprefix("Bearer ").strip()
+    header = socket.headers.get("authorization", "").removeprefix("Bearer ").strip()
+    return _offered(socket, KEY_SUBPROTOCOL) or header
+
+
+def _offered(socket: WebSocket, prefix: str) -> str | None:
+    """What stands behind `prefix` in the name of an offered subprotocol."""
+    for offered in socket.scope.get("subprotocols", []):
+        if offered.startswith(prefix):
+            return str(offered).removeprefix(prefix)
+    return None
 
 
 def _web_demo(folder: Path) -> BaseRoute:

@@ -36,6 +36,7 @@ def test_every_option_of_the_session_key_is_read() -> None:
             "max_frames": 8,
         },
         "latency_budget_ms": 800,
+        "resume": True,
     }
     event = parse_client_event(_update(options))
     assert isinstance(event, SessionUpdateEvent)
