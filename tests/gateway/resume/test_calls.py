@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import httpx
 from websockets.asyncio.client import connect as connect_socket
 
 from gateway.actions import Play
@@ -91,9 +92,11 @@ async def test_an_offer_that_cannot_be_answered_leaves_the_session_waiting() -> 
         async with calling(running.url) as peer:
             token = await token_of(peer)
         await until(lambda: detached(running))
-        async with prepared() as bad:
-            bad_offer = await post_offer(bad, running.url, {HEADER: token, "Content-Length": "0"})
-            assert bad_offer.status_code == 400
+        async with httpx.AsyncClient() as http:
+            headers = {HEADER: token, "Content-Type": "application/sdp"}
+            url = f"{running.url}/v1/realtime/calls"
+            bad = await http.post(url, content="v=0\r\nnothing in it", headers=headers)
+            assert bad.json()["error"]["code"] == "invalid_offer"
         async with prepared() as good:
             response = await post_offer(good, running.url, {HEADER: token})
             await connect(good, response.headers["Location"], response.text)
