@@ -110,7 +110,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--ears", help="a Whisper's folder or weights; none: the model's own")
     parser.add_argument("--ears-language", default="en", help="code such as en, or auto")
     parser.add_argument("--kv-pool-mib", type=int, default=256, help="memory of the KV cache")
-    parser.add_argument("--kv-dtype", default="fp32", choices=("fp32", "fp16"))
+    parser.add_argument("--kv-dtype", default="fp32", choices=("fp32", "fp16", "int8", "fp8"))
     parser.add_argument("--threads", type=int, default=0, help="0: all cores this process may use")
     together = "sessions whose sound shares one pass of the ears"
     parser.add_argument("--heard-together", type=int, default=1, help=together)

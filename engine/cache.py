@@ -9,22 +9,27 @@ from engine.blocks import BlockPool
 from engine.config import EngineConfig
 from engine.decoder.spec import DecoderSpec
 from engine.errors import BadSettings
+from kernels.paged_attention.storage import decode, encode, row_width
 
 DTYPES = {
     "fp64": torch.float64,  # for tests of exactness
     "fp32": torch.float32,
     "bf16": torch.bfloat16,
     "fp16": torch.float16,
+    "int8": torch.int8,
+    "fp8": torch.float8_e4m3fn,
 }
 
 
 def kv_bytes_per_token(layers: int, kv_heads: int, head_dim: int, kv_dtype: str) -> int:
-    """Bytes of one token's K and V in all layers: 2 * layers * kv_heads * head_dim * itemsize."""
-    return 2 * layers * kv_heads * head_dim * DTYPES[kv_dtype].itemsize
+    """Bytes of one token's K and V in all layers: 2 * layers * kv_heads rows, scales included."""
+    dtype = DTYPES[kv_dtype]
+    return 2 * layers * kv_heads * row_width(head_dim, dtype) * dtype.itemsize
 
 
 class KvCache:
-    """K and V of every layer, each pool [num_blocks, kv_heads, block_size, head_dim].
+    """K and V of every layer, each pool [num_blocks, kv_heads, block_size, width], where a row of
+    `width` is `head_dim` numbers as `kernels.paged_attention.storage` keeps them.
 
     As many blocks as fit in `pool_bytes`. It is one allocation, never initialised: large enough to
     be mapped fresh from the system, so a page takes memory only once a token was written into it.
@@ -47,9 +52,11 @@ class KvCache:
         self.block_size = block_size
         if self.num_blocks < 1:
             raise BadSettings("kv_pool_bytes", f"at least {self.bytes_per_block}", pool_bytes)
-        # [layers, 2, num_blocks, kv_heads, block_size, head_dim]
+        self._dtype, self._head_dim = DTYPES[kv_dtype], head_dim
+        width = row_width(head_dim, self._dtype)
+        # [layers, 2, num_blocks, kv_heads, block_size, width]
         self._memory = torch.empty(
-            (layers, 2, self.num_blocks, kv_heads, block_size, head_dim), dtype=DTYPES[kv_dtype]
+            (layers, 2, self.num_blocks, kv_heads, block_size, width), dtype=self._dtype
         )
         self.k_pools: list[Tensor] = [self._memory[layer, 0] for layer in range(layers)]
         self.v_pools: list[Tensor] = [self._memory[layer, 1] for layer in range(layers)]
@@ -63,9 +70,21 @@ class KvCache:
         """Copy all of a block's K and V into another one."""
         self._memory[:, :, target] = self._memory[:, :, source]
 
+    def encode(self, numbers: Tensor) -> Tensor:
+        """K or V as they are stored: floats [..., head_dim] -> rows [..., width]."""
+        return encode(numbers, self._dtype)
+
+    def decode(self, stored: Tensor) -> Tensor:
+        """fp32 numbers [..., head_dim] of rows of K or V as they are stored.
+
+        Keys are rotated and divided by their layer's scale, which is the same in both halves of a
+        head: they can be rotated on without knowing it, and encoded again.
+        """
+        return decode(stored).float()
+
     def fill(self, value: float) -> None:
         """Overwrite everything (touches all of it): for tests that no unwritten slot is read."""
-        self._memory.fill_(value)
+        self._memory.copy_(self.encode(torch.full((self._head_dim,), value)))
 
 
 def paged(spec: DecoderSpec, config: EngineConfig) -> tuple[KvCache, BlockPool]:

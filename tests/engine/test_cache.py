@@ -8,8 +8,9 @@ import psutil
 import pytest
 import torch
 
-from engine.cache import KvCache, kv_bytes_per_token
+from engine.cache import DTYPES, KvCache, kv_bytes_per_token
 from engine.errors import BadSettings
+from kernels.rope import rope
 
 MIB = 1 << 20
 
@@ -20,11 +21,14 @@ def make_cache(pool_bytes: int, kv_dtype: str = "fp32") -> KvCache:
     )
 
 
-@pytest.mark.parametrize(("kv_dtype", "itemsize"), [("fp32", 4), ("fp16", 2)])
-def test_a_token_costs_exactly_its_k_and_v(kv_dtype: str, itemsize: int) -> None:
-    """2 * layers * kv_heads * head_dim * itemsize, and the pools hold no byte more."""
+@pytest.mark.parametrize(
+    ("kv_dtype", "row_bytes"), [("fp32", 32), ("fp16", 16), ("int8", 12), ("fp8", 12)]
+)
+def test_a_token_costs_exactly_its_k_and_v(kv_dtype: str, row_bytes: int) -> None:
+    """2 * layers * kv_heads rows of 8 numbers, with a scale where they are bytes, and the pools
+    hold no byte more."""
     cache = make_cache(10_000, kv_dtype)
-    assert cache.bytes_per_token == 2 * 3 * 2 * 8 * itemsize
+    assert cache.bytes_per_token == 2 * 3 * 2 * row_bytes
     assert cache.bytes_per_token == kv_bytes_per_token(3, 2, 8, kv_dtype)
     assert cache.num_blocks == 10_000 // (4 * cache.bytes_per_token)
     pools = [*cache.k_pools, *cache.v_pools]
@@ -41,6 +45,34 @@ def test_pools_are_contiguous_and_do_not_overlap() -> None:
         assert pool.is_contiguous()
         pool.fill_(number)
     assert all(torch.all(pool == number) for number, pool in enumerate(pools))
+
+
+@pytest.mark.parametrize("kv_dtype", DTYPES)
+def test_a_block_is_copied_whole(kv_dtype: str) -> None:
+    """All bytes of a block's K and V in all layers, scales included, and no other block's."""
+    cache = make_cache(20_000, kv_dtype)
+    generator = torch.Generator().manual_seed(1)
+    pools = [pool.view(torch.uint8) for pool in (*cache.k_pools, *cache.v_pools)]
+    for pool in pools:
+        pool.copy_(torch.randint(0, 256, pool.shape, generator=generator, dtype=torch.uint8))
+    before = [pool.clone() for pool in pools]
+    cache.copy_block(2, 0)
+    for pool, old in zip(pools, before, strict=True):
+        assert torch.equal(pool[0], old[2])
+        assert torch.equal(pool[1:], old[1:])
+
+
+@pytest.mark.parametrize(("kv_dtype", "error"), [("fp32", 0.0), ("int8", 0.02), ("fp8", 0.2)])
+def test_stored_keys_can_be_turned_on(kv_dtype: str, error: float) -> None:
+    """Taken out, decoded, rotated, encoded and put back, a key is what it would have been had it
+    been rotated before, but for what storing costs."""
+    cache = make_cache(10_000, kv_dtype)
+    keys, angles = torch.randn(5, 2, 8), torch.rand(5, 4)
+    cos, sin = angles.cos(), angles.sin()
+    turned = rope(cache.decode(cache.encode(keys)), cos, sin, backend="reference")
+    got = cache.decode(cache.encode(turned))
+    want = rope(keys, cos, sin, backend="reference")
+    assert (got - want).abs().max() <= error * want.abs().max()
 
 
 def test_memory_is_touched_only_when_written() -> None:
