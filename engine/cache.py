@@ -54,12 +54,14 @@ class KvCache:
             raise BadSettings("kv_pool_bytes", f"at least {self.bytes_per_block}", pool_bytes)
         self._dtype, self._head_dim = DTYPES[kv_dtype], head_dim
         width = row_width(head_dim, self._dtype)
-        # [layers, 2, num_blocks, kv_heads, block_size, width]
+        # [layers, 2, num_blocks, kv_heads, block_size, width]; torch can not index fp8
         self._memory = torch.empty(
-            (layers, 2, self.num_blocks, kv_heads, block_size, width), dtype=self._dtype
+            (layers, 2, self.num_blocks, kv_heads, block_size, width),
+            dtype=torch.int8 if self._dtype.itemsize == 1 else self._dtype,
         )
-        self.k_pools: list[Tensor] = [self._memory[layer, 0] for layer in range(layers)]
-        self.v_pools: list[Tensor] = [self._memory[layer, 1] for layer in range(layers)]
+        pools = self._memory.view(self._dtype)
+        self.k_pools: list[Tensor] = [pools[layer, 0] for layer in range(layers)]
+        self.v_pools: list[Tensor] = [pools[layer, 1] for layer in range(layers)]
 
     @property
     def pool_bytes(self) -> int:
@@ -72,7 +74,7 @@ class KvCache:
 
     def encode(self, numbers: Tensor) -> Tensor:
         """K or V as they are stored: floats [..., head_dim] -> rows [..., width]."""
-        return encode(numbers, self._dtype)
+        return encode(numbers, self._dtype).view(self._memory.dtype)
 
     def decode(self, stored: Tensor) -> Tensor:
         """fp32 numbers [..., head_dim] of rows of K or V as they are stored.
@@ -80,7 +82,7 @@ class KvCache:
         Keys are rotated and divided by their layer's scale, which is the same in both halves of a
         head: they can be rotated on without knowing it, and encoded again.
         """
-        return decode(stored).float()
+        return decode(stored.contiguous().view(self._dtype)).float()
 
     def fill(self, value: float) -> None:
         """Overwrite everything (touches all of it): for tests that no unwritten slot is read."""
