@@ -24,7 +24,7 @@ import statistics
 import time
 import tomllib
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -34,12 +34,16 @@ from benchmarks import photos, report, ttft
 from benchmarks.answers import QUESTIONS
 from benchmarks.chat import Chat, Reply
 from benchmarks.in_process import Live, paths_of
+from engine.cache import kv_bytes_per_token, paged
 from engine.config import KV_DTYPES, EngineConfig
 from engine.decoder.load import LoadedModel, load_model
+from engine.runner import Runner
 from engine.scheduler import Plan, Work
 from engine.stream import Stream
+from kernels.native import set_threads
 
 KINDS = KV_DTYPES
+ROOM_TOKENS = 1024  # besides the long ones
 TOKENS = 256
 LONG_TOKENS = 4096
 LONG_STEPS = 24
@@ -59,68 +63,123 @@ class Asked:
 
 
 def run(model: str, repeats: int, kinds: Sequence[str], *, as_json: bool) -> None:
-    """Measure each kind by itself, one model in memory at a time."""
-    rows: list[Row] = []
-    logits: list[Tensor] = []
+    """Logits and steps in turns, so that all kinds see the same weather; then a session of each."""
+    report.say("logits and speed")
+    rows, encode = _decoder(model, kinds)
     answers: list[list[Asked]] = []
-    for kind in kinds:
-        report.say(f"{kind}: logits and speed")
-        row, these, encode = _decoder(model, kind)
-        logits.append(these)
+    for row in rows:
+        kind = row["kv_dtype"]
         report.say(f"{kind}: answers, and {CONTEXT_S:g} s of speech")
         live = Live(model, kv_dtype=kind)
         answers.append(_answers(live))
         row["ttft_60s_ms"] = round(ttft.context(live, CONTEXT_S, repeats)["plain_ms"], 1)
-        row |= _errors(logits[0], these) | _agreement(encode, answers[0], answers[-1])
-        rows.append({"kv_dtype": kind, **row})
-        report.say(str(rows[-1]))
+        row |= _agreement(encode, answers[0], answers[-1])
+        report.say(str(row))
     result = {"model": model, "tokens": TOKENS, "long_tokens": LONG_TOKENS, "rows": rows}
     report.finish("kv", result | _pictures(answers[0], rows), as_json=as_json)
 
 
-def _decoder(model: str, kind: str) -> tuple[Row, Tensor, Encode]:
-    """Bytes and speeds, logits [TOKENS, vocab_size], and what makes tokens of words."""
-    config = EngineConfig(model=model, kv_dtype=kind)
+class Lane:
+    """One kind of storage under the decoder that all share."""
+
+    def __init__(self, loaded: LoadedModel, config: EngineConfig, kind: str) -> None:
+        self.kind = kind
+        spec = loaded.spec
+        token_bytes = kv_bytes_per_token(spec.layers, spec.kv_heads, spec.head_dim, kind)
+        pool_bytes = (LONG_TOKENS + ROOM_TOKENS) * token_bytes
+        self.cache, pool = paged(spec, replace(config, kv_dtype=kind, kv_pool_bytes=pool_bytes))
+        self._runner = Runner(loaded.decoder, self.cache)
+        self.stream = Stream(kind, pool, spec.vocab_size, loaded.context_tokens)
+        self.times_s: list[float] = []
+
+    def step(self, token: int) -> Tensor:
+        """Logits [vocab_size] behind one token more."""
+        self.stream.append([token])
+        began_s = time.perf_counter()
+        logits = self._runner.step(Plan((Work(self.stream, 1, True, 0),))).logits[self.stream]
+        self.times_s.append(time.perf_counter() - began_s)
+        return logits
+
+    def pretend(self, tokens: int) -> None:
+        """Begin anew behind so many tokens, whose K and V nobody computed: their values make no
+        difference to the time."""
+        self.stream.truncate(0)
+        self.cache.fill(0.5)
+        self.stream.append([1] * tokens)
+        self.stream.make_room(tokens)
+        self.stream.advance(tokens)
+
+    def tok_s(self) -> float:
+        """Of the median step since the last time."""
+        median_s = statistics.median(self.times_s)
+        self.times_s.clear()
+        return round(1 / median_s, 1)
+
+
+def _decoder(model: str, kinds: Sequence[str]) -> tuple[list[Row], Encode]:
+    """A row for each kind, and what makes tokens of words."""
+    config = EngineConfig(model=model)
     loaded = load_model(paths_of(model).llm, config)
-    torch.set_num_threads(config.threads)
+    set_threads(config.threads)
+    torch.set_num_threads(1)
     dialogs = tomllib.loads(QUESTIONS.read_text())["dialog"]
     said = "\n".join(question["say"] for dialog in dialogs for question in dialog["ask"])
-    stream = loaded.new_stream("text")
-    rows, times_s = [], []
+    lanes = [Lane(loaded, config, kind) for kind in kinds]
+    errors: dict[str, list[Error]] = {kind: [] for kind in kinds}
     for token in loaded.tokenizer.encode(said)[:TOKENS]:
-        stream.append([token])
-        began_s = time.perf_counter()
-        rows.append(_step(loaded, stream).clone())
-        times_s.append(time.perf_counter() - began_s)
-    stream.close()
-    row: Row = {
-        "bytes_per_token": loaded.cache.bytes_per_token,
-        "decode_tok_s": round(1 / statistics.median(times_s), 1),
-        "decode_tok_s_long": round(1 / _long_step_s(loaded), 1),
-    }
-    return row, torch.stack(rows), loaded.tokenizer.encode
-
-
-def _step(model: LoadedModel, stream: Stream) -> Tensor:
-    return model.runner.step(Plan((Work(stream, stream.pending, True, 0),))).logits[stream]
-
-
-def _long_step_s(model: LoadedModel) -> float:
-    """Seconds of one decode step behind LONG_TOKENS tokens, whose K and V nobody computed: their
-    values make no difference to the time."""
-    model.cache.fill(0.5)
-    stream = model.new_stream("long")
-    stream.append([1] * LONG_TOKENS)
-    stream.make_room(LONG_TOKENS)
-    stream.advance(LONG_TOKENS)
-    times_s = []
+        logits = [lane.step(token) for lane in lanes]
+        for lane, these in zip(lanes, logits, strict=True):
+            errors[lane.kind].append(Error.of(logits[0], these))
+    speeds = {lane.kind: lane.tok_s() for lane in lanes}
+    for lane in lanes:
+        lane.pretend(LONG_TOKENS)
     for _ in range(LONG_STEPS):
-        stream.append([1])
-        began_s = time.perf_counter()
-        _step(model, stream)
-        times_s.append(time.perf_counter() - began_s)
-    stream.close()
-    return statistics.median(times_s)
+        for lane in lanes:
+            lane.step(1)
+    rows = [
+        {
+            "kv_dtype": lane.kind,
+            "bytes_per_token": lane.cache.bytes_per_token,
+            "decode_tok_s": speeds[lane.kind],
+            "decode_tok_s_long": lane.tok_s(),
+            **_errors(errors[lane.kind]),
+        }
+        for lane in lanes
+    ]
+    return rows, loaded.tokenizer.encode
+
+
+@dataclass(frozen=True)
+class Error:
+    """How far off the logits of one place are, and how far they spread."""
+
+    most: float
+    mean: float
+    std: float
+    divergence: float
+    top_same: bool
+
+    @classmethod
+    def of(cls, exact: Tensor, logits: Tensor) -> Error:
+        error = (logits - exact).abs()
+        p, q = exact.log_softmax(0), logits.log_softmax(0)
+        return cls(
+            most=float(error.max()),
+            mean=float(error.mean()),
+            std=float(exact.std()),
+            divergence=float((p.exp() * (p - q)).sum()),
+            top_same=bool(exact.argmax() == logits.argmax()),
+        )
+
+
+def _errors(errors: list[Error]) -> Row:
+    return {
+        "logit_error_max": round(max(error.most for error in errors), 3),
+        "logit_error_mean": round(statistics.fmean(error.mean for error in errors), 4),
+        "logit_std": round(statistics.fmean(error.std for error in errors), 2),
+        "divergence": round(statistics.fmean(error.divergence for error in errors), 5),
+        "top_same": round(statistics.fmean(error.top_same for error in errors), 3),
+    }
 
 
 def _answers(live: Live) -> list[Asked]:
@@ -136,18 +195,6 @@ def _answers(live: Live) -> list[Asked]:
         answers += [Asked(chat.say(q["say"]), "see" in dialog) for q in dialog["ask"]]
         chat.close()
     return answers
-
-
-def _errors(exact: Tensor, logits: Tensor) -> Row:
-    error = (logits - exact).abs()
-    p, q = exact.log_softmax(1), logits.log_softmax(1)
-    return {
-        "logit_error_max": round(float(error.max()), 3),
-        "logit_error_mean": round(float(error.mean()), 4),
-        "logit_std": round(float(exact.std()), 2),
-        "divergence": round(float((p.exp() * (p - q)).sum(1).mean()), 5),
-        "top_same": round(float((exact.argmax(1) == logits.argmax(1)).float().mean()), 3),
-    }
 
 
 def _agreement(encode: Encode, exact: list[Asked], answers: list[Asked]) -> Row:

@@ -13,18 +13,19 @@ from collections.abc import Callable
 
 from engine import api
 from engine.answer import Answer
-from engine.books import by_name, counted
 from engine.conversation import Conversation, Prompt
 from engine.errors import EngineError
 from engine.faculties import Faculties, Words
 from engine.hearing import Portion
 from engine.inbox import Inbox, chunk_due_ns
-from engine.layout import Entry, Modality, Segment, count
+from engine.layout import Entry, Laid, Modality, Segment, count
+from engine.moves import Move
 from engine.sentences import SentenceLimit
 from engine.session_errors import AnswerRunning, NothingHeard
 from engine.stop_strings import StopStrings
 from engine.stream import Reconciled, Stream
 from engine.ticket import Ticket, stage_spans
+from engine.turn_report import kv_stats_of, usage_of
 from engine.utterance import Utterance
 
 # Spans of one turn that its budget is told of; of a longer turn the newest count.
@@ -33,13 +34,20 @@ MAX_TURN_SPANS = 256
 Emit = Callable[[api.Event], None]
 NewStream = Callable[[str], Stream]
 Clock = Callable[[], int]
+Mover = Callable[[Move], None]  # carries an eviction out in memory
 
 
 class Session:
     """State of one session; `emit` takes its events, `clock` is `time.monotonic_ns`."""
 
     def __init__(
-        self, name: str, faculties: Faculties, new_stream: NewStream, emit: Emit, clock: Clock
+        self,
+        name: str,
+        faculties: Faculties,
+        new_stream: NewStream,
+        move: Mover,
+        emit: Emit,
+        clock: Clock,
     ) -> None:
         self.name = name
         self.stream = new_stream(name)
@@ -51,6 +59,7 @@ class Session:
         self.deadline_ns = 0  # of what is pending in the stream
         self._faculties = faculties
         self._new_stream = new_stream
+        self._move = move
         self._emit = emit
         self._clock = clock
         # Work done for the turn so far, most of it while the person was still speaking.
@@ -81,6 +90,8 @@ class Session:
                 self.talk.remove(command.item_id)
             case api.Instruct():
                 self.talk.instruct(command.instructions, command.blind)
+            case api.Remember():
+                self.talk.remember(command.window)
             case api.Respond():
                 self._respond(command)
             case _:
@@ -90,6 +101,7 @@ class Session:
     def begin(self, command: api.Open) -> None:
         """Take over instructions, and a conversation that another engine process held."""
         self.talk.instruct(command.instructions, command.blind)
+        self.talk.remember(command.window)
         for item in command.items:
             self.talk.add(item, None)
         self._lay_out()
@@ -150,6 +162,7 @@ class Session:
             return
         if not self._open_utterance().says_something:
             return  # nothing to answer, so far
+        self._fit()
         prompt = self.talk.prompt(with_utterance=True)
         answer = self._new_answer(self.stream, prompt, command.speculate)
         self.stream.reconcile(prompt.ids, kinds=prompt.kinds)
@@ -211,13 +224,20 @@ class Session:
             self._drop_speculation()
         if self.answer is not None:
             return None
-        laid = self.talk.laid()
+        laid = self._fit()
         wanted = laid.ids
         if not ahead:
             sure = self.talk.tokens(tentative=False)
             certain = len(sure) if wanted[: len(sure)] == sure else 0
             wanted = wanted[: max(certain, self.stream.agreed(wanted))]
         return self.stream.reconcile(wanted, kinds=laid.kinds[: len(wanted)])
+
+    def _fit(self) -> Laid:
+        """Forget what is outside of the window; what the conversation reads now."""
+        laid, moves = self.talk.fit()
+        for move in moves:
+            self._move(move)
+        return laid
 
     def prefilled(self, began_ns: int, ended_ns: int) -> None:
         """A decoder step carried words of this session into the cache."""
@@ -262,6 +282,8 @@ class Session:
             self._drop_speculation()
             self._emit_finished_unbegun(command.generation)
             return
+        if self.answer is None:
+            self._fit()
         prompt = self.talk.prompt(command.instructions)
         self.talk.settle_view()
         answer = self.answer
@@ -317,7 +339,9 @@ class Session:
                 generation=answer.generation,
                 reason=answer.finished,
                 text=answer.text,
-                usage=self._usage(answer),
+                usage=usage_of(
+                    answer, self.stream.rolled_back_kv_tokens - self._rolled_back_before
+                ),
                 kv=self._kv_stats(answer.stream),
                 decode_tok_s=answer.tok_s(),
                 code=answer.code,
@@ -354,29 +378,8 @@ class Session:
             )
         )
 
-    def _usage(self, answer: Answer) -> api.Usage:
-        prompt = answer.prompt
-        audio, image = prompt.counts[Modality.AUDIO], prompt.counts[Modality.IMAGE]
-        return api.Usage(
-            input_text=len(prompt.ids) - audio - image,
-            input_audio=audio,
-            input_image=image,
-            cached=answer.cached_tokens,
-            output=len(answer.tokens),
-            speculated=answer.speculated_tokens,
-            wasted=self.stream.rolled_back_kv_tokens - self._rolled_back_before,
-        )
-
     def _kv_stats(self, stream: Stream) -> api.KvStats:
-        per_token = self._faculties.kv_bytes_per_token
-        return api.KvStats(
-            tokens=stream.kv_len,
-            blocks=len(stream.table.blocks),
-            bytes=stream.kv_len * per_token,
-            bytes_per_token=per_token,
-            by_modality=by_name(counted(stream.kv_kinds)),
-            adopted=stream.adopted_tokens,
-        )
+        return kv_stats_of(stream, self._faculties.kv_bytes_per_token, self.talk.window)
 
     def report(self, error: EngineError, about: str, ref_id: str = "") -> None:
         """Say that a command could not be carried out."""

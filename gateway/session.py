@@ -59,6 +59,7 @@ from gateway.speech_out import SpeechOut
 from gateway.state import SessionState
 from gateway.voice.messages import Said, Sound, Stop
 from gateway.voice.status import VoiceStatus
+from gateway.window import remember, window_of
 
 log = logging.getLogger("headstart.session")
 
@@ -313,6 +314,7 @@ class Session:
             instructions = state.config.instructions
             note = blind_note(instructions)
             state.tell(api.Instruct(state.session_id, instructions, note))
+        remember(state, before)
         self._speech.configure(before, self._answers, now_ns)
         self._configure_pictures(before)
 
@@ -384,8 +386,8 @@ class Session:
     def _open_in_engine(self) -> None:
         state = self._state
         instructions, items = state.config.instructions, state.talk.for_engine()
-        note = blind_note(instructions)
-        state.tell(api.Open(state.session_id, instructions, items, note))
+        note, window = blind_note(instructions), window_of(state.config, state.settings)
+        state.tell(api.Open(state.session_id, instructions, items, note, window))
 
     def _refuse(self, error: ProtocolError) -> list[Action]:
         state = self._state

@@ -9,8 +9,10 @@ import pytest
 import torch
 
 from engine.cache import DTYPES, KvCache, kv_bytes_per_token
+from engine.decoder.rotary import SectionRotary
+from engine.decoder.spec import DecoderSpec
 from engine.errors import BadSettings
-from kernels.rope import rope
+from kernels.rope.reference import rope
 
 MIB = 1 << 20
 
@@ -62,19 +64,6 @@ def test_a_block_is_copied_whole(kv_dtype: str) -> None:
         assert torch.equal(pool[1:], old[1:])
 
 
-@pytest.mark.parametrize(("kv_dtype", "error"), [("fp32", 0.0), ("int8", 0.02), ("fp8", 0.2)])
-def test_stored_keys_can_be_turned_on(kv_dtype: str, error: float) -> None:
-    """Taken out, decoded, rotated, encoded and put back, a key is what it would have been had it
-    been rotated before, but for what storing costs."""
-    cache = make_cache(10_000, kv_dtype)
-    keys, angles = torch.randn(5, 2, 8), torch.rand(5, 4)
-    cos, sin = angles.cos(), angles.sin()
-    turned = rope(cache.decode(cache.encode(keys)), cos, sin, backend="reference")
-    got = cache.decode(cache.encode(turned))
-    want = rope(keys, cos, sin, backend="reference")
-    assert (got - want).abs().max() <= error * want.abs().max()
-
-
 def test_memory_is_touched_only_when_written() -> None:
     """Making a cache of 256 MiB adds almost nothing to a process; filling it adds that much."""
     # In a process of its own: here the allocator may hand out pages that are touched already.
@@ -98,3 +87,37 @@ def test_a_pool_without_room_for_one_block_is_refused() -> None:
     """The error says how many bytes one block takes."""
     with pytest.raises(BadSettings, match="at least 1536"):
         make_cache(1535)
+
+
+def test_a_move_onto_itself_reads_before_it_writes() -> None:
+    """Slots shifted down by one, in every layer: each holds what its neighbour held."""
+    cache = make_cache(10_000)
+    slots = torch.arange(20)
+    for layer in range(cache.layers):
+        cache.put(layer, slots, torch.randn_like(cache.take(layer, slots)))
+    before = [cache.take(layer, slots).clone() for layer in range(cache.layers)]
+    cache.move(slots[1:], slots[:-1])
+    for layer in range(cache.layers):
+        after = cache.take(layer, slots)
+        assert torch.equal(after[:, :19], before[layer][:, 1:])
+        assert torch.equal(after[:, 19:], before[layer][:, 19:])
+
+
+@pytest.mark.parametrize(("kv_dtype", "error"), [("fp32", 1e-5), ("int8", 0.06), ("fp8", 0.6)])
+def test_turning_on_is_turning_further(kv_dtype: str, error: float) -> None:
+    """A key at any position on three axes, turned on by the same number on all of them, is the key
+    turned to where it then stands, but for what storing costs; values stay as they are."""
+    spec = DecoderSpec("qwen2", 3, 16, 32, 2, 2, 8, 271, 2**20, 10_000.0, 1e-6, True, False)
+    rotary = SectionRotary(spec, (1, 1, 2))
+    cache = make_cache(10_000, kv_dtype)
+    slots, raw = torch.arange(6), torch.randn(6, 2, 8)
+    at = torch.randint(0, 500, (3, 6))
+    shift = torch.tensor([0, 1, 7, 100, 2_000, 30_000])
+    for layer in range(cache.layers):
+        cache.put(layer, slots, cache.encode(torch.stack((rope(raw, *rotary(at)), raw))))
+    cache.turn(slots, slots + 6, *rotary(shift.expand(3, -1)))
+    wanted = rope(raw, *rotary(at + shift))
+    for layer in range(cache.layers):
+        keys, values = cache.take(layer, slots + 6)
+        assert torch.allclose(cache.decode(keys), wanted, atol=error, rtol=0)
+        assert torch.equal(values, cache.encode(raw))
