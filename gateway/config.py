@@ -108,6 +108,9 @@ class Settings(BaseSettings):
         le=10_000_000,
         description="tokens of pictures among them; 0: a quarter",
     )
+    window_summarise: bool = Field(
+        False, description="have the model note in a few sentences what it is about to forget"
+    )
 
     max_sessions: int = Field(64, ge=1, le=100_000, description="sessions at once; more get a 503")
     kv_pool_mib: int = Field(256, ge=16, le=1_048_576, description="memory of the KV cache, MiB")
