@@ -37,6 +37,8 @@ class Script:
     word_ms: int = 300
     chunk_ms: int = 5
     hear_ms: int = 10
+    echo: bool = False
+    """Answers repeat the session's last typed text, so that mixed-up sessions would be seen."""
     first_delta_ms: int = 20
     delta_ms: int = 10
     fail_after: int = 0
@@ -55,8 +57,15 @@ class _Stream:
     ref: api.TurnRef = field(default_factory=lambda: api.TurnRef(turn=0))
     item_id: str = ""
     heard_samples: int = 0
+    typed: str = ""  # the last text of the user's
     total_tokens: int = 0
     running: set[int] = field(default_factory=set)
+
+    def read(self, item: api.Item) -> None:
+        self.total_tokens += 1  # taken, not understood
+        texts = [part.text for part in item.parts if isinstance(part, api.Text)]
+        if item.role is api.Role.USER and texts:
+            self.typed = " ".join(texts)
 
 
 class FakeEngine:
@@ -111,7 +120,9 @@ class FakeEngine:
             case api.Ping():
                 self._later(now_ns, self._stats(command))
             case api.Open():
-                self._streams[command.session] = _Stream(command.session)
+                stream = self._streams[command.session] = _Stream(command.session)
+                for item in command.items:
+                    stream.read(item)
             case api.Close():
                 self._streams.pop(command.session, None)
             case _ if command.session not in self._streams:
@@ -129,6 +140,8 @@ class FakeEngine:
                 stream.ref = command.ref
             case api.EndSpeech():
                 self._heard(command, stream, now_ns)
+            case api.AddItem():
+                stream.read(command.item)
             case api.Respond():
                 self._answer(command, stream, now_ns)
             case api.Cancel() if command.generation in stream.running:
@@ -136,7 +149,7 @@ class FakeEngine:
                     now_ns, self._finished(stream, command.generation, api.FinishReason.CANCELLED)
                 )
             case _:
-                stream.total_tokens += 1  # instructions, items and frames: taken, not understood
+                stream.total_tokens += 1  # instructions and frames: taken, not understood
 
     def _words(self, stream: _Stream) -> list[str]:
         heard_ms = stream.heard_samples * 1000 // api.SAMPLE_RATE_HZ
@@ -174,7 +187,8 @@ class FakeEngine:
 
     def _answer(self, respond: api.Respond, stream: _Stream, now_ns: int) -> None:
         stream.running.add(respond.generation)
-        words = self.script.answer.split(" ")
+        said = f"You said: {stream.typed}" if self.script.echo and stream.typed else ""
+        words = (said or self.script.answer).split(" ")
         at_ns = now_ns + self.script.first_delta_ms * NS_PER_MS
         span = api.Span("decode_first", now_ns, at_ns)
         reason = api.FinishReason.STOP
