@@ -39,6 +39,8 @@ class Script:
     hear_ms: int = 10
     echo: bool = False
     """Answers repeat the session's last typed text, so that mixed-up sessions would be seen."""
+    leak: bool = False
+    """They repeat what anybody typed last: for tests of who should notice."""
     first_delta_ms: int = 20
     delta_ms: int = 10
     fail_after: int = 0
@@ -79,6 +81,7 @@ class FakeEngine:
         self._due: list[tuple[int, int, api.Event]] = []
         self._order = count()
         self._steps = 0
+        self._typed = ""
         if script.load_ms:
             self._later(now_ns, api.Loading(what="pretending to load", done=0, total=100))
             middle_ns = now_ns + script.load_ms * NS_PER_MS // 2
@@ -142,6 +145,7 @@ class FakeEngine:
                 self._heard(command, stream, now_ns)
             case api.AddItem():
                 stream.read(command.item)
+                self._typed = stream.typed
             case api.Respond():
                 self._answer(command, stream, now_ns)
             case api.Cancel() if command.generation in stream.running:
@@ -187,7 +191,8 @@ class FakeEngine:
 
     def _answer(self, respond: api.Respond, stream: _Stream, now_ns: int) -> None:
         stream.running.add(respond.generation)
-        said = f"You said: {stream.typed}" if self.script.echo and stream.typed else ""
+        typed = self._typed if self.script.leak else stream.typed
+        said = f"You said: {typed}" if self.script.echo and typed else ""
         words = (said or self.script.answer).split(" ")
         at_ns = now_ns + self.script.first_delta_ms * NS_PER_MS
         span = api.Span("decode_first", now_ns, at_ns)

@@ -96,6 +96,8 @@ class Inbox:
     def _judge(self, response: Event) -> None:
         self._tally.saw[f"response {response['status']}"] += 1
         error = (response.get("status_details") or {}).get("error") or {}
+        if response["status"] == "failed":
+            self._tally.saw[f"response failed: {error.get('code')}"] += 1
         if response["status"] == "failed" and not error.get("code"):
             self._tally.complain(f"it failed without a reason: {response}", always=True)
 

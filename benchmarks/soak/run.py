@@ -52,8 +52,8 @@ FAKE_ENGINE = "--echo --first-delta-ms 40 --delta-ms 40"
 
 @dataclass(frozen=True)
 class Options:
-    """`model` "fake": the gateway alone, over an engine with a script. `faults_after_s`: pause
-    before each fault; None: none is injected."""
+    """`model` "fake": the gateway alone, over an engine with a script (`fake_engine`: its arguments).
+    `faults_after_s`: pause before each fault; None: none is injected."""
 
     model: str = "tiny"
     sessions: int = 20
@@ -61,6 +61,7 @@ class Options:
     live_minutes: float = 10.0
     faults_after_s: float | None = 60.0
     seed: int = 1
+    fake_engine: str = FAKE_ENGINE
 
 
 def run(options: Options, *, as_json: bool) -> bool:
@@ -87,7 +88,7 @@ async def soak(options: Options) -> dict[str, Any]:
         after = await at_rest(server.url)
         server.check()
     return {
-        **_verdict(before, after, tally, canaries, log),
+        **verdict(before, after, tally, canaries, log),
         "sample_clock_s": round(tally.heard_s),
         "wall_s": round(time.monotonic() - began_s, 1),
         "visits": party.visits,
@@ -101,9 +102,10 @@ async def soak(options: Options) -> dict[str, Any]:
     }
 
 
-def _verdict(
+def verdict(
     before: Books, after: Books, tally: Tally, canaries: Canaries, log: Log
 ) -> dict[str, Any]:
+    """What has to be as it was, and is not, is in `broken`, by key."""
     deltas = after.minus(before)
     deltas["kv_blocks_delta"] = deltas.pop("kv_blocks_used_delta")
     rss = deltas.pop("rss_bytes_delta"), deltas.pop("engine_rss_bytes_delta")
@@ -138,7 +140,7 @@ def _verdict(
 async def _server(options: Options, log: Log) -> AsyncIterator[tuple[LocalServer, Clock | None]]:
     arguments = ["--set", f"engine_lost_after_s={ENGINE_LOST_AFTER_S}", "--set", "voice=none"]
     if options.model == FAKE:
-        arguments += ["--engine", "fake", "--set", f"engine_args={FAKE_ENGINE}"]
+        arguments += ["--engine", "fake", "--set", f"engine_args={options.fake_engine}"]
     else:
         arguments += ["--model", options.model]
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:

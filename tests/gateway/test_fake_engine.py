@@ -57,7 +57,7 @@ def test_answer_comes_at_its_pace() -> None:
 
 
 def test_an_echo_repeats_what_its_own_session_typed() -> None:
-    """Each session hears its own last text again, after a restart too."""
+    """Each session hears its own last text again, after a restart too; a leak is somebody's."""
     engine = started(Script(echo=True, first_delta_ms=0, delta_ms=0))
     typed = api.Item("i", api.Role.USER, (api.Text("pears"),))
     engine.receive(api.Open("other", "be brief", items=(typed,)), 0)
@@ -67,6 +67,11 @@ def test_an_echo_repeats_what_its_own_session_typed() -> None:
     for session, wanted in (("s", "You said: green apples"), ("other", "You said: pears")):
         engine.receive(api.Respond(session, 1, "item", api.Sampling()), 0)
         assert text_of(engine.due(0)) == wanted
+    leaky = started(Script(echo=True, leak=True, first_delta_ms=0, delta_ms=0))
+    leaky.receive(api.Open("other", "be brief"), 0)
+    leaky.receive(api.AddItem("s", typed), 0)
+    leaky.receive(api.Respond("other", 1, "item", api.Sampling()), 0)
+    assert text_of(leaky.due(0)) == "You said: pears"
 
 
 def test_cancel_ends_at_once() -> None:
