@@ -71,6 +71,9 @@ class Inbox:
     def __init__(self, secret: Secret, canaries: Canaries, tally: Tally) -> None:
         self.answering: set[str] = set()
         """Ids of responses that have begun and are not done."""
+        self.token = ""
+        """By which the session is found again; "" where the server has offered none."""
+        self.last_event_id = ""
         self._secret, self._canaries, self._tally = secret, canaries, tally
         self._kept: deque[Event] = deque(maxlen=EVENTS_KEPT)
         self._waiting: list[tuple[Wanted, asyncio.Future[Event]]] = []
@@ -82,7 +85,10 @@ class Inbox:
         kind = event["type"]
         self._canaries.watch(self._secret, text, event["delta"] if _is_text(kind) else "")
         self._tally.saw[kind] += 1
-        if kind == "response.created":
+        self.last_event_id = event["event_id"]
+        if kind == "gateway.session.resumable":
+            self.token = event["token"]
+        elif kind == "response.created":
             self.answering.add(event["response"]["id"])
         elif kind == "response.done":
             self.answering.discard(event["response"]["id"])
@@ -140,9 +146,10 @@ def _is_text(kind: str) -> bool:
 class SocketLine:
     """`live`: sound is paced like a microphone's; else it goes as fast as the server takes it."""
 
-    def __init__(self, socket: ClientConnection, inbox: Inbox, *, live: bool) -> None:
+    def __init__(self, socket: ClientConnection, address: str, inbox: Inbox, *, live: bool) -> None:
         self.inbox = inbox
         self._socket = socket
+        self._address = address
         self._live = live
         self._reading = asyncio.create_task(self._read())
 
@@ -171,6 +178,16 @@ class SocketLine:
         await asyncio.sleep(seconds)
         self._reading = asyncio.create_task(self._read())
 
+    async def come_back(self, after_s: float) -> None:
+        """Drop, and go on over another connection. Raises `LineClosed` if that is refused."""
+        await _end(self._reading)
+        self._socket.transport.abort()
+        await self._socket.wait_closed()
+        await asyncio.sleep(after_s)
+        address = f"{self._address}&last_event_id={self.inbox.last_event_id}"
+        self._socket = await _open(address, {"Headstart-Resume": self.inbox.token})
+        self._reading = asyncio.create_task(self._read())
+
     async def goodbye(self) -> None:
         await self._socket.close()
         await _end(self._reading)
@@ -197,10 +214,15 @@ def _code(error: ConnectionClosed) -> int:
 
 async def open_socket(url: str, model: str, inbox: Inbox, *, live: bool) -> SocketLine:
     """Raises `LineClosed` with the HTTP status if the server does not want us."""
+    address = realtime_url(url, model)
+    return SocketLine(await _open(address, {}), address, inbox, live=live)
+
+
+async def _open(address: str, headers: dict[str, str]) -> ClientConnection:
     try:
-        socket = await connect(
-            realtime_url(url, model),
-            additional_headers={"Authorization": "Bearer none-needed"},
+        return await connect(
+            address,
+            additional_headers={"Authorization": "Bearer none-needed"} | headers,
             compression=None,
             max_size=MESSAGE_BYTES_MAX,
             open_timeout=CONNECT_WAIT_S,
@@ -208,7 +230,6 @@ async def open_socket(url: str, model: str, inbox: Inbox, *, live: bool) -> Sock
         )
     except InvalidStatus as error:
         raise LineClosed(error.response.status_code) from error
-    return SocketLine(socket, inbox, live=live)
 
 
 # --- WebRTC -------------------------------------------------------------------------------------

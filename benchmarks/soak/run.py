@@ -35,7 +35,7 @@ from benchmarks.soak.faults import ENGINE_LOST_AFTER_S, LIBFAKETIME, Clock, Faul
 from benchmarks.soak.ghosts import haunt
 from benchmarks.soak.lines import Inbox, Line, LineClosed, open_call, open_socket
 from benchmarks.soak.tally import Tally
-from benchmarks.soak.visit import Visit, World, part
+from benchmarks.soak.visit import CAN_RESUME, Visit, World, part
 from gateway.talk.local_server import LocalServer, local_server, until_ready
 
 CALLS_EVERY = 3
@@ -46,13 +46,15 @@ TRY_AGAIN_S = 2.0
 RSS_GROWTH_BYTES_MAX = 96 << 20
 """Of gateway and engine each: what allocators keep in pieces. A leak of a session's KiB shows in
 `rss_bytes` as a slope, whatever the end."""
+RESUME_S = 5
+"""How long the server keeps who has dropped: fewer than 64 sessions in all have to do."""
 FAKE = "fake"
 FAKE_ENGINE = "--echo --first-delta-ms 40 --delta-ms 40"
 
 
 @dataclass(frozen=True)
 class Options:
-    """`model` "fake": the gateway alone, over an engine with a script (`fake_engine`: its arguments).
+    """`model` "fake": the gateway alone, over an engine with a script, `fake_engine`'s arguments.
     `faults_after_s`: pause before each fault; None: none is injected."""
 
     model: str = "tiny"
@@ -139,6 +141,8 @@ def verdict(
 @contextlib.asynccontextmanager
 async def _server(options: Options, log: Log) -> AsyncIterator[tuple[LocalServer, Clock | None]]:
     arguments = ["--set", f"engine_lost_after_s={ENGINE_LOST_AFTER_S}", "--set", "voice=none"]
+    if CAN_RESUME:
+        arguments += ["--set", f"resume_s={RESUME_S}"]
     if options.model == FAKE:
         arguments += ["--engine", "fake", "--set", f"engine_args={options.fake_engine}"]
     else:

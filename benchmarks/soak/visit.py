@@ -21,16 +21,21 @@ from benchmarks.soak.lies import UNREADABLE, item_id, lies
 from benchmarks.soak.lines import CallLine, Event, Line, LineClosed, SocketLine
 from benchmarks.soak.sounds import PACKET_MS, Packet
 from benchmarks.soak.tally import Tally
+from gateway.protocol.extensions import GatewayOptions
 
 ANSWER_WAIT_S = 120.0
 """Twenty sessions on two cores answer slowly; whoever waits longer is forgotten, not queued."""
 ERROR_WAIT_S = 60.0
+LISTEN_LIVE_S = (5, 40)
+LISTEN_FAST_S = (20, 240)
+"""Most of a conversation's time is this."""
 MAX_OUTPUT_TOKENS = 24
 FLOOD_EVENTS = 300
 DEAF_EVENTS = 400
 NOISE_SIDE_PX = 120
 """A picture of noise: echoed, some 58 KiB, so that 400 of them are more than may wait."""
 GATEWAY_EVENTS = ["latency", "chunks", "hearing", "endpoint", "engine", "voice"]
+CAN_RESUME = "resume" in GatewayOptions.model_fields
 COMPLETE = ("completed", "incomplete")  # the latter: as long as it may be
 SHED = (1013, 1006)  # a reader that is cut may never see the reason
 
@@ -73,11 +78,10 @@ class Visit:
             "flood": (1, self.flood),
             "mute": (1, self.mute),
         }
-        return shared | ({"stop_reading": (1, self.stop_reading)} if self._is_socket else {})
-
-    @property
-    def _is_socket(self) -> bool:
-        return isinstance(self._line, SocketLine)
+        if not isinstance(self._line, SocketLine):
+            return shared
+        shared["stop_reading"] = (1, self.stop_reading)
+        return shared | ({"come_back": (2, self.come_back)} if CAN_RESUME else {})
 
     async def introduce(self) -> None:
         """Settings of its own, its code in the instructions."""
@@ -90,15 +94,19 @@ class Visit:
         }
         if self._rng.random() < 0.8:
             session["gateway"] = {"events": GATEWAY_EVENTS}
+        if CAN_RESUME:
+            session["gateway"] = session.get("gateway", {}) | {"resume": True}
         await self._ask({"type": "session.update", "session": session}, "session.updated")
 
     # --- what people do --------------------------------------------------------------------------
 
     async def listen(self) -> None:
         """Nobody speaks: a quiet room, or silence."""
-        seconds = self._rng.randint(5, 40)
+        fast = isinstance(self._line, SocketLine) and not self._world.live
+        low_s, high_s = LISTEN_FAST_S if fast else LISTEN_LIVE_S
         room = sounds.room() if self._rng.random() < 0.5 else sounds.silence()
-        await self._play((room * (seconds * 1000 // PACKET_MS // len(room) + 1))[: seconds * 10])
+        count = self._rng.randint(low_s, high_s) * 1000 // PACKET_MS
+        await self._play((room * (count // len(room) + 1))[:count])
 
     async def speak(self) -> None:
         """A spoken question, or a part of a long speech; an answer is hoped for."""
@@ -218,6 +226,19 @@ class Visit:
                 self._tally.complain(f"a slow reader was closed with {closed.code}", since_s)
             self._tally.saw["slow reader shed"] += 1
             raise
+
+    async def come_back(self) -> None:
+        """The connection breaks in mid-answer; with its token the session goes on over another one,
+        and the answer's end is told there."""
+        assert isinstance(self._line, SocketLine)
+        since_s = time.monotonic()
+        async with (
+            self.long_answer(ANSWER_WAIT_S),
+            self._line.inbox.expecting(_of("gateway.session.resumed")) as resumed,
+        ):
+            await self._line.come_back(self._rng.uniform(0.0, 1.0))
+            await self._await(resumed, ERROR_WAIT_S, "a session that comes back", since_s)
+        await self.type()
 
     # --- parts -----------------------------------------------------------------------------------
 
