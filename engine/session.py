@@ -9,20 +9,19 @@ stream belongs to it; words heard meanwhile are laid out when it ends.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from engine import api
-from engine.answer import Answer
+from engine.answer import Answer, Calling
 from engine.books import by_name, counted
 from engine.conversation import Conversation, Prompt
 from engine.errors import EngineError
 from engine.faculties import Faculties, Words
 from engine.hearing import Portion
 from engine.inbox import Inbox, chunk_due_ns
-from engine.layout import Entry, Modality, Segment, count
+from engine.layout import Modality, count
 from engine.sentences import SentenceLimit
 from engine.session_errors import AnswerRunning, NothingHeard
-from engine.stop_strings import StopStrings
 from engine.stream import Reconciled, Stream
 from engine.ticket import Ticket, stage_spans
 from engine.utterance import Utterance
@@ -80,7 +79,7 @@ class Session:
             case api.RemoveItem():
                 self.talk.remove(command.item_id)
             case api.Instruct():
-                self.talk.instruct(command.instructions, command.blind)
+                self.talk.instruct(command.instructions, command.blind, command.tools)
             case api.Respond():
                 self._respond(command)
             case _:
@@ -89,7 +88,7 @@ class Session:
 
     def begin(self, command: api.Open) -> None:
         """Take over instructions, and a conversation that another engine process held."""
-        self.talk.instruct(command.instructions, command.blind)
+        self.talk.instruct(command.instructions, command.blind, command.tools)
         for item in command.items:
             self.talk.add(item, None)
         self._lay_out()
@@ -240,7 +239,14 @@ class Session:
         """All answers that run, the conversation's own first."""
         return ([self.answer] if self.answer is not None else []) + self.side_answers
 
-    def _new_answer(self, stream: Stream, prompt: Prompt, sampling: api.Sampling) -> Answer:
+    def _new_answer(
+        self,
+        stream: Stream,
+        prompt: Prompt,
+        sampling: api.Sampling,
+        tools: Sequence[api.Tool] | None = None,
+    ) -> Answer:
+        tools = self.talk.tools if tools is None else tools
         return Answer(
             stream=stream,
             prompt=prompt,
@@ -248,8 +254,8 @@ class Session:
             sampler=self._faculties.new_sampler(sampling),
             decoder=self._faculties.tokenizer.stream_decoder(),
             stop_ids=self._faculties.stop_ids,
-            stops=StopStrings(sampling.stop),
             sentences=SentenceLimit(sampling.max_sentences),
+            calling=Calling.of(sampling, tools, self._faculties),
         )
 
     def _respond(self, command: api.Respond) -> None:
@@ -262,12 +268,12 @@ class Session:
             self._drop_speculation()
             self._emit_finished_unbegun(command.generation)
             return
-        prompt = self.talk.prompt(command.instructions)
+        prompt = self.talk.prompt(command.instructions, tools=command.tools or ())
         self.talk.settle_view()
         answer = self.answer
         if answer is None or not answer.matches(prompt, command.sampling):
             self._drop_speculation()
-            answer = self._new_answer(self.stream, prompt, command.sampling)
+            answer = self._new_answer(self.stream, prompt, command.sampling, command.tools)
             self.stream.reconcile(prompt.ids, kinds=prompt.kinds)
             self.stream.adopt()
             answer.cached_tokens = self.stream.kv_len
@@ -283,8 +289,9 @@ class Session:
         """Out of band: a stream of its own, the conversation stays as it was."""
         assert command.items is not None
         stream = self._new_stream(f"{self.name}/{command.generation}")
-        prompt = self.talk.prompt_aside(command.items, command.instructions, stream)
-        answer = self._new_answer(stream, prompt, command.sampling)
+        tools = command.tools
+        prompt = self.talk.prompt_aside(command.items, command.instructions, tools, stream)
+        answer = self._new_answer(stream, prompt, command.sampling, tools)
         answer.generation, answer.item_id = command.generation, command.item_id
         answer.out_of_band = True
         stream.reconcile(prompt.ids, kinds=prompt.kinds)
@@ -300,10 +307,12 @@ class Session:
         if answer.generation is None:
             return
         text = answer.unsent()
+        spans = () if answer.has_begun else (*self._turn_spans, *answer.spans)
         if text:
-            spans = () if answer.sent_chars else (*self._turn_spans, *answer.spans)
             answer.sent_chars += len(text)
             self._emit(api.Delta(self.name, answer.generation, text, self._clock(), spans))
+        for call in answer.unsent_calls(self.name, () if text else spans):
+            self._emit(call)
         if answer.finished is not None:
             self.conclude(answer)
 
@@ -329,13 +338,11 @@ class Session:
             answer.stream.close()
             return
         self.answer = None
-        if answer.sent_chars or answer.finished is not api.FinishReason.CANCELLED:
+        if answer.has_begun or answer.finished is not api.FinishReason.CANCELLED:
             self._unanswered = False
         self._turn_spans.clear()
-        if answer.tokens:
-            said = Segment(Modality.GENERATED, tuple(answer.tokens))
-            entry = Entry(answer.item_id, api.Role.ASSISTANT, (said,))
-            self.talk.insert_answer(answer.after, entry)
+        said = self._faculties.tokenizer.encode(answer.text) if answer.calls else answer.tokens
+        self.talk.insert_answer(answer.after, answer.item_id, said, answer.called())
         self._rolled_back_before = self.stream.rolled_back_kv_tokens
         try:
             self._lay_out()

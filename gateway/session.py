@@ -57,6 +57,7 @@ from gateway.protocol.session_config import ServerVadConfig, SessionConfig
 from gateway.speech_in import SpeechIn
 from gateway.speech_out import SpeechOut
 from gateway.state import SessionState
+from gateway.tools import engine_tools
 from gateway.voice.messages import Said, Sound, Stop
 from gateway.voice.status import VoiceStatus
 
@@ -175,6 +176,8 @@ class Session:
                 self._chunk(event)
             case api.Delta():
                 self._answers.delta(event, now_ns)
+            case api.Call():
+                self._answers.called(event, now_ns)
             case api.Finished():
                 self._answers.finished(event, now_ns)
                 self._speech.answer_ended(self._answers, now_ns)
@@ -309,10 +312,10 @@ class Session:
         before = state.config
         state.config = before.apply(realtime_session(event), voice_locked=self._out.has_spoken)
         state.send(state.events.session_updated(state.config.to_wire()))
-        if state.config.instructions != before.instructions:
-            instructions = state.config.instructions
-            note = blind_note(instructions)
-            state.tell(api.Instruct(state.session_id, instructions, note))
+        now = state.config
+        if (now.instructions, now.tools) != (before.instructions, before.tools):
+            note, tools = blind_note(now.instructions), engine_tools(now.tools)
+            state.tell(api.Instruct(state.session_id, now.instructions, note, tools))
         self._speech.configure(before, self._answers, now_ns)
         self._configure_pictures(before)
 
@@ -384,8 +387,8 @@ class Session:
     def _open_in_engine(self) -> None:
         state = self._state
         instructions, items = state.config.instructions, state.talk.for_engine()
-        note = blind_note(instructions)
-        state.tell(api.Open(state.session_id, instructions, items, note))
+        note, tools = blind_note(instructions), engine_tools(state.config.tools)
+        state.tell(api.Open(state.session_id, instructions, items, note, tools))
 
     def _refuse(self, error: ProtocolError) -> list[Action]:
         state = self._state

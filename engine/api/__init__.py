@@ -32,6 +32,7 @@ from engine.api.commands import (
     Resume,
 )
 from engine.api.events import (
+    Call,
     Chunk,
     Delta,
     EndOfMessage,
@@ -57,8 +58,13 @@ from engine.api.values import (
     Sampling,
     Span,
     Text,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolResult,
     TurnRef,
     Usage,
+    call_item_id,
 )
 
 __all__ = [
@@ -66,6 +72,7 @@ __all__ = [
     "AddItem",
     "Audio",
     "BeginSpeech",
+    "Call",
     "Cancel",
     "Chunk",
     "Close",
@@ -101,8 +108,13 @@ __all__ = [
     "Span",
     "Stats",
     "Text",
+    "Tool",
+    "ToolCall",
+    "ToolChoice",
+    "ToolResult",
     "TurnRef",
     "Usage",
+    "call_item_id",
     "decode_command",
     "decode_event",
     "encode",

@@ -130,6 +130,20 @@ def message(
     }
 
 
+def function_call(
+    item_id: str, call_id: str, name: str, arguments: str, status: ItemStatus
+) -> Json:
+    return {
+        "id": item_id,
+        "object": "realtime.item",
+        "type": "function_call",
+        "status": status,
+        "call_id": call_id,
+        "name": name,
+        "arguments": arguments,
+    }
+
+
 def client_item(item_id: str, item: BaseModel) -> Json:
     """Echo of an item that a client created, without its bulk: audio never goes back, a picture
     only while it is small, since one event has to fit a client's frame and data channel."""

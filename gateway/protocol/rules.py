@@ -96,6 +96,7 @@ def _check_content(item: MessageItem, path: str) -> None:
 
 def _check_session(session: RealtimeSessionCreateRequest) -> None:
     _check_tools(session.tools, "session.tools")
+    _check_choice(session.tool_choice, "session.tool_choice")
     audio = session.audio
     if audio is not None and audio.input is not None:
         _check_format(audio.input.format, "session.audio.input.format")
@@ -105,6 +106,7 @@ def _check_session(session: RealtimeSessionCreateRequest) -> None:
 
 def _check_response(response: RealtimeResponseCreateParams) -> None:
     _check_tools(response.tools, "response.tools")
+    _check_choice(response.tool_choice, "response.tool_choice")
     if response.audio is not None and response.audio.output is not None:
         _check_format(response.audio.output.format, "response.audio.output.format")
     if response.conversation not in (None, "auto", "none"):
@@ -120,6 +122,13 @@ def _check_tools(tools: Sequence[object] | None, path: str) -> None:
     for index, tool in enumerate(tools or ()):
         if getattr(tool, "type", None) == "mcp":
             raise errors.unsupported(f"{path}[{index}].type", "MCP tools are")
+        if getattr(tool, "name", None) is None:
+            raise errors.missing_parameter(f"{path}[{index}].name")
+
+
+def _check_choice(choice: object, path: str) -> None:
+    if getattr(choice, "type", None) == "mcp":
+        raise errors.unsupported(f"{path}.type", "MCP tools are")
 
 
 def _check_format(audio_format: RealtimeAudioFormats | None, path: str) -> None:
