@@ -26,12 +26,12 @@ SPECULATION_LIMIT_TOKENS = 24
 @dataclass(slots=True)
 class Calling:
     """What an answer may call, and what is made of it. `forced`: the tokens it has to begin with;
-    `banned`: one it must not choose."""
+    `banned`: what it must not begin with."""
 
     stops: StopStrings
     reader: CallReader
     forced: tuple[int, ...] = ()
-    banned: int | None = None
+    banned: frozenset[int] = frozenset()
 
     @classmethod
     def of(cls, sampling: Sampling, tools: Sequence[Tool], faculties: Faculties) -> Calling:
@@ -40,9 +40,9 @@ class Calling:
         if not names:
             return cls(StopStrings(sampling.stop), CallReader(()))
         if sampling.call is ToolChoice.NONE:
-            # A model without a token for it may begin a call all the same: there it stops.
+            # In the middle of an answer a call may begin all the same: there it stops.
             stops = StopStrings((*sampling.stop, OPEN))
-            return cls(stops, CallReader(()), banned=chat.call_token)
+            return cls(stops, CallReader(()), banned=chat.call_beginnings)
         must = sampling.call is ToolChoice.REQUIRED
         forced = tuple(chat.call_opening(sampling.function)) if must else ()
         return cls(StopStrings(sampling.stop), CallReader(names), forced)
@@ -52,9 +52,9 @@ class Calling:
         if self.forced:
             tokens, self.forced = self.forced, ()
             return tokens
-        if self.banned is not None:
+        if self.banned and not said:
             logits = logits.clone()
-            logits[self.banned] = -torch.inf
+            logits[list(self.banned)] = -torch.inf
         # JSON is made of repetitions: none is held against it.
         return (sampler.sample(logits, () if self.reader.inside else said),)
 

@@ -23,7 +23,7 @@ from engine.api import Tool
 from engine.errors import BadWeights
 from engine.gguf_file import GgufFile
 from engine.tokenizer import Tokenizer
-from engine.tool_calls import OPEN
+from engine.tool_calls import BARE_OPENINGS, OPEN
 from engine.tool_format import ToolFormat, tool_format_of
 
 _SYSTEM, _USER, _ASSISTANT, _USER_2 = "SENTINELsys", "SENTINELone", "SENTINELtwo", "SENTINELtri"
@@ -111,10 +111,10 @@ class ChatFormat:
         return (*self._system_open, *said, *self._system_close)
 
     @property
-    def call_token(self) -> int | None:
-        """The one token that begins a call; None if it takes several."""
-        opening = self._tokenizer.encode(OPEN, special=True)
-        return opening[0] if len(opening) == 1 else None
+    def call_beginnings(self) -> frozenset[int]:
+        """Tokens that an answer begins with if it is a call, with tags or without."""
+        encode = self._tokenizer.encode
+        return frozenset(encode(text, special=True)[0] for text in (OPEN, *BARE_OPENINGS))
 
     def call(self, name: str, arguments: str) -> tuple[int, ...]:
         """A called function, as part of the assistant's message."""

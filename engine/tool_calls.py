@@ -4,8 +4,9 @@
     {"name": "weather", "arguments": {"city": "Rome"}}
     </tool_call>
 
-Arguments are passed on as they are decoded. What comes behind a call and is no further call ends
-the answer: models go on by inventing the function's result.
+Arguments are passed on as they are decoded. Small models leave the tags out: an answer that begins
+with such an object is a call, too, if there is a function of that name. What comes behind a call
+and is no further call ends the answer: models go on by inventing the function's result.
 """
 
 from __future__ import annotations
@@ -18,7 +19,12 @@ from dataclasses import dataclass
 from engine.stop_strings import overlap
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
+BARE_OPENINGS = ("{", '{"', '{"name', "```", "```json")
+"""How a call without tags begins."""
 _HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*"([^"\\]*)"\s*,\s*"arguments"\s*:\s*(?=\{)')
+_BARE = re.compile(r"\s*(```(json)?\s*)?(?=\{)")
+_BARE_HEAD_CHARS = 128  # a head is no longer than this; what is, is text
+_BARE_REST = re.compile(r"[}`\s]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +47,9 @@ class CallReader:
         """No more of this answer counts."""
         self._names = names
         self._text = ""  # not yet told apart
+        self._said = False  # something that is no call
         self._calls = 0  # begun and done
-        self._inside = False
+        self._inside = self._bare = False
         self._name: str | None = None
         self._value = _ObjectEnd()
         self._given = False  # all of the open call has been passed on
@@ -59,15 +66,20 @@ class CallReader:
         self._text += text
         said, calls = "", []
         while not self.over:
-            if not self._inside:
-                piece, opened = self._outside()
-                said += piece
-                if not opened:
-                    break
-            else:
+            if self._inside:
                 calls += self._arguments()
                 if self._inside:
                     break
+                continue
+            opened, undecided = self._begins_bare()
+            if undecided:
+                break
+            if not opened:
+                piece, opened = self._outside()
+                said += piece
+                self._said = self._said or bool(piece)
+            if not opened:
+                break
         return said, calls
 
     def finish(self) -> tuple[str, list[CallPiece]]:
@@ -78,6 +90,28 @@ class CallReader:
         said = "" if self._inside or self._calls or self.over else self._text
         self._text = ""
         return said, []
+
+    def _begins_bare(self) -> tuple[bool, bool]:
+        """Whether a call without tags begins here, and whether that cannot be known yet."""
+        start = self._text.lstrip()
+        if self._said or not start:
+            return False, False
+        opening = _BARE.match(self._text)
+        if opening is None:
+            return False, len(start) <= 8 and any(b.startswith(start) for b in BARE_OPENINGS)
+        body = self._text[opening.end() :]
+        head = _HEAD.match(body)
+        if head is None:
+            return False, len(body) < _BARE_HEAD_CHARS
+        if head[1] not in self._names:
+            return False, False
+        self._text = body
+        self._begin(bare=True)
+        return True, False
+
+    def _begin(self, *, bare: bool) -> None:
+        self._inside, self._bare, self._given = True, bare, False
+        self._name, self._value = None, _ObjectEnd()
 
     def _outside(self) -> tuple[str, bool]:
         """Text before the next call, and whether that call has begun."""
@@ -92,7 +126,7 @@ class CallReader:
             self.over = True
             return "", False
         if opened:
-            self._inside, self._given, self._name, self._value = True, False, None, _ObjectEnd()
+            self._begin(bare=False)
         return before.rstrip() if opened else before, bool(opened)
 
     def _arguments(self) -> list[CallPiece]:
@@ -108,7 +142,11 @@ class CallReader:
             if piece:
                 calls.append(CallPiece(self._calls, self._name, piece, done))
             self._given = done
-        body, closed, rest = self._text.partition(CLOSE)
+        if self._bare:
+            closed, body, rest = self._given, "", _BARE_REST.sub("", self._text, count=1)
+        else:
+            body, mark, rest = self._text.partition(CLOSE)
+            closed = bool(mark)
         if closed:
             if not self._given and not self.broken:
                 calls += self._whole(body)

@@ -147,7 +147,7 @@ class Answers:
             conversation_id=None if out_of_band else state.conversation_id,
             max_output_tokens=asked.max_output_tokens or state.config.max_output_tokens,
             metadata=asked.metadata,
-            audio=state.config.response_audio(asked.modality),
+            audio=state.config.response_audio(asked.modality, asked.sound_format),
         )
         running = Running(asked, Response(facts, state.events), FunctionCalls(state, facts), stamps)
         if facts.spoken:

@@ -27,11 +27,13 @@ from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from gateway import handshake
 from gateway.client_secrets import PREFIX, ClientSecrets
 from gateway.config import Settings
 from gateway.engine_client import EngineLink
 from gateway.ports import SessionCore
 from gateway.protocol import errors
+from gateway.protocol.errors import FatalProtocolError
 from gateway.pump import CLOSE_SERVICE_RESTART, Bounds, Pump
 from gateway.voice.link import VoiceLink
 from gateway.voice.messages import VoiceCommand
@@ -142,8 +144,11 @@ class Gateway:
         with self.seated(session_id, pump):  # before the first await
             offered = socket.scope.get("subprotocols", [])
             await socket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
-            if not self._preset(core, _key_of(socket, offered)):
-                await self._turn_away(socket)
+            refused_by = handshake.refused(socket.query_params, socket.headers, offered)
+            if refused_by is None and not self._preset(core, _key_of(socket, offered)):
+                refused_by = errors.invalid_api_key()
+            if refused_by is not None:
+                await self._turn_away(socket, refused_by)
                 return
             await pump.run()
 
@@ -158,9 +163,8 @@ class Gateway:
             core.preset(parse_session(grant.session), time.monotonic_ns())
         return grant is not None
 
-    async def _turn_away(self, socket: WebSocket) -> None:
+    async def _turn_away(self, socket: WebSocket, error: FatalProtocolError) -> None:
         """After the handshake, since one client tries again for ever if that fails."""
-        error = errors.invalid_api_key()
         event = error.to_event(f"event_{secrets.token_hex(12)}")
         with contextlib.suppress(WebSocketDisconnect, RuntimeError):
             await socket.send_json(event)

@@ -10,7 +10,7 @@ from pydantic import BaseModel
 
 from engine import api
 from gateway.protocol.items import Json
-from gateway.protocol.session_config import Modality, SessionConfig, dump
+from gateway.protocol.session_config import Modality, SessionConfig, dump, wire_format
 from gateway.tools import calling_of, check_choice, engine_tools
 
 
@@ -22,6 +22,7 @@ class Asked:
     out_of_band: bool = False
     instructions: str | None = None
     modality: Modality | None = None
+    sound_format: Json | None = None
     max_output_tokens: int | Literal["inf"] | None = None
     metadata: dict[str, str] | None = None
     calling: Json | None = None
@@ -33,10 +34,13 @@ class Asked:
         if params is None:
             return cls()
         calling, tools = _tools(params, config)
+        output = params.audio.output if params.audio is not None else None
+        own_format = output.format if output is not None else None
         return cls(
             out_of_band=params.conversation == "none",
             instructions=params.instructions,
             modality=params.output_modalities[0] if params.output_modalities else None,
+            sound_format=None if own_format is None else wire_format(own_format),
             max_output_tokens=params.max_output_tokens,
             metadata=params.metadata,
             calling=calling,

@@ -47,13 +47,9 @@ from gateway.protocol import errors, items
 from gateway.protocol.errors import FatalProtocolError, ProtocolError
 from gateway.protocol.extensions import InputImageBufferAppend, TimedAudioAppend
 from gateway.protocol.ids import IdMaker
-from gateway.protocol.parse import (
-    ClientEvent,
-    decode_audio,
-    parse_client_event,
-    realtime_session,
-)
+from gateway.protocol.parse import ClientEvent, parse_client_event, realtime_session
 from gateway.protocol.session_config import ServerVadConfig, SessionConfig
+from gateway.sound_format import SoundIn
 from gateway.speech_in import SpeechIn
 from gateway.speech_out import SpeechOut
 from gateway.state import SessionState
@@ -98,6 +94,7 @@ class Session:
         )
         self._state = SessionState(session_id, settings, config, ids, metrics, engine_ready)
         self._metrics = metrics
+        self._sound_in = SoundIn()
         self._speech = SpeechIn(self._state, stopwatch)
         self._out = SpeechOut(self._state)
         self._answers = Answers(self._state, self._out)
@@ -294,7 +291,7 @@ class Session:
                 assert_never(event)
 
     def _append(self, event: InputAudioBufferAppendEvent, now_ns: int) -> None:
-        pcm = decode_audio(event.audio)
+        pcm = self._sound_in.decode(event.audio, self._config.input_format)
         captured_ms = event.captured_at_ms if isinstance(event, TimedAudioAppend) else None
         try:
             self._speech.feed(pcm, captured_ms, self._answers, now_ns)

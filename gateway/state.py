@@ -63,8 +63,10 @@ class SessionState:
     def utter(self, command: Speak | Stop) -> None:
         self._out.append(Utter(command))
 
-    def play(self, event: Json, pcm: bytes, *, wants_sent_stamp: bool = False) -> None:
-        self._out.append(Play(event, pcm, wants_sent_stamp))
+    def play(
+        self, event: Json, pcm: bytes, encoded: bytes | None, *, wants_sent_stamp: bool = False
+    ) -> None:
+        self._out.append(Play(event, pcm, encoded, wants_sent_stamp))
 
     def clear_playout(self) -> None:
         self._out.append(ClearPlayout())

@@ -21,7 +21,6 @@ from openai.types.realtime import (
     ResponseCreateEvent,
     SessionUpdateEvent,
 )
-from openai.types.realtime.realtime_audio_formats import AudioPCM, RealtimeAudioFormats
 from openai.types.realtime.response_item_reference import ResponseItemReference
 from pydantic import BaseModel
 
@@ -97,18 +96,11 @@ def _check_content(item: MessageItem, path: str) -> None:
 def _check_session(session: RealtimeSessionCreateRequest) -> None:
     _check_tools(session.tools, "session.tools")
     _check_choice(session.tool_choice, "session.tool_choice")
-    audio = session.audio
-    if audio is not None and audio.input is not None:
-        _check_format(audio.input.format, "session.audio.input.format")
-    if audio is not None and audio.output is not None:
-        _check_format(audio.output.format, "session.audio.output.format")
 
 
 def _check_response(response: RealtimeResponseCreateParams) -> None:
     _check_tools(response.tools, "response.tools")
     _check_choice(response.tool_choice, "response.tool_choice")
-    if response.audio is not None and response.audio.output is not None:
-        _check_format(response.audio.output.format, "response.audio.output.format")
     if response.conversation not in (None, "auto", "none"):
         raise errors.unsupported_value(
             "response.conversation", response.conversation, ["auto", "none"]
@@ -129,8 +121,3 @@ def _check_tools(tools: Sequence[object] | None, path: str) -> None:
 def _check_choice(choice: object, path: str) -> None:
     if getattr(choice, "type", None) == "mcp":
         raise errors.unsupported(f"{path}.type", "MCP tools are")
-
-
-def _check_format(audio_format: RealtimeAudioFormats | None, path: str) -> None:
-    if audio_format is not None and not isinstance(audio_format, AudioPCM):
-        raise errors.unsupported_value(f"{path}.type", audio_format.type, ["audio/pcm"])

@@ -30,7 +30,7 @@ from gateway.client_secrets import (
     PREFIX,
 )
 from gateway.ports import SessionCore
-from gateway.protocol import errors
+from gateway.protocol import errors, frames
 from gateway.protocol.errors import ProtocolError
 from gateway.protocol.parse import decode_json, parse_session
 from gateway.pump import Bounds, Pump
@@ -184,7 +184,9 @@ class Calls:
 
     def _pump(self, session_id: str, core: SessionCore, call: Call) -> Pump:
         settings = self._gateway.settings
-        bounds = Bounds(settings.outbound_events, settings.outbound_bytes)
+        bounds = Bounds(
+            settings.outbound_events, settings.outbound_bytes, frames.CHANNEL_BYTES_MAX
+        )
         gateway = self._gateway
         return Pump(
             session_id,

@@ -54,7 +54,7 @@ def python_client(name: str) -> list[str]:
 
     def build(folder: Path) -> None:
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet"]
+        pip = [folder / "bin" / "python", "-m", "pip", "install", "-qq"]
         subprocess.run([*pip, "-r", HERE / name / "requirements.txt"], check=True)
 
     folder = environment(name, ["requirements.txt"], build)
@@ -89,7 +89,7 @@ def node_folder() -> Path:
 
     def build(folder: Path) -> None:
         subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        pip = [folder / "bin" / "python", "-m", "pip", "install", "--quiet"]
+        pip = [folder / "bin" / "python", "-m", "pip", "install", "-qq"]
         subprocess.run([*pip, "-r", HERE / "node" / "requirements.txt"], check=True)
 
     return environment("node", ["requirements.txt"], build) / "bin"

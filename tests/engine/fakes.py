@@ -36,7 +36,7 @@ class FakeChat:
     assistant_open: Sequence[int] = (ASSISTANT,)
     assistant_close: Sequence[int] = (END,)
 
-    call_token: int | None = None
+    call_beginnings = frozenset({ord("<"), ord("{")})
 
     def system(self, text: str, tools: Sequence[api.Tool] = ()) -> Sequence[int]:
         names = "".join(f"[{tool.name}]" for tool in tools)

@@ -104,12 +104,16 @@ def test_a_call_that_is_required_is_forced() -> None:
 
 
 def test_none_calls_nothing() -> None:
-    """tool_choice none: an answer that begins a call stops there, and nothing is called."""
-    bench = bench_with(WEATHER)
+    """tool_choice none: no answer begins with a call, and one that comes to a call stops there."""
     none = api.Sampling(repetition_penalty=1.0, call=api.ToolChoice.NONE)
+    bench = bench_with(WEATHER, reply=lambda _: f"Well. {CALL}")
     ask(bench, "weather?", sampling=none)
     assert calls(bench) == []
-    assert bench.text() == ""
+    assert bench.text() == "Well. "
+    bench = bench_with(WEATHER)
+    ask(bench, "weather?", sampling=none)
+    assert calls(bench) == []
+    assert "<" not in bench.text()[:1]
 
 
 def test_what_cannot_be_called_fails_the_answer() -> None:

@@ -94,6 +94,39 @@ def test_what_cannot_be_carried_out_is_named(call: str, why: str) -> None:
     assert why in reader.broken or "no JSON object" in reader.broken
 
 
+BARE = '{"name": "weather", "arguments": {"city": "Rome"}}'
+
+
+@pytest.mark.parametrize("text", [BARE, f" {BARE}\n", f"```json\n{BARE}\n```", f"```\n{BARE}"])
+def test_an_answer_that_is_a_call_without_tags_is_one(text: str) -> None:
+    """Letter by letter and at once; fences are no text."""
+    for pieces in ([text], list(text)):
+        said, whole, reader = read(*pieces)
+        assert (said, whole, reader.broken) == ("", ['{"city": "Rome"}'], "")
+
+
+def test_two_calls_without_tags() -> None:
+    """One in each line."""
+    assert len(read(*f"{BARE}\n{BARE}")[1]) == 2
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"name": "Rome", "arguments": {}}',
+        "{} is an empty object.",
+        '{"a": ' + "1" * 200,
+        "```python\nprint()\n```",
+        f"Say {BARE}",
+        "{",
+    ],
+)
+def test_json_that_calls_nothing_is_text(text: str) -> None:
+    """An unknown name, another object, code, or a call that is only spoken about."""
+    for pieces in ([text], list(text)):
+        assert read(*pieces)[:2] == (text, [])
+
+
 def test_a_lone_less_than_is_text() -> None:
     """What only began like a call is said."""
     assert read("a <tool", " b<")[0] == "a <tool b<"

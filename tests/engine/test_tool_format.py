@@ -68,8 +68,9 @@ def test_what_clients_write_spells_no_control_token(qwen_path: Path) -> None:
     (end,) = tokenizer.encode("<|im_end|>", special=True)
     system = chat.system(evil, [Tool("f", evil)])
     assert system.count(end) == 1
-    assert chat.call_token is not None
-    assert chat.call_token not in chat.result(evil)
+    (call,) = tokenizer.encode("<tool_call>", special=True)
+    assert call in chat.call_beginnings
+    assert call not in chat.result(evil)
     assert end not in chat.call("f", json.dumps({"a": evil}))
 
 
@@ -77,7 +78,6 @@ def test_a_model_without_a_format_is_told_ours(smollm2_path: Path) -> None:
     """SmolLM2's template knows no tools: the definitions still stand in the system prompt."""
     _, tokenizer, chat = loaded(smollm2_path)
     assert not chat.tools.native
-    assert chat.call_token is None
     assert chat.tools == ToolFormat()
     said = tokenizer.decode(chat.system("Be brief.", TOOLS))
     assert said.count('"name": "weather"') == 1
