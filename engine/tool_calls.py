@@ -23,6 +23,7 @@ BARE_OPENINGS = ("{", '{"', '{"name', "```", "```json")
 """How a call without tags begins."""
 _HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*"([^"\\]*)"\s*,\s*"arguments"\s*:\s*(?=\{)')
 _BARE = re.compile(r"\s*(```(json)?\s*)?(?=\{)")
+_FENCE_BEGUN = re.compile(r"`{1,2}|```j?s?o?n?\s*")
 _BARE_HEAD_CHARS = 128  # a head is no longer than this; what is, is text
 _BARE_REST = re.compile(r"[}`\s]*")
 
@@ -98,7 +99,7 @@ class CallReader:
             return False, False
         opening = _BARE.match(self._text)
         if opening is None:
-            return False, len(start) <= 8 and any(b.startswith(start) for b in BARE_OPENINGS)
+            return False, _FENCE_BEGUN.fullmatch(start) is not None
         body = self._text[opening.end() :]
         head = _HEAD.match(body)
         if head is None:
@@ -143,7 +144,8 @@ class CallReader:
                 calls.append(CallPiece(self._calls, self._name, piece, done))
             self._given = done
         if self._bare:
-            closed, body, rest = self._given, "", _BARE_REST.sub("", self._text, count=1)
+            body, rest = "", _BARE_REST.sub("", self._text, count=1)
+            closed = self._given and rest != ""  # more of its end may come
         else:
             body, mark, rest = self._text.partition(CLOSE)
             closed = bool(mark)

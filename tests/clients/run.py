@@ -49,13 +49,18 @@ def environment(name: str, lists: Sequence[str], build: Callable[[Path], None]) 
     return folder
 
 
+def pip_install(folder: Path, requirements: Path) -> None:
+    """A virtual environment with what the list names."""
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    python = str(folder / "bin" / "python")
+    subprocess.run([python, "-m", "pip", "install", "-qq", "-r", str(requirements)], check=True)
+
+
 def python_client(name: str) -> list[str]:
     """The command that runs a Python client's turns."""
 
     def build(folder: Path) -> None:
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        pip = [folder / "bin" / "python", "-m", "pip", "install", "-qq"]
-        subprocess.run([*pip, "-r", HERE / name / "requirements.txt"], check=True)
+        pip_install(folder, HERE / name / "requirements.txt")
 
     folder = environment(name, ["requirements.txt"], build)
     return [str(folder / "bin" / "python"), "-m", f"tests.clients.{name}.turns"]
@@ -88,9 +93,7 @@ def node_folder() -> Path:
             return Path(node).parent
 
     def build(folder: Path) -> None:
-        subprocess.run([sys.executable, "-m", "venv", folder], check=True)
-        pip = [folder / "bin" / "python", "-m", "pip", "install", "-qq"]
-        subprocess.run([*pip, "-r", HERE / "node" / "requirements.txt"], check=True)
+        pip_install(folder, HERE / "node" / "requirements.txt")
 
     return environment("node", ["requirements.txt"], build) / "bin"
 

@@ -12,8 +12,9 @@ import sys
 import time
 import traceback
 import wave
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
 CLIP = ROOT / "gateway" / "clips" / "capital.wav"
@@ -30,7 +31,7 @@ ANSWER_BEGINS = "The first thing to say"
 ANSWER_ENDS = "and that is that."
 HEARD = "the quick brown fox"
 
-Step = Callable[[], Awaitable[str]]
+Step = Callable[[], Coroutine[Any, Any, str]]
 
 
 def spoken_question(silence_ms: int = 1_500) -> bytes:
@@ -61,7 +62,7 @@ def run(client: str, steps: dict[str, Step]) -> None:
     for name, step in steps.items():
         began_s = time.monotonic()
         try:
-            saw = asyncio.run(asyncio.wait_for(step(), STEP_LIMIT_S))  # type: ignore[arg-type]
+            saw = asyncio.run(asyncio.wait_for(step(), STEP_LIMIT_S))
             outcome = f"ok      {name}: {saw}"
         except Exception as error:
             failed = True

@@ -122,9 +122,13 @@ def played_by_the_server(bench: SessionBench) -> None:
     bench.playout("stopped", 36_000)
 
 
-def buffer_cleared(bench: SessionBench) -> None:
+def appended_by_hand(bench: SessionBench) -> None:
     bench.update(audio=BY_HAND)
     bench.client("input_audio_buffer.append", audio=SECOND)
+
+
+def buffer_cleared(bench: SessionBench) -> None:
+    appended_by_hand(bench)
     bench.client("input_audio_buffer.clear")
 
 
@@ -223,10 +227,7 @@ REPLIES: list[tuple[Scenario | None, str, Json, list[str]]] = [
     (None, "input_audio_buffer.append", {"audio": SECOND}, []),
     (buffer_cleared, "input_audio_buffer.clear", {}, ["input_audio_buffer.cleared"]),
     (
-        lambda bench: (
-            bench.update(audio=BY_HAND),
-            bench.client("input_audio_buffer.append", audio=SECOND),
-        )[0],
+        appended_by_hand,
         "input_audio_buffer.commit",
         {},
         ["input_audio_buffer.committed", "conversation.item.added", "conversation.item.done"],

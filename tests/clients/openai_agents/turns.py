@@ -133,7 +133,7 @@ async def picture() -> str:
         image = {"type": "input_image", "image_url": steps.cat_photo()}
         question = {"type": "input_text", "text": "What do you see?"}
         await session.send_message(
-            {"type": "message", "role": "user", "content": [image, question]}  # type: ignore[arg-type]
+            {"type": "message", "role": "user", "content": [image, question]}
         )
         await watch.until("audio_end")
         return "answered"

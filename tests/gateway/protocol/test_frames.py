@@ -9,11 +9,12 @@ import pytest
 from gateway.protocol import frames
 from gateway.protocol.events import Events
 from gateway.protocol.ids import IdMaker
+from gateway.protocol.items import Json
 
 EVENTS = Events(IdMaker.counting())
 
 
-def item(parts: int, text: str) -> frames.Json:
+def item(parts: int, text: str) -> Json:
     content = [{"type": "input_text", "text": text}] * parts
     return {"id": "i", "type": "message", "role": "user", "content": content}
 
