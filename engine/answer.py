@@ -75,6 +75,7 @@ class Answer:
     item_id: str = ""
     after: int = 0  # entries of the conversation that stand before this answer
     out_of_band: bool = False
+    silent: bool = False  # for the session's own use: nobody is told
     cached_tokens: int = 0
     probe: int | None = None  # the place behind which the user's message may be over
     tokens: list[int] = field(default_factory=list)
@@ -91,6 +92,27 @@ class Answer:
     finished: FinishReason | None = None
     code: str = ""
     message: str = ""
+
+    @classmethod
+    def begin(
+        cls,
+        faculties: Faculties,
+        stream: Stream,
+        prompt: Prompt,
+        sampling: Sampling,
+        tools: Sequence[Tool] = (),
+    ) -> Answer:
+        """Raises `BadSampling`."""
+        return cls(
+            stream=stream,
+            prompt=prompt,
+            sampling=sampling,
+            sampler=faculties.new_sampler(sampling),
+            decoder=faculties.tokenizer.stream_decoder(),
+            stop_ids=faculties.stop_ids,
+            sentences=SentenceLimit(sampling.max_sentences),
+            calling=Calling.of(sampling, tools, faculties),
+        )
 
     @property
     def speculative(self) -> bool:

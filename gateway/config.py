@@ -96,6 +96,21 @@ class Settings(BaseSettings):
     video_max_frames: int = Field(
         16, ge=0, le=10_000, description="camera frames kept of one turn, at most; 0: no limit"
     )
+    window_tokens: int = Field(
+        0,
+        ge=0,
+        le=10_000_000,
+        description="tokens a session remembers before its oldest turns go; 0: the model's context",
+    )
+    window_vision_tokens: int = Field(
+        0,
+        ge=0,
+        le=10_000_000,
+        description="tokens of pictures among them; 0: a quarter",
+    )
+    window_summarise: bool = Field(
+        False, description="have the model note in a few sentences what it is about to forget"
+    )
 
     max_sessions: int = Field(64, ge=1, le=100_000, description="sessions at once; more get a 503")
     kv_pool_mib: int = Field(256, ge=16, le=1_048_576, description="memory of the KV cache, MiB")

@@ -15,6 +15,7 @@ from engine.api import Finished, FinishReason, KvStats, Usage
 from gateway.protocol import items
 from gateway.protocol.events import Events, PartRef
 from gateway.protocol.items import Json, ResponseStatus, ResponseUsage, StatusDetails
+from gateway.window import window_to_wire
 
 CancelReason = Literal["turn_detected", "client_cancelled"]
 
@@ -181,4 +182,6 @@ def kv_to_wire(kv: KvStats) -> dict[str, object]:
         "bytes_per_token": kv.bytes_per_token,
         "by_modality": kv.by_modality,
         "adopted": kv.adopted,
+        "evicted": kv.evicted,
+        "window": window_to_wire(kv.window),
     }

@@ -56,6 +56,7 @@ from gateway.state import SessionState
 from gateway.tools import engine_tools
 from gateway.voice.messages import Said, Sound, Stop
 from gateway.voice.status import VoiceStatus
+from gateway.window import remember, window_of
 
 log = logging.getLogger("headstart.session")
 
@@ -313,6 +314,7 @@ class Session:
         if (now.instructions, now.tools) != (before.instructions, before.tools):
             note, tools = blind_note(now.instructions), engine_tools(now.tools)
             state.tell(api.Instruct(state.session_id, now.instructions, note, tools))
+        remember(state, before)
         self._speech.configure(before, self._answers, now_ns)
         self._configure_pictures(before)
 
@@ -384,8 +386,9 @@ class Session:
     def _open_in_engine(self) -> None:
         state = self._state
         instructions, items = state.config.instructions, state.talk.for_engine()
-        note, tools = blind_note(instructions), engine_tools(state.config.tools)
-        state.tell(api.Open(state.session_id, instructions, items, note, tools))
+        note, window = blind_note(instructions), window_of(state.config, state.settings)
+        tools = engine_tools(state.config.tools)
+        state.tell(api.Open(state.session_id, instructions, items, note, window, tools))
 
     def _refuse(self, error: ProtocolError) -> list[Action]:
         state = self._state

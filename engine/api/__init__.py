@@ -27,6 +27,7 @@ from engine.api.commands import (
     Instruct,
     Open,
     Ping,
+    Remember,
     RemoveItem,
     Respond,
     Resume,
@@ -64,6 +65,7 @@ from engine.api.values import (
     ToolResult,
     TurnRef,
     Usage,
+    Window,
     call_item_id,
 )
 
@@ -100,6 +102,7 @@ __all__ = [
     "Part",
     "Ping",
     "Ready",
+    "Remember",
     "RemoveItem",
     "Respond",
     "Resume",
@@ -114,6 +117,7 @@ __all__ = [
     "ToolResult",
     "TurnRef",
     "Usage",
+    "Window",
     "call_item_id",
     "decode_command",
     "decode_event",

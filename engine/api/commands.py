@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.api.values import Image, Item, Message, Sampling, Tool, TurnRef
+from engine.api.values import Image, Item, Message, Sampling, Tool, TurnRef, Window
 
 
 class Ping(Message, frozen=True, tag="ping"):
@@ -22,6 +22,7 @@ class Open(Message, frozen=True, tag="open"):
     instructions: str
     items: tuple[Item, ...] = ()
     blind: str = ""
+    window: Window = Window()
     tools: tuple[Tool, ...] = ()
 
 
@@ -36,6 +37,13 @@ class Instruct(Message, frozen=True, tag="instruct"):
     instructions: str
     blind: str = ""
     tools: tuple[Tool, ...] = ()
+
+
+class Remember(Message, frozen=True, tag="remember"):
+    """Remember so far back from now on, and forget what is older."""
+
+    session: str
+    window: Window
 
 
 class AddItem(Message, frozen=True, tag="add_item"):
@@ -148,6 +156,7 @@ Command = (
     | Open
     | Close
     | Instruct
+    | Remember
     | AddItem
     | RemoveItem
     | BeginSpeech
