@@ -30,6 +30,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from gateway.client_secrets import PREFIX, ClientSecrets
 from gateway.config import Settings
 from gateway.engine_client import EngineLink
+from gateway.loop_lag import LoopLag
 from gateway.ports import SessionCore
 from gateway.protocol import errors
 from gateway.pump import CLOSE_SERVICE_RESTART, Bounds, Pump
@@ -75,6 +76,7 @@ class Gateway:
         self.calls: Calls | None = None
         self.voice = voice
         self.draining = False
+        self.loop_lag = LoopLag()
         self.sessions_refused = 0
         self.sessions_shed = 0
         self._make_session = make_session
@@ -227,6 +229,7 @@ class Gateway:
             },
             "webrtc": self.calls is not None,
             "draining": self.draining,
+            "loop_lag": self.loop_lag.summary()._asdict(),
             "uptime_s": round(time.monotonic() - self._started_s, 3),
         }
 

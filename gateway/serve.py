@@ -218,11 +218,13 @@ async def _serve(
         gateway = make_gateway(settings, link, supervisor, voice)
         server = GatewayServer(uvicorn_config(settings, gateway), gateway)
         serving = asyncio.create_task(server.serve(sockets=[sock]))
+        measuring = asyncio.create_task(gateway.loop_lag.run())
         log.info("listening on %s; engine: %s", url, link.state)
         announcer.listening()
         if announce:
             print(json.dumps({"url": url, "pid": os.getpid()}), flush=True)
         await (serving if supervising is None else _both(serving, supervising, server))
+        measuring.cancel()
     finally:
         link.close()
         await voice.stop()
