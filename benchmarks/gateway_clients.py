@@ -1,7 +1,7 @@
 """The clients of `headstart bench gateway`, in a process of their own: cheap, so that many fit.
 
 Commands come as lines on stdin (`add N`, `flood KIND`, `calm`, `report`), each answered by one JSON
-line. A WebSocket client here is a socket and a list of frames made beforehand; a call is aiortc with
+line. A WebSocket client here is a socket and frames made beforehand; a call is aiortc with
 Opus packets made beforehand. Everyone speaks for a few seconds, then listens to the answer over the
 hiss of a room, at a microphone's pace, each at another place of that turn.
 """
@@ -13,7 +13,7 @@ import base64
 import json
 import os
 import sys
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit
 
 import numpy as np
@@ -59,9 +59,8 @@ class Client(asyncio.Protocol):
         self.is_lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
-        transport.write(HANDSHAKE % self.host.encode())
+        self.transport = cast(asyncio.Transport, transport)
+        self.transport.write(HANDSHAKE % self.host.encode())
 
     def data_received(self, data: bytes) -> None:
         self.received_bytes += len(data)

@@ -27,10 +27,14 @@ from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from gateway.api_keys import ApiKeys
 from gateway.client_secrets import PREFIX, ClientSecrets
 from gateway.config import Settings
+from gateway.door_settings import read_keys
+from gateway.doorkeeper import Doorkeeper, Seating
 from gateway.engine_client import EngineLink
 from gateway.loop_lag import LoopLag
+from gateway.origins import Origins
 from gateway.ports import SessionCore
 from gateway.protocol import errors
 from gateway.pump import CLOSE_SERVICE_RESTART, Bounds, Pump
@@ -77,6 +81,8 @@ class Gateway:
         self.voice = voice
         self.draining = False
         self.loop_lag = LoopLag()
+        self.keys = ApiKeys(read_keys(settings))
+        self.seating = Seating(settings.max_sessions_per_key)
         self.sessions_refused = 0
         self.sessions_shed = 0
         self._make_session = make_session
@@ -118,8 +124,10 @@ class Gateway:
         self.link.attach(session_id, pump)
         if self.voice is not None:
             self.voice.attach(session_id, pump)
+        pump.idle_s = self.settings.idle_s
         try:
-            yield
+            with self.seating.taken():
+                yield
         finally:
             self.link.detach(session_id)
             if self.voice is not None:
@@ -247,8 +255,8 @@ class Gateway:
         return Response(self._render_metrics(), media_type=PROMETHEUS_TYPE)
 
 
-def build_app(gateway: Gateway) -> Starlette:
-    """The ASGI application over one `Gateway`."""
+def build_app(gateway: Gateway) -> Doorkeeper:
+    """The ASGI application over one `Gateway`, with its doorkeeper in front."""
     routes: list[BaseRoute] = [
         WebSocketRoute("/v1/realtime", gateway.converse),
         WebSocketRoute("/realtime", gateway.converse),
@@ -260,7 +268,9 @@ def build_app(gateway: Gateway) -> Starlette:
         *(gateway.calls.routes() if gateway.calls is not None else ()),
         _web_demo(gateway.settings.web_dir or PROJECT_WEB_DIR),
     ]
-    return Starlette(routes=routes)
+    origins = Origins(gateway.settings.allowed_origins, named_hosts=len(gateway.keys) > 0)
+    rooms = Starlette(routes=routes)
+    return Doorkeeper(rooms, gateway.keys, gateway.secrets, origins, gateway.seating)
 
 
 def _key_of(socket: WebSocket, subprotocols: list[str]) -> str:

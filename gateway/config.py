@@ -109,6 +109,32 @@ class Settings(BaseSettings):
         description="tokens of pictures among them; 0: a quarter",
     )
 
+    api_keys: str = Field(
+        "", repr=False, description="keys that open the API, between spaces; none: it is open"
+    )
+    api_keys_file: Path | None = Field(
+        None, description="file of more such keys, one a line; # begins a comment"
+    )
+    allowed_origins: str = Field(
+        "",
+        pattern=r"^((\*|https?://[^\s/]+)(\s+|$))*$",
+        description="origins of pages that may use the API besides this server's own, or *",
+    )
+    tls_cert: Path | None = Field(None, description="PEM file of the certificate chain; none: HTTP")
+    tls_key: Path | None = Field(None, description="PEM file of its private key")
+    max_sessions_per_key: int = Field(
+        0, ge=0, le=100_000, description="sessions at once of one key; more get a 429; 0: no limit"
+    )
+    max_session_s: float = Field(
+        3600.0, gt=0.0, le=1e7, allow_inf_nan=False, description="longest life of a session, s"
+    )
+    idle_s: float = Field(
+        0.0,
+        ge=0.0,
+        le=1e7,
+        allow_inf_nan=False,
+        description="silence of a client, sound included, that ends its session, s; 0: none does",
+    )
     max_sessions: int = Field(64, ge=1, le=100_000, description="sessions at once; more get a 503")
     kv_pool_mib: int = Field(256, ge=16, le=1_048_576, description="memory of the KV cache, MiB")
     threads: int = Field(0, ge=0, le=1024, description="engine's threads; 0: the engine chooses")
@@ -159,6 +185,12 @@ class Settings(BaseSettings):
                 f"hush_ms ({self.hush_ms}) is longer than silence_ms ({self.silence_ms}): the turn "
                 f"would be over before speculation starts"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _whole_tls(self) -> Self:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key: give both, or neither")
         return self
 
     @property

@@ -12,14 +12,15 @@ WebSocket (`gateway.websocket`) or a WebRTC data channel (`gateway.rtc.channel`)
   reader is shed: close 1013. What was queued is thrown away, for a stream with holes is worse.
 - pictures: decoded on other threads; the reader waits for those of an item, and a session has one
   of its camera under way.
-- inbound: the channel's own. A peer that sends audio faster than real time is read no further
-  while the engine is more than `AUDIO_BEHIND_SAMPLES` of it behind; TCP holds it back.
+- inbound: the channel's own, and a share of the loop (`gateway.fairness`); whoever has had more is
+  read no further for a while. A message over `LONG_CHARS` is parsed on another thread. A peer that
+  sends audio faster than real time is read no further while the engine is more than
+  `AUDIO_BEHIND_SAMPLES` of it behind; TCP holds it back.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections import deque
@@ -30,7 +31,9 @@ import msgspec
 import pybase64
 
 from engine import api
-from gateway.actions import Action, ClearPlayout, Decode, Hangup, Play, Send, Tell, Utter
+from gateway.actions import Action, ClearPlayout, Decode, Hangup, More, Play, Send, Tell, Utter
+from gateway.audio_flow import AUDIO_BEHIND_SAMPLES, AudioFlow
+from gateway.fairness import Share
 from gateway.media import pictures
 from gateway.ports import Channel, Player, SessionCore
 from gateway.voice.messages import Said, Sound, VoiceCommand
@@ -39,9 +42,8 @@ from gateway.voice.status import VoiceStatus
 log = logging.getLogger("headstart.pump")
 
 TICK_S = 0.1
-AUDIO_BEHIND_SAMPLES = 30 * api.SAMPLE_RATE_HZ
-AUDIO_BEHIND_WAIT_S = 10.0
-"""Longest pause of the reader: pongs are read with the messages, and pings time out."""
+LONG_CHARS = 64 * 1024
+CLOSE_GOING_AWAY = 1001
 CLOSE_INTERNAL_ERROR = 1011
 CLOSE_SERVICE_RESTART = 1012
 CLOSE_TRY_AGAIN_LATER = 1013
@@ -110,56 +112,6 @@ class Outbound:
         return item
 
 
-class AudioFlow:
-    """How far the engine is behind the audio it was told, in samples of the open utterance."""
-
-    def __init__(self) -> None:
-        self._told_sample = 0
-        self._done_sample = 0
-        self._caught_up = asyncio.Event()
-        self._caught_up.set()
-
-    @property
-    def behind_samples(self) -> int:
-        return max(0, self._told_sample - self._done_sample)
-
-    def told(self, command: api.Command) -> None:
-        match command:
-            case api.Audio():
-                self._told_sample = command.start_sample + command.samples
-            case api.BeginSpeech():
-                self._done_sample = max(self._done_sample, command.start_sample)
-            case api.DropSpeech():
-                self.forget()
-            case _:
-                return
-        self._update()
-
-    def heard(self, event: api.Event) -> None:
-        match event:
-            case api.Chunk():
-                self._done_sample = max(self._done_sample, event.start_sample + event.samples)
-                self._update()
-            case api.Heard():
-                self.forget()
-
-    def forget(self) -> None:
-        """Nothing is outstanding any more."""
-        self._done_sample = self._told_sample
-        self._update()
-
-    def _update(self) -> None:
-        if self.behind_samples <= AUDIO_BEHIND_SAMPLES:
-            self._caught_up.set()
-        else:
-            self._caught_up.clear()
-
-    async def wait(self) -> None:
-        if not self._caught_up.is_set():
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._caught_up.wait(), AUDIO_BEHIND_WAIT_S)
-
-
 class Pump:
     """Runs one session over its channel. The engine link calls `engine_*`, a call's tracks `hear`
     and `see`; `hangup` ends it from outside."""
@@ -180,6 +132,8 @@ class Pump:
         self.answering = 0
         """Responses begun and not yet done: what a graceful end waits for."""
         self.shed = False
+        self.idle_s = 0.0
+        """Silence of the client that ends the session; 0: none does."""
         self._channel = channel
         self._session = session
         self._tell = tell
@@ -191,6 +145,9 @@ class Pump:
         self._now_ns = now_ns
         self._outbound = Outbound(bounds)
         self._audio = AudioFlow()
+        self._active_ns = now_ns()  # when the client was last heard of
+        self._share = Share(time.perf_counter())
+        self._more = False
         self._closed = False
         self._started = False
         self._ready_before: api.Ready | None = None  # the engine was, before the session began
@@ -259,6 +216,8 @@ class Pump:
         False: dropped, for the engine is too far behind, and a microphone cannot be held back."""
         if self._audio.behind_samples > AUDIO_BEHIND_SAMPLES:
             return False
+        if received_ns is not None:
+            self._active_ns = received_ns
         self._call(self._session.receive_audio, pcm24k, received_ns)
         return True
 
@@ -296,6 +255,8 @@ class Pump:
                     self._play(action)
                 case ClearPlayout():
                     self._clear_playout()
+                case More():
+                    self._more = True
                 case Hangup():
                     self._outbound.end(action, discard=False)
 
@@ -358,13 +319,38 @@ class Pump:
             if self._ordered is not None:
                 await self._ordered
                 self._ordered = None
-            match await self._channel.receive():
-                case None:
-                    return
-                case str(text):
-                    self._call(self._session.receive_text, text)
-                case int(size_bytes):
-                    self._call(self._session.receive_binary, size_bytes)
+            message = await self._channel.receive()
+            self._active_ns = self._now_ns()
+            if message is None:
+                return
+            await self._take(message)
+            while self._more:
+                self._more = False
+                await self._in_turn(self._session.more)
+
+    async def _take(self, message: str | int) -> None:
+        """One message of the client's."""
+        if isinstance(message, int):
+            await self._in_turn(self._session.receive_binary, message)
+        elif len(message) > LONG_CHARS:
+            began_s = time.perf_counter()
+            step = await asyncio.to_thread(self._session.prepare, message)
+            await self._pause(began_s)
+            await self._in_turn(step)
+        else:
+            await self._in_turn(self._session.receive_text, message)
+
+    async def _in_turn(self, method: Callable[..., list[Action]], *arguments: object) -> None:
+        """A call for the client, which waits afterwards if it has had more than its share."""
+        began_s = time.perf_counter()
+        self._call(method, *arguments)
+        await self._pause(began_s)
+
+    async def _pause(self, began_s: float) -> None:
+        now_s = time.perf_counter()
+        pause_s = self._share.spend(now_s - began_s, now_s)
+        if pause_s is not None:
+            await asyncio.sleep(pause_s)
 
     async def _write(self) -> None:
         while (item := await self._outbound.get()) is not None:
@@ -377,6 +363,8 @@ class Pump:
         while True:
             await asyncio.sleep(TICK_S)
             self._call(self._session.tick)
+            if 0 < self.idle_s < (self._now_ns() - self._active_ns) / 1e9:
+                self._outbound.end(Hangup(CLOSE_GOING_AWAY, "the session was idle"), discard=False)
 
 
 def _nothing() -> None:

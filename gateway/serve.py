@@ -28,6 +28,7 @@ import uvloop
 from engine import api
 from gateway.app import Gateway, build_app
 from gateway.config import Settings, near_misses
+from gateway.door_settings import tls_options, warnings
 from gateway.engine_client import EngineLink, LinkObserver, private_endpoint, shared_endpoint
 from gateway.errors import ConfigError, PortInUse
 from gateway.metrics import Metrics
@@ -96,11 +97,11 @@ def bind(host: str, port: int) -> socket.socket:
     return sock
 
 
-def url_of(sock: socket.socket) -> str:
+def url_of(sock: socket.socket, scheme: str = "http") -> str:
     """Where a browser on this machine finds the server."""
     host, port = sock.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)
-    return f"http://{f'[{host}]' if ':' in host and '[' not in host else host}:{port}"
+    return f"{scheme}://{f'[{host}]' if ':' in host and '[' not in host else host}:{port}"
 
 
 def engine_argv(settings: Settings, endpoint: str) -> list[str]:
@@ -197,7 +198,10 @@ class Announcer(LinkObserver):
 async def _serve(
     settings: Settings, sock: socket.socket, endpoint: str, supervised: bool, announce: bool
 ) -> None:
-    url = url_of(sock)
+    for warning in warnings(settings):
+        log.warning("%s", warning)
+    tls = tls_options(settings)
+    url = url_of(sock, "https" if tls else "http")
     link = EngineLink(endpoint, settings.engine_lost_after_s)
     supervisor = None
     supervising = None
@@ -307,6 +311,7 @@ def uvicorn_config(settings: Settings, gateway: Gateway) -> uvicorn.Config:
     return uvicorn.Config(
         build_app(gateway),
         ws=RealtimeProtocol,
+        **tls_options(settings),
         ws_max_size=settings.max_message_bytes,
         ws_ping_interval=PING_INTERVAL_S,
         ws_ping_timeout=PING_TIMEOUT_S,

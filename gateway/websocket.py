@@ -1,13 +1,14 @@
 """Realtime sessions over WebSockets: uvicorn's protocol, and one socket as a pump's channel.
 
-Inbound bound: uvicorn reads one message ahead, and TCP holds the peer back.
+Inbound bound: what a peer sends is taken apart by slices of `SLICE_BYTES`, the next one only when
+the session has read the messages of the last; TCP holds the peer back.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -15,17 +16,63 @@ from websockets.http11 import Request
 
 from gateway.actions import Hangup
 
+if TYPE_CHECKING:
+    from asgiref.typing import ASGIReceiveEvent, ASGISendEvent
+
 log = logging.getLogger("headstart.websocket")
 
 CLOSE_WAIT_S = 2.0
 """How long a close frame may take to be written; then the connection is cut."""
 CLOSE_REASON_BYTES_MAX = 123  # RFC 6455 §5.5: a control frame holds 125, the code takes 2
+SLICE_BYTES = 16 * 1024
+"""Tiny messages may come in reads of 256 KiB, each of which would block the loop for 40 ms."""
 ABORT_EXTENSION = "headstart.abort"
 
 
 class RealtimeProtocol(WebSocketsSansIOProtocol):
     """uvicorn's WebSocket protocol, plus a way for the application to cut the connection: a peer
     that has stopped reading never lets a close frame through."""
+
+    _backlog = b""  # read, and not yet taken apart; less than one read
+
+    def data_received(self, data: bytes) -> None:
+        if len(data) <= SLICE_BYTES and not self._backlog:
+            super().data_received(data)
+            return
+        self._backlog += data
+        if not self.read_paused:
+            self.read_paused = True
+            self.transport.pause_reading()
+        self._take_slice()
+
+    def _take_slice(self) -> None:
+        """The next slice, unless the session has still to read what came of the last one."""
+        if not self._backlog or self.disconnected:
+            return
+        if self.queue.empty() or self.close_sent:
+            piece, self._backlog = self._backlog[:SLICE_BYTES], self._backlog[SLICE_BYTES:]
+            super().data_received(piece)
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Whoever waits for room: the backlog first, then the peer."""
+        if not self.queue.empty() and not self.close_sent:
+            return
+        if self._backlog:
+            self.loop.call_soon(self._take_slice)
+        elif self.read_paused and not self.transport.is_closing():
+            self.read_paused = False
+            self.transport.resume_reading()
+
+    async def receive(self) -> ASGIReceiveEvent:
+        message = await self.queue.get()
+        self._go_on()
+        return message
+
+    async def send(self, message: ASGISendEvent) -> None:
+        await super().send(message)
+        if self.close_sent:  # the peer's answer to it may be in the backlog
+            self._go_on()
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)

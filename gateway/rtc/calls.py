@@ -29,6 +29,7 @@ from gateway.client_secrets import (
     LIFETIME_S_MIN,
     PREFIX,
 )
+from gateway.doorkeeper import HOLDER
 from gateway.ports import SessionCore
 from gateway.protocol import errors
 from gateway.protocol.errors import ProtocolError
@@ -130,7 +131,9 @@ class Calls:
             lifetime_s = _lifetime_s(body.get("expires_after"))
         except ProtocolError as error:
             return _failed(400, error)
-        value, expires_at = self._gateway.secrets.issue(session, lifetime_s, time.time())
+        value, expires_at = self._gateway.secrets.issue(
+            session, lifetime_s, time.time(), HOLDER.get()
+        )
         effective = core.describe() | {"expires_at": 0}
         return JSONResponse({"value": value, "expires_at": expires_at, "session": effective})
 
