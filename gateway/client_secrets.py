@@ -19,12 +19,12 @@ LIFETIME_S_MIN, LIFETIME_S_MAX, LIFETIME_S_DEFAULT = 10, 7200, 600
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a secret stands for. `session`: the `session` object it was asked for with, or None.
-    `holder`: whose key asked for it; None on an open server."""
+    """What a secret stands for. `session`: the `session` object it was asked for with, or None;
+    `holder`: whose key it was asked for with (`gateway.access`)."""
 
     expires_at_s: int
     session: Any
-    holder: str | None = None
+    holder: str = ""
 
 
 class ClientSecrets:
@@ -37,7 +37,7 @@ class ClientSecrets:
         return len(self._grants)
 
     def issue(
-        self, session: Any, lifetime_s: int, now_s: float, holder: str | None = None
+        self, session: Any, lifetime_s: int, now_s: float, holder: str = ""
     ) -> tuple[str, int]:
         """A new secret and when it expires."""
         if len(self._grants) >= SECRETS_MAX:

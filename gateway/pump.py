@@ -51,10 +51,11 @@ CLOSE_TRY_AGAIN_LATER = 1013
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much may wait for one reader."""
+    """How much may wait for one reader, and how long a peer may send nothing; 0: for ever."""
 
     events: int = 512
     bytes: int = 8 * 1024 * 1024
+    idle_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,8 +133,6 @@ class Pump:
         self.answering = 0
         """Responses begun and not yet done: what a graceful end waits for."""
         self.shed = False
-        self.idle_s = 0.0
-        """Silence of the client that ends the session; 0: none does."""
         self._channel = channel
         self._session = session
         self._tell = tell
@@ -143,9 +142,9 @@ class Pump:
             player.on_started = lambda: self._playing("started")
             player.on_stopped = lambda: self._playing("stopped")
         self._now_ns = now_ns
+        self._heard_ns = now_ns()
         self._outbound = Outbound(bounds)
         self._audio = AudioFlow()
-        self._active_ns = now_ns()  # when the client was last heard of
         self._share = Share(time.perf_counter())
         self._more = False
         self._closed = False
@@ -216,8 +215,7 @@ class Pump:
         False: dropped, for the engine is too far behind, and a microphone cannot be held back."""
         if self._audio.behind_samples > AUDIO_BEHIND_SAMPLES:
             return False
-        if received_ns is not None:
-            self._active_ns = received_ns
+        self._heard_ns = self._now_ns()
         self._call(self._session.receive_audio, pcm24k, received_ns)
         return True
 
@@ -320,7 +318,7 @@ class Pump:
                 await self._ordered
                 self._ordered = None
             message = await self._channel.receive()
-            self._active_ns = self._now_ns()
+            self._heard_ns = self._now_ns()
             if message is None:
                 return
             await self._take(message)
@@ -360,11 +358,13 @@ class Pump:
                 self._call(self._session.sent, item.action)
 
     async def _tick(self) -> None:
+        bound_s = self._outbound.bounds.idle_s
         while True:
             await asyncio.sleep(TICK_S)
             self._call(self._session.tick)
-            if 0 < self.idle_s < (self._now_ns() - self._active_ns) / 1e9:
-                self._outbound.end(Hangup(CLOSE_GOING_AWAY, "the session was idle"), discard=False)
+            if bound_s and self._now_ns() - self._heard_ns > bound_s * 1e9 and not self.answering:
+                log.info("session %s: nothing came for %g s", self.session_id, bound_s)
+                self.hangup(CLOSE_GOING_AWAY, f"nothing was sent for {bound_s:g} s")
 
 
 def _nothing() -> None:

@@ -16,6 +16,7 @@ import os
 import shlex
 import signal
 import socket
+import ssl
 import sys
 import time
 from collections.abc import Coroutine
@@ -26,9 +27,9 @@ import uvicorn
 import uvloop
 
 from engine import api
+from gateway.access import is_open_to_others
 from gateway.app import Gateway, build_app
 from gateway.config import Settings, near_misses
-from gateway.door_settings import tls_options, warnings
 from gateway.engine_client import EngineLink, LinkObserver, private_endpoint, shared_endpoint
 from gateway.errors import ConfigError, PortInUse
 from gateway.metrics import Metrics
@@ -198,10 +199,13 @@ class Announcer(LinkObserver):
 async def _serve(
     settings: Settings, sock: socket.socket, endpoint: str, supervised: bool, announce: bool
 ) -> None:
-    for warning in warnings(settings):
-        log.warning("%s", warning)
-    tls = tls_options(settings)
-    url = url_of(sock, "https" if tls else "http")
+    url = url_of(sock, "http" if settings.tls_cert is None else "https")
+    check_certificate(settings)
+    if is_open_to_others(settings):
+        log.warning(
+            "anybody who reaches %s may use this server: set api_keys (docs/security.md)",
+            settings.host,
+        )
     link = EngineLink(endpoint, settings.engine_lost_after_s)
     supervisor = None
     supervising = None
@@ -307,11 +311,22 @@ def make_gateway(
     return gateway
 
 
+def check_certificate(settings: Settings) -> None:
+    """Raises `ConfigError` for a certificate or key that cannot be used."""
+    if settings.tls_cert is None or settings.tls_key is None:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_cert, settings.tls_key)
+    except OSError as error:  # SSLError is one
+        raise ConfigError(
+            [f"tls_cert {settings.tls_cert}, tls_key {settings.tls_key}: {error}"]
+        ) from error
+
+
 def uvicorn_config(settings: Settings, gateway: Gateway) -> uvicorn.Config:
     return uvicorn.Config(
         build_app(gateway),
         ws=RealtimeProtocol,
-        **tls_options(settings),
         ws_max_size=settings.max_message_bytes,
         ws_ping_interval=PING_INTERVAL_S,
         ws_ping_timeout=PING_TIMEOUT_S,
@@ -321,6 +336,8 @@ def uvicorn_config(settings: Settings, gateway: Gateway) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_S,
+        ssl_certfile=settings.tls_cert,
+        ssl_keyfile=settings.tls_key,
     )
 
 

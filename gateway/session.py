@@ -66,7 +66,7 @@ from gateway.window import remember, window_of
 
 log = logging.getLogger("headstart.session")
 
-NS_PER_S = 10**9
+NS_PER_MINUTE = 60 * 10**9
 
 
 class Session:
@@ -89,7 +89,7 @@ class Session:
         config = SessionConfig(
             session_id=session_id,
             model=model_name,
-            expires_at=int(wall_s + settings.max_session_s),
+            expires_at=int(wall_s) + settings.max_session_minutes * 60,
             speaks=speaks,
             instructions=settings.instructions,
             turn_detection=ServerVadConfig(
@@ -106,7 +106,7 @@ class Session:
         self._appends = Appends(self._state, self._speech, self._answers)
         self._pictures = PicturesIn(self._state, lambda: self._speech.clock_samples)
         self._pictured = Pictured(self._state, self._pictures, self._answers)
-        self._expires_ns = now_ns + round(settings.max_session_s * NS_PER_S)
+        self._expires_ns = now_ns + settings.max_session_minutes * NS_PER_MINUTE
 
     # --- the shell's calls -----------------------------------------------------------------------
 
@@ -263,7 +263,7 @@ class Session:
     def tick(self, now_ns: int) -> list[Action]:
         """About ten times a second."""
         if now_ns >= self._expires_ns:
-            return self._refuse(errors.session_expired(self._state.settings.max_session_s / 60))
+            return self._refuse(errors.session_expired(self._state.settings.max_session_minutes))
         self._speech.tick(self._answers, now_ns)
         return self._state.take()
 

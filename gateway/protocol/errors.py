@@ -316,8 +316,8 @@ def beta_shape() -> FatalProtocolError:
     )
 
 
-def session_expired(minutes: float = 60) -> FatalProtocolError:
-    message = f"Your session hit the maximum duration of {minutes:g} minutes."
+def session_expired(minutes: int = 60) -> FatalProtocolError:
+    message = f"Your session hit the maximum duration of {minutes} minutes."
     return FatalProtocolError(
         "session_expired", message, close_code=CLOSE_GOING_AWAY, close_reason=message
     )

@@ -233,15 +233,3 @@ async def test_one_that_floods_leaves_the_others_their_turns() -> None:
         assert done < 100
         for _ in range(100 - done):  # and nothing of the flood is lost
             await receive(greedy, "worked")
-
-
-async def test_an_idle_client_is_hung_up_on() -> None:
-    """After `idle_s` without a message: 1001 and the reason; one that speaks stays."""
-    async with running_gateway(idle_s=0.5) as running, connect(running.ws_url) as socket:
-        for _ in range(8):
-            await socket.send("here")
-            await receive(socket, "echo")
-            await asyncio.sleep(0.1)
-        closed = await closing(socket)
-        assert closed.rcvd is not None
-        assert (closed.rcvd.code, closed.rcvd.reason) == (1001, "the session was idle")
