@@ -1,13 +1,15 @@
 """How many sessions one core of the gateway carries, and what one that misbehaves does to them.
 
 The gateway has a core to itself; a fake engine with scripted timings and the clients, in processes
-of their own, have the other. Clients are added until the loop's p99 lag passes 20 ms, or one is
+of their own, have the other. Clients are added until the loop's own p99 lag passes 20 ms, or one is
 lost; the last step before that counts. Then, with a third of that many sessions, one more floods.
+A lag is how late a timer runs; "own" is the part of it in which the gateway was computing, which on
+an idle machine is all of it.
 
-Keys: ws_sessions_per_core, webrtc_sessions_per_core, lag_ms_p50 and lag_ms_p99 (of the WebSocket
-step that counts), bytes_per_session (WebSocket: resident memory's growth over its sessions),
-cpu_ms_per_session_s, rows (each step: kind, sessions, lags, cpu, rss_bytes, lost, errors, answers,
-clients_late_ms_max), floods (each: kind, the others' lags in it, flooded), packet_ms.
+Keys: ws_sessions_per_core, webrtc_sessions_per_core, lag_ms_p50, lag_ms_p99 and own_lag_ms_p99 (of
+the WebSocket step that counts), bytes_per_session (WebSocket: by how much resident memory grew, by
+sessions), cpu_ms_per_session_s, rows (each step: kind, sessions, lags, cpu, rss_bytes, lost, errors,
+answers, clients_late_ms_max), floods (each: kind, the others' lags in it, flooded), packet_ms.
 """
 
 from __future__ import annotations
@@ -75,6 +77,7 @@ def _numbers(kind: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
         grown = best["rss_bytes"] - rows[0]["rss_bytes"]
         numbers |= {
             "lag_ms_p50": best["lag_p50_ms"],
+            "own_lag_ms_p99": best["lag_own_p99_ms"],
             "lag_ms_p99": best["lag_p99_ms"],
             "bytes_per_session": round(grown / max(best["sessions"], 1)),
             "cpu_ms_per_session_s": round(1000 * best["cpu"] / max(best["sessions"], 1), 2),
@@ -84,7 +87,7 @@ def _numbers(kind: str, rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 def _is_good(row: dict[str, Any]) -> bool:
     well = row["answers"] > 0 and not row["lost"] and not row["errors"]
-    return bool(well and row["lag_p99_ms"] <= LAG_MS_MAX)
+    return bool(well and row["lag_own_p99_ms"] <= LAG_MS_MAX)
 
 
 async def _ramp(server: _Server, kind: str, most: int) -> list[dict[str, Any]]:

@@ -20,7 +20,7 @@ import numpy as np
 import uvloop
 
 from benchmarks.gateway_floods import FLOODS
-from benchmarks.gateway_frames import HANDSHAKE, text_frame
+from benchmarks.gateway_frames import CLOSE, HANDSHAKE, PING, PONG, frame, frames, text_frame
 from benchmarks.live import PACKET_BYTES, PACKET_MS, _packets
 
 PAUSE_PACKETS = 6000 // PACKET_MS
@@ -55,7 +55,8 @@ class Client(asyncio.Protocol):
         self.at = 0
         self.answers = 0
         self.errors = 0
-        self.received_bytes = 0
+        self.closed_with = ""
+        self._carry = b""
         self.is_lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -63,9 +64,17 @@ class Client(asyncio.Protocol):
         self.transport.write(HANDSHAKE % self.host.encode())
 
     def data_received(self, data: bytes) -> None:
-        self.received_bytes += len(data)
-        self.answers += data.count(b'"response.done"')
-        self.errors += data.count(b'"type":"error"')
+        data = self._carry + data
+        at = data.find(b"\r\n\r\n") + 4 if data.startswith(b"HTTP/") else 0
+        for opcode, payload, end in frames(data, at):
+            at = end
+            if opcode == PING and self.transport is not None:
+                self.transport.write(frame(PONG, payload))
+            elif opcode == CLOSE:
+                self.closed_with = payload.decode(errors="replace")
+            self.answers += b'"type":"response.done"' in payload
+            self.errors += payload.startswith(b'{"type":"error"')
+        self._carry = data[at:]
 
     def connection_lost(self, error: Exception | None) -> None:
         self.is_lost = True
@@ -108,6 +117,7 @@ class Fleet:
         return {
             "sessions": len(self.clients),
             "lost": sum(client.is_lost for client in self.clients),
+            "closed_with": sorted({client.closed_with for client in self.clients} - {""}),
             "answers": sum(client.answers for client in self.clients),
             "errors": sum(client.errors for client in self.clients),
             "clients_late_ms_max": round(late, 1),

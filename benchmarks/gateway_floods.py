@@ -28,10 +28,11 @@ async def _send_all(url: str, frames: Iterator[bytes], per_s: float | None) -> i
     loop = asyncio.get_running_loop()
     while True:
         reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+        writer.write(HANDSHAKE % parts.netloc.encode())
+        await reader.readuntil(b"\r\n\r\n")
         draining = asyncio.create_task(_read_all(reader))
         began_s, here = loop.time(), 0
         try:
-            writer.write(HANDSHAKE % parts.netloc.encode())
             for frame in frames:
                 writer.write(frame)
                 sent, here = sent + 1, here + 1
@@ -40,7 +41,7 @@ async def _send_all(url: str, frames: Iterator[bytes], per_s: float | None) -> i
                     due_s = began_s + here / per_s if per_s else 0.0
                     await asyncio.sleep(max(due_s - loop.time(), 0))
             return sent
-        except OSError:
+        except (OSError, RuntimeError):  # RuntimeError: uvloop's word for a closed socket
             await asyncio.sleep(RECONNECT_S)
         finally:
             draining.cancel()
