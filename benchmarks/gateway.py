@@ -8,8 +8,8 @@ an idle machine is all of it.
 
 Keys: ws_sessions_per_core, webrtc_sessions_per_core, lag_ms_p50, lag_ms_p99 and own_lag_ms_p99 (of
 the WebSocket step that counts), bytes_per_session (WebSocket: by how much resident memory grew, by
-sessions), cpu_ms_per_session_s, rows (each step: kind, sessions, lags, cpu, rss_bytes, lost, errors,
-answers, clients_late_ms_max), floods (each: kind, the others' lags in it, flooded), packet_ms.
+sessions), cpu_ms_per_session_s, rows (each step: kind, sessions, lags, cpu, rss_bytes, lost, errors
+and answers, clients_late_ms_max), floods (each: kind, the others' lags in it, flooded), packet_ms.
 """
 
 from __future__ import annotations

@@ -7,10 +7,14 @@ when it has looked after everybody else, before any further event of this client
 
 from __future__ import annotations
 
+from openai.types.realtime import InputAudioBufferAppendEvent
+
 from gateway.actions import More
 from gateway.answers import Answers
 from gateway.listening import UtteranceTooLongError
 from gateway.protocol import errors
+from gateway.protocol.parse import decode_audio
+from gateway.protocol.quick_append import QuickAppend
 from gateway.speech_in import SpeechIn
 from gateway.state import SessionState
 
@@ -29,17 +33,17 @@ class Appends:
         self._captured_ms: float | None = None
         self._event_id: str | None = None
 
-    def take(
-        self, pcm: bytes, captured_ms: float | None, event_id: str | None, now_ns: int
-    ) -> None:
-        """`pcm`: s16 mono at 24 kHz; `captured_ms`: the client's clock at its end. Raises
-        `ProtocolError` when push-to-talk has gone on for too long; what came before the piece that
-        was too much is kept."""
+    def take(self, event: QuickAppend | InputAudioBufferAppendEvent, now_ns: int) -> None:
+        """Raises `ProtocolError` for what is no sound, and when push-to-talk has gone on for too
+        long; what came before the piece that was too much is kept."""
+        pcm = event.audio if isinstance(event, QuickAppend) else decode_audio(event.audio)
+        captured_ms: float | None = getattr(event, "captured_at_ms", None)
         assert not self._rest, "the shell has not asked for the rest of the last one"
         if len(pcm) <= PIECE_BYTES:
             self._feed(pcm, captured_ms, now_ns)
             return
-        self._rest, self._captured_ms, self._event_id = memoryview(pcm), captured_ms, event_id
+        self._rest = memoryview(pcm)
+        self._captured_ms, self._event_id = captured_ms, event.event_id
         self.more(now_ns)
 
     def more(self, now_ns: int) -> None:

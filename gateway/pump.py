@@ -137,10 +137,8 @@ class Pump:
         self._session = session
         self._tell = tell
         self._utter = utter
-        self._player = player
-        if player is not None:
-            player.on_started = lambda: self._playing("started")
-            player.on_stopped = lambda: self._playing("stopped")
+        self._player: Player | None = None
+        self._play_on(player)
         self._now_ns = now_ns
         self._heard_ns = now_ns()
         self._outbound = Outbound(bounds)
@@ -178,6 +176,23 @@ class Pump:
 
     def hangup(self, code: int, reason: str) -> None:
         self._outbound.end(Hangup(code, reason), discard=False)
+
+    def resumed(self, player: Player | None, replayed: int | None) -> None:
+        """The channel has a new connection under it, with this playout. What the last one's still
+        held goes on in it; over to a client that plays by itself, it is lost."""
+        before = self._player
+        if before is not None and player is not None:
+            player.take_over(before)
+        elif before is not None:
+            self._clear_playout()
+        self._play_on(player)
+        self._call(self._session.resumed, replayed)
+
+    def _play_on(self, player: Player | None) -> None:
+        self._player = player
+        if player is not None:
+            player.on_started = lambda: self._playing("started")
+            player.on_stopped = lambda: self._playing("stopped")
 
     # --- the engine's side -----------------------------------------------------------------------
 

@@ -51,12 +51,12 @@ from gateway.protocol.extensions import InputImageBufferAppend
 from gateway.protocol.ids import IdMaker
 from gateway.protocol.parse import (
     ClientEvent,
-    decode_audio,
     parse_client_event,
     realtime_session,
 )
 from gateway.protocol.quick_append import QuickAppend, quick_append
 from gateway.protocol.session_config import ServerVadConfig, SessionConfig
+from gateway.resume.offer import Offer
 from gateway.speech_in import SpeechIn
 from gateway.speech_out import SpeechOut
 from gateway.state import SessionState
@@ -106,6 +106,7 @@ class Session:
         self._appends = Appends(self._state, self._speech, self._answers)
         self._pictures = PicturesIn(self._state, lambda: self._speech.clock_samples)
         self._pictured = Pictured(self._state, self._pictures, self._answers)
+        self._offer = Offer(self._state)
         self._expires_ns = now_ns + settings.max_session_minutes * NS_PER_MINUTE
 
     # --- the shell's calls -----------------------------------------------------------------------
@@ -121,11 +122,27 @@ class Session:
         """The session object in force."""
         return self._state.config.to_wire()
 
+    def offer_resume(self, token: str, keep_ms: int) -> None:
+        """With this token its client can come back within `keep_ms`, if it asks. Before `start`."""
+        self._offer.make(token, keep_ms)
+
+    @property
+    def resumable(self) -> bool:
+        """Whether it is to be kept when its connection breaks."""
+        return self._offer.taken
+
+    def resumed(self, replayed: int | None, now_ns: int) -> list[Action]:
+        """Its client has come back and was sent `replayed` events again; None: it has missed more
+        than is known."""
+        self._offer.resumed(replayed, self._answers.running_item())
+        return self._state.take()
+
     def start(self, now_ns: int) -> list[Action]:
         """The first thing after the handshake."""
         self._metrics.session_opened()
         state = self._state
         state.send(state.events.session_created(state.config.to_wire()))
+        self._offer.announce(None)
         if state.engine_up:
             self._open_in_engine()
         return state.take()
@@ -138,11 +155,10 @@ class Session:
         """The part of `receive_text` that may be done on another thread, between two events of the
         client's; the rest is what it returns, to be called with the time."""
         extensions = self._state.config.gateway is not None
-        quick = quick_append(text, extensions=extensions)
-        if quick is not None:
-            return functools.partial(self._receive, quick)
         try:
-            event = parse_client_event(text, extensions=extensions)
+            event = quick_append(text, extensions=extensions) or parse_client_event(
+                text, extensions=extensions
+            )
         except ProtocolError as error:
             return functools.partial(self._refuse, error)
         return functools.partial(self._receive, event)
@@ -286,13 +302,8 @@ class Session:
 
     def _dispatch(self, event: ClientEvent | QuickAppend, now_ns: int) -> None:
         match event:
-            case QuickAppend():
-                captured_ms = getattr(event, "captured_at_ms", None)
-                self._appends.take(event.audio, captured_ms, event.event_id, now_ns)
-            case InputAudioBufferAppendEvent():
-                captured_ms = getattr(event, "captured_at_ms", None)
-                pcm = decode_audio(event.audio)
-                self._appends.take(pcm, captured_ms, event.event_id, now_ns)
+            case QuickAppend() | InputAudioBufferAppendEvent():
+                self._appends.take(event, now_ns)
             case InputAudioBufferCommitEvent():
                 self._commit(now_ns)
             case InputAudioBufferClearEvent():
@@ -330,6 +341,7 @@ class Session:
         before = state.config
         state.config = before.apply(realtime_session(event), voice_locked=self._out.has_spoken)
         state.send(state.events.session_updated(state.config.to_wire()))
+        self._offer.announce(before)
         if state.config.instructions != before.instructions:
             instructions = state.config.instructions
             note = blind_note(instructions)
