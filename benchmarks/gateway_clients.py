@@ -57,6 +57,7 @@ class Client(asyncio.Protocol):
         self.errors = 0
         self.closed_with = ""
         self._carry = b""
+        self.is_open = False
         self.is_lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -65,7 +66,13 @@ class Client(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         data = self._carry + data
-        at = data.find(b"\r\n\r\n") + 4 if data.startswith(b"HTTP/") else 0
+        at = 0
+        if not self.is_open:  # what is sent before the handshake is over would be lost
+            at = data.find(b"\r\n\r\n") + 4
+            if at < 4:
+                self._carry = data
+                return
+            self.is_open = True
         for opcode, payload, end in frames(data, at):
             at = end
             if opcode == PING and self.transport is not None:
@@ -77,7 +84,7 @@ class Client(asyncio.Protocol):
         self._carry = data[at:]
 
     def connection_lost(self, error: Exception | None) -> None:
-        self.is_lost = True
+        self.is_lost, self.is_open = True, False
 
 
 class Fleet:
@@ -108,7 +115,7 @@ class Fleet:
             self.late_ms_max = max(self.late_ms_max, (loop.time() - due_s) * 1000)
             slot = (slot + 1) % SLOTS
             for client in self.clients[slot::SLOTS]:
-                if client.transport is not None and not client.is_lost:
+                if client.transport is not None and client.is_open:
                     client.transport.write(self._frames[client.at])
                     client.at = (client.at + 1) % len(self._frames)
 

@@ -174,6 +174,11 @@ class Pump:
         if self._outbound.hangup is not None:
             await self._channel.close(self._outbound.hangup)
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Of events that the peer has not read yet."""
+        return self._outbound.waiting_bytes
+
     def hangup(self, code: int, reason: str) -> None:
         self._outbound.end(Hangup(code, reason), discard=False)
 

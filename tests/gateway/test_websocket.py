@@ -96,9 +96,10 @@ async def test_slow_reader_is_shed() -> None:
 
 
 async def test_reader_that_reads_nothing_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A peer that never reads cannot keep its seat by not letting the close frame through."""
+    """A peer that never reads cannot keep its seat by not letting the close frame through; what
+    waits for it stays within its bound, and its neighbour is served."""
     monkeypatch.setattr("gateway.websocket.CLOSE_WAIT_S", 0.2)
-    async with running_gateway() as running:
+    async with running_gateway(outbound_kib=512) as running, connect(running.ws_url) as other:
         raw = sockets.socket()
         raw.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4096)
         host, port = running.url.removeprefix("http://").split(":")
@@ -107,12 +108,15 @@ async def test_reader_that_reads_nothing_is_cut(monkeypatch: pytest.MonkeyPatch)
             loop = asyncio.get_running_loop()
             await loop.sock_connect(raw, (host, int(port)))
             await loop.sock_sendall(raw, _handshake(host))
-            await until(lambda: running.gateway.pumps)
-            while running.gateway.pumps:
+            await until(lambda: len(running.gateway.pumps) == 2)
+            while len(running.gateway.pumps) == 2:
                 await loop.sock_sendall(raw, _masked_text("flood 100"))
-                await asyncio.sleep(0.01)
+                await other.send("still there")
+                await receive(other, "echo")
+                waiting = [pump.waiting_bytes for pump in running.gateway.pumps.values()]
+                assert max(waiting) <= 512 * 1024
             assert running.gateway.sessions_shed == 1
-            await until(lambda: not running.server.server_state.connections)
+            await until(lambda: len(running.server.server_state.connections) == 1)
 
 
 def _handshake(host: str) -> bytes:
