@@ -41,22 +41,22 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
 
     _asked: dict[bytes, asyncio.Future[None]]
     _backlog = b""  # read, and not yet taken apart; less than one read
+    _held = False  # the peer is
 
     def data_received(self, data: bytes) -> None:
-        if len(data) <= SLICE_BYTES and not self._backlog:
+        waiting = bool(self._backlog) or not (self.queue.empty() or self.close_sent)
+        if not waiting and len(data) <= SLICE_BYTES:
             super().data_received(data)
             return
         self._backlog += data
-        if not self.read_paused:
-            self.read_paused = True
+        if not self._held:
+            self._held = True
             self.transport.pause_reading()
         self._take_slice()
 
     def _take_slice(self) -> None:
         """The next slice, unless the session has still to read what came of the last one."""
-        if not self._backlog or self.disconnected:
-            return
-        if self.queue.empty() or self.close_sent:
+        if self._backlog and not self.disconnected and (self.queue.empty() or self.close_sent):
             piece, self._backlog = self._backlog[:SLICE_BYTES], self._backlog[SLICE_BYTES:]
             super().data_received(piece)
             self._go_on()
@@ -67,8 +67,8 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
             return
         if self._backlog:
             self.loop.call_soon(self._take_slice)
-        elif self.read_paused and not self.transport.is_closing():
-            self.read_paused = False
+        elif self._held and not self.transport.is_closing():
+            self._held = False
             self.transport.resume_reading()
 
     async def receive(self) -> ASGIReceiveEvent:
@@ -83,6 +83,7 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
 
     def handle_connect(self, event: Request) -> None:
         self._asked = {}
+        self.read_paused = True  # uvicorn would stop reading after each message, at two syscalls
         super().handle_connect(event)
         if self.response.status_code == 101:
             extensions: dict[str, Any] = self.scope["extensions"]
