@@ -38,6 +38,7 @@ from gateway.config import Settings
 from gateway.door import SUBPROTOCOL, guarded, holder_of, offered, turn_away
 from gateway.engine_client import EngineLink
 from gateway.footprint import footprint
+from gateway.loop_lag import LoopLag
 from gateway.ports import Link, Player, SessionCore
 from gateway.protocol import frames
 from gateway.protocol.errors import FatalProtocolError
@@ -96,6 +97,7 @@ class Gateway:
         self.calls: Calls | None = None
         self.voice = voice
         self.draining = False
+        self.loop_lag = LoopLag()
         self.sessions_refused = 0
         self.sessions_shed = 0
         self.access = Access.from_settings(settings, self.secrets)
@@ -292,6 +294,7 @@ class Gateway:
             },
             "webrtc": self.calls is not None,
             "draining": self.draining,
+            "loop_lag": self.loop_lag.summary()._asdict(),
             "uptime_s": round(time.monotonic() - self._started_s, 3),
         }
 
