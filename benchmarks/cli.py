@@ -196,7 +196,7 @@ def answers(
 @app.command()
 def kv(
     model: str = Small,
-    repeats: int = Repeats,
+    repeats: int = typer.Option(20, "--repeats", min=1, help="steps of which the median counts"),
     kinds: str = typer.Option("fp32,fp16,int8,fp8", help="with commas; the first is the measure"),
     as_json: bool = Json,
 ) -> None:
@@ -233,7 +233,7 @@ def run_all(model: str = Small, repeats: int = Repeats, as_json: bool = Json) ->
     frames(model, as_json)
     session("tiny", 3.0, False, as_json)
     answers(model, False, as_json)
-    kv(model, repeats, "fp32,fp16,int8,fp8", as_json)
+    kv(model, 20, "fp32,fp16,int8,fp8", as_json)
     loss(1, True, as_json)
     gateway("ws,webrtc", 600, True, as_json)
     voice("joe,espeak", as_json)
