@@ -28,15 +28,21 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
-from starlette.websockets import WebSocket
+from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from gateway.access import Access, key_of
+from gateway.actions import Hangup
 from gateway.client_secrets import ClientSecrets
 from gateway.config import Settings
 from gateway.door import guarded, holder_of
 from gateway.engine_client import EngineLink
-from gateway.ports import SessionCore
+from gateway.ports import Link, Player, SessionCore
+from gateway.protocol.errors import FatalProtocolError
 from gateway.pump import CLOSE_SERVICE_RESTART, Bounds, Pump
+from gateway.resume.line import Line
+from gateway.resume.seats import HEADER as RESUME_HEADER
+from gateway.resume.seats import LAST_EVENT, ResumeMetrics, Seat, Seats, new_token
+from gateway.resume.seats import SUBPROTOCOL as RESUME_SUBPROTOCOL
 from gateway.voice.link import VoiceLink
 from gateway.voice.messages import VoiceCommand
 from gateway.websocket import WebSocketChannel
@@ -78,10 +84,12 @@ class Gateway:
         render_metrics: Callable[[], bytes],
         engine_restarts: Callable[[], int] = lambda: 0,
         voice: VoiceLink | None = None,
+        resume_metrics: ResumeMetrics | None = None,
     ) -> None:
         self.settings = settings
         self.link = link
         self.pumps: dict[str, Pump] = {}
+        self.seats = Seats(resume_metrics)
         self.secrets = ClientSecrets()
         self.calls: Calls | None = None
         self.voice = voice
@@ -125,9 +133,23 @@ class Gateway:
         session_id = f"sess_{secrets.token_hex(12)}"
         return session_id, self._make_session(session_id, self.link.is_ready, self.model_name)
 
+    def new_seat(self, link: Link, holder: str, player: Player | None = None) -> Seat:
+        """A session over `link`, of the holder of a key, that has not begun."""
+        session_id, core = self.new_session()
+        keep_s = self.settings.resume_s
+        line = Line(link, lambda: core.resumable, keep_s, self.seats.expired)
+        settings = self.settings
+        bounds = Bounds(settings.outbound_events, settings.outbound_bytes, settings.idle_s)
+        pump = Pump(session_id, line, core, self.link.tell, bounds, utter=self.utter, player=player)
+        token = new_token()
+        if keep_s > 0:
+            core.offer_resume(token, round(keep_s * 1000))
+        return Seat(session_id, core, line, pump, token, holder)
+
     @contextlib.contextmanager
-    def seated(self, session_id: str, pump: Pump, holder: str = "") -> Iterator[None]:
+    def seated(self, seat: Seat) -> Iterator[None]:
         """One of the `max_sessions` is taken, and the engine's events find the pump."""
+        session_id, pump, holder = seat.session_id, seat.pump, seat.holder
         self.pumps[session_id] = pump
         self._seats_of[holder] += 1
         self.link.attach(session_id, pump)
@@ -150,22 +172,37 @@ class Gateway:
         return self.voice is not None and self.voice.tell(command)
 
     async def converse(self, socket: WebSocket) -> None:
-        """The WebSocket endpoint: one session from handshake to close."""
+        """The WebSocket endpoint: a session from handshake to close, or its next part."""
+        token = _offered(socket, RESUME_SUBPROTOCOL) or socket.headers.get(RESUME_HEADER)
         holder = holder_of(socket.scope)
-        refused = self.refuse_http(holder)
+        refused = self.refuse_http(holder) if token is None else None
         if refused is not None:
             await socket.send_denial_response(refused)
             return
-        session_id, core = self.new_session()
-        settings = self.settings
-        bounds = Bounds(settings.outbound_events, settings.outbound_bytes, settings.idle_s)
         channel = WebSocketChannel(socket)
-        pump = Pump(session_id, channel, core, self.link.tell, bounds, utter=self.utter)
-        with self.seated(session_id, pump, holder):  # before the first await
-            offered = socket.scope.get("subprotocols", [])
-            await socket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
-            self._preset(core, key_of(socket.headers, offered))
-            await pump.run()
+        offered = socket.scope.get("subprotocols", [])
+        accepted = SUBPROTOCOL if SUBPROTOCOL in offered else None
+        if token is not None:
+            await socket.accept(accepted)
+            await self._go_on(socket, channel, token)
+            return
+        seat = self.new_seat(channel, holder)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self.seated(seat))  # before the first await
+            await socket.accept(accepted)
+            self._preset(seat.core, key_of(socket.headers, offered))
+            self.seats.begin(seat, stack.pop_all())
+        await seat.line.carry(channel)
+
+    async def _go_on(self, socket: WebSocket, channel: WebSocketChannel, token: str) -> None:
+        """With the session of a token, whose connection broke."""
+        try:
+            seat = await self.seats.claim(token, holder_of(socket.scope))
+        except FatalProtocolError as error:
+            await self._turn_away(socket, error)
+            return
+        self.seats.resume(seat, channel, socket.query_params.get(LAST_EVENT))
+        await seat.line.carry(channel)
 
     def _preset(self, core: SessionCore, key: str) -> None:
         """Give a new session what its client's secret, if it came with one, stands for."""
@@ -175,13 +212,19 @@ class Gateway:
 
             core.preset(parse_session(grant.session), time.monotonic_ns())
 
+    async def _turn_away(self, socket: WebSocket, error: FatalProtocolError) -> None:
+        """After the handshake: a browser's page cannot read the answer to a failed one."""
+        event = error.to_event(f"event_{secrets.token_hex(12)}")
+        with contextlib.suppress(WebSocketDisconnect, RuntimeError):
+            await socket.send_json(event)
+            await socket.close(error.close_code, error.close_reason)
+
     async def drain(self) -> None:
         """Take no more sessions, wait up to `drain_s` for answers under way, then hang up."""
         self.draining = True
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._answers_done(), self.settings.drain_s)
-        for pump in list(self.pumps.values()):
-            pump.hangup(CLOSE_SERVICE_RESTART, "the server is shutting down")
+        self.seats.hang_up(Hangup(CLOSE_SERVICE_RESTART, "the server is shutting down"))
         # One turn of the writers, so that the reason reaches whoever reads.
         await asyncio.sleep(DRAIN_POLL_S)
         if self.calls is not None:
@@ -231,6 +274,7 @@ class Gateway:
             "sessions": {
                 "now": len(self.pumps),
                 "max": self.settings.max_sessions,
+                "detached": sum(seat.line.is_detached for seat in self.seats),
                 "refused": self.sessions_refused,
                 "shed": self.sessions_shed,
             },
@@ -267,6 +311,14 @@ def build_app(gateway: Gateway) -> ASGIApp:
         _web_demo(gateway.settings.web_dir or PROJECT_WEB_DIR),
     ]
     return guarded(Starlette(routes=routes), gateway.access)
+
+
+def _offered(socket: WebSocket, prefix: str) -> str | None:
+    """What stands behind `prefix` in the name of an offered subprotocol."""
+    for offered in socket.scope.get("subprotocols", []):
+        if offered.startswith(prefix):
+            return str(offered).removeprefix(prefix)
+    return None
 
 
 def _web_demo(folder: Path) -> BaseRoute:

@@ -162,6 +162,14 @@ class Settings(BaseSettings):
     engine_lost_after_s: float = Field(
         30.0, gt=1.0, le=600.0, allow_inf_nan=False, description="silence that means it is lost, s"
     )
+    resume_s: float = Field(
+        60.0,
+        ge=0.0,
+        le=3600.0,
+        allow_inf_nan=False,
+        description="how long a session whose connection broke is kept, where its client asks, s; "
+        "0: never",
+    )
     drain_s: float = Field(
         10.0, ge=0.0, le=600.0, allow_inf_nan=False, description="wait for answers at the end, s"
     )
