@@ -28,14 +28,15 @@ from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket
 
 from gateway.access import Access, key_of
 from gateway.actions import Hangup
 from gateway.client_secrets import ClientSecrets
 from gateway.config import Settings
-from gateway.door import guarded, holder_of
+from gateway.door import SUBPROTOCOL, guarded, holder_of, offered, turn_away
 from gateway.engine_client import EngineLink
+from gateway.footprint import footprint
 from gateway.ports import Link, Player, SessionCore
 from gateway.protocol.errors import FatalProtocolError
 from gateway.pump import CLOSE_SERVICE_RESTART, Bounds, Pump
@@ -52,7 +53,6 @@ if TYPE_CHECKING:  # aiortc takes half a second to import
 
 log = logging.getLogger("headstart.gateway")
 
-SUBPROTOCOL = "realtime"
 RETRY_AFTER_S = 5
 DRAIN_POLL_S = 0.05
 PROMETHEUS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -173,15 +173,15 @@ class Gateway:
 
     async def converse(self, socket: WebSocket) -> None:
         """The WebSocket endpoint: a session from handshake to close, or its next part."""
-        token = _offered(socket, RESUME_SUBPROTOCOL) or socket.headers.get(RESUME_HEADER)
         holder = holder_of(socket.scope)
+        token = offered(socket, RESUME_SUBPROTOCOL) or socket.headers.get(RESUME_HEADER)
         refused = self.refuse_http(holder) if token is None else None
         if refused is not None:
             await socket.send_denial_response(refused)
             return
         channel = WebSocketChannel(socket)
-        offered = socket.scope.get("subprotocols", [])
-        accepted = SUBPROTOCOL if SUBPROTOCOL in offered else None
+        subprotocols = socket.scope.get("subprotocols", [])
+        accepted = SUBPROTOCOL if SUBPROTOCOL in subprotocols else None
         if token is not None:
             await socket.accept(accepted)
             await self._go_on(socket, channel, token)
@@ -190,7 +190,7 @@ class Gateway:
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.seated(seat))  # before the first await
             await socket.accept(accepted)
-            self._preset(seat.core, key_of(socket.headers, offered))
+            self._preset(seat.core, key_of(socket.headers, subprotocols))
             self.seats.begin(seat, stack.pop_all())
         await seat.line.carry(channel)
 
@@ -199,7 +199,7 @@ class Gateway:
         try:
             seat = await self.seats.claim(token, holder_of(socket.scope))
         except FatalProtocolError as error:
-            await self._turn_away(socket, error)
+            await turn_away(socket, error)
             return
         self.seats.resume(seat, channel, socket.query_params.get(LAST_EVENT))
         await seat.line.carry(channel)
@@ -211,13 +211,6 @@ class Gateway:
             from gateway.protocol.parse import parse_session  # the schema is loaded with the engine
 
             core.preset(parse_session(grant.session), time.monotonic_ns())
-
-    async def _turn_away(self, socket: WebSocket, error: FatalProtocolError) -> None:
-        """After the handshake: a browser's page cannot read the answer to a failed one."""
-        event = error.to_event(f"event_{secrets.token_hex(12)}")
-        with contextlib.suppress(WebSocketDisconnect, RuntimeError):
-            await socket.send_json(event)
-            await socket.close(error.close_code, error.close_reason)
 
     async def drain(self) -> None:
         """Take no more sessions, wait up to `drain_s` for answers under way, then hang up."""
@@ -263,12 +256,18 @@ class Gateway:
                 "rss_bytes": link.stats.rss_bytes if link.stats else None,
                 "kv_blocks_used": link.stats.kv_blocks_used if link.stats else None,
                 "kv_blocks_total": link.stats.kv_blocks_total if link.stats else None,
+                "kv_blocks_cached": link.stats.kv_blocks_cached if link.stats else None,
+                "sessions": link.stats.sessions if link.stats else None,
+                "pending_prefill_tokens": link.stats.pending_prefill_tokens if link.stats else None,
             },
+            "gateway": footprint(),
             "model": {
                 "name": self.model_name,
                 "context_tokens": model.context_tokens if model else None,
                 "weights_bytes": model.weights_bytes if model else None,
                 "load_s": model.load_s if model else None,
+                "kv_bytes_per_token": model.kv_bytes_per_token if model else None,
+                "kv_pool_bytes": model.kv_pool_bytes if model else None,
             },
             "voice": self._voice_body(),
             "sessions": {
@@ -311,14 +310,6 @@ def build_app(gateway: Gateway) -> ASGIApp:
         _web_demo(gateway.settings.web_dir or PROJECT_WEB_DIR),
     ]
     return guarded(Starlette(routes=routes), gateway.access)
-
-
-def _offered(socket: WebSocket, prefix: str) -> str | None:
-    """What stands behind `prefix` in the name of an offered subprotocol."""
-    for offered in socket.scope.get("subprotocols", []):
-        if offered.startswith(prefix):
-            return str(offered).removeprefix(prefix)
-    return None
 
 
 def _web_demo(folder: Path) -> BaseRoute:

@@ -144,6 +144,9 @@ class Settings(BaseSettings):
     tls_cert: Path | None = Field(None, description="certificate chain, PEM; with it: https, wss")
     tls_key: Path | None = Field(None, description="the certificate's private key, PEM")
     kv_pool_mib: int = Field(256, ge=16, le=1_048_576, description="memory of the KV cache, MiB")
+    kv_dtype: Literal["fp32", "fp16", "int8", "fp8"] = Field(
+        "fp32", description="storage of the KV cache; int8 holds 3.8 times the tokens (docs/kv.md)"
+    )
     threads: int = Field(0, ge=0, le=1024, description="engine's threads; 0: the engine chooses")
     outbound_events: int = Field(
         512, ge=8, le=1_000_000, description="events that may wait for one slow reader"

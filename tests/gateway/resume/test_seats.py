@@ -44,7 +44,8 @@ async def error_of(socket: ClientConnection) -> tuple[str, int]:
 
 
 def outcomes(running: RunningGateway, outcome: str) -> float:
-    return running.gateway.seats.metrics.resumes.labels(outcome)._value.get()
+    value: float = running.gateway.seats.metrics.resumes.labels(outcome)._value.get()
+    return value
 
 
 async def test_a_cut_connection_comes_back() -> None:
@@ -118,7 +119,7 @@ async def test_a_connection_that_is_dead_without_knowing_gives_way(
     async with running_gateway() as running:
         socket = await connect(running.ws_url)
         token = await token_of(socket)
-        socket.transport.pause_reading()  # type: ignore[attr-defined]
+        socket.transport.pause_reading()
         async with resuming(running, token) as again:
             await receive(again, "resumed")
             await again.send("here")
@@ -190,3 +191,22 @@ async def test_no_token_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     ours = [r for r in caplog.records if r.name.startswith(("headstart", "uvicorn"))]
     assert ours
     assert all(token not in r.getMessage() for r in ours if "<" not in r.getMessage())
+
+
+async def test_a_token_is_worth_nothing_with_another_key() -> None:
+    """It goes with the key that the session was opened with."""
+    first, second = "a" * 20, "b" * 20
+    async with running_gateway(api_keys=f"{first},{second}") as running:
+
+        def using(key: str, token: str = "") -> Any:
+            headers = {"Authorization": f"Bearer {key}"} | ({HEADER: token} if token else {})
+            return connect(running.ws_url, additional_headers=headers)
+
+        socket = await using(first)
+        token = await token_of(socket)
+        cut(socket)
+        await until(lambda: any(seat.line.is_detached for seat in running.gateway.seats))
+        async with using(second, token) as thief:
+            assert await error_of(thief) == ("resume_token_unknown", 4000)
+        async with using(first, token) as again:
+            await receive(again, "resumed")
