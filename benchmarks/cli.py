@@ -160,6 +160,22 @@ def answers(
 
 
 @app.command()
+def kv(
+    model: str = Small,
+    repeats: int = Repeats,
+    kinds: str = typer.Option("fp32,fp16,int8,fp8", help="with commas; the first is the measure"),
+    as_json: bool = Json,
+) -> None:
+    """K and V in fewer bytes: error, answers that stay the same, memory and speed."""
+    from benchmarks import kv as benchmark
+
+    names = tuple(kinds.split(","))
+    if not set(names) <= set(benchmark.KINDS):
+        raise typer.BadParameter(f"expected some of {', '.join(benchmark.KINDS)}, got {kinds!r}")
+    benchmark.run(model, repeats, names, as_json=as_json)
+
+
+@app.command()
 def voice(
     voices: str = typer.Option("joe,espeak", help="which, with commas; the first one counts"),
     as_json: bool = Json,
@@ -183,5 +199,6 @@ def run_all(model: str = Small, repeats: int = Repeats, as_json: bool = Json) ->
     frames(model, as_json)
     session("tiny", 3.0, False, as_json)
     answers(model, False, as_json)
+    kv(model, repeats, "fp32,fp16,int8,fp8", as_json)
     loss(1, True, as_json)
     voice("joe,espeak", as_json)

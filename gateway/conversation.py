@@ -89,6 +89,20 @@ class Conversation:
             for item in self._items
         )
 
+    def repeats_itself(self) -> bool:
+        """Whether the same call was made twice since the user's last message: a small model asks
+        again for what it has just been given, and would for ever."""
+        made = set()
+        for item in reversed(self._items):
+            if item.wire.get("role") == "user":
+                return False
+            if item.wire["type"] == "function_call":
+                call = (item.wire["name"], item.wire["arguments"])
+                if call in made:
+                    return True
+                made.add(call)
+        return False
+
     def place(self, item_id: str, previous_item_id: str | None) -> str | None:
         """Check a new item's id and place; the id of the item it will follow (None: it is first).
 
@@ -150,6 +164,10 @@ class Conversation:
         before = self._items[: self._items.index(self._by_id[item_id])]
         known = [item.item_id for item in before if item.engine is not None]
         return known[-1] if known else ROOT
+
+    def newest(self, count: int) -> list[Json]:
+        """The last `count` items as the client sees them."""
+        return [item.wire for item in self._items[-count:]]
 
     def for_engine(self) -> tuple[api.Item, ...]:
         """What a new engine has to know."""
