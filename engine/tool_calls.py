@@ -70,7 +70,7 @@ class CallReader:
         while not self.over:
             if self._inside:
                 calls += self._arguments()
-                if self._inside or self.broken:
+                if self.inside or self.broken:
                     break
                 continue
             opened, undecided = self._begins_bare()
