@@ -110,6 +110,24 @@ def loss(
 
 
 @app.command()
+def soak(
+    model: str = typer.Option("tiny", "--model", help="small, tiny, or fake: the gateway alone"),
+    sessions: int = typer.Option(20, "--sessions", min=1, max=60, help="people at once"),
+    minutes: float = typer.Option(60.0, "--minutes", min=0, help="of sample clock, fast"),
+    live_minutes: float = typer.Option(10.0, "--live-minutes", min=0, help="in real time"),
+    faults_after_s: float = typer.Option(60.0, "--faults-after", help="pause before each; 0: none"),
+    seed: int = typer.Option(1, "--seed", help="of everything that is drawn"),
+    as_json: bool = Json,
+) -> None:
+    """An hour of people, clients and networks at their worst: what is left when they have gone."""
+    from benchmarks.soak.run import Options, run
+
+    options = Options(model, sessions, minutes, live_minutes, faults_after_s or None, seed)
+    if not run(options, as_json=as_json):
+        raise typer.Exit(1)
+
+
+@app.command()
 def eyes(model: str = Small, as_json: bool = Json) -> None:
     """What the model says it sees, on photographs that packages ship."""
     from benchmarks import eyes as benchmark

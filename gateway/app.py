@@ -37,6 +37,7 @@ from gateway.client_secrets import ClientSecrets
 from gateway.config import Settings
 from gateway.door import SUBPROTOCOL, guarded, holder_of, offered, turn_away
 from gateway.engine_client import EngineLink
+from gateway.footprint import footprint
 from gateway.ports import Link, Player, SessionCore
 from gateway.protocol import frames
 from gateway.protocol.errors import FatalProtocolError
@@ -267,7 +268,11 @@ class Gateway:
                 "rss_bytes": link.stats.rss_bytes if link.stats else None,
                 "kv_blocks_used": link.stats.kv_blocks_used if link.stats else None,
                 "kv_blocks_total": link.stats.kv_blocks_total if link.stats else None,
+                "kv_blocks_cached": link.stats.kv_blocks_cached if link.stats else None,
+                "sessions": link.stats.sessions if link.stats else None,
+                "pending_prefill_tokens": link.stats.pending_prefill_tokens if link.stats else None,
             },
+            "gateway": footprint(),
             "model": {
                 "name": self.model_name,
                 "context_tokens": model.context_tokens if model else None,

@@ -40,6 +40,10 @@ class Script:
     word_ms: int = 300
     chunk_ms: int = 5
     hear_ms: int = 10
+    echo: bool = False
+    """Answers repeat the session's last typed text, so that mixed-up sessions would be seen."""
+    leak: bool = False
+    """They repeat what anybody typed last: for tests of who should notice."""
     first_delta_ms: int = 20
     delta_ms: int = 10
     fail_after: int = 0
@@ -58,10 +62,18 @@ class _Stream:
     ref: api.TurnRef = field(default_factory=lambda: api.TurnRef(turn=0))
     item_id: str = ""
     heard_samples: int = 0
+    typed: str = ""  # the last text of the user's
     total_tokens: int = 0
     tools: tuple[api.Tool, ...] = ()
     result: str = ""  # of a function, which nobody has answered to
     running: set[int] = field(default_factory=set)
+
+    def read(self, item: api.Item) -> None:
+        self.total_tokens += 1  # taken, not understood
+        texts = [part.text for part in item.parts if isinstance(part, api.Text)]
+        self.result = "".join(p.output for p in item.parts if isinstance(p, api.ToolResult))
+        if item.role is api.Role.USER and texts:
+            self.typed = " ".join(texts)
 
 
 class FakeEngine:
@@ -75,6 +87,7 @@ class FakeEngine:
         self._due: list[tuple[int, int, api.Event]] = []
         self._order = count()
         self._steps = 0
+        self._typed = ""
         if script.load_ms:
             self._later(now_ns, api.Loading(what="pretending to load", done=0, total=100))
             middle_ns = now_ns + script.load_ms * NS_PER_MS // 2
@@ -118,7 +131,10 @@ class FakeEngine:
             case api.Ping():
                 self._later(now_ns, self._stats(command))
             case api.Open():
-                self._streams[command.session] = _Stream(command.session, tools=command.tools)
+                stream = _Stream(command.session, tools=command.tools)
+                self._streams[command.session] = stream
+                for item in command.items:
+                    stream.read(item)
             case api.Close():
                 self._streams.pop(command.session, None)
             case _ if command.session not in self._streams:
@@ -136,6 +152,9 @@ class FakeEngine:
                 stream.ref = command.ref
             case api.EndSpeech():
                 self._heard(command, stream, now_ns)
+            case api.AddItem():
+                stream.read(command.item)
+                self._typed = stream.typed
             case api.Respond():
                 self._answer(command, stream, now_ns)
             case api.Cancel() if command.generation in stream.running:
@@ -144,10 +163,8 @@ class FakeEngine:
                 )
             case api.Instruct():
                 stream.tools = command.tools
-            case api.AddItem(item=api.Item(parts=(api.ToolResult(output=output), *_))):
-                stream.result = output
             case _:
-                stream.total_tokens += 1  # items and frames: taken, not understood
+                stream.total_tokens += 1  # frames: taken, not understood
 
     def _words(self, stream: _Stream) -> list[str]:
         heard_ms = stream.heard_samples * 1000 // api.SAMPLE_RATE_HZ
@@ -185,8 +202,9 @@ class FakeEngine:
 
     def _answer(self, respond: api.Respond, stream: _Stream, now_ns: int) -> None:
         stream.running.add(respond.generation)
-        answer = stream.result or self.script.answer
-        words = answer.split(" ")
+        typed = self._typed if self.script.leak else stream.typed
+        said = f"You said: {typed}" if self.script.echo and typed else ""
+        words = (stream.result or said or self.script.answer).split(" ")
         at_ns = now_ns + self.script.first_delta_ms * NS_PER_MS
         span = api.Span("decode_first", now_ns, at_ns)
         if self._calls(respond, stream):
