@@ -17,6 +17,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
+import math
 import os
 import random
 import tempfile
@@ -55,7 +56,8 @@ FAKE_ENGINE = "--echo --first-delta-ms 40 --delta-ms 40"
 @dataclass(frozen=True)
 class Options:
     """`model` "fake": the gateway alone, over an engine with a script, `fake_engine`'s arguments.
-    `faults_after_s`: pause before each fault; None: none is injected."""
+    `faults_after_s`: pause before each fault; None: none is injected. `listen_live_s`: how long
+    nobody speaks where sound takes its time. `fast_phase_max_s`: it ends then, done or not."""
 
     model: str = "tiny"
     sessions: int = 20
@@ -64,6 +66,8 @@ class Options:
     faults_after_s: float | None = 60.0
     seed: int = 1
     fake_engine: str = FAKE_ENGINE
+    listen_live_s: tuple[int, int] = (5, 40)
+    fast_phase_max_s: float = math.inf
 
 
 def run(options: Options, *, as_json: bool) -> bool:
@@ -81,7 +85,9 @@ async def soak(options: Options) -> dict[str, Any]:
     async with _server(options, log) as (server, clock):
         report.say(f"soak: a server with {options.model} at {server.url}")
         await until_ready(server.url, lambda _: None, server.check)
-        world = World(server.url, options.model, canaries, tally)
+        world = World(
+            server.url, options.model, canaries, tally, listen_live_s=options.listen_live_s
+        )
         party = Party(options, world, server, log)
         await party.warm_up()
         before = await at_rest(server.url)
@@ -221,7 +227,11 @@ class Party:
         if live:
             until = [lambda _: loop.time() >= ends_s] * 2
         else:
-            until = [lambda heard_s: heard_s >= seconds, lambda _: others_done.is_set()]
+            latest_s = loop.time() + self._options.fast_phase_max_s
+            until = [
+                lambda heard_s: heard_s >= seconds or loop.time() >= latest_s,
+                lambda _: others_done.is_set(),
+            ]
         tasks = [asyncio.create_task(self._seat(seat, until[0], live)) for seat in sockets]
         callers = [asyncio.create_task(self._seat(seat, until[1], live)) for seat in calls]
         try:
