@@ -163,6 +163,19 @@ def frames(model: str = Small, as_json: bool = Json) -> None:
 
 
 @app.command()
+def session(
+    model: str = Model,
+    hours: float = typer.Option(3.0, min=0.05, help="how long the conversation lasts"),
+    real_ears: bool = typer.Option(False, help="speech through Whisper, not from a script: slow"),
+    as_json: bool = Json,
+) -> None:
+    """A conversation of hours at full speed: memory and time per chunk, minute by minute."""
+    from benchmarks import session as benchmark
+
+    benchmark.run(model, hours, real_ears=real_ears, as_json=as_json)
+
+
+@app.command()
 def answers(
     model: str = Small,
     write: bool = typer.Option(False, "--write", help="write docs/answers-MODEL.md"),
@@ -172,6 +185,22 @@ def answers(
     from benchmarks import answers as benchmark
 
     benchmark.run(model, write=write, as_json=as_json)
+
+
+@app.command()
+def kv(
+    model: str = Small,
+    repeats: int = Repeats,
+    kinds: str = typer.Option("fp32,fp16,int8,fp8", help="with commas; the first is the measure"),
+    as_json: bool = Json,
+) -> None:
+    """K and V in fewer bytes: error, answers that stay the same, memory and speed."""
+    from benchmarks import kv as benchmark
+
+    names = tuple(kinds.split(","))
+    if not set(names) <= set(benchmark.KINDS):
+        raise typer.BadParameter(f"expected some of {', '.join(benchmark.KINDS)}, got {kinds!r}")
+    benchmark.run(model, repeats, names, as_json=as_json)
 
 
 @app.command()
@@ -196,6 +225,8 @@ def run_all(model: str = Small, repeats: int = Repeats, as_json: bool = Json) ->
     live(4, model, 60.0, 10.0, as_json)
     eyes(model, as_json)
     frames(model, as_json)
+    session("tiny", 3.0, False, as_json)
     answers(model, False, as_json)
+    kv(model, repeats, "fp32,fp16,int8,fp8", as_json)
     loss(1, True, as_json)
     voice("joe,espeak", as_json)

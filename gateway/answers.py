@@ -16,6 +16,7 @@ from engine import api
 from gateway.budget import BudgetError, TurnBudget, TurnStamps
 from gateway.conversation import Kept
 from gateway.protocol import errors
+from gateway.protocol.items import Json
 from gateway.protocol.session_config import Modality
 from gateway.response import (
     CancelReason,
@@ -30,6 +31,7 @@ from gateway.speech_out import SpeechOut, voice_report
 from gateway.state import SessionState
 from gateway.voice.messages import Said, Sound
 from gateway.voice.speaking import Speaking
+from gateway.window import window_to_wire
 
 MAX_ASIDE = 4
 
@@ -68,6 +70,12 @@ class Answers:
     def active(self) -> bool:
         """Whether a response runs in the conversation."""
         return self._main is not None
+
+    def running_item(self) -> Json | None:
+        """The item that is growing in the conversation, as far as it has got."""
+        if self._main is None or not self._main.response.opened:
+            return None
+        return self._main.response.item("in_progress")
 
     # --- asked for -------------------------------------------------------------------------------
 
@@ -373,6 +381,8 @@ def _kv_to_wire(kv: api.KvStats) -> dict[str, object]:
         "bytes_per_token": kv.bytes_per_token,
         "by_modality": kv.by_modality,
         "adopted": kv.adopted,
+        "evicted": kv.evicted,
+        "window": window_to_wire(kv.window),
     }
 
 

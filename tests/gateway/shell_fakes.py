@@ -42,6 +42,14 @@ class EchoSession:
         self.heard = bytearray()  # s16 mono at 24 kHz
         self.seen: list[api.Image] = []
         self.closed = False
+        self.token = ""
+        self.resumable = False
+
+    def offer_resume(self, token: str, keep_ms: int) -> None:
+        self.token = token
+
+    def resumed(self, replayed: int | None, now_ns: int) -> list[Action]:
+        return [Send({"type": "resumed", "replayed": replayed})]
 
     def preset(self, update: RealtimeSessionCreateRequest, now_ns: int) -> None:
         self.hello["instructions"] = update.instructions
@@ -56,6 +64,11 @@ class EchoSession:
         word, _, rest = text.partition(" ")
         if word == "flood":
             return [Send({"type": "flood", "data": "x" * 1000})] * int(rest)
+        if word == "keep":
+            self.resumable = True
+            return [Send({"type": "token", "token": self.token})]
+        if word == "count":
+            return [Send({"type": "n", "event_id": f"n{n}"}) for n in range(int(rest))]
         if word == "bug":
             raise ZeroDivisionError("a bug in the session core")
         if word == "bye":
@@ -134,7 +147,7 @@ class RunningGateway:
 
     @property
     def ws_url(self) -> str:
-        return self.url.replace("http://", "ws://") + "/v1/realtime"
+        return self.url.replace("http", "ws", 1) + "/v1/realtime"
 
 
 @contextlib.asynccontextmanager
@@ -155,7 +168,8 @@ async def running_gateway(**flags: Any) -> AsyncIterator[RunningGateway]:
         link.start()
         serving = asyncio.create_task(server.serve(sockets=[sock]))
         try:
-            yield RunningGateway(url_of(sock), gateway, link, server, sessions)
+            scheme = "http" if settings.tls_cert is None else "https"
+            yield RunningGateway(url_of(sock, scheme), gateway, link, server, sessions)
         finally:
             server.leave()
             await asyncio.wait_for(serving, WAIT_S)
