@@ -18,13 +18,10 @@ import asyncio
 import contextlib
 import itertools
 import math
-import os
 import random
-import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import httpx
@@ -32,7 +29,7 @@ import httpx
 from benchmarks import report
 from benchmarks.soak.books import Books, Log, at_rest, read
 from benchmarks.soak.canary import Canaries
-from benchmarks.soak.faults import ENGINE_LOST_AFTER_S, LIBFAKETIME, Clock, Faults
+from benchmarks.soak.faults import ENGINE_LOST_AFTER_S, Faults
 from benchmarks.soak.ghosts import haunt
 from benchmarks.soak.lines import Inbox, Line, LineClosed, open_call, open_socket
 from benchmarks.soak.tally import Tally
@@ -82,7 +79,7 @@ async def soak(options: Options) -> dict[str, Any]:
     tally, log = Tally(), Log()
     canaries = Canaries(random.Random(options.seed))
     began_s = time.monotonic()
-    async with _server(options, log) as (server, clock):
+    async with local_server(_arguments(options), on_line=log.take) as server:
         report.say(f"soak: a server with {options.model} at {server.url}")
         await until_ready(server.url, lambda _: None, server.check)
         world = World(
@@ -91,7 +88,7 @@ async def soak(options: Options) -> dict[str, Any]:
         party = Party(options, world, server, log)
         await party.warm_up()
         before = await at_rest(server.url)
-        await party.hold(Faults(world, server.pid, clock))
+        await party.hold(Faults(world, server.pid))
         report.say("soak: everybody leaves")
         after = await at_rest(server.url)
         server.check()
@@ -144,36 +141,14 @@ def verdict(
     }
 
 
-@contextlib.asynccontextmanager
-async def _server(options: Options, log: Log) -> AsyncIterator[tuple[LocalServer, Clock | None]]:
+def _arguments(options: Options) -> list[str]:
+    """Of `headstart serve`."""
     arguments = ["--set", f"engine_lost_after_s={ENGINE_LOST_AFTER_S}", "--set", "voice=none"]
     if CAN_RESUME:
         arguments += ["--set", f"resume_s={RESUME_S}"]
-    if options.model == FAKE:
-        arguments += ["--engine", "fake", "--set", f"engine_args={options.fake_engine}"]
-    else:
-        arguments += ["--model", options.model]
-    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
-        clock = Clock(Path(folder) / "offset") if LIBFAKETIME else None
-        with _environment(clock.environment if clock is not None else {}):
-            server = local_server(arguments, on_line=log.take)
-            running = await server.__aenter__()
-        try:
-            yield running, clock
-        finally:
-            await server.__aexit__(None, None, None)
-
-
-@contextlib.contextmanager
-def _environment(more: dict[str, str]) -> Iterator[None]:
-    """Variables that what is started meanwhile inherits."""
-    before = dict(os.environ)
-    os.environ.update(more)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+    if options.model != FAKE:
+        return [*arguments, "--model", options.model]
+    return [*arguments, "--engine", "fake", "--set", f"engine_args={options.fake_engine}"]
 
 
 class Party:
