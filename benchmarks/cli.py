@@ -119,6 +119,7 @@ def soak(
     at_most: float = typer.Option(0.0, "--at-most", min=0, help="minutes that may take; 0: any"),
     faults_after_s: float = typer.Option(60.0, "--faults-after", help="pause before each; 0: none"),
     seed: int = typer.Option(1, "--seed", help="of everything that is drawn"),
+    log: Path | None = typer.Option(None, "--log", help="where the server's log goes"),
     as_json: bool = Json,
 ) -> None:
     """An hour of people, clients and networks at their worst: what is left when they have gone."""
@@ -132,6 +133,7 @@ def soak(
         faults_after_s or None,
         seed,
         fast_phase_max_s=at_most * 60 or math.inf,
+        log=log,
     )
     if not run(options, as_json=as_json):
         raise typer.Exit(1)

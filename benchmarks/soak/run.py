@@ -22,9 +22,11 @@ import random
 import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 
 from benchmarks import report
 from benchmarks.soak.books import Books, Log, at_rest, read
@@ -65,6 +67,8 @@ class Options:
     fake_engine: str = FAKE_ENGINE
     listen_live_s: tuple[int, int] = (5, 40)
     fast_phase_max_s: float = math.inf
+    log: Path | None = None
+    """Where the server's log goes, whole."""
 
 
 def run(options: Options, *, as_json: bool) -> bool:
@@ -76,7 +80,7 @@ def run(options: Options, *, as_json: bool) -> bool:
 
 async def soak(options: Options) -> dict[str, Any]:
     """Raises `ServerFailed` if the server itself ends."""
-    tally, log = Tally(), Log()
+    tally, log = Tally(), Log(options.log)
     canaries = Canaries(random.Random(options.seed))
     began_s = time.monotonic()
     async with local_server(_arguments(options), on_line=log.take) as server:
@@ -262,9 +266,13 @@ class Party:
         else:
             line = await open_socket(world.url, world.model, inbox, live=world.live)
         self.visits += 1
+        visit = Visit(world, line, secret, rng)
         try:
-            visit = Visit(world, line, secret, rng)
             await visit.introduce()
+        except LineClosed:
+            await line.drop()
+            raise
+        try:
             yield visit, line
         except LineClosed as closed:
             world.tally.saw[f"closed {closed.code}"] += 1
@@ -279,7 +287,10 @@ class Party:
         while True:
             await asyncio.sleep(SAY_EVERY_S)
             self._server.check()
-            books = await read(self._world.url)
+            try:
+                books = await read(self._world.url)
+            except (httpx.HTTPError, psutil.Error):
+                continue  # asleep, or its engine ended while we looked
             self.rss_bytes.append((books.rss_bytes, books.engine_rss_bytes))
             tally = self._world.tally
             report.say(
