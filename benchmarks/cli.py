@@ -16,6 +16,7 @@ Model = typer.Option("tiny", "--model", help="medium, small or tiny")
 Small = typer.Option("small", "--model", help="medium, small or tiny")
 Repeats = typer.Option(5, "--repeats", min=1, help="runs of which the median counts")
 Clips = typer.Argument(help="a file of lines `path TAB text`", exists=True, dir_okay=False)
+LogFile = typer.Option(None, "--log", help="where the server's log goes")
 Json = typer.Option(False, "--json", help="nothing on stdout but the JSON line")
 
 
@@ -119,7 +120,7 @@ def soak(
     at_most: float = typer.Option(0.0, "--at-most", min=0, help="minutes that may take; 0: any"),
     faults_after_s: float = typer.Option(60.0, "--faults-after", help="pause before each; 0: none"),
     seed: int = typer.Option(1, "--seed", help="of everything that is drawn"),
-    log: Path | None = typer.Option(None, "--log", help="where the server's log goes"),
+    log: Path | None = LogFile,
     as_json: bool = Json,
 ) -> None:
     """An hour of people, clients and networks at their worst: what is left when they have gone."""
