@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import typer
@@ -15,6 +16,7 @@ Model = typer.Option("tiny", "--model", help="medium, small or tiny")
 Small = typer.Option("small", "--model", help="medium, small or tiny")
 Repeats = typer.Option(5, "--repeats", min=1, help="runs of which the median counts")
 Clips = typer.Argument(help="a file of lines `path TAB text`", exists=True, dir_okay=False)
+LogFile = typer.Option(None, "--log", help="where the server's log goes")
 Json = typer.Option(False, "--json", help="nothing on stdout but the JSON line")
 
 
@@ -115,14 +117,25 @@ def soak(
     sessions: int = typer.Option(20, "--sessions", min=1, max=60, help="people at once"),
     minutes: float = typer.Option(60.0, "--minutes", min=0, help="of sample clock, fast"),
     live_minutes: float = typer.Option(10.0, "--live-minutes", min=0, help="in real time"),
+    at_most: float = typer.Option(0.0, "--at-most", min=0, help="minutes that may take; 0: any"),
     faults_after_s: float = typer.Option(60.0, "--faults-after", help="pause before each; 0: none"),
     seed: int = typer.Option(1, "--seed", help="of everything that is drawn"),
+    log: Path | None = LogFile,
     as_json: bool = Json,
 ) -> None:
     """An hour of people, clients and networks at their worst: what is left when they have gone."""
     from benchmarks.soak.run import Options, run
 
-    options = Options(model, sessions, minutes, live_minutes, faults_after_s or None, seed)
+    options = Options(
+        model,
+        sessions,
+        minutes,
+        live_minutes,
+        faults_after_s or None,
+        seed,
+        fast_phase_max_s=at_most * 60 or math.inf,
+        log=log,
+    )
     if not run(options, as_json=as_json):
         raise typer.Exit(1)
 

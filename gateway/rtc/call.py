@@ -102,6 +102,7 @@ class Call:
             transceiver.setCodecPreferences([c for c in audio.codecs if c.mimeType.lower() == OPUS])
         await self._peer.setRemoteDescription(RTCSessionDescription(self._offer, "offer"))
         await self._peer.setLocalDescription(await self._peer.createAnswer())
+        aiortc_hooks.lose_late(self._peer)
         answer = _asking_for_fec(str(self._peer.localDescription.sdp))
         if "a=candidate" not in answer:
             raise ValueError("the server has no network address that it could be called at")
