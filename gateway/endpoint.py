@@ -35,6 +35,8 @@ class Pause:
 
     silence_samples: int  # since the last speech
     speech_samples: int  # of the utterance so far, silence not counted
+    # The language model's, asked at the hush, that the message is over; None: not known (yet).
+    end_probability: float | None = None
 
 
 class EndpointPolicy(Protocol):
@@ -46,6 +48,10 @@ class EndpointPolicy(Protocol):
         ...
 
     def judge(self, pause: Pause) -> Verdict: ...
+
+    def went_on(self, silence_samples: int) -> None:
+        """The speaker was silent for so long and went on: that was no end."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -71,6 +77,9 @@ class FixedSilence:
         if pause.silence_samples >= hear_samples(self.hush_ms):
             return Verdict.HUSH
         return Verdict.WAIT
+
+    def went_on(self, silence_samples: int) -> None:
+        """It never learns."""
 
 
 def semantic(eagerness: str, hush_ms: int = DEFAULT_HUSH_MS) -> FixedSilence:
