@@ -68,4 +68,12 @@ class Decode:
     ordered: bool
 
 
-Action = Send | Tell | Decode | Utter | Play | ClearPlayout | Hangup
+@dataclass(frozen=True, slots=True)
+class HoldPlayout:
+    """Have a playout of our own stand still, or go on; `ClearPlayout` ends a hold. Where the client
+    plays, nothing happens."""
+
+    held: bool
+
+
+Action = Send | Tell | Decode | Utter | Play | HoldPlayout | ClearPlayout | Hangup

@@ -7,7 +7,6 @@ At most one response runs in the conversation; any number may run out of band, u
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 
 import msgspec
 from openai.types.realtime import RealtimeResponseCreateParams
@@ -16,7 +15,6 @@ from engine import api
 from gateway.budget import BudgetError, TurnBudget, TurnStamps
 from gateway.conversation import Kept
 from gateway.protocol import errors
-from gateway.protocol.session_config import Modality
 from gateway.response import (
     CancelReason,
     Ending,
@@ -26,31 +24,13 @@ from gateway.response import (
     failed,
     item_status,
 )
+from gateway.running import Running, kv_to_wire, modality_of
 from gateway.speech_out import SpeechOut, voice_report
 from gateway.state import SessionState
 from gateway.voice.messages import Said, Sound
 from gateway.voice.speaking import Speaking
 
 MAX_ASIDE = 4
-
-
-@dataclass(slots=True)
-class Running:
-    """One response that runs, with the stamps its budget is made of."""
-
-    response: Response
-    stamps: TurnStamps
-    turn: int = 0  # the utterance it answers; 0: none
-    question_id: str | None = None
-    budget: TurnBudget | None = None
-    stamp_pending: bool = False  # its first delta is on its way to the socket
-    finished: api.Finished | None = None  # over before that delta was on the wire
-    speaking: Speaking | None = None  # of a spoken answer
-    text_over: api.Finished | None = None  # the engine is through with it, the voice is not
-
-    @property
-    def generation(self) -> int:
-        return self.response.facts.generation
 
 
 class Answers:
@@ -69,13 +49,28 @@ class Answers:
         """Whether a response runs in the conversation."""
         return self._main is not None
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether that response is not being cancelled either."""
+        return self._main is not None and self._main.response.cancel_reason is None
+
+    def audible(self, now_ns: int) -> bool:
+        """Whether a response goes on, or sound of one may still be playing."""
+        return self.goes_on or self._out.audible(now_ns)
+
     # --- asked for -------------------------------------------------------------------------------
 
-    def answer_speech(self, stamps: TurnStamps, turn: int, item_id: str) -> None:
-        """A spoken turn is over and wants its answer."""
+    def answer_speech(self, stamps: TurnStamps, turn: int, item_id: str, *, said: bool) -> None:
+        """A spoken turn is over and wants its answer. Unless something was `said`, the client is
+        told of it only when there are words, or an answer: as a rule there will be neither."""
         running = self._begin(None, stamps)
         running.turn, running.question_id = turn, item_id
-        self._start(running, None, None, only_if_heard=True)
+        self._start(running, None, None, only_if_heard=True, announce=said)
+
+    def said(self, turn: int) -> None:
+        """There are words in that turn."""
+        if self._main is not None and self._main.turn == turn:
+            self._announce(self._main)
 
     def create(
         self,
@@ -102,6 +97,7 @@ class Answers:
             facts = running.response.facts
             wanted = running is self._main if response_id is None else False
             if wanted or facts.response_id == response_id:
+                self._announce(running)
                 self._cancel(running, "client_cancelled")
                 return
         raise errors.cancel_not_active()
@@ -111,6 +107,14 @@ class Answers:
         if self._main is not None:
             self._cancel(self._main, "turn_detected")
         self._out.interrupt()
+
+    def hold(self, now_ns: int) -> None:
+        """Somebody speaks who may mean to interrupt."""
+        self._out.hold(now_ns)
+
+    def release(self, now_ns: int) -> None:
+        """That is settled."""
+        self._out.release(now_ns)
 
     def _cancel(self, running: Running, reason: CancelReason) -> None:
         """Nothing more of it is sent; the engine's `Finished` closes it within a step."""
@@ -148,7 +152,7 @@ class Answers:
             conversation_id=None if out_of_band else state.conversation_id,
             max_output_tokens=max_tokens or state.config.max_output_tokens,
             metadata=params.metadata if params is not None else None,
-            audio=state.config.response_audio(_modality(params)),
+            audio=state.config.response_audio(modality_of(params)),
         )
         running = Running(Response(facts, state.events), stamps)
         if facts.spoken:
@@ -170,11 +174,12 @@ class Answers:
         items: tuple[api.Item, ...] | None,
         *,
         only_if_heard: bool = False,
+        announce: bool = True,
     ) -> None:
         state = self._state
         facts = running.response.facts
-        for event in running.response.create():
-            state.send(event)
+        if announce:
+            self._announce(running)
         if not state.engine_up:
             self._end(running, failed("engine_unavailable", "The engine is not ready; try again."))
             return
@@ -190,6 +195,13 @@ class Answers:
             )
         )
 
+    def _announce(self, running: Running) -> None:
+        """Tell the client that there is a response, once."""
+        if not running.announced:
+            running.announced = True
+            for event in running.response.create():
+                self._state.send(event)
+
     # --- from the engine -------------------------------------------------------------------------
 
     def delta(self, event: api.Delta, now_ns: int) -> None:
@@ -201,6 +213,7 @@ class Answers:
         response = running.response
         first = not response.opened
         if first:
+            self._announce(running)
             self._open(running)
             running.stamps = dataclasses.replace(
                 running.stamps, first_delta_received_ns=now_ns, spans=event.spans
@@ -244,7 +257,7 @@ class Answers:
         self._state.metrics.turn_finished(event.reason.value, event.usage)
         self._report(running, event)
 
-    def voice(self, event: Sound | Said) -> None:
+    def voice(self, event: Sound | Said, now_ns: int) -> None:
         """The voice has made a piece of an answer, or is through with a clause."""
         running = self._running.get(event.generation)
         if running is None or running.speaking is None:
@@ -252,7 +265,7 @@ class Answers:
         if running.response.cancel_reason is not None:
             return
         if isinstance(event, Sound):
-            self._out.sound(running.response, running.speaking, event)
+            self._out.sound(running.response, running.speaking, event, now_ns)
             return
         running.speaking.said(event.clause, event.problem)
         self._spoken_so_far(running)
@@ -295,8 +308,11 @@ class Answers:
     def _end(self, running: Running, ending: Ending) -> None:
         state = self._state
         response = running.response
+        if ending.status != "cancelled":
+            self._announce(running)
         for event in response.finish(ending):
-            state.send(event)
+            if running.announced:
+                state.send(event)
         del self._running[running.generation]
         if running is self._main:
             self._main = None
@@ -350,7 +366,7 @@ class Answers:
                 item_id=running.question_id,
                 response_id=running.response.facts.response_id,
                 budget=running.budget.to_wire(),
-                kv=_kv_to_wire(event.kv),
+                kv=kv_to_wire(event.kv),
                 chunks=state.chunks.to_wire(),
                 usage={
                     "input_tokens": usage.input,
@@ -363,20 +379,3 @@ class Answers:
                 voice=voice_report(running.speaking, running.stamps, running.budget),
             ),
         )
-
-
-def _kv_to_wire(kv: api.KvStats) -> dict[str, object]:
-    return {
-        "tokens": kv.tokens,
-        "blocks": kv.blocks,
-        "bytes": kv.bytes,
-        "bytes_per_token": kv.bytes_per_token,
-        "by_modality": kv.by_modality,
-        "adopted": kv.adopted,
-    }
-
-
-def _modality(params: RealtimeResponseCreateParams | None) -> Modality | None:
-    """What a response asks to be made of; None: what the session does."""
-    wanted = params.output_modalities if params is not None else None
-    return wanted[0] if wanted else None

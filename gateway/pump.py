@@ -30,7 +30,17 @@ import msgspec
 import pybase64
 
 from engine import api
-from gateway.actions import Action, ClearPlayout, Decode, Hangup, Play, Send, Tell, Utter
+from gateway.actions import (
+    Action,
+    ClearPlayout,
+    Decode,
+    Hangup,
+    HoldPlayout,
+    Play,
+    Send,
+    Tell,
+    Utter,
+)
 from gateway.media import pictures
 from gateway.ports import Channel, Player, SessionCore
 from gateway.voice.messages import Said, Sound, VoiceCommand
@@ -294,6 +304,9 @@ class Pump:
                     self._utter(action.command)
                 case Play():
                     self._play(action)
+                case HoldPlayout():
+                    if self._player is not None:
+                        self._player.hold(action.held)
                 case ClearPlayout():
                     self._clear_playout()
                 case Hangup():

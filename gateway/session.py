@@ -165,11 +165,11 @@ class Session:
         """One event of this session's from the engine."""
         match event:
             case api.Hearing():
-                self._speech.words(event)
+                self._speech.words(event, self._answers, now_ns)
             case api.EndOfMessage():
                 self._speech.end_of_message(event)
             case api.Heard():
-                self._speech.heard(event)
+                self._speech.heard(event, self._answers)
                 self._pictures.begin_turn()
             case api.Chunk():
                 self._chunk(event)
@@ -191,7 +191,7 @@ class Session:
         state = self._state
         state.engine_up = False
         self._answers.engine_lost(now_ns)
-        self._speech.engine_lost()
+        self._speech.engine_lost(self._answers, now_ns)
         message = "The engine was lost and is being restarted; the conversation is kept."
         state.send_ours("engine", state.events.engine_status("restarting", message))
         return state.take()
@@ -201,7 +201,7 @@ class Session:
         state = self._state
         state.engine_up = True
         # An utterance it has not heard the beginning of cannot be heard.
-        self._speech.engine_lost()
+        self._speech.engine_lost(self._answers, now_ns)
         self._open_in_engine()
         status = state.events.engine_status("ready", "The engine is ready.", model=ready.model.name)
         state.send_ours("engine", status)
@@ -211,7 +211,7 @@ class Session:
 
     def receive_voice(self, event: Sound | Said, now_ns: int) -> list[Action]:
         """Sound of an answer of this session's, or the end of one of its clauses."""
-        self._answers.voice(event)
+        self._answers.voice(event, now_ns)
         self._speech.answer_ended(self._answers, now_ns)
         return self._state.take()
 

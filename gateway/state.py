@@ -9,7 +9,7 @@ from gateway.config import Settings
 from gateway.conversation import Conversation
 from gateway.metrics import Metrics
 from gateway.protocol.events import Events
-from gateway.protocol.extensions import GatewayEventName
+from gateway.protocol.extensions import GatewayEventName, Interruption
 from gateway.protocol.ids import IdMaker
 from gateway.protocol.items import Json
 from gateway.protocol.session_config import SessionConfig
@@ -95,6 +95,14 @@ class SessionState:
         return out
 
     # --- settings in force -----------------------------------------------------------------------
+
+    @property
+    def interruption(self) -> Interruption:
+        """What ends an answer that somebody speaks over."""
+        options = self.config.gateway
+        if options is not None and options.interruption is not None:
+            return options.interruption
+        return self.settings.interruption
 
     @property
     def latency_budget_ms(self) -> int:

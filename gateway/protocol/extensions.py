@@ -12,7 +12,10 @@ from annotated_types import Ge, Le, MaxLen
 from openai.types.realtime import InputAudioBufferAppendEvent, RealtimeSessionCreateRequest
 from pydantic import BaseModel
 
-GatewayEventName = Literal["latency", "chunks", "hearing", "endpoint", "engine", "voice"]
+GatewayEventName = Literal[
+    "latency", "chunks", "hearing", "endpoint", "engine", "voice", "interruption"
+]
+Interruption = Literal["words", "speech"]
 
 
 class SamplingOptions(BaseModel):
@@ -45,13 +48,15 @@ class VideoOptions(BaseModel):
 class GatewayOptions(BaseModel):
     """`events`: which of our server events to send. `chunk_ms`: how much audio is heard at once.
     `latency_budget_ms`: endpoint to first token, over which a turn counts as late. `video`: which
-    camera frames count."""
+    camera frames count. `interruption`: what ends an answer under `interrupt_response`, any
+    "speech" at once, or "words" that are more than a sign of listening."""
 
     events: Annotated[list[GatewayEventName], MaxLen(16)] | None = None
     chunk_ms: Literal[200, 500, 1000] | None = None
     sampling: SamplingOptions | None = None
     video: VideoOptions | None = None
     latency_budget_ms: Annotated[float, Ge(1), Le(600_000)] | None = None
+    interruption: Interruption | None = None
 
 
 class GatewaySession(RealtimeSessionCreateRequest):
