@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks.in_process import Live
 from benchmarks.pauses import RATE_HZ, SpokenTurn, room
 from engine import api
-from gateway.endpoint import Pause, Verdict
+from gateway.endpoint import ASK_AGAIN_MS, Pause, Verdict
 from gateway.listening import (
     Detection,
     Hushed,
@@ -42,11 +42,13 @@ SPECULATE = api.Sampling(max_tokens=1)  # of the answer only its beginning is ne
 @dataclass
 class Paused:
     """One pause of a turn that was long enough for a hush. `silence_samples` None: it never
-    ended, the turn was over. `probability` None: nothing was asked, for no word had been heard."""
+    ended, the turn was over. `probability` at the hush, `again` after `ASK_AGAIN_MS` of silence;
+    None: nothing was asked, for no word had been heard, or the pause was over."""
 
     speech_samples: int
     silence_samples: int | None = None
     probability: float | None = None
+    again: float | None = None
     asked_ms: float = 0.0
     words: str = ""
 
@@ -85,6 +87,8 @@ class _Notes:
             return Verdict.WAIT
         if pause.silence_samples == hear_samples(HUSH_MS):
             self.pauses.append(Paused(pause.speech_samples))
+        if pause.silence_samples == hear_samples(ASK_AGAIN_MS):
+            return Verdict.ASK
         return Verdict.HUSH
 
     def went_on(self, silence_samples: int) -> None:
@@ -134,16 +138,22 @@ class Recorder:
         def told() -> bool:
             return any(isinstance(event, api.EndOfMessage) for event in events)
 
+        is_first = not paused.asked_ms
         began_s = time.perf_counter()
         self._live.engine.receive(hush)
         self._live.run(told)
-        paused.asked_ms = round((time.perf_counter() - began_s) * 1000, 1)
+        if is_first:
+            paused.asked_ms = round((time.perf_counter() - began_s) * 1000, 1)
         for event in events:
             match event:
-                case api.EndOfMessage():
+                case api.EndOfMessage() if is_first:
                     paused.probability = event.probability
+                case api.EndOfMessage():
+                    paused.again = event.probability
                 case api.Hearing():
                     paused.words = event.committed + event.tentative
+        if paused.again is None and not is_first:
+            paused.again = paused.probability  # the same words: it is not asked again
         self._live.run()
 
 

@@ -9,6 +9,7 @@ within `PAUSE_MS`. Seeded: the same recordings give the same turns.
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,15 +18,21 @@ import av
 import numpy as np
 import numpy.typing as npt
 
+from engine.weights import ensure
+from gateway.media.resample import StreamResampler
+from gateway.voice import synthesiser
+
 Samples = npt.NDArray[np.int16]
 
 RATE_HZ = 16_000
+QUESTIONS = Path(__file__).with_name("questions.toml")
 SEED = 11
-TURNS_OF_A_SPEAKER = 6
+TURNS_OF_A_SPEAKER = 8
 PACE_MS = (250.0, 1100.0)
 PAUSE_MS = (200.0, 1500.0)
 PAUSE_SPREAD = 0.3  # standard deviation of a pause's logarithm about the pace's
-LEAST_WORDS = 5
+LEAST_WORDS = 4
+LEAD_MS = 500.0
 LONGEST_S = 9.0
 ROOM_LEVEL = 8.0  # of the noise in pauses, s16 units RMS
 FRAME = RATE_HZ // 100
@@ -45,53 +52,87 @@ class SpokenTurn:
     sound: Samples
 
 
-def whole_sentences(lines: Sequence[tuple[Path, str]]) -> list[tuple[Path, str]]:
-    """Those of a list that are whole sentences, said once, and not too long to be a turn."""
-    chosen = {}
+@dataclass(frozen=True)
+class Recording:
+    """Whole sentences, without silence at the ends: s16 16 kHz."""
+
+    sound: Samples
+    text: str
+
+    @property
+    def is_one_sentence(self) -> bool:
+        return sum(mark in ".?!" for mark in self.text) == 1
+
+
+def recordings(lines: Sequence[tuple[Path, str]]) -> list[Recording]:
+    """Those of a list (`path TAB text`) that are whole sentences, once each, not too long to be
+    a turn."""
+    chosen: dict[str, Path] = {}
     for path, text in lines:
         ends = text.endswith((".", "?", "!")) and not text.endswith("..")
         if ends and text[:1].isupper() and len(text.split()) >= LEAST_WORDS:
             chosen.setdefault(text, path)
-    return [(path, text) for text, path in chosen.items()]
+    loaded = [Recording(_trimmed(_load(path)), text) for text, path in chosen.items()]
+    return [r for r in loaded if 0 < len(r.sound) <= LONGEST_S * RATE_HZ]
 
 
-def load(path: Path) -> Samples:
-    """A recording without the silence at its ends."""
-    with av.open(str(path)) as container:
-        resampler = av.AudioResampler(format="s16", layout="mono", rate=RATE_HZ)
-        frames = [f for frame in container.decode(audio=0) for f in resampler.resample(frame)]
-        frames += resampler.resample(None)
-    sound = np.concatenate([frame.to_ndarray()[0] for frame in frames]).astype(np.int16)
-    loud = np.flatnonzero(_levels(sound) > EDGE_DBFS)
-    if not len(loud):
-        return sound[:0]
-    return sound[loud[0] * FRAME : (loud[-1] + 1) * FRAME]
+def spoken_questions() -> list[Recording]:
+    """What people say to a machine (`questions.toml`), spoken by the packaged voice.
+
+    Raises `gateway.voice.synthesiser.VoiceUnavailable`.
+    """
+    voice = synthesiser.load("joe", ensure("joe"))
+    table = tomllib.loads(QUESTIONS.read_text())
+    texts = dict.fromkeys(ask["say"] for dialog in table["dialog"] for ask in dialog["ask"])
+    found = []
+    for text in texts:
+        if len(text.split()) < LEAST_WORDS:
+            continue
+        resampler = StreamResampler(synthesiser.RATE_HZ, RATE_HZ)
+        pieces = [resampler.feed(piece) for piece in voice.speak(text, 1.0)]
+        found.append(Recording(_trimmed(np.concatenate(pieces)), text))
+    return found
 
 
-def turns(sentences: Sequence[tuple[Path, str]], speakers: int) -> Iterator[SpokenTurn]:
-    """`TURNS_OF_A_SPEAKER` turns of each speaker, by turns of the two kinds."""
+def turns(found: Sequence[Recording], speakers: int) -> Iterator[SpokenTurn]:
+    """`TURNS_OF_A_SPEAKER` turns of each speaker, the two kinds in turn."""
     random = np.random.default_rng(SEED)
-    sounds = [(load(path), text) for path, text in sentences]
-    sounds = [(s, t) for s, t in sounds if 0 < len(s) <= LONGEST_S * RATE_HZ]
+    single = [recording for recording in found if recording.is_one_sentence]
     for speaker in range(speakers):
         pace_ms = float(np.exp(random.uniform(*np.log(PACE_MS))))
         for number in range(TURNS_OF_A_SPEAKER):
-            first, second = random.choice(len(sounds), 2, replace=False)
             pause_ms = pace_ms * float(np.exp(random.normal(0, PAUSE_SPREAD)))
             pause_ms = min(max(pause_ms, PAUSE_MS[0]), PAUSE_MS[1])
-            sound, text = sounds[first]
             if number % 2:
-                kind, parts = "sentences", (sound, sounds[second][0])
-                text = f"{text} | {sounds[second][1]}"
+                first, second = (found[i] for i in random.choice(len(found), 2, replace=False))
+                kind, text = "sentences", f"{first.text} | {second.text}"
+                parts = (first.sound, second.sound)
             else:
-                kind, parts = "sentence", _cut(sound)
-            pieces = (_room(random, 500.0), parts[0], _room(random, pause_ms), parts[1])
+                whole = single[random.integers(len(single))]
+                kind, text, parts = "sentence", whole.text, _cut(whole.sound)
+            pieces = (_room(random, LEAD_MS), parts[0], _room(random, pause_ms), parts[1])
             yield SpokenTurn(speaker, kind, text, round(pause_ms, 1), np.concatenate(pieces))
 
 
 def room(ms: float) -> Samples:
     """Silence of a quiet room."""
     return _room(np.random.default_rng(SEED), ms)
+
+
+def _load(path: Path) -> Samples:
+    with av.open(str(path)) as container:
+        resampler = av.AudioResampler(format="s16", layout="mono", rate=RATE_HZ)
+        frames = [f for frame in container.decode(audio=0) for f in resampler.resample(frame)]
+        frames += resampler.resample(None)
+    return np.concatenate([frame.to_ndarray()[0] for frame in frames]).astype(np.int16)
+
+
+def _trimmed(sound: Samples) -> Samples:
+    """Without the silence at its ends."""
+    loud = np.flatnonzero(_levels(sound) > EDGE_DBFS)
+    if not len(loud):
+        return sound[:0]
+    return sound[loud[0] * FRAME : (loud[-1] + 1) * FRAME]
 
 
 def _room(random: np.random.Generator, ms: float) -> Samples:

@@ -22,7 +22,7 @@ _BY_LANGUAGE = {
     "fr": "oui ouais daccord bien hein voila",
     "es": "si claro vale ya aja bueno",
     "it": "certo esatto vabene giusto capisco",
-    "ru": "да ага угу так понятно ясно",
+    "ru": "да ага угу так понятно ясно",  # noqa: RUF001
 }
 BACKCHANNELS = frozenset(word for words in _BY_LANGUAGE.values() for word in words.split())
 LONGEST_PHRASE_WORDS = 2  # "of course", "got it"

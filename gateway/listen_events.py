@@ -113,7 +113,8 @@ class SpeechChunk:
 
 @dataclass(frozen=True)
 class Hushed:
-    """A short silence; all audio up to `end_sample` has been delivered."""
+    """A short silence; all audio up to `end_sample` has been delivered. A second one of the same
+    `ref`: the silence has grown, and is to be listened to again."""
 
     ref: TurnRef
     end_sample: int

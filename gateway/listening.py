@@ -285,14 +285,15 @@ class Listener:
     ) -> None:
         silence, speech = now - self._gate.speech_end, self._gate.speech_samples
         self._pauses.silent(silence)
-        pause = Pause(silence, speech, utterance.end_probability)
+        pause = Pause(silence, speech, utterance.end_probability, utterance.asked)
         verdict = detection.endpoint.judge(pause)
         if verdict is Verdict.WAIT:
             return
         enough = pause.speech_samples >= hear_samples(detection.minimum_speech_ms)
-        if enough and not utterance.hushed:
+        if enough and (not utterance.hushed or verdict is Verdict.ASK):
             self._deliver_rest(events, utterance, now, arrival)
             utterance.hushed = True
+            utterance.asked += 1
             events.append(Hushed(utterance.ref, now))
         if verdict is Verdict.END and enough:
             self._stop(events, StopCause.SILENCE, now, arrival)
@@ -310,7 +311,7 @@ class Listener:
             self._detection.endpoint.went_on(silence)
 
     def _resume(self, events: _Events, utterance: OpenUtterance, now: int) -> None:
-        utterance.hushed, utterance.end_probability = False, None
+        utterance.hushed, utterance.end_probability, utterance.asked = False, None, 0
         utterance.ref = TurnRef(utterance.ref.turn, utterance.ref.revision + 1)
         events.append(Resumed(utterance.ref, now))
 

@@ -32,7 +32,9 @@ class OpenUtterance:
     began: Arrival
     last_speech: Arrival
     hushed: bool = False
-    end_probability: float | None = None  # of the pause that it is in
+    # Of the pause that it is in:
+    end_probability: float | None = None
+    asked: int = 0  # hushes told
 
 
 class Pauses:

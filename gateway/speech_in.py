@@ -47,6 +47,7 @@ class _Over:
 
     spoken: Spoken
     event: SpeechStopped
+    stopped_ns: int
     stamps: TurnStamps
     wants_answer: bool
 
@@ -120,7 +121,7 @@ class SpeechIn:
         if self._open is not None:
             self._barge_in.tick(self._open, answers, now_ns)
         over = self._undecided
-        if over is not None and self._barge_in.is_late(over.stamps.endpoint_ns, now_ns):
+        if over is not None and self._barge_in.is_late(over.stopped_ns, now_ns):
             self._decide(answers, now_ns)
 
     def configure(self, before: SessionConfig, answers: Answering, now_ns: int) -> None:
@@ -217,7 +218,8 @@ class SpeechIn:
 
     def _hushed(self, event: Hushed, answers: Answering) -> None:
         assert self._open is not None
-        self._state.turns.hush(event.ref)
+        if self._open.hushed is None:
+            self._state.turns.hush(event.ref)
         self._open.hushed = event
         self._tell_hush(event, answers)
 
@@ -242,7 +244,7 @@ class SpeechIn:
         spoken, self._open = self._open, None
         assert spoken is not None
         spoken.end_sample = event.end_sample
-        over = _Over(spoken, event, self._stamps(event, now_ns), answer)
+        over = _Over(spoken, event, now_ns, self._stamps(event, now_ns), answer)
         if spoken.is_held and event.cause is not StopCause.SILENCE:
             self._confirm(spoken, answers, now_ns)  # the client's wish, or far too much for a cough
         if not spoken.is_held:
@@ -257,8 +259,9 @@ class SpeechIn:
         over, self._undecided = self._undecided, None
         if over is None:
             return
-        if self._barge_in.is_turn(over.spoken, answers, now_ns):
+        if over.spoken.is_held and self._barge_in.is_turn(over.spoken, answers, now_ns):
             self._confirm(over.spoken, answers, now_ns)
+        if not over.spoken.is_held:
             self._finish(over, answers)
         else:
             self._barge_in.forget(over.spoken, answers, now_ns)
@@ -393,4 +396,5 @@ class SpeechIn:
         return self._transcripts.find(turn)
 
     def _detection(self) -> Detection | None:
-        return detection_of(self._state.config.turn_detection, self._state.settings, self._pace)
+        state = self._state
+        return detection_of(state.config.turn_detection, state.settings.hush_ms, self._pace)

@@ -1,7 +1,7 @@
 """What the client is told of words: while they come, when they are final, and when they never come.
 
-Bound: `MAX_UNHEARD` utterances whose words are not final yet. The engine hears them in order, so more
-mean that it is far behind; the oldest is then told as a failed transcription.
+Bound: `MAX_UNHEARD` utterances whose words are not final yet. The engine hears them in order, so
+more mean that it is far behind; the oldest is then told as a failed transcription.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ MAX_UNHEARD = 16
 
 
 class Transcripts:
-    """One session's utterances that are over and whose words are not final yet, by turn, in order."""
+    """One session's utterances that are over and wait for their final words, by turn, in order."""
 
     def __init__(self, state: SessionState) -> None:
         self._state = state

@@ -5,8 +5,9 @@ from __future__ import annotations
 import base64
 
 from engine import api
+from gateway.detection import detection_of
 from gateway.protocol.session_config import SemanticVadConfig, ServerVadConfig
-from gateway.speech_in import MAX_UNHEARD, detection_of
+from gateway.transcripts import MAX_UNHEARD
 from tests.gateway.session_bench import SessionBench, clip_pcm, silence_pcm
 
 TRANSCRIBE = {"audio": {"input": {"transcription": {"model": "whisper-1"}}}}
