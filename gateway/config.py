@@ -69,6 +69,9 @@ class Settings(BaseSettings):
     false_interruption_ms: int = Field(
         2000, ge=0, le=60_000, description="an answer's sound waits so long for such words, ms"
     )
+    endpointing: Literal["fixed", "adaptive", "semantic"] = Field(
+        "fixed", description="how server_vad ends a turn; semantic_vad is always 'semantic'"
+    )
     latency_budget_ms: int = Field(
         800, ge=1, le=60_000, description="allowed time from last speech sample to first token, ms"
     )

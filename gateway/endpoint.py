@@ -1,12 +1,19 @@
 """When has the person finished? A small policy, asked once per VAD window of a pause.
 
 A pause first becomes a *hush* (short: the final hearing pass and the speculative answer begin)
-and then an *endpoint* (sure: the turn is over). Policies see sample counts only, so live and
-faster-than-real-time runs decide alike.
+and then an *endpoint* (sure: the turn is over). Three policies, measured in docs/endpointing.md:
+
+    fixed      a silence of one length, whatever was said
+    adaptive   a length that follows this speaker's own pauses
+    semantic   that, and more of it where the language model says that the message is not over
+
+The first two see sample counts only, so that live and faster-than-real-time runs decide alike; the
+model's word comes in its own time, and a file that is fed faster than that outruns it.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
@@ -16,13 +23,17 @@ from gateway.media.timebase import hear_ms, hear_samples
 DEFAULT_HUSH_MS = 200
 DEFAULT_SILENCE_MS = 500
 
-# Of a moving mean: an eighth of each new pause, and a quarter for the deviation, as RFC 6298.
-MEAN_SHARE = 0.125
-DEVIATION_SHARE = 0.25
+TYPICAL_PAUSE_MS = 450.0  # what is taken for a speaker's mean pause before any is known
+PACE_KEEPS = 16  # pauses: older ones fade
 LONGEST_LEARNT_MS = 3000.0  # of a longer one, only that it was long
-ADAPTIVE_LEAST_MS = 300
-ADAPTIVE_MOST_MS = 1200
-ADAPTIVE_DEVIATIONS = 2.0
+ADAPTIVE_LEAST_MS, ADAPTIVE_MOST_MS = 300, 1500
+
+# The model's probability behind whole messages is 0.4 to 1 as a rule, behind statements that ask
+# for nothing a few hundredths, and behind a message that breaks off 1e-3 to 1e-8.
+OVER_FROM = 0.3
+UNFINISHED_BELOW = 0.003
+UNSURE_FACTOR, UNFINISHED_FACTOR = 1.3, 3.0
+ASK_AGAIN_MS = 600  # the ears may need more silence to hear that a sentence is over
 
 
 class Verdict(Enum):
@@ -68,10 +79,7 @@ class FixedSilence:
     hush_ms: int = DEFAULT_HUSH_MS
 
     def __post_init__(self) -> None:
-        for name in ("silence_ms", "hush_ms"):
-            value = getattr(self, name)
-            if value < 0:
-                raise ValueError(f"{name} must be 0 or more, got {value}")
+        _check(silence_ms=self.silence_ms, hush_ms=self.hush_ms)
 
     @property
     def longest_silence_ms(self) -> int:
@@ -89,122 +97,114 @@ class FixedSilence:
 
 
 class Pace:
-    """How long one speaker is silent who then goes on: the mean of those pauses and their mean
-    deviation, moving, as TCP learns its round trips (RFC 6298). Kept over a session."""
+    """How long one speaker is silent who then goes on, over a session: the geometric mean, for
+    pauses are spread by factors. It begins with one pause of a typical length."""
 
     def __init__(self) -> None:
-        self.mean_ms: float | None = None
-        self.deviation_ms = 0.0
+        self._known = 1
+        self._log_mean = math.log(TYPICAL_PAUSE_MS)
+
+    @property
+    def mean_ms(self) -> float:
+        return math.exp(self._log_mean)
 
     def learn(self, silence_ms: float) -> None:
-        """One more pause of a speaker who went on."""
-        silence_ms = min(silence_ms, LONGEST_LEARNT_MS)
-        if self.mean_ms is None:
-            self.mean_ms, self.deviation_ms = silence_ms, silence_ms / 2
-            return
-        off_ms = abs(silence_ms - self.mean_ms)
-        self.deviation_ms += DEVIATION_SHARE * (off_ms - self.deviation_ms)
-        self.mean_ms += MEAN_SHARE * (silence_ms - self.mean_ms)
-
-    def longest_ms(self, deviations: float) -> float | None:
-        """Few pauses are longer; None: nothing is known yet."""
-        return None if self.mean_ms is None else self.mean_ms + deviations * self.deviation_ms
+        """One more pause (above 0 ms) of a speaker who went on."""
+        self._known = min(self._known + 1, PACE_KEEPS)
+        log_ms = math.log(min(silence_ms, LONGEST_LEARNT_MS))
+        self._log_mean += (log_ms - self._log_mean) / self._known
 
 
 class AdaptiveSilence:
-    """The turn ends after a silence that this speaker seldom keeps within a turn, between
-    `least_ms` and `most_ms`; after `silence_ms` as long as none of their pauses is known."""
+    """The turn ends after `silence_ms` with a speaker whose pauses are typical, later with one who
+    pauses for longer and sooner with a quick one, within bounds. `pace` is learnt from what it is
+    told, and outlives it."""
 
     def __init__(
         self,
         pace: Pace,
         silence_ms: int = DEFAULT_SILENCE_MS,
         hush_ms: int = DEFAULT_HUSH_MS,
-        *,
-        least_ms: int = ADAPTIVE_LEAST_MS,
-        most_ms: int = ADAPTIVE_MOST_MS,
-        deviations: float = ADAPTIVE_DEVIATIONS,
     ) -> None:
-        if not hush_ms <= least_ms <= most_ms:
-            raise ValueError(f"expected {hush_ms=} <= {least_ms=} <= {most_ms=}")
+        _check(silence_ms=silence_ms, hush_ms=hush_ms)
         self._pace = pace
-        self._start_ms = min(max(silence_ms, least_ms), most_ms)
-        self._hush_ms = hush_ms
-        self._least_ms, self._most_ms = least_ms, most_ms
-        self._deviations = deviations
+        self._factor = silence_ms / TYPICAL_PAUSE_MS
+        self.hush_ms = hush_ms
 
     @property
     def longest_silence_ms(self) -> int:
-        return self._most_ms
+        return ADAPTIVE_MOST_MS
 
     @property
     def silence_ms(self) -> int:
         """What ends a turn now."""
-        learnt_ms = self._pace.longest_ms(self._deviations)
-        if learnt_ms is None:
-            return self._start_ms
-        return round(min(max(learnt_ms, self._least_ms), self._most_ms))
+        wanted_ms = round(self._factor * self._pace.mean_ms)
+        return min(max(wanted_ms, ADAPTIVE_LEAST_MS), ADAPTIVE_MOST_MS)
 
     def judge(self, pause: Pause) -> Verdict:
-        return FixedSilence(self.silence_ms, self._hush_ms).judge(pause)
+        return FixedSilence(self.silence_ms, self.hush_ms).judge(pause)
 
     def went_on(self, silence_samples: int) -> None:
         """Pauses shorter than a hush are part of words: they end no turn under any policy."""
-        if silence_samples >= hear_samples(self._hush_ms):
+        if silence_samples >= hear_samples(max(self.hush_ms, 1)):
             self._pace.learn(hear_ms(silence_samples))
+
+
+class SemanticSilence:
+    """The adaptive silence behind a message that is over by the language model's probability, more
+    behind one that may not be, and much more, up to `most_ms`, behind one that breaks off.
+
+    Until the model has told, or where it does not (nothing is speculated on while an answer runs,
+    or without `create_response`), `DEFAULT_SILENCE_MS` at least.
+    """
+
+    def __init__(self, adaptive: AdaptiveSilence, most_ms: int) -> None:
+        _check(most_ms=most_ms)
+        self._adaptive = adaptive
+        self._most_ms = most_ms
+
+    @property
+    def longest_silence_ms(self) -> int:
+        return max(self._most_ms, ADAPTIVE_MOST_MS)
+
+    def silence_ms(self, end_probability: float | None) -> int:
+        """What ends a turn now, behind a message that is over with such a probability."""
+        base_ms = self._adaptive.silence_ms
+        if end_probability is None:
+            return max(base_ms, DEFAULT_SILENCE_MS)
+        if end_probability >= OVER_FROM:
+            return base_ms
+        if end_probability >= UNFINISHED_BELOW:
+            return round(UNSURE_FACTOR * base_ms)
+        return max(base_ms, min(round(UNFINISHED_FACTOR * base_ms), self._most_ms))
+
+    def judge(self, pause: Pause) -> Verdict:
+        probability = pause.end_probability
+        silence_ms = self.silence_ms(probability)
+        verdict = FixedSilence(silence_ms, self._adaptive.hush_ms).judge(pause)
+        once_more = pause.asked == 1 and pause.silence_samples >= hear_samples(ASK_AGAIN_MS)
+        breaks_off = probability is not None and probability < UNFINISHED_BELOW
+        return Verdict.ASK if verdict is Verdict.HUSH and breaks_off and once_more else verdict
+
+    def went_on(self, silence_samples: int) -> None:
+        self._adaptive.went_on(silence_samples)
 
 
 @dataclass(frozen=True)
 class Eagerness:
-    """How long `semantic_vad` waits: behind a message that seems over, behind one that may be, and
-    at most, behind one that is not (the protocol's 8, 4 and 2 s)."""
+    """`silence_ms` behind a message that is over, of a speaker whose pauses are typical;
+    `most_ms`: the longest wait that the protocol names."""
 
-    over_ms: int
-    unsure_ms: int
+    silence_ms: int
     most_ms: int
 
 
 EAGERNESS = {
-    "low": Eagerness(800, 1500, 8000),
-    "medium": Eagerness(500, 800, 4000),
-    "auto": Eagerness(500, 800, 4000),
-    "high": Eagerness(300, 500, 2000),
+    "low": Eagerness(810, 8000),
+    "medium": Eagerness(630, 4000),
+    "auto": Eagerness(630, 4000),
+    "high": Eagerness(450, 2000),
 }
-UNFINISHED_BELOW = 0.03
-OVER_FROM = 0.3
-ASK_AGAIN_MS = 600
-
-
-class SemanticSilence:
-    """The turn ends early behind a message that is over and late behind one that is not, by the
-    language model's probability; until that is known, as if it were unsure."""
-
-    def __init__(self, wait: Eagerness, hush_ms: int = DEFAULT_HUSH_MS) -> None:
-        self.wait = wait
-        self._hush_ms = min(hush_ms, wait.over_ms)
-
-    @property
-    def longest_silence_ms(self) -> int:
-        return self.wait.most_ms
-
-    def silence_ms(self, end_probability: float | None) -> int:
-        """What ends a turn behind a message that is over with such a probability."""
-        if end_probability is None:
-            return self.wait.unsure_ms
-        if end_probability >= OVER_FROM:
-            return self.wait.over_ms
-        return self.wait.most_ms if end_probability < UNFINISHED_BELOW else self.wait.unsure_ms
-
-    def judge(self, pause: Pause) -> Verdict:
-        silence_ms = self.silence_ms(pause.end_probability)
-        verdict = FixedSilence(silence_ms, self._hush_ms).judge(pause)
-        # The ears may need more silence to hear that a sentence is over.
-        once_more = pause.asked == 1 and pause.silence_samples >= hear_samples(ASK_AGAIN_MS)
-        unfinished = silence_ms == self.wait.most_ms
-        return Verdict.ASK if verdict is Verdict.HUSH and unfinished and once_more else verdict
-
-    def went_on(self, silence_samples: int) -> None:
-        """It never learns."""
 
 
 def semantic(
@@ -214,4 +214,13 @@ def semantic(
     if eagerness not in EAGERNESS:
         expected = ", ".join(EAGERNESS)
         raise ValueError(f"eagerness must be one of {expected}, got {eagerness!r}")
-    return SemanticSilence(EAGERNESS[eagerness], hush_ms)
+    wanted = EAGERNESS[eagerness]
+    return SemanticSilence(
+        AdaptiveSilence(pace or Pace(), wanted.silence_ms, hush_ms), wanted.most_ms
+    )
+
+
+def _check(**lengths_ms: int) -> None:
+    for name, value in lengths_ms.items():
+        if value < 0:
+            raise ValueError(f"{name} must be 0 or more, got {value}")

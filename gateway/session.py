@@ -109,7 +109,7 @@ class Session:
         """Settings that came with the connection, before `start`. Raises `ProtocolError`."""
         before = self._state.config
         self._state.config = before.apply(update)
-        self._speech.configure(before, self._answers, now_ns)
+        self._speech.configure(self._answers, now_ns)
         self._configure_pictures(before)
 
     def describe(self) -> items.Json:
@@ -313,7 +313,7 @@ class Session:
             instructions = state.config.instructions
             note = blind_note(instructions)
             state.tell(api.Instruct(state.session_id, instructions, note))
-        self._speech.configure(before, self._answers, now_ns)
+        self._speech.configure(self._answers, now_ns)
         self._configure_pictures(before)
 
     def _configure_pictures(self, before: SessionConfig) -> None:

@@ -14,6 +14,7 @@ from typing import assert_never
 from engine import api
 from gateway.barge_in import Answering, BargeIn
 from gateway.budget import TurnStamps
+from gateway.client_clock import ClientClock
 from gateway.conversation import Kept
 from gateway.detection import detection_of
 from gateway.endpoint import Pace
@@ -33,9 +34,8 @@ from gateway.listening import (
     StopCause,
     UtteranceTooLongError,
 )
-from gateway.media.timebase import NS_PER_MS, hear_ms, hear_ms_exact
+from gateway.media.timebase import hear_ms, hear_ms_exact
 from gateway.protocol import items
-from gateway.protocol.session_config import SessionConfig
 from gateway.spoken import Spoken
 from gateway.state import SessionState
 from gateway.transcripts import Transcripts
@@ -70,8 +70,7 @@ class SpeechIn:
         self._barge_in = BargeIn(state)
         self._feed_ns = 0  # the last packet's time in the listener
         self._buffer_ns: int | None = None  # and in a track's receive buffer
-        # The client's clock against ours: the smallest offset seen is the least delayed packet.
-        self._clock_offset_ns: int | None = None
+        self._client_clock = ClientClock()
 
     @property
     def clock_samples(self) -> int:
@@ -85,7 +84,9 @@ class SpeechIn:
 
     def feed(self, pcm: bytes, captured_ms: float | None, answers: Answering, now_ns: int) -> None:
         """One packet. Raises the listener's errors."""
-        captured_ns = None if captured_ms is None else self._on_our_clock(captured_ms, now_ns)
+        captured_ns = (
+            None if captured_ms is None else self._client_clock.to_ours(captured_ms, now_ns)
+        )
         began_ns = self._stopwatch()
         events = self._listener.feed(pcm, now_ns, captured_ns)
         self._feed_ns = self._stopwatch() - began_ns
@@ -118,13 +119,14 @@ class SpeechIn:
 
     def tick(self, answers: Answering, now_ns: int) -> None:
         self._handle(self._listener.tick(now_ns), answers, now_ns)
-        if self._open is not None:
-            self._barge_in.tick(self._open, answers, now_ns)
         over = self._undecided
+        spoken = over.spoken if over is not None else self._open
+        if spoken is not None:
+            self._barge_in.tick(spoken, answers, now_ns)
         if over is not None and self._barge_in.is_late(over.stopped_ns, now_ns):
             self._decide(answers, now_ns)
 
-    def configure(self, before: SessionConfig, answers: Answering, now_ns: int) -> None:
+    def configure(self, answers: Answering, now_ns: int) -> None:
         """Follow a change of the session's settings."""
         config = self._state.config
         chunk_ms = config.gateway.chunk_ms if config.gateway is not None else None
@@ -132,16 +134,8 @@ class SpeechIn:
             self._listener.settings = dataclasses.replace(
                 self._listener.settings, chunk_ms=chunk_ms
             )
-        if config.turn_detection != before.turn_detection:
+        if self._detecting != (config.turn_detection, self._state.endpointing):
             self._handle(self._listener.set_detection(self._detection()), answers, now_ns)
-
-    def _on_our_clock(self, captured_ms: float, now_ns: int) -> int:
-        """A client's stamp as an instant of ours. The two clocks have no common zero, so what can
-        be known is delay beyond that of the quickest packet so far."""
-        offset_ns = now_ns - round(captured_ms * NS_PER_MS)
-        if self._clock_offset_ns is None or offset_ns < self._clock_offset_ns:
-            self._clock_offset_ns = offset_ns
-        return round(captured_ms * NS_PER_MS) + self._clock_offset_ns
 
     # --- what the listener noticed ---------------------------------------------------------------
 
@@ -396,5 +390,8 @@ class SpeechIn:
         return self._transcripts.find(turn)
 
     def _detection(self) -> Detection | None:
+        """The settings in force, as the listener takes them."""
         state = self._state
-        return detection_of(state.config.turn_detection, state.settings.hush_ms, self._pace)
+        self._detecting = (state.config.turn_detection, state.endpointing)
+        turns, endpointing = self._detecting
+        return detection_of(turns, state.settings.hush_ms, self._pace, endpointing)

@@ -16,6 +16,7 @@ GatewayEventName = Literal[
     "latency", "chunks", "hearing", "endpoint", "engine", "voice", "interruption"
 ]
 Interruption = Literal["words", "speech"]
+Endpointing = Literal["fixed", "adaptive", "semantic"]
 
 
 class SamplingOptions(BaseModel):
@@ -49,7 +50,9 @@ class GatewayOptions(BaseModel):
     """`events`: which of our server events to send. `chunk_ms`: how much audio is heard at once.
     `latency_budget_ms`: endpoint to first token, over which a turn counts as late. `video`: which
     camera frames count. `interruption`: what ends an answer under `interrupt_response`, any
-    "speech" at once, or "words" that are more than a sign of listening."""
+    "speech" at once, or "words" that are more than a sign of listening. `endpointing`: what
+    `server_vad` makes of its silence: that length, or one that follows the speaker's pauses, or
+    also the language model."""
 
     events: Annotated[list[GatewayEventName], MaxLen(16)] | None = None
     chunk_ms: Literal[200, 500, 1000] | None = None
@@ -57,6 +60,7 @@ class GatewayOptions(BaseModel):
     video: VideoOptions | None = None
     latency_budget_ms: Annotated[float, Ge(1), Le(600_000)] | None = None
     interruption: Interruption | None = None
+    endpointing: Endpointing | None = None
 
 
 class GatewaySession(RealtimeSessionCreateRequest):

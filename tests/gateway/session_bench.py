@@ -59,7 +59,7 @@ class SessionBench:
         self.uttered: list[Speak | Stop] = []
         self.played: list[Play] = []
         self.playout_cleared = 0
-        self.playout_held = False
+        self._held = False
         self.hold_pictures = False
         self.held: list[Decode] = []
         self.metrics = Metrics()
@@ -92,9 +92,9 @@ class SessionBench:
                     self.played.append(action)
                     self._take([Send(action.event | {"delta": ""}, action.wants_sent_stamp)])
                 case HoldPlayout():
-                    self.playout_held = action.held
+                    self._held = action.held
                 case ClearPlayout():
-                    self.playout_held = False
+                    self._held = False
                     self.playout_cleared += 1
                 case Decode():
                     self.held.append(action)
@@ -193,6 +193,10 @@ class SessionBench:
         self.engine(api.Finished("sess_test", generation, reason, text, usage, kv))
 
     # --- what came out ------------------------------------------------------------------------
+
+    def holds(self) -> bool:
+        """Whether the playout stands still."""
+        return self._held
 
     def types(self) -> list[str]:
         return [event["type"] for event in self.sent]

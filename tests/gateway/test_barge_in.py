@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from engine import api
@@ -13,7 +15,7 @@ STARTED, STOPPED = "input_audio_buffer.speech_started", "input_audio_buffer.spee
 SECOND = 24_000
 
 
-def answering(speaks: bool = True, **settings: object) -> SessionBench:
+def answering(speaks: bool = True, **settings: Any) -> SessionBench:
     """An answer that is being written and, with a voice, played: three seconds of it."""
     bench = SessionBench(speaks=speaks, **settings)
     bench.update(gateway={"events": ["interruption"]})
@@ -39,10 +41,10 @@ def test_a_cough_during_an_answer_passes() -> None:
     """Its sound stands still and goes on; no event, no cancel, no turn, and the engine forgets."""
     bench = answering()
     sing(bench, 400)
-    assert bench.playout_held
+    assert bench.holds()
     bench.hear(silence_pcm(260))
     bench.hearing("", final=True)
-    assert not bench.playout_held
+    assert not bench.holds()
     bench.hear(silence_pcm(600))
     assert states(bench) == ["possible", "false"]
     assert not [kind for kind in bench.types() if not kind.startswith("gateway.")]
@@ -65,7 +67,7 @@ def test_a_sign_of_listening_passes(words: str) -> None:
     bench.hear(silence_pcm(600))
     assert states(bench) == ["possible", "false"]
     assert not bench.commands(api.Cancel)
-    assert not bench.playout_held
+    assert not bench.holds()
 
 
 def test_words_interrupt() -> None:
@@ -85,7 +87,7 @@ def test_words_interrupt() -> None:
     assert (delta["item_id"], delta["delta"]) == (started["item_id"], "What is")
     assert [c.generation for c in bench.commands(api.Cancel)] == [generation]
     assert bench.playout_cleared == 1
-    assert not bench.playout_held
+    assert not bench.holds()
     assert Stop("sess_test", generation) in bench.uttered
     assert states(bench) == ["possible", "real"]
 
@@ -114,9 +116,9 @@ def test_sound_waits_two_seconds_for_words() -> None:
     bench = answering()
     sing(bench, 1000)
     bench.tick(900)
-    assert bench.playout_held
+    assert bench.holds()
     bench.tick(300)
-    assert not bench.playout_held
+    assert not bench.holds()
     assert not bench.commands(api.Cancel)
     bench.hearing("wait a moment")
     assert len(bench.commands(api.Cancel)) == 1
@@ -222,7 +224,7 @@ def test_a_commit_by_hand_is_meant() -> None:
     bench = answering()
     sing(bench, 400)
     bench.client("input_audio_buffer.clear")
-    assert not bench.playout_held
+    assert not bench.holds()
     assert not bench.commands(api.Cancel)
 
 
@@ -233,7 +235,7 @@ def test_a_lost_engine_leaves_nothing_held() -> None:
         sing(bench, 400)
         bench.hear(silence_pcm(pause_ms))
         bench.engine_lost()
-        assert not bench.playout_held
+        assert not bench.holds()
         assert STARTED not in bench.types()
 
 
