@@ -135,6 +135,19 @@ def frames(model: str = Small, as_json: bool = Json) -> None:
 
 
 @app.command()
+def session(
+    model: str = Model,
+    hours: float = typer.Option(3.0, min=0.05, help="how long the conversation lasts"),
+    real_ears: bool = typer.Option(False, help="speech through Whisper, not from a script: slow"),
+    as_json: bool = Json,
+) -> None:
+    """A conversation of hours at full speed: memory and time per chunk, minute by minute."""
+    from benchmarks import session as benchmark
+
+    benchmark.run(model, hours, real_ears=real_ears, as_json=as_json)
+
+
+@app.command()
 def answers(
     model: str = Small,
     write: bool = typer.Option(False, "--write", help="write docs/answers-MODEL.md"),
@@ -168,6 +181,7 @@ def run_all(model: str = Small, repeats: int = Repeats, as_json: bool = Json) ->
     live(4, model, 60.0, 10.0, as_json)
     eyes(model, as_json)
     frames(model, as_json)
+    session("tiny", 3.0, False, as_json)
     answers(model, False, as_json)
     loss(1, True, as_json)
     voice("joe,espeak", as_json)

@@ -9,6 +9,7 @@ from engine.blocks import BlockPool
 from engine.config import EngineConfig
 from engine.decoder.spec import DecoderSpec
 from engine.errors import BadSettings
+from kernels.rope.reference import rope
 
 DTYPES = {
     "fp64": torch.float64,  # for tests of exactness
@@ -45,6 +46,7 @@ class KvCache:
         self.bytes_per_block = self.bytes_per_token * block_size
         self.num_blocks = pool_bytes // self.bytes_per_block
         self.block_size = block_size
+        self.layers = layers
         if self.num_blocks < 1:
             raise BadSettings("kv_pool_bytes", f"at least {self.bytes_per_block}", pool_bytes)
         # [layers, 2, num_blocks, kv_heads, block_size, head_dim]
@@ -63,6 +65,29 @@ class KvCache:
         """Copy all of a block's K and V into another one."""
         self._memory[:, :, target] = self._memory[:, :, source]
 
+    def take(self, layer: int, slots: Tensor) -> Tensor:
+        """K and V of tokens in slots int64 [n], as they are stored: [2, n, kv_heads, head_dim]."""
+        blocks, offsets = slots // self.block_size, slots % self.block_size
+        return self._memory[layer][:, blocks, :, offsets].transpose(0, 1)
+
+    def put(self, layer: int, slots: Tensor, stored: Tensor) -> None:
+        """Store what `take` gave in other slots, all different."""
+        blocks, offsets = slots // self.block_size, slots % self.block_size
+        self._memory[layer][:, blocks, :, offsets] = stored.transpose(0, 1)
+
+    def move(self, sources: Tensor, targets: Tensor) -> None:
+        """K and V of tokens to other slots, in all layers; int64 [n] each, they may overlap."""
+        for layer in range(self.layers):
+            self.put(layer, targets, self.take(layer, sources))
+
+    def turn(self, sources: Tensor, targets: Tensor, cos: Tensor, sin: Tensor) -> None:
+        """The keys in `sources`, turned on by angles of [n, head_dim / 2], into `targets`; their
+        values as they are."""
+        for layer in range(self.layers):
+            stored = self.take(layer, sources)
+            turned = rope(stored[0].to(cos.dtype), cos, sin).to(stored.dtype)
+            self.put(layer, targets, torch.stack((turned, stored[1])))
+
     def fill(self, value: float) -> None:
         """Overwrite everything (touches all of it): for tests that no unwritten slot is read."""
         self._memory.fill_(value)
@@ -79,4 +104,5 @@ def paged(spec: DecoderSpec, config: EngineConfig) -> tuple[KvCache, BlockPool]:
         kv_dtype=config.kv_dtype,
     )
     max_cached = int(cache.num_blocks * config.prefix_cache_share)
-    return cache, BlockPool(cache.num_blocks, config.block_size, max_cached)
+    shares = config.prefix_sharing
+    return cache, BlockPool(cache.num_blocks, config.block_size, max_cached, shares=shares)

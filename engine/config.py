@@ -38,6 +38,8 @@ class EngineConfig:
         threads: cores the native kernels and torch may use.
         prefix_cache_share: at most this share of the pool keeps K/V that no session holds any
             more, for the next one that begins with the same words or pictures.
+        prefix_sharing: whether sessions share K/V of equal beginnings at all. It shows in time what
+            others began with.
         encoder_cache_bytes, encoder_cache_ttl_s: bound of what encoders made of pictures, kept by
             content, and how long it is kept after it was last wanted.
         kv_dtype: storage of K and V, "fp32" or "fp16".
@@ -57,6 +59,7 @@ class EngineConfig:
     heard_together: int = 1
     threads: int = field(default_factory=usable_cores)
     prefix_cache_share: float = 0.25
+    prefix_sharing: bool = True
     encoder_cache_bytes: int = 8 * MIB
     encoder_cache_ttl_s: float = 1800.0
     kv_dtype: str = "fp32"

@@ -10,8 +10,7 @@ WebSocket (`gateway.websocket`) or a WebRTC data channel (`gateway.rtc.channel`)
 
 - outbound: `outbound_events` and `outbound_bytes` that the peer has not read yet. When full, this
   reader is shed: close 1013. What was queued is thrown away, for a stream with holes is worse.
-- pictures: decoded on other threads; the reader waits for those of an item, and a session has one
-  of its camera under way.
+- pictures: decoded on other threads; the reader waits for an item's, one of a camera is under way.
 - inbound: the channel's own. A peer that sends audio faster than real time is read no further
   while the engine is more than `AUDIO_BEHIND_SAMPLES` of it behind; TCP holds it back.
 """
@@ -52,6 +51,7 @@ TICK_S = 0.1
 AUDIO_BEHIND_SAMPLES = 30 * api.SAMPLE_RATE_HZ
 AUDIO_BEHIND_WAIT_S = 10.0
 """Longest pause of the reader: pongs are read with the messages, and pings time out."""
+CLOSE_GOING_AWAY = 1001
 CLOSE_INTERNAL_ERROR = 1011
 CLOSE_SERVICE_RESTART = 1012
 CLOSE_TRY_AGAIN_LATER = 1013
@@ -59,10 +59,11 @@ CLOSE_TRY_AGAIN_LATER = 1013
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much may wait for one reader."""
+    """How much may wait for one reader, and how long a peer may send nothing; 0: for ever."""
 
     events: int = 512
     bytes: int = 8 * 1024 * 1024
+    idle_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,6 +200,7 @@ class Pump:
             player.on_started = lambda: self._playing("started")
             player.on_stopped = lambda: self._playing("stopped")
         self._now_ns = now_ns
+        self._heard_ns = now_ns()
         self._outbound = Outbound(bounds)
         self._audio = AudioFlow()
         self._closed = False
@@ -269,6 +271,7 @@ class Pump:
         False: dropped, for the engine is too far behind, and a microphone cannot be held back."""
         if self._audio.behind_samples > AUDIO_BEHIND_SAMPLES:
             return False
+        self._heard_ns = self._now_ns()
         self._call(self._session.receive_audio, pcm24k, received_ns)
         return True
 
@@ -304,9 +307,8 @@ class Pump:
                     self._utter(action.command)
                 case Play():
                     self._play(action)
-                case HoldPlayout():
-                    if self._player is not None:
-                        self._player.hold(action.held)
+                case HoldPlayout() if self._player is not None:
+                    self._player.hold(action.held)
                 case ClearPlayout():
                     self._clear_playout()
                 case Hangup():
@@ -316,7 +318,7 @@ class Pump:
         player = self._player
         if player is None:
             return
-        told, player.on_stopped = player.on_stopped, _nothing  # it is cleared, not played out
+        told, player.on_stopped = player.on_stopped, lambda: None  # it is cleared, not played out
         dropped_samples = player.clear()
         player.on_stopped = told
         self._call(self._session.cleared, dropped_samples)
@@ -371,7 +373,9 @@ class Pump:
             if self._ordered is not None:
                 await self._ordered
                 self._ordered = None
-            match await self._channel.receive():
+            message = await self._channel.receive()
+            self._heard_ns = self._now_ns()
+            match message:
                 case None:
                     return
                 case str(text):
@@ -387,10 +391,10 @@ class Pump:
                 self._call(self._session.sent, item.action)
 
     async def _tick(self) -> None:
+        bound_s = self._outbound.bounds.idle_s
         while True:
             await asyncio.sleep(TICK_S)
             self._call(self._session.tick)
-
-
-def _nothing() -> None:
-    pass
+            if bound_s and self._now_ns() - self._heard_ns > bound_s * 1e9 and not self.answering:
+                log.info("session %s: nothing came for %g s", self.session_id, bound_s)
+                self.hangup(CLOSE_GOING_AWAY, f"nothing was sent for {bound_s:g} s")

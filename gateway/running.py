@@ -11,6 +11,7 @@ from gateway.budget import TurnBudget, TurnStamps
 from gateway.protocol.session_config import Modality
 from gateway.response import Response
 from gateway.voice.speaking import Speaking
+from gateway.window import window_to_wire
 
 
 @dataclass(slots=True)
@@ -41,6 +42,8 @@ def kv_to_wire(kv: api.KvStats) -> dict[str, object]:
         "bytes_per_token": kv.bytes_per_token,
         "by_modality": kv.by_modality,
         "adopted": kv.adopted,
+        "evicted": kv.evicted,
+        "window": window_to_wire(kv.window),
     }
 
 

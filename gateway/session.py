@@ -59,10 +59,10 @@ from gateway.speech_out import SpeechOut
 from gateway.state import SessionState
 from gateway.voice.messages import Said, Sound, Stop
 from gateway.voice.status import VoiceStatus
+from gateway.window import remember, window_of
 
 log = logging.getLogger("headstart.session")
 
-MAX_SESSION_MINUTES = 60
 NS_PER_MINUTE = 60 * 10**9
 
 
@@ -86,7 +86,7 @@ class Session:
         config = SessionConfig(
             session_id=session_id,
             model=model_name,
-            expires_at=int(wall_s) + MAX_SESSION_MINUTES * 60,
+            expires_at=int(wall_s) + settings.max_session_minutes * 60,
             speaks=speaks,
             instructions=settings.instructions,
             turn_detection=ServerVadConfig(
@@ -101,7 +101,7 @@ class Session:
         self._out = SpeechOut(self._state)
         self._answers = Answers(self._state, self._out)
         self._pictures = PicturesIn(self._state, lambda: self._speech.clock_samples)
-        self._expires_ns = now_ns + MAX_SESSION_MINUTES * NS_PER_MINUTE
+        self._expires_ns = now_ns + settings.max_session_minutes * NS_PER_MINUTE
 
     # --- the shell's calls -----------------------------------------------------------------------
 
@@ -239,7 +239,7 @@ class Session:
     def tick(self, now_ns: int) -> list[Action]:
         """About ten times a second."""
         if now_ns >= self._expires_ns:
-            return self._refuse(errors.session_expired(MAX_SESSION_MINUTES))
+            return self._refuse(errors.session_expired(self._state.settings.max_session_minutes))
         self._speech.tick(self._answers, now_ns)
         return self._state.take()
 
@@ -313,6 +313,7 @@ class Session:
             instructions = state.config.instructions
             note = blind_note(instructions)
             state.tell(api.Instruct(state.session_id, instructions, note))
+        remember(state, before)
         self._speech.configure(self._answers, now_ns)
         self._configure_pictures(before)
 
@@ -384,8 +385,8 @@ class Session:
     def _open_in_engine(self) -> None:
         state = self._state
         instructions, items = state.config.instructions, state.talk.for_engine()
-        note = blind_note(instructions)
-        state.tell(api.Open(state.session_id, instructions, items, note))
+        note, window = blind_note(instructions), window_of(state.config, state.settings)
+        state.tell(api.Open(state.session_id, instructions, items, note, window))
 
     def _refuse(self, error: ProtocolError) -> list[Action]:
         state = self._state

@@ -27,6 +27,7 @@ from engine.api.commands import (
     Instruct,
     Open,
     Ping,
+    Remember,
     RemoveItem,
     Respond,
     Resume,
@@ -59,6 +60,7 @@ from engine.api.values import (
     Text,
     TurnRef,
     Usage,
+    Window,
 )
 
 __all__ = [
@@ -93,6 +95,7 @@ __all__ = [
     "Part",
     "Ping",
     "Ready",
+    "Remember",
     "RemoveItem",
     "Respond",
     "Resume",
@@ -103,6 +106,7 @@ __all__ = [
     "Text",
     "TurnRef",
     "Usage",
+    "Window",
     "decode_command",
     "decode_event",
     "encode",

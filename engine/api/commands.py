@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.api.values import Image, Item, Message, Sampling, TurnRef
+from engine.api.values import Image, Item, Message, Sampling, TurnRef, Window
 
 
 class Ping(Message, frozen=True, tag="ping"):
@@ -21,6 +21,7 @@ class Open(Message, frozen=True, tag="open"):
     instructions: str
     items: tuple[Item, ...] = ()
     blind: str = ""
+    window: Window = Window()
 
 
 class Close(Message, frozen=True, tag="close"):
@@ -33,6 +34,13 @@ class Instruct(Message, frozen=True, tag="instruct"):
     session: str
     instructions: str
     blind: str = ""
+
+
+class Remember(Message, frozen=True, tag="remember"):
+    """Remember so far back from now on, and forget what is older."""
+
+    session: str
+    window: Window
 
 
 class AddItem(Message, frozen=True, tag="add_item"):
@@ -143,6 +151,7 @@ Command = (
     | Open
     | Close
     | Instruct
+    | Remember
     | AddItem
     | RemoveItem
     | BeginSpeech

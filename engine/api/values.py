@@ -95,9 +95,22 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.input_text + self.input_audio + self.input_image
 
 
+class Window(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far back a session remembers: tokens behind the instructions, and of pictures
+    among them; 0: as far as can be.
+    `retained`: the part of either that is left when something had to go; `summarise`: note in a
+    few sentences what will be forgotten."""
+
+    tokens: int = 0
+    vision_tokens: int = 0
+    retained: float = 0.75
+    summarise: bool = False
+
+
 class KvStats(msgspec.Struct, frozen=True, omit_defaults=True):
     """A session's share of the paged KV cache. `by_modality`: its tokens, by what they stand for
-    (text, audio, image, generated). `adopted`: tokens taken over from who had computed the same."""
+    (text, audio, image, generated). `adopted`: tokens taken over from who had computed the same;
+    `evicted`: tokens forgotten, ever, because the session was longer than its `window`."""
 
     tokens: int = 0
     blocks: int = 0
@@ -105,6 +118,8 @@ class KvStats(msgspec.Struct, frozen=True, omit_defaults=True):
     bytes_per_token: int = 0
     by_modality: dict[str, int] = msgspec.field(default_factory=dict)
     adopted: int = 0
+    evicted: int = 0
+    window: Window = Window()
 
 
 class FinishReason(StrEnum):

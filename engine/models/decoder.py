@@ -82,8 +82,7 @@ class TorchDecoder:
 
     def __init__(self, spec: DecoderSpec, weights: TorchWeights, rotary: Rotary) -> None:
         self.spec, self.weights = spec, weights
-        self.position_axes = rotary.axes
-        self._rotary = rotary
+        self.rotary = rotary
 
     def embed(self, tokens: Tensor) -> Tensor:
         """int64 [rows] -> [rows, hidden]."""
@@ -95,7 +94,7 @@ class TorchDecoder:
         x = self.embed(batch.tokens)
         if len(batch.soft_rows):
             x[batch.soft_rows] = batch.soft_vectors.to(x.dtype)
-        cos, sin = (angle.to(x.dtype) for angle in self._rotary(batch.positions))
+        cos, sin = (angle.to(x.dtype) for angle in self.rotary(batch.positions))
         streams = _streams(batch)
         for i, layer in enumerate(self.weights.layers):
             q, k, v = self._heads(layer, x)

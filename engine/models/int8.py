@@ -78,7 +78,7 @@ class Int8Decoder(Decoder):
             output=PackedHead(output, backend),
             nbytes=sum(w.nbytes for w in {id(w): w for w in [*packed, embedding, output]}.values()),
         )
-        super().__init__(spec, weights, spec.context_tokens, backend, rotary)
+        super().__init__(spec, weights, backend, rotary)
 
     def embed(self, tokens: Tensor) -> Tensor:
         """int64 [rows] -> fp32 [rows, hidden]."""

@@ -19,6 +19,7 @@ from engine.blocks import BlockPool
 from engine.core import Engine, EngineParts
 from engine.errors import CacheFull
 from engine.faculties import Faculties, Pcm, View
+from engine.moves import Move
 from engine.runner import StepResult
 from engine.sampling import Sampler
 from engine.scheduler import Plan, Scheduler
@@ -133,6 +134,9 @@ class FakeRunner:
                 place = stream.kv_len - work.num_scheduled_tokens + work.probe_row
                 result.probed[stream] = self._behind_a_word(stream.tokens[: place + 1])
         return result
+
+    def move(self, move: Move) -> None:
+        """Nothing is in memory here."""
 
     def _behind_a_word(self, tokens: Sequence[int]) -> Tensor:
         """The message is over, at 99 : 1, behind a full word "france"."""

@@ -9,7 +9,10 @@ import pytest
 import torch
 
 from engine.cache import KvCache, kv_bytes_per_token
+from engine.decoder.rotary import SectionRotary
+from engine.decoder.spec import DecoderSpec
 from engine.errors import BadSettings
+from kernels.rope.reference import rope
 
 MIB = 1 << 20
 
@@ -66,3 +69,36 @@ def test_a_pool_without_room_for_one_block_is_refused() -> None:
     """The error says how many bytes one block takes."""
     with pytest.raises(BadSettings, match="at least 1536"):
         make_cache(1535)
+
+
+def test_a_move_onto_itself_reads_before_it_writes() -> None:
+    """Slots shifted down by one, in every layer: each holds what its neighbour held."""
+    cache = make_cache(10_000)
+    slots = torch.arange(20)
+    for layer in range(cache.layers):
+        cache.put(layer, slots, torch.randn_like(cache.take(layer, slots)))
+    before = [cache.take(layer, slots).clone() for layer in range(cache.layers)]
+    cache.move(slots[1:], slots[:-1])
+    for layer in range(cache.layers):
+        after = cache.take(layer, slots)
+        assert torch.equal(after[:, :19], before[layer][:, 1:])
+        assert torch.equal(after[:, 19:], before[layer][:, 19:])
+
+
+def test_turning_on_is_turning_further() -> None:
+    """A key at any position on three axes, turned on by the same number on all of them, is the key
+    turned to where it then stands; values stay as they are."""
+    spec = DecoderSpec("qwen2", 3, 16, 32, 2, 2, 8, 271, 2**20, 10_000.0, 1e-6, True, False)
+    rotary = SectionRotary(spec, (1, 1, 2))
+    cache = make_cache(10_000)
+    slots, raw = torch.arange(6), torch.randn(6, 2, 8)
+    at = torch.randint(0, 500, (3, 6))
+    shift = torch.tensor([0, 1, 7, 100, 2_000, 30_000])
+    for layer in range(cache.layers):
+        cache.put(layer, slots, torch.stack((rope(raw, *rotary(at)), raw)))
+    cache.turn(slots, slots + 6, *rotary(shift.expand(3, -1)))
+    wanted = rope(raw, *rotary(at + shift))
+    for layer in range(cache.layers):
+        keys, values = cache.take(layer, slots + 6)
+        assert torch.allclose(keys, wanted, atol=1e-5)
+        assert torch.equal(values, raw)
