@@ -110,6 +110,25 @@ def loss(
 
 
 @app.command()
+def endpoint(
+    clips: Path = typer.Argument(None, help="a file of lines `path TAB text`: recordings as well"),
+    notes: Path = typer.Option(None, help="keep what was heard in FILE, or read it from there"),
+    model: str = Small,
+    svg: Path = typer.Option(None, help="write the curves to FILE"),
+    speakers: int = typer.Option(16, "--speakers", min=1, help="of 8 turns each"),
+    as_json: bool = Json,
+) -> None:
+    """Turns cut off in a pause against the wait at their end, for each endpoint policy."""
+    from benchmarks import endpoint as benchmark
+    from gateway.voice.synthesiser import VoiceUnavailable
+
+    try:
+        benchmark.run(clips, notes, model, speakers, svg=svg, as_json=as_json)
+    except (ValueError, OSError, VoiceUnavailable) as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+@app.command()
 def eyes(model: str = Small, as_json: bool = Json) -> None:
     """What the model says it sees, on photographs that packages ship."""
     from benchmarks import eyes as benchmark
