@@ -15,6 +15,9 @@ Model = typer.Option("tiny", "--model", help="medium, small or tiny")
 Small = typer.Option("small", "--model", help="medium, small or tiny")
 Repeats = typer.Option(5, "--repeats", min=1, help="runs of which the median counts")
 Clips = typer.Argument(help="a file of lines `path TAB text`", exists=True, dir_okay=False)
+SomeClips = typer.Argument(None, help="a file of lines `path TAB text`: recordings as well")
+Notes = typer.Option(None, "--notes", help="keep what was heard in FILE, or read it from there")
+Svg = typer.Option(None, "--svg", help="write the curves to FILE")
 Json = typer.Option(False, "--json", help="nothing on stdout but the JSON line")
 
 
@@ -111,10 +114,10 @@ def loss(
 
 @app.command()
 def endpoint(
-    clips: Path = typer.Argument(None, help="a file of lines `path TAB text`: recordings as well"),
-    notes: Path = typer.Option(None, help="keep what was heard in FILE, or read it from there"),
+    clips: Path | None = SomeClips,
+    notes: Path | None = Notes,
     model: str = Small,
-    svg: Path = typer.Option(None, help="write the curves to FILE"),
+    svg: Path | None = Svg,
     speakers: int = typer.Option(16, "--speakers", min=1, help="of 8 turns each"),
     as_json: bool = Json,
 ) -> None:
@@ -203,4 +206,5 @@ def run_all(model: str = Small, repeats: int = Repeats, as_json: bool = Json) ->
     session("tiny", 3.0, False, as_json)
     answers(model, False, as_json)
     loss(1, True, as_json)
+    endpoint(None, None, "small", None, 16, as_json)
     voice("joe,espeak", as_json)

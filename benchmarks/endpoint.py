@@ -1,8 +1,8 @@
 """When a turn is taken for over: turns cut off in a pause, against the wait at their end.
 
 Turns with one pause put into each (`benchmarks.pauses`), of speakers with paces of their own: what
-people say to a machine, spoken by the packaged voice, and with LIST (lines `path TAB text`) people's
-recordings. All of it is heard once, through the real listener, ears and language model
+people say to a machine, spoken by the packaged voice, and with LIST (lines `path TAB text`)
+recordings of people. All of it is heard once, through the real listener, ears and language model
 (`benchmarks.pause_record`); then each policy is played over what was noted, window by window, with
 its own memory for each speaker. `--notes FILE` keeps what was noted, and reads it if it is there.
 
@@ -24,6 +24,7 @@ import json
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -85,13 +86,16 @@ def run(
     svg: Path | None,
     as_json: bool,
 ) -> None:
-    """Measure and report, and draw the curves into `svg`. Raises ValueError for a wrong LIST, and `VoiceUnavailable`."""
+    """Measure and report, and draw the curves into `svg`.
+
+    Raises ValueError for a wrong LIST, and `VoiceUnavailable`.
+    """
     recorded = _recorded(clips, notes, model, speakers)
     rows, presets, points = [], [], []
     for material, turns in recorded.items():
         for name, make in POLICIES.items():
             for silence_ms in SILENCES_MS:
-                row = _row(turns, lambda make=make, ms=silence_ms: make(ms))  # type: ignore[misc]
+                row = _row(turns, partial(make, silence_ms))
                 rows.append({"material": material, "policy": name, "silence_ms": silence_ms} | row)
         for name, preset in PRESETS.items():
             presets.append({"material": material, "policy": name} | _row(turns, preset))
