@@ -65,7 +65,10 @@ export function sessionUpdate(aloud) {
           turn_detection: { type: "server_vad", create_response: true, interrupt_response: true },
         },
       },
-      gateway: { events: ["latency", "chunks", "hearing", "engine", "voice"] },
+      gateway: {
+        events: ["latency", "chunks", "hearing", "engine", "voice"],
+        endpointing: "semantic", // as quick as a fixed silence behind a whole sentence, else patient
+      },
     },
   };
 }
