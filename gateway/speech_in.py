@@ -15,7 +15,6 @@ from engine import api
 from gateway.barge_in import Answering, BargeIn
 from gateway.budget import TurnStamps
 from gateway.client_clock import ClientClock
-from gateway.conversation import Kept
 from gateway.detection import detection_of
 from gateway.endpoint import Pace
 from gateway.interruption import Meaning
@@ -35,10 +34,11 @@ from gateway.listening import (
     UtteranceTooLongError,
 )
 from gateway.media.timebase import hear_ms, hear_ms_exact
-from gateway.protocol import items
 from gateway.spoken import Spoken
 from gateway.state import SessionState
 from gateway.transcripts import Transcripts
+
+HELD_CHUNK_MS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,14 +128,18 @@ class SpeechIn:
 
     def configure(self, answers: Answering, now_ns: int) -> None:
         """Follow a change of the session's settings."""
-        config = self._state.config
-        chunk_ms = config.gateway.chunk_ms if config.gateway is not None else None
-        if chunk_ms is not None:
-            self._listener.settings = dataclasses.replace(
-                self._listener.settings, chunk_ms=chunk_ms
-            )
-        if self._detecting != (config.turn_detection, self._state.endpointing):
+        self._cut_chunks()
+        if self._detecting != (self._state.config.turn_detection, self._state.endpointing):
             self._handle(self._listener.set_detection(self._detection()), answers, now_ns)
+
+    def _cut_chunks(self) -> None:
+        """How much sound the engine gets at a time: little of what an answer is held for."""
+        options = self._state.config.gateway
+        wanted_ms = options.chunk_ms if options is not None else None
+        chunk_ms = wanted_ms or self._state.settings.chunk_ms
+        if self._open is not None and self._open.is_held:
+            chunk_ms = min(chunk_ms, HELD_CHUNK_MS)
+        self._listener.settings = dataclasses.replace(self._listener.settings, chunk_ms=chunk_ms)
 
     # --- what the listener noticed ---------------------------------------------------------------
 
@@ -187,6 +191,7 @@ class SpeechIn:
         )
         if not self._barge_in.holds(spoken, answers, now_ns):
             self._announce(spoken, answers)
+        self._cut_chunks()
         state.tell(api.BeginSpeech(state.session_id, event.ref, spoken.item_id, event.start_sample))
 
     def _announce(self, spoken: Spoken, answers: Answering) -> None:
@@ -204,6 +209,7 @@ class SpeechIn:
     def _confirm(self, spoken: Spoken, answers: Answering, now_ns: int) -> None:
         """Speech that was held back is an interruption, or a turn."""
         self._barge_in.confirm(spoken, answers, now_ns)
+        self._cut_chunks()
         self._announce(spoken, answers)
         if spoken.hearing is not None:
             self._transcripts.show(spoken, spoken.hearing)
@@ -267,7 +273,7 @@ class SpeechIn:
         spoken, event = over.spoken, over.event
         if not spoken.by_hand:
             state.send(state.events.speech_stopped(spoken.item_id, event.audio_end_ms))
-        self._commit_item(spoken)
+        self._transcripts.commit(spoken)
         state.tell(api.EndSpeech(state.session_id, event.ref, event.end_sample))
         detection = state.config.turn_detection
         if not over.wants_answer or detection is None or not detection.create_response:
@@ -291,17 +297,6 @@ class SpeechIn:
             endpoint_ns=now_ns,
             realtime=event.realtime,
         )
-
-    def _commit_item(self, spoken: Spoken) -> None:
-        """The utterance is an item from now on; its words follow when they are final."""
-        state = self._state
-        previous = state.talk.tail_id
-        wire = items.message(spoken.item_id, "user", [items.input_audio(None)])
-        state.talk.insert(Kept(wire, None), previous)
-        state.send(state.events.committed(spoken.item_id, previous))
-        state.send(state.events.item_added(wire, previous))
-        state.send(state.events.item_done(wire, previous))
-        self._transcripts.await_words(spoken)
 
     def _dropped(self, event: Dropped, answers: Answering, now_ns: int) -> None:
         state = self._state

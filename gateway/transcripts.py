@@ -7,7 +7,9 @@ more mean that it is far behind; the oldest is then told as a failed transcripti
 from __future__ import annotations
 
 from engine import api
+from gateway.conversation import Kept
 from gateway.media.timebase import hear_ms_exact
+from gateway.protocol import items
 from gateway.spoken import Spoken
 from gateway.state import SessionState
 
@@ -24,10 +26,17 @@ class Transcripts:
     def find(self, turn: int) -> Spoken | None:
         return self._unheard.get(turn)
 
-    def await_words(self, spoken: Spoken) -> None:
-        """It is over; its words follow."""
+    def commit(self, spoken: Spoken) -> None:
+        """The utterance is over and an item from now on; its words follow when they are final."""
+        state = self._state
+        previous = state.talk.tail_id
+        wire = items.message(spoken.item_id, "user", [items.input_audio(None)])
+        state.talk.insert(Kept(wire, None), previous)
+        state.send(state.events.committed(spoken.item_id, previous))
+        state.send(state.events.item_added(wire, previous))
+        state.send(state.events.item_done(wire, previous))
         self._unheard[spoken.turn] = spoken
-        if not self._state.engine_up:
+        if not state.engine_up:
             self._give_up(spoken, "engine_unavailable", "The engine is not available.")
         elif len(self._unheard) > MAX_UNHEARD:
             oldest = next(iter(self._unheard.values()))

@@ -111,6 +111,17 @@ def test_one_word_interrupts_when_a_pause_confirms_it() -> None:
     assert len(bench.commands(api.Respond)) == 2
 
 
+def test_the_ears_hear_more_often_while_an_answer_waits() -> None:
+    """Chunks of 200 ms until the words decide; then of the session's length again."""
+    bench = answering()
+    sing(bench, 900)
+    assert {audio.samples for audio in bench.commands(api.Audio)} == {3200}
+    bench.hearing("wait a")
+    bench.told.clear()
+    sing(bench, 1200)
+    assert {audio.samples for audio in bench.commands(api.Audio)} == {8000}
+
+
 def test_sound_waits_two_seconds_for_words() -> None:
     """Longer noise without a word plays under the answer; words that come after all interrupt."""
     bench = answering()
