@@ -15,6 +15,7 @@ from engine import api
 from gateway.budget import BudgetError, TurnBudget, TurnStamps
 from gateway.conversation import Kept
 from gateway.protocol import errors
+from gateway.protocol.items import Json
 from gateway.response import (
     CancelReason,
     Ending,
@@ -57,6 +58,12 @@ class Answers:
     def audible(self, now_ns: int) -> bool:
         """Whether a response goes on, or sound of one may still be playing."""
         return self.goes_on or self._out.audible(now_ns)
+
+    def running_item(self) -> Json | None:
+        """The item that is growing in the conversation, as far as it has got."""
+        if self._main is None or not self._main.response.opened:
+            return None
+        return self._main.response.item("in_progress")
 
     # --- asked for -------------------------------------------------------------------------------
 

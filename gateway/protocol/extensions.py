@@ -65,7 +65,8 @@ class GatewayOptions(BaseModel):
     camera frames count. `interruption`: what ends an answer under `interrupt_response`, any
     "speech" at once, or "words" that are more than a sign of listening. `endpointing`: what
     `server_vad` makes of its silence: that length, or one that follows the speaker's pauses, or
-    also the language model. `window`: how much is remembered."""
+    also the language model. `window`: how much is remembered. `resume`:
+    keep the session when its connection breaks, and say by which token it is found again."""
 
     events: Annotated[list[GatewayEventName], MaxLen(16)] | None = None
     chunk_ms: Literal[200, 500, 1000] | None = None
@@ -75,6 +76,7 @@ class GatewayOptions(BaseModel):
     latency_budget_ms: Annotated[float, Ge(1), Le(600_000)] | None = None
     interruption: Interruption | None = None
     endpointing: Endpointing | None = None
+    resume: bool | None = None
 
 
 class GatewaySession(RealtimeSessionCreateRequest):

@@ -140,6 +140,9 @@ class SessionBench:
         newest: api.TurnRef = [c.ref for c in self.told if isinstance(c, kinds)][-1]
         return newest
 
+    def resumed(self, replayed: int | None) -> None:
+        self._take(self.session.resumed(replayed, self.now_ns))
+
     def engine_lost(self) -> None:
         self._take(self.session.engine_lost(self.now_ns))
 

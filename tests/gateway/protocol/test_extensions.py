@@ -39,6 +39,7 @@ def test_every_option_of_the_session_key_is_read() -> None:
         "latency_budget_ms": 800,
         "interruption": "words",
         "endpointing": "adaptive",
+        "resume": True,
     }
     event = parse_client_event(_update(options))
     assert isinstance(event, SessionUpdateEvent)
