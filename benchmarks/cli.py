@@ -132,6 +132,18 @@ def endpoint(
 
 
 @app.command()
+def overlap(model: str = Small, as_json: bool = Json) -> None:
+    """What interrupts an answer and what does not, and how soon that is known."""
+    from benchmarks import overlap as benchmark
+    from gateway.voice.synthesiser import VoiceUnavailable
+
+    try:
+        benchmark.run(model, as_json=as_json)
+    except VoiceUnavailable as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+@app.command()
 def soak(
     model: str = typer.Option("tiny", "--model", help="small, tiny, or fake: the gateway alone"),
     sessions: int = typer.Option(20, "--sessions", min=1, max=60, help="people at once"),
@@ -242,4 +254,5 @@ def run_all(model: str = Small, repeats: int = Repeats, as_json: bool = Json) ->
     kv(model, repeats, "fp32,fp16,int8,fp8", as_json)
     loss(1, True, as_json)
     endpoint(None, None, "small", None, 16, as_json)
+    overlap("small", as_json)
     voice("joe,espeak", as_json)

@@ -125,7 +125,7 @@ class Playout:
 
     def start(self, now_ns: int) -> None:
         """Go on at `now_ns` with what is queued."""
-        self._due_ns = now_ns if self._pcm else None
+        self._due_ns = now_ns if self._pcm and not self._held else None
 
     def clear(self) -> int:
         """Drop what is queued, in samples."""
