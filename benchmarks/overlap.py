@@ -23,8 +23,8 @@ import numpy.typing as npt
 from benchmarks import noise, report
 from benchmarks.in_process import Live
 from engine.weights import ensure
+from gateway import config
 from gateway.actions import Action, HoldPlayout, Send, Tell
-from gateway.config import Settings
 from gateway.metrics import Metrics
 from gateway.protocol.ids import IdMaker
 from gateway.session import Session
@@ -73,7 +73,7 @@ class _Overlap:
     def __post_init__(self) -> None:
         self.session = Session(
             self.outcome.name,
-            Settings(),
+            config.load(),
             IdMaker.counting(),
             Metrics(),
             engine_ready=True,

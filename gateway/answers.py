@@ -93,6 +93,7 @@ class Answers:
             self._start(running, params, items)
             return
         if self._main is not None:
+            self._announce(self._main)  # the error names it
             raise errors.active_response(self._main.response.facts.response_id)
         if aside is not None:
             raise errors.unsupported("response.input", "input together with a conversation is")

@@ -136,7 +136,7 @@ class SpeechIn:
         """How much sound the engine gets at a time: little of what an answer is held for."""
         options = self._state.config.gateway
         wanted_ms = options.chunk_ms if options is not None else None
-        chunk_ms = wanted_ms or self._state.settings.chunk_ms
+        chunk_ms: int = wanted_ms or self._state.settings.chunk_ms
         if self._open is not None and self._open.is_held:
             chunk_ms = min(chunk_ms, HELD_CHUNK_MS)
         self._listener.settings = dataclasses.replace(self._listener.settings, chunk_ms=chunk_ms)
