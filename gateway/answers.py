@@ -55,6 +55,11 @@ class Answers:
         """Whether that response is not being cancelled either."""
         return self._main is not None and self._main.response.cancel_reason is None
 
+    @property
+    def is_unsaid(self) -> bool:
+        """Whether such a response has not said anything yet."""
+        return self._main is not None and self.goes_on and not self._main.response.opened
+
     def audible(self, now_ns: int) -> bool:
         """Whether a response goes on, or sound of one may still be playing."""
         return self.goes_on or self._out.audible(now_ns)

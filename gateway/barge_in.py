@@ -33,6 +33,11 @@ class Answering(Protocol):
         """A response runs and is not being cancelled."""
         ...
 
+    @property
+    def is_unsaid(self) -> bool:
+        """A response goes on of which nothing has been sent yet."""
+        ...
+
     def audible(self, now_ns: int) -> bool:
         """A response goes on, or sound of one may still be playing."""
         ...

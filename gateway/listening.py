@@ -306,8 +306,11 @@ class Listener:
         self._turns += 1
         ref = TurnRef(self._turns)
         self._open = OpenUtterance(ref, start, start, now, arrival, arrival)
-        events.append(SpeechStarted(ref, start, hear_ms(start), speech, self._detection is None))
-        if self._detection is not None and (silence := self._pauses.began(speech)):
+        by_hand = self._detection is None
+        silence = self._pauses.began(speech)
+        started = SpeechStarted(ref, start, hear_ms(start), speech, by_hand, continues=silence > 0)
+        events.append(started)
+        if self._detection is not None and silence:
             self._detection.endpoint.went_on(silence)
 
     def _resume(self, events: _Events, utterance: OpenUtterance, now: int) -> None:

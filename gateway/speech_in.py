@@ -66,6 +66,8 @@ class SpeechIn:
         self._open: Spoken | None = None
         self._undecided: _Over | None = None  # over, held, its final words still to come
         self._waiting: _Over | None = None  # a question that an answer has to end for
+        self._asked: _Over | None = None  # what the newest answer is for
+        self._resay: _Over | None = None  # the same, if speech that goes on ended that answer
         self._transcripts = Transcripts(state)
         self._barge_in = BargeIn(state)
         self._feed_ns = 0  # the last packet's time in the listener
@@ -189,7 +191,9 @@ class SpeechIn:
             began_ns=now_ns,
             by_hand=event.push_to_talk,
         )
-        if not self._barge_in.holds(spoken, answers, now_ns):
+        goes_on = event.continues and answers.is_unsaid
+        self._resay = self._asked if goes_on else None  # should it turn out to be nothing
+        if goes_on or not self._barge_in.holds(spoken, answers, now_ns):
             self._announce(spoken, answers)
         self._cut_chunks()
         state.tell(api.BeginSpeech(state.session_id, event.ref, spoken.item_id, event.start_sample))
@@ -284,6 +288,7 @@ class SpeechIn:
             self._ask(over, answers)
 
     def _ask(self, over: _Over, answers: Answering) -> None:
+        self._asked = over
         spoken = over.spoken
         answers.answer_speech(over.stamps, spoken.turn, spoken.item_id, said=bool(spoken.text))
 
@@ -310,6 +315,8 @@ class SpeechIn:
             # The client was told that somebody speaks; nothing will be committed.
             at_ms = hear_ms(event.at_sample)
             state.send(state.events.speech_stopped(spoken.item_id, at_ms))
+        self._waiting, self._resay = self._waiting or self._resay, None
+        self.answer_ended(answers, now_ns)
 
     def answer_ended(self, answers: Answering, now_ns: int) -> None:
         """An answer is over: one that waits for it may begin."""

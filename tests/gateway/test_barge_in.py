@@ -263,3 +263,42 @@ def test_what_was_heard_of_an_interrupted_answer_is_what_was_said() -> None:
     assert heard in "It is big. And it is"
     assert len(heard) < len("It is big.")
     assert not [speak for speak in bench.uttered if isinstance(speak, Speak)]
+
+
+def asked() -> SessionBench:
+    """A question's endpoint has come, its answer not yet."""
+    bench = SessionBench()
+    sing(bench, 800)
+    bench.hear(silence_pcm(220))
+    bench.hearing("I would like", final=True)
+    bench.hear(silence_pcm(340))
+    assert len(bench.commands(api.Respond)) == 1
+    return bench
+
+
+def test_who_goes_on_behind_the_endpoint_is_not_held() -> None:
+    """Nothing was said yet that a cough could be over: the turn was not over, and the answer is
+    taken back before a word of it is out."""
+    bench = asked()
+    sing(bench, 300)
+    assert len(bench.of(STARTED)) == 2
+    assert len(bench.commands(api.Cancel)) == 1
+
+
+def test_a_click_behind_the_endpoint_costs_the_answer_nothing_but_time() -> None:
+    """Too short to be speech: the question is answered after all."""
+    bench = asked()
+    bench.hear(speech.join(speech.voice(80)) + silence_pcm(1000))
+    if bench.commands(api.Cancel):
+        bench.finish(1, "", api.FinishReason.CANCELLED)
+        assert len(bench.commands(api.Respond)) == 2
+    assert not bench.commands(api.EndSpeech)[1:]
+
+
+def test_once_it_speaks_who_goes_on_is_held_as_well() -> None:
+    """Then it may be a cough."""
+    bench = asked()
+    bench.engine(api.Delta("sess_test", 1, "Yes", bench.now_ns))
+    sing(bench, 300)
+    assert len(bench.of(STARTED)) == 1
+    assert not bench.commands(api.Cancel)
