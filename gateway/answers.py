@@ -12,8 +12,10 @@ import msgspec
 from openai.types.realtime import RealtimeResponseCreateParams
 
 from engine import api
+from gateway.asked import Asked
 from gateway.budget import BudgetError, TurnBudget, TurnStamps
 from gateway.conversation import Kept
+from gateway.function_calls import FunctionCalls
 from gateway.protocol import errors
 from gateway.protocol.items import Json
 from gateway.response import (
@@ -25,8 +27,8 @@ from gateway.response import (
     failed,
     item_status,
 )
-from gateway.running import Running, kv_to_wire, modality_of
-from gateway.speech_out import SpeechOut, voice_report
+from gateway.running import Running, send_report
+from gateway.speech_out import SpeechOut
 from gateway.state import SessionState
 from gateway.voice.messages import Said, Sound
 from gateway.voice.speaking import Speaking
@@ -58,7 +60,10 @@ class Answers:
     @property
     def is_unsaid(self) -> bool:
         """Whether such a response has not said anything yet."""
-        return self._main is not None and self.goes_on and not self._main.response.opened
+        main = self._main
+        if main is None or not self.goes_on:
+            return False
+        return not main.response.opened and not main.calls.begun
 
     def audible(self, now_ns: int) -> bool:
         """Whether a response goes on, or sound of one may still be playing."""
@@ -75,9 +80,9 @@ class Answers:
     def answer_speech(self, stamps: TurnStamps, turn: int, item_id: str, *, said: bool) -> None:
         """A spoken turn is over and wants its answer. Unless something was `said`, the client is
         told of it only when there are words, or an answer: as a rule there will be neither."""
-        running = self._begin(None, stamps)
+        running = self._begin(Asked(), stamps)
         running.turn, running.question_id = turn, item_id
-        self._start(running, None, None, only_if_heard=True, announce=said)
+        self._start(running, None, only_if_heard=True, announce=said)
 
     def said(self, turn: int) -> None:
         """There are words in that turn."""
@@ -92,17 +97,17 @@ class Answers:
     ) -> None:
         """A client's `response.create`. Raises `ProtocolError`."""
         stamps = TurnStamps(sent_ns=now_ns, requested_ns=now_ns)
-        if params is not None and params.conversation == "none":
+        asked = Asked.of(params, self._state.config)
+        if asked.out_of_band:
             items = aside if aside is not None else self._state.talk.for_engine()
-            running = self._begin(params, stamps, out_of_band=True)
-            self._start(running, params, items)
+            self._start(self._begin(asked, stamps), items)
             return
         if self._main is not None:
             self._announce(self._main)  # the error names it
             raise errors.active_response(self._main.response.facts.response_id)
-        if aside is not None:
-            raise errors.unsupported("response.input", "input together with a conversation is")
-        self._start(self._begin(params, stamps), params, None)
+        running = self._begin(asked, stamps)
+        running.own_input = aside is not None
+        self._start(running, aside)
 
     def cancel(self, response_id: str | None) -> None:
         """A client's `response.cancel`. Raises `ProtocolError` when there is nothing to cancel."""
@@ -144,30 +149,24 @@ class Answers:
             )
             self._conclude(running, cancelled)
 
-    def _begin(
-        self,
-        params: RealtimeResponseCreateParams | None,
-        stamps: TurnStamps,
-        *,
-        out_of_band: bool = False,
-    ) -> Running:
+    def _begin(self, asked: Asked, stamps: TurnStamps) -> Running:
         state = self._state
+        out_of_band = asked.out_of_band
         if out_of_band and len(self._running) - self.active >= MAX_ASIDE:
             raise errors.server_error(
                 "rate_limit_exceeded",
                 f"At most {MAX_ASIDE} responses may run out of band at once in a session.",
             )
-        max_tokens = params.max_output_tokens if params is not None else None
         facts = ResponseFacts(
             response_id=state.ids.response(),
             item_id=state.ids.item(),
             generation=self._next_aside() if out_of_band else state.turns.respond(),
             conversation_id=None if out_of_band else state.conversation_id,
-            max_output_tokens=max_tokens or state.config.max_output_tokens,
-            metadata=params.metadata if params is not None else None,
-            audio=state.config.response_audio(modality_of(params)),
+            max_output_tokens=asked.max_output_tokens or state.config.max_output_tokens,
+            metadata=asked.metadata,
+            audio=state.config.response_audio(asked.modality, asked.sound_format),
         )
-        running = Running(Response(facts, state.events), stamps)
+        running = Running(asked, Response(facts, state.events), FunctionCalls(state, facts), stamps)
         if facts.spoken:
             running.speaking = Speaking()
         self._running[facts.generation] = running
@@ -183,13 +182,12 @@ class Answers:
     def _start(
         self,
         running: Running,
-        params: RealtimeResponseCreateParams | None,
         items: tuple[api.Item, ...] | None,
         *,
         only_if_heard: bool = False,
         announce: bool = True,
     ) -> None:
-        state = self._state
+        state, asked = self._state, running.asked
         facts = running.response.facts
         if announce:
             self._announce(running)
@@ -201,10 +199,11 @@ class Answers:
                 session=state.session_id,
                 generation=facts.generation,
                 item_id=facts.item_id,
-                sampling=state.sampling(facts.max_output_tokens),
-                instructions=params.instructions if params is not None else None,
+                sampling=state.sampling(facts.max_output_tokens, asked.calling),
+                instructions=asked.instructions,
                 items=items,
                 only_if_heard=only_if_heard,
+                tools=asked.tools,
             )
         )
 
@@ -228,14 +227,34 @@ class Answers:
         if first:
             self._announce(running)
             self._open(running)
-            running.stamps = dataclasses.replace(
-                running.stamps, first_delta_received_ns=now_ns, spans=event.spans
-            )
-            running.stamp_pending = True
-            self._stamping.append(running)
+            self._first(running, event.spans, now_ns)
         state.send(response.delta(event.text), wants_sent_stamp=first)
         if running.speaking is not None:
             self._out.say(running.generation, running.speaking.words(event.text, now_ns))
+
+    def called(self, event: api.Call, now_ns: int) -> None:
+        """A piece of a function call."""
+        running = self._running.get(event.generation)
+        if running is None or running.response.cancel_reason is not None:
+            return
+        if running.response.opened:
+            running.calls.hold(event)
+            return
+        first = not running.calls.begun
+        if first:
+            self._announce(running)
+            self._first(running, event.spans, now_ns)
+        for told in running.calls.take(event):
+            is_delta = told["type"] == "response.function_call_arguments.delta"
+            self._state.send(told, wants_sent_stamp=first and is_delta)
+
+    def _first(self, running: Running, spans: tuple[api.Span, ...], now_ns: int) -> None:
+        """The first of an answer has come."""
+        running.stamps = dataclasses.replace(
+            running.stamps, first_delta_received_ns=now_ns, spans=spans
+        )
+        running.stamp_pending = True
+        self._stamping.append(running)
 
     def _open(self, running: Running) -> None:
         state = self._state
@@ -323,7 +342,7 @@ class Answers:
         response = running.response
         if ending.status != "cancelled":
             self._announce(running)
-        for event in response.finish(ending):
+        for event in response.finish(ending, *running.calls.close(ending)):
             if running.announced:
                 state.send(event)
         del self._running[running.generation]
@@ -336,6 +355,16 @@ class Answers:
             said = (api.Text(response.text),)
             kept.engine = api.Item(response.facts.item_id, api.Role.ASSISTANT, said)
             self._out.settle(kept)
+        if running.own_input:
+            self._join(running)
+
+    def _join(self, running: Running) -> None:
+        """The engine answered out of band what belongs to the conversation."""
+        ids = [running.response.facts.item_id, *running.calls.item_ids]
+        for kept in filter(None, map(self._state.talk.find, ids)):
+            if kept.engine is not None:
+                after = self._state.talk.engine_place(kept.item_id)
+                self._state.tell(api.AddItem(self._state.session_id, kept.engine, after))
 
     # --- budgets ---------------------------------------------------------------------------------
 
@@ -358,37 +387,11 @@ class Answers:
             raise AssertionError(f"our own stamps contradict each other: {error}") from error
         self._state.metrics.turn_budget(running.budget)
         if running.finished is not None:
-            self._send_report(running, running.finished)
+            send_report(self._state, running, running.finished)
 
     def _report(self, running: Running, event: api.Finished) -> None:
         """Report when both are known: what it cost and when it was sent."""
         if running.stamp_pending:
             running.finished = event
         else:
-            self._send_report(running, event)
-
-    def _send_report(self, running: Running, event: api.Finished) -> None:
-        state = self._state
-        if running.budget is None:
-            return  # nothing was ever sent, so there is no first token to count to
-        usage = event.usage
-        state.send_ours(
-            "latency",
-            state.events.latency_report(
-                turn=running.turn,
-                item_id=running.question_id,
-                response_id=running.response.facts.response_id,
-                budget=running.budget.to_wire(),
-                kv=kv_to_wire(event.kv),
-                chunks=state.chunks.to_wire(),
-                usage={
-                    "input_tokens": usage.input,
-                    "cached_tokens": usage.cached,
-                    "output_tokens": usage.output,
-                    "speculated_tokens": usage.speculated,
-                    "wasted_tokens": usage.wasted,
-                },
-                decode_tok_s=event.decode_tok_s,
-                voice=voice_report(running.speaking, running.stamps, running.budget),
-            ),
-        )
+            send_report(self._state, running, event)
