@@ -211,6 +211,8 @@ class Session:
                 committed=utterance.committed,
                 tentative=utterance.tentative,
                 at_sample=utterance.start_sample + utterance.samples,
+                final=utterance.finished,
+                wordless=utterance.parts is not None,
             )
         )
 

@@ -112,7 +112,7 @@ class Session:
         """Settings that came with the connection, before `start`. Raises `ProtocolError`."""
         before = self._state.config
         self._state.config = before.apply(update)
-        self._speech.configure(before, self._answers, now_ns)
+        self._speech.configure(self._answers, now_ns)
         self._configure_pictures(before)
 
     def describe(self) -> items.Json:
@@ -202,11 +202,11 @@ class Session:
         """One event of this session's from the engine."""
         match event:
             case api.Hearing():
-                self._speech.words(event)
+                self._speech.words(event, self._answers, now_ns)
             case api.EndOfMessage():
                 self._speech.end_of_message(event)
             case api.Heard():
-                self._speech.heard(event)
+                self._speech.heard(event, self._answers)
                 self._pictures.begin_turn()
             case api.Chunk():
                 self._chunk(event)
@@ -230,7 +230,7 @@ class Session:
         state = self._state
         state.engine_up = False
         self._answers.engine_lost(now_ns)
-        self._speech.engine_lost()
+        self._speech.engine_lost(self._answers, now_ns)
         message = "The engine was lost and is being restarted; the conversation is kept."
         state.send_ours("engine", state.events.engine_status("restarting", message))
         return state.take()
@@ -240,7 +240,7 @@ class Session:
         state = self._state
         state.engine_up = True
         # An utterance it has not heard the beginning of cannot be heard.
-        self._speech.engine_lost()
+        self._speech.engine_lost(self._answers, now_ns)
         self._open_in_engine()
         status = state.events.engine_status("ready", "The engine is ready.", model=ready.model.name)
         state.send_ours("engine", status)
@@ -250,7 +250,7 @@ class Session:
 
     def receive_voice(self, event: Sound | Said, now_ns: int) -> list[Action]:
         """Sound of an answer of this session's, or the end of one of its clauses."""
-        self._answers.voice(event)
+        self._answers.voice(event, now_ns)
         self._speech.answer_ended(self._answers, now_ns)
         return self._state.take()
 
@@ -346,7 +346,7 @@ class Session:
             note, tools = blind_note(now.instructions), engine_tools(now.tools)
             state.tell(api.Instruct(state.session_id, now.instructions, note, tools))
         remember(state, before)
-        self._speech.configure(before, self._answers, now_ns)
+        self._speech.configure(self._answers, now_ns)
         self._configure_pictures(before)
 
     def _configure_pictures(self, before: SessionConfig) -> None:

@@ -50,13 +50,19 @@ class Stats(Message, frozen=True, tag="stats"):
 
 
 class Hearing(Message, frozen=True, tag="hearing"):
-    """Words so far: `committed` only grows within a turn; `tentative` may still change."""
+    """Words so far: `committed` only grows within a turn; `tentative` may still change.
+
+    `final`: of a short silence, no more follow unless speech resumes. `wordless`: these ears give
+    embeddings, and there are never any words.
+    """
 
     session: str
     ref: TurnRef
     committed: str
     tentative: str
     at_sample: int
+    final: bool = False
+    wordless: bool = False
 
 
 class EndOfMessage(Message, frozen=True, tag="end_of_message"):
