@@ -65,6 +65,16 @@ class KvCache:
         """Copy all of a block's K and V into another one."""
         self._memory[:, :, target] = self._memory[:, :, source]
 
+    def save_block(self, block: int, num_tokens: int) -> Tensor:
+        """A copy of a block's first tokens: [layers, 2, kv_heads, num_tokens, head_dim]."""
+        return self._memory[:, :, block, :, :num_tokens].clone(
+            memory_format=torch.contiguous_format
+        )
+
+    def load_block(self, block: int, saved: Tensor) -> None:
+        """Write into `block` what `save_block` gave."""
+        self._memory[:, :, block, :, : saved.shape[3]] = saved
+
     def take(self, layer: int, slots: Tensor) -> Tensor:
         """K and V of tokens in slots int64 [n], as they are stored: [2, n, kv_heads, head_dim]."""
         blocks, offsets = slots // self.block_size, slots % self.block_size

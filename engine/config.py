@@ -11,6 +11,13 @@ MIB = 1 << 20
 KV_DTYPES = ("fp32", "fp16")
 BACKENDS = ("auto", "native", "reference")
 _COUNTS = ("kv_pool_bytes", "block_size", "max_context_tokens", "token_budget", "heard_together")
+_AT_LEAST_0 = (
+    "encoder_cache_bytes",
+    "encoder_cache_ttl_s",
+    "offload_bytes",
+    "idle_after_s",
+    "turn_tokens",
+)
 WEIGHTS = ("bf16", "fp32", "int8")
 TAILS = ("closed", "provisional")
 
@@ -38,6 +45,9 @@ class EngineConfig:
         threads: cores the native kernels and torch may use.
         prefix_cache_share: at most this share of the pool keeps K/V that no session holds any
             more, for the next one that begins with the same words or pictures.
+        offload_bytes: host memory for K/V of idle sessions when the pool is nearly full; 0: none.
+        idle_after_s: seconds without anything to do before a session counts as idle.
+        turn_tokens: tokens of one turn, which a new session has to find room for.
         encoder_cache_bytes, encoder_cache_ttl_s: bound of what encoders made of pictures, kept by
             content, and how long it is kept after it was last wanted.
         kv_dtype: storage of K and V, "fp32" or "fp16".
@@ -57,6 +67,9 @@ class EngineConfig:
     heard_together: int = 1
     threads: int = field(default_factory=usable_cores)
     prefix_cache_share: float = 0.25
+    offload_bytes: int = 256 * MIB
+    idle_after_s: float = 5.0
+    turn_tokens: int = 256
     encoder_cache_bytes: int = 8 * MIB
     encoder_cache_ttl_s: float = 1800.0
     kv_dtype: str = "fp32"
@@ -68,7 +81,7 @@ class EngineConfig:
         for name in _COUNTS:
             if getattr(self, name) < 1:
                 raise BadSettings(name, "at least 1", getattr(self, name))
-        for name in ("encoder_cache_bytes", "encoder_cache_ttl_s"):
+        for name in _AT_LEAST_0:
             if getattr(self, name) < 0:
                 raise BadSettings(name, "at least 0", getattr(self, name))
         if not 0 <= self.prefix_cache_share <= 1:

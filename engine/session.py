@@ -115,6 +115,13 @@ class Session:
         if self.inbox.remove(lambda c: isinstance(c, api.Respond) and c.generation == generation):
             self._emit_finished_unbegun(generation)
 
+    @property
+    def at_rest(self) -> bool:
+        """Whether there is nothing to do for it until somebody says more."""
+        if self.inbox or self.side_answers or self.tickets:
+            return False
+        return not (self.stream.pending if self.answer is None else self.answer.wants_steps)
+
     def close(self) -> None:
         for answer in self.side_answers:
             answer.stream.close()

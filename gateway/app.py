@@ -27,6 +27,7 @@ from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from engine import api
 from gateway.client_secrets import PREFIX, ClientSecrets
 from gateway.config import Settings
 from gateway.engine_client import EngineLink
@@ -211,6 +212,7 @@ class Gateway:
                 "rss_bytes": link.stats.rss_bytes if link.stats else None,
                 "kv_blocks_used": link.stats.kv_blocks_used if link.stats else None,
                 "kv_blocks_total": link.stats.kv_blocks_total if link.stats else None,
+                "memory": link.stats and _memory_body(link.stats),
             },
             "model": {
                 "name": self.model_name,
@@ -258,6 +260,19 @@ def build_app(gateway: Gateway) -> Starlette:
         _web_demo(gateway.settings.web_dir or PROJECT_WEB_DIR),
     ]
     return Starlette(routes=routes)
+
+
+def _memory_body(stats: api.Stats) -> dict[str, Any]:
+    """How full the engine's KV cache is, and what is done about it."""
+    return {
+        "level": stats.level.name.lower(),
+        "tokens": stats.kv_tokens,
+        "sessions_offloaded": stats.sessions_offloaded,
+        "offloaded_bytes": stats.offloaded_bytes,
+        "offloads": stats.offloads,
+        "returns": stats.returns,
+        "sessions_refused": stats.sessions_refused,
+    }
 
 
 def _key_of(socket: WebSocket, subprotocols: list[str]) -> str:

@@ -16,6 +16,7 @@ from engine import api
 from gateway.actions import Decode
 from gateway.budget import ChunkBudget
 from gateway.config import Settings
+from gateway.incoming import Pictures
 from gateway.media.frames import (
     Every,
     Frame,
@@ -70,6 +71,7 @@ class PicturesIn:
         self._decoding = False  # a camera's frame
         self._waiting: _Offered | None = None
         self._load = LoadAdaptive()
+        self._pressed = False
         self._sampler: FrameSampler = Every(())
         self.configure(None)
 
@@ -78,6 +80,7 @@ class PicturesIn:
         rules = _rules(self._state.settings, options)
         steps = LoadSteps(fps=tuple(rules.fps * share for share in LOAD_SHARES))
         self._load = LoadAdaptive(steps, max_frames=rules.max_frames)
+        self._load.press(self._pressed)
         policies: list[FrameSampler] = [self._load]
         if rules.sampler == "scene":
             policies.append(Motion(rules.motion, rules.max_gap_ms))
@@ -93,6 +96,11 @@ class PicturesIn:
     def chunk(self, chunk: ChunkBudget) -> None:
         """How long the engine took for a chunk of sound: what tells how busy it is."""
         self._load.load(chunk.latency_ms / max(chunk.duration_ms, 1.0))
+
+    def pressure(self, level: api.Level) -> None:
+        """How full the engine's memory is: frames are the first to give way."""
+        self._pressed = level >= api.Level.DEGRADED
+        self._load.press(self._pressed)
 
     # --- pictures that all count -----------------------------------------------------------------
 
@@ -115,6 +123,22 @@ class PicturesIn:
             asked.then(outcome)
         except ProtocolError as error:
             raise error.about(asked.event_id) from None
+
+    def with_pictures(
+        self,
+        pictures: Sequence[Encoded],
+        event_id: str | None,
+        then: Callable[[Pictures], None],
+    ) -> None:
+        """`then` with the decoded pictures: at once when there are none."""
+        if not pictures:
+            then({})
+            return
+
+        def look(seen: tuple[Seen, ...]) -> None:
+            then({p.param: s.image for p, s in zip(pictures, seen, strict=True)})
+
+        self.ask(pictures, event_id, look)
 
     def _decode(self, pictures: Sequence[Encoded], asked: _Asked, *, ordered: bool) -> None:
         self._tickets += 1

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import assert_never
 
 from openai.types.realtime import (
@@ -40,7 +40,7 @@ from gateway.incoming import Pictures, pictures_of, response_items
 from gateway.items_in import delete_item, place_item
 from gateway.listening import CommitTooShortError, UtteranceTooLongError
 from gateway.manner import blind_note
-from gateway.media.pictures import Encoded, Outcome, Seen
+from gateway.media.pictures import Outcome
 from gateway.metrics import Metrics
 from gateway.pictures_in import PicturesIn
 from gateway.protocol import errors, items
@@ -180,7 +180,11 @@ class Session:
                 self._answers.finished(event, now_ns)
                 self._speech.answer_ended(self._answers, now_ns)
             case api.Failed():
+                if event.about == "open":
+                    return self._refuse(errors.no_room(event.message, event.retry_after_s))
                 self._failed(event)
+            case api.Pressure():
+                self._pictures.pressure(event.level)
             case api.Loading() | api.Ready() | api.Stats():
                 raise AssertionError(f"{type(event).__name__} belongs to no session")
             case _:
@@ -329,25 +333,9 @@ class Session:
 
     def _create_item(self, event: ConversationItemCreateEvent) -> None:
         pictures = pictures_of([(event.item, "item")])
-        self._with_pictures(
+        self._pictures.with_pictures(
             pictures, event.event_id, lambda seen: place_item(self._state, event, seen)
         )
-
-    def _with_pictures(
-        self,
-        pictures: Sequence[Encoded],
-        event_id: str | None,
-        then: Callable[[Pictures], None],
-    ) -> None:
-        """`then` with the decoded pictures: at once when there are none."""
-        if not pictures:
-            then({})
-            return
-
-        def look(seen: tuple[Seen, ...]) -> None:
-            then({p.param: s.image for p, s in zip(pictures, seen, strict=True)})
-
-        self._pictures.ask(pictures, event_id, look)
 
     def _create_response(self, event: ResponseCreateEvent, now_ns: int) -> None:
         params = event.response
@@ -361,7 +349,7 @@ class Session:
             aside = response_items(given, self._state.talk, self._state.ids, pictures)
             self._answers.create(params, aside, now_ns)
 
-        self._with_pictures(pictures_of(named), event.event_id, answer)
+        self._pictures.with_pictures(pictures_of(named), event.event_id, answer)
 
     # --- engine events ---------------------------------------------------------------------------
 

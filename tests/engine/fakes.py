@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +21,8 @@ from engine.core import Engine, EngineParts
 from engine.errors import CacheFull
 from engine.faculties import Faculties, Pcm, View
 from engine.moves import Move
+from engine.offload import HostMemory
+from engine.room import Room, RoomRules
 from engine.runner import StepResult
 from engine.sampling import Sampler
 from engine.scheduler import Plan, Scheduler
@@ -158,6 +161,18 @@ class FakeRunner:
         return logits
 
 
+class FakeMemory:
+    """Nothing is in the blocks, so there is nothing to copy."""
+
+    bytes_per_token = 100
+
+    def save_block(self, block: int, num_tokens: int) -> Any:
+        return None
+
+    def load_block(self, block: int, saved: Any) -> None:
+        pass
+
+
 class Bench:
     """An engine over the fakes, with virtual time and all its events."""
 
@@ -167,12 +182,16 @@ class Bench:
         reply: Callable[[str], str] = echo,
         blocks: int = 256,
         limit: int = 4096,
+        host_blocks: int = 0,
+        rules: RoomRules | None = None,
     ) -> None:
         self.now_ns = 0
         self.events: list[api.Event] = []
         self.ears = FakeEars(script)
         self.runner = FakeRunner(reply)
         self.pool = BlockPool(blocks, 16)
+        host = HostMemory(FakeMemory(), self.pool, host_blocks * 16 * FakeMemory.bytes_per_token)
+        self.room = Room(self.pool, host, rules or RoomRules(turn_tokens=16))
         faculties = Faculties(
             chat=FakeChat(),
             tokenizer=FakeTokenizer(),
@@ -188,6 +207,7 @@ class Bench:
                 pool=self.pool,
                 runner=self.runner,
                 scheduler=Scheduler(64),
+                room=self.room,
                 new_stream=lambda name: Stream(name, self.pool, VOCAB, limit),
                 clock=self._clock,
                 heard_together=HEARD_TOGETHER,
