@@ -62,6 +62,7 @@ def _serve(link: Link, arguments: argparse.Namespace) -> None:
         offload_bytes=arguments.offload_mib * MIB,
         idle_after_s=arguments.idle_after_s,
         heard_together=arguments.heard_together,
+        prefix_sharing=not arguments.no_prefix_sharing,
         weights=arguments.weights,
         tail=arguments.tail,
         **({"threads": arguments.threads} if arguments.threads else {}),
@@ -118,6 +119,8 @@ def _arguments() -> argparse.Namespace:
     idle = "seconds without anything to do before a session is idle"
     parser.add_argument("--idle-after-s", type=float, default=5.0, help=idle)
     parser.add_argument("--threads", type=int, default=0, help="0: all cores this process may use")
+    apart = "compute equal beginnings for each session anew"
+    parser.add_argument("--no-prefix-sharing", action="store_true", help=apart)
     together = "sessions whose sound shares one pass of the ears"
     parser.add_argument("--heard-together", type=int, default=1, help=together)
     return parser.parse_args()

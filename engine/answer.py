@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from engine.api import FinishReason, Sampling, Span
 from engine.conversation import Prompt
-from engine.faculties import Sampler, TextDecoder
+from engine.faculties import Faculties, Sampler, TextDecoder
 from engine.layout import Chat
 from engine.sentences import SentenceLimit
 from engine.stop_strings import StopStrings
@@ -33,6 +33,7 @@ class Answer:
     item_id: str = ""
     after: int = 0  # entries of the conversation that stand before this answer
     out_of_band: bool = False
+    silent: bool = False  # for the session's own use: nobody is told
     cached_tokens: int = 0
     probe: int | None = None  # the place behind which the user's message may be over
     tokens: list[int] = field(default_factory=list)
@@ -47,6 +48,22 @@ class Answer:
     finished: FinishReason | None = None
     code: str = ""
     message: str = ""
+
+    @classmethod
+    def begin(
+        cls, faculties: Faculties, stream: Stream, prompt: Prompt, sampling: Sampling
+    ) -> Answer:
+        """Raises `BadSampling`."""
+        return cls(
+            stream=stream,
+            prompt=prompt,
+            sampling=sampling,
+            sampler=faculties.new_sampler(sampling),
+            decoder=faculties.tokenizer.stream_decoder(),
+            stop_ids=faculties.stop_ids,
+            stops=StopStrings(sampling.stop),
+            sentences=SentenceLimit(sampling.max_sentences),
+        )
 
     @property
     def speculative(self) -> bool:

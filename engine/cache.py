@@ -114,4 +114,5 @@ def paged(spec: DecoderSpec, config: EngineConfig) -> tuple[KvCache, BlockPool]:
         kv_dtype=config.kv_dtype,
     )
     max_cached = int(cache.num_blocks * config.prefix_cache_share)
-    return cache, BlockPool(cache.num_blocks, config.block_size, max_cached)
+    shares = config.prefix_sharing
+    return cache, BlockPool(cache.num_blocks, config.block_size, max_cached, shares=shares)

@@ -45,6 +45,8 @@ class EngineConfig:
         threads: cores the native kernels and torch may use.
         prefix_cache_share: at most this share of the pool keeps K/V that no session holds any
             more, for the next one that begins with the same words or pictures.
+        prefix_sharing: whether sessions share K/V of equal beginnings at all. It shows in time what
+            others began with.
         offload_bytes: host memory for K/V of idle sessions when the pool is nearly full; 0: none.
         idle_after_s: seconds without anything to do before a session counts as idle.
         turn_tokens: tokens of one turn, which a new session has to find room for.
@@ -67,6 +69,7 @@ class EngineConfig:
     heard_together: int = 1
     threads: int = field(default_factory=usable_cores)
     prefix_cache_share: float = 0.25
+    prefix_sharing: bool = True
     offload_bytes: int = 256 * MIB
     idle_after_s: float = 5.0
     turn_tokens: int = 256

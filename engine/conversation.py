@@ -89,6 +89,10 @@ class Conversation:
             self._view = None
         self._entries.insert(at, entry)
 
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Add what is not anybody's item."""
+        self._entries += entries
+
     def insert_answer(self, at: int, entry: Entry) -> None:
         self._entries.insert(min(at, len(self._entries)), entry)
 
@@ -214,6 +218,13 @@ class Conversation:
             moves.append(self._stream.evict(within(cuts, 0, agreed), sink))
             laid = self.laid()
         return laid, [move for move in moves if move is not None]
+
+    def is_full(self) -> bool:
+        """Whether `fit` has something to forget."""
+        entries = self.now()
+        laid = self._render(entries)
+        positions = self._positions(self._stream.agreed(laid.ids), len(laid.ids))
+        return bool(overflow(laid, entries, self.window, positions))
 
     def _positions(self, agreed: int, length: int) -> npt.NDArray[np.int64]:
         """Of `length` tokens and the next, as far as the stream has them, and then one by one."""

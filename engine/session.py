@@ -20,10 +20,9 @@ from engine.hearing import Portion
 from engine.inbox import Inbox, chunk_due_ns
 from engine.layout import Entry, Laid, Modality, Segment, count
 from engine.moves import Move
-from engine.sentences import SentenceLimit
 from engine.session_errors import AnswerRunning, NothingHeard
-from engine.stop_strings import StopStrings
 from engine.stream import Reconciled, Stream
+from engine.summary import Summaries
 from engine.ticket import Ticket, stage_spans
 from engine.turn_report import kv_stats_of, usage_of
 from engine.utterance import Utterance
@@ -65,6 +64,7 @@ class Session:
         # Work done for the turn so far, most of it while the person was still speaking.
         self._turn_spans: deque[api.Span] = deque(maxlen=MAX_TURN_SPANS)
         self._rolled_back_before = 0
+        self._summaries = Summaries(faculties, self.talk)
         self._unanswered = False  # words were heard that no answer has been sent to
 
     # --- commands --------------------------------------------------------------------------------
@@ -232,6 +232,8 @@ class Session:
         if self.answer is not None:
             return None
         laid = self._fit()
+        if self._summaries.due(laid, self.stream.evicted_tokens):
+            self.side_answers.append(self._summaries.begin(self.stream))
         wanted = laid.ids
         if not ahead:
             sure = self.talk.tokens(tentative=False)
@@ -241,10 +243,23 @@ class Session:
 
     def _fit(self) -> Laid:
         """Forget what is outside of the window; what the conversation reads now."""
+        silent = [answer for answer in self.side_answers if answer.silent]
+        if silent and self.talk.is_full():
+            self._drop(silent[0])  # it holds the K/V that are to be moved
         laid, moves = self.talk.fit()
         for move in moves:
             self._move(move)
         return laid
+
+    def _drop(self, answer: Answer) -> None:
+        """Forget an answer out of band."""
+        self.side_answers.remove(answer)
+        answer.stream.close()
+
+    def _note(self) -> None:
+        """Put a summary that was written into the conversation, while nobody speaks in it."""
+        if self.answer is None and self.talk.utterance is None:
+            self.talk.append(self._summaries.take())
 
     def prefilled(self, began_ns: int, ended_ns: int) -> None:
         """A decoder step carried words of this session into the cache."""
@@ -268,16 +283,7 @@ class Session:
         return ([self.answer] if self.answer is not None else []) + self.side_answers
 
     def _new_answer(self, stream: Stream, prompt: Prompt, sampling: api.Sampling) -> Answer:
-        return Answer(
-            stream=stream,
-            prompt=prompt,
-            sampling=sampling,
-            sampler=self._faculties.new_sampler(sampling),
-            decoder=self._faculties.tokenizer.stream_decoder(),
-            stop_ids=self._faculties.stop_ids,
-            stops=StopStrings(sampling.stop),
-            sentences=SentenceLimit(sampling.max_sentences),
-        )
+        return Answer.begin(self._faculties, stream, prompt, sampling)
 
     def _respond(self, command: api.Respond) -> None:
         if command.items is not None:
@@ -328,7 +334,7 @@ class Session:
         """Send what may be sent of an answer, and conclude it when it is finished."""
         if answer.generation is None:
             return
-        text = answer.unsent()
+        text = "" if answer.silent else answer.unsent()
         if text:
             spans = () if answer.sent_chars else (*self._turn_spans, *answer.spans)
             answer.sent_chars += len(text)
@@ -340,6 +346,11 @@ class Session:
         """Report an answer that is finished and put it into the conversation."""
         assert answer.finished is not None
         assert answer.generation is not None
+        if answer.silent:
+            self._drop(answer)
+            self._summaries.keep(answer)
+            self._note()
+            return
         self._emit(
             api.Finished(
                 session=self.name,
@@ -356,8 +367,7 @@ class Session:
             )
         )
         if answer.out_of_band:
-            self.side_answers.remove(answer)
-            answer.stream.close()
+            self._drop(answer)
             return
         self.answer = None
         if answer.sent_chars or answer.finished is not api.FinishReason.CANCELLED:
@@ -367,6 +377,7 @@ class Session:
             said = Segment(Modality.GENERATED, tuple(answer.tokens))
             entry = Entry(answer.item_id, api.Role.ASSISTANT, (said,))
             self.talk.insert_answer(answer.after, entry)
+        self._note()
         self._rolled_back_before = self.stream.rolled_back_kv_tokens
         try:
             self._lay_out()

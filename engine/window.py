@@ -38,17 +38,18 @@ class Window:
     room: int
     reach: int
     retained: float
+    summarise: bool = False
 
     @classmethod
     def of(cls, room: int, reach: int, wanted: api.Window) -> Window:
         """As large as wanted, where there is `room`; pictures have a quarter, if nobody says."""
         tokens = min(wanted.tokens or room, room)
         vision_tokens = min(wanted.vision_tokens or int(tokens * VISION_SHARE), tokens)
-        return cls(tokens, vision_tokens, room, reach, wanted.retained)
+        return cls(tokens, vision_tokens, room, reach, wanted.retained, wanted.summarise)
 
     def to_api(self) -> api.Window:
         """What is in force, for those who ask."""
-        return api.Window(self.tokens, self.vision_tokens, self.retained)
+        return api.Window(self.tokens, self.vision_tokens, self.retained, self.summarise)
 
     def behind(self, sink: int) -> int:
         """Tokens that may follow a sink of so many."""

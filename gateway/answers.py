@@ -30,6 +30,7 @@ from gateway.speech_out import SpeechOut, voice_report
 from gateway.state import SessionState
 from gateway.voice.messages import Said, Sound
 from gateway.voice.speaking import Speaking
+from gateway.window import window_to_wire
 
 MAX_ASIDE = 4
 
@@ -373,6 +374,8 @@ def _kv_to_wire(kv: api.KvStats) -> dict[str, object]:
         "bytes_per_token": kv.bytes_per_token,
         "by_modality": kv.by_modality,
         "adopted": kv.adopted,
+        "evicted": kv.evicted,
+        "window": window_to_wire(kv.window),
     }
 
 

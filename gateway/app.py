@@ -16,7 +16,9 @@ import contextlib
 import logging
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -25,14 +27,16 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.types import ASGIApp
+from starlette.websockets import WebSocket
 
 from engine import api
-from gateway.client_secrets import PREFIX, ClientSecrets
+from gateway.access import Access, key_of
+from gateway.client_secrets import ClientSecrets
 from gateway.config import Settings
+from gateway.door import guarded, holder_of
 from gateway.engine_client import EngineLink
 from gateway.ports import SessionCore
-from gateway.protocol import errors
 from gateway.pump import CLOSE_SERVICE_RESTART, Bounds, Pump
 from gateway.voice.link import VoiceLink
 from gateway.voice.messages import VoiceCommand
@@ -44,11 +48,18 @@ if TYPE_CHECKING:  # aiortc takes half a second to import
 log = logging.getLogger("headstart.gateway")
 
 SUBPROTOCOL = "realtime"
-KEY_SUBPROTOCOL = "openai-insecure-api-key."
 RETRY_AFTER_S = 5
 DRAIN_POLL_S = 0.05
 PROMETHEUS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PROJECT_WEB_DIR = Path(__file__).resolve().parent.parent / "web-demo"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why there is no session to be had. `is_yours`: the server has some, this key has enough."""
+
+    reason: str
+    is_yours: bool = False
 
 
 class SessionMaker(Protocol):
@@ -78,6 +89,8 @@ class Gateway:
         self.draining = False
         self.sessions_refused = 0
         self.sessions_shed = 0
+        self.access = Access.from_settings(settings, self.secrets)
+        self._seats_of: Counter[str] = Counter()  # by whose key it was
         self._make_session = make_session
         self._render_metrics = render_metrics
         self._engine_restarts = engine_restarts
@@ -88,21 +101,24 @@ class Gateway:
         """What the engine calls its model, or what it was asked for until it has said."""
         return self.link.ready.model.name if self.link.ready is not None else self.settings.model
 
-    def refusal(self) -> str | None:
-        """Why no session can be taken now; None when one can."""
+    def refusal(self, holder: str = "") -> Refusal | None:
+        """Why the holder of a key gets no session now; None when one can be had."""
+        most, mine = self.settings.max_sessions, self.settings.max_sessions_per_key
         if self.draining:
-            return "the server is shutting down"
-        if len(self.pumps) >= self.settings.max_sessions:
-            return f"all {self.settings.max_sessions} sessions of this server are in use"
+            return Refusal("the server is shutting down")
+        if len(self.pumps) >= most:
+            return Refusal(f"all {most} sessions of this server are in use")
+        if holder and mine and self._seats_of[holder] >= mine:
+            return Refusal(f"this key has {mine} sessions already", is_yours=True)
         return None
 
-    def refuse_http(self) -> Response | None:
-        """The answer to a request for a session when none can be taken; None when one can."""
-        refusal = self.refusal()
+    def refuse_http(self, holder: str = "") -> Response | None:
+        """The answer to a request for a session when none can be had; None when one can."""
+        refusal = self.refusal(holder)
         if refusal is None:
             return None
         self.sessions_refused += 1
-        log.warning("refused a session: %s", refusal)
+        log.warning("refused a session: %s", refusal.reason)
         return _refused(refusal)
 
     def new_session(self) -> tuple[str, SessionCore]:
@@ -111,9 +127,10 @@ class Gateway:
         return session_id, self._make_session(session_id, self.link.is_ready, self.model_name)
 
     @contextlib.contextmanager
-    def seated(self, session_id: str, pump: Pump) -> Iterator[None]:
+    def seated(self, session_id: str, pump: Pump, holder: str = "") -> Iterator[None]:
         """One of the `max_sessions` is taken, and the engine's events find the pump."""
         self.pumps[session_id] = pump
+        self._seats_of[holder] += 1
         self.link.attach(session_id, pump)
         if self.voice is not None:
             self.voice.attach(session_id, pump)
@@ -124,6 +141,9 @@ class Gateway:
             if self.voice is not None:
                 self.voice.detach(session_id)
             del self.pumps[session_id]
+            self._seats_of[holder] -= 1
+            if not self._seats_of[holder]:
+                del self._seats_of[holder]
             self.sessions_shed += pump.shed
 
     def utter(self, command: VoiceCommand) -> bool:
@@ -132,40 +152,29 @@ class Gateway:
 
     async def converse(self, socket: WebSocket) -> None:
         """The WebSocket endpoint: one session from handshake to close."""
-        refused = self.refuse_http()
+        holder = holder_of(socket.scope)
+        refused = self.refuse_http(holder)
         if refused is not None:
             await socket.send_denial_response(refused)
             return
         session_id, core = self.new_session()
-        bounds = Bounds(self.settings.outbound_events, self.settings.outbound_bytes)
+        settings = self.settings
+        bounds = Bounds(settings.outbound_events, settings.outbound_bytes, settings.idle_s)
         channel = WebSocketChannel(socket)
         pump = Pump(session_id, channel, core, self.link.tell, bounds, utter=self.utter)
-        with self.seated(session_id, pump):  # before the first await
+        with self.seated(session_id, pump, holder):  # before the first await
             offered = socket.scope.get("subprotocols", [])
             await socket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
-            if not self._preset(core, _key_of(socket, offered)):
-                await self._turn_away(socket)
-                return
+            self._preset(core, key_of(socket.headers, offered))
             await pump.run()
 
-    def _preset(self, core: SessionCore, key: str) -> bool:
-        """Give a new session what its client's secret stands for. False: an unknown secret."""
-        if not key.startswith(PREFIX):
-            return True
+    def _preset(self, core: SessionCore, key: str) -> None:
+        """Give a new session what its client's secret, if it came with one, stands for."""
         grant = self.secrets.find(key, time.time())
         if grant is not None and grant.session is not None:
             from gateway.protocol.parse import parse_session  # the schema is loaded with the engine
 
             core.preset(parse_session(grant.session), time.monotonic_ns())
-        return grant is not None
-
-    async def _turn_away(self, socket: WebSocket) -> None:
-        """After the handshake, since one client tries again for ever if that fails."""
-        error = errors.invalid_api_key()
-        event = error.to_event(f"event_{secrets.token_hex(12)}")
-        with contextlib.suppress(WebSocketDisconnect, RuntimeError):
-            await socket.send_json(event)
-            await socket.close(error.close_code, error.close_reason)
 
     async def drain(self) -> None:
         """Take no more sessions, wait up to `drain_s` for answers under way, then hang up."""
@@ -246,8 +255,8 @@ class Gateway:
         return Response(self._render_metrics(), media_type=PROMETHEUS_TYPE)
 
 
-def build_app(gateway: Gateway) -> Starlette:
-    """The ASGI application over one `Gateway`."""
+def build_app(gateway: Gateway) -> ASGIApp:
+    """The ASGI application over one `Gateway`, with its door in front."""
     routes: list[BaseRoute] = [
         WebSocketRoute("/v1/realtime", gateway.converse),
         WebSocketRoute("/realtime", gateway.converse),
@@ -259,7 +268,7 @@ def build_app(gateway: Gateway) -> Starlette:
         *(gateway.calls.routes() if gateway.calls is not None else ()),
         _web_demo(gateway.settings.web_dir or PROJECT_WEB_DIR),
     ]
-    return Starlette(routes=routes)
+    return guarded(Starlette(routes=routes), gateway.access)
 
 
 def _memory_body(stats: api.Stats) -> dict[str, Any]:
@@ -273,14 +282,6 @@ def _memory_body(stats: api.Stats) -> dict[str, Any]:
         "returns": stats.returns,
         "sessions_refused": stats.sessions_refused,
     }
-
-
-def _key_of(socket: WebSocket, subprotocols: list[str]) -> str:
-    """The client's key, from the header or, as browsers have to, from a subprotocol's name."""
-    for offered in subprotocols:
-        if offered.startswith(KEY_SUBPROTOCOL):
-            return offered.removeprefix(KEY_SUBPROTOCOL)
-    return socket.headers.get("authorization", "").removeprefix("Bearer ").strip()
 
 
 def _web_demo(folder: Path) -> BaseRoute:
@@ -297,12 +298,13 @@ def _web_demo(folder: Path) -> BaseRoute:
     return Route("/", nothing_here)
 
 
-def _refused(reason: str) -> Response:
+def _refused(refusal: Refusal) -> Response:
     error = {
-        "type": "server_error",
-        "code": "server_overloaded",
-        "message": f"No session could be opened: {reason}. Try again in {RETRY_AFTER_S} s.",
+        "type": "rate_limit_error" if refusal.is_yours else "server_error",
+        "code": "too_many_sessions" if refusal.is_yours else "server_overloaded",
+        "message": f"No session could be opened: {refusal.reason}. Try again in {RETRY_AFTER_S} s.",
         "param": None,
     }
     headers = {"Retry-After": str(RETRY_AFTER_S)}
-    return JSONResponse({"error": error}, status_code=503, headers=headers)
+    status = 429 if refusal.is_yours else 503
+    return JSONResponse({"error": error}, status_code=status, headers=headers)

@@ -42,6 +42,7 @@ TICK_S = 0.1
 AUDIO_BEHIND_SAMPLES = 30 * api.SAMPLE_RATE_HZ
 AUDIO_BEHIND_WAIT_S = 10.0
 """Longest pause of the reader: pongs are read with the messages, and pings time out."""
+CLOSE_GOING_AWAY = 1001
 CLOSE_INTERNAL_ERROR = 1011
 CLOSE_SERVICE_RESTART = 1012
 CLOSE_TRY_AGAIN_LATER = 1013
@@ -49,10 +50,11 @@ CLOSE_TRY_AGAIN_LATER = 1013
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much may wait for one reader."""
+    """How much may wait for one reader, and how long a peer may send nothing; 0: for ever."""
 
     events: int = 512
     bytes: int = 8 * 1024 * 1024
+    idle_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +191,7 @@ class Pump:
             player.on_started = lambda: self._playing("started")
             player.on_stopped = lambda: self._playing("stopped")
         self._now_ns = now_ns
+        self._heard_ns = now_ns()
         self._outbound = Outbound(bounds)
         self._audio = AudioFlow()
         self._closed = False
@@ -259,6 +262,7 @@ class Pump:
         False: dropped, for the engine is too far behind, and a microphone cannot be held back."""
         if self._audio.behind_samples > AUDIO_BEHIND_SAMPLES:
             return False
+        self._heard_ns = self._now_ns()
         self._call(self._session.receive_audio, pcm24k, received_ns)
         return True
 
@@ -358,7 +362,9 @@ class Pump:
             if self._ordered is not None:
                 await self._ordered
                 self._ordered = None
-            match await self._channel.receive():
+            message = await self._channel.receive()
+            self._heard_ns = self._now_ns()
+            match message:
                 case None:
                     return
                 case str(text):
@@ -374,9 +380,13 @@ class Pump:
                 self._call(self._session.sent, item.action)
 
     async def _tick(self) -> None:
+        bound_s = self._outbound.bounds.idle_s
         while True:
             await asyncio.sleep(TICK_S)
             self._call(self._session.tick)
+            if bound_s and self._now_ns() - self._heard_ns > bound_s * 1e9 and not self.answering:
+                log.info("session %s: nothing came for %g s", self.session_id, bound_s)
+                self.hangup(CLOSE_GOING_AWAY, f"nothing was sent for {bound_s:g} s")
 
 
 def _nothing() -> None:

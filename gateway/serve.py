@@ -16,6 +16,7 @@ import os
 import shlex
 import signal
 import socket
+import ssl
 import sys
 import time
 from collections.abc import Coroutine
@@ -26,6 +27,7 @@ import uvicorn
 import uvloop
 
 from engine import api
+from gateway.access import is_open_to_others
 from gateway.app import Gateway, build_app
 from gateway.config import Settings, near_misses
 from gateway.engine_client import EngineLink, LinkObserver, private_endpoint, shared_endpoint
@@ -96,11 +98,11 @@ def bind(host: str, port: int) -> socket.socket:
     return sock
 
 
-def url_of(sock: socket.socket) -> str:
+def url_of(sock: socket.socket, scheme: str = "http") -> str:
     """Where a browser on this machine finds the server."""
     host, port = sock.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)
-    return f"http://{f'[{host}]' if ':' in host and '[' not in host else host}:{port}"
+    return f"{scheme}://{f'[{host}]' if ':' in host and '[' not in host else host}:{port}"
 
 
 def engine_argv(settings: Settings, endpoint: str) -> list[str]:
@@ -197,7 +199,13 @@ class Announcer(LinkObserver):
 async def _serve(
     settings: Settings, sock: socket.socket, endpoint: str, supervised: bool, announce: bool
 ) -> None:
-    url = url_of(sock)
+    url = url_of(sock, "http" if settings.tls_cert is None else "https")
+    check_certificate(settings)
+    if is_open_to_others(settings):
+        log.warning(
+            "anybody who reaches %s may use this server: set api_keys (docs/security.md)",
+            settings.host,
+        )
     link = EngineLink(endpoint, settings.engine_lost_after_s)
     supervisor = None
     supervising = None
@@ -301,6 +309,18 @@ def make_gateway(
     return gateway
 
 
+def check_certificate(settings: Settings) -> None:
+    """Raises `ConfigError` for a certificate or key that cannot be used."""
+    if settings.tls_cert is None or settings.tls_key is None:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_cert, settings.tls_key)
+    except OSError as error:  # SSLError is one
+        raise ConfigError(
+            [f"tls_cert {settings.tls_cert}, tls_key {settings.tls_key}: {error}"]
+        ) from error
+
+
 def uvicorn_config(settings: Settings, gateway: Gateway) -> uvicorn.Config:
     return uvicorn.Config(
         build_app(gateway),
@@ -314,6 +334,8 @@ def uvicorn_config(settings: Settings, gateway: Gateway) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_S,
+        ssl_certfile=settings.tls_cert,
+        ssl_keyfile=settings.tls_key,
     )
 
 

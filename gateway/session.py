@@ -63,7 +63,6 @@ from gateway.window import remember, window_of
 
 log = logging.getLogger("headstart.session")
 
-MAX_SESSION_MINUTES = 60
 NS_PER_MINUTE = 60 * 10**9
 
 
@@ -87,7 +86,7 @@ class Session:
         config = SessionConfig(
             session_id=session_id,
             model=model_name,
-            expires_at=int(wall_s) + MAX_SESSION_MINUTES * 60,
+            expires_at=int(wall_s) + settings.max_session_minutes * 60,
             speaks=speaks,
             instructions=settings.instructions,
             turn_detection=ServerVadConfig(
@@ -102,7 +101,7 @@ class Session:
         self._out = SpeechOut(self._state)
         self._answers = Answers(self._state, self._out)
         self._pictures = PicturesIn(self._state, lambda: self._speech.clock_samples)
-        self._expires_ns = now_ns + MAX_SESSION_MINUTES * NS_PER_MINUTE
+        self._expires_ns = now_ns + settings.max_session_minutes * NS_PER_MINUTE
 
     # --- the shell's calls -----------------------------------------------------------------------
 
@@ -244,7 +243,7 @@ class Session:
     def tick(self, now_ns: int) -> list[Action]:
         """About ten times a second."""
         if now_ns >= self._expires_ns:
-            return self._refuse(errors.session_expired(MAX_SESSION_MINUTES))
+            return self._refuse(errors.session_expired(self._state.settings.max_session_minutes))
         self._speech.tick(self._answers, now_ns)
         return self._state.take()
 

@@ -21,11 +21,18 @@ def window_of(config: SessionConfig, settings: Settings) -> api.Window:
         retained = ratio.retention_ratio
         if ratio.token_limits is not None:
             tokens = ratio.token_limits.post_instructions or tokens
+    summarise = settings.window_summarise
     options = None if config.gateway is None else config.gateway.window
     if options is not None:
         tokens = options.tokens or tokens
         vision_tokens = options.vision_tokens or vision_tokens
-    return api.Window(tokens, vision_tokens, retained)
+        summarise = summarise if options.summarise is None else options.summarise
+    return api.Window(tokens, vision_tokens, retained, summarise)
+
+
+def window_to_wire(window: api.Window) -> dict[str, object]:
+    """All of it, for the budget's report."""
+    return {name: getattr(window, name) for name in window.__struct_fields__}
 
 
 def remember(state: SessionState, before: SessionConfig) -> None:

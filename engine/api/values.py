@@ -98,11 +98,13 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
 class Window(msgspec.Struct, frozen=True, omit_defaults=True):
     """How far back a session remembers: tokens behind the instructions, and of pictures
     among them; 0: as far as can be.
-    `retained`: the part of either that is left when something had to go."""
+    `retained`: the part of either that is left when something had to go; `summarise`: note in a
+    few sentences what will be forgotten."""
 
     tokens: int = 0
     vision_tokens: int = 0
     retained: float = 0.75
+    summarise: bool = False
 
 
 class KvStats(msgspec.Struct, frozen=True, omit_defaults=True):

@@ -45,12 +45,14 @@ class VideoOptions(BaseModel):
 class WindowOptions(BaseModel):
     """How much of a long session the model remembers, in tokens: of everything, and of pictures.
 
-    Older pictures and turns are forgotten, whole ones; the instructions never are. What is absent
-    or null stays as the server has it; more than the model's context counts as all of it.
+    Older pictures and turns are forgotten, whole ones; the instructions never are. With `summarise`
+    the model notes in a few sentences what is about to go. What is absent or null stays as the
+    server has it; more than the model's context counts as all of it.
     """
 
     tokens: Annotated[int, Ge(256), Le(10_000_000)] | None = None
     vision_tokens: Annotated[int, Ge(1), Le(10_000_000)] | None = None
+    summarise: bool | None = None
 
 
 class GatewayOptions(BaseModel):

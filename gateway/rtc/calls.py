@@ -23,12 +23,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from gateway.access import key_of
 from gateway.client_secrets import (
     LIFETIME_S_DEFAULT,
     LIFETIME_S_MAX,
     LIFETIME_S_MIN,
-    PREFIX,
 )
+from gateway.door import holder_of
 from gateway.ports import SessionCore
 from gateway.protocol import errors
 from gateway.protocol.errors import ProtocolError
@@ -94,16 +95,15 @@ class Calls:
     # --- requests --------------------------------------------------------------------------------
 
     async def create(self, request: Request) -> Response:
-        refused = self._gateway.refuse_http()
+        holder = holder_of(request.scope)
+        refused = self._gateway.refuse_http(holder)
         if refused is not None:
             return refused
         try:
             asked = await self._asked(request)
             # The last seat may have been taken while the body came.
-            refused = self._gateway.refuse_http()
-            return refused if refused is not None else await self._answer(asked)
-        except _Unauthorised:
-            return _failed(401, errors.invalid_api_key())
+            refused = self._gateway.refuse_http(holder)
+            return refused if refused is not None else await self._answer(asked, holder)
         except ProtocolError as error:
             return _failed(400, error)
         except BadOffer as error:
@@ -130,7 +130,9 @@ class Calls:
             lifetime_s = _lifetime_s(body.get("expires_after"))
         except ProtocolError as error:
             return _failed(400, error)
-        value, expires_at = self._gateway.secrets.issue(session, lifetime_s, time.time())
+        value, expires_at = self._gateway.secrets.issue(
+            session, lifetime_s, time.time(), holder_of(request.scope)
+        )
         effective = core.describe() | {"expires_at": 0}
         return JSONResponse({"value": value, "expires_at": expires_at, "session": effective})
 
@@ -152,15 +154,12 @@ class Calls:
         return _Asked(offer, sessions)
 
     def _secrets_session(self, request: Request) -> tuple[RealtimeSessionCreateRequest, ...]:
-        key = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
-        if not key.startswith(PREFIX):
+        grant = self._gateway.secrets.find(key_of(request.headers), time.time())
+        if grant is None or grant.session is None:
             return ()
-        grant = self._gateway.secrets.find(key, time.time())
-        if grant is None:
-            raise _Unauthorised
-        return (parse_session(grant.session),) if grant.session is not None else ()
+        return (parse_session(grant.session),)
 
-    async def _answer(self, asked: _Asked) -> Response:
+    async def _answer(self, asked: _Asked, holder: str) -> Response:
         """Open a session and a call for it. Raises `ProtocolError` and `BadOffer`."""
         gateway = self._gateway
         session_id, core = gateway.new_session()
@@ -169,7 +168,7 @@ class Calls:
         call = Call(f"rtc_{secrets.token_hex(12)}", self._ice_servers, self.metrics, asked.offer)
         pump = self._pump(session_id, core, call)
         with contextlib.ExitStack() as stack:
-            stack.enter_context(gateway.seated(session_id, pump))
+            stack.enter_context(gateway.seated(session_id, pump, holder))
             answer = await call.answer()
             self._calls[call.call_id] = call
             self._running[call.call_id] = asyncio.create_task(
@@ -184,7 +183,7 @@ class Calls:
 
     def _pump(self, session_id: str, core: SessionCore, call: Call) -> Pump:
         settings = self._gateway.settings
-        bounds = Bounds(settings.outbound_events, settings.outbound_bytes)
+        bounds = Bounds(settings.outbound_events, settings.outbound_bytes, settings.idle_s)
         gateway = self._gateway
         return Pump(
             session_id,
@@ -205,10 +204,6 @@ class Calls:
                 log.exception("call %s: internal error", call.call_id)
             finally:
                 del self._calls[call.call_id], self._running[call.call_id]
-
-
-class _Unauthorised(Exception):
-    """A secret that is unknown or has expired."""
 
 
 async def _limited(request: Request) -> AsyncGenerator[bytes, None]:

@@ -134,7 +134,7 @@ class RunningGateway:
 
     @property
     def ws_url(self) -> str:
-        return self.url.replace("http://", "ws://") + "/v1/realtime"
+        return self.url.replace("http", "ws", 1) + "/v1/realtime"
 
 
 @contextlib.asynccontextmanager
@@ -155,7 +155,8 @@ async def running_gateway(**flags: Any) -> AsyncIterator[RunningGateway]:
         link.start()
         serving = asyncio.create_task(server.serve(sockets=[sock]))
         try:
-            yield RunningGateway(url_of(sock), gateway, link, server, sessions)
+            scheme = "http" if settings.tls_cert is None else "https"
+            yield RunningGateway(url_of(sock, scheme), gateway, link, server, sessions)
         finally:
             server.leave()
             await asyncio.wait_for(serving, WAIT_S)
