@@ -15,7 +15,7 @@ No sockets here and no clock of its own: commands come in by `receive`, events g
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -25,7 +25,7 @@ from engine import api
 from engine.answer import Answer
 from engine.blocks import BlockPool
 from engine.books import KvBooks, Modality
-from engine.errors import EngineError, NoRoom, UnknownSession
+from engine.errors import CacheFull, EngineError, NoRoom, UnknownSession
 from engine.faculties import Faculties
 from engine.hearing import Portion
 from engine.moves import Move
@@ -181,8 +181,7 @@ class Engine:
         return sum(bool(session.stream.berth.parked) for session in self.sessions.values())
 
     def _streams(self) -> list[Stream]:
-        streams = [s.stream for s in self.sessions.values()]
-        return streams + [a.stream for s in self.sessions.values() for a in s.side_answers]
+        return [stream for session in self.sessions.values() for stream in session.streams()]
 
     @property
     def pending_prefill_tokens(self) -> int:
@@ -248,10 +247,27 @@ class Engine:
         requests = [request for request in self._requests() if request.stream.pending]
         for request in requests:  # what another session computed meanwhile need not be done again
             request.stream.adopt(until=request.probe)
-        plan = self.parts.scheduler.plan(requests, now_ns)
-        needed = sum(work.stream.missing_blocks(work.num_scheduled_tokens) for work in plan.works)
-        self._room.make(needed, self.sessions.values(), now_ns)
-        return plan
+        refused = self._refuse(requests, now_ns)
+        requests = [request for request in requests if request.stream not in refused]
+        return self.parts.scheduler.plan(requests, now_ns)
+
+    def _refuse(self, requests: Sequence[Request], now_ns: int) -> Container[Stream]:
+        """Tell those whose tokens will not fit before they take anybody's room."""
+        asked = {request.stream for request in requests}
+        owners = [(s, stream) for s in self.sessions.values() for stream in s.streams()]
+        wants = [(session, stream) for session, stream in owners if stream in asked]
+        refused = self._room.refuse(wants, list(self.sessions.values()), now_ns)
+        for session, stream in wants:
+            if stream in refused:
+                self._no_room(session, stream, refused[stream])
+        return refused
+
+    def _no_room(self, session: Session, stream: Stream, full: CacheFull) -> None:
+        for answer in session.answers():
+            if answer.stream is stream:
+                self._fail(session, answer, full)
+                return
+        self._shed(session, full)
 
     def _requests(self) -> Iterator[Request]:
         for session in self.sessions.values():
@@ -303,8 +319,7 @@ class Engine:
             stage = "decode_first" if answer.tokens else "prefill"
             answer.spans.append(api.Span(stage, began_ns, ended_ns))
         if answer.stream in result.refused:
-            full = result.refused[answer.stream]
-            self._fail(session, answer, full)
+            self._fail(session, answer, result.refused[answer.stream])
             return
         logits = result.logits.get(answer.stream)
         if logits is None:

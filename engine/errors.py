@@ -90,11 +90,11 @@ class NoRoom(EngineError):
     ) -> None:
         self.needed_bytes = needed_tokens * bytes_per_token
         self.free_bytes = free_tokens * bytes_per_token
-        self.retry_after_s = retry_after_s
+        self.retry_after_s = round(retry_after_s, 1)
         super().__init__(
             f"there is no room for another session: it needs {needed_tokens} tokens of KV cache "
-            f"({self.needed_bytes:,} bytes), {free_tokens} ({self.free_bytes:,} bytes) can be had; "
-            f"try again in {retry_after_s:.0f} s"
+            f"({self.needed_bytes} bytes), {free_tokens} ({self.free_bytes} bytes) can be had; "
+            f"try again in {self.retry_after_s:g} s"
         )
 
 

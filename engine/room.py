@@ -126,6 +126,36 @@ class Room:
                 if self._park(tenant) and self._pool.free_blocks >= num_blocks:
                     return
 
+    def refuse(
+        self, wants: Sequence[tuple[Tenant, Stream]], tenants: Sequence[Tenant], now_ns: int
+    ) -> dict[Stream, CacheFull]:
+        """The streams whose pending tokens will not all find room; for the others there is some.
+
+        Asked for as a whole, and the smallest first: a prompt that does not fit would otherwise
+        take what is free piece by piece, and with it the room of everybody's next word. What was
+        promised to others is theirs, except that an answer goes on as long as there is any.
+        """
+        refused: dict[Stream, CacheFull] = {}
+        needs = [(stream.missing_blocks(stream.pending), t, stream) for t, stream in wants]
+        everything = sum(need[0] for need in needs) + self._owed(tenants, now_ns)
+        if everything <= self._pool.free_blocks:
+            return refused
+        granted = 0
+        for needed, tenant, stream in sorted(needs, key=lambda need: need[0]):
+            theirs = self._owed([t for t in tenants if t is not tenant], now_ns)
+            if stream.pending == 1:
+                theirs = 0
+            total = granted + needed + theirs
+            if needed and total > self._pool.free_blocks:
+                if total <= self._pool.free_blocks + self._reclaimable(tenants, now_ns):
+                    self.make(total, tenants, now_ns)
+                if total > self._pool.free_blocks:
+                    left = max(self._pool.free_blocks - granted - theirs, 0)
+                    refused[stream] = CacheFull(needed, left)
+                    continue
+            granted += needed
+        return refused
+
     def relieve(self, tenants: Iterable[Tenant], now_ns: int) -> bool:
         """Offload one idle session if the pool is nearly full; whether one went."""
         if self.share < self._rules.offload_above:
@@ -170,18 +200,24 @@ class Room:
         return level
 
     def _available(self, tenants: Sequence[Tenant], now_ns: int) -> int:
-        """Blocks that a newcomer can have: free, or held by idle sessions alone as far as host
-        memory takes them, less what others were promised and do not hold yet."""
-        held: Counter[int] = Counter()
-        owed = 0
-        for tenant in tenants:
-            blocks = tenant.stream.kv_blocks
-            if self._is_idle(tenant, now_ns):
-                held.update(blocks)
-            else:
-                owed += max(self._promised[tenant.name] - len(blocks), 0)
+        """Blocks that a newcomer can have."""
+        free = self._pool.free_blocks - self._owed(tenants, now_ns)
+        return free + self._reclaimable(tenants, now_ns)
+
+    def _owed(self, tenants: Iterable[Tenant], now_ns: int) -> int:
+        """Blocks that were promised to those who are not idle, and that they do not hold yet."""
+        return sum(
+            max(self._promised[t.name] - len(t.stream.kv_blocks), 0)
+            for t in tenants
+            if not self._is_idle(t, now_ns)
+        )
+
+    def _reclaimable(self, tenants: Iterable[Tenant], now_ns: int) -> int:
+        """Blocks that only idle sessions hold, as far as host memory takes them."""
+        idle = self._idle(tenants, now_ns)
+        held = Counter(block for tenant in idle for block in tenant.stream.kv_blocks)
         theirs = sum(self._pool.references(block) == count for block, count in held.items())
-        return self._pool.free_blocks + min(theirs, max(self.host.free_blocks, 0)) - owed
+        return min(theirs, self.host.free_blocks)
 
     def _retry_after_s(self, tenants: Iterable[Tenant], now_ns: int) -> float:
         """When the next session will have been idle long enough."""

@@ -21,7 +21,7 @@ from engine.core import Engine, EngineParts
 from engine.errors import CacheFull
 from engine.faculties import Faculties, Pcm, View
 from engine.moves import Move
-from engine.offload import HostMemory
+from engine.offload import BlockMemory, HostMemory
 from engine.room import Room, RoomRules
 from engine.runner import StepResult
 from engine.sampling import Sampler
@@ -184,13 +184,17 @@ class Bench:
         limit: int = 4096,
         host_blocks: int = 0,
         rules: RoomRules | None = None,
+        memory: BlockMemory | None = None,
+        runner: FakeRunner | None = None,
+        max_cached: int = 0,
     ) -> None:
         self.now_ns = 0
         self.events: list[api.Event] = []
         self.ears = FakeEars(script)
-        self.runner = FakeRunner(reply)
-        self.pool = BlockPool(blocks, 16)
-        host = HostMemory(FakeMemory(), self.pool, host_blocks * 16 * FakeMemory.bytes_per_token)
+        self.runner = runner or FakeRunner(reply)
+        self.pool = BlockPool(blocks, 16, max_cached)
+        memory = memory or FakeMemory()
+        host = HostMemory(memory, self.pool, host_blocks * 16 * memory.bytes_per_token)
         self.room = Room(self.pool, host, rules or RoomRules(turn_tokens=16))
         faculties = Faculties(
             chat=FakeChat(),

@@ -37,6 +37,9 @@ async def test_status_shows_loading_and_model() -> None:
             assert ready["engine"]["loading"] is None
             assert ready["model"]["name"] == "fake"
             assert ready["model"]["context_tokens"] == 8192
+            await until(lambda: running.link.stats)
+            memory = (await http.get("/status")).json()["engine"]["memory"]
+            assert (memory["level"], memory["sessions_offloaded"]) == ("calm", 0)
         assert (await http.get("/v1/models")).json()["data"][0]["id"] == "fake"
 
 
