@@ -99,7 +99,7 @@ def test_a_shared_beginning_is_kept_once_and_taken_from_who_still_has_it(
     """Two sessions with one system prompt: in host memory it costs its bytes once, and what a third
     one still holds in the pool is shared again instead of copied."""
     host = host_of(model)
-    streams = []
+    streams: list[Stream] = []
     for name in ("a", "b", "c"):
         stream = model.new_stream(name)
         stream.append([*PROMPT, 50 + len(streams)])

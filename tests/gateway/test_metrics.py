@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
-from engine.api import Chunk, FinishReason, Stats, TurnRef, Usage
+from engine.api import Chunk, FinishReason, Level, Stats, TurnRef, Usage
 from gateway.budget import ChunkBudget, TurnBudget, TurnStamps
 from gateway.metrics import MAX_ERROR_CODES, Metrics
 
@@ -116,8 +117,8 @@ def test_chunks_and_audio_are_counted() -> None:
 def test_the_engine_is_summed_up() -> None:
     """Its newest heartbeat, restarts, up or down."""
     metrics = Metrics()
-    pressed = {"level": Level.OFFLOADING, "sessions_offloaded": 3, "offloaded_bytes": 800}
-    metrics.engine(Stats(1, "x", 2, 30, 40, 500, 6, 7, **pressed))
+    stats = Stats(1, "x", 2, 30, 40, 500, 6, 7, level=Level.OFFLOADING)
+    metrics.engine(replace(stats, sessions_offloaded=3, offloaded_bytes=800))
     metrics.engine_restarts.inc()
     metrics.engine_up.set(1)
     page = samples(metrics)
