@@ -110,6 +110,24 @@ def loss(
 
 
 @app.command()
+def soak(
+    model: str = typer.Option("tiny", "--model", help="small, tiny, or fake: the gateway alone"),
+    sessions: int = typer.Option(20, "--sessions", min=1, max=60, help="people at once"),
+    minutes: float = typer.Option(60.0, "--minutes", min=0, help="of sample clock, fast"),
+    live_minutes: float = typer.Option(10.0, "--live-minutes", min=0, help="in real time"),
+    faults_after_s: float = typer.Option(60.0, "--faults-after", help="pause before each; 0: none"),
+    seed: int = typer.Option(1, "--seed", help="of everything that is drawn"),
+    as_json: bool = Json,
+) -> None:
+    """An hour of people, clients and networks at their worst: what is left when they have gone."""
+    from benchmarks.soak.run import Options, run
+
+    options = Options(model, sessions, minutes, live_minutes, faults_after_s or None, seed)
+    if not run(options, as_json=as_json):
+        raise typer.Exit(1)
+
+
+@app.command()
 def eyes(model: str = Small, as_json: bool = Json) -> None:
     """What the model says it sees, on photographs that packages ship."""
     from benchmarks import eyes as benchmark
@@ -172,6 +190,22 @@ def answers(
 
 
 @app.command()
+def kv(
+    model: str = Small,
+    repeats: int = Repeats,
+    kinds: str = typer.Option("fp32,fp16,int8,fp8", help="with commas; the first is the measure"),
+    as_json: bool = Json,
+) -> None:
+    """K and V in fewer bytes: error, answers that stay the same, memory and speed."""
+    from benchmarks import kv as benchmark
+
+    names = tuple(kinds.split(","))
+    if not set(names) <= set(benchmark.KINDS):
+        raise typer.BadParameter(f"expected some of {', '.join(benchmark.KINDS)}, got {kinds!r}")
+    benchmark.run(model, repeats, names, as_json=as_json)
+
+
+@app.command()
 def voice(
     voices: str = typer.Option("joe,espeak", help="which, with commas; the first one counts"),
     as_json: bool = Json,
@@ -196,5 +230,6 @@ def run_all(model: str = Small, repeats: int = Repeats, as_json: bool = Json) ->
     cache(model, as_json)
     session("tiny", 3.0, False, as_json)
     answers(model, False, as_json)
+    kv(model, repeats, "fp32,fp16,int8,fp8", as_json)
     loss(1, True, as_json)
     voice("joe,espeak", as_json)

@@ -113,7 +113,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--ears", help="a Whisper's folder or weights; none: the model's own")
     parser.add_argument("--ears-language", default="en", help="code such as en, or auto")
     parser.add_argument("--kv-pool-mib", type=int, default=256, help="memory of the KV cache")
-    parser.add_argument("--kv-dtype", default="fp32", choices=("fp32", "fp16"))
+    parser.add_argument("--kv-dtype", default="fp32", choices=("fp32", "fp16", "int8", "fp8"))
     offload = "host memory for K and V of idle sessions"
     parser.add_argument("--offload-mib", type=int, default=256, help=offload)
     idle = "seconds without anything to do before a session is idle"

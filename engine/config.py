@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from engine.errors import BadSettings
 
 MIB = 1 << 20
-KV_DTYPES = ("fp32", "fp16")
+KV_DTYPES = ("fp32", "fp16", "int8", "fp8")
 BACKENDS = ("auto", "native", "reference")
 _COUNTS = ("kv_pool_bytes", "block_size", "max_context_tokens", "token_budget", "heard_together")
 _AT_LEAST_0 = (
@@ -52,7 +52,8 @@ class EngineConfig:
         turn_tokens: tokens of one turn, which a new session has to find room for.
         encoder_cache_bytes, encoder_cache_ttl_s: bound of what encoders made of pictures, kept by
             content, and how long it is kept after it was last wanted.
-        kv_dtype: storage of K and V, "fp32" or "fp16".
+        kv_dtype: storage of K and V: "fp32", "fp16", or a byte a number and a scale a head, "int8"
+            or "fp8" (docs/kv.md).
         backend: "native" (packed weights, C kernels), "reference" (dequantised fp32, torch: exact,
             large, slow) or "auto" (native where there is a C compiler).
         weights: of a model directory's decoder: "bf16" (as published), "fp32", or "int8" on the

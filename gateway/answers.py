@@ -16,6 +16,7 @@ from engine import api
 from gateway.budget import BudgetError, TurnBudget, TurnStamps
 from gateway.conversation import Kept
 from gateway.protocol import errors
+from gateway.protocol.items import Json
 from gateway.protocol.session_config import Modality
 from gateway.response import (
     CancelReason,
@@ -69,6 +70,12 @@ class Answers:
     def active(self) -> bool:
         """Whether a response runs in the conversation."""
         return self._main is not None
+
+    def running_item(self) -> Json | None:
+        """The item that is growing in the conversation, as far as it has got."""
+        if self._main is None or not self._main.response.opened:
+            return None
+        return self._main.response.item("in_progress")
 
     # --- asked for -------------------------------------------------------------------------------
 

@@ -32,12 +32,19 @@ from starlette.websockets import WebSocket
 
 from engine import api
 from gateway.access import Access, key_of
+from gateway.actions import Hangup
 from gateway.client_secrets import ClientSecrets
 from gateway.config import Settings
-from gateway.door import guarded, holder_of
+from gateway.door import SUBPROTOCOL, guarded, holder_of, offered, turn_away
 from gateway.engine_client import EngineLink
-from gateway.ports import SessionCore
+from gateway.footprint import footprint
+from gateway.ports import Link, Player, SessionCore
+from gateway.protocol.errors import FatalProtocolError
 from gateway.pump import CLOSE_SERVICE_RESTART, Bounds, Pump
+from gateway.resume.line import Line
+from gateway.resume.seats import HEADER as RESUME_HEADER
+from gateway.resume.seats import LAST_EVENT, ResumeMetrics, Seat, Seats, new_token
+from gateway.resume.seats import SUBPROTOCOL as RESUME_SUBPROTOCOL
 from gateway.voice.link import VoiceLink
 from gateway.voice.messages import VoiceCommand
 from gateway.websocket import WebSocketChannel
@@ -47,7 +54,6 @@ if TYPE_CHECKING:  # aiortc takes half a second to import
 
 log = logging.getLogger("headstart.gateway")
 
-SUBPROTOCOL = "realtime"
 RETRY_AFTER_S = 5
 DRAIN_POLL_S = 0.05
 PROMETHEUS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -79,10 +85,12 @@ class Gateway:
         render_metrics: Callable[[], bytes],
         engine_restarts: Callable[[], int] = lambda: 0,
         voice: VoiceLink | None = None,
+        resume_metrics: ResumeMetrics | None = None,
     ) -> None:
         self.settings = settings
         self.link = link
         self.pumps: dict[str, Pump] = {}
+        self.seats = Seats(resume_metrics)
         self.secrets = ClientSecrets()
         self.calls: Calls | None = None
         self.voice = voice
@@ -126,6 +134,19 @@ class Gateway:
         session_id = f"sess_{secrets.token_hex(12)}"
         return session_id, self._make_session(session_id, self.link.is_ready, self.model_name)
 
+    def new_seat(self, link: Link, player: Player | None = None) -> Seat:
+        """A session over `link` that has not begun."""
+        session_id, core = self.new_session()
+        keep_s = self.settings.resume_s
+        line = Line(link, lambda: core.resumable, keep_s, self.seats.expired)
+        settings = self.settings
+        bounds = Bounds(settings.outbound_events, settings.outbound_bytes, settings.idle_s)
+        pump = Pump(session_id, line, core, self.link.tell, bounds, utter=self.utter, player=player)
+        token = new_token()
+        if keep_s > 0:
+            core.offer_resume(token, round(keep_s * 1000))
+        return Seat(session_id, core, line, pump, token)
+
     @contextlib.contextmanager
     def seated(self, session_id: str, pump: Pump, holder: str = "") -> Iterator[None]:
         """One of the `max_sessions` is taken, and the engine's events find the pump."""
@@ -151,22 +172,38 @@ class Gateway:
         return self.voice is not None and self.voice.tell(command)
 
     async def converse(self, socket: WebSocket) -> None:
-        """The WebSocket endpoint: one session from handshake to close."""
+        """The WebSocket endpoint: a session from handshake to close, or its next part."""
         holder = holder_of(socket.scope)
-        refused = self.refuse_http(holder)
+        token = offered(socket, RESUME_SUBPROTOCOL) or socket.headers.get(RESUME_HEADER)
+        refused = self.refuse_http(holder) if token is None else None
         if refused is not None:
             await socket.send_denial_response(refused)
             return
-        session_id, core = self.new_session()
-        settings = self.settings
-        bounds = Bounds(settings.outbound_events, settings.outbound_bytes, settings.idle_s)
         channel = WebSocketChannel(socket)
-        pump = Pump(session_id, channel, core, self.link.tell, bounds, utter=self.utter)
-        with self.seated(session_id, pump, holder):  # before the first await
-            offered = socket.scope.get("subprotocols", [])
-            await socket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
-            self._preset(core, key_of(socket.headers, offered))
-            await pump.run()
+        subprotocols = socket.scope.get("subprotocols", [])
+        accepted = SUBPROTOCOL if SUBPROTOCOL in subprotocols else None
+        if token is not None:
+            await socket.accept(accepted)
+            await self._go_on(socket, channel, token)
+            return
+        seat = self.new_seat(channel)
+        with contextlib.ExitStack() as stack:
+            # Before the first await.
+            stack.enter_context(self.seated(seat.session_id, seat.pump, holder))
+            await socket.accept(accepted)
+            self._preset(seat.core, key_of(socket.headers, subprotocols))
+            self.seats.begin(seat, stack.pop_all())
+        await seat.line.carry(channel)
+
+    async def _go_on(self, socket: WebSocket, channel: WebSocketChannel, token: str) -> None:
+        """With the session of a token, whose connection broke."""
+        try:
+            seat = await self.seats.claim(token)
+        except FatalProtocolError as error:
+            await turn_away(socket, error)
+            return
+        self.seats.resume(seat, channel, socket.query_params.get(LAST_EVENT))
+        await seat.line.carry(channel)
 
     def _preset(self, core: SessionCore, key: str) -> None:
         """Give a new session what its client's secret, if it came with one, stands for."""
@@ -181,8 +218,7 @@ class Gateway:
         self.draining = True
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._answers_done(), self.settings.drain_s)
-        for pump in list(self.pumps.values()):
-            pump.hangup(CLOSE_SERVICE_RESTART, "the server is shutting down")
+        self.seats.hang_up(Hangup(CLOSE_SERVICE_RESTART, "the server is shutting down"))
         # One turn of the writers, so that the reason reaches whoever reads.
         await asyncio.sleep(DRAIN_POLL_S)
         if self.calls is not None:
@@ -221,18 +257,25 @@ class Gateway:
                 "rss_bytes": link.stats.rss_bytes if link.stats else None,
                 "kv_blocks_used": link.stats.kv_blocks_used if link.stats else None,
                 "kv_blocks_total": link.stats.kv_blocks_total if link.stats else None,
+                "kv_blocks_cached": link.stats.kv_blocks_cached if link.stats else None,
+                "sessions": link.stats.sessions if link.stats else None,
+                "pending_prefill_tokens": link.stats.pending_prefill_tokens if link.stats else None,
                 "memory": link.stats and _memory_body(link.stats),
             },
+            "gateway": footprint(),
             "model": {
                 "name": self.model_name,
                 "context_tokens": model.context_tokens if model else None,
                 "weights_bytes": model.weights_bytes if model else None,
                 "load_s": model.load_s if model else None,
+                "kv_bytes_per_token": model.kv_bytes_per_token if model else None,
+                "kv_pool_bytes": model.kv_pool_bytes if model else None,
             },
             "voice": self._voice_body(),
             "sessions": {
                 "now": len(self.pumps),
                 "max": self.settings.max_sessions,
+                "detached": sum(seat.line.is_detached for seat in self.seats),
                 "refused": self.sessions_refused,
                 "shed": self.sessions_shed,
             },

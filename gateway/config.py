@@ -144,6 +144,9 @@ class Settings(BaseSettings):
     tls_cert: Path | None = Field(None, description="certificate chain, PEM; with it: https, wss")
     tls_key: Path | None = Field(None, description="the certificate's private key, PEM")
     kv_pool_mib: int = Field(256, ge=16, le=1_048_576, description="memory of the KV cache, MiB")
+    kv_dtype: Literal["fp32", "fp16", "int8", "fp8"] = Field(
+        "fp32", description="storage of the KV cache; int8 holds 3.8 times the tokens (docs/kv.md)"
+    )
     threads: int = Field(0, ge=0, le=1024, description="engine's threads; 0: the engine chooses")
     outbound_events: int = Field(
         512, ge=8, le=1_000_000, description="events that may wait for one slow reader"
@@ -161,6 +164,14 @@ class Settings(BaseSettings):
     turn_credential: str = Field("", repr=False, description="password at the TURN servers")
     engine_lost_after_s: float = Field(
         30.0, gt=1.0, le=600.0, allow_inf_nan=False, description="silence that means it is lost, s"
+    )
+    resume_s: float = Field(
+        60.0,
+        ge=0.0,
+        le=3600.0,
+        allow_inf_nan=False,
+        description="how long a session whose connection broke is kept, where its client asks, s; "
+        "0: never",
     )
     drain_s: float = Field(
         10.0, ge=0.0, le=600.0, allow_inf_nan=False, description="wait for answers at the end, s"

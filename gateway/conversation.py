@@ -144,6 +144,10 @@ class Conversation:
         known = [item.item_id for item in before if item.engine is not None]
         return known[-1] if known else ROOT
 
+    def newest(self, count: int) -> list[Json]:
+        """The last `count` items as the client sees them."""
+        return [item.wire for item in self._items[-count:]]
+
     def for_engine(self) -> tuple[api.Item, ...]:
         """What a new engine has to know."""
         return tuple(item.engine for item in self._items if item.engine is not None)

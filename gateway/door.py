@@ -15,9 +15,11 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from gateway.access import ANY, Access, Refused
 from gateway.protocol import errors
+from gateway.protocol.errors import FatalProtocolError
 
 log = logging.getLogger("headstart.door")
 
+SUBPROTOCOL = "realtime"
 _HOLDER = "headstart.holder"
 
 
@@ -52,7 +54,10 @@ class Door:
         if scope["type"] == "http":
             await _response(verdict)(scope, receive, send)
         elif verdict.status == 401:
-            await _turn_away(WebSocket(scope, receive, send))
+            socket = WebSocket(scope, receive, send)
+            names = scope.get("subprotocols", [])
+            await socket.accept(SUBPROTOCOL if SUBPROTOCOL in names else None)
+            await turn_away(socket, errors.invalid_api_key())
         else:
             socket = WebSocket(scope, receive, send)
             await socket.send_denial_response(_response(verdict))
@@ -79,10 +84,14 @@ def _response(refused: Refused) -> JSONResponse:
     return JSONResponse({"error": error}, status_code=refused.status, headers=headers)
 
 
-async def _turn_away(socket: WebSocket) -> None:
-    error = errors.invalid_api_key()
-    offered = [name for name in socket.scope.get("subprotocols", []) if name == "realtime"]
-    await socket.accept(offered[0] if offered else None)
+def offered(socket: WebSocket, prefix: str) -> str | None:
+    """What stands behind `prefix` in the name of an offered subprotocol."""
+    names: list[str] = socket.scope.get("subprotocols", [])
+    return next((name.removeprefix(prefix) for name in names if name.startswith(prefix)), None)
+
+
+async def turn_away(socket: WebSocket, error: FatalProtocolError) -> None:
+    """Tell an accepted socket why not, and close it."""
     with contextlib.suppress(WebSocketDisconnect, RuntimeError):
         await socket.send_json(error.to_event(f"event_{secrets.token_hex(12)}"))
         await socket.close(error.close_code, error.close_reason)

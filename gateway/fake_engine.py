@@ -37,6 +37,10 @@ class Script:
     word_ms: int = 300
     chunk_ms: int = 5
     hear_ms: int = 10
+    echo: bool = False
+    """Answers repeat the session's last typed text, so that mixed-up sessions would be seen."""
+    leak: bool = False
+    """They repeat what anybody typed last: for tests of who should notice."""
     first_delta_ms: int = 20
     delta_ms: int = 10
     fail_after: int = 0
@@ -55,8 +59,15 @@ class _Stream:
     ref: api.TurnRef = field(default_factory=lambda: api.TurnRef(turn=0))
     item_id: str = ""
     heard_samples: int = 0
+    typed: str = ""  # the last text of the user's
     total_tokens: int = 0
     running: set[int] = field(default_factory=set)
+
+    def read(self, item: api.Item) -> None:
+        self.total_tokens += 1  # taken, not understood
+        texts = [part.text for part in item.parts if isinstance(part, api.Text)]
+        if item.role is api.Role.USER and texts:
+            self.typed = " ".join(texts)
 
 
 class FakeEngine:
@@ -70,6 +81,7 @@ class FakeEngine:
         self._due: list[tuple[int, int, api.Event]] = []
         self._order = count()
         self._steps = 0
+        self._typed = ""
         if script.load_ms:
             self._later(now_ns, api.Loading(what="pretending to load", done=0, total=100))
             middle_ns = now_ns + script.load_ms * NS_PER_MS // 2
@@ -111,7 +123,9 @@ class FakeEngine:
             case api.Ping():
                 self._later(now_ns, self._stats(command))
             case api.Open():
-                self._streams[command.session] = _Stream(command.session)
+                stream = self._streams[command.session] = _Stream(command.session)
+                for item in command.items:
+                    stream.read(item)
             case api.Close():
                 self._streams.pop(command.session, None)
             case _ if command.session not in self._streams:
@@ -129,6 +143,9 @@ class FakeEngine:
                 stream.ref = command.ref
             case api.EndSpeech():
                 self._heard(command, stream, now_ns)
+            case api.AddItem():
+                stream.read(command.item)
+                self._typed = stream.typed
             case api.Respond():
                 self._answer(command, stream, now_ns)
             case api.Cancel() if command.generation in stream.running:
@@ -136,7 +153,7 @@ class FakeEngine:
                     now_ns, self._finished(stream, command.generation, api.FinishReason.CANCELLED)
                 )
             case _:
-                stream.total_tokens += 1  # instructions, items and frames: taken, not understood
+                stream.total_tokens += 1  # instructions and frames: taken, not understood
 
     def _words(self, stream: _Stream) -> list[str]:
         heard_ms = stream.heard_samples * 1000 // api.SAMPLE_RATE_HZ
@@ -174,7 +191,9 @@ class FakeEngine:
 
     def _answer(self, respond: api.Respond, stream: _Stream, now_ns: int) -> None:
         stream.running.add(respond.generation)
-        words = self.script.answer.split(" ")
+        typed = self._typed if self.script.leak else stream.typed
+        said = f"You said: {typed}" if self.script.echo and typed else ""
+        words = (said or self.script.answer).split(" ")
         at_ns = now_ns + self.script.first_delta_ms * NS_PER_MS
         span = api.Span("decode_first", now_ns, at_ns)
         reason = api.FinishReason.STOP

@@ -16,7 +16,6 @@ from engine import api
 from gateway.actions import Decode
 from gateway.budget import ChunkBudget
 from gateway.config import Settings
-from gateway.incoming import Pictures
 from gateway.media.frames import (
     Every,
     Frame,
@@ -123,22 +122,6 @@ class PicturesIn:
             asked.then(outcome)
         except ProtocolError as error:
             raise error.about(asked.event_id) from None
-
-    def with_pictures(
-        self,
-        pictures: Sequence[Encoded],
-        event_id: str | None,
-        then: Callable[[Pictures], None],
-    ) -> None:
-        """`then` with the decoded pictures: at once when there are none."""
-        if not pictures:
-            then({})
-            return
-
-        def look(seen: tuple[Seen, ...]) -> None:
-            then({p.param: s.image for p, s in zip(pictures, seen, strict=True)})
-
-        self.ask(pictures, event_id, look)
 
     def _decode(self, pictures: Sequence[Encoded], asked: _Asked, *, ordered: bool) -> None:
         self._tickets += 1

@@ -20,6 +20,10 @@ class SessionCore(Protocol):
 
     def preset(self, update: RealtimeSessionCreateRequest, now_ns: int) -> None: ...
     def describe(self) -> dict[str, Any]: ...
+    def offer_resume(self, token: str, keep_ms: int) -> None: ...
+    @property
+    def resumable(self) -> bool: ...
+    def resumed(self, replayed: int | None, now_ns: int) -> list[Action]: ...
     def start(self, now_ns: int) -> list[Action]: ...
     def receive_text(self, text: str, now_ns: int) -> list[Action]: ...
     def receive_binary(self, size: int, now_ns: int) -> list[Action]: ...
@@ -54,6 +58,20 @@ class Channel(Protocol):
         """End the connection, telling the client why as well as the transport can."""
 
 
+class Link(Channel, Protocol):
+    """A channel that may be one of several that carry a session, one after the other."""
+
+    @property
+    def finished(self) -> bool:
+        """Once it has ended: whether one side meant it to, and not the network."""
+
+    async def answers(self, wait_s: float) -> bool:
+        """Ask the client for a sign of life. False: none came in time."""
+
+    def cut(self) -> None:
+        """End it at once, without a word; `receive` then returns None."""
+
+
 class Player(Protocol):
     """A transport's own playout (`gateway.rtc.outgoing`): where there is one, sound goes into it
     and not into events."""
@@ -65,3 +83,6 @@ class Player(Protocol):
     def sent_samples(self) -> int: ...
     def put(self, pcm24k: bytes) -> bool: ...
     def clear(self) -> int: ...
+
+    def take_over(self, before: Player) -> None:
+        """What another playout of its kind, which has ended, still had to play."""

@@ -19,7 +19,6 @@ WebSocket (`gateway.websocket`) or a WebRTC data channel (`gateway.rtc.channel`)
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections import deque
@@ -31,6 +30,7 @@ import pybase64
 
 from engine import api
 from gateway.actions import Action, ClearPlayout, Decode, Hangup, Play, Send, Tell, Utter
+from gateway.audio_flow import AUDIO_BEHIND_SAMPLES, AudioFlow
 from gateway.media import pictures
 from gateway.ports import Channel, Player, SessionCore
 from gateway.voice.messages import Said, Sound, VoiceCommand
@@ -39,9 +39,6 @@ from gateway.voice.status import VoiceStatus
 log = logging.getLogger("headstart.pump")
 
 TICK_S = 0.1
-AUDIO_BEHIND_SAMPLES = 30 * api.SAMPLE_RATE_HZ
-AUDIO_BEHIND_WAIT_S = 10.0
-"""Longest pause of the reader: pongs are read with the messages, and pings time out."""
 CLOSE_GOING_AWAY = 1001
 CLOSE_INTERNAL_ERROR = 1011
 CLOSE_SERVICE_RESTART = 1012
@@ -112,56 +109,6 @@ class Outbound:
         return item
 
 
-class AudioFlow:
-    """How far the engine is behind the audio it was told, in samples of the open utterance."""
-
-    def __init__(self) -> None:
-        self._told_sample = 0
-        self._done_sample = 0
-        self._caught_up = asyncio.Event()
-        self._caught_up.set()
-
-    @property
-    def behind_samples(self) -> int:
-        return max(0, self._told_sample - self._done_sample)
-
-    def told(self, command: api.Command) -> None:
-        match command:
-            case api.Audio():
-                self._told_sample = command.start_sample + command.samples
-            case api.BeginSpeech():
-                self._done_sample = max(self._done_sample, command.start_sample)
-            case api.DropSpeech():
-                self.forget()
-            case _:
-                return
-        self._update()
-
-    def heard(self, event: api.Event) -> None:
-        match event:
-            case api.Chunk():
-                self._done_sample = max(self._done_sample, event.start_sample + event.samples)
-                self._update()
-            case api.Heard():
-                self.forget()
-
-    def forget(self) -> None:
-        """Nothing is outstanding any more."""
-        self._done_sample = self._told_sample
-        self._update()
-
-    def _update(self) -> None:
-        if self.behind_samples <= AUDIO_BEHIND_SAMPLES:
-            self._caught_up.set()
-        else:
-            self._caught_up.clear()
-
-    async def wait(self) -> None:
-        if not self._caught_up.is_set():
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._caught_up.wait(), AUDIO_BEHIND_WAIT_S)
-
-
 class Pump:
     """Runs one session over its channel. The engine link calls `engine_*`, a call's tracks `hear`
     and `see`; `hangup` ends it from outside."""
@@ -186,10 +133,8 @@ class Pump:
         self._session = session
         self._tell = tell
         self._utter = utter
-        self._player = player
-        if player is not None:
-            player.on_started = lambda: self._playing("started")
-            player.on_stopped = lambda: self._playing("stopped")
+        self._player: Player | None = None
+        self._play_on(player)
         self._now_ns = now_ns
         self._heard_ns = now_ns()
         self._outbound = Outbound(bounds)
@@ -225,6 +170,23 @@ class Pump:
 
     def hangup(self, code: int, reason: str) -> None:
         self._outbound.end(Hangup(code, reason), discard=False)
+
+    def resumed(self, player: Player | None, replayed: int | None) -> None:
+        """The channel has a new connection under it, with this playout. What the last one's still
+        held goes on in it; over to a client that plays by itself, it is lost."""
+        before = self._player
+        if before is not None and player is not None:
+            player.take_over(before)
+        elif before is not None:
+            self._clear_playout()
+        self._play_on(player)
+        self._call(self._session.resumed, replayed)
+
+    def _play_on(self, player: Player | None) -> None:
+        self._player = player
+        if player is not None:
+            player.on_started = lambda: self._playing("started")
+            player.on_stopped = lambda: self._playing("stopped")
 
     # --- the engine's side -----------------------------------------------------------------------
 

@@ -35,6 +35,7 @@ from gateway.errors import ConfigError, PortInUse
 from gateway.metrics import Metrics
 from gateway.protocol.ids import IdMaker
 from gateway.protocol.parse import prepare
+from gateway.resume.seats import ResumeMetrics
 from gateway.supervisor import Supervisor
 from gateway.voice.choose import choose
 from gateway.voice.link import VoiceLink
@@ -109,7 +110,7 @@ def engine_argv(settings: Settings, endpoint: str) -> list[str]:
     """The command line of the engine's process."""
     module = "gateway.fake_engine" if settings.engine == "fake" else "engine"
     argv = [sys.executable, "-m", module, "--endpoint", endpoint, "--model", settings.model]
-    argv += ["--kv-pool-mib", str(settings.kv_pool_mib)]
+    argv += ["--kv-pool-mib", str(settings.kv_pool_mib), "--kv-dtype", settings.kv_dtype]
     argv += ["--ears-language", settings.ears_language]
     if settings.ears is not None:
         argv += ["--ears", settings.ears]
@@ -304,7 +305,8 @@ def make_gateway(
             metrics.engine(link.stats)
         return metrics.render()
 
-    gateway = Gateway(settings, link, make_session, render, restarts, voice)
+    resumes = ResumeMetrics(metrics.registry)
+    gateway = Gateway(settings, link, make_session, render, restarts, voice, resumes)
     gateway.calls = Calls(gateway, CallMetrics(metrics.registry))
     return gateway
 

@@ -36,12 +36,12 @@ from gateway.actions import Action, Hangup, Send
 from gateway.answers import Answers
 from gateway.budget import ChunkBudget
 from gateway.config import Settings
-from gateway.incoming import Pictures, pictures_of, response_items
-from gateway.items_in import delete_item, place_item
+from gateway.items_in import delete_item
 from gateway.listening import CommitTooShortError, UtteranceTooLongError
 from gateway.manner import blind_note
 from gateway.media.pictures import Outcome
 from gateway.metrics import Metrics
+from gateway.pictured import Pictured
 from gateway.pictures_in import PicturesIn
 from gateway.protocol import errors, items
 from gateway.protocol.errors import FatalProtocolError, ProtocolError
@@ -54,6 +54,7 @@ from gateway.protocol.parse import (
     realtime_session,
 )
 from gateway.protocol.session_config import ServerVadConfig, SessionConfig
+from gateway.resume.offer import Offer
 from gateway.speech_in import SpeechIn
 from gateway.speech_out import SpeechOut
 from gateway.state import SessionState
@@ -101,6 +102,8 @@ class Session:
         self._out = SpeechOut(self._state)
         self._answers = Answers(self._state, self._out)
         self._pictures = PicturesIn(self._state, lambda: self._speech.clock_samples)
+        self._pictured = Pictured(self._state, self._pictures, self._answers)
+        self._offer = Offer(self._state)
         self._expires_ns = now_ns + settings.max_session_minutes * NS_PER_MINUTE
 
     # --- the shell's calls -----------------------------------------------------------------------
@@ -116,11 +119,27 @@ class Session:
         """The session object in force."""
         return self._state.config.to_wire()
 
+    def offer_resume(self, token: str, keep_ms: int) -> None:
+        """With this token its client can come back within `keep_ms`, if it asks. Before `start`."""
+        self._offer.make(token, keep_ms)
+
+    @property
+    def resumable(self) -> bool:
+        """Whether it is to be kept when its connection breaks."""
+        return self._offer.taken
+
+    def resumed(self, replayed: int | None, now_ns: int) -> list[Action]:
+        """Its client has come back and was sent `replayed` events again; None: it has missed more
+        than is known."""
+        self._offer.resumed(replayed, self._answers.running_item())
+        return self._state.take()
+
     def start(self, now_ns: int) -> list[Action]:
         """The first thing after the handshake."""
         self._metrics.session_opened()
         state = self._state
         state.send(state.events.session_created(state.config.to_wire()))
+        self._offer.announce(None)
         if state.engine_up:
             self._open_in_engine()
         return state.take()
@@ -277,7 +296,7 @@ class Session:
             case SessionUpdateEvent():
                 self._update(event, now_ns)
             case ConversationItemCreateEvent():
-                self._create_item(event)
+                self._pictured.create_item(event)
             case ConversationItemRetrieveEvent():
                 kept = self._state.talk.get(event.item_id, "retrieve")
                 self._state.send(self._state.events.item_retrieved(kept.wire))
@@ -286,7 +305,7 @@ class Session:
             case ConversationItemDeleteEvent():
                 delete_item(self._state, event.item_id)
             case ResponseCreateEvent():
-                self._create_response(event, now_ns)
+                self._pictured.create_response(event, now_ns)
             case ResponseCancelEvent():
                 self._answers.cancel(event.response_id)
             case InputImageBufferAppend():
@@ -313,6 +332,7 @@ class Session:
         before = state.config
         state.config = before.apply(realtime_session(event), voice_locked=self._out.has_spoken)
         state.send(state.events.session_updated(state.config.to_wire()))
+        self._offer.announce(before)
         if state.config.instructions != before.instructions:
             instructions = state.config.instructions
             note = blind_note(instructions)
@@ -329,26 +349,6 @@ class Session:
     @property
     def _config(self) -> SessionConfig:
         return self._state.config
-
-    def _create_item(self, event: ConversationItemCreateEvent) -> None:
-        pictures = pictures_of([(event.item, "item")])
-        self._pictures.with_pictures(
-            pictures, event.event_id, lambda seen: place_item(self._state, event, seen)
-        )
-
-    def _create_response(self, event: ResponseCreateEvent, now_ns: int) -> None:
-        params = event.response
-        given = None if params is None else params.input
-        if given is None:
-            self._answers.create(params, None, now_ns)
-            return
-        named = [(item, f"response.input[{i}]") for i, item in enumerate(given)]
-
-        def answer(pictures: Pictures) -> None:
-            aside = response_items(given, self._state.talk, self._state.ids, pictures)
-            self._answers.create(params, aside, now_ns)
-
-        self._pictures.with_pictures(pictures_of(named), event.event_id, answer)
 
     # --- engine events ---------------------------------------------------------------------------
 

@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import InvalidState
+from websockets.frames import Frame
 from websockets.http11 import Request
 
 from gateway.actions import Hangup
@@ -21,28 +24,55 @@ CLOSE_WAIT_S = 2.0
 """How long a close frame may take to be written; then the connection is cut."""
 CLOSE_REASON_BYTES_MAX = 123  # RFC 6455 §5.5: a control frame holds 125, the code takes 2
 ABORT_EXTENSION = "headstart.abort"
+PING_EXTENSION = "headstart.ping"
+GOODBYE = 1000  # RFC 6455 §7.4.1; a page that is left or reloaded says 1001
 
 
 class RealtimeProtocol(WebSocketsSansIOProtocol):
-    """uvicorn's WebSocket protocol, plus a way for the application to cut the connection: a peer
-    that has stopped reading never lets a close frame through."""
+    """uvicorn's WebSocket protocol, plus two things for the application: to cut the connection, as
+    a peer that has stopped reading never lets a close frame through, and to ask for a pong."""
+
+    _asked: dict[bytes, asyncio.Future[None]]
 
     def handle_connect(self, event: Request) -> None:
+        self._asked = {}
         super().handle_connect(event)
         if self.response.status_code == 101:
             extensions: dict[str, Any] = self.scope["extensions"]
             extensions[ABORT_EXTENSION] = self.transport.abort
+            extensions[PING_EXTENSION] = self._ping
+
+    def handle_pong(self, event: Frame) -> None:
+        waiting = self._asked.pop(bytes(event.data), None)
+        if waiting is None:
+            super().handle_pong(event)
+        elif not waiting.done():
+            waiting.set_result(None)
+
+    async def _ping(self) -> None:
+        """Returns with the pong."""
+        payload = secrets.token_bytes(8)  # uvicorn's own have four
+        self._asked[payload] = waiting = self.loop.create_future()
+        try:
+            self.conn.send_ping(payload)
+            self.transport.write(b"".join(self.conn.data_to_send()))
+            await waiting
+        finally:
+            self._asked.pop(payload, None)
 
 
 class WebSocketChannel:
     """One accepted socket."""
 
     def __init__(self, socket: WebSocket) -> None:
+        self.finished = False
+        """One side has said goodbye."""
         self._socket = socket
 
     async def receive(self) -> str | int | None:
         message = await self._socket.receive()
         if message["type"] == "websocket.disconnect":
+            self.finished = self.finished or message.get("code") == GOODBYE
             return None
         text: str | None = message.get("text")
         return text if text is not None else len(message.get("bytes") or b"")
@@ -57,13 +87,28 @@ class WebSocketChannel:
 
     async def close(self, hangup: Hangup) -> None:
         """Close with the hangup's code and reason; a peer that reads nothing any more is cut."""
+        self.finished = True
         reason = hangup.reason.encode()[:CLOSE_REASON_BYTES_MAX].decode(errors="ignore")
         try:
             await asyncio.wait_for(self._socket.close(hangup.code, reason), CLOSE_WAIT_S)
         except TimeoutError:
-            abort = self._socket.scope.get("extensions", {}).get(ABORT_EXTENSION)
             log.info("a connection was cut: it reads nothing any more")
-            if abort is not None:
-                abort()
+            self.cut()
         except (WebSocketDisconnect, RuntimeError):
             log.debug("a peer was gone before its close frame")
+
+    async def answers(self, wait_s: float) -> bool:
+        """A ping's pong. It waits behind messages that the session has not read yet, so a client
+        that floods a busy engine may be taken for gone."""
+        ping = self._socket.scope.get("extensions", {}).get(PING_EXTENSION)
+        try:
+            await asyncio.wait_for(ping(), wait_s)
+        except (TimeoutError, InvalidState):
+            return False
+        return True
+
+    def cut(self) -> None:
+        """End the connection under it."""
+        abort = self._socket.scope.get("extensions", {}).get(ABORT_EXTENSION)
+        if abort is not None:
+            abort()

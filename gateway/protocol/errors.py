@@ -17,6 +17,7 @@ INVALID_REQUEST = "invalid_request_error"
 SERVER_ERROR = "server_error"
 SHOWN_CHARS = 100  # how much of a client's own value an error message repeats
 
+RESUME_IN_USE = "resume_in_use"
 CLOSE_GOING_AWAY = 1001
 CLOSE_TRY_AGAIN_LATER = 1013
 CLOSE_UNAUTHORISED = 3000
@@ -334,6 +335,22 @@ def no_room(message: str, retry_after_s: float) -> FatalProtocolError:
     )
     error.type = SERVER_ERROR
     return error
+
+
+def resume_unknown() -> FatalProtocolError:
+    return FatalProtocolError(
+        "resume_token_unknown",
+        "There is no session to resume: the token is unknown, or the session is over.",
+        close_code=CLOSE_INVALID_REQUEST,
+    )
+
+
+def resume_in_use() -> FatalProtocolError:
+    return FatalProtocolError(
+        RESUME_IN_USE,
+        "The session cannot be resumed: it is still connected elsewhere.",
+        close_code=CLOSE_INVALID_REQUEST,
+    )
 
 
 # --- wording ------------------------------------------------------------------------------------

@@ -190,6 +190,19 @@ class Events:
 
     # --- ours, for sessions that asked ------------------------------------------------------
 
+    def session_resumable(self, token: str, expires_after_ms: int) -> Json:
+        """The secret by which this session is found again, so long after its connection broke."""
+        return self._event(
+            "gateway.session.resumable", token=token, expires_after_ms=expires_after_ms
+        )
+
+    def session_resumed(self, session: Json, replayed: int | None, items: int) -> Json:
+        """All that was missed has been sent again before this, in so many events. `replayed` None:
+        that was not possible; the newest `items` follow as `conversation.item.retrieved`."""
+        return self._event(
+            "gateway.session.resumed", session=session, replayed_events=replayed, items=items
+        )
+
     def latency_report(
         self,
         *,

@@ -58,7 +58,8 @@ class WindowOptions(BaseModel):
 class GatewayOptions(BaseModel):
     """`events`: which of our server events to send. `chunk_ms`: how much audio is heard at once.
     `latency_budget_ms`: endpoint to first token, over which a turn counts as late. `video`: which
-    camera frames count. `window`: how much is remembered."""
+    camera frames count. `window`: how much is remembered. `resume`: keep the session when its
+    connection breaks, and say by which token it is found again."""
 
     events: Annotated[list[GatewayEventName], MaxLen(16)] | None = None
     chunk_ms: Literal[200, 500, 1000] | None = None
@@ -66,6 +67,7 @@ class GatewayOptions(BaseModel):
     video: VideoOptions | None = None
     window: WindowOptions | None = None
     latency_budget_ms: Annotated[float, Ge(1), Le(600_000)] | None = None
+    resume: bool | None = None
 
 
 class GatewaySession(RealtimeSessionCreateRequest):

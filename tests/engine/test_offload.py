@@ -20,10 +20,10 @@ MIB = 1 << 20
 PROMPT = [*range(1, 12)]
 
 
-@pytest.fixture(scope="module")
-def model(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+@pytest.fixture(scope="module", params=["fp32", "fp16", "int8", "fp8"])
+def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
     folder = tmp_path_factory.mktemp("tiny")
-    return load_tiny(folder, TinyConfig(), "native", kv_pool_bytes=MIB)
+    return load_tiny(folder, TinyConfig(), "native", kv_pool_bytes=MIB, kv_dtype=request.param)
 
 
 def host_of(model: LoadedModel, max_bytes: int = MIB) -> HostMemory:
@@ -34,7 +34,7 @@ def overwrite_what_is_free(model: LoadedModel) -> None:
     """Somebody else uses every block there is and leaves rubbish in it, and nothing by content."""
     taken = model.pool.take(model.pool.free_blocks)
     for block in taken:
-        model.cache.load_block(block, torch.full_like(model.cache.save_block(block, 4), torch.nan))
+        model.cache.load_block(block, torch.full_like(model.cache.save_block(block, 4), 77))
     model.pool.give_back(taken)
 
 

@@ -122,6 +122,9 @@ class SessionBench:
     def track_frame(self, image: api.Image) -> None:
         self._take(self.session.receive_image(image, self.now_ns))
 
+    def resumed(self, replayed: int | None) -> None:
+        self._take(self.session.resumed(replayed, self.now_ns))
+
     def engine_lost(self) -> None:
         self._take(self.session.engine_lost(self.now_ns))
 

@@ -42,6 +42,14 @@ class EchoSession:
         self.heard = bytearray()  # s16 mono at 24 kHz
         self.seen: list[api.Image] = []
         self.closed = False
+        self.token = ""
+        self.resumable = False
+
+    def offer_resume(self, token: str, keep_ms: int) -> None:
+        self.token = token
+
+    def resumed(self, replayed: int | None, now_ns: int) -> list[Action]:
+        return [Send({"type": "resumed", "replayed": replayed})]
 
     def preset(self, update: RealtimeSessionCreateRequest, now_ns: int) -> None:
         self.hello["instructions"] = update.instructions
@@ -56,6 +64,11 @@ class EchoSession:
         word, _, rest = text.partition(" ")
         if word == "flood":
             return [Send({"type": "flood", "data": "x" * 1000})] * int(rest)
+        if word == "keep":
+            self.resumable = True
+            return [Send({"type": "token", "token": self.token})]
+        if word == "count":
+            return [Send({"type": "n", "event_id": f"n{n}"}) for n in range(int(rest))]
         if word == "bug":
             raise ZeroDivisionError("a bug in the session core")
         if word == "bye":

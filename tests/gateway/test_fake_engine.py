@@ -56,6 +56,24 @@ def test_answer_comes_at_its_pace() -> None:
     assert engine.next_due_ns is None
 
 
+def test_an_echo_repeats_what_its_own_session_typed() -> None:
+    """Each session hears its own last text again, after a restart too; a leak is somebody's."""
+    engine = started(Script(echo=True, first_delta_ms=0, delta_ms=0))
+    typed = api.Item("i", api.Role.USER, (api.Text("pears"),))
+    engine.receive(api.Open("other", "be brief", items=(typed,)), 0)
+    for text in ("plums", "green apples"):
+        item = api.Item("i", api.Role.USER, (api.Text(text),))
+        engine.receive(api.AddItem("s", item), 0)
+    for session, wanted in (("s", "You said: green apples"), ("other", "You said: pears")):
+        engine.receive(api.Respond(session, 1, "item", api.Sampling()), 0)
+        assert text_of(engine.due(0)) == wanted
+    leaky = started(Script(echo=True, leak=True, first_delta_ms=0, delta_ms=0))
+    leaky.receive(api.Open("other", "be brief"), 0)
+    leaky.receive(api.AddItem("s", typed), 0)
+    leaky.receive(api.Respond("other", 1, "item", api.Sampling()), 0)
+    assert text_of(leaky.due(0)) == "You said: pears"
+
+
 def test_cancel_ends_at_once() -> None:
     """After a cancel comes `cancelled` and nothing more of that answer."""
     engine = started(Script(answer="a b c"))

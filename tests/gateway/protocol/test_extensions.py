@@ -37,6 +37,7 @@ def test_every_option_of_the_session_key_is_read() -> None:
         },
         "window": {"tokens": 4096, "vision_tokens": 1024},
         "latency_budget_ms": 800,
+        "resume": True,
     }
     event = parse_client_event(_update(options))
     assert isinstance(event, SessionUpdateEvent)
