@@ -75,7 +75,7 @@ class KvCache:
         self._memory[:, :, target] = self._memory[:, :, source]
 
     def save_block(self, block: int, num_tokens: int) -> Tensor:
-        """A copy of a block's first tokens as they are stored: [layers, 2, kv_heads, tokens, width]."""
+        """A copy of a block's first tokens, stored alike: [layers, 2, kv_heads, tokens, width]."""
         return self._memory[:, :, block, :, :num_tokens].clone(
             memory_format=torch.contiguous_format
         )
