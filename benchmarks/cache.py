@@ -104,7 +104,7 @@ def _summary(rows: Sequence[dict[str, Any]]) -> dict[str, Any]:
     means = {f"{way}_ms": statistics.mean(row[f"{way}_ms"] for row in rows) for way in WAYS}
 
     def saved(way: str) -> float:
-        return round(1 - means[f"{way}_ms"] / means["turn1_ms"], 4)
+        return round(1 - float(means[f"{way}_ms"] / means["turn1_ms"]), 4)
 
     return {
         **{key: round(value, 1) for key, value in means.items()},
