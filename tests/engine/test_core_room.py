@@ -3,6 +3,7 @@ block is lost, every answer that was asked for ends, and nobody stands in the ot
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any
 
 from hypothesis import settings
@@ -20,7 +21,7 @@ from tests.engine.fakes import WORD_SAMPLES, Bench, FakeRunner
 from tests.engine.test_core import GREEDY, user_item
 
 SIZE = 16
-BLOCKS = 24
+BLOCKS = 20
 HOST_BLOCKS = 12
 NAMES = ("ann", "bob", "cyd", "dan", "eve")
 NAMED_ERRORS = {"cache_full", "unknown_session", "answer_running", "context_full"}
@@ -35,7 +36,7 @@ class Memory:
     bytes_per_token = 100
 
     def __init__(self) -> None:
-        self.slots: list[tuple[Any, ...]] = [()] * (BLOCKS * SIZE)
+        self.slots = [0] * (BLOCKS * SIZE)
 
     def save_block(self, block: int, num_tokens: int) -> Any:
         return self.slots[block * SIZE : block * SIZE + num_tokens]
@@ -45,24 +46,29 @@ class Memory:
 
     def write(self, work: Work) -> None:
         stream, start = work.stream, work.stream.kv_len
-        for place in range(start, start + work.num_scheduled_tokens):
-            self.slots[_slot(stream, place)] = _meaning(stream, place)
+        end = start + work.num_scheduled_tokens
+        for place, meaning in enumerate(_meanings(stream, end)[start:], start):
+            self.slots[_slot(stream, place)] = meaning
 
     def check(self, stream: Stream) -> None:
-        for place in range(stream.kv_len):
-            assert self.slots[_slot(stream, place)] == _meaning(stream, place)
+        for place, meaning in enumerate(_meanings(stream, stream.kv_len)):
+            assert self.slots[_slot(stream, place)] == meaning
 
 
 def _slot(stream: Stream, place: int) -> int:
     return stream.table.blocks[place // SIZE] * SIZE + place % SIZE
 
 
-def _meaning(stream: Stream, place: int) -> tuple[Any, ...]:
-    """All tokens up to `place`; soft ones by what they look like, for their ids differ."""
-    return tuple(
-        token if token < stream.vocab_size else stream.soft.digest(token)
-        for token in stream.tokens[: place + 1]
-    )
+def _chain(before: int, token: int | bytes) -> int:
+    return hash((before, token))
+
+
+def _meanings(stream: Stream, end: int) -> list[int]:
+    """For each of the first tokens a number that stands for all tokens up to it; soft ones count
+    by what they look like, for their ids differ."""
+    soft = stream.soft
+    ids = (t if t < stream.vocab_size else soft.digest(t) for t in stream.tokens[:end])
+    return list(accumulate(ids, _chain, initial=0))[1:]
 
 
 class RememberingRunner(FakeRunner):
@@ -99,7 +105,7 @@ def small_bench(memory: Memory) -> Bench:
         "tell me more of this now please",
         blocks=BLOCKS,
         host_blocks=HOST_BLOCKS,
-        rules=RoomRules(idle_after_s=2.0, turn_tokens=48),
+        rules=RoomRules(idle_after_s=1.0, turn_tokens=32),
         memory=memory,
         runner=RememberingRunner(memory),
         max_cached=4,
@@ -116,16 +122,21 @@ class Crowd(RuleBasedStateMachine):
         self.asked: set[tuple[str, int]] = set()
         self.turn = 0
 
+        for name in NAMES:
+            self.tell(api.Open(name, "Be brief."))
+
     def tell(self, command: api.Command) -> None:
         self.bench.tell(command)
 
     @rule(name=who, instructions=st.sampled_from(["Be brief.", "Be long. " * 6]))
     def arrive(self, name: str, instructions: str) -> None:
-        self.leave(name)
-        self.tell(api.Open(name, instructions))
+        if name not in self.bench.engine.sessions:
+            self.tell(api.Open(name, instructions))
 
-    @rule(name=who)
-    def leave(self, name: str) -> None:
+    @rule(name=who, really=st.integers(0, 3))
+    def leave(self, name: str, really: int) -> None:
+        if really:
+            return
         self.tell(api.Close(name))
         self.asked = {asked for asked in self.asked if asked[0] != name}
 
@@ -152,6 +163,13 @@ class Crowd(RuleBasedStateMachine):
         self.turn += 1
         self.tell(api.AddItem(name, user_item(f"u{self.turn}", "x" * length)))
 
+    @rule(name=who, length=st.sampled_from([15, 45]), pause_s=st.sampled_from([0.0, 1.5]))
+    def converse(self, name: str, length: int, pause_s: float) -> None:
+        self.wait(pause_s)
+        self.write(name, length)
+        self.answer(name, aside=False)
+        self.work(200)
+
     @rule(name=who, aside=st.booleans())
     def answer(self, name: str, aside: bool) -> None:
         self.turn += 1
@@ -165,12 +183,12 @@ class Crowd(RuleBasedStateMachine):
         name, generation = data.draw(st.sampled_from(sorted(self.asked)))
         self.tell(api.Cancel(name, generation))
 
-    @rule(seconds=st.sampled_from([0.1, 1.5, 3.0]))
+    @rule(seconds=st.sampled_from([0.1, 0.6, 3.0]))
     def wait(self, seconds: float) -> None:
         self.bench.now_ns += int(seconds * NS_PER_S)
         self.bench.engine.tend_room()
 
-    @rule(beats=st.integers(1, 40))
+    @rule(beats=st.sampled_from([1, 7, 200]))
     def work(self, beats: int) -> None:
         for _ in range(beats):
             if not self.bench.engine.step():
