@@ -47,17 +47,14 @@ from gateway.protocol import errors, items
 from gateway.protocol.errors import FatalProtocolError, ProtocolError
 from gateway.protocol.extensions import InputImageBufferAppend, TimedAudioAppend
 from gateway.protocol.ids import IdMaker
-from gateway.protocol.parse import (
-    ClientEvent,
-    decode_audio,
-    parse_client_event,
-    realtime_session,
-)
+from gateway.protocol.parse import ClientEvent, parse_client_event, realtime_session
 from gateway.protocol.session_config import ServerVadConfig, SessionConfig
 from gateway.resume.offer import Offer
+from gateway.sound_format import SoundIn
 from gateway.speech_in import SpeechIn
 from gateway.speech_out import SpeechOut
 from gateway.state import SessionState
+from gateway.tools import engine_tools
 from gateway.voice.messages import Said, Sound, Stop
 from gateway.voice.status import VoiceStatus
 from gateway.window import remember, window_of
@@ -98,6 +95,7 @@ class Session:
         )
         self._state = SessionState(session_id, settings, config, ids, metrics, engine_ready)
         self._metrics = metrics
+        self._sound_in = SoundIn()
         self._speech = SpeechIn(self._state, stopwatch)
         self._out = SpeechOut(self._state)
         self._answers = Answers(self._state, self._out)
@@ -194,11 +192,13 @@ class Session:
                 self._chunk(event)
             case api.Delta():
                 self._answers.delta(event, now_ns)
+            case api.Call():
+                self._answers.called(event, now_ns)
             case api.Finished():
                 self._answers.finished(event, now_ns)
                 self._speech.answer_ended(self._answers, now_ns)
             case api.Failed():
-                if event.about == "open":
+                if event.code == "no_room":
                     return self._refuse(errors.no_room(event.message, event.retry_after_s))
                 self._failed(event)
             case api.Pressure():
@@ -314,7 +314,7 @@ class Session:
                 assert_never(event)
 
     def _append(self, event: InputAudioBufferAppendEvent, now_ns: int) -> None:
-        pcm = decode_audio(event.audio)
+        pcm = self._sound_in.decode(event.audio, self._config.input_format)
         captured_ms = event.captured_at_ms if isinstance(event, TimedAudioAppend) else None
         try:
             self._speech.feed(pcm, captured_ms, self._answers, now_ns)
@@ -333,10 +333,10 @@ class Session:
         state.config = before.apply(realtime_session(event), voice_locked=self._out.has_spoken)
         state.send(state.events.session_updated(state.config.to_wire()))
         self._offer.announce(before)
-        if state.config.instructions != before.instructions:
-            instructions = state.config.instructions
-            note = blind_note(instructions)
-            state.tell(api.Instruct(state.session_id, instructions, note))
+        now = state.config
+        if (now.instructions, now.tools) != (before.instructions, before.tools):
+            note, tools = blind_note(now.instructions), engine_tools(now.tools)
+            state.tell(api.Instruct(state.session_id, now.instructions, note, tools))
         remember(state, before)
         self._speech.configure(before, self._answers, now_ns)
         self._configure_pictures(before)
@@ -374,7 +374,8 @@ class Session:
         state = self._state
         instructions, items = state.config.instructions, state.talk.for_engine()
         note, window = blind_note(instructions), window_of(state.config, state.settings)
-        state.tell(api.Open(state.session_id, instructions, items, note, window))
+        tools = engine_tools(state.config.tools)
+        state.tell(api.Open(state.session_id, instructions, items, note, window, tools))
 
     def _refuse(self, error: ProtocolError) -> list[Action]:
         state = self._state

@@ -33,6 +33,7 @@ from engine.api.commands import (
     Resume,
 )
 from engine.api.events import (
+    Call,
     Chunk,
     Delta,
     EndOfMessage,
@@ -60,9 +61,14 @@ from engine.api.values import (
     Sampling,
     Span,
     Text,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolResult,
     TurnRef,
     Usage,
     Window,
+    call_item_id,
 )
 
 __all__ = [
@@ -70,6 +76,7 @@ __all__ = [
     "AddItem",
     "Audio",
     "BeginSpeech",
+    "Call",
     "Cancel",
     "Chunk",
     "Close",
@@ -108,9 +115,14 @@ __all__ = [
     "Span",
     "Stats",
     "Text",
+    "Tool",
+    "ToolCall",
+    "ToolChoice",
+    "ToolResult",
     "TurnRef",
     "Usage",
     "Window",
+    "call_item_id",
     "decode_command",
     "decode_event",
     "encode",
