@@ -200,6 +200,18 @@ def frames(model: str = Small, as_json: bool = Json) -> None:
 
 
 @app.command()
+def cache(model: str = Small, as_json: bool = Json) -> None:
+    """A second look at the same video against the first, in the same session and in another."""
+    from benchmarks import cache as benchmark
+
+    try:
+        benchmark.run(model, as_json=as_json)
+    except FileNotFoundError as error:
+        report.say(str(error))
+        raise typer.Exit(1) from None
+
+
+@app.command()
 def session(
     model: str = Model,
     hours: float = typer.Option(3.0, min=0.05, help="how long the conversation lasts"),
@@ -278,6 +290,7 @@ def run_all(model: str = Small, repeats: int = Repeats, as_json: bool = Json) ->
     live(4, model, 60.0, 10.0, as_json)
     eyes(model, as_json)
     frames(model, as_json)
+    cache(model, as_json)
     session("tiny", 3.0, False, as_json)
     answers(model, False, as_json)
     kv(model, 20, "fp32,fp16,int8,fp8", as_json)

@@ -218,7 +218,11 @@ class Session:
                 self._answers.finished(event, now_ns)
                 self._speech.answer_ended(self._answers, now_ns)
             case api.Failed():
+                if event.code == "no_room":
+                    return self._refuse(errors.no_room(event.message, event.retry_after_s))
                 self._failed(event)
+            case api.Pressure():
+                self._pictures.pressure(event.level)
             case api.Loading() | api.Ready() | api.Stats():
                 raise AssertionError(f"{type(event).__name__} belongs to no session")
             case _:
