@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import assert_never
 
 import numpy as np
 import numpy.typing as npt
@@ -54,6 +55,8 @@ class Conversation:
         self._system: tuple[int, ...] = ()
         self._blind_system: tuple[int, ...] = ()
         self._entries: list[Entry] = []
+        self._instructions = ""
+        self.tools: tuple[api.Tool, ...] = ()
         self._evicted: OrderedDict[str, None] = OrderedDict()  # names of items, oldest first
         self._has_seen = False  # a picture that was evicted
         self._view: View | None = None  # seen, but not yet part of an item
@@ -63,11 +66,13 @@ class Conversation:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def instruct(self, text: str, blind: str = "") -> None:
-        """Replace the system prompt; `blind` is added to it while no picture is in the context."""
+    def instruct(self, text: str, blind: str = "", tools: Sequence[api.Tool] = ()) -> None:
+        """Replace the system prompt; `blind` is added to it while no picture is in the context.
+        `tools`: what the model may call."""
         system = self._faculties.chat.system
-        self._system = tuple(system(text))
-        self._blind_system = tuple(system(f"{text}\n{blind}")) if blind else self._system
+        self._instructions, self.tools = text, tuple(tools)
+        self._system = tuple(system(text, tools))
+        self._blind_system = tuple(system(f"{text}\n{blind}", tools)) if blind else self._system
 
     # --- items -----------------------------------------------------------------------------------
 
@@ -93,8 +98,19 @@ class Conversation:
         """Add what is not anybody's item."""
         self._entries += entries
 
-    def insert_answer(self, at: int, entry: Entry) -> None:
-        self._entries.insert(min(at, len(self._entries)), entry)
+    def insert_answer(
+        self, at: int, item_id: str, said: Sequence[int], calls: Sequence[api.ToolCall]
+    ) -> None:
+        """An answer that is over: the tokens it said, and each call as an item of its own."""
+        role = api.Role.ASSISTANT
+        entries = []
+        if said:
+            entries.append(Entry(item_id, role, (Segment(Modality.GENERATED, tuple(said)),)))
+        for number, call in enumerate(calls):
+            item = api.Item(api.call_item_id(item_id, number), role, (call,))
+            entries.append(self.entry(item, self._stream))
+        at = min(at, len(self._entries))
+        self._entries[at:at] = entries
 
     def remove(self, item_id: str) -> None:
         """Forget an item. Raises `UnknownItem`."""
@@ -107,13 +123,23 @@ class Conversation:
             text = "\n".join(part.text for part in item.parts if isinstance(part, api.Text))
             ids = tuple(self._faculties.chat.system(text))
             return Entry(item.item_id, item.role, (Segment(Modality.TEXT, ids),))
-        segments = [
-            Segment(Modality.TEXT, tuple(self._faculties.tokenizer.encode(part.text)))
-            if isinstance(part, api.Text)
-            else _seen(self._faculties.eyes.look(part, stream))
-            for part in item.parts
-        ]
-        return Entry(item.item_id, item.role, tuple(segments))
+        segments = tuple(self._segment(part, stream) for part in item.parts)
+        continues = bool(item.parts) and isinstance(item.parts[0], api.ToolCall)
+        return Entry(item.item_id, item.role, segments, continues)
+
+    def _segment(self, part: api.Part, stream: Stream) -> Segment:
+        chat = self._faculties.chat
+        match part:
+            case api.Text():
+                return Segment(Modality.TEXT, tuple(self._faculties.tokenizer.encode(part.text)))
+            case api.ToolCall():
+                return Segment(Modality.GENERATED, tuple(chat.call(part.name, part.arguments)))
+            case api.ToolResult():
+                return Segment(Modality.TEXT, tuple(chat.result(part.output)))
+            case api.Image():
+                return _seen(self._faculties.eyes.look(part, stream))
+            case _:
+                assert_never(part)
 
     def _index(self, item_id: str) -> int:
         for i, entry in enumerate(self._entries):
@@ -260,21 +286,36 @@ class Conversation:
         """The token ids of `laid`."""
         return self.laid(tentative=tentative).ids
 
-    def prompt(self, instructions: str | None = None, *, with_utterance: bool = False) -> Prompt:
+    def prompt(
+        self,
+        instructions: str | None = None,
+        *,
+        tools: Sequence[api.Tool] = (),
+        with_utterance: bool = False,
+    ) -> Prompt:
         """What an answer follows. An utterance that is still open is part of it only for
-        speculation. `instructions` hold for this answer alone; they come last, so that the cache
-        stays good."""
+        speculation. `instructions` and `tools` hold for this answer alone; they come last, so that
+        the cache stays good."""
         entries = self.now(with_utterance=with_utterance)
-        extra = self._faculties.chat.system(instructions) if instructions else ()
+        own = instructions or tools
+        extra = self._faculties.chat.system(instructions or "", tools) if own else ()
         laid = self._render(entries, answer_next=True, extra_system=extra)
         return Prompt.of(laid, entries)
 
     def prompt_aside(
-        self, items: Sequence[api.Item], instructions: str | None, stream: Stream
+        self,
+        items: Sequence[api.Item],
+        instructions: str | None,
+        tools: Sequence[api.Tool] | None,
+        stream: Stream,
     ) -> Prompt:
-        """The prompt of an answer out of band: `items` alone, in a stream of its own."""
+        """The prompt of an answer out of band: `items` alone, in a stream of its own. None: what
+        the session has."""
         chat = self._faculties.chat
-        system = chat.system(instructions) if instructions else self._system
+        system: Sequence[int] = self._system
+        if instructions or tools is not None:
+            text = self._instructions if instructions is None else instructions
+            system = chat.system(text, self.tools if tools is None else tools)
         entries = [self.entry(item, stream) for item in items]
         laid = render(chat, self._separator, system, entries, answer_next=True)
         return Prompt.of(laid, entries)

@@ -265,11 +265,13 @@ class Engine:
         if logits is None:
             return
         try:
-            token = answer.sampler.sample(logits, answer.tokens)
+            tokens = answer.calling.choose(answer.sampler, logits, answer.tokens)
             sampled_ns = self.parts.clock()
-            answer.take(token, sampled_ns)
+            for token in tokens:
+                answer.take(token, sampled_ns)
             if answer.finished is None:
-                answer.stream.append([token], kinds=bytes((Modality.GENERATED,)))
+                generated = bytes((Modality.GENERATED,)) * len(tokens)
+                answer.stream.append(tokens, kinds=generated)
         except EngineError as error:
             self._fail(session, answer, error)
             return

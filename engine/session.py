@@ -18,7 +18,7 @@ from engine.errors import EngineError
 from engine.faculties import Faculties, Words
 from engine.hearing import Portion
 from engine.inbox import Inbox, chunk_due_ns
-from engine.layout import Entry, Laid, Modality, Segment, count
+from engine.layout import Laid, Modality, count
 from engine.moves import Move
 from engine.session_errors import AnswerRunning, NothingHeard
 from engine.stream import Reconciled, Stream
@@ -89,7 +89,7 @@ class Session:
             case api.RemoveItem():
                 self.talk.remove(command.item_id)
             case api.Instruct():
-                self.talk.instruct(command.instructions, command.blind)
+                self.talk.instruct(command.instructions, command.blind, command.tools)
             case api.Remember():
                 self.talk.remember(command.window)
             case api.Respond():
@@ -100,7 +100,7 @@ class Session:
 
     def begin(self, command: api.Open) -> None:
         """Take over instructions, and a conversation that another engine process held."""
-        self.talk.instruct(command.instructions, command.blind)
+        self.talk.instruct(command.instructions, command.blind, command.tools)
         self.talk.remember(command.window)
         for item in command.items:
             self.talk.add(item, None)
@@ -164,7 +164,8 @@ class Session:
             return  # nothing to answer, so far
         self._fit()
         prompt = self.talk.prompt(with_utterance=True)
-        answer = self._new_answer(self.stream, prompt, command.speculate)
+        tools = self.talk.tools
+        answer = Answer.begin(self._faculties, self.stream, prompt, command.speculate, tools)
         self.stream.reconcile(prompt.ids, kinds=prompt.kinds)
         answer.probe_end(self._faculties.chat)
         self.answer = answer
@@ -275,8 +276,9 @@ class Session:
         """All answers that run, the conversation's own first."""
         return ([self.answer] if self.answer is not None else []) + self.side_answers
 
-    def _new_answer(self, stream: Stream, prompt: Prompt, sampling: api.Sampling) -> Answer:
-        return Answer.begin(self._faculties, stream, prompt, sampling)
+    def _new_answer(self, stream: Stream, prompt: Prompt, ask: api.Respond) -> Answer:
+        tools = self.talk.tools if ask.tools is None else ask.tools
+        return Answer.begin(self._faculties, stream, prompt, ask.sampling, tools)
 
     def _respond(self, command: api.Respond) -> None:
         if command.items is not None:
@@ -290,12 +292,12 @@ class Session:
             return
         if self.answer is None:
             self._fit()
-        prompt = self.talk.prompt(command.instructions)
+        prompt = self.talk.prompt(command.instructions, tools=command.tools or ())
         self.talk.settle_view()
         answer = self.answer
         if answer is None or not answer.matches(prompt, command.sampling):
             self._drop_speculation()
-            answer = self._new_answer(self.stream, prompt, command.sampling)
+            answer = self._new_answer(self.stream, prompt, command)
             self.stream.reconcile(prompt.ids, kinds=prompt.kinds)
             self.stream.adopt()
             answer.cached_tokens = self.stream.kv_len
@@ -311,8 +313,9 @@ class Session:
         """Out of band: a stream of its own, the conversation stays as it was."""
         assert command.items is not None
         stream = self._new_stream(f"{self.name}/{command.generation}")
-        prompt = self.talk.prompt_aside(command.items, command.instructions, stream)
-        answer = self._new_answer(stream, prompt, command.sampling)
+        own = command.instructions, command.tools
+        prompt = self.talk.prompt_aside(command.items, *own, stream)
+        answer = self._new_answer(stream, prompt, command)
         answer.generation, answer.item_id = command.generation, command.item_id
         answer.out_of_band = True
         stream.reconcile(prompt.ids, kinds=prompt.kinds)
@@ -328,10 +331,12 @@ class Session:
         if answer.generation is None:
             return
         text = "" if answer.silent else answer.unsent()
+        spans = () if answer.has_begun else (*self._turn_spans, *answer.spans)
         if text:
-            spans = () if answer.sent_chars else (*self._turn_spans, *answer.spans)
             answer.sent_chars += len(text)
             self._emit(api.Delta(self.name, answer.generation, text, self._clock(), spans))
+        for call in answer.unsent_calls(self.name, () if text else spans):
+            self._emit(call)
         if answer.finished is not None:
             self.conclude(answer)
 
@@ -363,13 +368,11 @@ class Session:
             self._drop(answer)
             return
         self.answer = None
-        if answer.sent_chars or answer.finished is not api.FinishReason.CANCELLED:
+        if answer.has_begun or answer.finished is not api.FinishReason.CANCELLED:
             self._unanswered = False
         self._turn_spans.clear()
-        if answer.tokens:
-            said = Segment(Modality.GENERATED, tuple(answer.tokens))
-            entry = Entry(answer.item_id, api.Role.ASSISTANT, (said,))
-            self.talk.insert_answer(answer.after, entry)
+        said = self._faculties.tokenizer.encode(answer.text) if answer.calls else answer.tokens
+        self.talk.insert_answer(answer.after, answer.item_id, said, answer.called())
         self._note()
         self._rolled_back_before = self.stream.rolled_back_kv_tokens
         try:

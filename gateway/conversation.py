@@ -82,6 +82,13 @@ class Conversation:
     def find(self, item_id: str) -> Kept | None:
         return self._by_id.get(item_id)
 
+    def has_call(self, call_id: str) -> bool:
+        """Whether a function was called by that id."""
+        return any(
+            item.wire["type"] == "function_call" and item.wire["call_id"] == call_id
+            for item in self._items
+        )
+
     def place(self, item_id: str, previous_item_id: str | None) -> str | None:
         """Check a new item's id and place; the id of the item it will follow (None: it is first).
 

@@ -27,7 +27,6 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import msgspec
 import pybase64
 
 from engine import api
@@ -36,6 +35,7 @@ from gateway.audio_flow import AUDIO_BEHIND_SAMPLES, AudioFlow
 from gateway.fairness import Share
 from gateway.media import pictures
 from gateway.ports import Channel, Player, SessionCore
+from gateway.protocol import frames
 from gateway.voice.messages import Said, Sound, VoiceCommand
 from gateway.voice.status import VoiceStatus
 
@@ -51,11 +51,13 @@ CLOSE_TRY_AGAIN_LATER = 1013
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much may wait for one reader, and how long a peer may send nothing; 0: for ever."""
+    """How much may wait for one reader, how long a peer may send nothing (0: for ever), and how
+    large one event may be."""
 
     events: int = 512
     bytes: int = 8 * 1024 * 1024
     idle_s: float = 0.0
+    frame_bytes: int = frames.FRAME_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +82,7 @@ class Outbound:
 
     def put(self, action: Send) -> bool:
         """False: full, nothing was queued."""
-        encoded = msgspec.json.encode(action.event)
+        encoded = frames.encode(action.event, self.bounds.frame_bytes)
         full = (
             len(self._queue) >= self.bounds.events
             or self.waiting_bytes + len(encoded) > self.bounds.bytes
@@ -289,7 +291,8 @@ class Pump:
 
     def _play(self, action: Play) -> None:
         if self._player is None:
-            event = action.event | {"delta": pybase64.b64encode_as_string(action.pcm)}
+            sound = action.pcm if action.encoded is None else action.encoded
+            event = action.event | {"delta": pybase64.b64encode_as_string(sound)}
             self._send(Send(event, action.wants_sent_stamp))
             return
         if not self._player.put(action.pcm):

@@ -49,17 +49,14 @@ from gateway.protocol import errors, items
 from gateway.protocol.errors import FatalProtocolError, ProtocolError
 from gateway.protocol.extensions import InputImageBufferAppend
 from gateway.protocol.ids import IdMaker
-from gateway.protocol.parse import (
-    ClientEvent,
-    parse_client_event,
-    realtime_session,
-)
-from gateway.protocol.quick_append import QuickAppend, quick_append
+from gateway.protocol.parse import ClientEvent, parse_client_event, realtime_session
+from gateway.protocol.quick_append import QuickAppend
 from gateway.protocol.session_config import ServerVadConfig, SessionConfig
 from gateway.resume.offer import Offer
 from gateway.speech_in import SpeechIn
 from gateway.speech_out import SpeechOut
 from gateway.state import SessionState
+from gateway.tools import engine_tools
 from gateway.voice.messages import Said, Sound, Stop
 from gateway.voice.status import VoiceStatus
 from gateway.window import remember, window_of
@@ -156,9 +153,7 @@ class Session:
         client's; the rest is what it returns, to be called with the time."""
         extensions = self._state.config.gateway is not None
         try:
-            event = quick_append(text, extensions=extensions) or parse_client_event(
-                text, extensions=extensions
-            )
+            event = self._appends.quick(text) or parse_client_event(text, extensions=extensions)
         except ProtocolError as error:
             return functools.partial(self._refuse, error)
         return functools.partial(self._receive, event)
@@ -215,6 +210,8 @@ class Session:
                 self._chunk(event)
             case api.Delta():
                 self._answers.delta(event, now_ns)
+            case api.Call():
+                self._answers.called(event, now_ns)
             case api.Finished():
                 self._answers.finished(event, now_ns)
                 self._speech.answer_ended(self._answers, now_ns)
@@ -342,10 +339,10 @@ class Session:
         state.config = before.apply(realtime_session(event), voice_locked=self._out.has_spoken)
         state.send(state.events.session_updated(state.config.to_wire()))
         self._offer.announce(before)
-        if state.config.instructions != before.instructions:
-            instructions = state.config.instructions
-            note = blind_note(instructions)
-            state.tell(api.Instruct(state.session_id, instructions, note))
+        now = state.config
+        if (now.instructions, now.tools) != (before.instructions, before.tools):
+            note, tools = blind_note(now.instructions), engine_tools(now.tools)
+            state.tell(api.Instruct(state.session_id, now.instructions, note, tools))
         remember(state, before)
         self._speech.configure(before, self._answers, now_ns)
         self._configure_pictures(before)
@@ -383,7 +380,8 @@ class Session:
         state = self._state
         instructions, items = state.config.instructions, state.talk.for_engine()
         note, window = blind_note(instructions), window_of(state.config, state.settings)
-        state.tell(api.Open(state.session_id, instructions, items, note, window))
+        tools = engine_tools(state.config.tools)
+        state.tell(api.Open(state.session_id, instructions, items, note, window, tools))
 
     def _refuse(self, error: ProtocolError, now_ns: int = 0) -> list[Action]:
         state = self._state

@@ -33,6 +33,7 @@ from engine.api.commands import (
     Resume,
 )
 from engine.api.events import (
+    Call,
     Chunk,
     Delta,
     EndOfMessage,
@@ -58,9 +59,14 @@ from engine.api.values import (
     Sampling,
     Span,
     Text,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolResult,
     TurnRef,
     Usage,
     Window,
+    call_item_id,
 )
 
 __all__ = [
@@ -68,6 +74,7 @@ __all__ = [
     "AddItem",
     "Audio",
     "BeginSpeech",
+    "Call",
     "Cancel",
     "Chunk",
     "Close",
@@ -104,9 +111,14 @@ __all__ = [
     "Span",
     "Stats",
     "Text",
+    "Tool",
+    "ToolCall",
+    "ToolChoice",
+    "ToolResult",
     "TurnRef",
     "Usage",
     "Window",
+    "call_item_id",
     "decode_command",
     "decode_event",
     "encode",

@@ -24,6 +24,14 @@ class TurnRef(msgspec.Struct, frozen=True, omit_defaults=True):
     revision: int = 0
 
 
+class ToolChoice(StrEnum):
+    """Whether an answer may, must not or must call a function."""
+
+    AUTO = "auto"
+    NONE = "none"
+    REQUIRED = "required"
+
+
 class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     """How the answer's tokens are chosen. `temperature` 0 is greedy; `seed` None is not repeatable.
 
@@ -38,6 +46,8 @@ class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     max_tokens: int = 256
     stop: tuple[str, ...] = ()
     max_sentences: int = 0  # the answer ends behind so many whole ones; 0: no limit
+    call: ToolChoice = ToolChoice.AUTO
+    function: str = ""  # the one to call, if it must be that one
 
 
 class Role(StrEnum):
@@ -58,7 +68,33 @@ class Image(msgspec.Struct, frozen=True, tag_field="part", tag="image"):
     rgb: bytes
 
 
-Part = Text | Image
+class ToolCall(msgspec.Struct, frozen=True, tag_field="part", tag="call"):
+    """A function the assistant called; `arguments` is JSON text."""
+
+    name: str
+    arguments: str
+
+
+class ToolResult(msgspec.Struct, frozen=True, tag_field="part", tag="result"):
+    """What a called function gave back. It reads as a message by the user, as models expect."""
+
+    output: str
+
+
+Part = Text | Image | ToolCall | ToolResult
+
+
+class Tool(msgspec.Struct, frozen=True):
+    """A function the model may call. `parameters`: a JSON schema as JSON text."""
+
+    name: str
+    description: str = ""
+    parameters: str = "{}"
+
+
+def call_item_id(answer_item_id: str, call: int) -> str:
+    """The item that call number `call` (from 0) of an answer becomes, on both sides of the wire."""
+    return f"{answer_item_id}_{call}"
 
 
 class Item(msgspec.Struct, frozen=True):

@@ -309,6 +309,15 @@ def invalid_intent() -> FatalProtocolError:
     return FatalProtocolError("invalid_intent", "Invalid intent", close_code=CLOSE_INVALID_REQUEST)
 
 
+def no_sideband() -> FatalProtocolError:
+    """A second connection to a call by its id, which this server does not have."""
+    return FatalProtocolError(
+        "call_id_not_found",
+        "No session found for the provided call_id",
+        close_code=CLOSE_INVALID_REQUEST,
+    )
+
+
 def beta_shape() -> FatalProtocolError:
     return FatalProtocolError(
         "beta_api_shape_disabled",

@@ -37,8 +37,21 @@ class FakeChat:
     assistant_open: Sequence[int] = (ASSISTANT,)
     assistant_close: Sequence[int] = (END,)
 
-    def system(self, text: str) -> Sequence[int]:
-        return (SYSTEM, *text.encode(), END)
+    call_beginnings = frozenset({ord("<"), ord("{")})
+
+    def system(self, text: str, tools: Sequence[api.Tool] = ()) -> Sequence[int]:
+        names = "".join(f"[{tool.name}]" for tool in tools)
+        return (SYSTEM, *f"{text}{names}".encode(), END)
+
+    def call(self, name: str, arguments: str) -> Sequence[int]:
+        body = f'{{"name": "{name}", "arguments": {arguments}}}'
+        return tuple(f"<tool_call>\n{body}\n</tool_call>".encode())
+
+    def call_opening(self, name: str = "") -> Sequence[int]:
+        return tuple(f'<tool_call>\n{{"name": "{name}", "arguments":'.encode())
+
+    def result(self, output: str) -> Sequence[int]:
+        return tuple(f"<tool_response>{output}</tool_response>".encode())
 
 
 class FakeTokenizer:

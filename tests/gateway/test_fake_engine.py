@@ -108,3 +108,26 @@ def test_unknown_session_is_said_so() -> None:
     assert (failed.session, failed.about, failed.code) == ("other", "cancel", "unknown_session")
     assert isinstance(stats, api.Stats)
     assert (stats.ping_sent_ns, stats.sessions) == (7, 1)
+
+
+def test_a_function_is_called_and_its_result_is_the_next_answer() -> None:
+    """Only where the session has that function, and where it may be called."""
+    engine = started(Script(answer="hi", call='f {"a": 1}', first_delta_ms=0, delta_ms=0))
+
+    def answer(generation: int, choice: api.ToolChoice = api.ToolChoice.AUTO) -> list[api.Event]:
+        sampling = api.Sampling(call=choice)
+        engine.receive(api.Respond("s", generation, "item", sampling), 0)
+        return engine.due(0)
+
+    assert text_of(answer(1)) == "hi"
+    engine.receive(api.Instruct("s", "be brief", tools=(api.Tool("f"),)), 0)
+    first, second, finished = answer(2)
+    assert isinstance(first, api.Call)
+    assert isinstance(second, api.Call)
+    assert (first.name, first.arguments + second.arguments) == ("f", '{"a": 1}')
+    assert (first.done, second.done) == (False, True)
+    assert isinstance(finished, api.Finished)
+    result = api.Item("r", api.Role.USER, (api.ToolResult("sunny today"),))
+    engine.receive(api.AddItem("s", result), 0)
+    assert text_of(answer(3)) == "sunny today"
+    assert text_of(answer(4, api.ToolChoice.NONE)) == "hi"
