@@ -99,6 +99,8 @@ class Fleet:
     async def add(self, count: int) -> None:
         loop = asyncio.get_running_loop()
         host, port = self._parts.hostname, self._parts.port
+        assert host is not None
+        assert port is not None
         for _ in range(count):
             _, client = await loop.create_connection(lambda: Client(self._parts.netloc), host, port)
             client.at = len(self.clients) * 37 % len(self._frames)

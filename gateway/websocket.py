@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
@@ -18,9 +18,6 @@ from websockets.frames import Frame
 from websockets.http11 import Request
 
 from gateway.actions import Hangup
-
-if TYPE_CHECKING:
-    from asgiref.typing import ASGIReceiveEvent, ASGISendEvent
 
 log = logging.getLogger("headstart.websocket")
 
@@ -71,12 +68,12 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
             self._held = False
             self.transport.resume_reading()
 
-    async def receive(self) -> ASGIReceiveEvent:
+    async def receive(self) -> Any:
         message = await self.queue.get()
         self._go_on()
         return message
 
-    async def send(self, message: ASGISendEvent) -> None:
+    async def send(self, message: Any) -> None:
         await super().send(message)
         if self.close_sent:  # the peer's answer to it may be in the backlog
             self._go_on()
