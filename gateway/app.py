@@ -141,11 +141,9 @@ class Gateway:
         keep_s = self.settings.resume_s
         line = Line(link, lambda: core.resumable, keep_s, self.seats.expired)
         settings = self.settings
+        frame_bytes = frames.FRAME_BYTES_MAX if player is None else frames.CHANNEL_BYTES_MAX
         bounds = Bounds(
-            settings.outbound_events,
-            settings.outbound_bytes,
-            settings.idle_s,
-            frames.FRAME_BYTES_MAX if player is None else frames.CHANNEL_BYTES_MAX,
+            settings.outbound_events, settings.outbound_bytes, settings.idle_s, frame_bytes
         )
         pump = Pump(session_id, line, core, self.link.tell, bounds, utter=self.utter, player=player)
         token = new_token()
@@ -185,23 +183,20 @@ class Gateway:
         if refused is not None:
             await socket.send_denial_response(refused)
             return
-        channel = WebSocketChannel(socket)
         subprotocols = socket.scope.get("subprotocols", [])
-        accepted = SUBPROTOCOL if SUBPROTOCOL in subprotocols else None
         error = handshake.refused(socket.query_params, socket.headers, subprotocols)
         if error is not None:
-            await socket.accept(accepted)
             await turn_away(socket, error)
             return
+        channel = WebSocketChannel(socket)
         if token is not None:
-            await socket.accept(accepted)
             await self._go_on(socket, channel, token)
             return
         seat = self.new_seat(channel)
         with contextlib.ExitStack() as stack:
             # Before the first await.
             stack.enter_context(self.seated(seat.session_id, seat.pump, holder))
-            await socket.accept(accepted)
+            await socket.accept(SUBPROTOCOL if SUBPROTOCOL in subprotocols else None)
             self._preset(seat.core, key_of(socket.headers, subprotocols))
             self.seats.begin(seat, stack.pop_all())
         await seat.line.carry(channel)
@@ -213,6 +208,12 @@ class Gateway:
         except FatalProtocolError as error:
             await turn_away(socket, error)
             return
+        subprotocols = socket.scope.get("subprotocols", [])
+        try:
+            await socket.accept(SUBPROTOCOL if SUBPROTOCOL in subprotocols else None)
+        except BaseException:
+            seat.line.release()
+            raise
         self.seats.resume(seat, channel, socket.query_params.get(LAST_EVENT))
         await seat.line.carry(channel)
 

@@ -54,10 +54,7 @@ class Door:
         if scope["type"] == "http":
             await _response(verdict)(scope, receive, send)
         elif verdict.status == 401:
-            socket = WebSocket(scope, receive, send)
-            names = scope.get("subprotocols", [])
-            await socket.accept(SUBPROTOCOL if SUBPROTOCOL in names else None)
-            await turn_away(socket, errors.invalid_api_key())
+            await turn_away(WebSocket(scope, receive, send), errors.invalid_api_key())
         else:
             socket = WebSocket(scope, receive, send)
             await socket.send_denial_response(_response(verdict))
@@ -91,7 +88,9 @@ def offered(socket: WebSocket, prefix: str) -> str | None:
 
 
 async def turn_away(socket: WebSocket, error: FatalProtocolError) -> None:
-    """Tell an accepted socket why not, and close it."""
+    """Shake hands, say why not, and close."""
+    names = socket.scope.get("subprotocols", [])
+    await socket.accept(SUBPROTOCOL if SUBPROTOCOL in names else None)
     with contextlib.suppress(WebSocketDisconnect, RuntimeError):
         await socket.send_json(error.to_event(f"event_{secrets.token_hex(12)}"))
         await socket.close(error.close_code, error.close_reason)

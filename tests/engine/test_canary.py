@@ -25,6 +25,7 @@ from engine import api
 from engine.core import Engine, EngineParts
 from engine.decoder.load import LoadedModel
 from engine.faculties import Faculties, View
+from engine.moves import Move
 from engine.runner import StepResult
 from engine.sampling import SamplerFactory
 from engine.scheduler import Plan, Scheduler
@@ -66,6 +67,9 @@ class Recorder:
         for stream, logits in result.logits.items():
             self.drawn.setdefault(stream.name, []).append(logits.clone())
         return result
+
+    def move(self, move: Move) -> None:
+        self.model.runner.move(move)
 
 
 class Rig:
