@@ -23,6 +23,17 @@ from engine.tool_calls import OPEN, CallPiece, CallReader
 SPECULATION_LIMIT_TOKENS = 24
 
 
+WORDS_ONLY = "Do not call a function now. Answer the user in one short, plain sentence."
+"""What a small model has to be told that has functions in sight and must not call one."""
+
+
+def words_only(respond: api.Respond, tools: Sequence[Tool]) -> str | None:
+    """The instructions of one answer, with what it must not do, if there is something."""
+    if respond.sampling.call is not ToolChoice.NONE or not (respond.tools or tools):
+        return respond.instructions
+    return "\n".join(filter(None, (respond.instructions, WORDS_ONLY)))
+
+
 @dataclass(slots=True)
 class Calling:
     """What an answer may call, and what is made of it. `forced`: the tokens it has to begin with;

@@ -12,7 +12,7 @@ from collections import deque
 from collections.abc import Callable
 
 from engine import api
-from engine.answer import Answer
+from engine.answer import Answer, words_only
 from engine.conversation import Conversation, Prompt
 from engine.errors import EngineError
 from engine.faculties import Faculties, Words
@@ -292,7 +292,7 @@ class Session:
             return
         if self.answer is None:
             self._fit()
-        prompt = self.talk.prompt(command.instructions, tools=command.tools or ())
+        prompt = self.talk.prompt(words_only(command, self.talk.tools), tools=command.tools or ())
         self.talk.settle_view()
         answer = self.answer
         if answer is None or not answer.matches(prompt, command.sampling):

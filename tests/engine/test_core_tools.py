@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from engine import api
+from engine.answer import WORDS_ONLY, words_only
 from tests.engine.fakes import Bench
 
 WEATHER = api.Tool("weather", "tells the weather", '{"type": "object"}')
@@ -110,10 +111,21 @@ def test_none_calls_nothing() -> None:
     ask(bench, "weather?", sampling=none)
     assert calls(bench) == []
     assert bench.text() == "Well. "
+    assert WORDS_ONLY not in bench.stream_text()  # it was said for that answer alone
     bench = bench_with(WEATHER)
     ask(bench, "weather?", sampling=none)
     assert calls(bench) == []
     assert "<" not in bench.text()[:1]
+
+
+def test_a_model_is_told_that_it_must_not_call() -> None:
+    """Behind its own instructions; without functions, or where it may call, nothing is added."""
+    none = api.Sampling(call=api.ToolChoice.NONE)
+    answer = api.Respond("s", 1, "a1", none, instructions="Be kind.")
+    assert words_only(answer, [WEATHER]) == f"Be kind.\n{WORDS_ONLY}"
+    assert words_only(answer, []) == "Be kind."
+    assert words_only(api.Respond("s", 1, "a1", none), [WEATHER]) == WORDS_ONLY
+    assert words_only(api.Respond("s", 1, "a1", SAMPLING), [WEATHER]) is None
 
 
 def test_what_cannot_be_called_fails_the_answer() -> None:
