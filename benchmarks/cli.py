@@ -179,6 +179,22 @@ def session(
 
 
 @app.command()
+def gateway(
+    kinds: str = typer.Option("ws,webrtc", help="which clients, with commas"),
+    most: int = typer.Option(600, "--most", min=1, help="sessions tried, at most"),
+    floods: bool = typer.Option(True, help="then let one session misbehave"),
+    as_json: bool = Json,
+) -> None:
+    """Sessions that one core of the gateway carries, and what a flood does to them."""
+    from benchmarks import gateway as benchmark
+
+    wanted = kinds.split(",") if kinds else []
+    if not set(wanted) <= set(benchmark.STEPS):
+        raise typer.BadParameter(f"expected ws, webrtc or both, got {kinds!r}")
+    benchmark.run(wanted, most, floods=floods, as_json=as_json)
+
+
+@app.command()
 def answers(
     model: str = Small,
     write: bool = typer.Option(False, "--write", help="write docs/answers-MODEL.md"),
@@ -193,7 +209,7 @@ def answers(
 @app.command()
 def kv(
     model: str = Small,
-    repeats: int = Repeats,
+    repeats: int = typer.Option(20, "--repeats", min=1, help="steps of which the median counts"),
     kinds: str = typer.Option("fp32,fp16,int8,fp8", help="with commas; the first is the measure"),
     as_json: bool = Json,
 ) -> None:
@@ -230,6 +246,7 @@ def run_all(model: str = Small, repeats: int = Repeats, as_json: bool = Json) ->
     frames(model, as_json)
     session("tiny", 3.0, False, as_json)
     answers(model, False, as_json)
-    kv(model, repeats, "fp32,fp16,int8,fp8", as_json)
+    kv(model, 20, "fp32,fp16,int8,fp8", as_json)
     loss(1, True, as_json)
+    gateway("ws,webrtc", 600, True, as_json)
     voice("joe,espeak", as_json)

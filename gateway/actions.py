@@ -69,4 +69,10 @@ class Decode:
     ordered: bool
 
 
-Action = Send | Tell | Decode | Utter | Play | ClearPlayout | Hangup
+@dataclass(frozen=True, slots=True)
+class More:
+    """There is more of this event to do: call `Session.more` when all others have had their turn,
+    before the client's next event."""
+
+
+Action = Send | Tell | Decode | Utter | Play | ClearPlayout | More | Hangup

@@ -14,6 +14,7 @@ from gateway.actions import (
     ClearPlayout,
     Decode,
     Hangup,
+    More,
     Play,
     Send,
     Tell,
@@ -93,6 +94,8 @@ class SessionBench:
                     self.playout_cleared += 1
                 case Decode():
                     self.held.append(action)
+                case More():
+                    self._take(self.session.more(self.now_ns))
                 case Hangup():
                     self.hangups.append(action)
         if not self.hold_pictures:
