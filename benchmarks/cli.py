@@ -17,6 +17,9 @@ Small = typer.Option("small", "--model", help="medium, small or tiny")
 Repeats = typer.Option(5, "--repeats", min=1, help="runs of which the median counts")
 Clips = typer.Argument(help="a file of lines `path TAB text`", exists=True, dir_okay=False)
 LogFile = typer.Option(None, "--log", help="where the server's log goes")
+SomeClips = typer.Argument(None, help="a file of lines `path TAB text`: recordings as well")
+Notes = typer.Option(None, "--notes", help="keep what was heard in FILE, or read it from there")
+Svg = typer.Option(None, "--svg", help="write the curves to FILE")
 Json = typer.Option(False, "--json", help="nothing on stdout but the JSON line")
 
 
@@ -112,6 +115,37 @@ def loss(
 
 
 @app.command()
+def endpoint(
+    clips: Path | None = SomeClips,
+    notes: Path | None = Notes,
+    model: str = Small,
+    svg: Path | None = Svg,
+    speakers: int = typer.Option(16, "--speakers", min=1, help="of 8 turns each"),
+    as_json: bool = Json,
+) -> None:
+    """Turns cut off in a pause against the wait at their end, for each endpoint policy."""
+    from benchmarks import endpoint as benchmark
+    from gateway.voice.synthesiser import VoiceUnavailable
+
+    try:
+        benchmark.run(clips, notes, model, speakers, svg=svg, as_json=as_json)
+    except (ValueError, OSError, VoiceUnavailable) as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+@app.command()
+def overlap(model: str = Small, as_json: bool = Json) -> None:
+    """What interrupts an answer and what does not, and how soon that is known."""
+    from benchmarks import overlap as benchmark
+    from gateway.voice.synthesiser import VoiceUnavailable
+
+    try:
+        benchmark.run(model, as_json=as_json)
+    except VoiceUnavailable as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+@app.command()
 def soak(
     model: str = typer.Option("tiny", "--model", help="small, tiny, or fake: the gateway alone"),
     sessions: int = typer.Option(20, "--sessions", min=1, max=60, help="people at once"),
@@ -157,6 +191,18 @@ def eyes(model: str = Small, as_json: bool = Json) -> None:
 def frames(model: str = Small, as_json: bool = Json) -> None:
     """What sampling by scene saves against 64 uniform frames, on videos that a package ships."""
     from benchmarks import frames as benchmark
+
+    try:
+        benchmark.run(model, as_json=as_json)
+    except FileNotFoundError as error:
+        report.say(str(error))
+        raise typer.Exit(1) from None
+
+
+@app.command()
+def cache(model: str = Small, as_json: bool = Json) -> None:
+    """A second look at the same video against the first, in the same session and in another."""
+    from benchmarks import cache as benchmark
 
     try:
         benchmark.run(model, as_json=as_json)
@@ -244,9 +290,12 @@ def run_all(model: str = Small, repeats: int = Repeats, as_json: bool = Json) ->
     live(4, model, 60.0, 10.0, as_json)
     eyes(model, as_json)
     frames(model, as_json)
+    cache(model, as_json)
     session("tiny", 3.0, False, as_json)
     answers(model, False, as_json)
     kv(model, 20, "fp32,fp16,int8,fp8", as_json)
     loss(1, True, as_json)
     gateway("ws,webrtc", 600, True, as_json)
+    endpoint(None, None, "small", None, 16, as_json)
+    overlap("small", as_json)
     voice("joe,espeak", as_json)

@@ -75,4 +75,12 @@ class More:
     before the client's next event."""
 
 
-Action = Send | Tell | Decode | Utter | Play | ClearPlayout | More | Hangup
+@dataclass(frozen=True, slots=True)
+class HoldPlayout:
+    """Have a playout of our own stand still, or go on; `ClearPlayout` ends a hold. Where the client
+    plays, nothing happens."""
+
+    held: bool
+
+
+Action = Send | Tell | Decode | Utter | Play | HoldPlayout | ClearPlayout | More | Hangup

@@ -30,6 +30,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
 
+from engine import api
 from gateway import handshake
 from gateway.access import Access, key_of
 from gateway.actions import Hangup
@@ -274,6 +275,7 @@ class Gateway:
                 "kv_blocks_cached": link.stats.kv_blocks_cached if link.stats else None,
                 "sessions": link.stats.sessions if link.stats else None,
                 "pending_prefill_tokens": link.stats.pending_prefill_tokens if link.stats else None,
+                "memory": link.stats and _memory_body(link.stats),
             },
             "gateway": footprint(),
             "model": {
@@ -326,6 +328,19 @@ def build_app(gateway: Gateway) -> ASGIApp:
         _web_demo(gateway.settings.web_dir or PROJECT_WEB_DIR),
     ]
     return guarded(Starlette(routes=routes), gateway.access)
+
+
+def _memory_body(stats: api.Stats) -> dict[str, Any]:
+    """How full the engine's KV cache is, and what is done about it."""
+    return {
+        "level": stats.level.name.lower(),
+        "tokens": stats.kv_tokens,
+        "sessions_offloaded": stats.sessions_offloaded,
+        "offloaded_bytes": stats.offloaded_bytes,
+        "offloads": stats.offloads,
+        "returns": stats.returns,
+        "sessions_refused": stats.sessions_refused,
+    }
 
 
 def _web_demo(folder: Path) -> BaseRoute:

@@ -148,6 +148,8 @@ class FakeEngine:
                 stream.ref, stream.item_id, stream.heard_samples = command.ref, command.item_id, 0
             case api.Audio():
                 self._hear(command, stream, now_ns)
+            case api.Hush():
+                self._final_words(command, stream, now_ns)
             case api.Resume():
                 stream.ref = command.ref
             case api.EndSpeech():
@@ -191,6 +193,11 @@ class FakeEngine:
                 rolled_back_tokens=0,
             ),
         )
+
+    def _final_words(self, hush: api.Hush, stream: _Stream, now_ns: int) -> None:
+        text = " ".join(self._words(stream))
+        words = api.Hearing(stream.name, hush.ref, "", text, hush.end_sample, final=True)
+        self._later(now_ns + self.script.hear_ms * NS_PER_MS, words)
 
     def _heard(self, end: api.EndSpeech, stream: _Stream, now_ns: int) -> None:
         words = self._words(stream)

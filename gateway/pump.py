@@ -10,8 +10,7 @@ WebSocket (`gateway.websocket`) or a WebRTC data channel (`gateway.rtc.channel`)
 
 - outbound: `outbound_events` and `outbound_bytes` that the peer has not read yet. When full, this
   reader is shed: close 1013. What was queued is thrown away, for a stream with holes is worse.
-- pictures: decoded on other threads; the reader waits for those of an item, and a session has one
-  of its camera under way.
+- pictures: decoded on other threads; the reader waits for an item's, one of a camera is under way.
 - inbound: the channel's own, and a share of the loop (`gateway.fairness`); whoever has had more is
   read no further for a while. A message over `LONG_CHARS` is parsed on another thread. A peer that
   sends audio faster than real time is read no further while the engine is more than
@@ -30,7 +29,18 @@ from dataclasses import dataclass
 import pybase64
 
 from engine import api
-from gateway.actions import Action, ClearPlayout, Decode, Hangup, More, Play, Send, Tell, Utter
+from gateway.actions import (
+    Action,
+    ClearPlayout,
+    Decode,
+    Hangup,
+    HoldPlayout,
+    More,
+    Play,
+    Send,
+    Tell,
+    Utter,
+)
 from gateway.audio_flow import AUDIO_BEHIND_SAMPLES, AudioFlow
 from gateway.fairness import Share
 from gateway.media import pictures
@@ -273,6 +283,8 @@ class Pump:
                     self._utter(action.command)
                 case Play():
                     self._play(action)
+                case HoldPlayout() if self._player is not None:
+                    self._player.hold(action.held)
                 case ClearPlayout():
                     self._clear_playout()
                 case More():
@@ -284,7 +296,7 @@ class Pump:
         player = self._player
         if player is None:
             return
-        told, player.on_stopped = player.on_stopped, _nothing  # it is cleared, not played out
+        told, player.on_stopped = player.on_stopped, lambda: None  # it is cleared, not played out
         dropped_samples = player.clear()
         player.on_stopped = told
         self._call(self._session.cleared, dropped_samples)
@@ -388,7 +400,3 @@ class Pump:
             if bound_s and self._now_ns() - self._heard_ns > bound_s * 1e9 and not self.answering:
                 log.info("session %s: nothing came for %g s", self.session_id, bound_s)
                 self.hangup(CLOSE_GOING_AWAY, f"nothing was sent for {bound_s:g} s")
-
-
-def _nothing() -> None:
-    pass

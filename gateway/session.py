@@ -50,7 +50,7 @@ from gateway.protocol.errors import FatalProtocolError, ProtocolError
 from gateway.protocol.extensions import InputImageBufferAppend
 from gateway.protocol.ids import IdMaker
 from gateway.protocol.parse import ClientEvent, parse_client_event, realtime_session
-from gateway.protocol.quick_append import QuickAppend, quick_append
+from gateway.protocol.quick_append import QuickAppend
 from gateway.protocol.session_config import ServerVadConfig, SessionConfig
 from gateway.resume.offer import Offer
 from gateway.speech_in import SpeechIn
@@ -112,7 +112,7 @@ class Session:
         """Settings that came with the connection, before `start`. Raises `ProtocolError`."""
         before = self._state.config
         self._state.config = before.apply(update)
-        self._speech.configure(before, self._answers, now_ns)
+        self._speech.configure(self._answers, now_ns)
         self._configure_pictures(before)
 
     def describe(self) -> items.Json:
@@ -153,9 +153,7 @@ class Session:
         client's; the rest is what it returns, to be called with the time."""
         extensions = self._state.config.gateway is not None
         try:
-            is_pcm = self._config.input_format["type"] == "audio/pcm"
-            quick = quick_append(text, extensions=extensions) if is_pcm else None
-            event = quick or parse_client_event(text, extensions=extensions)
+            event = self._appends.quick(text) or parse_client_event(text, extensions=extensions)
         except ProtocolError as error:
             return functools.partial(self._refuse, error)
         return functools.partial(self._receive, event)
@@ -202,11 +200,11 @@ class Session:
         """One event of this session's from the engine."""
         match event:
             case api.Hearing():
-                self._speech.words(event)
+                self._speech.words(event, self._answers, now_ns)
             case api.EndOfMessage():
                 self._speech.end_of_message(event)
             case api.Heard():
-                self._speech.heard(event)
+                self._speech.heard(event, self._answers)
                 self._pictures.begin_turn()
             case api.Chunk():
                 self._chunk(event)
@@ -218,7 +216,11 @@ class Session:
                 self._answers.finished(event, now_ns)
                 self._speech.answer_ended(self._answers, now_ns)
             case api.Failed():
+                if event.code == "no_room":
+                    return self._refuse(errors.no_room(event.message, event.retry_after_s))
                 self._failed(event)
+            case api.Pressure():
+                self._pictures.pressure(event.level)
             case api.Loading() | api.Ready() | api.Stats():
                 raise AssertionError(f"{type(event).__name__} belongs to no session")
             case _:
@@ -230,7 +232,7 @@ class Session:
         state = self._state
         state.engine_up = False
         self._answers.engine_lost(now_ns)
-        self._speech.engine_lost()
+        self._speech.engine_lost(self._answers, now_ns)
         message = "The engine was lost and is being restarted; the conversation is kept."
         state.send_ours("engine", state.events.engine_status("restarting", message))
         return state.take()
@@ -240,7 +242,7 @@ class Session:
         state = self._state
         state.engine_up = True
         # An utterance it has not heard the beginning of cannot be heard.
-        self._speech.engine_lost()
+        self._speech.engine_lost(self._answers, now_ns)
         self._open_in_engine()
         status = state.events.engine_status("ready", "The engine is ready.", model=ready.model.name)
         state.send_ours("engine", status)
@@ -250,7 +252,7 @@ class Session:
 
     def receive_voice(self, event: Sound | Said, now_ns: int) -> list[Action]:
         """Sound of an answer of this session's, or the end of one of its clauses."""
-        self._answers.voice(event)
+        self._answers.voice(event, now_ns)
         self._speech.answer_ended(self._answers, now_ns)
         return self._state.take()
 
@@ -346,7 +348,7 @@ class Session:
             note, tools = blind_note(now.instructions), engine_tools(now.tools)
             state.tell(api.Instruct(state.session_id, now.instructions, note, tools))
         remember(state, before)
-        self._speech.configure(before, self._answers, now_ns)
+        self._speech.configure(self._answers, now_ns)
         self._configure_pictures(before)
 
     def _configure_pictures(self, before: SessionConfig) -> None:
