@@ -11,8 +11,8 @@ MIB = 1 << 20
 KV_DTYPES = ("fp32", "fp16")
 BACKENDS = ("auto", "native", "reference")
 _COUNTS = ("kv_pool_bytes", "block_size", "max_context_tokens", "token_budget", "heard_together")
-WEIGHTS = ("bf16", "fp32", "int8")
-TAILS = ("closed", "provisional")
+WEIGHTS = ("auto", "bf16", "fp32", "int8", "dummy")
+TAILS = ("auto", "closed", "provisional")
 
 
 def usable_cores() -> int:
@@ -43,9 +43,11 @@ class EngineConfig:
         kv_dtype: storage of K and V, "fp32" or "fp16".
         backend: "native" (packed weights, C kernels), "reference" (dequantised fp32, torch: exact,
             large, slow) or "auto" (native where there is a C compiler).
-        weights: of a model directory's decoder: "bf16" (as published), "fp32", or "int8" on the
-            native kernels.
-        tail: what of an open unit of sound is prefilled, "closed" (nothing) or "provisional".
+        weights: of a model directory: "bf16" (as published), "fp32", "int8" for its decoder (on the
+            native kernels), or "auto" (int8 where those run, else bf16); "dummy": random ones.
+        size: with dummy weights, a published size in place of a directory.
+        tail: what of an open unit of sound is prefilled, "closed" (nothing), "provisional", or
+            "auto", which is the model's own choice.
     """
 
     model: str = "small"
@@ -61,8 +63,9 @@ class EngineConfig:
     encoder_cache_ttl_s: float = 1800.0
     kv_dtype: str = "fp32"
     backend: str = "auto"
-    weights: str = "bf16"
-    tail: str = "provisional"
+    weights: str = "auto"
+    size: str | None = None
+    tail: str = "auto"
 
     def __post_init__(self) -> None:
         for name in _COUNTS:
@@ -79,6 +82,8 @@ class EngineConfig:
             raise BadSettings("kv_dtype", f"one of {', '.join(KV_DTYPES)}", self.kv_dtype)
         if self.weights not in WEIGHTS:
             raise BadSettings("weights", f"one of {', '.join(WEIGHTS)}", self.weights)
+        if self.size is not None and self.weights != "dummy":
+            raise BadSettings("size", "given beside weights 'dummy' only", self.size)
         if self.tail not in TAILS:
             raise BadSettings("tail", f"one of {', '.join(TAILS)}", self.tail)
         if self.backend not in BACKENDS:
