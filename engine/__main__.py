@@ -55,6 +55,7 @@ def _serve(link: Link, arguments: argparse.Namespace) -> None:
     link.loading("libraries", 0, 0)
     # torch takes seconds to import: only now, when the gateway has heard from us.
     from engine.config import EngineConfig
+    from engine.models.captions import find_transcriber
     from engine.models.serving import assemble_source
     from engine.models.source import source_of
 
@@ -67,11 +68,14 @@ def _serve(link: Link, arguments: argparse.Namespace) -> None:
         weights=arguments.weights,
         size=arguments.size,
         tail=arguments.tail,
+        transcribe=arguments.transcribe,
         **({"threads": arguments.threads} if arguments.threads else {}),
     )
     source = source_of(config)
     if source is not None:
-        engine, model = assemble_source(source, config, link.send, link.loading)
+        progress = _FetchProgress(link)
+        ears = find_transcriber(config.transcribe, arguments.ears, progress)
+        engine, model = assemble_source(source, config, link.send, link.loading, ears)
     else:
         engine, model = _packaged(link, arguments.ears, config)
     log.info("%s is ready after %.1f s", model.name, model.load_s)
@@ -120,6 +124,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--weights", default="auto", choices=forms)
     parser.add_argument("--size", help="with dummy weights: 3b or 7b, in place of a directory")
     parser.add_argument("--tail", default="auto", choices=("auto", "closed", "provisional"))
+    parser.add_argument("--transcribe", default="auto", choices=("auto", "on", "off"))
     parser.add_argument("--ears", help="a Whisper's folder or weights; none: the model's own")
     parser.add_argument("--ears-language", default="en", help="code such as en, or auto")
     parser.add_argument("--kv-pool-mib", type=int, default=256, help="memory of the KV cache")

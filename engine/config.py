@@ -12,6 +12,7 @@ KV_DTYPES = ("fp32", "fp16")
 BACKENDS = ("auto", "native", "reference")
 _COUNTS = ("kv_pool_bytes", "block_size", "max_context_tokens", "token_budget", "heard_together")
 WEIGHTS = ("auto", "bf16", "fp32", "int8", "dummy")
+TRANSCRIBE = ("auto", "on", "off")
 TAILS = ("auto", "closed", "provisional")
 
 
@@ -46,6 +47,8 @@ class EngineConfig:
         weights: of a model directory: "bf16" (as published), "fp32", "int8" for its decoder (on the
             native kernels), or "auto" (int8 where those run, else bf16); "dummy": random ones.
         size: with dummy weights, a published size in place of a directory.
+        transcribe: whether a Whisper hears beside a model directory's own ears, "on", "off", or
+            "auto" (if one is fetched); for a model without ears it is them.
         tail: what of an open unit of sound is prefilled, "closed" (nothing), "provisional", or
             "auto", which is the model's own choice.
     """
@@ -66,6 +69,7 @@ class EngineConfig:
     weights: str = "auto"
     size: str | None = None
     tail: str = "auto"
+    transcribe: str = "auto"
 
     def __post_init__(self) -> None:
         for name in _COUNTS:
@@ -86,5 +90,7 @@ class EngineConfig:
             raise BadSettings("size", "given beside weights 'dummy' only", self.size)
         if self.tail not in TAILS:
             raise BadSettings("tail", f"one of {', '.join(TAILS)}", self.tail)
+        if self.transcribe not in TRANSCRIBE:
+            raise BadSettings("transcribe", f"one of {', '.join(TRANSCRIBE)}", self.transcribe)
         if self.backend not in BACKENDS:
             raise BadSettings("backend", f"one of {', '.join(BACKENDS)}", self.backend)

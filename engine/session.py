@@ -186,6 +186,7 @@ class Session:
                 item_id=utterance.item_id,
                 text=utterance.text,
                 audio_tokens=count([entry])[Modality.AUDIO],
+                transcribed=utterance.transcribed,
             )
         )
 

@@ -37,6 +37,7 @@ class Utterance:
     finished: bool = False  # the final hearing pass was made for this revision
     parts: Parts | None = None  # the utterance as tokens, where the ears give no words
     sure_parts: Parts | None = None
+    transcribed: bool = True  # its text is what was said
     views: list[tuple[int, View]] = field(default_factory=list)
 
     @property
@@ -68,6 +69,7 @@ class Utterance:
     def _take_parts(self, words: Words) -> None:
         if isinstance(words, Embedded):
             self.parts, self.sure_parts = words.parts, words.sure_parts
+            self.transcribed = words.transcribed
 
     def see(self, view: View) -> None:
         """Put a view behind the words that stand."""

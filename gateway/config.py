@@ -53,6 +53,11 @@ class Settings(BaseSettings):
         "auto",
         description="what a model directory reads of sound it hears in units, while one is open",
     )
+    transcribe: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="whether a Whisper writes down what a model directory hears; 'auto': if one is "
+        "fetched; ears name another than whisper-tiny.en",
+    )
     engine: Literal["local", "fake", "vllm"] = Field(
         "local", description="which engine answers; 'fake' plays a script; 'vllm' is yet to come"
     )

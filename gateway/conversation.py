@@ -11,6 +11,12 @@ from gateway.voice.speaking import Speaking
 
 ROOT = "root"  # the protocol's word for "before all items"
 
+# Code and message of a transcript that nobody makes; the turn itself goes on.
+NO_TRANSCRIBER = (
+    "no_transcriber",
+    "The model hears sound without words, and no transcriber runs beside it: set transcribe=on.",
+)
+
 
 @dataclass(slots=True)
 class Kept:

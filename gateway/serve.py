@@ -112,6 +112,7 @@ def engine_argv(settings: Settings, endpoint: str) -> list[str]:
     if settings.ears is not None:
         argv += ["--ears", settings.ears]
     argv += ["--weights", settings.weights, "--tail", settings.tail]
+    argv += ["--transcribe", settings.transcribe]
     if settings.size is not None:
         argv += ["--size", settings.size]
     if settings.threads:

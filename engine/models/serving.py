@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import torch
 
@@ -13,10 +14,13 @@ from engine.blocks import BlockPool
 from engine.cache import KvCache, paged
 from engine.config import EngineConfig
 from engine.core import Engine, EngineParts
-from engine.faculties import Faculties
+from engine.ears.chosen import load_ears
+from engine.faculties import Ears, Faculties
+from engine.models.captions import CaptionedEars
 from engine.models.interface import StreamModel, TailPolicy
 from engine.models.senses import ModelEars, ModelEyes
 from engine.models.source import Source, loading_of
+from engine.models.warm_up import warm_up
 from engine.models.words import Words
 from engine.runner import Runner
 from engine.sampling import SamplerFactory
@@ -32,14 +36,18 @@ LONGEST_CLOSED_MS = 1000
 
 
 def assemble_source(
-    source: Source, config: EngineConfig, emit: Emit, report: Report
+    source: Source,
+    config: EngineConfig,
+    emit: Emit,
+    report: Report,
+    transcriber: Path | None = None,
 ) -> tuple[Engine, api.ModelInfo]:
-    """Load everything. Raises `BadWeights`, naming the file, the field or the tensor, or another
-    `EngineError`."""
+    """Load everything and run it once. `transcriber`: folder of the Whisper that hears beside it.
+    Raises `BadWeights`, naming the file, the field or the tensor, or another `EngineError`."""
     began_s = time.monotonic()
     torch.set_num_threads(config.threads)
     set_threads(config.threads)
-    report("tokenizer", 0, 0)
+    report("tokenizer", 0, 0)  # first: it is small, and may be wrong
     words = source.words()
     told = Told(report)
     how = replace(
@@ -49,7 +57,14 @@ def assemble_source(
     spec = model.spec.decoder
     cache, pool = paged(spec, config)
     context_tokens = min(config.max_context_tokens, spec.context_tokens)
-    engine = Engine(_parts(model, config, (cache, pool), words, context_tokens), emit)
+    own = ModelEars(model, tail_of(model, config))
+    ears: Ears = own
+    if transcriber is not None:
+        report("transcriber", 0, 0)
+        ears = _with_words(own, model, load_ears(transcriber, config.ears_language))
+    parts = _parts(model, ears, config, (cache, pool), words, context_tokens)
+    engine = Engine(parts, emit)
+    warm_up(engine, model, report, hears=model.spec.audio is not None or transcriber is not None)
     info = api.ModelInfo(
         name=source.name,
         context_tokens=context_tokens,
@@ -73,8 +88,13 @@ class Told:
         self._report("weights", done_bytes, total_bytes)
 
 
+def _with_words(ears: ModelEars, model: StreamModel, words: Ears) -> Ears:
+    return words if model.spec.audio is None else CaptionedEars(ears, words)
+
+
 def _parts(
     model: StreamModel,
+    ears: Ears,
     config: EngineConfig,
     memory: tuple[KvCache, BlockPool],
     words: Words,
@@ -85,7 +105,7 @@ def _parts(
     faculties = Faculties(
         chat=words.chat,
         tokenizer=words.tokenizer,
-        ears=ModelEars(model, tail_of(model, config)),
+        ears=ears,
         eyes=ModelEyes(model),
         new_sampler=SamplerFactory(vocab_size),
         stop_ids=frozenset(words.chat.stop_ids),

@@ -98,6 +98,11 @@ class Checkpoint:
         self._tick(self.nbytes)
         return converted
 
+    def stored(self, name: str) -> Tensor:
+        """As it lies in the file, of any shape; its pages are not looked at."""
+        file, stored = self.names[name]
+        return file.view(stored)
+
     def copied(self, name: str) -> None:
         file, stored = self.names[name]
         file.release(stored)

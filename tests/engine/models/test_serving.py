@@ -45,6 +45,7 @@ def start(served: Served, tail: str, weights: str = "fp32") -> tuple[Engine, lis
     assert source is not None
     engine, info = assemble_source(source, config, events.append, lambda *told: None)
     assert (info.name, info.context_tokens) == ("omni", 4096)
+    events.clear()  # those of warming up
     engine.receive(api.Open("s", "Be brief."))
     return engine, events
 
