@@ -6,10 +6,10 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 MODEL ?= small
 
-.PHONY: help setup weights demo test bench style types clean
+.PHONY: help setup weights demo test test-clients bench style types clean
 
 help: ## what can be made
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "headstart needs Python 3.11 or newer, found " + sys.version.split()[0])'
@@ -37,6 +37,10 @@ test: setup ## the whole test suite: style, types, tests
 	$(BIN)/python -m tests.web_demo.chromium
 	$(BIN)/python -m pytest
 
+test-clients: setup ## stock clients of other people, each in an environment of its own, against real servers
+	$(BIN)/headstart models fetch tiny
+	$(BIN)/python -m tests.clients.run
+
 bench: weights ## all benchmarks, each ending in one JSON line
 	$(BIN)/python -m pip install --quiet -e '.[bench]'
 	$(BIN)/headstart bench all --json
@@ -48,5 +52,5 @@ types: setup ## type-check
 	$(BIN)/mypy
 
 clean: ## remove what was made here (weights stay in the user's cache)
-	rm -rf $(VENV) build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) .venv-clients build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

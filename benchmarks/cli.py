@@ -110,6 +110,24 @@ def loss(
 
 
 @app.command()
+def soak(
+    model: str = typer.Option("tiny", "--model", help="small, tiny, or fake: the gateway alone"),
+    sessions: int = typer.Option(20, "--sessions", min=1, max=60, help="people at once"),
+    minutes: float = typer.Option(60.0, "--minutes", min=0, help="of sample clock, fast"),
+    live_minutes: float = typer.Option(10.0, "--live-minutes", min=0, help="in real time"),
+    faults_after_s: float = typer.Option(60.0, "--faults-after", help="pause before each; 0: none"),
+    seed: int = typer.Option(1, "--seed", help="of everything that is drawn"),
+    as_json: bool = Json,
+) -> None:
+    """An hour of people, clients and networks at their worst: what is left when they have gone."""
+    from benchmarks.soak.run import Options, run
+
+    options = Options(model, sessions, minutes, live_minutes, faults_after_s or None, seed)
+    if not run(options, as_json=as_json):
+        raise typer.Exit(1)
+
+
+@app.command()
 def eyes(model: str = Small, as_json: bool = Json) -> None:
     """What the model says it sees, on photographs that packages ship."""
     from benchmarks import eyes as benchmark
@@ -135,6 +153,35 @@ def frames(model: str = Small, as_json: bool = Json) -> None:
 
 
 @app.command()
+def session(
+    model: str = Model,
+    hours: float = typer.Option(3.0, min=0.05, help="how long the conversation lasts"),
+    real_ears: bool = typer.Option(False, help="speech through Whisper, not from a script: slow"),
+    as_json: bool = Json,
+) -> None:
+    """A conversation of hours at full speed: memory and time per chunk, minute by minute."""
+    from benchmarks import session as benchmark
+
+    benchmark.run(model, hours, real_ears=real_ears, as_json=as_json)
+
+
+@app.command()
+def gateway(
+    kinds: str = typer.Option("ws,webrtc", help="which clients, with commas"),
+    most: int = typer.Option(600, "--most", min=1, help="sessions tried, at most"),
+    floods: bool = typer.Option(True, help="then let one session misbehave"),
+    as_json: bool = Json,
+) -> None:
+    """Sessions that one core of the gateway carries, and what a flood does to them."""
+    from benchmarks import gateway as benchmark
+
+    wanted = kinds.split(",") if kinds else []
+    if not set(wanted) <= set(benchmark.STEPS):
+        raise typer.BadParameter(f"expected ws, webrtc or both, got {kinds!r}")
+    benchmark.run(wanted, most, floods=floods, as_json=as_json)
+
+
+@app.command()
 def answers(
     model: str = Small,
     write: bool = typer.Option(False, "--write", help="write docs/answers-MODEL.md"),
@@ -144,6 +191,22 @@ def answers(
     from benchmarks import answers as benchmark
 
     benchmark.run(model, write=write, as_json=as_json)
+
+
+@app.command()
+def kv(
+    model: str = Small,
+    repeats: int = typer.Option(20, "--repeats", min=1, help="steps of which the median counts"),
+    kinds: str = typer.Option("fp32,fp16,int8,fp8", help="with commas; the first is the measure"),
+    as_json: bool = Json,
+) -> None:
+    """K and V in fewer bytes: error, answers that stay the same, memory and speed."""
+    from benchmarks import kv as benchmark
+
+    names = tuple(kinds.split(","))
+    if not set(names) <= set(benchmark.KINDS):
+        raise typer.BadParameter(f"expected some of {', '.join(benchmark.KINDS)}, got {kinds!r}")
+    benchmark.run(model, repeats, names, as_json=as_json)
 
 
 @app.command()
@@ -168,6 +231,9 @@ def run_all(model: str = Small, repeats: int = Repeats, as_json: bool = Json) ->
     live(4, model, 60.0, 10.0, as_json)
     eyes(model, as_json)
     frames(model, as_json)
+    session("tiny", 3.0, False, as_json)
     answers(model, False, as_json)
+    kv(model, 20, "fp32,fp16,int8,fp8", as_json)
     loss(1, True, as_json)
+    gateway("ws,webrtc", 600, True, as_json)
     voice("joe,espeak", as_json)

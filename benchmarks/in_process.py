@@ -54,9 +54,9 @@ def paths_of(model: str) -> ModelPaths:
 class Live:
     """One engine and its events; everything runs in the calling thread."""
 
-    def __init__(self, model: str, threads: int | None = None) -> None:
+    def __init__(self, model: str, threads: int | None = None, kv_dtype: str = "fp32") -> None:
         self.events: list[api.Event] = []
-        config = EngineConfig(model=model)
+        config = EngineConfig(model=model, kv_dtype=kv_dtype)
         if threads is not None:
             config = dataclasses.replace(config, threads=threads)
         self.paths = paths_of(model)

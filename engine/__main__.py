@@ -65,6 +65,7 @@ def _serve(link: Link, arguments: argparse.Namespace) -> None:
         kv_pool_bytes=arguments.kv_pool_mib * MIB,
         kv_dtype=arguments.kv_dtype,
         heard_together=arguments.heard_together,
+        prefix_sharing=not arguments.no_prefix_sharing,
         weights=arguments.weights,
         size=arguments.size,
         tail=arguments.tail,
@@ -128,8 +129,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--ears", help="a Whisper's folder or weights; none: the model's own")
     parser.add_argument("--ears-language", default="en", help="code such as en, or auto")
     parser.add_argument("--kv-pool-mib", type=int, default=256, help="memory of the KV cache")
-    parser.add_argument("--kv-dtype", default="fp32", choices=("fp32", "fp16"))
+    parser.add_argument("--kv-dtype", default="fp32", choices=("fp32", "fp16", "int8", "fp8"))
     parser.add_argument("--threads", type=int, default=0, help="0: all cores this process may use")
+    apart = "compute equal beginnings for each session anew"
+    parser.add_argument("--no-prefix-sharing", action="store_true", help=apart)
     together = "sessions whose sound shares one pass of the ears"
     parser.add_argument("--heard-together", type=int, default=1, help=together)
     return parser.parse_args()

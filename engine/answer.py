@@ -2,19 +2,61 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from engine.api import FinishReason, Sampling, Span
+import torch
+from torch import Tensor
+
+from engine import api
+from engine.api import FinishReason, Sampling, Span, Tool, ToolChoice
 from engine.conversation import Prompt
-from engine.faculties import Sampler, TextDecoder
+from engine.faculties import Faculties, Sampler, TextDecoder
 from engine.layout import Chat
 from engine.sentences import SentenceLimit
 from engine.stop_strings import StopStrings
 from engine.stream import Stream
+from engine.tool_calls import OPEN, CallPiece, CallReader
 
 # A speculated answer waits for its endpoint at this length: what a person hears of the first
 # moment, while wasted work stays bounded when the speaker goes on after all.
 SPECULATION_LIMIT_TOKENS = 24
+
+
+@dataclass(slots=True)
+class Calling:
+    """What an answer may call, and what is made of it. `forced`: the tokens it has to begin with;
+    `banned`: what it must not begin with."""
+
+    stops: StopStrings
+    reader: CallReader
+    forced: tuple[int, ...] = ()
+    banned: frozenset[int] = frozenset()
+
+    @classmethod
+    def of(cls, sampling: Sampling, tools: Sequence[Tool], faculties: Faculties) -> Calling:
+        chat = faculties.chat
+        names = {tool.name for tool in tools}
+        if not names:
+            return cls(StopStrings(sampling.stop), CallReader(()))
+        if sampling.call is ToolChoice.NONE:
+            # In the middle of an answer a call may begin all the same: there it stops.
+            stops = StopStrings((*sampling.stop, OPEN))
+            return cls(stops, CallReader(()), banned=chat.call_beginnings)
+        must = sampling.call is ToolChoice.REQUIRED
+        forced = tuple(chat.call_opening(sampling.function)) if must else ()
+        return cls(StopStrings(sampling.stop), CallReader(names), forced)
+
+    def choose(self, sampler: Sampler, logits: Tensor, said: Sequence[int]) -> tuple[int, ...]:
+        """The next tokens behind those `said`: one, but for a beginning that is forced."""
+        if self.forced:
+            tokens, self.forced = self.forced, ()
+            return tokens
+        if self.banned and not said:
+            logits = logits.clone()
+            logits[list(self.banned)] = -torch.inf
+        # JSON is made of repetitions: none is held against it.
+        return (sampler.sample(logits, () if self.reader.inside else said),)
 
 
 @dataclass(slots=True)
@@ -27,18 +69,21 @@ class Answer:
     sampler: Sampler
     decoder: TextDecoder
     stop_ids: frozenset[int]
-    stops: StopStrings
     sentences: SentenceLimit
+    calling: Calling
     generation: int | None = None
     item_id: str = ""
     after: int = 0  # entries of the conversation that stand before this answer
     out_of_band: bool = False
+    silent: bool = False  # for the session's own use: nobody is told
     cached_tokens: int = 0
     probe: int | None = None  # the place behind which the user's message may be over
     tokens: list[int] = field(default_factory=list)
     _starts: list[int] = field(default_factory=list)  # letters of `text` before each token
     text: str = ""  # decoded and past the stop-string guard
     sent_chars: int = 0
+    calls: list[CallPiece] = field(default_factory=list)  # a piece of one after the other
+    sent_calls: int = 0
     speculated_tokens: int = 0
     spans: list[Span] = field(default_factory=list)
     first_token_ns: int | None = None
@@ -47,6 +92,27 @@ class Answer:
     finished: FinishReason | None = None
     code: str = ""
     message: str = ""
+
+    @classmethod
+    def begin(
+        cls,
+        faculties: Faculties,
+        stream: Stream,
+        prompt: Prompt,
+        sampling: Sampling,
+        tools: Sequence[Tool] = (),
+    ) -> Answer:
+        """Raises `BadSampling`."""
+        return cls(
+            stream=stream,
+            prompt=prompt,
+            sampling=sampling,
+            sampler=faculties.new_sampler(sampling),
+            decoder=faculties.tokenizer.stream_decoder(),
+            stop_ids=faculties.stop_ids,
+            sentences=SentenceLimit(sampling.max_sentences),
+            calling=Calling.of(sampling, tools, faculties),
+        )
 
     @property
     def speculative(self) -> bool:
@@ -83,7 +149,7 @@ class Answer:
         self._add_text(self.decoder.feed(token))
         if self.finished is None and len(self.tokens) >= self.sampling.max_tokens:
             self._finish_text(FinishReason.LENGTH)
-        if self.text and self.first_text_ns is None:
+        if (self.text or self.calls) and self.first_text_ns is None:
             self.first_text_ns = now_ns
 
     def probe_end(self, chat: Chat) -> None:
@@ -98,6 +164,35 @@ class Answer:
         """Text that may be sent now; a speculative answer has none."""
         return "" if self.speculative else self.text[self.sent_chars :]
 
+    def unsent_calls(self, session: str, spans: tuple[Span, ...]) -> list[api.Call]:
+        """What it called since the last time; the first one carries the `spans`."""
+        assert self.generation is not None
+        new, self.sent_calls = self.calls[self.sent_calls :], len(self.calls)
+        sent = []
+        for piece in new:
+            name, arguments = piece.name, piece.arguments
+            sent.append(
+                api.Call(session, self.generation, piece.call, name, arguments, piece.done, spans)
+            )
+            spans = ()
+        return sent
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether a client has got anything of it."""
+        return self.sent_chars > 0 or self.sent_calls > 0
+
+    def called(self) -> list[api.ToolCall]:
+        """The calls that are whole."""
+        done = {piece.call for piece in self.calls if piece.done}
+        return [
+            api.ToolCall(
+                next(p.name for p in self.calls if p.call == call),
+                "".join(p.arguments for p in self.calls if p.call == call),
+            )
+            for call in sorted(done)
+        ]
+
     def fail(self, code: str, message: str) -> None:
         self.finished, self.code, self.message = FinishReason.FAILED, code, message
 
@@ -109,12 +204,14 @@ class Answer:
         return (len(self.tokens) - 1) / took_s if took_s > 0 else None
 
     def _add_text(self, piece: str) -> None:
-        said = self.sentences.push(self.stops.push(piece))
-        self.text += said
+        text, calls = self.calling.reader.push(self.calling.stops.push(piece))
+        self.calls += calls
+        self.text += self.sentences.push(text)
         if self.sentences.stopped:
             self._forget_unsaid()
-        if self.stops.stopped or self.sentences.stopped:
+        if self.calling.stops.stopped or self.sentences.stopped or self.calling.reader.over:
             self.finished = FinishReason.STOP
+        self._fail_if_broken()
 
     def _forget_unsaid(self) -> None:
         """Without the tokens that began the sentence that is not said."""
@@ -125,5 +222,14 @@ class Answer:
     def _finish_text(self, reason: FinishReason) -> None:
         self._add_text(self.decoder.flush())
         if self.finished is None:
-            self.text += self.sentences.push(self.stops.finish())
+            text, calls = self.calling.reader.push(self.calling.stops.finish())
+            held, last = self.calling.reader.finish()
+            self.calls += calls + last
+            self.text += self.sentences.push(text + held)
             self.finished = reason
+        self._fail_if_broken()
+
+    def _fail_if_broken(self) -> None:
+        if self.calling.reader.broken:
+            why = f"The model was to call a function, but {self.calling.reader.broken}."
+            self.fail("tool_call_malformed", why)

@@ -34,15 +34,19 @@ class BlockPool:
 
     The free list is a stack that starts with block 0 on top, so that memory which was touched
     once is used again before fresh memory is. At most `max_cached` blocks that nobody holds are
-    kept for their content, the least recently held go first.
+    kept for their content, the least recently held go first. Without `shares` no block is known
+    by its content: what one stream computed no other is spared.
     """
 
-    def __init__(self, num_blocks: int, block_size: int, max_cached: int = 0) -> None:
+    def __init__(
+        self, num_blocks: int, block_size: int, max_cached: int = 0, *, shares: bool = True
+    ) -> None:
         assert num_blocks > 0
         assert block_size > 0
         self.num_blocks = num_blocks
         self.block_size = block_size
         self.max_cached = max_cached
+        self.shares = shares
         self._free = list(range(num_blocks - 1, -1, -1))
         self._references = [0] * num_blocks
         self._key_of: dict[int, bytes] = {}
@@ -108,7 +112,7 @@ class BlockPool:
         the first one is as good."""
         assert self._references[block] > 0
         assert self._key_of.get(block, key) == key, f"block {block} is known as something else"
-        if key not in self._block_of:
+        if self.shares and key not in self._block_of:
             self._block_of[key] = block
             self._key_of[block] = key
 

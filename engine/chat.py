@@ -10,6 +10,8 @@ pieces put together read like the template's own rendering.
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,9 +19,12 @@ from typing import Any
 import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from engine.api import Tool
 from engine.errors import BadWeights
 from engine.gguf_file import GgufFile
 from engine.tokenizer import Tokenizer
+from engine.tool_calls import BARE_OPENINGS, OPEN
+from engine.tool_format import ToolFormat, tool_format_of
 
 _SYSTEM, _USER, _ASSISTANT, _USER_2 = "SENTINELsys", "SENTINELone", "SENTINELtwo", "SENTINELtri"
 
@@ -44,8 +49,11 @@ class ChatFormat:
     control token is ever part of an answer's text, every other control token.
     """
 
-    def __init__(self, pieces: ChatPieces, tokenizer: Tokenizer) -> None:
+    def __init__(
+        self, pieces: ChatPieces, tokenizer: Tokenizer, tools: ToolFormat | None = None
+    ) -> None:
         self.pieces = pieces
+        self.tools = tools if tools is not None else ToolFormat()
         self._tokenizer = tokenizer
         self._system_open = _own(tokenizer, pieces.system_open)
         self._system_close = _own(tokenizer, pieces.system_close)
@@ -83,7 +91,7 @@ class ChatFormat:
             raise BadWeights(
                 path, "chat template", "texts set between fixed strings", str(error)
             ) from error
-        chat = cls(pieces, tokenizer)
+        chat = cls(pieces, tokenizer, tool_format_of(template, names))
         joined = [
             *chat.system("Be brief."),
             *chat.user("Hi."),
@@ -97,8 +105,28 @@ class ChatFormat:
             raise BadWeights(path, "chat template", repr(whole), repr(got))
         return chat
 
-    def system(self, text: str) -> tuple[int, ...]:
-        return (*self._system_open, *self._tokenizer.encode(text), *self._system_close)
+    def system(self, text: str, tools: Sequence[Tool] = ()) -> tuple[int, ...]:
+        """The system's message, with what the model may call."""
+        said = self.tools.system(self._tokenizer, text, tools)
+        return (*self._system_open, *said, *self._system_close)
+
+    @property
+    def call_beginnings(self) -> frozenset[int]:
+        """Tokens that an answer begins with if it is a call, with tags or without."""
+        encode = self._tokenizer.encode
+        return frozenset(encode(text, special=True)[0] for text in (OPEN, *BARE_OPENINGS))
+
+    def call(self, name: str, arguments: str) -> tuple[int, ...]:
+        """A called function, as part of the assistant's message."""
+        return tuple(self.tools.call(self._tokenizer, name, arguments))
+
+    def call_opening(self, name: str = "") -> tuple[int, ...]:
+        """How a call begins that has to be made; `name` "": of a function that the model picks."""
+        return tuple(self.tools.opening(self._tokenizer, name))
+
+    def result(self, output: str) -> tuple[int, ...]:
+        """What a function gave back, as part of a message by the user."""
+        return tuple(self.tools.result(self._tokenizer, output))
 
     def user(self, text: str) -> tuple[int, ...]:
         """A whole message by the user."""
@@ -117,10 +145,16 @@ def _refuse(message: str) -> None:
     raise jinja2.TemplateError(message)
 
 
+def _plain_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
 def _environment() -> ImmutableSandboxedEnvironment:
     """Templates come with other people's files: they get no attributes beyond plain data."""
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     environment.globals["raise_exception"] = _refuse
+    # jinja2's own escapes for HTML; models were trained on plain JSON.
+    environment.filters["tojson"] = _plain_json
     return environment
 
 

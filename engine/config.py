@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from engine.errors import BadSettings
 
 MIB = 1 << 20
-KV_DTYPES = ("fp32", "fp16")
+KV_DTYPES = ("fp32", "fp16", "int8", "fp8")
 BACKENDS = ("auto", "native", "reference")
 _COUNTS = ("kv_pool_bytes", "block_size", "max_context_tokens", "token_budget", "heard_together")
 WEIGHTS = ("auto", "bf16", "fp32", "int8", "dummy")
@@ -39,9 +39,12 @@ class EngineConfig:
         threads: cores the native kernels and torch may use.
         prefix_cache_share: at most this share of the pool keeps K/V that no session holds any
             more, for the next one that begins with the same words or pictures.
+        prefix_sharing: whether sessions share K/V of equal beginnings at all. It shows in time what
+            others began with.
         encoder_cache_bytes, encoder_cache_ttl_s: bound of what encoders made of pictures, kept by
             content, and how long it is kept after it was last wanted.
-        kv_dtype: storage of K and V, "fp32" or "fp16".
+        kv_dtype: storage of K and V: "fp32", "fp16", or a byte a number and a scale a head, "int8"
+            or "fp8" (docs/kv.md).
         backend: "native" (packed weights, C kernels), "reference" (dequantised fp32, torch: exact,
             large, slow) or "auto" (native where there is a C compiler).
         weights: of a model directory: "bf16" (as published), "fp32", "int8" for its decoder (on the
@@ -62,6 +65,7 @@ class EngineConfig:
     heard_together: int = 1
     threads: int = field(default_factory=usable_cores)
     prefix_cache_share: float = 0.25
+    prefix_sharing: bool = True
     encoder_cache_bytes: int = 8 * MIB
     encoder_cache_ttl_s: float = 1800.0
     kv_dtype: str = "fp32"

@@ -2,18 +2,28 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import assert_never
+
+import numpy as np
+import numpy.typing as npt
 
 from engine import api
+from engine.errors import ContextFull
 from engine.faculties import Faculties, View, Watcher
 from engine.layout import Entry, Laid, Modality, Segment, Separator, count, render
+from engine.moves import Move
 from engine.session_errors import UnknownItem
 from engine.stream import Stream
 from engine.utterance import Utterance
+from engine.window import Range, Window, overflow, within, without
 
 # Room an answer needs behind the prompt before old items have to go.
 ANSWER_RESERVE_TOKENS = 512
+# Evicted items that may still be named: to be removed, or to have something put behind them.
+MAX_EVICTED_NAMES = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +44,21 @@ def _seen(view: View) -> Segment:
 
 
 class Conversation:
-    """Books of one session's items. Holds no K/V: it says what the stream should read."""
+    """Books of one session's items. Holds no K/V: it says what the stream should read, and what
+    it should forget."""
 
     def __init__(self, faculties: Faculties, stream: Stream) -> None:
         self._faculties = faculties
         self._stream = stream
+        self.window = Window.of(self.room, stream.reach, api.Window())
         self._separator = Separator(tuple(faculties.tokenizer.encode("\n")))
         self._system: tuple[int, ...] = ()
         self._blind_system: tuple[int, ...] = ()
         self._entries: list[Entry] = []
-        self._dropped = 0  # oldest entries that no longer fit in the context
+        self._instructions = ""
+        self.tools: tuple[api.Tool, ...] = ()
+        self._evicted: OrderedDict[str, None] = OrderedDict()  # names of items, oldest first
+        self._has_seen = False  # a picture that was evicted
         self._view: View | None = None  # seen, but not yet part of an item
         self._last_view_key = ""
         self.utterance: Utterance | None = None
@@ -51,36 +66,56 @@ class Conversation:
     def __len__(self) -> int:
         return len(self._entries)
 
-    def instruct(self, text: str, blind: str = "") -> None:
-        """Replace the system prompt; `blind` is added to it while no picture is in the context."""
+    def instruct(self, text: str, blind: str = "", tools: Sequence[api.Tool] = ()) -> None:
+        """Replace the system prompt; `blind` is added to it while no picture is in the context.
+        `tools`: what the model may call."""
         system = self._faculties.chat.system
-        self._system = tuple(system(text))
-        self._blind_system = tuple(system(f"{text}\n{blind}")) if blind else self._system
+        self._instructions, self.tools = text, tuple(tools)
+        self._system = tuple(system(text, tools))
+        self._blind_system = tuple(system(f"{text}\n{blind}", tools)) if blind else self._system
 
     # --- items -----------------------------------------------------------------------------------
 
     def add(self, item: api.Item, after: str | None) -> None:
-        """Insert an item. Raises `UnknownItem` when `after` names none."""
+        """Insert an item. Raises `UnknownItem` when `after` names none, and `ContextFull` for one
+        that is longer than a session can be."""
         if after is None:
             at = len(self._entries)
-        elif after == "root":
+        elif after == "root" or after in self._evicted:
             at = 0
         else:
             at = self._index(after) + 1
         entry = self.entry(item, self._stream)
+        length = sum(len(segment.ids) for segment in entry.segments)
+        if length > self.window.behind(len(self._system)):
+            raise ContextFull(self.window.behind(len(self._system)), length)
         if entry.role is api.Role.USER and self._view is not None:
             entry = Entry(entry.item_id, entry.role, (_seen(self._view), *entry.segments))
             self._view = None
         self._entries.insert(at, entry)
 
-    def insert_answer(self, at: int, entry: Entry) -> None:
-        self._entries.insert(min(at, len(self._entries)), entry)
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Add what is not anybody's item."""
+        self._entries += entries
+
+    def insert_answer(
+        self, at: int, item_id: str, said: Sequence[int], calls: Sequence[api.ToolCall]
+    ) -> None:
+        """An answer that is over: the tokens it said, and each call as an item of its own."""
+        role = api.Role.ASSISTANT
+        entries = []
+        if said:
+            entries.append(Entry(item_id, role, (Segment(Modality.GENERATED, tuple(said)),)))
+        for number, call in enumerate(calls):
+            item = api.Item(api.call_item_id(item_id, number), role, (call,))
+            entries.append(self.entry(item, self._stream))
+        at = min(at, len(self._entries))
+        self._entries[at:at] = entries
 
     def remove(self, item_id: str) -> None:
         """Forget an item. Raises `UnknownItem`."""
-        at = self._index(item_id)
-        del self._entries[at]
-        self._dropped -= at < self._dropped
+        if self._evicted.pop(item_id, item_id) is not None:
+            del self._entries[self._index(item_id)]
 
     def entry(self, item: api.Item, stream: Stream) -> Entry:
         """An item as segments; embeddings of its pictures are interned in `stream`."""
@@ -88,13 +123,23 @@ class Conversation:
             text = "\n".join(part.text for part in item.parts if isinstance(part, api.Text))
             ids = tuple(self._faculties.chat.system(text))
             return Entry(item.item_id, item.role, (Segment(Modality.TEXT, ids),))
-        segments = [
-            Segment(Modality.TEXT, tuple(self._faculties.tokenizer.encode(part.text)))
-            if isinstance(part, api.Text)
-            else _seen(self._faculties.eyes.look(part, stream))
-            for part in item.parts
-        ]
-        return Entry(item.item_id, item.role, tuple(segments))
+        segments = tuple(self._segment(part, stream) for part in item.parts)
+        continues = bool(item.parts) and isinstance(item.parts[0], api.ToolCall)
+        return Entry(item.item_id, item.role, segments, continues)
+
+    def _segment(self, part: api.Part, stream: Stream) -> Segment:
+        chat = self._faculties.chat
+        match part:
+            case api.Text():
+                return Segment(Modality.TEXT, tuple(self._faculties.tokenizer.encode(part.text)))
+            case api.ToolCall():
+                return Segment(Modality.GENERATED, tuple(chat.call(part.name, part.arguments)))
+            case api.ToolResult():
+                return Segment(Modality.TEXT, tuple(chat.result(part.output)))
+            case api.Image():
+                return _seen(self._faculties.eyes.look(part, stream))
+            case _:
+                assert_never(part)
 
     def _index(self, item_id: str) -> int:
         for i, entry in enumerate(self._entries):
@@ -140,9 +185,9 @@ class Conversation:
             self._view = None
 
     def now(self, *, with_utterance: bool = True, tentative: bool = True) -> list[Entry]:
-        """All entries that are in the context, with what is being said or seen at their end."""
+        """All entries that are remembered, with what is being said or seen at their end."""
         # An utterance without words, or an item without content, is no message.
-        entries = [entry for entry in self._entries[self._dropped :] if entry.segments]
+        entries = [entry for entry in self._entries if entry.segments]
         if self.utterance is None:
             if self._view is not None:
                 entries.append(Entry("", api.Role.USER, (_seen(self._view),)))
@@ -160,43 +205,117 @@ class Conversation:
         for entry in [*self._entries, *self.now()]:
             used.update(token for segment in entry.segments for token in segment.ids)
         if self.utterance is not None and isinstance(self.utterance.state, Watcher):
-            used.update(self.utterance.state.held())
+            used.update(self.utterance.still_said(self.utterance.state.held()))
         soft.keep_only(used)
+
+    # --- what is forgotten -----------------------------------------------------------------------
+
+    @property
+    def room(self) -> int:
+        """Tokens that a session can hold and still answer."""
+        return self._stream.limit - ANSWER_RESERVE_TOKENS
+
+    def remember(self, wanted: api.Window) -> None:
+        """Set the bounds of what is remembered."""
+        self.window = Window.of(self.room, self._stream.reach, wanted)
+
+    def fit(self) -> tuple[Laid, list[Move]]:
+        """Forget what is outside of the window: in these books and in the stream. Returns what is
+        left, and what has to be moved in memory for it, in order, before anything else is."""
+        entries = self.now()
+        laid = self._render(entries)
+        if not laid.places:
+            return laid, []
+        sink = laid.places[0].lead
+        agreed = self._stream.agreed(laid.ids)
+        positions = self._positions(agreed, len(laid.ids))
+        moves = []
+        if positions[-1] - positions[sink] > self.window.reach - sink:
+            moves.append(self._stream.rejoin(sink))
+            positions = self._positions(agreed, len(laid.ids))
+        cuts = overflow(laid, entries, self.window, positions)
+        if cuts:
+            for entry, place in zip(entries, laid.places, strict=True):
+                gone = within(cuts, place.content, place.end)
+                if gone:
+                    self._forget(entry, gone)
+            self.forget_unused()
+            # What the stream does not read yet it will never have read.
+            moves.append(self._stream.evict(within(cuts, 0, agreed), sink))
+            laid = self.laid()
+        return laid, [move for move in moves if move is not None]
+
+    def is_full(self) -> bool:
+        """Whether `fit` has something to forget."""
+        entries = self.now()
+        laid = self._render(entries)
+        positions = self._positions(self._stream.agreed(laid.ids), len(laid.ids))
+        return bool(overflow(laid, entries, self.window, positions))
+
+    def _positions(self, agreed: int, length: int) -> npt.NDArray[np.int64]:
+        """Of `length` tokens and the next, as far as the stream has them, and then one by one."""
+        known = self._stream.axes(0, agreed).max(axis=0)
+        following = 1 + (int(known[-1]) if agreed else -1)
+        return np.concatenate((known, following + np.arange(length + 1 - agreed)))
+
+    def _forget(self, entry: Entry, gone: Sequence[Range]) -> None:
+        if any(s.modality is Modality.IMAGE for s in entry.segments):
+            self._has_seen = True
+        if self.utterance is not None and entry.item_id == self.utterance.item_id:
+            self.utterance.forget(gone, entry)
+            return
+        at = next(i for i, held in enumerate(self._entries) if held is entry)
+        segments = without(entry.segments, gone)
+        if segments:
+            self._entries[at] = Entry(entry.item_id, entry.role, segments)
+            return
+        del self._entries[at]
+        if entry.item_id:
+            self._evicted[entry.item_id] = None
+            if len(self._evicted) > MAX_EVICTED_NAMES:
+                self._evicted.popitem(last=False)
 
     # --- tokens ----------------------------------------------------------------------------------
 
     def laid(self, *, tentative: bool = True) -> Laid:
         """What the stream should read while nobody answers, with or without the words that may
         still change."""
-        room = self._stream.limit - ANSWER_RESERVE_TOKENS
-        laid = self._render(self.now(tentative=tentative))
-        if len(laid.ids) > room:
-            # Drop the oldest items, and enough of them that this does not come up at every turn.
-            while len(laid.ids) > room // 2 and self._dropped < len(self._entries):
-                self._dropped += 1
-                laid = self._render(self.now(tentative=tentative))
-        return laid
+        return self._render(self.now(tentative=tentative))
 
     def tokens(self, *, tentative: bool = True) -> list[int]:
         """The token ids of `laid`."""
         return self.laid(tentative=tentative).ids
 
-    def prompt(self, instructions: str | None = None, *, with_utterance: bool = False) -> Prompt:
+    def prompt(
+        self,
+        instructions: str | None = None,
+        *,
+        tools: Sequence[api.Tool] = (),
+        with_utterance: bool = False,
+    ) -> Prompt:
         """What an answer follows. An utterance that is still open is part of it only for
-        speculation. `instructions` hold for this answer alone; they come last, so that the cache
-        stays good."""
-        self.laid()  # drops what does not fit
+        speculation. `instructions` and `tools` hold for this answer alone; they come last, so that
+        the cache stays good."""
         entries = self.now(with_utterance=with_utterance)
-        extra = self._faculties.chat.system(instructions) if instructions else ()
+        own = instructions or tools
+        extra = self._faculties.chat.system(instructions or "", tools) if own else ()
         laid = self._render(entries, answer_next=True, extra_system=extra)
         return Prompt.of(laid, entries)
 
     def prompt_aside(
-        self, items: Sequence[api.Item], instructions: str | None, stream: Stream
+        self,
+        items: Sequence[api.Item],
+        instructions: str | None,
+        tools: Sequence[api.Tool] | None,
+        stream: Stream,
     ) -> Prompt:
-        """The prompt of an answer out of band: `items` alone, in a stream of its own."""
+        """The prompt of an answer out of band: `items` alone, in a stream of its own. None: what
+        the session has."""
         chat = self._faculties.chat
-        system = chat.system(instructions) if instructions else self._system
+        system: Sequence[int] = self._system
+        if instructions or tools is not None:
+            text = self._instructions if instructions is None else instructions
+            system = chat.system(text, self.tools if tools is None else tools)
         entries = [self.entry(item, stream) for item in items]
         laid = render(chat, self._separator, system, entries, answer_next=True)
         return Prompt.of(laid, entries)
@@ -208,7 +327,10 @@ class Conversation:
         answer_next: bool = False,
         extra_system: Sequence[int] = (),
     ) -> Laid:
-        sees = any(s.modality is Modality.IMAGE for entry in entries for s in entry.segments)
+        # Pictures that were evicted have been seen, too; and a new beginning costs a new prefill.
+        sees = self._has_seen or any(
+            s.modality is Modality.IMAGE for entry in entries for s in entry.segments
+        )
         return render(
             self._faculties.chat,
             self._separator,

@@ -28,6 +28,7 @@ from engine.books import KvBooks, Modality
 from engine.errors import EngineError, UnknownSession
 from engine.faculties import Faculties
 from engine.hearing import Portion
+from engine.moves import Move
 from engine.runner import StepResult
 from engine.scheduler import Plan, Request, Scheduler
 from engine.session import Emit, NewStream, Session
@@ -42,6 +43,7 @@ class Steps(Protocol):
     """What carries a plan out (`engine.runner.Runner`)."""
 
     def step(self, plan: Plan) -> StepResult: ...
+    def move(self, move: Move) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +65,7 @@ class Engine:
 
     def __init__(self, parts: EngineParts, emit: Emit) -> None:
         self.sessions: dict[str, Session] = {}
-        self._parts = parts
+        self.parts = parts
         self._emit = emit
 
     # --- commands --------------------------------------------------------------------------------
@@ -89,7 +91,7 @@ class Engine:
             case api.Cancel():
                 self._session(command.session).cancel(command.generation)
             case _:
-                self._session(command.session).inbox.push(command, self._parts.clock())
+                self._session(command.session).inbox.push(command, self.parts.clock())
 
     def _open(self, command: api.Open) -> None:
         """A name that is open already begins anew: its gateway has forgotten it."""
@@ -98,10 +100,11 @@ class Engine:
             old.close()
         session = Session(
             command.session,
-            self._parts.faculties,
-            self._parts.new_stream,
+            self.parts.faculties,
+            self.parts.new_stream,
+            self.parts.runner.move,
             self._emit,
-            self._parts.clock,
+            self.parts.clock,
         )
         session.begin(command)
         self.sessions[command.session] = session
@@ -132,11 +135,11 @@ class Engine:
 
     @property
     def pool(self) -> BlockPool:
-        return self._parts.pool
+        return self.parts.pool
 
     def check_books(self) -> None:
         """Assert that every block of the cache is free or owned by a session's stream."""
-        self.pool.check_books([stream.table for stream in self._streams()])
+        self.pool.check_books([table for stream in self._streams() for table in stream.tables])
 
     def kv_books(self) -> KvBooks:
         """What the cache holds, and what for."""
@@ -158,7 +161,7 @@ class Engine:
             worked = True
             if waiting[0].inbox.next_is_audio:
                 with_audio = [session for session in waiting if session.inbox.next_is_audio]
-                self._hear(with_audio[: 1 if self._is_answering else self._parts.heard_together])
+                self._hear(with_audio[: 1 if self._is_answering else self.parts.heard_together])
                 return True
             command = waiting[0].inbox.pop()
             try:
@@ -180,7 +183,7 @@ class Engine:
 
     def _hear(self, sessions: Sequence[Session]) -> None:
         """One pass of the ears over the next sound of `sessions`."""
-        began_ns = self._parts.clock()
+        began_ns = self.parts.clock()
         portions: list[tuple[Session, Portion]] = []
         for session in sessions:
             try:
@@ -191,7 +194,7 @@ class Engine:
             return
         states = [portion.utterance.state for _, portion in portions]
         sounds = [portion.pcm() for _, portion in portions]
-        heard = self._parts.faculties.ears.hear_many(states, sounds)
+        heard = self.parts.faculties.ears.hear_many(states, sounds)
         total_samples = max(sum(portion.samples for _, portion in portions), 1)
         for (session, portion), words in zip(portions, heard, strict=True):
             try:
@@ -200,11 +203,11 @@ class Engine:
                 session.report(error, about="audio")
 
     def _plan(self) -> Plan:
-        now_ns = self._parts.clock()
+        now_ns = self.parts.clock()
         requests = [request for request in self._requests() if request.stream.pending]
         for request in requests:  # what another session computed meanwhile need not be done again
             request.stream.adopt(until=request.probe)
-        return self._parts.scheduler.plan(requests, now_ns)
+        return self.parts.scheduler.plan(requests, now_ns)
 
     def _requests(self) -> Iterator[Request]:
         for session in self.sessions.values():
@@ -217,9 +220,9 @@ class Engine:
                 yield Request(answer.stream, _FAR_NS, generating=True)
 
     def _run(self, plan: Plan) -> None:
-        began_ns = self._parts.clock()
-        result = self._parts.runner.step(plan)
-        ended_ns = self._parts.clock()
+        began_ns = self.parts.clock()
+        result = self.parts.runner.step(plan)
+        ended_ns = self.parts.clock()
         in_step = {work.stream for work in plan.works}
         for session in list(self.sessions.values()):
             if session.stream in in_step:
@@ -237,7 +240,7 @@ class Engine:
         utterance = session.talk.utterance
         if utterance is None:
             return
-        end = self._parts.faculties.chat.user_close[0]
+        end = self.parts.faculties.chat.user_close[0]
         self._emit(
             api.EndOfMessage(
                 session=session.name,
@@ -262,17 +265,19 @@ class Engine:
         if logits is None:
             return
         try:
-            token = answer.sampler.sample(logits, answer.tokens)
-            sampled_ns = self._parts.clock()
-            answer.take(token, sampled_ns)
+            tokens = answer.calling.choose(answer.sampler, logits, answer.tokens)
+            sampled_ns = self.parts.clock()
+            for token in tokens:
+                answer.take(token, sampled_ns)
             if answer.finished is None:
-                answer.stream.append([token], kinds=bytes((Modality.GENERATED,)))
+                generated = bytes((Modality.GENERATED,)) * len(tokens)
+                answer.stream.append(tokens, kinds=generated)
         except EngineError as error:
             self._fail(session, answer, error)
             return
         if answer.sent_chars == 0:
             answer.spans.append(api.Span("decode_first", ended_ns, sampled_ns))
-            answer.spans.append(api.Span("detokenize", sampled_ns, self._parts.clock()))
+            answer.spans.append(api.Span("detokenize", sampled_ns, self.parts.clock()))
         session.flush(answer)
 
     def _fail(self, session: Session, answer: Answer, error: EngineError) -> None:

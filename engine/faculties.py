@@ -84,7 +84,7 @@ class Watcher(Protocol):
     def watch(self, image: Image, time_s: float) -> None: ...
 
     def held(self) -> Collection[int]:
-        """All token ids that it may still say."""
+        """All token ids that it may still say, those that it says twice twice."""
         ...
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from engine.api import Role
+from engine.api import Role, Tool
 from engine.books import Modality
 
 __all__ = ["Chat", "Entry", "Laid", "Modality", "Place", "Segment", "Separator", "count", "render"]
@@ -32,6 +32,7 @@ class Entry:
     item_id: str
     role: Role
     segments: tuple[Segment, ...]
+    continues: bool = False  # the assistant's message before it, if there is one
 
 
 class Chat(Protocol):
@@ -45,7 +46,12 @@ class Chat(Protocol):
     def assistant_open(self) -> Sequence[int]: ...
     @property
     def assistant_close(self) -> Sequence[int]: ...
-    def system(self, text: str) -> Sequence[int]: ...
+    @property
+    def call_beginnings(self) -> frozenset[int]: ...
+    def system(self, text: str, tools: Sequence[Tool] = ()) -> Sequence[int]: ...
+    def call(self, name: str, arguments: str) -> Sequence[int]: ...
+    def call_opening(self, name: str = "") -> Sequence[int]: ...
+    def result(self, output: str) -> Sequence[int]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,24 +114,20 @@ def render(
     """
     out = Laid()
     out.extend(system)
-    user_is_open = False
+    opening = {Role.USER: chat.user_open, Role.ASSISTANT: chat.assistant_open, Role.SYSTEM: ()}
+    closing = {Role.USER: chat.user_close, Role.ASSISTANT: chat.assistant_close, Role.SYSTEM: ()}
+    speaker = Role.SYSTEM
     for entry in entries:
-        by_user = entry.role is Role.USER
-        joined = by_user and user_is_open
-        if user_is_open and not by_user:
-            out.extend(chat.user_close)
+        joined = entry.role is speaker and (speaker is Role.USER or entry.continues)
+        if not joined:
+            out.extend(closing[speaker])
         lead = len(out.ids)
-        if by_user:
-            out.extend(separator.ids if joined else chat.user_open)
-        elif entry.role is Role.ASSISTANT:
-            out.extend(chat.assistant_open)
-        user_is_open = by_user
+        out.extend(separator.ids if joined else opening[entry.role])
+        speaker = entry.role
         out.add(entry, lead, joined=joined)
-        if entry.role is Role.ASSISTANT:
-            out.extend(chat.assistant_close)
+    if answer_next or speaker is Role.ASSISTANT:
+        out.extend(closing[speaker])
     if answer_next:
-        if user_is_open:
-            out.extend(chat.user_close)
         out.extend(extra_system)
         out.extend(chat.assistant_open)
     return out

@@ -13,6 +13,7 @@ from torch import Tensor
 from engine.cache import KvCache
 from engine.decoder.decoder import Batch, Forward
 from engine.errors import CacheFull
+from engine.moves import Move
 from engine.scheduler import Plan, Work
 from engine.soft_tokens import Vector
 from engine.stream import Stream
@@ -64,6 +65,17 @@ class Runner:
             refused,
         )
 
+    def move(self, move: Move) -> None:
+        """Carry out what a stream's eviction asks for, before anything else is."""
+        rotary = self.decoder.rotary
+        with torch.inference_mode():
+            self.cache.move(torch.from_numpy(move.sources), torch.from_numpy(move.targets))
+            for turn in move.turns:
+                shifts = torch.from_numpy(turn.shifts)
+                cos, sin = rotary(shifts if rotary.axes == 1 else shifts.expand(rotary.axes, -1))
+                sources, targets = torch.from_numpy(turn.sources), torch.from_numpy(turn.targets)
+                self.cache.turn(sources, targets, cos, sin)
+
     def _reserve(self, works: Sequence[Work]) -> tuple[list[Work], dict[Stream, CacheFull]]:
         granted, refused = [], {}
         for work in works:
@@ -85,22 +97,22 @@ class Runner:
         ends = np.cumsum(counts)
         tables = _tables([work.stream for work in works])
         seq_of_row = np.repeat(np.arange(len(works), dtype=np.int32), counts)
-        # A row's position: its stream's kv_len plus its place among the stream's rows.
-        positions = np.arange(ends[-1]) - np.repeat(ends - counts - starts, counts)
-        blocks, offsets = np.divmod(positions, self.cache.block_size)
+        # A row's index: its stream's kv_len plus its place among the stream's rows.
+        indices = np.arange(ends[-1]) - np.repeat(ends - counts - starts, counts)
+        blocks, offsets = np.divmod(indices, self.cache.block_size)
         slots = tables[seq_of_row, blocks].astype(np.int64) * self.cache.block_size + offsets
         tokens, soft_rows, soft_vectors = self._tokens(works)
         wanted = sorted(set(_wanted(works).rows()))
-        decoder_axes = self.decoder.position_axes
+        axes = _axes(works)
         return Batch(
             tokens=torch.from_numpy(tokens),
             soft_rows=torch.from_numpy(soft_rows),
             soft_vectors=torch.from_numpy(soft_vectors),
-            positions=torch.from_numpy(positions if decoder_axes == 1 else _axes(works)),
+            positions=torch.from_numpy(axes[0] if self.decoder.rotary.axes == 1 else axes),
             slots=torch.from_numpy(slots),
             tables=torch.from_numpy(tables),
             seq_of_row=torch.from_numpy(seq_of_row),
-            context_of_row=torch.from_numpy((positions + 1).astype(np.int32)),
+            context_of_row=torch.from_numpy((indices + 1).astype(np.int32)),
             wanted=torch.tensor(wanted, dtype=torch.int64),
         )
 

@@ -13,18 +13,18 @@ from collections.abc import Callable
 
 from engine import api
 from engine.answer import Answer
-from engine.books import by_name, counted
 from engine.conversation import Conversation, Prompt
 from engine.errors import EngineError
 from engine.faculties import Faculties, Words
 from engine.hearing import Portion
 from engine.inbox import Inbox, chunk_due_ns
-from engine.layout import Entry, Modality, Segment, count
-from engine.sentences import SentenceLimit
+from engine.layout import Laid, Modality, count
+from engine.moves import Move
 from engine.session_errors import AnswerRunning, NothingHeard
-from engine.stop_strings import StopStrings
 from engine.stream import Reconciled, Stream
+from engine.summary import Summaries
 from engine.ticket import Ticket, stage_spans
+from engine.turn_report import kv_stats_of, usage_of
 from engine.utterance import Utterance
 
 # Spans of one turn that its budget is told of; of a longer turn the newest count.
@@ -33,13 +33,20 @@ MAX_TURN_SPANS = 256
 Emit = Callable[[api.Event], None]
 NewStream = Callable[[str], Stream]
 Clock = Callable[[], int]
+Mover = Callable[[Move], None]  # carries an eviction out in memory
 
 
 class Session:
     """State of one session; `emit` takes its events, `clock` is `time.monotonic_ns`."""
 
     def __init__(
-        self, name: str, faculties: Faculties, new_stream: NewStream, emit: Emit, clock: Clock
+        self,
+        name: str,
+        faculties: Faculties,
+        new_stream: NewStream,
+        move: Mover,
+        emit: Emit,
+        clock: Clock,
     ) -> None:
         self.name = name
         self.stream = new_stream(name)
@@ -51,11 +58,13 @@ class Session:
         self.deadline_ns = 0  # of what is pending in the stream
         self._faculties = faculties
         self._new_stream = new_stream
+        self._move = move
         self._emit = emit
         self._clock = clock
         # Work done for the turn so far, most of it while the person was still speaking.
         self._turn_spans: deque[api.Span] = deque(maxlen=MAX_TURN_SPANS)
         self._rolled_back_before = 0
+        self._summaries = Summaries(faculties, self.talk)
         self._unanswered = False  # words were heard that no answer has been sent to
 
     # --- commands --------------------------------------------------------------------------------
@@ -80,7 +89,9 @@ class Session:
             case api.RemoveItem():
                 self.talk.remove(command.item_id)
             case api.Instruct():
-                self.talk.instruct(command.instructions, command.blind)
+                self.talk.instruct(command.instructions, command.blind, command.tools)
+            case api.Remember():
+                self.talk.remember(command.window)
             case api.Respond():
                 self._respond(command)
             case _:
@@ -89,7 +100,8 @@ class Session:
 
     def begin(self, command: api.Open) -> None:
         """Take over instructions, and a conversation that another engine process held."""
-        self.talk.instruct(command.instructions, command.blind)
+        self.talk.instruct(command.instructions, command.blind, command.tools)
+        self.talk.remember(command.window)
         for item in command.items:
             self.talk.add(item, None)
         self._lay_out()
@@ -150,8 +162,10 @@ class Session:
             return
         if not self._open_utterance().says_something:
             return  # nothing to answer, so far
+        self._fit()
         prompt = self.talk.prompt(with_utterance=True)
-        answer = self._new_answer(self.stream, prompt, command.speculate)
+        tools = self.talk.tools
+        answer = Answer.begin(self._faculties, self.stream, prompt, command.speculate, tools)
         self.stream.reconcile(prompt.ids, kinds=prompt.kinds)
         answer.probe_end(self._faculties.chat)
         self.answer = answer
@@ -178,17 +192,9 @@ class Session:
         self._finish_hearing()
         utterance = self._open_utterance()
         self._unanswered = self._unanswered or utterance.says_something
-        entry = self.talk.end()
-        self._emit(
-            api.Heard(
-                session=self.name,
-                ref=command.ref,
-                item_id=utterance.item_id,
-                text=utterance.text,
-                audio_tokens=count([entry])[Modality.AUDIO],
-                transcribed=utterance.transcribed,
-            )
-        )
+        audio_tokens = count([self.talk.end()])[Modality.AUDIO]
+        known = (utterance.text, audio_tokens, utterance.transcribed)
+        self._emit(api.Heard(self.name, command.ref, utterance.item_id, *known))
 
     def _emit_hearing(self, utterance: Utterance) -> None:
         self._emit(
@@ -212,13 +218,35 @@ class Session:
             self._drop_speculation()
         if self.answer is not None:
             return None
-        laid = self.talk.laid()
+        laid = self._fit()
+        if self._summaries.due(laid, self.stream.evicted_tokens):
+            self.side_answers.append(self._summaries.begin(self.stream))
         wanted = laid.ids
         if not ahead:
             sure = self.talk.tokens(tentative=False)
             certain = len(sure) if wanted[: len(sure)] == sure else 0
             wanted = wanted[: max(certain, self.stream.agreed(wanted))]
         return self.stream.reconcile(wanted, kinds=laid.kinds[: len(wanted)])
+
+    def _fit(self) -> Laid:
+        """Forget what is outside of the window; what the conversation reads now."""
+        silent = [answer for answer in self.side_answers if answer.silent]
+        if silent and self.talk.is_full():
+            self._drop(silent[0])  # it holds the K/V that are to be moved
+        laid, moves = self.talk.fit()
+        for move in moves:
+            self._move(move)
+        return laid
+
+    def _drop(self, answer: Answer) -> None:
+        """Forget an answer out of band."""
+        self.side_answers.remove(answer)
+        answer.stream.close()
+
+    def _note(self) -> None:
+        """Put a summary that was written into the conversation, while nobody speaks in it."""
+        if self.answer is None and self.talk.utterance is None:
+            self.talk.append(self._summaries.take())
 
     def prefilled(self, began_ns: int, ended_ns: int) -> None:
         """A decoder step carried words of this session into the cache."""
@@ -241,17 +269,9 @@ class Session:
         """All answers that run, the conversation's own first."""
         return ([self.answer] if self.answer is not None else []) + self.side_answers
 
-    def _new_answer(self, stream: Stream, prompt: Prompt, sampling: api.Sampling) -> Answer:
-        return Answer(
-            stream=stream,
-            prompt=prompt,
-            sampling=sampling,
-            sampler=self._faculties.new_sampler(sampling),
-            decoder=self._faculties.tokenizer.stream_decoder(),
-            stop_ids=self._faculties.stop_ids,
-            stops=StopStrings(sampling.stop),
-            sentences=SentenceLimit(sampling.max_sentences),
-        )
+    def _new_answer(self, stream: Stream, prompt: Prompt, ask: api.Respond) -> Answer:
+        tools = self.talk.tools if ask.tools is None else ask.tools
+        return Answer.begin(self._faculties, stream, prompt, ask.sampling, tools)
 
     def _respond(self, command: api.Respond) -> None:
         if command.items is not None:
@@ -263,12 +283,14 @@ class Session:
             self._drop_speculation()
             self._emit_finished_unbegun(command.generation)
             return
-        prompt = self.talk.prompt(command.instructions)
+        if self.answer is None:
+            self._fit()
+        prompt = self.talk.prompt(command.instructions, tools=command.tools or ())
         self.talk.settle_view()
         answer = self.answer
         if answer is None or not answer.matches(prompt, command.sampling):
             self._drop_speculation()
-            answer = self._new_answer(self.stream, prompt, command.sampling)
+            answer = self._new_answer(self.stream, prompt, command)
             self.stream.reconcile(prompt.ids, kinds=prompt.kinds)
             self.stream.adopt()
             answer.cached_tokens = self.stream.kv_len
@@ -284,8 +306,9 @@ class Session:
         """Out of band: a stream of its own, the conversation stays as it was."""
         assert command.items is not None
         stream = self._new_stream(f"{self.name}/{command.generation}")
-        prompt = self.talk.prompt_aside(command.items, command.instructions, stream)
-        answer = self._new_answer(stream, prompt, command.sampling)
+        own = command.instructions, command.tools
+        prompt = self.talk.prompt_aside(command.items, *own, stream)
+        answer = self._new_answer(stream, prompt, command)
         answer.generation, answer.item_id = command.generation, command.item_id
         answer.out_of_band = True
         stream.reconcile(prompt.ids, kinds=prompt.kinds)
@@ -300,11 +323,13 @@ class Session:
         """Send what may be sent of an answer, and conclude it when it is finished."""
         if answer.generation is None:
             return
-        text = answer.unsent()
+        text = "" if answer.silent else answer.unsent()
+        spans = () if answer.has_begun else (*self._turn_spans, *answer.spans)
         if text:
-            spans = () if answer.sent_chars else (*self._turn_spans, *answer.spans)
             answer.sent_chars += len(text)
             self._emit(api.Delta(self.name, answer.generation, text, self._clock(), spans))
+        for call in answer.unsent_calls(self.name, () if text else spans):
+            self._emit(call)
         if answer.finished is not None:
             self.conclude(answer)
 
@@ -312,13 +337,20 @@ class Session:
         """Report an answer that is finished and put it into the conversation."""
         assert answer.finished is not None
         assert answer.generation is not None
+        if answer.silent:
+            self._drop(answer)
+            self._summaries.keep(answer)
+            self._note()
+            return
         self._emit(
             api.Finished(
                 session=self.name,
                 generation=answer.generation,
                 reason=answer.finished,
                 text=answer.text,
-                usage=self._usage(answer),
+                usage=usage_of(
+                    answer, self.stream.rolled_back_kv_tokens - self._rolled_back_before
+                ),
                 kv=self._kv_stats(answer.stream),
                 decode_tok_s=answer.tok_s(),
                 code=answer.code,
@@ -326,17 +358,15 @@ class Session:
             )
         )
         if answer.out_of_band:
-            self.side_answers.remove(answer)
-            answer.stream.close()
+            self._drop(answer)
             return
         self.answer = None
-        if answer.sent_chars or answer.finished is not api.FinishReason.CANCELLED:
+        if answer.has_begun or answer.finished is not api.FinishReason.CANCELLED:
             self._unanswered = False
         self._turn_spans.clear()
-        if answer.tokens:
-            said = Segment(Modality.GENERATED, tuple(answer.tokens))
-            entry = Entry(answer.item_id, api.Role.ASSISTANT, (said,))
-            self.talk.insert_answer(answer.after, entry)
+        said = self._faculties.tokenizer.encode(answer.text) if answer.calls else answer.tokens
+        self.talk.insert_answer(answer.after, answer.item_id, said, answer.called())
+        self._note()
         self._rolled_back_before = self.stream.rolled_back_kv_tokens
         try:
             self._lay_out()
@@ -355,29 +385,8 @@ class Session:
             )
         )
 
-    def _usage(self, answer: Answer) -> api.Usage:
-        prompt = answer.prompt
-        audio, image = prompt.counts[Modality.AUDIO], prompt.counts[Modality.IMAGE]
-        return api.Usage(
-            input_text=len(prompt.ids) - audio - image,
-            input_audio=audio,
-            input_image=image,
-            cached=answer.cached_tokens,
-            output=len(answer.tokens),
-            speculated=answer.speculated_tokens,
-            wasted=self.stream.rolled_back_kv_tokens - self._rolled_back_before,
-        )
-
     def _kv_stats(self, stream: Stream) -> api.KvStats:
-        per_token = self._faculties.kv_bytes_per_token
-        return api.KvStats(
-            tokens=stream.kv_len,
-            blocks=len(stream.table.blocks),
-            bytes=stream.kv_len * per_token,
-            bytes_per_token=per_token,
-            by_modality=by_name(counted(stream.kv_kinds)),
-            adopted=stream.adopted_tokens,
-        )
+        return kv_stats_of(stream, self._faculties.kv_bytes_per_token, self.talk.window)
 
     def report(self, error: EngineError, about: str, ref_id: str = "") -> None:
         """Say that a command could not be carried out."""

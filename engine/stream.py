@@ -25,8 +25,10 @@ import numpy.typing as npt
 
 from engine.blocks import BlockPool, BlockTable, Copy
 from engine.content import ContentKeys
-from engine.errors import ContextFull, StaleMark, StreamClosed, UnknownSoftToken
-from engine.positions import PositionRule, Positions
+from engine.errors import CacheFull, ContextFull, StaleMark, StreamClosed, UnknownSoftToken
+from engine.footing import Footing
+from engine.moves import Move
+from engine.positions import Counting, PositionRule, Positions
 from engine.soft_tokens import SoftTokens
 
 
@@ -49,8 +51,9 @@ class Mark:
 
 
 class Stream:
-    """One session's tokens, block table and counters. `limit` is its greatest length; `rule` gives
-    the positions of a model that counts them on three axes."""
+    """One session's tokens, block table and counters. `limit` is its greatest length, `reach` how
+    many positions its model can look back over; `rule` gives the positions of a model that counts
+    them on three axes."""
 
     def __init__(
         self,
@@ -59,10 +62,12 @@ class Stream:
         vocab_size: int,
         limit: int,
         rule: PositionRule | None = None,
+        reach: int | None = None,
     ) -> None:
         assert limit > 0
         self.name = name
         self.limit = limit
+        self.reach = limit if reach is None else reach
         self.vocab_size = vocab_size
         self.table = BlockTable(pool)
         self.soft = SoftTokens(vocab_size, limit)
@@ -74,7 +79,9 @@ class Stream:
         self._kinds = bytearray()
         self._keys = ContentKeys(pool.block_size, self.soft)
         self._kv_len = 0
-        self._positions = None if rule is None else Positions(rule)
+        self._positions = Positions(Counting() if rule is None else rule)
+        self.evicted_tokens = 0
+        self._footing = Footing(pool, self._positions)
         self._cuts = 0
         # Cuts that can still spoil a mark: (number, length), both strictly increasing, because
         # a cut makes every earlier one that was not deeper redundant.
@@ -103,8 +110,6 @@ class Stream:
 
     def axes(self, start: int, stop: int) -> npt.NDArray[np.int64]:
         """Positions int64 [3, stop - start] of the tokens from `start` on."""
-        if self._positions is None:
-            return np.broadcast_to(np.arange(start, stop), (3, stop - start))
         return self._positions.between(start, stop)
 
     @property
@@ -114,8 +119,13 @@ class Stream:
 
     @property
     def kv_blocks(self) -> list[int]:
-        """The blocks they lie in, in order."""
-        return self.table.blocks
+        """All blocks that are held for them."""
+        return self.table.blocks + self._footing.sink.blocks
+
+    @property
+    def tables(self) -> tuple[BlockTable, ...]:
+        """All tables that hold blocks, for the books."""
+        return self.table, self._footing.sink
 
     def reconcile(
         self, wanted: Sequence[int], start: int = 0, kinds: bytes | bytearray | None = None
@@ -163,27 +173,36 @@ class Stream:
         assert 0 <= length <= len(self._tokens), "a stream is cut, never stretched"
         if length == len(self._tokens):
             return
-        self._cuts += 1
-        while self._deep_cuts and self._deep_cuts[-1][1] >= length:
-            self._deep_cuts.pop()
-        self._deep_cuts.append((self._cuts, length))
+        self._note_cut(length)
         del self._tokens[length:]
         del self._kinds[length:]
         self._keys.truncate(length)
         self._follow(length)
         if length < self._kv_len:
             self.rolled_back_kv_tokens += self._kv_len - length
-            self._kv_len = length
-            self.table.truncate(length)
+            self._keep_kv(length)
         self._check()
+
+    def _note_cut(self, length: int) -> None:
+        """Marks behind `length` are spoilt."""
+        self._cuts += 1
+        while self._deep_cuts and self._deep_cuts[-1][1] >= length:
+            self._deep_cuts.pop()
+        self._deep_cuts.append((self._cuts, length))
 
     def recompute(self, length: int) -> None:
         """Have the K/V from `length` on computed again; the tokens stay, and it is no waste."""
         self._require_open()
         if length < self._kv_len:
-            self._kv_len = length
-            self.table.truncate(length)
+            self._keep_kv(length)
             self._check()
+
+    def _keep_kv(self, length: int) -> None:
+        """Give back K/V from `length` on, or from where they have to be given back."""
+        self._kv_len, is_whole = self._footing.keep(length)
+        self.table.truncate(self._kv_len)
+        if is_whole:
+            self._follow(self._kv_len)  # without the gaps
 
     def mark(self) -> Mark:
         self._require_open()
@@ -213,7 +232,9 @@ class Stream:
         self._kv_len += num_tokens
         self.prefilled_tokens += num_tokens
         for index in range(full_before, self._kv_len // block_size):
-            self.table.pool.register(self.table.blocks[index], self._keys.key(index, self._tokens))
+            if self._footing.is_pure((index + 1) * block_size):
+                key = self._keys.key(index, self._tokens)
+                self.table.pool.register(self.table.blocks[index], key)
         self._check()
 
     def adopt(self, until: int | None = None) -> int:
@@ -225,7 +246,7 @@ class Stream:
         end = min(len(self._tokens) - 1, len(self._tokens) if until is None else until) // size
         first = self._kv_len // size
         found: list[int] = []
-        for index in range(first, end):
+        for index in range(first, end if self._footing.is_whole else 0):
             block = pool.adopt(self._keys.key(index, self._tokens))
             if block is None:
                 break
@@ -243,14 +264,75 @@ class Stream:
         """A stream that reads the same and goes its own way from here on. Nothing is copied until
         one of the two writes into a block that both hold."""
         self._require_open()
-        other = Stream(name, self.table.pool, self.vocab_size, self.limit)
+        other = Stream(name, self.table.pool, self.vocab_size, self.limit, None, self.reach)
         other.soft = self.soft.copy()
         other._keys = ContentKeys(self.table.pool.block_size, other.soft)
         other._tokens, other._kinds = list(self._tokens), bytearray(self._kinds)
         other._kv_len, other.adopted_tokens = self._kv_len, self._kv_len
         other._positions = deepcopy(self._positions)
         other.table = self.table.fork()
+        other._footing = self._footing.fork(other._positions)
         return other
+
+    def evict(self, cuts: Sequence[tuple[int, int]], sink: int) -> Move | None:
+        """Take tokens out of the stream and keep the K/V of the others as they are, with what they
+        once saw in them, at the positions they had. `cuts`: ascending ranges, none before `sink`.
+
+        Returns what has to be moved in memory before anything else is; None: nothing. Where there
+        are too few free blocks for that, K/V behind the first cut are computed anew instead.
+        """
+        self._require_open()
+        if not cuts:
+            return None
+        first, kv_len = cuts[0][0], self._kv_len
+        assert sink <= first, "the sink stays"
+        stays = np.ones(kv_len, dtype=np.bool_)
+        places = [self.soft.place(token) for token in self._tokens]
+        for start, end in reversed(cuts):
+            stays[start:end] = False
+            if start < kv_len:
+                self._positions.delete(start, min(end, kv_len), self._tokens, places)
+            del self._tokens[start:end]
+            del places[start:end]
+            del self._kinds[start:end]
+            self._footing.delete(start, end)
+            self.evicted_tokens += end - start
+        self._keys.truncate(first)
+        self._note_cut(first)
+        kept = np.flatnonzero(stays)
+        self._follow(len(kept))
+        if len(kept) < kv_len or len(kept) <= self._footing.rigid_tokens:
+            return self._arrange(kept, first, sink, rejoins=False)
+        return None
+
+    def rejoin(self, sink: int) -> Move | None:
+        """Close the gaps that evictions left between positions, by turning the keys before them:
+        once in a while, for every turn rounds. Returns what has to be done in memory, as `evict`.
+        """
+        self._require_open()
+        if not self._positions.gaps():
+            return None
+        return self._arrange(np.arange(self._kv_len), 0, sink, rejoins=True)
+
+    def _arrange(
+        self, kept: npt.NDArray[np.int64], first: int, sink: int, *, rejoins: bool
+    ) -> Move | None:
+        """Have the tokens that were at indices `kept` lie behind one another."""
+        if not self._footing.can_stand_on(sink, len(kept)):
+            self._keep_kv(0)
+            return None
+        turns_sink = (first == sink or rejoins) and 0 < sink < len(kept)
+        try:
+            move = self._footing.arrange(
+                self.table, kept, first, sink if turns_sink else 0, rejoins=rejoins
+            )
+        except CacheFull:
+            self._keep_kv(first)
+            self._follow(first)  # without the gaps, as what is computed anew stands
+            return None
+        self._kv_len = len(kept)
+        self._check()
+        return move
 
     def close(self) -> None:
         """Free everything. A second call does nothing."""
@@ -262,8 +344,6 @@ class Stream:
 
     def _follow(self, changed_from: int) -> None:
         """Have the positions follow the tokens, which are new from `changed_from` on."""
-        if self._positions is None:
-            return
         left = self._positions.cut(changed_from)
         new = self._tokens[left:]
         self._positions.extend(new, [self.soft.place(token) for token in new])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,6 +12,7 @@ import numpy as np
 from engine.api import Audio, Role, TurnRef
 from engine.faculties import Embedded, Parts, Pcm, Tokenizer, View, Words
 from engine.layout import Entry, Modality, Segment
+from engine.window import Holes, Range, without
 
 _INT16_SCALE = 1.0 / 32768.0
 
@@ -39,6 +42,8 @@ class Utterance:
     sure_parts: Parts | None = None
     transcribed: bool = True  # its text is what was said
     views: list[tuple[int, View]] = field(default_factory=list)
+    _holes: Holes = field(default_factory=Holes)  # what was evicted of its tokens
+    _gone: Counter[int] = field(default_factory=Counter)  # those tokens
 
     @property
     def text(self) -> str:
@@ -75,15 +80,29 @@ class Utterance:
         """Put a view behind the words that stand."""
         self.views.append((len(self.committed), view))
 
+    def forget(self, cuts: Sequence[Range], entry: Entry) -> None:
+        """Evict tokens of `entry`, which is what the utterance read until now."""
+        ids = [token for segment in entry.segments for token in segment.ids]
+        self._gone.update(token for start, end in cuts for token in ids[start:end])
+        self._holes.cut(cuts)
+
+    def still_said(self, tokens: Collection[int]) -> Collection[int]:
+        """Those of `tokens`, all that it ever said, that were not evicted."""
+        return Counter(tokens) - self._gone
+
     def entry(self, tokenizer: Tokenizer, *, tentative: bool = True) -> Entry:
         """The utterance as an item, with or without the words that may still change. Cut at a word
         boundary, text gives the same tokens as whole."""
+        segments = self._segments(tokenizer, tentative)
+        return Entry(self.item_id, Role.USER, without(segments, self._holes.ranges))
+
+    def _segments(self, tokenizer: Tokenizer, tentative: bool) -> Sequence[Segment]:
         segments: list[Segment] = []
         parts = self.parts if tentative else self.sure_parts
         if parts is not None:
             segments += [Segment(Modality.IMAGE, view.ids) for _, view in self.views]
             segments += [Segment(modality, tuple(ids)) for modality, ids in parts]
-            return Entry(self.item_id, Role.USER, tuple(segments))
+            return segments
         whole = self.committed + (self.tentative if tentative else "")
         at = 0
         for offset, view in self.views:
@@ -91,7 +110,7 @@ class Utterance:
             segments.append(Segment(Modality.IMAGE, view.ids))
             at = offset
         _add_words(segments, tokenizer, whole[at:])
-        return Entry(self.item_id, Role.USER, tuple(segments))
+        return segments
 
 
 def _add_words(segments: list[Segment], tokenizer: Tokenizer, words: str) -> None:

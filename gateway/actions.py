@@ -44,11 +44,12 @@ class Utter:
 @dataclass(frozen=True, slots=True)
 class Play:
     """Sound of an answer, s16 mono at 24 kHz. A transport with a playout of its own gets `pcm`;
-    any other gets `event`, `response.output_audio.delta`, with the sound put in as its `delta`.
-    `wants_sent_stamp`: as in `Send`."""
+    any other gets `event`, `response.output_audio.delta`, with the sound put in as its `delta`: as
+    `encoded`, if the client wants another format. `wants_sent_stamp`: as in `Send`."""
 
     event: dict[str, Any]
     pcm: bytes
+    encoded: bytes | None = None
     wants_sent_stamp: bool = False
 
 
@@ -68,4 +69,10 @@ class Decode:
     ordered: bool
 
 
-Action = Send | Tell | Decode | Utter | Play | ClearPlayout | Hangup
+@dataclass(frozen=True, slots=True)
+class More:
+    """There is more of this event to do: call `Session.more` when all others have had their turn,
+    before the client's next event."""
+
+
+Action = Send | Tell | Decode | Utter | Play | ClearPlayout | More | Hangup

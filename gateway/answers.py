@@ -13,10 +13,12 @@ import msgspec
 from openai.types.realtime import RealtimeResponseCreateParams
 
 from engine import api
+from gateway.asked import Asked
 from gateway.budget import BudgetError, TurnBudget, TurnStamps
 from gateway.conversation import Kept
+from gateway.function_calls import FunctionCalls
 from gateway.protocol import errors
-from gateway.protocol.session_config import Modality
+from gateway.protocol.items import Json
 from gateway.response import (
     CancelReason,
     Ending,
@@ -25,6 +27,7 @@ from gateway.response import (
     ending_of,
     failed,
     item_status,
+    kv_to_wire,
 )
 from gateway.speech_out import SpeechOut, voice_report
 from gateway.state import SessionState
@@ -38,7 +41,9 @@ MAX_ASIDE = 4
 class Running:
     """One response that runs, with the stamps its budget is made of."""
 
+    asked: Asked
     response: Response
+    calls: FunctionCalls
     stamps: TurnStamps
     turn: int = 0  # the utterance it answers; 0: none
     question_id: str | None = None
@@ -47,6 +52,7 @@ class Running:
     finished: api.Finished | None = None  # over before that delta was on the wire
     speaking: Speaking | None = None  # of a spoken answer
     text_over: api.Finished | None = None  # the engine is through with it, the voice is not
+    own_input: bool = False  # it answers items of its own, and joins the conversation
 
     @property
     def generation(self) -> int:
@@ -69,13 +75,19 @@ class Answers:
         """Whether a response runs in the conversation."""
         return self._main is not None
 
+    def running_item(self) -> Json | None:
+        """The item that is growing in the conversation, as far as it has got."""
+        if self._main is None or not self._main.response.opened:
+            return None
+        return self._main.response.item("in_progress")
+
     # --- asked for -------------------------------------------------------------------------------
 
     def answer_speech(self, stamps: TurnStamps, turn: int, item_id: str) -> None:
         """A spoken turn is over and wants its answer."""
-        running = self._begin(None, stamps)
+        running = self._begin(Asked(), stamps)
         running.turn, running.question_id = turn, item_id
-        self._start(running, None, None, only_if_heard=True)
+        self._start(running, None, only_if_heard=True)
 
     def create(
         self,
@@ -85,16 +97,16 @@ class Answers:
     ) -> None:
         """A client's `response.create`. Raises `ProtocolError`."""
         stamps = TurnStamps(sent_ns=now_ns, requested_ns=now_ns)
-        if params is not None and params.conversation == "none":
+        asked = Asked.of(params, self._state.config)
+        if asked.out_of_band:
             items = aside if aside is not None else self._state.talk.for_engine()
-            running = self._begin(params, stamps, out_of_band=True)
-            self._start(running, params, items)
+            self._start(self._begin(asked, stamps), items)
             return
         if self._main is not None:
             raise errors.active_response(self._main.response.facts.response_id)
-        if aside is not None:
-            raise errors.unsupported("response.input", "input together with a conversation is")
-        self._start(self._begin(params, stamps), params, None)
+        running = self._begin(asked, stamps)
+        running.own_input = aside is not None
+        self._start(running, aside)
 
     def cancel(self, response_id: str | None) -> None:
         """A client's `response.cancel`. Raises `ProtocolError` when there is nothing to cancel."""
@@ -127,30 +139,24 @@ class Answers:
             )
             self._conclude(running, cancelled)
 
-    def _begin(
-        self,
-        params: RealtimeResponseCreateParams | None,
-        stamps: TurnStamps,
-        *,
-        out_of_band: bool = False,
-    ) -> Running:
+    def _begin(self, asked: Asked, stamps: TurnStamps) -> Running:
         state = self._state
+        out_of_band = asked.out_of_band
         if out_of_band and len(self._running) - self.active >= MAX_ASIDE:
             raise errors.server_error(
                 "rate_limit_exceeded",
                 f"At most {MAX_ASIDE} responses may run out of band at once in a session.",
             )
-        max_tokens = params.max_output_tokens if params is not None else None
         facts = ResponseFacts(
             response_id=state.ids.response(),
             item_id=state.ids.item(),
             generation=self._next_aside() if out_of_band else state.turns.respond(),
             conversation_id=None if out_of_band else state.conversation_id,
-            max_output_tokens=max_tokens or state.config.max_output_tokens,
-            metadata=params.metadata if params is not None else None,
-            audio=state.config.response_audio(_modality(params)),
+            max_output_tokens=asked.max_output_tokens or state.config.max_output_tokens,
+            metadata=asked.metadata,
+            audio=state.config.response_audio(asked.modality, asked.sound_format),
         )
-        running = Running(Response(facts, state.events), stamps)
+        running = Running(asked, Response(facts, state.events), FunctionCalls(state, facts), stamps)
         if facts.spoken:
             running.speaking = Speaking()
         self._running[facts.generation] = running
@@ -166,12 +172,11 @@ class Answers:
     def _start(
         self,
         running: Running,
-        params: RealtimeResponseCreateParams | None,
         items: tuple[api.Item, ...] | None,
         *,
         only_if_heard: bool = False,
     ) -> None:
-        state = self._state
+        state, asked = self._state, running.asked
         facts = running.response.facts
         for event in running.response.create():
             state.send(event)
@@ -183,10 +188,11 @@ class Answers:
                 session=state.session_id,
                 generation=facts.generation,
                 item_id=facts.item_id,
-                sampling=state.sampling(facts.max_output_tokens),
-                instructions=params.instructions if params is not None else None,
+                sampling=state.sampling(facts.max_output_tokens, asked.calling),
+                instructions=asked.instructions,
                 items=items,
                 only_if_heard=only_if_heard,
+                tools=asked.tools,
             )
         )
 
@@ -202,14 +208,33 @@ class Answers:
         first = not response.opened
         if first:
             self._open(running)
-            running.stamps = dataclasses.replace(
-                running.stamps, first_delta_received_ns=now_ns, spans=event.spans
-            )
-            running.stamp_pending = True
-            self._stamping.append(running)
+            self._first(running, event.spans, now_ns)
         state.send(response.delta(event.text), wants_sent_stamp=first)
         if running.speaking is not None:
             self._out.say(running.generation, running.speaking.words(event.text, now_ns))
+
+    def called(self, event: api.Call, now_ns: int) -> None:
+        """A piece of a function call."""
+        running = self._running.get(event.generation)
+        if running is None or running.response.cancel_reason is not None:
+            return
+        if running.response.opened:
+            running.calls.hold(event)
+            return
+        first = not running.calls.begun
+        if first:
+            self._first(running, event.spans, now_ns)
+        for told in running.calls.take(event):
+            is_delta = told["type"] == "response.function_call_arguments.delta"
+            self._state.send(told, wants_sent_stamp=first and is_delta)
+
+    def _first(self, running: Running, spans: tuple[api.Span, ...], now_ns: int) -> None:
+        """The first of an answer has come."""
+        running.stamps = dataclasses.replace(
+            running.stamps, first_delta_received_ns=now_ns, spans=spans
+        )
+        running.stamp_pending = True
+        self._stamping.append(running)
 
     def _open(self, running: Running) -> None:
         state = self._state
@@ -295,7 +320,7 @@ class Answers:
     def _end(self, running: Running, ending: Ending) -> None:
         state = self._state
         response = running.response
-        for event in response.finish(ending):
+        for event in response.finish(ending, *running.calls.close(ending)):
             state.send(event)
         del self._running[running.generation]
         if running is self._main:
@@ -307,6 +332,16 @@ class Answers:
             said = (api.Text(response.text),)
             kept.engine = api.Item(response.facts.item_id, api.Role.ASSISTANT, said)
             self._out.settle(kept)
+        if running.own_input:
+            self._join(running)
+
+    def _join(self, running: Running) -> None:
+        """The engine answered out of band what belongs to the conversation."""
+        ids = [running.response.facts.item_id, *running.calls.item_ids]
+        for kept in filter(None, map(self._state.talk.find, ids)):
+            if kept.engine is not None:
+                after = self._state.talk.engine_place(kept.item_id)
+                self._state.tell(api.AddItem(self._state.session_id, kept.engine, after))
 
     # --- budgets ---------------------------------------------------------------------------------
 
@@ -350,7 +385,7 @@ class Answers:
                 item_id=running.question_id,
                 response_id=running.response.facts.response_id,
                 budget=running.budget.to_wire(),
-                kv=_kv_to_wire(event.kv),
+                kv=kv_to_wire(event.kv),
                 chunks=state.chunks.to_wire(),
                 usage={
                     "input_tokens": usage.input,
@@ -363,20 +398,3 @@ class Answers:
                 voice=voice_report(running.speaking, running.stamps, running.budget),
             ),
         )
-
-
-def _kv_to_wire(kv: api.KvStats) -> dict[str, object]:
-    return {
-        "tokens": kv.tokens,
-        "blocks": kv.blocks,
-        "bytes": kv.bytes,
-        "bytes_per_token": kv.bytes_per_token,
-        "by_modality": kv.by_modality,
-        "adopted": kv.adopted,
-    }
-
-
-def _modality(params: RealtimeResponseCreateParams | None) -> Modality | None:
-    """What a response asks to be made of; None: what the session does."""
-    wanted = params.output_modalities if params is not None else None
-    return wanted[0] if wanted else None

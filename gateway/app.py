@@ -16,7 +16,9 @@ import contextlib
 import logging
 import secrets
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -25,14 +27,26 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, PlainTextResponse, Response
 from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.types import ASGIApp
+from starlette.websockets import WebSocket
 
-from gateway.client_secrets import PREFIX, ClientSecrets
+from gateway import handshake
+from gateway.access import Access, key_of
+from gateway.actions import Hangup
+from gateway.client_secrets import ClientSecrets
 from gateway.config import Settings
+from gateway.door import SUBPROTOCOL, guarded, holder_of, offered, turn_away
 from gateway.engine_client import EngineLink
-from gateway.ports import SessionCore
-from gateway.protocol import errors
+from gateway.footprint import footprint
+from gateway.loop_lag import LoopLag
+from gateway.ports import Link, Player, SessionCore
+from gateway.protocol import frames
+from gateway.protocol.errors import FatalProtocolError
 from gateway.pump import CLOSE_SERVICE_RESTART, Bounds, Pump
+from gateway.resume.line import Line
+from gateway.resume.seats import HEADER as RESUME_HEADER
+from gateway.resume.seats import LAST_EVENT, ResumeMetrics, Seat, Seats, new_token
+from gateway.resume.seats import SUBPROTOCOL as RESUME_SUBPROTOCOL
 from gateway.voice.link import VoiceLink
 from gateway.voice.messages import VoiceCommand
 from gateway.websocket import WebSocketChannel
@@ -42,12 +56,18 @@ if TYPE_CHECKING:  # aiortc takes half a second to import
 
 log = logging.getLogger("headstart.gateway")
 
-SUBPROTOCOL = "realtime"
-KEY_SUBPROTOCOL = "openai-insecure-api-key."
 RETRY_AFTER_S = 5
 DRAIN_POLL_S = 0.05
 PROMETHEUS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PROJECT_WEB_DIR = Path(__file__).resolve().parent.parent / "web-demo"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why there is no session to be had. `is_yours`: the server has some, this key has enough."""
+
+    reason: str
+    is_yours: bool = False
 
 
 class SessionMaker(Protocol):
@@ -67,16 +87,21 @@ class Gateway:
         render_metrics: Callable[[], bytes],
         engine_restarts: Callable[[], int] = lambda: 0,
         voice: VoiceLink | None = None,
+        resume_metrics: ResumeMetrics | None = None,
     ) -> None:
         self.settings = settings
         self.link = link
         self.pumps: dict[str, Pump] = {}
+        self.seats = Seats(resume_metrics)
         self.secrets = ClientSecrets()
         self.calls: Calls | None = None
         self.voice = voice
         self.draining = False
+        self.loop_lag = LoopLag()
         self.sessions_refused = 0
         self.sessions_shed = 0
+        self.access = Access.from_settings(settings, self.secrets)
+        self._seats_of: Counter[str] = Counter()  # by whose key it was
         self._make_session = make_session
         self._render_metrics = render_metrics
         self._engine_restarts = engine_restarts
@@ -87,21 +112,24 @@ class Gateway:
         """What the engine calls its model, or what it was asked for until it has said."""
         return self.link.ready.model.name if self.link.ready is not None else self.settings.model
 
-    def refusal(self) -> str | None:
-        """Why no session can be taken now; None when one can."""
+    def refusal(self, holder: str = "") -> Refusal | None:
+        """Why the holder of a key gets no session now; None when one can be had."""
+        most, mine = self.settings.max_sessions, self.settings.max_sessions_per_key
         if self.draining:
-            return "the server is shutting down"
-        if len(self.pumps) >= self.settings.max_sessions:
-            return f"all {self.settings.max_sessions} sessions of this server are in use"
+            return Refusal("the server is shutting down")
+        if len(self.pumps) >= most:
+            return Refusal(f"all {most} sessions of this server are in use")
+        if holder and mine and self._seats_of[holder] >= mine:
+            return Refusal(f"this key has {mine} sessions already", is_yours=True)
         return None
 
-    def refuse_http(self) -> Response | None:
-        """The answer to a request for a session when none can be taken; None when one can."""
-        refusal = self.refusal()
+    def refuse_http(self, holder: str = "") -> Response | None:
+        """The answer to a request for a session when none can be had; None when one can."""
+        refusal = self.refusal(holder)
         if refusal is None:
             return None
         self.sessions_refused += 1
-        log.warning("refused a session: %s", refusal)
+        log.warning("refused a session: %s", refusal.reason)
         return _refused(refusal)
 
     def new_session(self) -> tuple[str, SessionCore]:
@@ -109,10 +137,28 @@ class Gateway:
         session_id = f"sess_{secrets.token_hex(12)}"
         return session_id, self._make_session(session_id, self.link.is_ready, self.model_name)
 
+    def new_seat(self, link: Link, holder: str, player: Player | None = None) -> Seat:
+        """A session over `link`, of the holder of a key, that has not begun."""
+        session_id, core = self.new_session()
+        keep_s = self.settings.resume_s
+        line = Line(link, lambda: core.resumable, keep_s, self.seats.expired)
+        settings = self.settings
+        frame_bytes = frames.FRAME_BYTES_MAX if player is None else frames.CHANNEL_BYTES_MAX
+        bounds = Bounds(
+            settings.outbound_events, settings.outbound_bytes, settings.idle_s, frame_bytes
+        )
+        pump = Pump(session_id, line, core, self.link.tell, bounds, utter=self.utter, player=player)
+        token = new_token()
+        if keep_s > 0:
+            core.offer_resume(token, round(keep_s * 1000))
+        return Seat(session_id, core, line, pump, token, holder)
+
     @contextlib.contextmanager
-    def seated(self, session_id: str, pump: Pump) -> Iterator[None]:
+    def seated(self, seat: Seat) -> Iterator[None]:
         """One of the `max_sessions` is taken, and the engine's events find the pump."""
+        session_id, pump, holder = seat.session_id, seat.pump, seat.holder
         self.pumps[session_id] = pump
+        self._seats_of[holder] += 1
         self.link.attach(session_id, pump)
         if self.voice is not None:
             self.voice.attach(session_id, pump)
@@ -123,6 +169,9 @@ class Gateway:
             if self.voice is not None:
                 self.voice.detach(session_id)
             del self.pumps[session_id]
+            self._seats_of[holder] -= 1
+            if not self._seats_of[holder]:
+                del self._seats_of[holder]
             self.sessions_shed += pump.shed
 
     def utter(self, command: VoiceCommand) -> bool:
@@ -130,49 +179,60 @@ class Gateway:
         return self.voice is not None and self.voice.tell(command)
 
     async def converse(self, socket: WebSocket) -> None:
-        """The WebSocket endpoint: one session from handshake to close."""
-        refused = self.refuse_http()
+        """The WebSocket endpoint: a session from handshake to close, or its next part."""
+        holder = holder_of(socket.scope)
+        token = offered(socket, RESUME_SUBPROTOCOL) or socket.headers.get(RESUME_HEADER)
+        refused = self.refuse_http(holder) if token is None else None
         if refused is not None:
             await socket.send_denial_response(refused)
             return
-        session_id, core = self.new_session()
-        bounds = Bounds(self.settings.outbound_events, self.settings.outbound_bytes)
+        subprotocols = socket.scope.get("subprotocols", [])
+        error = handshake.refused(socket.query_params, socket.headers, subprotocols)
+        if error is not None:
+            await turn_away(socket, error)
+            return
         channel = WebSocketChannel(socket)
-        pump = Pump(session_id, channel, core, self.link.tell, bounds, utter=self.utter)
-        with self.seated(session_id, pump):  # before the first await
-            offered = socket.scope.get("subprotocols", [])
-            await socket.accept(SUBPROTOCOL if SUBPROTOCOL in offered else None)
-            if not self._preset(core, _key_of(socket, offered)):
-                await self._turn_away(socket)
-                return
-            await pump.run()
+        if token is not None:
+            await self._go_on(socket, channel, token)
+            return
+        seat = self.new_seat(channel, holder)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self.seated(seat))  # before the first await
+            await socket.accept(SUBPROTOCOL if SUBPROTOCOL in subprotocols else None)
+            self._preset(seat.core, key_of(socket.headers, subprotocols))
+            self.seats.begin(seat, stack.pop_all())
+        await seat.line.carry(channel)
 
-    def _preset(self, core: SessionCore, key: str) -> bool:
-        """Give a new session what its client's secret stands for. False: an unknown secret."""
-        if not key.startswith(PREFIX):
-            return True
+    async def _go_on(self, socket: WebSocket, channel: WebSocketChannel, token: str) -> None:
+        """With the session of a token, whose connection broke."""
+        try:
+            seat = await self.seats.claim(token, holder_of(socket.scope))
+        except FatalProtocolError as error:
+            await turn_away(socket, error)
+            return
+        subprotocols = socket.scope.get("subprotocols", [])
+        try:
+            await socket.accept(SUBPROTOCOL if SUBPROTOCOL in subprotocols else None)
+        except BaseException:
+            seat.line.release()
+            raise
+        self.seats.resume(seat, channel, socket.query_params.get(LAST_EVENT))
+        await seat.line.carry(channel)
+
+    def _preset(self, core: SessionCore, key: str) -> None:
+        """Give a new session what its client's secret, if it came with one, stands for."""
         grant = self.secrets.find(key, time.time())
         if grant is not None and grant.session is not None:
             from gateway.protocol.parse import parse_session  # the schema is loaded with the engine
 
             core.preset(parse_session(grant.session), time.monotonic_ns())
-        return grant is not None
-
-    async def _turn_away(self, socket: WebSocket) -> None:
-        """After the handshake, since one client tries again for ever if that fails."""
-        error = errors.invalid_api_key()
-        event = error.to_event(f"event_{secrets.token_hex(12)}")
-        with contextlib.suppress(WebSocketDisconnect, RuntimeError):
-            await socket.send_json(event)
-            await socket.close(error.close_code, error.close_reason)
 
     async def drain(self) -> None:
         """Take no more sessions, wait up to `drain_s` for answers under way, then hang up."""
         self.draining = True
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._answers_done(), self.settings.drain_s)
-        for pump in list(self.pumps.values()):
-            pump.hangup(CLOSE_SERVICE_RESTART, "the server is shutting down")
+        self.seats.hang_up(Hangup(CLOSE_SERVICE_RESTART, "the server is shutting down"))
         # One turn of the writers, so that the reason reaches whoever reads.
         await asyncio.sleep(DRAIN_POLL_S)
         if self.calls is not None:
@@ -211,22 +271,30 @@ class Gateway:
                 "rss_bytes": link.stats.rss_bytes if link.stats else None,
                 "kv_blocks_used": link.stats.kv_blocks_used if link.stats else None,
                 "kv_blocks_total": link.stats.kv_blocks_total if link.stats else None,
+                "kv_blocks_cached": link.stats.kv_blocks_cached if link.stats else None,
+                "sessions": link.stats.sessions if link.stats else None,
+                "pending_prefill_tokens": link.stats.pending_prefill_tokens if link.stats else None,
             },
+            "gateway": footprint(),
             "model": {
                 "name": self.model_name,
                 "context_tokens": model.context_tokens if model else None,
                 "weights_bytes": model.weights_bytes if model else None,
                 "load_s": model.load_s if model else None,
+                "kv_bytes_per_token": model.kv_bytes_per_token if model else None,
+                "kv_pool_bytes": model.kv_pool_bytes if model else None,
             },
             "voice": self._voice_body(),
             "sessions": {
                 "now": len(self.pumps),
                 "max": self.settings.max_sessions,
+                "detached": sum(seat.line.is_detached for seat in self.seats),
                 "refused": self.sessions_refused,
                 "shed": self.sessions_shed,
             },
             "webrtc": self.calls is not None,
             "draining": self.draining,
+            "loop_lag": self.loop_lag.summary()._asdict(),
             "uptime_s": round(time.monotonic() - self._started_s, 3),
         }
 
@@ -244,8 +312,8 @@ class Gateway:
         return Response(self._render_metrics(), media_type=PROMETHEUS_TYPE)
 
 
-def build_app(gateway: Gateway) -> Starlette:
-    """The ASGI application over one `Gateway`."""
+def build_app(gateway: Gateway) -> ASGIApp:
+    """The ASGI application over one `Gateway`, with its door in front."""
     routes: list[BaseRoute] = [
         WebSocketRoute("/v1/realtime", gateway.converse),
         WebSocketRoute("/realtime", gateway.converse),
@@ -257,15 +325,7 @@ def build_app(gateway: Gateway) -> Starlette:
         *(gateway.calls.routes() if gateway.calls is not None else ()),
         _web_demo(gateway.settings.web_dir or PROJECT_WEB_DIR),
     ]
-    return Starlette(routes=routes)
-
-
-def _key_of(socket: WebSocket, subprotocols: list[str]) -> str:
-    """The client's key, from the header or, as browsers have to, from a subprotocol's name."""
-    for offered in subprotocols:
-        if offered.startswith(KEY_SUBPROTOCOL):
-            return offered.removeprefix(KEY_SUBPROTOCOL)
-    return socket.headers.get("authorization", "").removeprefix("Bearer ").strip()
+    return guarded(Starlette(routes=routes), gateway.access)
 
 
 def _web_demo(folder: Path) -> BaseRoute:
@@ -282,12 +342,13 @@ def _web_demo(folder: Path) -> BaseRoute:
     return Route("/", nothing_here)
 
 
-def _refused(reason: str) -> Response:
+def _refused(refusal: Refusal) -> Response:
     error = {
-        "type": "server_error",
-        "code": "server_overloaded",
-        "message": f"No session could be opened: {reason}. Try again in {RETRY_AFTER_S} s.",
+        "type": "rate_limit_error" if refusal.is_yours else "server_error",
+        "code": "too_many_sessions" if refusal.is_yours else "server_overloaded",
+        "message": f"No session could be opened: {refusal.reason}. Try again in {RETRY_AFTER_S} s.",
         "param": None,
     }
     headers = {"Retry-After": str(RETRY_AFTER_S)}
-    return JSONResponse({"error": error}, status_code=503, headers=headers)
+    status = 429 if refusal.is_yours else 503
+    return JSONResponse({"error": error}, status_code=status, headers=headers)

@@ -19,10 +19,12 @@ LIFETIME_S_MIN, LIFETIME_S_MAX, LIFETIME_S_DEFAULT = 10, 7200, 600
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a secret stands for. `session`: the `session` object it was asked for with, or None."""
+    """What a secret stands for. `session`: the `session` object it was asked for with, or None;
+    `holder`: whose key it was asked for with (`gateway.access`)."""
 
     expires_at_s: int
     session: Any
+    holder: str = ""
 
 
 class ClientSecrets:
@@ -34,7 +36,9 @@ class ClientSecrets:
     def __len__(self) -> int:
         return len(self._grants)
 
-    def issue(self, session: Any, lifetime_s: int, now_s: float) -> tuple[str, int]:
+    def issue(
+        self, session: Any, lifetime_s: int, now_s: float, holder: str = ""
+    ) -> tuple[str, int]:
         """A new secret and when it expires."""
         if len(self._grants) >= SECRETS_MAX:
             self._grants = {k: g for k, g in self._grants.items() if now_s < g.expires_at_s}
@@ -43,7 +47,7 @@ class ClientSecrets:
             del self._grants[first]
         value = PREFIX + secrets.token_hex(SECRET_BYTES)
         expires_at_s = int(now_s) + lifetime_s
-        self._grants[_digest(value)] = Grant(expires_at_s, session)
+        self._grants[_digest(value)] = Grant(expires_at_s, session, holder)
         return value, expires_at_s
 
     def find(self, value: str, now_s: float) -> Grant | None:

@@ -113,9 +113,57 @@ class Settings(BaseSettings):
     video_max_frames: int = Field(
         16, ge=0, le=10_000, description="camera frames kept of one turn, at most; 0: no limit"
     )
+    window_tokens: int = Field(
+        0,
+        ge=0,
+        le=10_000_000,
+        description="tokens a session remembers before its oldest turns go; 0: the model's context",
+    )
+    window_vision_tokens: int = Field(
+        0,
+        ge=0,
+        le=10_000_000,
+        description="tokens of pictures among them; 0: a quarter",
+    )
+    window_summarise: bool = Field(
+        False, description="have the model note in a few sentences what it is about to forget"
+    )
 
     max_sessions: int = Field(64, ge=1, le=100_000, description="sessions at once; more get a 503")
+    max_sessions_per_key: int = Field(
+        0,
+        ge=0,
+        le=100_000,
+        description="sessions at once with one key; more get a 429; 0: any",
+    )
+    max_session_minutes: int = Field(1440, ge=1, le=525_600, description="longest session, minutes")
+    idle_s: float = Field(
+        1800.0,
+        ge=0,
+        le=10_000_000,
+        allow_inf_nan=False,
+        description="silence of a client, sound and events, that ends its session, s; 0: never",
+    )
+    api_keys: str = Field(
+        "", repr=False, description="keys that clients need, with commas; none: nobody needs one"
+    )
+    api_keys_file: Path | None = Field(None, description="file of such keys, one a line")
+    allowed_origins: str = Field(
+        "",
+        pattern=r"^((\*|https?://[^\s/]+/?)(\s+|$))*$",
+        description="sites whose pages may use this server besides its own, between spaces; *: all",
+    )
+    allowed_hosts: str = Field(
+        "",
+        description="names this server answers to, between spaces; none: all, or this machine's "
+        "own while it listens to nobody else and needs no key",
+    )
+    tls_cert: Path | None = Field(None, description="certificate chain, PEM; with it: https, wss")
+    tls_key: Path | None = Field(None, description="the certificate's private key, PEM")
     kv_pool_mib: int = Field(256, ge=16, le=1_048_576, description="memory of the KV cache, MiB")
+    kv_dtype: Literal["fp32", "fp16", "int8", "fp8"] = Field(
+        "fp32", description="storage of the KV cache; int8 holds 3.8 times the tokens (docs/kv.md)"
+    )
     threads: int = Field(0, ge=0, le=1024, description="engine's threads; 0: the engine chooses")
     outbound_events: int = Field(
         512, ge=8, le=1_000_000, description="events that may wait for one slow reader"
@@ -133,6 +181,14 @@ class Settings(BaseSettings):
     turn_credential: str = Field("", repr=False, description="password at the TURN servers")
     engine_lost_after_s: float = Field(
         30.0, gt=1.0, le=600.0, allow_inf_nan=False, description="silence that means it is lost, s"
+    )
+    resume_s: float = Field(
+        60.0,
+        ge=0.0,
+        le=3600.0,
+        allow_inf_nan=False,
+        description="how long a session whose connection broke is kept, where its client asks, s; "
+        "0: never",
     )
     drain_s: float = Field(
         10.0, ge=0.0, le=600.0, allow_inf_nan=False, description="wait for answers at the end, s"
@@ -164,6 +220,12 @@ class Settings(BaseSettings):
                 f"hush_ms ({self.hush_ms}) is longer than silence_ms ({self.silence_ms}): the turn "
                 f"would be over before speculation starts"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _whole_certificate(self) -> Self:
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ValueError("tls_cert and tls_key go together: give both, or neither")
         return self
 
     @property

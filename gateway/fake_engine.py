@@ -33,10 +33,17 @@ class Script:
 
     words: str = "the quick brown fox jumps over the lazy dog"
     answer: str = "This is an answer that comes word by word."
+    call: str = ""
+    """A function's name and its arguments as JSON, with a space between: a session that has it
+    calls it in each answer, but where its result has just come; then the answer is that result."""
     load_ms: int = 0
     word_ms: int = 300
     chunk_ms: int = 5
     hear_ms: int = 10
+    echo: bool = False
+    """Answers repeat the session's last typed text, so that mixed-up sessions would be seen."""
+    leak: bool = False
+    """They repeat what anybody typed last: for tests of who should notice."""
     first_delta_ms: int = 20
     delta_ms: int = 10
     fail_after: int = 0
@@ -55,8 +62,20 @@ class _Stream:
     ref: api.TurnRef = field(default_factory=lambda: api.TurnRef(turn=0))
     item_id: str = ""
     heard_samples: int = 0
+    typed: str = ""  # the last text of the user's
     total_tokens: int = 0
+    tools: tuple[api.Tool, ...] = ()
+    result: str = ""  # of a function, which nobody has answered to
     running: set[int] = field(default_factory=set)
+
+    def read(self, item: api.Item) -> None:
+        self.total_tokens += 1  # taken, not understood
+        texts = [part.text for part in item.parts if isinstance(part, api.Text)]
+        if item.role is api.Role.USER and texts:
+            self.typed = " ".join(texts)
+        for part in item.parts:
+            if isinstance(part, api.ToolResult):
+                self.result = part.output
 
 
 class FakeEngine:
@@ -70,6 +89,7 @@ class FakeEngine:
         self._due: list[tuple[int, int, api.Event]] = []
         self._order = count()
         self._steps = 0
+        self._typed = ""
         if script.load_ms:
             self._later(now_ns, api.Loading(what="pretending to load", done=0, total=100))
             middle_ns = now_ns + script.load_ms * NS_PER_MS // 2
@@ -89,13 +109,15 @@ class FakeEngine:
         events = []
         while self._due and self._due[0][0] <= now_ns:
             event = heapq.heappop(self._due)[2]
-            if isinstance(event, api.Delta | api.Finished) and not self._still_wanted(event):
+            answering = isinstance(event, api.Delta | api.Call | api.Finished)
+            if answering and not self._still_wanted(event):
                 continue
             self._steps += 1
             events.append(event)
         return events
 
-    def _still_wanted(self, event: api.Delta | api.Finished) -> bool:
+    def _still_wanted(self, event: api.Event) -> bool:
+        assert isinstance(event, api.Delta | api.Call | api.Finished)
         stream = self._streams.get(event.session)
         if stream is None or event.generation not in stream.running:
             return False
@@ -111,7 +133,10 @@ class FakeEngine:
             case api.Ping():
                 self._later(now_ns, self._stats(command))
             case api.Open():
-                self._streams[command.session] = _Stream(command.session)
+                stream = _Stream(command.session, tools=command.tools)
+                self._streams[command.session] = stream
+                for item in command.items:
+                    stream.read(item)
             case api.Close():
                 self._streams.pop(command.session, None)
             case _ if command.session not in self._streams:
@@ -129,14 +154,19 @@ class FakeEngine:
                 stream.ref = command.ref
             case api.EndSpeech():
                 self._heard(command, stream, now_ns)
+            case api.AddItem():
+                stream.read(command.item)
+                self._typed = stream.typed
             case api.Respond():
                 self._answer(command, stream, now_ns)
             case api.Cancel() if command.generation in stream.running:
                 self._later(
                     now_ns, self._finished(stream, command.generation, api.FinishReason.CANCELLED)
                 )
+            case api.Instruct():
+                stream.tools = command.tools
             case _:
-                stream.total_tokens += 1  # instructions, items and frames: taken, not understood
+                stream.total_tokens += 1  # frames: taken, not understood
 
     def _words(self, stream: _Stream) -> list[str]:
         heard_ms = stream.heard_samples * 1000 // api.SAMPLE_RATE_HZ
@@ -174,9 +204,16 @@ class FakeEngine:
 
     def _answer(self, respond: api.Respond, stream: _Stream, now_ns: int) -> None:
         stream.running.add(respond.generation)
-        words = self.script.answer.split(" ")
+        typed = self._typed if self.script.leak else stream.typed
+        said = f"You said: {typed}" if self.script.echo and typed else ""
+        answer = stream.result or said or self.script.answer
+        words = answer.split(" ")
         at_ns = now_ns + self.script.first_delta_ms * NS_PER_MS
         span = api.Span("decode_first", now_ns, at_ns)
+        if self._calls(respond, stream):
+            self._call(respond, stream, at_ns, span)
+            return
+        stream.result = ""
         reason = api.FinishReason.STOP
         limit = respond.sampling.max_tokens
         if len(words) > limit:
@@ -190,6 +227,25 @@ class FakeEngine:
             at_ns += self.script.delta_ms * NS_PER_MS
         stream.total_tokens += len(words)
         self._later(at_ns, self._finished(stream, respond.generation, reason, " ".join(words)))
+
+    def _calls(self, respond: api.Respond, stream: _Stream) -> bool:
+        tools = stream.tools if respond.tools is None else respond.tools
+        if respond.sampling.call is not api.ToolChoice.AUTO:
+            return respond.sampling.call is api.ToolChoice.REQUIRED
+        return not stream.result and self.script.call.split(" ")[0] in {t.name for t in tools}
+
+    def _call(self, respond: api.Respond, stream: _Stream, at_ns: int, span: api.Span) -> None:
+        """The function's arguments in two pieces."""
+        name, _, arguments = self.script.call.partition(" ")
+        name = respond.sampling.function or name
+        stream.result = ""
+        half = len(arguments) // 2
+        for piece, done in ((arguments[:half], False), (arguments[half:], True)):
+            spans = () if done else (span,)
+            call = api.Call(stream.name, respond.generation, 0, name, piece, done, spans)
+            self._later(at_ns, call)
+            at_ns += self.script.delta_ms * NS_PER_MS
+        self._later(at_ns, self._finished(stream, respond.generation, api.FinishReason.STOP))
 
     def _finished(
         self, stream: _Stream, generation: int, reason: api.FinishReason, text: str = ""

@@ -7,6 +7,8 @@ from typing import Any
 
 from openai.types.realtime import (
     RealtimeConversationItemAssistantMessage,
+    RealtimeConversationItemFunctionCall,
+    RealtimeConversationItemFunctionCallOutput,
     RealtimeConversationItemSystemMessage,
     RealtimeConversationItemUserMessage,
 )
@@ -56,6 +58,10 @@ def engine_item(item: Any, item_id: str, param: str, pictures: Pictures) -> api.
                 raise errors.unsupported(f"{param}.content[{i}].type", "assistant audio items are")
             said.append(api.Text(content.text or ""))
         return api.Item(item_id, api.Role.ASSISTANT, tuple(said))
+    if isinstance(item, RealtimeConversationItemFunctionCall):
+        return api.Item(item_id, api.Role.ASSISTANT, (api.ToolCall(item.name, item.arguments),))
+    if isinstance(item, RealtimeConversationItemFunctionCallOutput):
+        return api.Item(item_id, api.Role.USER, (api.ToolResult(item.output),))
     raise errors.unsupported(f"{param}.type", f"items of type '{item.type}' are")
 
 
@@ -63,8 +69,12 @@ def _user_part(part: UserContent, param: str, number: int, pictures: Pictures) -
     if part.type == "input_image":
         return pictures[_image_param(param, number)]
     if part.type == "input_audio":
-        # Speech comes through the input audio buffer, where it is heard while it is spoken.
-        raise errors.unsupported(f"{param}.content[{number}].type", "audio inside items is")
+        # Speech comes through the input audio buffer, where it is heard while it is spoken; what
+        # was heard before is taken at its word.
+        if part.transcript:
+            return api.Text(part.transcript)
+        what = "audio inside items, without a transcript, is"
+        raise errors.unsupported(f"{param}.content[{number}].type", what)
     return api.Text(part.text or "")
 
 

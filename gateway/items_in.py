@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from openai.types.realtime import ConversationItemCreateEvent
+from openai.types.realtime import (
+    ConversationItemCreateEvent,
+    RealtimeConversationItemFunctionCall,
+    RealtimeConversationItemFunctionCallOutput,
+)
 
 from engine import api
 from gateway.conversation import Kept
 from gateway.incoming import Pictures, engine_item
-from gateway.protocol import items
+from gateway.protocol import errors, items
 from gateway.state import SessionState
 
 
@@ -15,8 +19,15 @@ def place_item(state: SessionState, event: ConversationItemCreateEvent, pictures
     """A client's new item, its pictures decoded. Raises `ProtocolError`."""
     item_id = event.item.id or state.ids.item()
     previous = state.talk.place(item_id, event.previous_item_id)
-    for_engine = engine_item(event.item, item_id, "item", pictures)
-    wire = items.client_item(item_id, event.item)
+    item = event.item
+    if isinstance(item, RealtimeConversationItemFunctionCallOutput) and not state.talk.has_call(
+        item.call_id
+    ):
+        raise errors.unknown_tool_call(item.call_id)
+    for_engine = engine_item(item, item_id, "item", pictures)
+    wire = items.client_item(item_id, item)
+    if isinstance(item, RealtimeConversationItemFunctionCall):
+        wire.setdefault("call_id", state.ids.call())
     state.talk.insert(Kept(wire, for_engine), previous)
     state.send(state.events.item_added(wire, previous))
     state.send(state.events.item_done(wire, previous))

@@ -12,36 +12,38 @@ WebSocket (`gateway.websocket`) or a WebRTC data channel (`gateway.rtc.channel`)
   reader is shed: close 1013. What was queued is thrown away, for a stream with holes is worse.
 - pictures: decoded on other threads; the reader waits for those of an item, and a session has one
   of its camera under way.
-- inbound: the channel's own. A peer that sends audio faster than real time is read no further
-  while the engine is more than `AUDIO_BEHIND_SAMPLES` of it behind; TCP holds it back.
+- inbound: the channel's own, and a share of the loop (`gateway.fairness`); whoever has had more is
+  read no further for a while. A message over `LONG_CHARS` is parsed on another thread. A peer that
+  sends audio faster than real time is read no further while the engine is more than
+  `AUDIO_BEHIND_SAMPLES` of it behind; TCP holds it back.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-import msgspec
 import pybase64
 
 from engine import api
-from gateway.actions import Action, ClearPlayout, Decode, Hangup, Play, Send, Tell, Utter
+from gateway.actions import Action, ClearPlayout, Decode, Hangup, More, Play, Send, Tell, Utter
+from gateway.audio_flow import AUDIO_BEHIND_SAMPLES, AudioFlow
+from gateway.fairness import Share
 from gateway.media import pictures
 from gateway.ports import Channel, Player, SessionCore
+from gateway.protocol import frames
 from gateway.voice.messages import Said, Sound, VoiceCommand
 from gateway.voice.status import VoiceStatus
 
 log = logging.getLogger("headstart.pump")
 
 TICK_S = 0.1
-AUDIO_BEHIND_SAMPLES = 30 * api.SAMPLE_RATE_HZ
-AUDIO_BEHIND_WAIT_S = 10.0
-"""Longest pause of the reader: pongs are read with the messages, and pings time out."""
+LONG_CHARS = 64 * 1024
+CLOSE_GOING_AWAY = 1001
 CLOSE_INTERNAL_ERROR = 1011
 CLOSE_SERVICE_RESTART = 1012
 CLOSE_TRY_AGAIN_LATER = 1013
@@ -49,10 +51,13 @@ CLOSE_TRY_AGAIN_LATER = 1013
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much may wait for one reader."""
+    """How much may wait for one reader, how long a peer may send nothing (0: for ever), and how
+    large one event may be."""
 
     events: int = 512
     bytes: int = 8 * 1024 * 1024
+    idle_s: float = 0.0
+    frame_bytes: int = frames.FRAME_BYTES_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +82,7 @@ class Outbound:
 
     def put(self, action: Send) -> bool:
         """False: full, nothing was queued."""
-        encoded = msgspec.json.encode(action.event)
+        encoded = frames.encode(action.event, self.bounds.frame_bytes)
         full = (
             len(self._queue) >= self.bounds.events
             or self.waiting_bytes + len(encoded) > self.bounds.bytes
@@ -110,56 +115,6 @@ class Outbound:
         return item
 
 
-class AudioFlow:
-    """How far the engine is behind the audio it was told, in samples of the open utterance."""
-
-    def __init__(self) -> None:
-        self._told_sample = 0
-        self._done_sample = 0
-        self._caught_up = asyncio.Event()
-        self._caught_up.set()
-
-    @property
-    def behind_samples(self) -> int:
-        return max(0, self._told_sample - self._done_sample)
-
-    def told(self, command: api.Command) -> None:
-        match command:
-            case api.Audio():
-                self._told_sample = command.start_sample + command.samples
-            case api.BeginSpeech():
-                self._done_sample = max(self._done_sample, command.start_sample)
-            case api.DropSpeech():
-                self.forget()
-            case _:
-                return
-        self._update()
-
-    def heard(self, event: api.Event) -> None:
-        match event:
-            case api.Chunk():
-                self._done_sample = max(self._done_sample, event.start_sample + event.samples)
-                self._update()
-            case api.Heard():
-                self.forget()
-
-    def forget(self) -> None:
-        """Nothing is outstanding any more."""
-        self._done_sample = self._told_sample
-        self._update()
-
-    def _update(self) -> None:
-        if self.behind_samples <= AUDIO_BEHIND_SAMPLES:
-            self._caught_up.set()
-        else:
-            self._caught_up.clear()
-
-    async def wait(self) -> None:
-        if not self._caught_up.is_set():
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._caught_up.wait(), AUDIO_BEHIND_WAIT_S)
-
-
 class Pump:
     """Runs one session over its channel. The engine link calls `engine_*`, a call's tracks `hear`
     and `see`; `hangup` ends it from outside."""
@@ -184,13 +139,14 @@ class Pump:
         self._session = session
         self._tell = tell
         self._utter = utter
-        self._player = player
-        if player is not None:
-            player.on_started = lambda: self._playing("started")
-            player.on_stopped = lambda: self._playing("stopped")
+        self._player: Player | None = None
+        self._play_on(player)
         self._now_ns = now_ns
+        self._heard_ns = now_ns()
         self._outbound = Outbound(bounds)
         self._audio = AudioFlow()
+        self._share = Share(time.perf_counter())
+        self._more = False
         self._closed = False
         self._started = False
         self._ready_before: api.Ready | None = None  # the engine was, before the session began
@@ -220,8 +176,30 @@ class Pump:
         if self._outbound.hangup is not None:
             await self._channel.close(self._outbound.hangup)
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Of events that the peer has not read yet."""
+        return self._outbound.waiting_bytes
+
     def hangup(self, code: int, reason: str) -> None:
         self._outbound.end(Hangup(code, reason), discard=False)
+
+    def resumed(self, player: Player | None, replayed: int | None) -> None:
+        """The channel has a new connection under it, with this playout. What the last one's still
+        held goes on in it; over to a client that plays by itself, it is lost."""
+        before = self._player
+        if before is not None and player is not None:
+            player.take_over(before)
+        elif before is not None:
+            self._clear_playout()
+        self._play_on(player)
+        self._call(self._session.resumed, replayed)
+
+    def _play_on(self, player: Player | None) -> None:
+        self._player = player
+        if player is not None:
+            player.on_started = lambda: self._playing("started")
+            player.on_stopped = lambda: self._playing("stopped")
 
     # --- the engine's side -----------------------------------------------------------------------
 
@@ -259,6 +237,7 @@ class Pump:
         False: dropped, for the engine is too far behind, and a microphone cannot be held back."""
         if self._audio.behind_samples > AUDIO_BEHIND_SAMPLES:
             return False
+        self._heard_ns = self._now_ns()
         self._call(self._session.receive_audio, pcm24k, received_ns)
         return True
 
@@ -296,6 +275,8 @@ class Pump:
                     self._play(action)
                 case ClearPlayout():
                     self._clear_playout()
+                case More():
+                    self._more = True
                 case Hangup():
                     self._outbound.end(action, discard=False)
 
@@ -310,7 +291,8 @@ class Pump:
 
     def _play(self, action: Play) -> None:
         if self._player is None:
-            event = action.event | {"delta": pybase64.b64encode_as_string(action.pcm)}
+            sound = action.pcm if action.encoded is None else action.encoded
+            event = action.event | {"delta": pybase64.b64encode_as_string(sound)}
             self._send(Send(event, action.wants_sent_stamp))
             return
         if not self._player.put(action.pcm):
@@ -358,13 +340,38 @@ class Pump:
             if self._ordered is not None:
                 await self._ordered
                 self._ordered = None
-            match await self._channel.receive():
-                case None:
-                    return
-                case str(text):
-                    self._call(self._session.receive_text, text)
-                case int(size_bytes):
-                    self._call(self._session.receive_binary, size_bytes)
+            message = await self._channel.receive()
+            self._heard_ns = self._now_ns()
+            if message is None:
+                return
+            await self._take(message)
+            while self._more:
+                self._more = False
+                await self._in_turn(self._session.more)
+
+    async def _take(self, message: str | int) -> None:
+        """One message of the client's."""
+        if isinstance(message, int):
+            await self._in_turn(self._session.receive_binary, message)
+        elif len(message) > LONG_CHARS:
+            began_s = time.perf_counter()
+            step = await asyncio.to_thread(self._session.prepare, message)
+            await self._pause(began_s)
+            await self._in_turn(step)
+        else:
+            await self._in_turn(self._session.receive_text, message)
+
+    async def _in_turn(self, method: Callable[..., list[Action]], *arguments: object) -> None:
+        """A call for the client, which waits afterwards if it has had more than its share."""
+        began_s = time.perf_counter()
+        self._call(method, *arguments)
+        await self._pause(began_s)
+
+    async def _pause(self, began_s: float) -> None:
+        now_s = time.perf_counter()
+        pause_s = self._share.spend(now_s - began_s, now_s)
+        if pause_s is not None:
+            await asyncio.sleep(pause_s)
 
     async def _write(self) -> None:
         while (item := await self._outbound.get()) is not None:
@@ -374,9 +381,13 @@ class Pump:
                 self._call(self._session.sent, item.action)
 
     async def _tick(self) -> None:
+        bound_s = self._outbound.bounds.idle_s
         while True:
             await asyncio.sleep(TICK_S)
             self._call(self._session.tick)
+            if bound_s and self._now_ns() - self._heard_ns > bound_s * 1e9 and not self.answering:
+                log.info("session %s: nothing came for %g s", self.session_id, bound_s)
+                self.hangup(CLOSE_GOING_AWAY, f"nothing was sent for {bound_s:g} s")
 
 
 def _nothing() -> None:

@@ -7,14 +7,15 @@ The closing events are sent whatever the outcome, so that a client's state is ne
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from engine.api import Finished, FinishReason, Usage
+from engine.api import Finished, FinishReason, KvStats, Usage
 from gateway.protocol import items
 from gateway.protocol.events import Events, PartRef
 from gateway.protocol.items import Json, ResponseStatus, ResponseUsage, StatusDetails
+from gateway.window import window_to_wire
 
 CancelReason = Literal["turn_detected", "client_cancelled"]
 
@@ -113,8 +114,10 @@ class Response:
         """The event that carries a piece of sound (see `gateway.actions.Play`)."""
         return self.events.audio_delta(self._ref)
 
-    def finish(self, ending: Ending) -> list[Json]:
-        """Close everything that is open."""
+    def finish(
+        self, ending: Ending, closing: Sequence[Json] = (), calls: Sequence[Json] = ()
+    ) -> list[Json]:
+        """Close everything that is open: the message, then by the events `closing` the `calls`."""
         assert not self.done
         self.done = True
         out: list[Json] = []
@@ -131,6 +134,8 @@ class Response:
             if not self.facts.out_of_band:
                 out.append(self.events.item_done(item, self.previous_item_id))
             out.append(self.events.output_item_done(self.facts.response_id, 0, item))
+        out += closing
+        output += calls
         out.append(self.events.response_done(self._wire(ending.status, output, ending)))
         return out
 
@@ -167,3 +172,16 @@ def usage_to_wire(usage: Usage) -> ResponseUsage:
         cached=usage.cached,
         output_text=usage.output,
     )
+
+
+def kv_to_wire(kv: KvStats) -> dict[str, object]:
+    return {
+        "tokens": kv.tokens,
+        "blocks": kv.blocks,
+        "bytes": kv.bytes,
+        "bytes_per_token": kv.bytes_per_token,
+        "by_modality": kv.by_modality,
+        "adopted": kv.adopted,
+        "evicted": kv.evicted,
+        "window": window_to_wire(kv.window),
+    }

@@ -16,6 +16,7 @@ import os
 import shlex
 import signal
 import socket
+import ssl
 import sys
 import time
 from collections.abc import Coroutine
@@ -26,13 +27,16 @@ import uvicorn
 import uvloop
 
 from engine import api
+from gateway.access import is_open_to_others
 from gateway.app import Gateway, build_app
 from gateway.config import Settings, near_misses
 from gateway.engine_client import EngineLink, LinkObserver, private_endpoint, shared_endpoint
 from gateway.errors import ConfigError, PortInUse
+from gateway.media.front import front
 from gateway.metrics import Metrics
 from gateway.protocol.ids import IdMaker
 from gateway.protocol.parse import prepare
+from gateway.resume.seats import ResumeMetrics
 from gateway.supervisor import Supervisor
 from gateway.voice.choose import choose
 from gateway.voice.link import VoiceLink
@@ -96,18 +100,18 @@ def bind(host: str, port: int) -> socket.socket:
     return sock
 
 
-def url_of(sock: socket.socket) -> str:
+def url_of(sock: socket.socket, scheme: str = "http") -> str:
     """Where a browser on this machine finds the server."""
     host, port = sock.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)
-    return f"http://{f'[{host}]' if ':' in host and '[' not in host else host}:{port}"
+    return f"{scheme}://{f'[{host}]' if ':' in host and '[' not in host else host}:{port}"
 
 
 def engine_argv(settings: Settings, endpoint: str) -> list[str]:
     """The command line of the engine's process."""
     module = "gateway.fake_engine" if settings.engine == "fake" else "engine"
     argv = [sys.executable, "-m", module, "--endpoint", endpoint, "--model", settings.model]
-    argv += ["--kv-pool-mib", str(settings.kv_pool_mib)]
+    argv += ["--kv-pool-mib", str(settings.kv_pool_mib), "--kv-dtype", settings.kv_dtype]
     argv += ["--ears-language", settings.ears_language]
     if settings.ears is not None:
         argv += ["--ears", settings.ears]
@@ -201,7 +205,13 @@ class Announcer(LinkObserver):
 async def _serve(
     settings: Settings, sock: socket.socket, endpoint: str, supervised: bool, announce: bool
 ) -> None:
-    url = url_of(sock)
+    url = url_of(sock, "http" if settings.tls_cert is None else "https")
+    check_certificate(settings)
+    if is_open_to_others(settings):
+        log.warning(
+            "anybody who reaches %s may use this server: set api_keys (docs/security.md)",
+            settings.host,
+        )
     link = EngineLink(endpoint, settings.engine_lost_after_s)
     supervisor = None
     supervising = None
@@ -219,14 +229,17 @@ async def _serve(
         # The protocol's schema takes a second or two to import: beside the engine's own start.
         for module in ("gateway.session", "gateway.rtc.calls"):
             await asyncio.to_thread(importlib.import_module, module)
+        await asyncio.to_thread(front)  # compiled once a machine, in a second
         gateway = make_gateway(settings, link, supervisor, voice)
         server = GatewayServer(uvicorn_config(settings, gateway), gateway)
         serving = asyncio.create_task(server.serve(sockets=[sock]))
+        measuring = asyncio.create_task(gateway.loop_lag.run())
         log.info("listening on %s; engine: %s", url, link.state)
         announcer.listening()
         if announce:
             print(json.dumps({"url": url, "pid": os.getpid()}), flush=True)
         await (serving if supervising is None else _both(serving, supervising, server))
+        measuring.cancel()
     finally:
         link.close()
         await voice.stop()
@@ -300,9 +313,22 @@ def make_gateway(
             metrics.engine(link.stats)
         return metrics.render()
 
-    gateway = Gateway(settings, link, make_session, render, restarts, voice)
+    resumes = ResumeMetrics(metrics.registry)
+    gateway = Gateway(settings, link, make_session, render, restarts, voice, resumes)
     gateway.calls = Calls(gateway, CallMetrics(metrics.registry))
     return gateway
+
+
+def check_certificate(settings: Settings) -> None:
+    """Raises `ConfigError` for a certificate or key that cannot be used."""
+    if settings.tls_cert is None or settings.tls_key is None:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_cert, settings.tls_key)
+    except OSError as error:  # SSLError is one
+        raise ConfigError(
+            [f"tls_cert {settings.tls_cert}, tls_key {settings.tls_key}: {error}"]
+        ) from error
 
 
 def uvicorn_config(settings: Settings, gateway: Gateway) -> uvicorn.Config:
@@ -318,6 +344,8 @@ def uvicorn_config(settings: Settings, gateway: Gateway) -> uvicorn.Config:
         log_config=None,
         access_log=False,
         timeout_graceful_shutdown=GRACEFUL_SHUTDOWN_S,
+        ssl_certfile=settings.tls_cert,
+        ssl_keyfile=settings.tls_key,
     )
 
 

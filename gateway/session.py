@@ -12,8 +12,9 @@ is), `conversation` (items), `answers` (responses and their budgets); this file 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import assert_never
 
 from openai.types.realtime import (
@@ -34,35 +35,34 @@ from openai.types.realtime import (
 from engine import api
 from gateway.actions import Action, Hangup, Send
 from gateway.answers import Answers
+from gateway.appends import Appends
 from gateway.budget import ChunkBudget
 from gateway.config import Settings
-from gateway.incoming import Pictures, pictures_of, response_items
-from gateway.items_in import delete_item, place_item
-from gateway.listening import CommitTooShortError, UtteranceTooLongError
+from gateway.items_in import delete_item
+from gateway.listening import CommitTooShortError
 from gateway.manner import blind_note
-from gateway.media.pictures import Encoded, Outcome, Seen
+from gateway.media.pictures import Outcome
 from gateway.metrics import Metrics
+from gateway.pictured import Pictured
 from gateway.pictures_in import PicturesIn
 from gateway.protocol import errors, items
 from gateway.protocol.errors import FatalProtocolError, ProtocolError
-from gateway.protocol.extensions import InputImageBufferAppend, TimedAudioAppend
+from gateway.protocol.extensions import InputImageBufferAppend
 from gateway.protocol.ids import IdMaker
-from gateway.protocol.parse import (
-    ClientEvent,
-    decode_audio,
-    parse_client_event,
-    realtime_session,
-)
+from gateway.protocol.parse import ClientEvent, parse_client_event, realtime_session
+from gateway.protocol.quick_append import QuickAppend, quick_append
 from gateway.protocol.session_config import ServerVadConfig, SessionConfig
+from gateway.resume.offer import Offer
 from gateway.speech_in import SpeechIn
 from gateway.speech_out import SpeechOut
 from gateway.state import SessionState
+from gateway.tools import engine_tools
 from gateway.voice.messages import Said, Sound, Stop
 from gateway.voice.status import VoiceStatus
+from gateway.window import remember, window_of
 
 log = logging.getLogger("headstart.session")
 
-MAX_SESSION_MINUTES = 60
 NS_PER_MINUTE = 60 * 10**9
 
 
@@ -86,7 +86,7 @@ class Session:
         config = SessionConfig(
             session_id=session_id,
             model=model_name,
-            expires_at=int(wall_s) + MAX_SESSION_MINUTES * 60,
+            expires_at=int(wall_s) + settings.max_session_minutes * 60,
             speaks=speaks,
             instructions=settings.instructions,
             turn_detection=ServerVadConfig(
@@ -100,8 +100,11 @@ class Session:
         self._speech = SpeechIn(self._state, stopwatch)
         self._out = SpeechOut(self._state)
         self._answers = Answers(self._state, self._out)
+        self._appends = Appends(self._state, self._speech, self._answers)
         self._pictures = PicturesIn(self._state, lambda: self._speech.clock_samples)
-        self._expires_ns = now_ns + MAX_SESSION_MINUTES * NS_PER_MINUTE
+        self._pictured = Pictured(self._state, self._pictures, self._answers)
+        self._offer = Offer(self._state)
+        self._expires_ns = now_ns + settings.max_session_minutes * NS_PER_MINUTE
 
     # --- the shell's calls -----------------------------------------------------------------------
 
@@ -116,27 +119,61 @@ class Session:
         """The session object in force."""
         return self._state.config.to_wire()
 
+    def offer_resume(self, token: str, keep_ms: int) -> None:
+        """With this token its client can come back within `keep_ms`, if it asks. Before `start`."""
+        self._offer.make(token, keep_ms)
+
+    @property
+    def resumable(self) -> bool:
+        """Whether it is to be kept when its connection breaks."""
+        return self._offer.taken
+
+    def resumed(self, replayed: int | None, now_ns: int) -> list[Action]:
+        """Its client has come back and was sent `replayed` events again; None: it has missed more
+        than is known."""
+        self._offer.resumed(replayed, self._answers.running_item())
+        return self._state.take()
+
     def start(self, now_ns: int) -> list[Action]:
         """The first thing after the handshake."""
         self._metrics.session_opened()
         state = self._state
         state.send(state.events.session_created(state.config.to_wire()))
+        self._offer.announce(None)
         if state.engine_up:
             self._open_in_engine()
         return state.take()
 
     def receive_text(self, text: str, now_ns: int) -> list[Action]:
         """One text frame of the client's."""
-        state = self._state
+        return self.prepare(text)(now_ns)
+
+    def prepare(self, text: str) -> Callable[[int], list[Action]]:
+        """The part of `receive_text` that may be done on another thread, between two events of the
+        client's; the rest is what it returns, to be called with the time."""
+        extensions = self._state.config.gateway is not None
         try:
-            event = parse_client_event(text, extensions=state.config.gateway is not None)
+            is_pcm = self._config.input_format["type"] == "audio/pcm"
+            quick = quick_append(text, extensions=extensions) if is_pcm else None
+            event = quick or parse_client_event(text, extensions=extensions)
         except ProtocolError as error:
-            return self._refuse(error)
+            return functools.partial(self._refuse, error)
+        return functools.partial(self._receive, event)
+
+    def _receive(self, event: ClientEvent | QuickAppend, now_ns: int) -> list[Action]:
         try:
             self._dispatch(event, now_ns)
         except ProtocolError as error:
             return self._refuse(error.about(event.event_id))
-        return state.take()
+        return self._state.take()
+
+    def more(self, now_ns: int) -> list[Action]:
+        """The next piece of a long append: asked for by an action `More`."""
+        try:
+            self._appends.more(now_ns)
+        except ProtocolError as error:
+            return self._refuse(error)
+        return self._state.take()
 
     def receive_binary(self, size: int, now_ns: int) -> list[Action]:
         """This protocol has no binary frames."""
@@ -175,6 +212,8 @@ class Session:
                 self._chunk(event)
             case api.Delta():
                 self._answers.delta(event, now_ns)
+            case api.Call():
+                self._answers.called(event, now_ns)
             case api.Finished():
                 self._answers.finished(event, now_ns)
                 self._speech.answer_ended(self._answers, now_ns)
@@ -239,7 +278,7 @@ class Session:
     def tick(self, now_ns: int) -> list[Action]:
         """About ten times a second."""
         if now_ns >= self._expires_ns:
-            return self._refuse(errors.session_expired(MAX_SESSION_MINUTES))
+            return self._refuse(errors.session_expired(self._state.settings.max_session_minutes))
         self._speech.tick(self._answers, now_ns)
         return self._state.take()
 
@@ -260,10 +299,10 @@ class Session:
 
     # --- client events ---------------------------------------------------------------------------
 
-    def _dispatch(self, event: ClientEvent, now_ns: int) -> None:
+    def _dispatch(self, event: ClientEvent | QuickAppend, now_ns: int) -> None:
         match event:
-            case InputAudioBufferAppendEvent():
-                self._append(event, now_ns)
+            case QuickAppend() | InputAudioBufferAppendEvent():
+                self._appends.take(event, now_ns)
             case InputAudioBufferCommitEvent():
                 self._commit(now_ns)
             case InputAudioBufferClearEvent():
@@ -273,7 +312,7 @@ class Session:
             case SessionUpdateEvent():
                 self._update(event, now_ns)
             case ConversationItemCreateEvent():
-                self._create_item(event)
+                self._pictured.create_item(event)
             case ConversationItemRetrieveEvent():
                 kept = self._state.talk.get(event.item_id, "retrieve")
                 self._state.send(self._state.events.item_retrieved(kept.wire))
@@ -282,21 +321,13 @@ class Session:
             case ConversationItemDeleteEvent():
                 delete_item(self._state, event.item_id)
             case ResponseCreateEvent():
-                self._create_response(event, now_ns)
+                self._pictured.create_response(event, now_ns)
             case ResponseCancelEvent():
                 self._answers.cancel(event.response_id)
             case InputImageBufferAppend():
                 self._pictures.frame(event, now_ns)
             case _:
                 assert_never(event)
-
-    def _append(self, event: InputAudioBufferAppendEvent, now_ns: int) -> None:
-        pcm = decode_audio(event.audio)
-        captured_ms = event.captured_at_ms if isinstance(event, TimedAudioAppend) else None
-        try:
-            self._speech.feed(pcm, captured_ms, self._answers, now_ns)
-        except UtteranceTooLongError as error:
-            raise errors.invalid_audio("audio", str(error)) from error
 
     def _commit(self, now_ns: int) -> None:
         try:
@@ -309,10 +340,12 @@ class Session:
         before = state.config
         state.config = before.apply(realtime_session(event), voice_locked=self._out.has_spoken)
         state.send(state.events.session_updated(state.config.to_wire()))
-        if state.config.instructions != before.instructions:
-            instructions = state.config.instructions
-            note = blind_note(instructions)
-            state.tell(api.Instruct(state.session_id, instructions, note))
+        self._offer.announce(before)
+        now = state.config
+        if (now.instructions, now.tools) != (before.instructions, before.tools):
+            note, tools = blind_note(now.instructions), engine_tools(now.tools)
+            state.tell(api.Instruct(state.session_id, now.instructions, note, tools))
+        remember(state, before)
         self._speech.configure(before, self._answers, now_ns)
         self._configure_pictures(before)
 
@@ -324,42 +357,6 @@ class Session:
     @property
     def _config(self) -> SessionConfig:
         return self._state.config
-
-    def _create_item(self, event: ConversationItemCreateEvent) -> None:
-        pictures = pictures_of([(event.item, "item")])
-        self._with_pictures(
-            pictures, event.event_id, lambda seen: place_item(self._state, event, seen)
-        )
-
-    def _with_pictures(
-        self,
-        pictures: Sequence[Encoded],
-        event_id: str | None,
-        then: Callable[[Pictures], None],
-    ) -> None:
-        """`then` with the decoded pictures: at once when there are none."""
-        if not pictures:
-            then({})
-            return
-
-        def look(seen: tuple[Seen, ...]) -> None:
-            then({p.param: s.image for p, s in zip(pictures, seen, strict=True)})
-
-        self._pictures.ask(pictures, event_id, look)
-
-    def _create_response(self, event: ResponseCreateEvent, now_ns: int) -> None:
-        params = event.response
-        given = None if params is None else params.input
-        if given is None:
-            self._answers.create(params, None, now_ns)
-            return
-        named = [(item, f"response.input[{i}]") for i, item in enumerate(given)]
-
-        def answer(pictures: Pictures) -> None:
-            aside = response_items(given, self._state.talk, self._state.ids, pictures)
-            self._answers.create(params, aside, now_ns)
-
-        self._with_pictures(pictures_of(named), event.event_id, answer)
 
     # --- engine events ---------------------------------------------------------------------------
 
@@ -384,10 +381,11 @@ class Session:
     def _open_in_engine(self) -> None:
         state = self._state
         instructions, items = state.config.instructions, state.talk.for_engine()
-        note = blind_note(instructions)
-        state.tell(api.Open(state.session_id, instructions, items, note))
+        note, window = blind_note(instructions), window_of(state.config, state.settings)
+        tools = engine_tools(state.config.tools)
+        state.tell(api.Open(state.session_id, instructions, items, note, window, tools))
 
-    def _refuse(self, error: ProtocolError) -> list[Action]:
+    def _refuse(self, error: ProtocolError, now_ns: int = 0) -> list[Action]:
         state = self._state
         self._metrics.error(error.code or "none")
         state.send(state.events.error(error))

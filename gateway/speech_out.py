@@ -16,11 +16,13 @@ from gateway.conversation import Kept
 from gateway.media.timebase import WIRE_RATE_HZ, ns_to_ms
 from gateway.protocol import errors
 from gateway.response import Response
+from gateway.sound_format import SoundOut
 from gateway.state import SessionState
 from gateway.voice.messages import Sound, Speak, Stop
 from gateway.voice.speaking import Speaking
 
 PLAYED_MAX = 32  # answers whose place in the playout is remembered; more than fit in its queue
+PIECE_BYTES = 2 * WIRE_RATE_HZ * 2  # two seconds: 128 KiB in base64, and nothing to wait for
 OVERSHOOT_MS = 250  # a client may count a little more than it got
 
 
@@ -41,6 +43,7 @@ class SpeechOut:
         self._state = state
         self._played: deque[_Played] = deque(maxlen=PLAYED_MAX)
         self._sent_samples = 0
+        self._encode = SoundOut()
         self.has_spoken = False
         """Sound was sent in this session: its voice cannot change any more."""
 
@@ -65,7 +68,18 @@ class SpeechOut:
         speaking.sound(event.clause, event.samples)
         self._sent_samples += event.samples
         self.has_spoken = True
-        self._state.play(response.sound(), event.pcm, wants_sent_stamp=first)
+        self._play(response, event.pcm, first)
+
+    def _play(self, response: Response, pcm: bytes, first: bool) -> None:
+        """In pieces that fit a client's frame."""
+        audio = response.facts.audio
+        assert audio is not None
+        for start in range(0, len(pcm), PIECE_BYTES):
+            piece = pcm[start : start + PIECE_BYTES]
+            response_id, sound_format = response.facts.response_id, audio["output"]["format"]
+            encoded = self._encode.encode(response_id, piece, sound_format)
+            stamp = first and start == 0
+            self._state.play(response.sound(), piece, encoded, wants_sent_stamp=stamp)
 
     # --- what was heard --------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ from gateway.protocol.extensions import GatewayEventName
 from gateway.protocol.ids import IdMaker
 from gateway.protocol.items import Json
 from gateway.protocol.session_config import SessionConfig
+from gateway.tools import calling_of
 from gateway.turns import TurnMachine
 from gateway.voice.messages import Speak, Stop
 
@@ -62,8 +63,10 @@ class SessionState:
     def utter(self, command: Speak | Stop) -> None:
         self._out.append(Utter(command))
 
-    def play(self, event: Json, pcm: bytes, *, wants_sent_stamp: bool = False) -> None:
-        self._out.append(Play(event, pcm, wants_sent_stamp))
+    def play(
+        self, event: Json, pcm: bytes, encoded: bytes | None, *, wants_sent_stamp: bool = False
+    ) -> None:
+        self._out.append(Play(event, pcm, encoded, wants_sent_stamp))
 
     def clear_playout(self) -> None:
         self._out.append(ClearPlayout())
@@ -103,13 +106,21 @@ class SessionState:
             return round(options.latency_budget_ms)
         return self.settings.latency_budget_ms
 
-    def sampling(self, max_output_tokens: int | str | None = None) -> api.Sampling:
-        """How the next answer's tokens are chosen; "inf" means the server's limit."""
+    def sampling(
+        self,
+        max_output_tokens: int | str | None = None,
+        calling: Json | None = None,
+    ) -> api.Sampling:
+        """How the next answer's tokens are chosen; "inf" means the server's limit. `calling`:
+        `tools.calling_of`, if not the session's."""
         wanted = self.config.max_output_tokens if max_output_tokens is None else max_output_tokens
         limit = self.settings.max_output_tokens
-        fields: dict[str, float | int] = {
+        if calling is None:
+            calling = calling_of(self.config.tool_choice, self.config.tools)
+        fields: Json = {
             "temperature": self.settings.temperature,
             "max_tokens": min(wanted, limit) if isinstance(wanted, int) else limit,
+            **calling,
         }
         # Whoever brings instructions of their own decides how long an answer may be.
         if self.config.instructions == self.settings.instructions:
@@ -117,4 +128,4 @@ class SessionState:
         options = self.config.gateway
         if options is not None and options.sampling is not None:
             fields |= options.sampling.model_dump(exclude_none=True)
-        return api.Sampling(**fields)  # type: ignore[arg-type]  # names and ranges were checked
+        return api.Sampling(**fields)  # names and ranges were checked

@@ -1,16 +1,20 @@
 """Realtime sessions over WebSockets: uvicorn's protocol, and one socket as a pump's channel.
 
-Inbound bound: uvicorn reads one message ahead, and TCP holds the peer back.
+Inbound bound: what a peer sends is taken apart by slices of `SLICE_BYTES`, the next one only when
+the session has read the messages of the last; TCP holds the peer back.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import secrets
 from typing import Any
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.exceptions import InvalidState
+from websockets.frames import Frame
 from websockets.http11 import Request
 
 from gateway.actions import Hangup
@@ -20,29 +24,100 @@ log = logging.getLogger("headstart.websocket")
 CLOSE_WAIT_S = 2.0
 """How long a close frame may take to be written; then the connection is cut."""
 CLOSE_REASON_BYTES_MAX = 123  # RFC 6455 §5.5: a control frame holds 125, the code takes 2
+SLICE_BYTES = 16 * 1024
+"""Tiny messages may come in reads of 256 KiB, each of which would block the loop for 40 ms."""
 ABORT_EXTENSION = "headstart.abort"
+PING_EXTENSION = "headstart.ping"
+GOODBYE = 1000  # RFC 6455 §7.4.1; a page that is left or reloaded says 1001
 
 
 class RealtimeProtocol(WebSocketsSansIOProtocol):
-    """uvicorn's WebSocket protocol, plus a way for the application to cut the connection: a peer
-    that has stopped reading never lets a close frame through."""
+    """uvicorn's WebSocket protocol, plus two things for the application: to cut the connection, as
+    a peer that has stopped reading never lets a close frame through, and to ask for a pong. And
+    reads are taken apart by slices."""
+
+    _asked: dict[bytes, asyncio.Future[None]]
+    _backlog = b""  # read, and not yet taken apart; less than one read
+    _held = False  # the peer is
+
+    def data_received(self, data: bytes) -> None:
+        waiting = bool(self._backlog) or not (self.queue.empty() or self.close_sent)
+        if not waiting and len(data) <= SLICE_BYTES:
+            super().data_received(data)
+            return
+        self._backlog += data
+        if not self._held:
+            self._held = True
+            self.transport.pause_reading()
+        self._take_slice()
+
+    def _take_slice(self) -> None:
+        """The next slice, unless the session has still to read what came of the last one."""
+        if self._backlog and not self.disconnected and (self.queue.empty() or self.close_sent):
+            piece, self._backlog = self._backlog[:SLICE_BYTES], self._backlog[SLICE_BYTES:]
+            super().data_received(piece)
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Whoever waits for room: the backlog first, then the peer."""
+        if not self.queue.empty() and not self.close_sent:
+            return
+        if self._backlog:
+            self.loop.call_soon(self._take_slice)
+        elif self._held and not self.transport.is_closing():
+            self._held = False
+            self.transport.resume_reading()
+
+    async def receive(self) -> Any:
+        message = await self.queue.get()
+        self._go_on()
+        return message
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if self.close_sent:  # the peer's answer to it may be in the backlog
+            self._go_on()
 
     def handle_connect(self, event: Request) -> None:
+        self._asked = {}
+        self.read_paused = True  # uvicorn would stop reading after each message, at two syscalls
         super().handle_connect(event)
         if self.response.status_code == 101:
             extensions: dict[str, Any] = self.scope["extensions"]
             extensions[ABORT_EXTENSION] = self.transport.abort
+            extensions[PING_EXTENSION] = self._ping
+
+    def handle_pong(self, event: Frame) -> None:
+        waiting = self._asked.pop(bytes(event.data), None)
+        if waiting is None:
+            super().handle_pong(event)
+        elif not waiting.done():
+            waiting.set_result(None)
+
+    async def _ping(self) -> None:
+        """Returns with the pong."""
+        payload = secrets.token_bytes(8)  # uvicorn's own have four
+        self._asked[payload] = waiting = self.loop.create_future()
+        try:
+            self.conn.send_ping(payload)
+            self.transport.write(b"".join(self.conn.data_to_send()))
+            await waiting
+        finally:
+            self._asked.pop(payload, None)
 
 
 class WebSocketChannel:
     """One accepted socket."""
 
     def __init__(self, socket: WebSocket) -> None:
+        self.finished = False
+        """One side has said goodbye."""
         self._socket = socket
 
     async def receive(self) -> str | int | None:
         message = await self._socket.receive()
         if message["type"] == "websocket.disconnect":
+            self.finished = self.finished or message.get("code") == GOODBYE
             return None
         text: str | None = message.get("text")
         return text if text is not None else len(message.get("bytes") or b"")
@@ -57,13 +132,28 @@ class WebSocketChannel:
 
     async def close(self, hangup: Hangup) -> None:
         """Close with the hangup's code and reason; a peer that reads nothing any more is cut."""
+        self.finished = True
         reason = hangup.reason.encode()[:CLOSE_REASON_BYTES_MAX].decode(errors="ignore")
         try:
             await asyncio.wait_for(self._socket.close(hangup.code, reason), CLOSE_WAIT_S)
         except TimeoutError:
-            abort = self._socket.scope.get("extensions", {}).get(ABORT_EXTENSION)
             log.info("a connection was cut: it reads nothing any more")
-            if abort is not None:
-                abort()
+            self.cut()
         except (WebSocketDisconnect, RuntimeError):
             log.debug("a peer was gone before its close frame")
+
+    async def answers(self, wait_s: float) -> bool:
+        """A ping's pong. It waits behind messages that the session has not read yet, so a client
+        that floods a busy engine may be taken for gone."""
+        ping = self._socket.scope.get("extensions", {}).get(PING_EXTENSION)
+        try:
+            await asyncio.wait_for(ping(), wait_s)
+        except (TimeoutError, InvalidState):
+            return False
+        return True
+
+    def cut(self) -> None:
+        """End the connection under it."""
+        abort = self._socket.scope.get("extensions", {}).get(ABORT_EXTENSION)
+        if abort is not None:
+            abort()

@@ -25,6 +25,8 @@ import numpy as np
 import torch
 
 from kernels.paged_attention import paged_attention
+from kernels.paged_attention.native import STORED
+from kernels.paged_attention.storage import encode
 from kernels.qlinear import FORMATS, QWeight, pack, qlinear
 from kernels.rms_norm import rms_norm
 from kernels.rope import rope
@@ -150,11 +152,11 @@ def matmuls(rounds: int, stream: Stream) -> list[MatmulRow]:
 def attentions(rounds: int) -> list[dict[str, object]]:
     """Decode (1 row) and prefill (64 rows) over short and long contexts."""
     table: list[dict[str, object]] = []
-    for dtype in (torch.float32, torch.float16):
+    for dtype in STORED:
         for context in CONTEXTS:
             blocks = context // BLOCK
-            k_pool = torch.randn(blocks, KV_HEADS, BLOCK, HEAD_DIM).to(dtype)
-            v_pool = torch.randn(blocks, KV_HEADS, BLOCK, HEAD_DIM).to(dtype)
+            k_pool = encode(torch.randn(blocks, KV_HEADS, BLOCK, HEAD_DIM), dtype)
+            v_pool = encode(torch.randn(blocks, KV_HEADS, BLOCK, HEAD_DIM), dtype)
             order = torch.randperm(blocks).int()[None]
             for rows in (1, 64):
                 q = torch.randn(rows, HEADS, HEAD_DIM)

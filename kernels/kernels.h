@@ -13,16 +13,19 @@ typedef struct {
     float *out;        /* [input rows, rows] */
 } Weight;
 
+/* What a pool of K or V holds; storage.py of paged_attention says how. */
+enum { STORED_FP32, STORED_FP16, STORED_INT8, STORED_FP8 };
+
 /* One call of attention. */
 typedef struct {
     int64_t rows, heads, kv_heads, head_dim, block_size, num_blocks, seqs, max_blocks;
     const float *q;              /* [rows, heads, head_dim] */
-    const void *k_pool, *v_pool; /* [num_blocks, kv_heads, block_size, head_dim] */
+    const void *k_pool, *v_pool; /* [num_blocks, kv_heads, block_size, rows of head_dim numbers] */
     const int32_t *tables;       /* [seqs, max_blocks] */
     const int32_t *seq_of_row, *context_of_row;
     float *out; /* [rows, heads, head_dim] */
     float scale;
-    int32_t half; /* pools are fp16, else fp32 */
+    int32_t storage;
     int32_t threads;
 } Attention;
 
@@ -32,7 +35,7 @@ int64_t hs_attention_bad_row(const Attention *c);
 int64_t hs_attention(const Attention *c);
 int64_t hs_append(void *k_pool, void *v_pool, const float *k, const float *v, const int64_t *slots,
                   int64_t rows, int64_t kv_heads, int64_t block_size, int64_t head_dim,
-                  int64_t num_blocks, int32_t half);
+                  int64_t num_blocks, int32_t storage);
 void hs_rms_norm(const float *x, const float *weight, int64_t rows, int64_t size, float eps,
                  float *out, int threads);
 void hs_rope(const float *x, const float *cosine, const float *sine, int64_t rows, int64_t heads,

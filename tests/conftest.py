@@ -8,8 +8,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from hypothesis import settings
 
 from engine.weights import ensure
+
+# No test is about time: on a crowded machine an example takes as long as it takes.
+settings.register_profile("headstart", deadline=None)
+settings.load_profile("headstart")
 
 
 @pytest.fixture(scope="session")

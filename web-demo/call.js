@@ -1,23 +1,37 @@
 // A WebRTC call with the face of a WebSocket: events on a data channel, sound on a track.
 
+import { RESUME_HEADER } from "./protocol.js";
+
 const ICE_WAIT_MS = 4_000; // to connect; after that the WebSocket is the better way
 const LABEL = "oai-events";
 const OPEN = WebSocket.OPEN;
 
 /** Where calls are made, from where the page is. */
-export function callsUrl(pageUrl) {
-  return new URL("v1/realtime/calls", pageUrl);
+export function callsUrl(pageUrl, lastEventId = null) {
+  const url = new URL("v1/realtime/calls", pageUrl);
+  if (lastEventId) url.searchParams.set("last_event_id", lastEventId);
+  return url;
+}
+
+/** The conversation that a call was to go on with cannot be had. */
+export class ResumeRefused extends Error {
+  /** @param {string} code as in the API's error object */
+  constructor(code) {
+    super(`the server does not go on: ${code}`);
+    this.code = code;
+  }
 }
 
 export class Call {
   /**
-   * Calls the server. Rejects when it does not take calls or no packet gets through.
+   * Calls the server, to go on with a conversation where there is a token. Rejects when it does not
+   * take calls or no packet gets through, and with `ResumeRefused`.
    * @returns {Promise<Call>} with the channel open
    */
-  static async to(pageUrl) {
+  static async to(pageUrl, token = null, lastEventId = null) {
     const call = new Call();
     try {
-      await call.connect(callsUrl(pageUrl));
+      await call.connect(callsUrl(pageUrl, token && lastEventId), token);
       return call;
     } catch (error) {
       call.peer.close();
@@ -82,15 +96,18 @@ export class Call {
     tell?.({ code: 1006, reason: "" });
   }
 
-  async connect(url) {
+  async connect(url, token) {
     await this.peer.setLocalDescription();
     const signal = AbortSignal.timeout(ICE_WAIT_MS);
     const reply = await fetch(url, {
       method: "POST",
       body: this.peer.localDescription.sdp,
-      headers: { "Content-Type": "application/sdp" },
+      headers: { "Content-Type": "application/sdp", ...(token && { [RESUME_HEADER]: token }) },
       signal,
     });
+    if (token && [404, 409].includes(reply.status)) {
+      throw new ResumeRefused((await reply.json()).error.code);
+    }
     if (!reply.ok) throw new Error(`the server takes no call: ${reply.status}`);
     await this.peer.setRemoteDescription({ type: "answer", sdp: await reply.text() });
     await new Promise((resolve, reject) => {

@@ -1,14 +1,17 @@
-// The way to the server: wait until its engine is ready, connect, and come back after a loss.
+// The way to the server: wait until its engine is ready, connect, and come back after a loss, to the
+// same conversation while the server keeps it.
 // A call over WebRTC where the server takes them, else a WebSocket.
 
-import { Call } from "./call.js";
-import { realtimeUrl, sessionUpdate } from "./protocol.js";
+import { Call, ResumeRefused } from "./call.js";
+import { realtimeUrl, sessionUpdate, subprotocols } from "./protocol.js";
 
 const STATUS_PERIOD_MS = 700;
 const STATUS_TIMEOUT_MS = 5_000;
 const BACKOFF_MS = [1_000, 2_000, 4_000, 8_000, 15_000]; // the last one again and again
+const COME_BACK_MS = 300; // the first try, when the server keeps the conversation
 const MAX_BUFFERED_BYTES = 256 * 1024; // about 4 s of sound; beyond it sound is dropped and counted
 const GONE = "The server does not answer.";
+const TOKEN_UNKNOWN = "resume_token_unknown"; // the conversation is not kept any more
 const TRY_LATER = 1013; // WebSocket close code: overloaded
 
 /** Why a WebSocket closed, as one sentence. */
@@ -30,7 +33,8 @@ export class Connection {
    * @param {string} pageUrl where the page is; the server is behind it
    * @param {{onEvent: Function, onLink: Function, onLost: Function}} listener
    *   onEvent(event) for each server event; onLink(state, message) on the way there;
-   *   onLost(message, retryInMs) when there is none
+   *   onLost(message, retryInMs, kept) when there is none; `kept`: the server keeps the
+   *   conversation for a while
    */
   constructor(pageUrl, listener) {
     this.pageUrl = pageUrl;
@@ -39,6 +43,8 @@ export class Connection {
     this.call = null; // the socket, if it is a call
     // Until one has failed; with ?transport=websocket in the page's address, never.
     this.takesCalls = new URL(pageUrl).searchParams.get("transport") !== "websocket";
+    this.token = null; // by which the server finds this conversation again
+    this.lastEventId = null; // of what has come of it
     this.failures = 0;
     this.retryTimer = null;
     this.droppedPackets = 0;
@@ -83,16 +89,22 @@ export class Connection {
     const onClose = (event) => this.lost(whyClosed(event));
     if (byCall) {
       try {
-        this.call = await Call.to(this.pageUrl);
+        this.call = await Call.to(this.pageUrl, this.token, this.lastEventId);
         this.socket = this.call;
         this.call.listen(onMessage, onClose);
         return;
       } catch (error) {
+        if (error instanceof ResumeRefused) {
+          this.refused(error.code);
+          this.lost(error.message);
+          return;
+        }
         this.takesCalls = false; // UDP is blocked, or the browser has no WebRTC
         console.info(`talking over a WebSocket: ${error.message}`);
       }
     }
-    const socket = new WebSocket(realtimeUrl(this.pageUrl, model));
+    const url = realtimeUrl(this.pageUrl, model, this.token && this.lastEventId);
+    const socket = new WebSocket(url, subprotocols(this.token));
     this.socket = socket;
     socket.onmessage = onMessage;
     socket.onclose = onClose;
@@ -104,18 +116,29 @@ export class Connection {
   }
 
   received(event) {
+    this.lastEventId = event.event_id ?? this.lastEventId;
     if (event.type === "session.created") this.send(sessionUpdate(this.aloud));
-    if (event.type === "session.updated") this.failures = 0;
+    if (event.type === "gateway.session.resumable") this.token = event.token;
+    if (["session.updated", "gateway.session.resumed"].includes(event.type)) this.failures = 0;
+    if (event.type === "error" && this.refused(event.error.code)) return;
     this.listener.onEvent(event);
+  }
+
+  /** @returns {boolean} whether that error's code is about coming back; the close follows */
+  refused(code) {
+    if (code === TOKEN_UNKNOWN) this.token = null;
+    return code?.startsWith("resume_") ?? false;
   }
 
   lost(message) {
     this.socket = null;
     this.call = null;
-    const retryInMs = BACKOFF_MS[Math.min(this.failures, BACKOFF_MS.length - 1)];
+    const kept = this.token !== null;
+    const backoffMs = BACKOFF_MS[Math.min(this.failures, BACKOFF_MS.length - 1)];
+    const retryInMs = kept && this.failures === 0 ? COME_BACK_MS : backoffMs;
     this.failures += 1;
     this.retryTimer = setTimeout(() => this.connect(), retryInMs);
-    this.listener.onLost(message, retryInMs);
+    this.listener.onLost(message, retryInMs, kept);
   }
 
   send(message) {

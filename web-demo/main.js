@@ -39,6 +39,7 @@ function redraw() {
 const connection = new Connection(document.baseURI, {
   onEvent(event) {
     session.receive(event);
+    if (event.type === "gateway.session.resumed") connection.speak(microphone.track);
     hearAnswer(event);
     if (pendingText !== null && !session.response) putTyped();
     redraw();
@@ -47,10 +48,13 @@ const connection = new Connection(document.baseURI, {
     session.link = { state, message };
     redraw();
   },
-  onLost(message, retryInMs) {
-    closeMicrophone();
-    player.clear();
-    session.lost(`${message} Trying again in ${Math.round(retryInMs / 1_000)} s.`);
+  onLost(message, retryInMs, kept) {
+    if (!kept) {
+      closeMicrophone();
+      player.clear();
+    }
+    const when = kept ? "Coming back to it" : `Trying again in ${Math.round(retryInMs / 1_000)} s`;
+    session.lost(`${message} ${when}.`, kept);
     redraw();
   },
 });

@@ -35,12 +35,22 @@ export function toBase64(bytes) {
   return btoa(binary);
 }
 
+/** How a conversation whose connection broke is asked for again: with the token it was given. */
+export const RESUME_HEADER = "headstart-resume";
+const RESUME_SUBPROTOCOL = "headstart-resume.";
+
+/** The subprotocols of a WebSocket; the token is one, for addresses are logged on the way. */
+export function subprotocols(token) {
+  return token ? ["realtime", RESUME_SUBPROTOCOL + token] : [];
+}
+
 /** Where the Realtime endpoint is, seen from a page at `pageUrl`. */
-export function realtimeUrl(pageUrl, model) {
+export function realtimeUrl(pageUrl, model, lastEventId = null) {
   const url = new URL("v1/realtime", pageUrl);
   url.protocol = url.protocol === "https:" ? "wss:" : "ws:";
   url.search = "";
   url.searchParams.set("model", model);
+  if (lastEventId) url.searchParams.set("last_event_id", lastEventId);
   return url.href;
 }
 
@@ -65,7 +75,7 @@ export function sessionUpdate(aloud) {
           turn_detection: { type: "server_vad", create_response: true, interrupt_response: true },
         },
       },
-      gateway: { events: ["latency", "chunks", "hearing", "engine", "voice"] },
+      gateway: { events: ["latency", "chunks", "hearing", "engine", "voice"], resume: true },
     },
   };
 }

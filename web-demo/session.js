@@ -18,6 +18,7 @@ export class Session {
     this.speaking = null; // item id of the utterance that is being spoken
     this.response = null; // id of the answer in progress
     this.waiting = false; // a turn has been put, no answer has begun
+    this.kept = false; // the link is lost, and the server keeps the conversation
   }
 
   /**
@@ -59,9 +60,15 @@ export class Session {
     this.entries = this.entries.filter((entry) => entry.id !== id);
   }
 
-  /** The server is gone, and with it its memory of this conversation. */
-  lost(message) {
+  /** The server is gone, and, unless it has `kept` it, its memory of this conversation. */
+  lost(message, kept = false) {
     this.link = { state: "lost", message };
+    this.kept = kept;
+    if (!kept) this.forgotten();
+  }
+
+  forgotten() {
+    this.kept = false;
     this.speaking = null;
     this.response = null;
     this.waiting = false;
@@ -76,6 +83,13 @@ export class Session {
     this.notice = null;
     const last = this.entries.at(-1);
     if (last && last.role !== "break") this.addEntry(`break ${last.id}`, "break", "", "done");
+  }
+
+  /** The same session, with all that was missed. */
+  resumed() {
+    this.link = { state: "open", message: "" };
+    this.notice = null;
+    this.kept = false;
   }
 }
 
@@ -94,6 +108,13 @@ function itemAdded(session, { item }) {
   const typed = item.role === "user" && item.content.some((part) => part.type === "input_text");
   const entry = session.addEntry(item.id, item.role);
   if (typed) Object.assign(entry, { text: wordsOf(item), state: "done" });
+}
+
+function itemIs(session, { item }) {
+  if (item.type !== "message" || item.role === "system") return;
+  const entry = session.addEntry(item.id, item.role);
+  entry.text = wordsOf(item);
+  if (item.status !== "in_progress") Object.assign(entry, { state: "done", tentative: "" });
 }
 
 function responseDone(session, { response }) {
@@ -127,7 +148,12 @@ function answerIs(session, id, text) {
 
 const HANDLERS = {
   __proto__: null, // an event type such as "toString" names no handler
-  "session.updated": (session) => session.link.state === "open" || session.opened(),
+  "session.created": (session) => session.forgotten(),
+  "session.updated": (session) => {
+    if (!session.kept && session.link.state !== "open") session.opened();
+  },
+  "gateway.session.resumed": (session) => session.resumed(),
+  "conversation.item.retrieved": itemIs, // after a gap that was too long to be sent again
   "gateway.engine.status": engineStatus,
   error: (session, { error }) => fail(session, error.message),
 

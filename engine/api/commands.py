@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.api.values import Image, Item, Message, Sampling, TurnRef
+from engine.api.values import Image, Item, Message, Sampling, Tool, TurnRef, Window
 
 
 class Ping(Message, frozen=True, tag="ping"):
@@ -14,13 +14,16 @@ class Ping(Message, frozen=True, tag="ping"):
 class Open(Message, frozen=True, tag="open"):
     """Start a session. `items` restores a conversation (after the engine was restarted).
 
-    `blind`: added to the instructions while there is no picture in the conversation.
+    `blind`: added to the instructions while there is no picture in the conversation. `tools`: what
+    the model may call.
     """
 
     session: str
     instructions: str
     items: tuple[Item, ...] = ()
     blind: str = ""
+    window: Window = Window()
+    tools: tuple[Tool, ...] = ()
 
 
 class Close(Message, frozen=True, tag="close"):
@@ -33,6 +36,14 @@ class Instruct(Message, frozen=True, tag="instruct"):
     session: str
     instructions: str
     blind: str = ""
+    tools: tuple[Tool, ...] = ()
+
+
+class Remember(Message, frozen=True, tag="remember"):
+    """Remember so far back from now on, and forget what is older."""
+
+    session: str
+    window: Window
 
 
 class AddItem(Message, frozen=True, tag="add_item"):
@@ -115,7 +126,8 @@ class Frame(Message, frozen=True, tag="frame"):
 
 
 class Respond(Message, frozen=True, tag="respond"):
-    """Answer now. `item_id` will be the assistant's item; `instructions` holds for this answer.
+    """Answer now. `item_id` will be the assistant's item (see `call_item_id` for the functions it
+    calls); `instructions` holds for this answer, and so do `tools`, if they are not the session's.
 
     `items` not None: answer from these alone, out of band (the conversation stays as it was).
     `only_if_heard`: not when nothing with words in it was said since the last answer; then
@@ -129,6 +141,7 @@ class Respond(Message, frozen=True, tag="respond"):
     instructions: str | None = None
     items: tuple[Item, ...] | None = None
     only_if_heard: bool = False
+    tools: tuple[Tool, ...] | None = None
 
 
 class Cancel(Message, frozen=True, tag="cancel"):
@@ -143,6 +156,7 @@ Command = (
     | Open
     | Close
     | Instruct
+    | Remember
     | AddItem
     | RemoveItem
     | BeginSpeech

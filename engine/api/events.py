@@ -106,8 +106,25 @@ class Delta(Message, frozen=True, tag="delta"):
     spans: tuple[Span, ...] = ()
 
 
+class Call(Message, frozen=True, tag="call"):
+    """A piece of a function call; an answer's calls come one after the other, behind its text.
+
+    `call` counts them from 0. `arguments`: a piece of JSON text; with the last one the call is
+    `done` and may be carried out. `spans`: as in `Delta`, if nothing was said before.
+    """
+
+    session: str
+    generation: int
+    call: int
+    name: str
+    arguments: str
+    done: bool
+    spans: tuple[Span, ...] = ()
+
+
 class Finished(Message, frozen=True, tag="finished"):
-    """The answer is over. `code` and `message` say why when the reason is failed."""
+    """The answer is over. `text` is what it says, without what it calls. `code` and `message` say
+    why when the reason is failed."""
 
     session: str
     generation: int
@@ -131,4 +148,16 @@ class Failed(Message, frozen=True, tag="failed"):
     ref_id: str = ""
 
 
-Event = Loading | Ready | Stats | Hearing | EndOfMessage | Heard | Chunk | Delta | Finished | Failed
+Event = (
+    Loading
+    | Ready
+    | Stats
+    | Hearing
+    | EndOfMessage
+    | Heard
+    | Chunk
+    | Delta
+    | Call
+    | Finished
+    | Failed
+)

@@ -24,6 +24,14 @@ class TurnRef(msgspec.Struct, frozen=True, omit_defaults=True):
     revision: int = 0
 
 
+class ToolChoice(StrEnum):
+    """Whether an answer may, must not or must call a function."""
+
+    AUTO = "auto"
+    NONE = "none"
+    REQUIRED = "required"
+
+
 class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     """How the answer's tokens are chosen. `temperature` 0 is greedy; `seed` None is not repeatable.
 
@@ -38,6 +46,8 @@ class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     max_tokens: int = 256
     stop: tuple[str, ...] = ()
     max_sentences: int = 0  # the answer ends behind so many whole ones; 0: no limit
+    call: ToolChoice = ToolChoice.AUTO
+    function: str = ""  # the one to call, if it must be that one
 
 
 class Role(StrEnum):
@@ -58,7 +68,33 @@ class Image(msgspec.Struct, frozen=True, tag_field="part", tag="image"):
     rgb: bytes
 
 
-Part = Text | Image
+class ToolCall(msgspec.Struct, frozen=True, tag_field="part", tag="call"):
+    """A function the assistant called; `arguments` is JSON text."""
+
+    name: str
+    arguments: str
+
+
+class ToolResult(msgspec.Struct, frozen=True, tag_field="part", tag="result"):
+    """What a called function gave back. It reads as a message by the user, as models expect."""
+
+    output: str
+
+
+Part = Text | Image | ToolCall | ToolResult
+
+
+class Tool(msgspec.Struct, frozen=True):
+    """A function the model may call. `parameters`: a JSON schema as JSON text."""
+
+    name: str
+    description: str = ""
+    parameters: str = "{}"
+
+
+def call_item_id(answer_item_id: str, call: int) -> str:
+    """The item that call number `call` (from 0) of an answer becomes, on both sides of the wire."""
+    return f"{answer_item_id}_{call}"
 
 
 class Item(msgspec.Struct, frozen=True):
@@ -95,9 +131,22 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.input_text + self.input_audio + self.input_image
 
 
+class Window(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How far back a session remembers: tokens behind the instructions, and of pictures
+    among them; 0: as far as can be.
+    `retained`: the part of either that is left when something had to go; `summarise`: note in a
+    few sentences what will be forgotten."""
+
+    tokens: int = 0
+    vision_tokens: int = 0
+    retained: float = 0.75
+    summarise: bool = False
+
+
 class KvStats(msgspec.Struct, frozen=True, omit_defaults=True):
     """A session's share of the paged KV cache. `by_modality`: its tokens, by what they stand for
-    (text, audio, image, generated). `adopted`: tokens taken over from who had computed the same."""
+    (text, audio, image, generated). `adopted`: tokens taken over from who had computed the same;
+    `evicted`: tokens forgotten, ever, because the session was longer than its `window`."""
 
     tokens: int = 0
     blocks: int = 0
@@ -105,6 +154,8 @@ class KvStats(msgspec.Struct, frozen=True, omit_defaults=True):
     bytes_per_token: int = 0
     by_modality: dict[str, int] = msgspec.field(default_factory=dict)
     adopted: int = 0
+    evicted: int = 0
+    window: Window = Window()
 
 
 class FinishReason(StrEnum):

@@ -13,7 +13,7 @@ from typing import Protocol
 from torch import Tensor
 
 from engine.cache import KvCache
-from engine.decoder.rotary import Rotary, TableRotary
+from engine.decoder.rotary import PagedRotary, Rotary
 from engine.decoder.spec import DecoderSpec
 from engine.decoder.weights import DecoderWeights
 from kernels.decoder_layers import Rows
@@ -39,38 +39,32 @@ class Forward(Protocol):
     """What a runner needs of a decoder."""
 
     spec: DecoderSpec
-
-    @property
-    def position_axes(self) -> int:
-        """1, or 3 if it wants positions by time, height and width."""
-        ...
+    rotary: Rotary  # its `axes` say which positions a batch has
 
     def forward(self, batch: Batch, cache: KvCache) -> Tensor: ...
 
 
 class Decoder:
-    """Llama/Qwen2 on `weights`; positions up to `max_positions` (exclusive), or `rotary`'s."""
+    """Llama/Qwen2 on `weights`; turned on one axis without end, or by `rotary`."""
 
     def __init__(
         self,
         spec: DecoderSpec,
         weights: DecoderWeights,
-        max_positions: int,
         backend: str,
         rotary: Rotary | None = None,
     ) -> None:
         self.spec = spec
         self.weights = weights
         self.backend = backend
-        self.position_axes = 1 if rotary is None else rotary.axes
-        self._rotary = TableRotary(spec, max_positions) if rotary is None else rotary
+        self.rotary: Rotary = PagedRotary(spec) if rotary is None else rotary
 
     def forward(self, batch: Batch, cache: KvCache) -> Tensor:
         """Writes K/V of all rows into `cache`; logits fp32 [len(wanted), vocab_size]."""
         hidden = self.weights.embedding(batch.tokens)  # [rows, hidden], ours to write into
         if len(batch.soft_rows):
             hidden[batch.soft_rows] = batch.soft_vectors
-        cos, sin = self._rotary(batch.positions)
+        cos, sin = self.rotary(batch.positions)
         rows = Rows(
             cos=cos,
             sin=sin,

@@ -47,6 +47,7 @@ class DenseLayer:
     ffn_norm: Tensor
     gate_up: Tensor  # [2 ffn, hidden]
     down: Tensor
+    key_scale: Tensor | None  # [kv_heads, head_dim]
 
     @classmethod
     def of(cls, layer: Layer) -> Self:
@@ -61,6 +62,7 @@ class DenseLayer:
             ffn_norm=layer.ffn_norm,
             gate_up=torch.cat([dequantize(weight) for weight in layer.gate_up]),
             down=dequantize(layer.down),
+            key_scale=layer.key_scale,
         )
 
 
@@ -78,6 +80,10 @@ class DenseStack:
         for layer, k_pool, v_pool in zip(self.layers, k_pools, v_pools, strict=True):
             normed = rms_norm(x, layer.attn_norm, eps, backend=backend)
             q, k, v = self._heads(linear(normed, layer.qkv, layer.qkv_bias), rows)
+            if layer.key_scale is not None:
+                group = self.sizes.heads // self.sizes.kv_heads
+                q = q * layer.key_scale.repeat_interleave(group, dim=0)
+                k = k / layer.key_scale
             append(k_pool, v_pool, k, v, rows.slots, backend=backend)
             heads = paged_attention(
                 q,

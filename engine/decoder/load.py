@@ -36,7 +36,10 @@ class LoadedModel:
     context_tokens: int
 
     def new_stream(self, name: str) -> Stream:
-        return Stream(name, self.pool, self.spec.vocab_size, self.context_tokens)
+        spec = self.spec
+        return Stream(
+            name, self.pool, spec.vocab_size, self.context_tokens, reach=spec.context_tokens
+        )
 
 
 def load_model(path: Path, config: EngineConfig, progress: Progress | None = None) -> LoadedModel:
@@ -54,7 +57,7 @@ def load_model(path: Path, config: EngineConfig, progress: Progress | None = Non
     )
     file.close()  # packed copies are ours now: let the mapped pages go
     context_tokens = min(config.max_context_tokens, spec.context_tokens)
-    decoder = Decoder(spec, weights, context_tokens, backend)
+    decoder = Decoder(spec, weights, backend)
     cache, pool = paged(spec, config)
     runner = Runner(decoder, cache)
     return LoadedModel(spec, decoder, tokenizer, chat, cache, pool, runner, context_tokens)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -22,16 +23,47 @@ class Rotary(Protocol):
     def __call__(self, positions: Tensor) -> tuple[Tensor, Tensor]: ...
 
 
-class TableRotary:
-    """One axis; fp32, the angles of all positions below `max_positions` computed once."""
+class PagedRotary:
+    """One axis; fp32, angles computed by the page, for positions that grow without end.
+
+    A page is always computed as a whole, so that a position's bits do not depend on what else is
+    asked for; in fp64, where an angle of 10^9 is still exact to 10^-7.
+    """
 
     axes = 1
+    PAGE = 4096
+    # Positions in use lie close to each other, so more pages would not be asked for again.
+    MAX_PAGES = 16
 
-    def __init__(self, spec: DecoderSpec, max_positions: int) -> None:
-        self._cos, self._sin = rope_tables(spec, max_positions)
+    def __init__(self, spec: DecoderSpec) -> None:
+        self._frequencies = frequencies(spec)
+        self._pages: OrderedDict[int, tuple[Tensor, Tensor]] = OrderedDict()
 
     def __call__(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        return self._cos[positions], self._sin[positions]
+        numbers = sorted(set((positions // self.PAGE).tolist()))
+        if len(numbers) == 1:  # at C speed, the usual case
+            cos, sin = self._page(numbers[0])
+            rows = positions - numbers[0] * self.PAGE
+            return cos[rows], sin[rows]
+        half = len(self._frequencies)
+        cos, sin = torch.empty(len(positions), half), torch.empty(len(positions), half)
+        for number in numbers:
+            at = positions // self.PAGE == number
+            page_cos, page_sin = self._page(number)
+            rows = positions[at] - number * self.PAGE
+            cos[at], sin[at] = page_cos[rows], page_sin[rows]
+        return cos, sin
+
+    def _page(self, number: int) -> tuple[Tensor, Tensor]:
+        page = self._pages.get(number)
+        if page is None:
+            positions = torch.arange(self.PAGE, dtype=torch.float64) + number * self.PAGE
+            angles = torch.outer(positions, self._frequencies)
+            page = self._pages[number] = angles.cos().float(), angles.sin().float()
+            if len(self._pages) > self.MAX_PAGES:
+                self._pages.popitem(last=False)
+        self._pages.move_to_end(number)
+        return page
 
 
 class SectionRotary:
@@ -76,9 +108,3 @@ def frequencies(spec: DecoderSpec) -> Tensor:
     """Radians per position, fp64 [head_dim / 2]."""
     exponents = torch.arange(0, spec.head_dim, 2, dtype=torch.float64) / spec.head_dim
     return torch.as_tensor(spec.rope_base**-exponents)
-
-
-def rope_tables(spec: DecoderSpec, max_positions: int) -> tuple[Tensor, Tensor]:
-    """cos and sin of every angle, fp32 [max_positions, head_dim / 2], computed in fp64."""
-    angles = torch.outer(torch.arange(max_positions, dtype=torch.float64), frequencies(spec))
-    return angles.cos().float(), angles.sin().float()

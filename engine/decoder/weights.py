@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from engine.decoder.dense import DenseEmbedding, DenseHead, DenseLayer, DenseStack
+from engine.decoder.key_scale import key_scale
 from engine.decoder.spec import DecoderSpec
 from engine.errors import UnsupportedModel
 from engine.gguf_file import GgufFile
@@ -139,8 +140,9 @@ class WeightLoader:
         q, q_bias = projection("q", spec.q_width)
         k, k_bias = projection("k", spec.kv_width)
         v, v_bias = projection("v", spec.kv_width)
+        attn_norm = self._vector(f"{prefix}.attn_norm.weight", spec.hidden)
         return Layer(
-            attn_norm=self._vector(f"{prefix}.attn_norm.weight", spec.hidden),
+            attn_norm=attn_norm,
             qkv=(q, k, v),
             qkv_bias=(q_bias, k_bias, v_bias),
             attn_out=matrix("attn_output", spec.hidden, spec.q_width),
@@ -150,6 +152,7 @@ class WeightLoader:
                 matrix("ffn_up", spec.ffn, spec.hidden),
             ),
             down=matrix("ffn_down", spec.hidden, spec.ffn),
+            key_scale=key_scale(dequantize(k), k_bias, attn_norm, spec.kv_heads),
         )
 
     def _rope_rows(self, width: int) -> npt.NDArray[np.int64] | None:

@@ -15,10 +15,12 @@ from torch.nn import functional as F
 
 from engine.cache import KvCache
 from engine.decoder.decoder import Batch
+from engine.decoder.key_scale import key_scale
 from engine.decoder.rotary import Rotary
 from engine.decoder.spec import DecoderSpec
 from engine.models.layers import Linear, RmsNorm, carried, rotate
 from engine.models.tensors import Tensors
+from kernels.paged_attention.storage import gather, store
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -32,6 +34,7 @@ class TorchLayer:
     gate: Linear
     up: Linear
     down: Linear
+    key_scale: Tensor  # [kv_heads, head_dim]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,16 +67,19 @@ def _layer(tensors: Tensors, prefix: str, spec: DecoderSpec) -> TorchLayer:
     def norm(name: str) -> RmsNorm:
         return RmsNorm(tensors.take(f"{prefix}{name}.weight", spec.hidden), spec.rms_eps)
 
+    attn_norm = norm("input_layernorm")
+    k = linear("self_attn.k_proj", spec.kv_width, spec.hidden, spec.qkv_bias)
     return TorchLayer(
-        attn_norm=norm("input_layernorm"),
+        attn_norm=attn_norm,
         q=linear("self_attn.q_proj", spec.q_width, spec.hidden, spec.qkv_bias),
-        k=linear("self_attn.k_proj", spec.kv_width, spec.hidden, spec.qkv_bias),
+        k=k,
         v=linear("self_attn.v_proj", spec.kv_width, spec.hidden, spec.qkv_bias),
         out=linear("self_attn.o_proj", spec.hidden, spec.q_width),
         ffn_norm=norm("post_attention_layernorm"),
         gate=linear("mlp.gate_proj", spec.ffn, spec.hidden),
         up=linear("mlp.up_proj", spec.ffn, spec.hidden),
         down=linear("mlp.down_proj", spec.hidden, spec.ffn),
+        key_scale=key_scale(k.weight, k.bias, attn_norm.weight, spec.kv_heads),
     )
 
 
@@ -82,8 +88,7 @@ class TorchDecoder:
 
     def __init__(self, spec: DecoderSpec, weights: TorchWeights, rotary: Rotary) -> None:
         self.spec, self.weights = spec, weights
-        self.position_axes = rotary.axes
-        self._rotary = rotary
+        self.rotary = rotary
 
     def embed(self, tokens: Tensor) -> Tensor:
         """int64 [rows] -> [rows, hidden]."""
@@ -95,13 +100,15 @@ class TorchDecoder:
         x = self.embed(batch.tokens)
         if len(batch.soft_rows):
             x[batch.soft_rows] = batch.soft_vectors.to(x.dtype)
-        cos, sin = (angle.to(x.dtype) for angle in self._rotary(batch.positions))
+        cos, sin = (angle.to(x.dtype) for angle in self.rotary(batch.positions))
         streams = _streams(batch)
         for i, layer in enumerate(self.weights.layers):
             q, k, v = self._heads(layer, x)
             q, k = rotate(q, cos, sin), rotate(k, cos, sin)
-            _store(cache.k_pools[i], k, batch.slots)
-            _store(cache.v_pools[i], v, batch.slots)
+            scale = layer.key_scale.to(x.dtype)
+            q, k = q * scale.repeat_interleave(q.shape[1] // k.shape[1], dim=0), k / scale
+            store(cache.k_pools[i], k, batch.slots)
+            store(cache.v_pools[i], v, batch.slots)
             x = x + layer.out(_attend(q, cache.k_pools[i], cache.v_pools[i], streams))
             normed = layer.ffn_norm(x)
             x = x + layer.down(F.silu(layer.gate(normed)) * layer.up(normed))
@@ -139,13 +146,6 @@ def _streams(batch: Batch) -> list[_Rows]:
     return out
 
 
-def _store(pool: Tensor, heads: Tensor, slots: Tensor) -> None:
-    """[rows, kv_heads, head_dim] into [blocks, kv_heads, block_size, head_dim]."""
-    block_size = pool.shape[2]
-    blocks, offsets = slots // block_size, slots % block_size
-    pool[blocks, :, offsets] = heads.to(pool.dtype)
-
-
 def _attend(q: Tensor, k_pool: Tensor, v_pool: Tensor, streams: Sequence[_Rows]) -> Tensor:
     """[rows, heads, head_dim] -> [rows, heads * head_dim]."""
     out = torch.empty_like(q)
@@ -153,11 +153,7 @@ def _attend(q: Tensor, k_pool: Tensor, v_pool: Tensor, streams: Sequence[_Rows])
     for stream in streams:
         length = stream.longest
         blocks = stream.blocks[: -(-length // block_size)]
-        # [blocks, kv_heads, block_size, D] -> [kv_heads, length, D]
-        k, v = (
-            pool[blocks].transpose(0, 1).flatten(1, 2)[:, :length].to(q.dtype)
-            for pool in (k_pool, v_pool)
-        )
+        k, v = (gather(pool, blocks, length).to(q.dtype) for pool in (k_pool, v_pool))
         seen = torch.arange(length) < stream.contexts[:, None]
         heads = F.scaled_dot_product_attention(
             q[stream.rows].transpose(0, 1)[None],

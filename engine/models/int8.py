@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from engine.decoder.decoder import Decoder
+from engine.decoder.key_scale import key_scale
 from engine.decoder.rotary import Rotary
 from engine.decoder.spec import DecoderSpec
 from engine.decoder.weights import DecoderWeights, PackedEmbedding, PackedHead, PackedStack
@@ -19,7 +20,7 @@ from engine.errors import BadSettings
 from engine.models.tensors import Tensors
 from kernels.decoder_layers import Layer, LayerSizes
 from kernels.native import default_backend
-from kernels.qlinear import QWeight, pack
+from kernels.qlinear import QWeight, dequantize, pack
 
 GROUP = 32
 _LARGEST = 127
@@ -82,7 +83,7 @@ class Int8Decoder(Decoder):
             output=PackedHead(output, backend),
             nbytes=sum(w.nbytes for w in {id(w): w for w in [*packed, embedding, output]}.values()),
         )
-        super().__init__(spec, weights, spec.context_tokens, backend, rotary)
+        super().__init__(spec, weights, backend, rotary)
 
     def embed(self, tokens: Tensor) -> Tensor:
         """int64 [rows] -> fp32 [rows, hidden]."""
@@ -108,8 +109,9 @@ def _layer(tensors: Tensors, prefix: str, spec: DecoderSpec) -> Layer:
         vector(f"self_attn.{n}_proj.bias", width) if spec.qkv_bias else None
         for n, width in widths.items()
     ]
+    attn_norm = vector("input_layernorm.weight", spec.hidden)
     return Layer(
-        attn_norm=vector("input_layernorm.weight", spec.hidden),
+        attn_norm=attn_norm,
         qkv=(q, k, v),
         qkv_bias=(biases[0], biases[1], biases[2]),
         attn_out=matrix("self_attn.o_proj", spec.hidden, spec.q_width),
@@ -119,4 +121,5 @@ def _layer(tensors: Tensors, prefix: str, spec: DecoderSpec) -> Layer:
             matrix("mlp.up_proj", spec.ffn, spec.hidden),
         ),
         down=matrix("mlp.down_proj", spec.hidden, spec.ffn),
+        key_scale=key_scale(dequantize(k), biases[1], attn_norm, spec.kv_heads),
     )

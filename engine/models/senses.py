@@ -32,9 +32,9 @@ class Listening(Perception):
         self.frames += 1
         self.see([_frame(image, time_s)])
 
-    def held(self) -> set[int]:
+    def held(self) -> list[int]:
         shots = [token for shot in (*self._shots, *self._last_shots) for token in shot.ids]
-        return {*self._committed, *self._provisional, *self._last_sound, *shots}
+        return [*self._committed, *self._provisional, *self._last_sound, *shots]
 
 
 class ModelEars:

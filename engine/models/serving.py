@@ -100,7 +100,7 @@ def _parts(
     words: Words,
     context_tokens: int,
 ) -> EngineParts:
-    vocab_size = model.spec.decoder.vocab_size
+    vocab_size, reach = model.spec.decoder.vocab_size, model.spec.decoder.context_tokens
     cache, pool = memory
     faculties = Faculties(
         chat=words.chat,
@@ -117,7 +117,7 @@ def _parts(
         runner=Runner(model.decoder, cache),
         scheduler=Scheduler(config.token_budget),
         new_stream=lambda name: Stream(
-            name, pool, vocab_size, context_tokens, model.new_positions()
+            name, pool, vocab_size, context_tokens, model.new_positions(), reach
         ),
         clock=time.monotonic_ns,
         heard_together=config.heard_together,

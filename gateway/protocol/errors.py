@@ -17,6 +17,7 @@ INVALID_REQUEST = "invalid_request_error"
 SERVER_ERROR = "server_error"
 SHOWN_CHARS = 100  # how much of a client's own value an error message repeats
 
+RESUME_IN_USE = "resume_in_use"
 CLOSE_GOING_AWAY = 1001
 CLOSE_UNAUTHORISED = 3000
 CLOSE_INVALID_REQUEST = 4000
@@ -308,6 +309,15 @@ def invalid_intent() -> FatalProtocolError:
     return FatalProtocolError("invalid_intent", "Invalid intent", close_code=CLOSE_INVALID_REQUEST)
 
 
+def no_sideband() -> FatalProtocolError:
+    """A second connection to a call by its id, which this server does not have."""
+    return FatalProtocolError(
+        "call_id_not_found",
+        "No session found for the provided call_id",
+        close_code=CLOSE_INVALID_REQUEST,
+    )
+
+
 def beta_shape() -> FatalProtocolError:
     return FatalProtocolError(
         "beta_api_shape_disabled",
@@ -320,6 +330,22 @@ def session_expired(minutes: int = 60) -> FatalProtocolError:
     message = f"Your session hit the maximum duration of {minutes} minutes."
     return FatalProtocolError(
         "session_expired", message, close_code=CLOSE_GOING_AWAY, close_reason=message
+    )
+
+
+def resume_unknown() -> FatalProtocolError:
+    return FatalProtocolError(
+        "resume_token_unknown",
+        "There is no session to resume: the token is unknown, or the session is over.",
+        close_code=CLOSE_INVALID_REQUEST,
+    )
+
+
+def resume_in_use() -> FatalProtocolError:
+    return FatalProtocolError(
+        RESUME_IN_USE,
+        "The session cannot be resumed: it is still connected elsewhere.",
+        close_code=CLOSE_INVALID_REQUEST,
     )
 
 

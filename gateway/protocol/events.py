@@ -183,12 +183,58 @@ class Events:
     def audio_done(self, ref: PartRef) -> Json:
         return self._event("response.output_audio.done", **ref.to_wire())
 
+    def arguments_delta(
+        self, response_id: str, item_id: str, output_index: int, call_id: str, *, delta: str
+    ) -> Json:
+        return self._event(
+            "response.function_call_arguments.delta",
+            response_id=response_id,
+            item_id=item_id,
+            output_index=output_index,
+            call_id=call_id,
+            delta=delta,
+        )
+
+    def arguments_done(
+        self,
+        response_id: str,
+        item_id: str,
+        output_index: int,
+        call_id: str,
+        *,
+        name: str,
+        arguments: str,
+    ) -> Json:
+        """`arguments`: all of them, JSON text as the model wrote it."""
+        return self._event(
+            "response.function_call_arguments.done",
+            response_id=response_id,
+            item_id=item_id,
+            output_index=output_index,
+            call_id=call_id,
+            name=name,
+            arguments=arguments,
+        )
+
     def playout(self, what: Literal["started", "stopped", "cleared"], response_id: str) -> Json:
         """Where the server plays (WebRTC): the first sound went out, the last one, or the rest was
         dropped."""
         return self._event(f"output_audio_buffer.{what}", response_id=response_id)
 
     # --- ours, for sessions that asked ------------------------------------------------------
+
+    def session_resumable(self, token: str, expires_after_ms: int) -> Json:
+        """The secret by which this session is found again, so long after its connection broke."""
+        return self._event(
+            "gateway.session.resumable", token=token, expires_after_ms=expires_after_ms
+        )
+
+    def session_resumed(self, session: Json, replayed: int | None, items: int) -> Json:
+        """All that was missed has been sent again before this, in so many events. `replayed` None:
+        that was not possible; the newest `items` follow as `conversation.item.retrieved`."""
+        return self._event(
+            "gateway.session.resumed", session=session, replayed_events=replayed, items=items
+        )
 
     def latency_report(
         self,

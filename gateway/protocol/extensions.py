@@ -42,16 +42,32 @@ class VideoOptions(BaseModel):
     max_frames: Annotated[int, Ge(0), Le(10_000)] | None = None
 
 
+class WindowOptions(BaseModel):
+    """How much of a long session the model remembers, in tokens: of everything, and of pictures.
+
+    Older pictures and turns are forgotten, whole ones; the instructions never are. With `summarise`
+    the model notes in a few sentences what is about to go. What is absent or null stays as the
+    server has it; more than the model's context counts as all of it.
+    """
+
+    tokens: Annotated[int, Ge(256), Le(10_000_000)] | None = None
+    vision_tokens: Annotated[int, Ge(1), Le(10_000_000)] | None = None
+    summarise: bool | None = None
+
+
 class GatewayOptions(BaseModel):
     """`events`: which of our server events to send. `chunk_ms`: how much audio is heard at once.
     `latency_budget_ms`: endpoint to first token, over which a turn counts as late. `video`: which
-    camera frames count."""
+    camera frames count. `window`: how much is remembered. `resume`: keep the session when its
+    connection breaks, and say by which token it is found again."""
 
     events: Annotated[list[GatewayEventName], MaxLen(16)] | None = None
     chunk_ms: Literal[200, 500, 1000] | None = None
     sampling: SamplingOptions | None = None
     video: VideoOptions | None = None
+    window: WindowOptions | None = None
     latency_budget_ms: Annotated[float, Ge(1), Le(600_000)] | None = None
+    resume: bool | None = None
 
 
 class GatewaySession(RealtimeSessionCreateRequest):

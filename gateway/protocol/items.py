@@ -130,14 +130,30 @@ def message(
     }
 
 
+def function_call(
+    item_id: str, call_id: str, name: str, arguments: str, status: ItemStatus
+) -> Json:
+    return {
+        "id": item_id,
+        "object": "realtime.item",
+        "type": "function_call",
+        "status": status,
+        "call_id": call_id,
+        "name": name,
+        "arguments": arguments,
+    }
+
+
 def client_item(item_id: str, item: BaseModel) -> Json:
-    """Echo of an item that a client created, without its bulk: audio never goes back, a picture
-    only while it is small, since one event has to fit a client's frame and data channel."""
+    """Echo of an item that a client created, without its bulk: audio never goes back, pictures
+    only while they are small, since one event has to fit a client's frame and data channel."""
     echo = item.model_dump(exclude_unset=True, exclude_none=True)
+    room_chars = MAX_ECHOED_IMAGE_CHARS
     for part in echo.get("content", ()):
         part.pop("audio", None)
-        if len(part.get("image_url", "")) > MAX_ECHOED_IMAGE_CHARS:
-            del part["image_url"]
+        room_chars -= len(part.get("image_url", ""))
+        if room_chars < 0:
+            part.pop("image_url", None)
     return {"object": "realtime.item", "status": "completed"} | echo | {"id": item_id}
 
 

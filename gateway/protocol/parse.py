@@ -110,6 +110,16 @@ def decode_audio(
 ) -> bytes:
     """PCM16 bytes of an append. Raises `ProtocolError` naming `param` for anything but a whole
     number of samples in strict base64 within the limit."""
+    pcm = decode_bytes(audio, limit_bytes, param)
+    if len(pcm) % 2:
+        raise errors.invalid_audio(param, f"an odd number of bytes ({len(pcm)})")
+    return pcm
+
+
+def decode_bytes(
+    audio: str, limit_bytes: int = limits.MAX_AUDIO_BYTES, param: str = "audio"
+) -> bytes:
+    """The bytes of sound of any format. Raises as `decode_audio` does."""
     if len(audio) // 4 * 3 > limit_bytes + 2:  # two bytes at most are padding
         raise errors.invalid_audio(param, f"more than {limit_bytes} bytes")
     try:
@@ -120,8 +130,6 @@ def decode_audio(
         raise errors.invalid_audio(param, "empty bytes")
     if len(pcm) > limit_bytes:
         raise errors.invalid_audio(param, f"{len(pcm)} bytes, which is over {limit_bytes}")
-    if len(pcm) % 2:
-        raise errors.invalid_audio(param, f"an odd number of bytes ({len(pcm)})")
     return pcm
 
 

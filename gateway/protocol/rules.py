@@ -21,7 +21,6 @@ from openai.types.realtime import (
     ResponseCreateEvent,
     SessionUpdateEvent,
 )
-from openai.types.realtime.realtime_audio_formats import AudioPCM, RealtimeAudioFormats
 from openai.types.realtime.response_item_reference import ResponseItemReference
 from pydantic import BaseModel
 
@@ -96,17 +95,12 @@ def _check_content(item: MessageItem, path: str) -> None:
 
 def _check_session(session: RealtimeSessionCreateRequest) -> None:
     _check_tools(session.tools, "session.tools")
-    audio = session.audio
-    if audio is not None and audio.input is not None:
-        _check_format(audio.input.format, "session.audio.input.format")
-    if audio is not None and audio.output is not None:
-        _check_format(audio.output.format, "session.audio.output.format")
+    _check_choice(session.tool_choice, "session.tool_choice")
 
 
 def _check_response(response: RealtimeResponseCreateParams) -> None:
     _check_tools(response.tools, "response.tools")
-    if response.audio is not None and response.audio.output is not None:
-        _check_format(response.audio.output.format, "response.audio.output.format")
+    _check_choice(response.tool_choice, "response.tool_choice")
     if response.conversation not in (None, "auto", "none"):
         raise errors.unsupported_value(
             "response.conversation", response.conversation, ["auto", "none"]
@@ -120,8 +114,10 @@ def _check_tools(tools: Sequence[object] | None, path: str) -> None:
     for index, tool in enumerate(tools or ()):
         if getattr(tool, "type", None) == "mcp":
             raise errors.unsupported(f"{path}[{index}].type", "MCP tools are")
+        if getattr(tool, "name", None) is None:
+            raise errors.missing_parameter(f"{path}[{index}].name")
 
 
-def _check_format(audio_format: RealtimeAudioFormats | None, path: str) -> None:
-    if audio_format is not None and not isinstance(audio_format, AudioPCM):
-        raise errors.unsupported_value(f"{path}.type", audio_format.type, ["audio/pcm"])
+def _check_choice(choice: object, path: str) -> None:
+    if getattr(choice, "type", None) == "mcp":
+        raise errors.unsupported(f"{path}.type", "MCP tools are")

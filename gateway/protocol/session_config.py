@@ -10,22 +10,24 @@ they come and echoed: they stand for what is installed here.
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
 
+import msgspec
 from openai.types.realtime import (
     RealtimeAudioConfigInput,
     RealtimeAudioConfigOutput,
     RealtimeSessionCreateRequest,
 )
 from openai.types.realtime.realtime_audio_config_input import NoiseReduction
+from openai.types.realtime.realtime_audio_formats import RealtimeAudioFormats
 from openai.types.realtime.realtime_audio_input_turn_detection import (
     RealtimeAudioInputTurnDetection,
     ServerVad,
 )
 from pydantic import BaseModel
 
-from gateway.protocol import errors
+from gateway.protocol import errors, limits
 from gateway.protocol.extensions import GatewayOptions, GatewaySession
 from gateway.protocol.items import Json
 
@@ -78,6 +80,8 @@ class SessionConfig:
     speaks: bool = False
     instructions: str = ""
     requested_modality: Modality = "audio"
+    input_format: Json = field(default_factory=lambda: dict(PCM_24K))
+    output_format: Json = field(default_factory=lambda: dict(PCM_24K))
     turn_detection: TurnDetection | None = ServerVadConfig()
     transcription: Json | None = None
     noise_reduction: Json | None = None
@@ -114,7 +118,11 @@ class SessionConfig:
             changes |= _output_changes(self, update.audio.output, voice_locked)
         if isinstance(update, GatewaySession) and "gateway" in update.model_fields_set:
             changes["gateway"] = _merged_options(self.gateway, update.gateway)
-        return dataclasses.replace(self, **changes)
+        changed = dataclasses.replace(self, **changes)
+        size_bytes = len(msgspec.json.encode(changed.to_wire()))
+        if size_bytes > limits.MAX_SESSION_BYTES:
+            raise errors.event_too_large(size_bytes, limits.MAX_SESSION_BYTES, "bytes of session")
+        return changed
 
     def to_wire(self) -> Json:
         """The full effective session object."""
@@ -143,20 +151,22 @@ class SessionConfig:
             wire["gateway"] = dump(self.gateway)
         return wire
 
-    def response_audio(self, wanted: Modality | None = None) -> Json | None:
-        """The `audio` of a response object; None where that answer is text. `wanted`: what the
-        response asks for itself; None: what the session does."""
+    def response_audio(
+        self, wanted: Modality | None = None, own_format: Json | None = None
+    ) -> Json | None:
+        """The `audio` of a response object; None where that answer is text. `wanted` and
+        `own_format`: what the response asks for itself; None: what the session does."""
         if not self.speaks or (wanted or self.requested_modality) == "text":
             return None
-        return {"output": {"format": dict(PCM_24K), "voice": self.voice}}
+        return {"output": {"format": own_format or self.output_format, "voice": self.voice}}
 
     def _output_to_wire(self) -> Json:
-        return {"format": dict(PCM_24K), "voice": self.voice, "speed": self.speed}
+        return {"format": self.output_format, "voice": self.voice, "speed": self.speed}
 
     def _input_to_wire(self) -> Json:
         turns = self.turn_detection
         return {
-            "format": dict(PCM_24K),
+            "format": self.input_format,
             "transcription": self.transcription,
             "noise_reduction": self.noise_reduction,
             "turn_detection": turns.to_wire() if turns is not None else None,
@@ -166,6 +176,11 @@ class SessionConfig:
 def dump(model: BaseModel) -> Json:
     """A validated object as the client sent it: set fields only, nulls dropped."""
     return model.model_dump(exclude_unset=True, exclude_none=True)
+
+
+def wire_format(given: RealtimeAudioFormats) -> Json:
+    """A sound format in full: PCM has one rate, and it may be left out."""
+    return dict(PCM_24K) if given.type == "audio/pcm" else {"type": given.type}
 
 
 def _plain_changes(update: RealtimeSessionCreateRequest) -> Json:
@@ -193,6 +208,8 @@ def _plain_changes(update: RealtimeSessionCreateRequest) -> Json:
 
 def _input_changes(config: SessionConfig, update: RealtimeAudioConfigInput) -> Json:
     changes: Json = {}
+    if update.format is not None:
+        changes["input_format"] = wire_format(update.format)
     if "turn_detection" in update.model_fields_set:
         changes["turn_detection"] = _merged_turns(config.turn_detection, update.turn_detection)
     if "transcription" in update.model_fields_set:
@@ -206,6 +223,8 @@ def _output_changes(
     config: SessionConfig, update: RealtimeAudioConfigOutput, voice_locked: bool
 ) -> Json:
     changes: Json = {}
+    if update.format is not None:
+        changes["output_format"] = wire_format(update.format)
     if update.voice is not None:
         voice = update.voice if isinstance(update.voice, str) else update.voice.id
         if voice_locked and voice != config.voice:

@@ -1,4 +1,4 @@
-"""One WebRTC call: the peer connection around one session's pump.
+"""One WebRTC call: the peer connection that carries one session, or its next part.
 
     microphone ── AudioTrack ──▶ pump.hear        pump's channel ◀─▶ data channel "oai-events"
     camera ────── watch ───────▶ pump.see         outgoing ────────▶ our audio track
@@ -6,7 +6,7 @@
 It lasts until the peer closes, until it vanishes (the heartbeat asks it for an answer when no sound
 comes, and there is none in 3.5 s), until it has not connected in time, or until the session or the
 server ends it. Whatever the reason, at the end of `run` nothing of it is left: no socket, no
-thread, no task.
+thread, no task. A session that asked to be kept waits for the next one (`gateway.resume`).
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import logging
+import re
 import time
 from typing import Any
 
@@ -27,6 +28,7 @@ from aiortc import (
 )
 
 from gateway.pump import Pump
+from gateway.resume.line import Line
 from gateway.rtc import aiortc_hooks
 from gateway.rtc.audio_track import AudioTrack
 from gateway.rtc.call_metrics import CallEnd, CallMetrics
@@ -58,7 +60,9 @@ class Call:
         self, call_id: str, ice_servers: list[RTCIceServer], metrics: CallMetrics, offer: str
     ) -> None:
         self.call_id = call_id
-        self.channel = EventChannel(expected="m=application" in offer)
+        self.channel = EventChannel(
+            expected="m=application" in offer, ask=lambda: aiortc_hooks.answers(self._peer)
+        )
         self.outgoing = OutgoingAudio()
         self._offer = offer
         self._metrics = metrics
@@ -98,13 +102,14 @@ class Call:
             transceiver.setCodecPreferences([c for c in audio.codecs if c.mimeType.lower() == OPUS])
         await self._peer.setRemoteDescription(RTCSessionDescription(self._offer, "offer"))
         await self._peer.setLocalDescription(await self._peer.createAnswer())
-        answer = str(self._peer.localDescription.sdp)
+        answer = _asking_for_fec(str(self._peer.localDescription.sdp))
         if "a=candidate" not in answer:
             raise ValueError("the server has no network address that it could be called at")
         return answer
 
-    async def run(self, pump: Pump) -> None:
-        """From the answer to the end. Never raises for what the peer did."""
+    async def run(self, pump: Pump, line: Line) -> None:
+        """From the answer to the end of the call, which is not always that of the session. Never
+        raises for what the peer did."""
         self._pump = pump
         self._metrics.calls_open.inc()
         loop = asyncio.get_running_loop()
@@ -112,12 +117,13 @@ class Call:
         if self._camera is not None:
             tasks.append(loop.create_task(watch(self._camera, pump.see)))
         try:
-            await pump.run()
+            await line.carry(self.channel)
         finally:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
             await self._close_peer()
+            self._pump = None
             self._count()
             self._metrics.calls_open.dec()
             if self.channel.hangup is not None:
@@ -129,6 +135,7 @@ class Call:
         """End it; `run` returns soon after."""
         if not self.channel.is_gone:
             self._end = end
+            self.channel.finished = end in (CallEnd.HANGUP, CallEnd.SERVER)
             self.channel.gone()
 
     # --- the peer connection's events ------------------------------------------------------------
@@ -146,15 +153,19 @@ class Call:
 
     def _hear(self, sound: Sound) -> bool:
         if sound.received_ns is not None:
-            self._alive_s = time.monotonic()
+            self._is_alive(time.monotonic())
         return self._pump is not None and self._pump.hear(sound.pcm24k, sound.received_ns)
 
     def _on_state(self) -> None:
         log.debug("call %s: %s", self.call_id, self._peer.connectionState)
         if self._peer.connectionState == "connected":
-            self._alive_s = time.monotonic()
+            self._is_alive(time.monotonic())
         elif self._peer.connectionState in ("failed", "closed"):
             self.hang_up(CallEnd.GONE if self._alive_s else CallEnd.NEVER_CONNECTED)
+
+    def _is_alive(self, now_s: float) -> None:
+        self._alive_s = now_s
+        self.outgoing.alive_ns = round(now_s * 1e9)
 
     async def _heartbeat(self) -> None:
         """The connection's own consent takes half a minute to expire; this takes five seconds. A
@@ -176,7 +187,7 @@ class Call:
                     continue
                 if probe is not None and probe.done():
                     if probe.result():
-                        self._alive_s = now_s
+                        self._is_alive(now_s)
                     elif self._alive_s < asked_s:
                         self.hang_up(CallEnd.VANISHED)
                     probe = None
@@ -203,6 +214,12 @@ class Call:
             await asyncio.wait_for(self._peer.close(), CLOSE_WAIT_S)
         except TimeoutError:
             log.warning("call %s: its connection did not close in time", self.call_id)
+
+
+def _asking_for_fec(sdp: str) -> str:
+    """Have the peer's Opus carry copies of what went before (RFC 7587 §6.1): a lost packet is then
+    recovered from the next. aiortc has no word for it."""
+    return re.sub(r"(a=rtpmap:(\d+) opus/48000/2\r\n)", r"\1a=fmtp:\2 useinbandfec=1\r\n", sdp)
 
 
 def describe_ice(urls: str, username: str, credential: str) -> list[RTCIceServer]:

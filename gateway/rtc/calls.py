@@ -1,7 +1,9 @@
 """The HTTP side of WebRTC, as the Realtime API has it.
 
 POST /v1/realtime/calls               an SDP offer, raw or multipart with a session: 201, the answer
-                                      in the body and the call's address in Location
+                                      in the body and the call's address in Location; with a
+                                      token in the header `headstart-resume` it goes on with the
+                                      session of that token
 POST /v1/realtime/calls/{id}/hangup   end a call
 POST /v1/realtime/client_secrets      a short-lived key for a browser, with a session's settings
 """
@@ -23,17 +25,17 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from gateway.access import key_of
 from gateway.client_secrets import (
     LIFETIME_S_DEFAULT,
     LIFETIME_S_MAX,
     LIFETIME_S_MIN,
-    PREFIX,
 )
-from gateway.ports import SessionCore
+from gateway.door import holder_of
 from gateway.protocol import errors
-from gateway.protocol.errors import ProtocolError
+from gateway.protocol.errors import FatalProtocolError, ProtocolError
 from gateway.protocol.parse import decode_json, parse_session
-from gateway.pump import Bounds, Pump
+from gateway.resume.seats import HEADER, LAST_EVENT, Seat
 from gateway.rtc.call import BadOffer, Call, describe_ice
 from gateway.rtc.call_metrics import CallEnd, CallMetrics
 
@@ -94,16 +96,20 @@ class Calls:
     # --- requests --------------------------------------------------------------------------------
 
     async def create(self, request: Request) -> Response:
-        refused = self._gateway.refuse_http()
+        token = request.headers.get(HEADER)
+        holder = holder_of(request.scope)
+        refused = self._gateway.refuse_http(holder) if token is None else None
         if refused is not None:
             return refused
         try:
             asked = await self._asked(request)
+            if token is not None:
+                return await self._resume(asked, token, holder, request)
             # The last seat may have been taken while the body came.
-            refused = self._gateway.refuse_http()
-            return refused if refused is not None else await self._answer(asked)
-        except _Unauthorised:
-            return _failed(401, errors.invalid_api_key())
+            refused = self._gateway.refuse_http(holder)
+            return refused if refused is not None else await self._answer(asked, holder)
+        except FatalProtocolError as error:  # of a token
+            return _failed(409 if error.code == errors.RESUME_IN_USE else 404, error)
         except ProtocolError as error:
             return _failed(400, error)
         except BadOffer as error:
@@ -130,7 +136,9 @@ class Calls:
             lifetime_s = _lifetime_s(body.get("expires_after"))
         except ProtocolError as error:
             return _failed(400, error)
-        value, expires_at = self._gateway.secrets.issue(session, lifetime_s, time.time())
+        value, expires_at = self._gateway.secrets.issue(
+            session, lifetime_s, time.time(), holder_of(request.scope)
+        )
         effective = core.describe() | {"expires_at": 0}
         return JSONResponse({"value": value, "expires_at": expires_at, "session": effective})
 
@@ -152,63 +160,62 @@ class Calls:
         return _Asked(offer, sessions)
 
     def _secrets_session(self, request: Request) -> tuple[RealtimeSessionCreateRequest, ...]:
-        key = request.headers.get("authorization", "").removeprefix("Bearer ").strip()
-        if not key.startswith(PREFIX):
+        grant = self._gateway.secrets.find(key_of(request.headers), time.time())
+        if grant is None or grant.session is None:
             return ()
-        grant = self._gateway.secrets.find(key, time.time())
-        if grant is None:
-            raise _Unauthorised
-        return (parse_session(grant.session),) if grant.session is not None else ()
+        return (parse_session(grant.session),)
 
-    async def _answer(self, asked: _Asked) -> Response:
+    async def _answer(self, asked: _Asked, holder: str) -> Response:
         """Open a session and a call for it. Raises `ProtocolError` and `BadOffer`."""
         gateway = self._gateway
-        session_id, core = gateway.new_session()
+        call = self._call(asked)
+        seat = gateway.new_seat(call.channel, holder, call.outgoing)
         for session in asked.sessions:
-            core.preset(session, time.monotonic_ns())
-        call = Call(f"rtc_{secrets.token_hex(12)}", self._ice_servers, self.metrics, asked.offer)
-        pump = self._pump(session_id, core, call)
+            seat.core.preset(session, time.monotonic_ns())
         with contextlib.ExitStack() as stack:
-            stack.enter_context(gateway.seated(session_id, pump))
+            stack.enter_context(gateway.seated(seat))
             answer = await call.answer()
-            self._calls[call.call_id] = call
-            self._running[call.call_id] = asyncio.create_task(
-                self._run(call, pump, stack.pop_all())
-            )
-        log.info("call %s is session %s", call.call_id, session_id)
+            gateway.seats.begin(seat, stack.pop_all())
+        return self._begin(call, seat, answer)
+
+    async def _resume(self, asked: _Asked, token: str, holder: str, request: Request) -> Response:
+        """A call that goes on with a session. Raises `FatalProtocolError` and `BadOffer`."""
+        seats = self._gateway.seats
+        seat = await seats.claim(token, holder)
+        call = self._call(asked)
+        try:
+            answer = await call.answer()
+        except BaseException:
+            seat.line.release()
+            raise
+        seats.resume(seat, call.channel, request.query_params.get(LAST_EVENT), call.outgoing)
+        return self._begin(call, seat, answer)
+
+    def _call(self, asked: _Asked) -> Call:
+        call_id = f"rtc_{secrets.token_hex(12)}"
+        return Call(call_id, self._ice_servers, self.metrics, asked.offer)
+
+    def _begin(self, call: Call, seat: Seat, answer: str) -> Response:
+        """Run it; what its peer is told."""
+        self._calls[call.call_id] = call
+        self._running[call.call_id] = asyncio.create_task(self._run(call, seat))
+        log.info("call %s is session %s", call.call_id, seat.session_id)
         headers = {
             "Location": f"/v1/realtime/calls/{call.call_id}",
             "Access-Control-Expose-Headers": "Location",
         }
         return Response(answer, status_code=201, media_type=SDP_TYPE, headers=headers)
 
-    def _pump(self, session_id: str, core: SessionCore, call: Call) -> Pump:
-        settings = self._gateway.settings
-        bounds = Bounds(settings.outbound_events, settings.outbound_bytes)
-        gateway = self._gateway
-        return Pump(
-            session_id,
-            call.channel,
-            core,
-            gateway.link.tell,
-            bounds,
-            utter=gateway.utter,
-            player=call.outgoing,
-        )
-
-    async def _run(self, call: Call, pump: Pump, seat: contextlib.ExitStack) -> None:
-        with seat:
-            try:
-                await call.run(pump)
-            except Exception:
-                # Ours to mend; the other calls go on.
-                log.exception("call %s: internal error", call.call_id)
-            finally:
-                del self._calls[call.call_id], self._running[call.call_id]
-
-
-class _Unauthorised(Exception):
-    """A secret that is unknown or has expired."""
+    async def _run(self, call: Call, seat: Seat) -> None:
+        try:
+            await call.run(seat.pump, seat.line)
+            if seat.line.is_over:
+                await seat.over.wait()
+        except Exception:
+            # Ours to mend; the other calls go on.
+            log.exception("call %s: internal error", call.call_id)
+        finally:
+            del self._calls[call.call_id], self._running[call.call_id]
 
 
 async def _limited(request: Request) -> AsyncGenerator[bytes, None]:

@@ -12,6 +12,7 @@ import contextlib
 import json
 import logging
 from collections import deque
+from collections.abc import Awaitable, Callable
 
 from aiortc import RTCDataChannel
 from aiortc.exceptions import InvalidStateError
@@ -32,13 +33,17 @@ class EventChannel:
     """The call's channel for events: there before the peer has opened it, and without one too.
 
     `expected`: the peer's offer has a data channel, so events wait for it; else they are dropped.
+    `ask`: whether the peer answers on the network.
     """
 
-    def __init__(self, expected: bool) -> None:
+    def __init__(self, expected: bool, ask: Callable[[], Awaitable[bool]]) -> None:
         self.expected = expected
         self.is_gone = False
+        self.finished = False
+        """One side has hung up."""
         self.hangup: Hangup | None = None
         """Why our side ended it, if it did."""
+        self._ask = ask
         self._channel: RTCDataChannel | None = None
         self._inbound: deque[str | int] = deque()
         self._inbound_bytes = 0
@@ -111,10 +116,20 @@ class EventChannel:
         peer sees the call end."""
         log.info("a call is ended: %s", hangup.reason)
         self.hangup = hangup
+        self.finished = True
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FLUSH_WAIT_S):
                 while self.is_open and self._channel.bufferedAmount:  # type: ignore[union-attr]
                     await asyncio.sleep(0.01)
+        self.gone()
+
+    async def answers(self, wait_s: float) -> bool:
+        try:
+            return await asyncio.wait_for(self._ask(), wait_s)
+        except TimeoutError:
+            return False
+
+    def cut(self) -> None:
         self.gone()
 
 

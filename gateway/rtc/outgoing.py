@@ -10,6 +10,7 @@ is nothing to say it sends nothing, and RTP time goes on, so that the next word 
     sent_samples          of what was put, how much is on the wire: the playout position. What a
                           peer has heard is behind it by the network and its own buffer
     queued_samples        put and not yet sent
+    take_over(before)     go on where another track stopped, from where its peer was last alive
     on_started, on_stopped  called on the loop with the first frame after a pause, and when the
                           queue has run empty (and the silence behind it) or was cleared: the
                           protocol's `output_audio_buffer.started`, `.stopped` and `.cleared`
@@ -21,6 +22,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
@@ -30,12 +32,15 @@ import numpy as np
 from aiortc import MediaStreamTrack
 
 from gateway.media.timebase import BYTES_PER_SAMPLE, NS_PER_MS, WIRE_RATE_HZ, wire_samples
+from gateway.ports import Player
 
 FRAME_MS = 20
 FRAME_NS = FRAME_MS * NS_PER_MS
 FRAME_SAMPLES = wire_samples(FRAME_MS)
 FRAME_BYTES = FRAME_SAMPLES * BYTES_PER_SAMPLE
 QUEUE_SAMPLES_MAX = wire_samples(120_000)
+SENT_FRAMES_KEPT = 300
+"""6 s, longer than it takes to notice that a peer has vanished."""
 TAIL_FRAMES = 5
 """Silent frames behind the last word: a peer that runs dry in mid-sound draws it out."""
 BIT_RATE = 32_000
@@ -57,6 +62,7 @@ class Playout:
         self._pcm = bytearray()
         self._due_ns: int | None = None  # of the next frame; None: paused
         self._tail_left = 0
+        self._sent: deque[tuple[int, bytes]] = deque(maxlen=SENT_FRAMES_KEPT)  # with its `due_ns`
 
     @property
     def queued_samples(self) -> int:
@@ -85,6 +91,8 @@ class Playout:
         frame = bytes(self._pcm[:FRAME_BYTES])
         del self._pcm[:FRAME_BYTES]
         self.sent_samples += len(frame) // BYTES_PER_SAMPLE
+        if frame:
+            self._sent.append((self._due_ns, frame))
         self._due_ns += FRAME_NS
         if frame:
             self._tail_left = TAIL_FRAMES
@@ -93,6 +101,18 @@ class Playout:
         if not self._pcm and self._tail_left <= 0:
             self._due_ns = None
         return frame.ljust(FRAME_BYTES, b"\0")
+
+    def rewind(self, since_ns: int) -> None:
+        """Queue again what was due after `since_ns`; to be played when there is a `start`."""
+        again = bytearray()
+        while self._sent and self._sent[-1][0] > since_ns:
+            again[:0] = self._sent.pop()[1]
+        self.sent_samples -= len(again) // BYTES_PER_SAMPLE
+        self._pcm[:0] = again
+
+    def start(self, now_ns: int) -> None:
+        """Go on at `now_ns` with what is queued."""
+        self._due_ns = now_ns if self._pcm else None
 
     def clear(self) -> int:
         """Drop what is queued, in samples."""
@@ -110,6 +130,8 @@ class OutgoingAudio(MediaStreamTrack):
         super().__init__()
         self.on_started: Callable[[], None] = _nothing
         self.on_stopped: Callable[[], None] = _nothing
+        self.alive_ns = now_ns()
+        """When the peer was last heard of; kept up by the call."""
         self._now_ns = now_ns
         self._origin_ns = now_ns()
         self._playout = Playout()
@@ -137,6 +159,15 @@ class OutgoingAudio(MediaStreamTrack):
         dropped = self._playout.clear()
         self._stopped()
         return dropped
+
+    def take_over(self, before: Player) -> None:
+        """Go on with what a track that has ended had to play; its place counts on. What it sent
+        when its peer was heard of no more is played again."""
+        assert isinstance(before, OutgoingAudio)
+        self._playout, before._playout = before._playout, Playout()
+        self._playout.rewind(before.alive_ns)
+        self._playout.start(self._now_ns())
+        self._filled.set()
 
     async def recv(self) -> av.Packet[Any]:
         """The next packet, when it is due. For the sender that owns the track."""

@@ -33,6 +33,10 @@ class LocalServer:
         self._process = process
         self._tail = tail
 
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
     def check(self) -> None:
         """Raise `ServerFailed` with its last words if it has ended."""
         if self._process.returncode is not None:
@@ -56,8 +60,11 @@ def _ended(returncode: int, tail: deque[str]) -> ServerFailed:
 
 
 @contextlib.asynccontextmanager
-async def local_server(arguments: list[str], port: int = 0) -> AsyncIterator[LocalServer]:
-    """Start `headstart serve` with `arguments`, stop it at the end. Raises `ServerFailed`."""
+async def local_server(
+    arguments: list[str], port: int = 0, on_line: Callable[[str], None] = lambda _: None
+) -> AsyncIterator[LocalServer]:
+    """Start `headstart serve` with `arguments`, stop it at the end; `on_line` is given its log.
+    Raises `ServerFailed`."""
     argv = [sys.executable, "-m", "gateway", "serve", "--port", str(port), "--announce", *arguments]
     process = await asyncio.create_subprocess_exec(
         *die_with_parent(argv),
@@ -69,7 +76,7 @@ async def local_server(arguments: list[str], port: int = 0) -> AsyncIterator[Loc
     assert process.stdout is not None
     assert process.stderr is not None
     tail: deque[str] = deque(maxlen=LOG_TAIL_LINES)
-    reading = asyncio.create_task(_keep_tail(process.stderr, tail))
+    reading = asyncio.create_task(_keep_tail(process.stderr, tail, on_line))
     try:
         line = await process.stdout.readline()
         if not line:
@@ -81,11 +88,15 @@ async def local_server(arguments: list[str], port: int = 0) -> AsyncIterator[Loc
         await asyncio.wait([reading])
 
 
-async def _keep_tail(stream: asyncio.StreamReader, tail: deque[str]) -> None:
+async def _keep_tail(
+    stream: asyncio.StreamReader, tail: deque[str], on_line: Callable[[str], None]
+) -> None:
     pending = b""
     while data := await stream.read(4096):
         *lines, pending = (pending + data).split(b"\n")
-        tail.extend(line.decode(errors="replace") for line in lines if line.strip())
+        for line in (line.decode(errors="replace") for line in lines if line.strip()):
+            tail.append(line)
+            on_line(line)
         pending = pending[-4096:]
 
 

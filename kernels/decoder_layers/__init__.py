@@ -14,6 +14,8 @@ from torch import Tensor
 
 from kernels.decoder_layers import native, reference
 from kernels.native import KernelInputError, library, require
+from kernels.paged_attention.native import STORED
+from kernels.paged_attention.storage import row_width
 from kernels.qlinear import QWeight
 
 __all__ = ["DecoderLayers", "Layer", "LayerSizes", "Rows"]
@@ -21,7 +23,12 @@ __all__ = ["DecoderLayers", "Layer", "LayerSizes", "Rows"]
 
 @dataclass(frozen=True, eq=False)
 class Layer:
-    """One layer's weights; norms fp32 [hidden], biases fp32 [rows of their weight] or None."""
+    """One layer's weights; norms fp32 [hidden], biases fp32 [rows of their weight] or None.
+
+    `key_scale` fp32 [kv_heads, head_dim]: keys are divided by it before they are stored, and
+    queries multiplied. Of powers of two it changes no product; both halves of a head must have the
+    same, so that it does not matter whether it comes before or after the rotation.
+    """
 
     attn_norm: Tensor
     qkv: tuple[QWeight, QWeight, QWeight]
@@ -30,6 +37,7 @@ class Layer:
     ffn_norm: Tensor
     gate_up: tuple[QWeight, QWeight]
     down: QWeight
+    key_scale: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -103,8 +111,8 @@ class DecoderLayers:
                 f"expected {len(self.layers)} pairs of pools, one a layer, came "
                 f"{len(k_pools)} and {len(v_pools)}"
             )
-        want = (None, self.sizes.kv_heads, None, self.sizes.head_dim)
-        require(k_pools[0], "k_pools[0]", want, torch.float32, torch.float16)
+        width = row_width(self.sizes.head_dim, k_pools[0].dtype)
+        require(k_pools[0], "k_pools[0]", (None, self.sizes.kv_heads, None, width), *STORED)
         for name, pools in (("k_pools", k_pools), ("v_pools", v_pools)):
             for i, pool in enumerate(pools):
                 require(pool, f"{name}[{i}]", tuple(k_pools[0].shape), k_pools[0].dtype)
@@ -149,6 +157,8 @@ def _check_layer(layer: Layer, sizes: LayerSizes, name: str) -> None:
     for weight, bias in zip(layer.qkv, layer.qkv_bias, strict=True):
         if bias is not None:
             require(bias, f"{name} bias", (weight.rows,), torch.float32)
-    tensors = (layer.attn_norm, layer.ffn_norm, *layer.qkv_bias)
+    if layer.key_scale is not None:
+        require(layer.key_scale, f"{name} scale", (sizes.kv_heads, sizes.head_dim), torch.float32)
+    tensors = (layer.attn_norm, layer.ffn_norm, layer.key_scale, *layer.qkv_bias)
     if not all(tensor is None or tensor.is_contiguous() for tensor in tensors):
-        raise KernelInputError(f"{name}: expected contiguous norms and biases")
+        raise KernelInputError(f"{name}: expected contiguous norms, biases and scales")

@@ -9,6 +9,7 @@
 
 typedef struct {
     const float *attn_norm, *ffn_norm; /* [hidden] */
+    const float *key_scale;            /* [kv_heads, head_dim] or NULL */
     Weight qkv[3], attn_out, gate_up[2], down;
 } Layer;
 
@@ -77,6 +78,19 @@ static void keep_wanted(const Call *c, Attention *a, Buffers *b)
     a->rows = c->wanted_rows;
 }
 
+/* x [rows, heads, dim] times, or over, the scale of each head's group: [heads / group, dim]. */
+static void equalise(float *x, const float *scale, int64_t rows, int64_t heads, int64_t group,
+                     int64_t dim, int divide)
+{
+    for (int64_t i = 0; i < rows * heads; i++, x += dim) {
+        const float *by = scale + i % heads / group * dim;
+        if (divide)
+            for (int64_t d = 0; d < dim; d++) x[d] /= by[d];
+        else
+            for (int64_t d = 0; d < dim; d++) x[d] *= by[d];
+    }
+}
+
 /* Norm, projections, rotation; K and V go to the layer's pools. 0, or -1: out of memory. */
 static int project(const Call *c, int64_t i, const float *x, const Buffers *b)
 {
@@ -91,8 +105,13 @@ static int project(const Call *c, int64_t i, const float *x, const Buffers *b)
     const int64_t half = a->head_dim / 2;
     hs_rope(b->q, c->cosine, c->sine, a->rows, a->heads, half, b->q_turned, a->threads);
     hs_rope(b->k, c->cosine, c->sine, a->rows, a->kv_heads, half, b->k_turned, a->threads);
+    if (layer->key_scale) {
+        const int64_t group = a->heads / a->kv_heads;
+        equalise(b->q_turned, layer->key_scale, a->rows, a->heads, group, a->head_dim, 0);
+        equalise(b->k_turned, layer->key_scale, a->rows, a->kv_heads, 1, a->head_dim, 1);
+    }
     hs_append(c->k_pools[i], c->v_pools[i], b->k_turned, b->v, c->slots, a->rows, a->kv_heads,
-              a->block_size, a->head_dim, a->num_blocks, a->half);
+              a->block_size, a->head_dim, a->num_blocks, a->storage);
     return 0;
 }
 

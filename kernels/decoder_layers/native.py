@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from kernels.native import KernelError, KernelInputError, threads
-from kernels.paged_attention.native import Attention
+from kernels.paged_attention.native import STORED, Attention
 from kernels.qlinear import FORMATS, QWeight
 from kernels.qlinear.native import NativeWeight
 
@@ -26,6 +26,7 @@ class NativeLayer(ctypes.Structure):
     _fields_ = (
         ("attn_norm", _VOID),
         ("ffn_norm", _VOID),
+        ("key_scale", _VOID),
         ("qkv", NativeWeight * 3),
         ("attn_out", NativeWeight),
         ("gate_up", NativeWeight * 2),
@@ -68,6 +69,7 @@ def layer_table(layers: Sequence[Layer]) -> LayerTable:
             NativeLayer(
                 layer.attn_norm.data_ptr(),
                 layer.ffn_norm.data_ptr(),
+                None if layer.key_scale is None else layer.key_scale.data_ptr(),
                 (NativeWeight * 3)(*map(_weight, layer.qkv, layer.qkv_bias)),
                 _weight(layer.attn_out),
                 (NativeWeight * 2)(*map(_weight, layer.gate_up)),
@@ -102,7 +104,7 @@ def decoder_layers(
         count, sizes.heads, sizes.kv_heads, sizes.head_dim, block_size, num_blocks,
         tables.shape[0], tables.shape[1], None, None, None, tables.data_ptr(),
         seqs.data_ptr(), contexts.data_ptr(), None,
-        sizes.head_dim**-0.5, k_pools[0].dtype == torch.float16, threads(),
+        sizes.head_dim**-0.5, STORED[k_pools[0].dtype], threads(),
     )  # fmt: skip
     call = Call(
         len(table), sizes.hidden, sizes.ffn, ctypes.addressof(table),

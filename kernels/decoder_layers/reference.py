@@ -35,6 +35,9 @@ def decoder_layers(
         q = rope(q.view(-1, sizes.heads, sizes.head_dim), rows.cos, rows.sin, backend=backend)
         k = rope(k.view(-1, sizes.kv_heads, sizes.head_dim), rows.cos, rows.sin, backend=backend)
         v = v.view(-1, sizes.kv_heads, sizes.head_dim)
+        if layer.key_scale is not None:
+            q = q * layer.key_scale.repeat_interleave(sizes.heads // sizes.kv_heads, dim=0)
+            k = k / layer.key_scale
         append(k_pool, v_pool, k, v, rows.slots, backend=backend)
         if i == len(layers) - 1 and rows.wanted is not None:
             x, q = x[rows.wanted], q[rows.wanted]

@@ -1,8 +1,9 @@
 """Attention over a paged KV cache, and the append into it.
 
-K and V pools are [num_blocks, kv_heads, block_size, head_dim], fp32 or fp16, contiguous, one pair
-per layer. The native kernel is bitwise batch-invariant: a row's output depends on its query and on
-the keys and values that it sees, not on the other rows, the block numbers or the thread count.
+K and V pools are [num_blocks, kv_heads, block_size, width], contiguous, one pair per layer: fp32 or
+fp16 with `width` head_dim, or int8 or fp8 with a scale behind each row (storage.py). The native
+kernel is bitwise batch-invariant: a row's output depends on its query and on the keys and values
+that it sees, not on the other rows, the block numbers or the thread count.
 """
 
 from __future__ import annotations
@@ -12,12 +13,14 @@ from torch import Tensor
 
 from kernels.native import KernelInputError, library, require
 from kernels.paged_attention import native, reference
+from kernels.paged_attention.storage import head_dim_of, row_width
 
 __all__ = ["append", "paged_attention"]
 
 
 def _require_pools(k_pool: Tensor, v_pool: Tensor, head_dim: int) -> None:
-    require(k_pool, "k_pool", (None, None, None, head_dim), torch.float32, torch.float16)
+    width = row_width(head_dim, k_pool.dtype)
+    require(k_pool, "k_pool", (None, None, None, width), *native.STORED)
     require(v_pool, "v_pool", tuple(k_pool.shape), k_pool.dtype)
     if not (k_pool.is_contiguous() and v_pool.is_contiguous()):
         raise KernelInputError("k_pool and v_pool: expected contiguous tensors")
@@ -78,7 +81,7 @@ def append(
 
     slot = block * block_size + offset. Raises KernelInputError; then nothing was stored.
     """
-    require(k, "k", (None, k_pool.shape[1], k_pool.shape[3]), torch.float32)
+    require(k, "k", (None, k_pool.shape[1], head_dim_of(k_pool)), torch.float32)
     require(v, "v", tuple(k.shape), torch.float32)
     require(slots, "slots", (k.shape[0],), torch.int64)
     _require_pools(k_pool, v_pool, k.shape[2])

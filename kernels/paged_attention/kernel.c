@@ -7,6 +7,7 @@
  */
 #include "../kernels.h"
 #include "../simd.h"
+#include "storage.h"
 
 #define SPAN 64       /* tokens between two updates of the running maximum */
 #define OUT_VECTORS 4 /* vectors of two heads' output kept in registers while tokens go by */
@@ -56,18 +57,14 @@ static void find_rows(const Attention *c, const void *pool, const int32_t *table
                       int64_t first, int64_t tokens, float *copy, const float **rows)
 {
     const int64_t dim = c->head_dim, width = rounded(dim), size = c->block_size;
+    const int64_t stride = row_bytes(c->storage, dim);
     for (int64_t t = 0; t < tokens; t++, copy += width) {
         const int64_t block = table[(first + t) / size], offset = (first + t) % size;
-        const int64_t at = ((block * c->kv_heads + kv) * size + offset) * dim;
+        const uint8_t *row = (const uint8_t *)pool +
+                             ((block * c->kv_heads + kv) * size + offset) * stride;
         rows[t] = copy;
-        if (!c->half && dim == width) rows[t] = (const float *)pool + at;
-        else if (!c->half) memcpy(copy, (const float *)pool + at, (size_t)dim * sizeof(float));
-        else {
-            const uint16_t *from = (const uint16_t *)pool + at;
-            int64_t d = 0;
-            for (; d + LANES <= dim; d += LANES) store(copy + d, load_half8(from + d));
-            for (; d < dim; d++) copy[d] = half_to_float(from[d]);
-        }
+        if (c->storage == STORED_FP32 && dim == width) rows[t] = (const float *)row;
+        else row_to_floats(row, c->storage, dim, copy);
     }
 }
 
@@ -235,23 +232,17 @@ int64_t hs_attention(const Attention *c)
 /* Stores k, v [rows, kv_heads, head_dim] at slots; -1, or the first row whose slot is not there. */
 int64_t hs_append(void *k_pool, void *v_pool, const float *k, const float *v, const int64_t *slots,
                   int64_t rows, int64_t kv_heads, int64_t block_size, int64_t head_dim,
-                  int64_t num_blocks, int32_t half)
+                  int64_t num_blocks, int32_t storage)
 {
+    const int64_t stride = row_bytes(storage, head_dim);
     for (int64_t row = 0; row < rows; row++)
         if (slots[row] < 0 || slots[row] >= num_blocks * block_size) return row;
     for (int64_t row = 0; row < rows; row++)
         for (int64_t head = 0; head < kv_heads; head++, k += head_dim, v += head_dim) {
             const int64_t block = slots[row] / block_size, offset = slots[row] % block_size;
-            const int64_t at = ((block * kv_heads + head) * block_size + offset) * head_dim;
-            if (!half) {
-                memcpy((float *)k_pool + at, k, (size_t)head_dim * sizeof(float));
-                memcpy((float *)v_pool + at, v, (size_t)head_dim * sizeof(float));
-                continue;
-            }
-            for (int64_t d = 0; d < head_dim; d++) {
-                ((uint16_t *)k_pool)[at + d] = float_to_half(k[d]);
-                ((uint16_t *)v_pool)[at + d] = float_to_half(v[d]);
-            }
+            const int64_t at = ((block * kv_heads + head) * block_size + offset) * stride;
+            floats_to_row(k, storage, head_dim, (uint8_t *)k_pool + at);
+            floats_to_row(v, storage, head_dim, (uint8_t *)v_pool + at);
         }
     return -1;
 }

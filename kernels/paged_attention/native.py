@@ -9,6 +9,8 @@ from torch import Tensor
 
 from kernels.native import KernelError, KernelInputError, threads
 
+# `storage` of kernels.h.
+STORED = {torch.float32: 0, torch.float16: 1, torch.int8: 2, torch.float8_e4m3fn: 3}
 _VOID, _INT, _LONG = ctypes.c_void_p, ctypes.c_int32, ctypes.c_int64
 
 
@@ -21,7 +23,7 @@ class Attention(ctypes.Structure):
         *((name, _VOID) for name in ("q", "k_pool", "v_pool", "tables")),
         *((name, _VOID) for name in ("seq_of_row", "context_of_row", "out")),
         ("scale", ctypes.c_float),
-        ("half", _INT),
+        ("storage", _INT),
         ("threads", _INT),
     )
 
@@ -52,7 +54,7 @@ def paged_attention(
         rows, heads, kv_heads, head_dim, block_size, num_blocks, tables.shape[0], tables.shape[1],
         q.data_ptr(), k_pool.data_ptr(), v_pool.data_ptr(), tables.data_ptr(),
         seq_of_row.data_ptr(), context_of_row.data_ptr(), out.data_ptr(),
-        scale, k_pool.dtype == torch.float16, threads(),
+        scale, STORED[k_pool.dtype], threads(),
     )  # fmt: skip
     status = library.hs_attention(ctypes.addressof(call))
     if status == -2:
@@ -75,7 +77,7 @@ def append(
     num_blocks, _, block_size, _ = k_pool.shape
     status = library.hs_append(
         k_pool.data_ptr(), v_pool.data_ptr(), k.data_ptr(), v.data_ptr(), slots.data_ptr(),
-        rows, kv_heads, block_size, head_dim, num_blocks, k_pool.dtype == torch.float16,
+        rows, kv_heads, block_size, head_dim, num_blocks, STORED[k_pool.dtype],
     )  # fmt: skip
     if status >= 0:
         raise KernelInputError(

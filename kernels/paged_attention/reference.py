@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from kernels.paged_attention.storage import gather, store
+
 
 def paged_attention(
     q: Tensor,
@@ -24,9 +26,7 @@ def paged_attention(
         if context == 0:
             continue
         ids = tables[seq, : -(-context // block_size)].long()
-        # [blocks, kv_heads, block_size, D] -> [kv_heads, context, D]
-        keys = k_pool[ids].float().transpose(0, 1).flatten(1, 2)[:, :context]
-        values = v_pool[ids].float().transpose(0, 1).flatten(1, 2)[:, :context]
+        keys, values = (gather(pool, ids, context).float() for pool in (k_pool, v_pool))
         grouped = q[row].float().reshape(kv_heads, heads // kv_heads, -1)
         scores = torch.einsum("hgd,htd->hgt", grouped, keys) * scale
         weighted = torch.einsum("hgt,htd->hgd", torch.softmax(scores, dim=-1), values)
@@ -36,8 +36,5 @@ def paged_attention(
 
 def append(k_pool: Tensor, v_pool: Tensor, k: Tensor, v: Tensor, slots: Tensor) -> None:
     """Store k, v [rows, kv_heads, D] at slot = block * block_size + offset, in place."""
-    block_size = k_pool.shape[2]
-    blocks = slots.div(block_size, rounding_mode="floor")
-    offsets = slots.remainder(block_size)
-    k_pool[blocks, :, offsets] = k.to(k_pool.dtype)
-    v_pool[blocks, :, offsets] = v.to(v_pool.dtype)
+    store(k_pool, k, slots)
+    store(v_pool, v, slots)

@@ -19,6 +19,7 @@ from engine.blocks import BlockPool
 from engine.core import Engine, EngineParts
 from engine.errors import CacheFull
 from engine.faculties import Faculties, Pcm, View
+from engine.moves import Move
 from engine.runner import StepResult
 from engine.sampling import Sampler
 from engine.scheduler import Plan, Scheduler
@@ -36,8 +37,21 @@ class FakeChat:
     assistant_open: Sequence[int] = (ASSISTANT,)
     assistant_close: Sequence[int] = (END,)
 
-    def system(self, text: str) -> Sequence[int]:
-        return (SYSTEM, *text.encode(), END)
+    call_beginnings = frozenset({ord("<"), ord("{")})
+
+    def system(self, text: str, tools: Sequence[api.Tool] = ()) -> Sequence[int]:
+        names = "".join(f"[{tool.name}]" for tool in tools)
+        return (SYSTEM, *f"{text}{names}".encode(), END)
+
+    def call(self, name: str, arguments: str) -> Sequence[int]:
+        body = f'{{"name": "{name}", "arguments": {arguments}}}'
+        return tuple(f"<tool_call>\n{body}\n</tool_call>".encode())
+
+    def call_opening(self, name: str = "") -> Sequence[int]:
+        return tuple(f'<tool_call>\n{{"name": "{name}", "arguments":'.encode())
+
+    def result(self, output: str) -> Sequence[int]:
+        return tuple(f"<tool_response>{output}</tool_response>".encode())
 
 
 class FakeTokenizer:
@@ -133,6 +147,9 @@ class FakeRunner:
                 place = stream.kv_len - work.num_scheduled_tokens + work.probe_row
                 result.probed[stream] = self._behind_a_word(stream.tokens[: place + 1])
         return result
+
+    def move(self, move: Move) -> None:
+        """Nothing is in memory here."""
 
     def _behind_a_word(self, tokens: Sequence[int]) -> Tensor:
         """The message is over, at 99 : 1, behind a full word "france"."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.answer import SPECULATION_LIMIT_TOKENS, Answer
+from engine.answer import SPECULATION_LIMIT_TOKENS, Answer, Calling
 from engine.api import FinishReason, Sampling
 from engine.blocks import BlockPool
 from engine.conversation import Prompt
@@ -10,6 +10,7 @@ from engine.sampling import Sampler
 from engine.sentences import SentenceLimit
 from engine.stop_strings import StopStrings
 from engine.stream import Stream
+from engine.tool_calls import CallReader
 from tests.engine.fakes import END, VOCAB, FakeTextDecoder
 
 
@@ -22,8 +23,8 @@ def answer(sampling: Sampling | None = None, generation: int | None = 1) -> Answ
         sampler=Sampler(sampling, VOCAB),
         decoder=FakeTextDecoder(),
         stop_ids=frozenset({END}),
-        stops=StopStrings(sampling.stop),
         sentences=SentenceLimit(sampling.max_sentences),
+        calling=Calling(StopStrings(sampling.stop), CallReader(())),
         generation=generation,
     )
 

@@ -143,11 +143,11 @@ def test_one_picture_again_costs_no_second_look(
         return look(pixels)
 
     monkeypatch.setattr(eyes, "look", counted)
-    tokenizer = whole.engine._parts.faculties.tokenizer
+    tokenizer = whole.engine.parts.faculties.tokenizer
     connector = Connector(tokenizer.encode, lambda ids: torch.ones(len(ids), 8), 8)
     two = 2 * (SIGHT_BYTES + 1280 * 4)
     loaded = LoadedEyes(eyes, connector, EncoderCache(two, 60, time.monotonic_ns))
-    stream: Stream = whole.engine._parts.new_stream("eyes")
+    stream: Stream = whole.engine.parts.new_stream("eyes")
     for height in (10, 10, 10, 20, 30, 10):  # at 30 the first one has to go
         loaded.look(api.Image(10, height, bytes(30 * height)), stream)
     stream.close()
@@ -160,7 +160,7 @@ def test_the_same_picture_in_a_second_session_costs_no_encoder_and_no_decoder_wo
     """Instructions and picture come from the cache; only what lies behind them is computed, and the
     answer is the same."""
     instructions = "You look at pictures. Describe in one short sentence what the camera shows."
-    eyes = whole.engine._parts.faculties.eyes
+    eyes = whole.engine.parts.faculties.eyes
     computed = []
     for name in ("first", "second"):
         whole.run(api.Open(name, instructions))

@@ -112,3 +112,14 @@ def test_books_balance_after_any_growing_and_cutting(moves: list[tuple[int, int]
             table.grow(tokens)
             assert table.capacity_tokens >= tokens
         pool.check_books(tables)
+
+
+def test_a_pool_that_does_not_share_knows_no_contents() -> None:
+    """Equal beginnings get blocks of their own, and nothing is kept for anybody."""
+    pool = BlockPool(4, 4, max_cached=2, shares=False)
+    (block,) = pool.take(1)
+    pool.register(block, b"key")
+    assert pool.adopt(b"key") is None
+    pool.give_back([block])
+    assert pool.cached_blocks == 0
+    pool.check_books([])

@@ -8,8 +8,11 @@ import psutil
 import pytest
 import torch
 
-from engine.cache import KvCache, kv_bytes_per_token
+from engine.cache import DTYPES, KvCache, kv_bytes_per_token
+from engine.decoder.rotary import SectionRotary
+from engine.decoder.spec import DecoderSpec
 from engine.errors import BadSettings
+from kernels.rope.reference import rope
 
 MIB = 1 << 20
 
@@ -20,11 +23,14 @@ def make_cache(pool_bytes: int, kv_dtype: str = "fp32") -> KvCache:
     )
 
 
-@pytest.mark.parametrize(("kv_dtype", "itemsize"), [("fp32", 4), ("fp16", 2)])
-def test_a_token_costs_exactly_its_k_and_v(kv_dtype: str, itemsize: int) -> None:
-    """2 * layers * kv_heads * head_dim * itemsize, and the pools hold no byte more."""
+@pytest.mark.parametrize(
+    ("kv_dtype", "row_bytes"), [("fp32", 32), ("fp16", 16), ("int8", 12), ("fp8", 12)]
+)
+def test_a_token_costs_exactly_its_k_and_v(kv_dtype: str, row_bytes: int) -> None:
+    """2 * layers * kv_heads rows of 8 numbers, with a scale where they are bytes, and the pools
+    hold no byte more."""
     cache = make_cache(10_000, kv_dtype)
-    assert cache.bytes_per_token == 2 * 3 * 2 * 8 * itemsize
+    assert cache.bytes_per_token == 2 * 3 * 2 * row_bytes
     assert cache.bytes_per_token == kv_bytes_per_token(3, 2, 8, kv_dtype)
     assert cache.num_blocks == 10_000 // (4 * cache.bytes_per_token)
     pools = [*cache.k_pools, *cache.v_pools]
@@ -41,6 +47,21 @@ def test_pools_are_contiguous_and_do_not_overlap() -> None:
         assert pool.is_contiguous()
         pool.fill_(number)
     assert all(torch.all(pool == number) for number, pool in enumerate(pools))
+
+
+@pytest.mark.parametrize("kv_dtype", DTYPES)
+def test_a_block_is_copied_whole(kv_dtype: str) -> None:
+    """All bytes of a block's K and V in all layers, scales included, and no other block's."""
+    cache = make_cache(20_000, kv_dtype)
+    generator = torch.Generator().manual_seed(1)
+    pools = [pool.view(torch.uint8) for pool in (*cache.k_pools, *cache.v_pools)]
+    for pool in pools:
+        pool.copy_(torch.randint(0, 256, pool.shape, generator=generator, dtype=torch.uint8))
+    before = [pool.clone() for pool in pools]
+    cache.copy_block(2, 0)
+    for pool, old in zip(pools, before, strict=True):
+        assert torch.equal(pool[0], old[2])
+        assert torch.equal(pool[1:], old[1:])
 
 
 def test_memory_is_touched_only_when_written() -> None:
@@ -66,3 +87,37 @@ def test_a_pool_without_room_for_one_block_is_refused() -> None:
     """The error says how many bytes one block takes."""
     with pytest.raises(BadSettings, match="at least 1536"):
         make_cache(1535)
+
+
+def test_a_move_onto_itself_reads_before_it_writes() -> None:
+    """Slots shifted down by one, in every layer: each holds what its neighbour held."""
+    cache = make_cache(10_000)
+    slots = torch.arange(20)
+    for layer in range(cache.layers):
+        cache.put(layer, slots, torch.randn_like(cache.take(layer, slots)))
+    before = [cache.take(layer, slots).clone() for layer in range(cache.layers)]
+    cache.move(slots[1:], slots[:-1])
+    for layer in range(cache.layers):
+        after = cache.take(layer, slots)
+        assert torch.equal(after[:, :19], before[layer][:, 1:])
+        assert torch.equal(after[:, 19:], before[layer][:, 19:])
+
+
+@pytest.mark.parametrize(("kv_dtype", "error"), [("fp32", 1e-5), ("int8", 0.06), ("fp8", 0.6)])
+def test_turning_on_is_turning_further(kv_dtype: str, error: float) -> None:
+    """A key at any position on three axes, turned on by the same number on all of them, is the key
+    turned to where it then stands, but for what storing costs; values stay as they are."""
+    spec = DecoderSpec("qwen2", 3, 16, 32, 2, 2, 8, 271, 2**20, 10_000.0, 1e-6, True, False)
+    rotary = SectionRotary(spec, (1, 1, 2))
+    cache = make_cache(10_000, kv_dtype)
+    slots, raw = torch.arange(6), torch.randn(6, 2, 8)
+    at = torch.randint(0, 500, (3, 6))
+    shift = torch.tensor([0, 1, 7, 100, 2_000, 30_000])
+    for layer in range(cache.layers):
+        cache.put(layer, slots, cache.encode(torch.stack((rope(raw, *rotary(at)), raw))))
+    cache.turn(slots, slots + 6, *rotary(shift.expand(3, -1)))
+    wanted = rope(raw, *rotary(at + shift))
+    for layer in range(cache.layers):
+        keys, values = cache.take(layer, slots + 6)
+        assert torch.allclose(cache.decode(keys), wanted, atol=error, rtol=0)
+        assert torch.equal(values, cache.encode(raw))

@@ -294,22 +294,6 @@ def test_a_frame_is_seen_with_the_words_around_it() -> None:
     assert bench.finished().usage.input_image == 2
 
 
-def test_the_oldest_items_go_when_the_context_is_full() -> None:
-    """A conversation longer than the context goes on without its beginning, system prompt kept."""
-    bench = Bench(limit=900)
-    bench.open()
-    for i in range(40):
-        bench.tell(api.AddItem("s", user_item(f"u{i}", f"message number {i} is rather long")))
-        bench.run()
-    bench.tell(respond())
-    bench.run()
-    assert bench.finished().reason is api.FinishReason.STOP
-    text = bench.stream_text()
-    assert text.startswith("<S>Hi</><U>")
-    assert "message number 39 " in text
-    assert "message number 0 " not in text
-
-
 def test_a_full_cache_fails_one_answer_and_spares_the_others() -> None:
     """Without free blocks the answer fails by name; other sessions go on and the books balance."""
     bench = Bench(blocks=12)

@@ -56,3 +56,69 @@ def test_without_a_rule_positions_count_from_zero() -> None:
     stream = Stream("s", BlockPool(4, 16), VOCAB, 50)
     stream.append([5, 6, 7])
     assert stream.axes(1, 3).tolist() == [[1, 2]] * 3
+
+
+def evicted(positions: Positions, tokens: list[int], places: list[Place | None]) -> None:
+    """Take tokens 20 to 90 out of both."""
+    positions.delete(20, 90, tokens, places)
+    del tokens[20:90]
+    del places[20:90]
+
+
+def a_walk() -> tuple[Positions, list[int], list[Place | None]]:
+    """150 tokens with a picture among them, and their positions."""
+    tokens = [*range(5, 45), BOS, *range(1000, 1012), EOS, *range(5, 101)]
+    cells = iter([Place(PlaceKind.IMAGE, 0, *cell) for cell in np.ndindex(3, 4)])
+    places = [next(cells) if token >= 1000 else None for token in tokens]
+    positions = Positions(rule())
+    positions.extend(tokens, places)
+    return positions, tokens, places
+
+
+def test_what_stands_behind_an_eviction_stays_where_it_is() -> None:
+    """And what follows later follows on it, also after a cut behind the gap."""
+    positions, tokens, places = a_walk()
+    before = positions.between(0, 150)
+    evicted(positions, tokens, places)
+    expected = np.concatenate((before[:, :20], before[:, 90:]), axis=1)
+    assert np.array_equal(positions.between(0, 80), expected)
+    left = positions.cut(50)
+    positions.extend(tokens[left:], places[left:])
+    assert np.array_equal(positions.between(0, 80), expected)
+    left = positions.cut(20)
+    positions.extend(tokens[left:20], places[left:20])
+    positions.extend([7], [None])
+    assert positions.between(20, 21).tolist() == [[20]] * 3
+
+
+def test_a_sink_is_moved_up_to_what_follows() -> None:
+    """By the gap, on all axes; a cut to nothing begins at zero again."""
+    positions, tokens, places = a_walk()
+    evicted(positions, tokens, places)
+    follows = positions.between(20, 80)
+    shift = positions.anchor(20)
+    assert shift == follows[0, 0] - 20 == positions.beginning
+    assert positions.between(0, 20).tolist() == [list(range(shift, shift + 20))] * 3
+    assert np.array_equal(positions.between(20, 80), follows)
+    assert positions.cut(20) == 0
+    positions.extend(tokens[:20], places[:20])
+    assert positions.between(0, 20).tolist() == [list(range(20))] * 3
+
+
+def test_gaps_are_closed_from_the_newest_back() -> None:
+    """What stands before them moves up, the end stays, and distances within a part do, too."""
+    positions, tokens, places = a_walk()
+    evicted(positions, tokens, places)
+    positions.delete(30, 40, tokens, places)
+    del tokens[30:40], places[30:40]
+    before = positions.between(0, 70)
+    assert [at for at, _ in positions.gaps()] == [20, 30]
+    shifts = positions.rejoin()
+    after = positions.between(0, 70)
+    assert len(shifts) == 30
+    assert np.array_equal(after[:, :30], before[:, :30] + shifts)
+    assert np.array_equal(after[:, 30:], before[:, 30:])
+    assert positions.gaps() == []
+    left = positions.cut(45)
+    positions.extend(tokens[left:], places[left:])
+    assert np.array_equal(positions.between(0, 70), after)

@@ -15,7 +15,7 @@ ACTIONS = st.lists(
     st.sampled_from(
         [
             *("begin", "audio", "hush", "resume", "end", "drop", "item", "remove"),
-            *("frame", "respond", "cancel", "step", "run", "instruct", "aside"),
+            *("frame", "respond", "cancel", "step", "run", "instruct", "aside", "window"),
         ]
     ),
     max_size=60,
@@ -58,6 +58,8 @@ class Life:
                 return api.DropSpeech(name, ref)
             case "frame":
                 return api.Frame(name, 0, api.Image(1, 1, bytes([self.items % 3, 0, 0])))
+            case "window":
+                return api.Remember(name, api.Window(30 + self.items % 3 * 40, 2, 0.5))
             case "instruct":
                 return api.Instruct(name, "x" * (self.items % 7))
             case _:

@@ -14,6 +14,7 @@ from gateway.actions import (
     ClearPlayout,
     Decode,
     Hangup,
+    More,
     Play,
     Send,
     Tell,
@@ -93,6 +94,8 @@ class SessionBench:
                     self.playout_cleared += 1
                 case Decode():
                     self.held.append(action)
+                case More():
+                    self._take(self.session.more(self.now_ns))
                 case Hangup():
                     self.hangups.append(action)
         if not self.hold_pictures:
@@ -121,6 +124,9 @@ class SessionBench:
 
     def track_frame(self, image: api.Image) -> None:
         self._take(self.session.receive_image(image, self.now_ns))
+
+    def resumed(self, replayed: int | None) -> None:
+        self._take(self.session.resumed(replayed, self.now_ns))
 
     def engine_lost(self) -> None:
         self._take(self.session.engine_lost(self.now_ns))

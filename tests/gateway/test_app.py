@@ -37,6 +37,8 @@ async def test_status_shows_loading_and_model() -> None:
             assert ready["engine"]["loading"] is None
             assert ready["model"]["name"] == "fake"
             assert ready["model"]["context_tokens"] == 8192
+            assert ready["model"]["kv_bytes_per_token"] == 1024
+            assert ready["model"]["kv_pool_bytes"] == 1 << 28
         assert (await http.get("/v1/models")).json()["data"][0]["id"] == "fake"
 
 

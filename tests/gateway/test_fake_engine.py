@@ -56,6 +56,24 @@ def test_answer_comes_at_its_pace() -> None:
     assert engine.next_due_ns is None
 
 
+def test_an_echo_repeats_what_its_own_session_typed() -> None:
+    """Each session hears its own last text again, after a restart too; a leak is somebody's."""
+    engine = started(Script(echo=True, first_delta_ms=0, delta_ms=0))
+    typed = api.Item("i", api.Role.USER, (api.Text("pears"),))
+    engine.receive(api.Open("other", "be brief", items=(typed,)), 0)
+    for text in ("plums", "green apples"):
+        item = api.Item("i", api.Role.USER, (api.Text(text),))
+        engine.receive(api.AddItem("s", item), 0)
+    for session, wanted in (("s", "You said: green apples"), ("other", "You said: pears")):
+        engine.receive(api.Respond(session, 1, "item", api.Sampling()), 0)
+        assert text_of(engine.due(0)) == wanted
+    leaky = started(Script(echo=True, leak=True, first_delta_ms=0, delta_ms=0))
+    leaky.receive(api.Open("other", "be brief"), 0)
+    leaky.receive(api.AddItem("s", typed), 0)
+    leaky.receive(api.Respond("other", 1, "item", api.Sampling()), 0)
+    assert text_of(leaky.due(0)) == "You said: pears"
+
+
 def test_cancel_ends_at_once() -> None:
     """After a cancel comes `cancelled` and nothing more of that answer."""
     engine = started(Script(answer="a b c"))
@@ -90,3 +108,26 @@ def test_unknown_session_is_said_so() -> None:
     assert (failed.session, failed.about, failed.code) == ("other", "cancel", "unknown_session")
     assert isinstance(stats, api.Stats)
     assert (stats.ping_sent_ns, stats.sessions) == (7, 1)
+
+
+def test_a_function_is_called_and_its_result_is_the_next_answer() -> None:
+    """Only where the session has that function, and where it may be called."""
+    engine = started(Script(answer="hi", call='f {"a": 1}', first_delta_ms=0, delta_ms=0))
+
+    def answer(generation: int, choice: api.ToolChoice = api.ToolChoice.AUTO) -> list[api.Event]:
+        sampling = api.Sampling(call=choice)
+        engine.receive(api.Respond("s", generation, "item", sampling), 0)
+        return engine.due(0)
+
+    assert text_of(answer(1)) == "hi"
+    engine.receive(api.Instruct("s", "be brief", tools=(api.Tool("f"),)), 0)
+    first, second, finished = answer(2)
+    assert isinstance(first, api.Call)
+    assert isinstance(second, api.Call)
+    assert (first.name, first.arguments + second.arguments) == ("f", '{"a": 1}')
+    assert (first.done, second.done) == (False, True)
+    assert isinstance(finished, api.Finished)
+    result = api.Item("r", api.Role.USER, (api.ToolResult("sunny today"),))
+    engine.receive(api.AddItem("s", result), 0)
+    assert text_of(answer(3)) == "sunny today"
+    assert text_of(answer(4, api.ToolChoice.NONE)) == "hi"

@@ -51,28 +51,14 @@ def test_pictures_and_text_keep_their_order() -> None:
     assert engine_item(item, "i", "item", pictures).parts == (api.Text("What?"), *images)
 
 
-@pytest.mark.parametrize(
-    ("item", "param"),
-    [
-        (
-            {"type": "function_call_output", "call_id": "c", "output": "x"},
-            "item.type",
-        ),
-        (
-            {
-                "type": "message",
-                "role": "user",
-                "content": [{"type": "input_audio", "audio": "AAAA"}],
-            },
-            "item.content[0].type",
-        ),
-    ],
-)
-def test_what_is_not_served_is_refused_by_name(item: dict[str, Any], param: str) -> None:
-    """The parameter at fault is named; nothing is guessed."""
+def test_sound_in_an_item_is_taken_at_its_word() -> None:
+    """With a transcript it reads as that; without one nothing is guessed, and the field named."""
+    part = {"type": "input_audio", "audio": "AAAA"}
+    item = {"type": "message", "role": "user", "content": [part | {"transcript": "hello"}]}
+    assert engine_item(parsed(item), "i", "item", {}).parts == (api.Text("hello"),)
     with pytest.raises(ProtocolError) as refused:
-        engine_item(parsed(item), "i", "item", {})
-    assert refused.value.param == param
+        engine_item(parsed(item | {"content": [part]}), "i", "item", {})
+    assert refused.value.param == "item.content[0].type"
 
 
 def test_references_are_looked_up() -> None:

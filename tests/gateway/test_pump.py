@@ -3,7 +3,7 @@ import json
 
 from engine import api
 from gateway.actions import Hangup, Send
-from gateway.pump import AUDIO_BEHIND_SAMPLES, AudioFlow, Bounds, Outbound, Pump
+from gateway.pump import Bounds, Outbound, Pump
 from tests.gateway.shell_fakes import EchoSession
 
 READY = api.Ready("engine 1", api.ModelInfo("fake", 8192, 1024, 1 << 28, 0, 0.0))
@@ -49,22 +49,6 @@ async def test_an_engine_that_comes_before_the_session_begins() -> None:
     assert await types_sent("ready") == ["session.created", "ready"]
     assert await types_sent("ready", "lost") == ["session.created"]
     assert await types_sent() == ["session.created"]
-
-
-def test_audio_flow_counts_what_is_outstanding() -> None:
-    """Told minus reported; dropping the utterance or its final words settle all."""
-    flow = AudioFlow()
-    ref = api.TurnRef(1)
-    flow.told(api.BeginSpeech("s", ref, "item", 1000))
-    flow.told(api.Audio("s", ref, 1000, bytes(2 * AUDIO_BEHIND_SAMPLES), 0))
-    assert flow.behind_samples == AUDIO_BEHIND_SAMPLES
-    flow.heard(api.Chunk("s", ref, 1000, 600, {}, 1.0, 0, 0))
-    assert flow.behind_samples == AUDIO_BEHIND_SAMPLES - 600
-    flow.told(api.DropSpeech("s", ref))
-    assert flow.behind_samples == 0
-    flow.told(api.Audio("s", ref, 2_000_000, bytes(2000), 0))
-    flow.heard(api.Heard("s", ref, "item", "words", 1))
-    assert flow.behind_samples == 0
 
 
 async def test_outbound_refuses_what_does_not_fit_and_ends_after_the_rest() -> None:

@@ -193,6 +193,13 @@ def test_engine_command_line() -> None:
     assert engine_environment(settings)["OMP_NUM_THREADS"] == "2"
 
 
+def test_the_engine_is_told_how_to_keep_k_and_v() -> None:
+    """In fp32 unless the setting says otherwise."""
+    for flags, kept in (({}, "fp32"), ({"kv_dtype": "int8"}, "int8")):
+        argv = engine_argv(load(flags=flags), "ipc:///x")
+        assert argv[argv.index("--kv-dtype") + 1] == kept
+
+
 def test_the_engine_is_told_what_to_hear_with() -> None:
     """Its own ears unless others are named; the language in any case."""
     own, others = (load(flags={"ears": ears}) for ears in (None, "/a/whisper dir"))

@@ -354,10 +354,13 @@ def test_a_microphone_that_vanishes_ends_the_turn() -> None:
     assert bench.commands(api.Respond)
 
 
-def test_a_session_ends_after_an_hour() -> None:
-    """session_expired, then close 1001 with the same sentence."""
-    bench = SessionBench()
-    bench.tick(60 * 60_000)
+def test_a_session_ends_when_its_time_is_over() -> None:
+    """session_expired, then close 1001 with the same sentence, and not a minute before."""
+    bench = SessionBench(max_session_minutes=90)
+    assert bench.sent[0]["session"]["expires_at"] == 1_000 + 90 * 60
+    bench.tick(89 * 60_000)
+    assert not bench.hangups
+    bench.tick(60_000)
     assert bench.error()["code"] == "session_expired"
     assert bench.hangups[0].code == 1001
 

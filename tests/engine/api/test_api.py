@@ -11,7 +11,9 @@ COMMANDS: list[api.Command] = [
     api.Ping(1),
     api.Open("s", "hi", (api.Item("i", api.Role.USER, (api.Text("x"), api.Image(1, 1, b"abc"))),)),
     api.Close("s"),
-    api.Instruct("s", "x"),
+    api.Instruct("s", "x", "", (api.Tool("f", "does", "{}"),)),
+    api.AddItem("s", api.Item("i", api.Role.ASSISTANT, (api.ToolCall("f", "{}"),))),
+    api.AddItem("s", api.Item("i", api.Role.USER, (api.ToolResult("ok"),))),
     api.AddItem("s", api.Item("i", api.Role.SYSTEM, (api.Text("x"),)), "root"),
     api.RemoveItem("s", "i"),
     api.BeginSpeech("s", api.TurnRef(1, 2), "i", 3),
@@ -34,6 +36,7 @@ EVENTS: list[api.Event] = [
     api.Heard("s", api.TurnRef(1), "i", "a b", 2),
     api.Chunk("s", api.TurnRef(1), 0, 8000, {"mel": 1.0}, 2.0, 3, 4),
     api.Delta("s", 1, "x", 2, (api.Span("mel", 1, 2),)),
+    api.Call("s", 1, 0, "f", "{", False),
     api.Finished("s", 1, api.FinishReason.STOP, "x", USAGE, api.KvStats(1, 2, 3, 4), 5.0),
     api.Failed("s", "audio", "code", "message"),
 ]

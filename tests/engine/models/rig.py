@@ -19,10 +19,12 @@ BLOCK = 4
 
 
 class Rig:
-    def __init__(self, model: Any, dtype: torch.dtype, blocks: int = 512) -> None:
+    def __init__(
+        self, model: Any, dtype: torch.dtype, blocks: int = 512, kv_dtype: str | None = None
+    ) -> None:
         self.model: StreamModel = model
         spec = model.spec.decoder
-        kv_dtype = {torch.float64: "fp64", torch.float32: "fp32", torch.bfloat16: "bf16"}[dtype]
+        names = {torch.float64: "fp64", torch.float32: "fp32", torch.bfloat16: "bf16"}
         per_block = BLOCK * 2 * spec.layers * spec.kv_width * dtype.itemsize
         self.cache = KvCache(
             layers=spec.layers,
@@ -30,7 +32,7 @@ class Rig:
             head_dim=spec.head_dim,
             block_size=BLOCK,
             pool_bytes=blocks * per_block,
-            kv_dtype=kv_dtype,
+            kv_dtype=kv_dtype or names[dtype],
         )
         self.cache.fill(float("nan"))  # whoever reads what was not written is found out
         self.pool = BlockPool(self.cache.num_blocks, BLOCK)

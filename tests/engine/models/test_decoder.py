@@ -85,3 +85,23 @@ def test_embeddings_are_the_decoders_own(pair: Twins) -> None:
     model = load(pair.folder, Loading(torch.bfloat16))
     table = pair.theirs.get_input_embeddings().weight
     assert torch.equal(model.embed_text([3, 5]), table[[3, 5]].bfloat16().float())
+
+
+@pytest.mark.parametrize(("kv_dtype", "bound"), [("int8", 0.03), ("fp8", 0.12)])
+def test_narrow_k_and_v_are_near_and_the_same_in_any_cut(
+    pair: Twins, kv_dtype: str, bound: float
+) -> None:
+    """A byte a number beside fp64 weights: near the exact logits, and the error is the codes', not
+    the cut's."""
+    ids = tokens(11, 60)
+    rig = Rig(load(pair.folder, Loading(torch.float64)), torch.float64, kv_dtype=kv_dtype)
+    whole, cut = rig.stream("whole"), rig.stream("cut")
+    for stream in (whole, cut):
+        stream.append(ids)
+    at_once, in_pieces = rig.settle(whole), rig.settle(cut, random.Random(1))
+    assert at_once is not None
+    assert in_pieces is not None
+    with twins.in_double("qwen2"), torch.inference_mode():
+        exact = pair.theirs(torch.tensor([ids])).logits[0, -1]
+    assert 0 < (at_once - exact).std() < bound * exact.std()
+    assert (at_once - in_pieces).abs().max() < 1e-9

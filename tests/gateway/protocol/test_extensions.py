@@ -35,7 +35,9 @@ def test_every_option_of_the_session_key_is_read() -> None:
             "max_gap_ms": 5000,
             "max_frames": 8,
         },
+        "window": {"tokens": 4096, "vision_tokens": 1024, "summarise": True},
         "latency_budget_ms": 800,
+        "resume": True,
     }
     event = parse_client_event(_update(options))
     assert isinstance(event, SessionUpdateEvent)

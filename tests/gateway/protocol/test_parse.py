@@ -243,7 +243,7 @@ def test_json_at_the_limits_is_read() -> None:
     schema: Any = {f"k{n}": 1 for n in range(limits.MAX_OBJECT_KEYS)}
     for _ in range(limits.MAX_DEPTH - 5):  # around it: event, session, tools, tool; in it: schema
         schema = [schema]
-    tool = {"type": "function", "parameters": schema}
+    tool = {"type": "function", "name": "f", "parameters": schema}
     session = {"type": "realtime", "tools": [tool]}
     parse_client_event(json.dumps({"type": "session.update", "session": session}))
 

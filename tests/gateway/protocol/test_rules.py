@@ -97,28 +97,27 @@ def test_mcp_is_refused_by_name() -> None:
     assert _refused(create) == ("invalid_value", "response.tools[1].type")
 
 
-@pytest.mark.parametrize("name", ["audio/pcmu", "audio/pcma"])
-@pytest.mark.parametrize("side", ["input", "output"])
-def test_telephone_formats_are_refused_by_name(name: str, side: str) -> None:
-    """The schema knows them, this server does not yet."""
-    session = {"type": "realtime", "audio": {side: {"format": {"type": name}}}}
-    assert _refused({"type": "session.update", "session": session}) == (
-        "invalid_value",
-        f"session.audio.{side}.format.type",
-    )
+def test_a_tool_choice_of_mcp_is_refused_by_name() -> None:
+    """As the tools are."""
+    choice = {"type": "mcp", "server_label": "s"}
+    update = {"type": "session.update", "session": {"type": "realtime", "tool_choice": choice}}
+    assert _refused(update) == ("invalid_value", "session.tool_choice.type")
+    create = {"type": "response.create", "response": {"tool_choice": choice}}
+    assert _refused(create) == ("invalid_value", "response.tool_choice.type")
+
+
+def test_a_tool_has_a_name() -> None:
+    """The library's type lets it be absent; nobody could call it."""
+    update = {"type": "session.update", "session": {"type": "realtime", "tools": [{}]}}
+    assert _refused(update) == ("missing_required_parameter", "session.tools[0].name")
 
 
 def test_a_response_speaks_the_same_rules() -> None:
-    """Its input, its format and its conversation are held to them."""
+    """Its input and its conversation are held to them."""
     broken = [{"type": "message", "role": "user", "content": [{"type": "input_text"}]}]
     assert _refused({"type": "response.create", "response": {"input": broken}}) == (
         "missing_required_parameter",
         "response.input[0].content[0].text",
-    )
-    spoken = {"output": {"format": {"type": "audio/pcmu"}}}
-    assert _refused({"type": "response.create", "response": {"audio": spoken}}) == (
-        "invalid_value",
-        "response.audio.output.format.type",
     )
     assert _refused({"type": "response.create", "response": {"conversation": "conv_1"}}) == (
         "invalid_value",

@@ -182,11 +182,14 @@ async def prepared(
         await pc.close()
 
 
-async def post_offer(peer: Peer, url: str, headers: dict[str, str] | None = None) -> httpx.Response:
+async def post_offer(
+    peer: Peer, url: str, headers: dict[str, str] | None = None, last_event_id: str = ""
+) -> httpx.Response:
     """Call the server; the answer is not applied yet."""
     async with httpx.AsyncClient(timeout=WAIT_S) as http:
         return await http.post(
             f"{url}/v1/realtime/calls",
+            params={"last_event_id": last_event_id} if last_event_id else {},
             content=await offer_of(peer.pc),
             headers={"Content-Type": "application/sdp"} | (headers or {}),
         )

@@ -128,7 +128,7 @@ async def test_a_peer_that_closes_is_gone_at_once(running: RunningGateway) -> No
         assert len(running.gateway.pumps) == 1
     await until(lambda: not running.gateway.pumps)
     assert running.sessions[0].closed
-    assert ended(running, CallEnd.GONE) == 1
+    await until(lambda: ended(running, CallEnd.GONE) == 1)
 
 
 async def test_a_peer_that_vanishes_is_noticed(running: RunningGateway) -> None:
@@ -161,7 +161,7 @@ async def test_a_peer_that_never_connects(
         assert (await post_offer(peer, running.url)).status_code == 201
         await until(lambda: running.gateway.pumps)
         await until(lambda: not running.gateway.pumps)
-    assert ended(running, CallEnd.NEVER_CONNECTED) == 1
+    await until(lambda: ended(running, CallEnd.NEVER_CONNECTED) == 1)
 
 
 async def test_a_session_that_hangs_up_ends_the_call(running: RunningGateway) -> None:
@@ -171,7 +171,7 @@ async def test_a_session_that_hangs_up_ends_the_call(running: RunningGateway) ->
         peer.channel.send("bye")
         assert (await peer.event("echo"))["text"] == "bye"
         await until(lambda: peer.pc.connectionState in ("closed", "failed"))
-    assert ended(running, CallEnd.SERVER) == 1
+    await until(lambda: ended(running, CallEnd.SERVER) == 1)
 
 
 async def test_a_bug_ends_one_call_only(running: RunningGateway) -> None:

@@ -24,15 +24,19 @@ class FakeDataChannel(AsyncIOEventEmitter):
         self.bufferedAmount += len(text)
 
 
+async def answers() -> bool:
+    return True
+
+
 def opened() -> tuple[EventChannel, Any]:
-    channel, data = EventChannel(expected=True), FakeDataChannel()
+    channel, data = EventChannel(True, answers), FakeDataChannel()
     channel.adopt(data)  # type: ignore[arg-type]
     return channel, data
 
 
 async def test_events_wait_for_the_channel() -> None:
     """What is sent before the peer has opened it arrives once it has."""
-    channel, data = EventChannel(expected=True), FakeDataChannel()
+    channel, data = EventChannel(True, answers), FakeDataChannel()
     sending = asyncio.create_task(channel.send("hello"))
     await asyncio.sleep(0)
     assert not sending.done()
@@ -46,7 +50,7 @@ async def test_events_wait_for_the_channel() -> None:
 
 async def test_without_a_channel_events_go_nowhere() -> None:
     """A caller that offered none loses them, and the session goes on."""
-    channel = EventChannel(expected=False)
+    channel = EventChannel(False, answers)
     assert await channel.send("hello")
     channel.gone()
     assert not await channel.send("hello")

@@ -63,6 +63,38 @@ def test_clear_drops_what_is_not_sent() -> None:
     assert not any(any(frame) for _, frame in played(playout, 10**10))
 
 
+def test_what_was_sent_into_the_void_is_played_again() -> None:
+    """From the frame after the peer's last sign of life, in order, and counted once."""
+    playout = Playout()
+    pcm = bytes(range(200)) * (FRAME_BYTES * 10 // 200)
+    playout.put(pcm, 0)
+    played(playout, 6 * FRAME_NS)
+    playout.rewind(3 * FRAME_NS)
+    assert playout.sent_samples == 4 * FRAME_SAMPLES
+    assert playout.queued_samples == 6 * FRAME_SAMPLES
+    playout.start(10**9)
+    again = played(playout, 10**10)
+    assert again[0][0] == 10**9
+    assert b"".join(frame for _, frame in again[:6]) == pcm[4 * FRAME_BYTES :]
+    assert playout.sent_samples == 10 * FRAME_SAMPLES
+
+
+async def test_a_track_goes_on_where_another_stopped() -> None:
+    """The new track plays what the old one had queued, and its place counts on."""
+    before, after = OutgoingAudio(lambda: 0), OutgoingAudio(lambda: 0)
+    before.put(bytes(3 * FRAME_BYTES))
+    await before.recv()
+    before.alive_ns = 0
+    before.put(bytes(FRAME_BYTES))
+    after.take_over(before)
+    assert before.queued_samples == 0
+    assert after.queued_samples == 3 * FRAME_SAMPLES
+    assert after.sent_samples == FRAME_SAMPLES
+    async with asyncio.timeout(5):
+        await after.recv()
+    assert after.sent_samples == 2 * FRAME_SAMPLES
+
+
 def test_the_queue_is_bounded() -> None:
     """What does not fit is refused whole; half a sample is a mistake of ours."""
     playout = Playout()

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from kernels.decoder_layers import DecoderLayers, Layer, LayerSizes, Rows
+from kernels.paged_attention.storage import encode
 from kernels.qlinear import QWeight, pack
 from tests.kernels.qlinear.blocks import random_blocks
 
@@ -20,8 +21,15 @@ def weight(kind: str, rows: int, cols: int, seed: int) -> QWeight:
     return pack(kind, random_blocks(kind, rows, cols, seed), rows, cols)
 
 
+def scale_of_keys(seed: int) -> Tensor:
+    """Random powers of two, the same in both halves of a head."""
+    powers = torch.randint(-2, 1, (2, 8), generator=torch.Generator().manual_seed(seed))
+    return powers.float().exp2().repeat(1, 2)
+
+
 def layers(count: int = 3) -> list[Layer]:
-    """Layers of mixed kinds, every second one with biases on q and k."""
+    """Layers of mixed kinds, every second one with biases on q and k, all but the first with a
+    scale of the keys."""
     made = []
     for i in range(count):
         biases = (torch.randn(96), torch.randn(32), None) if i % 2 else (None, None, None)
@@ -38,6 +46,7 @@ def layers(count: int = 3) -> list[Layer]:
                 ffn_norm=torch.rand(96) + 0.5,
                 gate_up=(weight("Q4_0", 256, 96, i + 4), weight("Q5_0", 256, 96, i + 5)),
                 down=weight("Q6_K", 96, 256, i + 6),
+                key_scale=scale_of_keys(i) if i else None,
             )
         )
     return made
@@ -70,7 +79,7 @@ def step(count: int = 3, dtype: torch.dtype = torch.float32, wanted: Tensor | No
         context_of_row=(positions + 1).int(),
         wanted=wanted,
     )
-    pools = [torch.randn(pool).to(dtype) for _ in range(2 * count)]
+    pools = [encode(torch.randn(pool), dtype) for _ in range(2 * count)]
     return Step(torch.randn(7, SIZES.hidden), rows, pools[:count], pools[count:])
 
 

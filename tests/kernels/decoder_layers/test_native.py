@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
@@ -16,7 +18,9 @@ def seeded() -> None:
     torch.manual_seed(0)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float16, torch.int8, torch.float8_e4m3fn], ids=str
+)
 @pytest.mark.parametrize("wanted", [None, [6], [5, 0, 3], []])
 @pytest.mark.parametrize("backend", ["native", "scalar"])
 def test_equals_the_operations_bit_for_bit(
@@ -30,7 +34,8 @@ def test_equals_the_operations_bit_for_bit(
     k_pools, v_pools = ([pool.clone() for pool in part] for part in (at.k_pools, at.v_pools))
     want = decoder_layers(model.layers, SIZES, at.x, at.rows, k_pools, v_pools, backend)
     assert torch.equal(got, want)
-    assert all(torch.equal(a, b) for a, b in zip(pools, k_pools + v_pools, strict=True))
+    raw = [[pool.view(torch.uint8) for pool in part] for part in (pools, k_pools + v_pools)]
+    assert all(torch.equal(a, b) for a, b in zip(*raw, strict=True))
 
 
 def test_is_near_the_reference() -> None:
@@ -38,6 +43,21 @@ def test_is_near_the_reference() -> None:
     model, at = DecoderLayers(layers(1), SIZES), step(1)
     got, want = run(model, at, "native")[0], run(model, at, "reference")[0]
     assert (got - want).norm() < 4 * 0.006 * want.norm()
+
+
+@pytest.mark.parametrize("backend", ["native", "reference"])
+def test_a_scale_of_the_keys_changes_no_bit(backend: str) -> None:
+    """Powers of two, taken out of the keys and put into the queries, leave the output as it is."""
+    made, at = layers(), step()
+    for pool in at.k_pools:
+        pool.zero_()
+    plain = [replace(layer, key_scale=None) for layer in made]
+    scaled, k_scaled = run(DecoderLayers(made, SIZES), at, backend)
+    want, k_plain = run(DecoderLayers(plain, SIZES), at, backend)
+    assert torch.equal(scaled, want)
+    scale = made[1].key_scale
+    assert scale is not None
+    assert torch.equal(k_scaled[1] * scale[:, None], k_plain[1])
 
 
 def test_the_input_is_left_alone() -> None:

@@ -16,5 +16,5 @@ def test_wanted_rows_are_rows_of_the_whole() -> None:
     whole, pools = run(model, step(), "reference")
     torch.manual_seed(1)
     some, pools_then = run(model, step(wanted=wanted), "reference")
-    torch.testing.assert_close(some, whole[wanted], atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(some, whole[wanted], atol=2e-4, rtol=1e-4)
     assert all(torch.equal(a, b) for a, b in zip(pools, pools_then, strict=True))

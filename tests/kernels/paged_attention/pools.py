@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from kernels.paged_attention import append
+from kernels.paged_attention.storage import encode
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ def filled(shape: Shape, *, seed: int = 0, spare_blocks: int = 3) -> Pools:
     need = [-(-length // shape.block_size) for length in shape.lengths]
     order = torch.randperm(sum(need) + spare_blocks, generator=dealer)
     size = (len(order), shape.kv_heads, shape.block_size, shape.head_dim)
-    k_pool = torch.full(size, float("nan"), dtype=shape.dtype)
+    k_pool = encode(torch.full(size, float("nan")), shape.dtype)
     v_pool = k_pool.clone()
     tables = torch.full((len(need), max(need) + 1), -1, dtype=torch.int32)
     keys, values, used = [], [], 0

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
 
 from kernels.paged_attention import append, paged_attention
+from kernels.paged_attention.storage import encode
 from tests.kernels.paged_attention.pools import Pools, Shape, filled
 
 SHAPES = [
@@ -16,8 +19,12 @@ SHAPES = [
     Shape(heads=3, kv_heads=1, head_dim=8, block_size=1, lengths=(9, 1, 2)),
     Shape(heads=2, kv_heads=1, head_dim=104, block_size=12, lengths=(40, 12, 25)),
 ]
-HALVES = [Shape(**{**vars(shape), "dtype": torch.float16}) for shape in SHAPES[:3]]
-ALL = [*SHAPES, *HALVES]
+NARROW = [
+    replace(shape, dtype=dtype)
+    for dtype in (torch.float16, torch.int8, torch.float8_e4m3fn)
+    for shape in SHAPES[:3]
+]
+ALL = [*SHAPES, *NARROW]
 
 
 def rows_of(shape: Shape, *, seed: int = 1) -> tuple[Tensor, Tensor, Tensor]:
@@ -97,12 +104,13 @@ def test_large_scores_do_not_overflow(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["native", "scalar"])
-def test_nan_in_a_key_that_is_seen_reaches_the_output(backend: str) -> None:
+@pytest.mark.parametrize("shape", [SHAPES[0], NARROW[3], NARROW[6]])
+def test_nan_in_a_key_that_is_seen_reaches_the_output(backend: str, shape: Shape) -> None:
     """A poisoned key spoils the rows that see it, and only those."""
-    shape = SHAPES[0]
     pools = filled(shape)
     block, offset = divmod(20, shape.block_size)
-    pools.k_pool[pools.tables[1, block].long(), :, offset] = float("nan")
+    poison = encode(torch.full((shape.kv_heads, shape.head_dim), float("nan")), shape.dtype)
+    pools.k_pool[pools.tables[1, block].long()][:, offset] = poison
     q = torch.randn(2, shape.heads, shape.head_dim)
     seqs = torch.tensor([1, 1], dtype=torch.int32)
     got = attend(pools, (q, seqs, torch.tensor([20, 21], dtype=torch.int32)), backend)
@@ -111,14 +119,20 @@ def test_nan_in_a_key_that_is_seen_reaches_the_output(backend: str) -> None:
 
 
 @pytest.mark.parametrize("backend", ["native", "scalar"])
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+@pytest.mark.parametrize(
+    "dtype", [torch.float32, torch.float16, torch.int8, torch.float8_e4m3fn], ids=str
+)
 def test_append_equals_the_reference(backend: str, dtype: torch.dtype) -> None:
-    """Rows land in their slots, rounded as torch rounds, and nothing else is touched."""
-    k, v = torch.randn(5, 3, 20) * 1e-4, torch.randn(5, 3, 20) * 1e5
+    """Rows land in their slots, rounded as torch rounds, and nothing else is touched; numbers that
+    no type can hold, and rows without any, included."""
+    k, v = torch.randn(9, 3, 20) * 1e-4, torch.randn(9, 3, 20) * 1e5
     k[0, 0, :6] = torch.tensor([0.0, -0.0, 1e-8, 65504.0, 65520.0, float("inf")])
-    slots = torch.tensor([34, 0, 7, 6, 21])
-    pools = [torch.full((7, 3, 5, 20), 9.0, dtype=dtype) for _ in range(4)]
+    k[1], k[2] = 0.0, k[2] * 1e-38  # the scale's own bits run out
+    k[3, 1, 4] = float("nan")
+    v[4] = torch.arange(60).view(3, 20) / 448  # ties between two codes
+    slots = torch.tensor([34, 0, 7, 6, 21, 20, 33, 1, 2])
+    pools = [encode(torch.full((7, 3, 5, 20), 9.0), dtype) for _ in range(4)]
     append(pools[0], pools[1], k, v, slots, backend=backend)
     append(pools[2], pools[3], k, v, slots, backend="reference")
-    assert torch.equal(pools[0], pools[2])
-    assert torch.equal(pools[1], pools[3])
+    for mine, theirs in ((pools[0], pools[2]), (pools[1], pools[3])):
+        assert torch.equal(mine.view(torch.uint8), theirs.view(torch.uint8))

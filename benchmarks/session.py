@@ -1,0 +1,217 @@
+"""One conversation that lasts for hours, at full speed: does it stay as small and as quick?
+
+A person in front of a camera speaks for six seconds of every fifteen and is answered; the engine is
+the real one, with the real decoder, eyes and cache. What is said comes from a script, or with
+`--real-ears` from the bundled monologue through Whisper, which takes most of the time then.
+
+Keys: minutes (for each of the session's: chunk_ms median and max from receipt until the words are
+in the cache, first_ms to the answer's first token, kv_bytes, rss_bytes, evicted tokens so far),
+chunk_ms_first and chunk_ms_last (medians over the first ten minutes in which something was evicted
+and the last ten), their ratio, chunk_ms_max, first_ms_first, first_ms_last, kv_bytes_max,
+window_tokens, rss_bytes_first, rss_bytes_last, rss_growth_share, evicted_tokens, recomputed_tokens
+(K/V that were computed and thrown away), wall_s, model.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import os
+import statistics
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import psutil
+
+from benchmarks import report
+from benchmarks.in_process import CHUNK_SAMPLES, INSTRUCTIONS, Live, Samples, clip
+from engine import api
+from engine.core import Engine
+from engine.faculties import Pcm, Words
+
+TURN_S, SPEECH_S = 15, 6
+CHUNKS_PER_S = api.SAMPLE_RATE_HZ // CHUNK_SAMPLES
+WORDS_PER_CHUNK = 1.3  # of people who talk at their ease
+SAMPLING = api.Sampling(max_tokens=24, max_sentences=2)
+PICTURES = 40
+EDGE_MINUTES = 10
+SCRIPT = (
+    "so today I would like to go over the plan for the garden with you because the tomatoes need "
+    "more sun than they get behind the shed and the apple tree has grown over the fence again "
+    "what do you think we should plant along the south wall this year"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """`engine.faculties.Words` of the script: the newest word may still change."""
+
+    committed: str
+    tentative: str
+    stages_ms: dict[str, float] = field(default_factory=dict)
+
+
+class ScriptedEars:
+    """Hears the script on and on, at a speaker's pace."""
+
+    def __init__(self) -> None:
+        self._words = itertools.cycle(SCRIPT.split())
+
+    def open(self, stream: object) -> list[str]:
+        return []
+
+    def hear_many(self, utterances: Sequence[list[str]], pcms: Sequence[Pcm]) -> list[Words]:
+        heard: list[Words] = []
+        for said, pcm in zip(utterances, pcms, strict=True):
+            before = len(pcm) / CHUNK_SAMPLES * WORDS_PER_CHUNK
+            said.extend(next(self._words) for _ in range(max(round(before), 1)))
+            heard.append(Said(" ".join(said[:-1]), (" " if said[:-1] else "") + said[-1]))
+        return heard
+
+    def finish(self, utterance: list[str]) -> Words:
+        return Said(" ".join(utterance), "")
+
+
+@dataclass(slots=True)
+class Minute:
+    """What was measured in one minute of the session."""
+
+    chunk_ms: list[float] = field(default_factory=list)
+    first_ms: list[float] = field(default_factory=list)
+    kv_bytes: int = 0
+    rss_bytes: int = 0
+    evicted: int = 0
+
+    def to_json(self) -> dict[str, float]:
+        return {
+            "chunk_ms": round(statistics.median(self.chunk_ms), 1),
+            "chunk_ms_max": round(max(self.chunk_ms), 1),
+            "first_ms": round(statistics.median(self.first_ms), 1),
+            "kv_bytes": self.kv_bytes,
+            "rss_bytes": self.rss_bytes,
+            "evicted": self.evicted,
+        }
+
+
+class Person:
+    """Talks to an engine, and measures it."""
+
+    def __init__(self, live: Live, sound: Iterator[bytes]) -> None:
+        self._live, self._sound = live, sound
+        self._pictures = itertools.cycle(_pictures())
+        self._turn = 0
+        self.stream = live.engine.sessions["long"].stream
+
+    def take_turn(self, minute: Minute) -> None:
+        """Speak with the camera on, stop, and be answered."""
+        engine, events = self._live.engine, self._live.events
+        self._turn += 1
+        ref = api.TurnRef(self._turn)
+        engine.receive(api.BeginSpeech("long", ref, f"u{self._turn}", 0))
+        for chunk in range(SPEECH_S * CHUNKS_PER_S):
+            at = chunk * CHUNK_SAMPLES
+            if chunk % CHUNKS_PER_S == 0:
+                engine.receive(api.Frame("long", at, next(self._pictures)))
+            engine.receive(api.Audio("long", ref, at, next(self._sound), time.monotonic_ns()))
+            self._live.run()
+        minute.chunk_ms += [e.latency_ms for e in events if isinstance(e, api.Chunk)]
+        engine.receive(api.Hush("long", ref, 0, SAMPLING))
+        self._live.run()
+        events.clear()
+        self._answer(ref, minute)
+
+    def _answer(self, ref: api.TurnRef, minute: Minute) -> None:
+        engine, events = self._live.engine, self._live.events
+        began_ns = time.monotonic_ns()
+        engine.receive(api.EndSpeech("long", ref, 0))
+        engine.receive(api.Respond("long", self._turn, f"a{self._turn}", SAMPLING))
+        self._live.run()
+        failed = [e for e in events if isinstance(e, api.Failed)]
+        assert not failed, failed
+        minute.first_ms += [(e.at_ns - began_ns) / 1e6 for e in events if isinstance(e, api.Delta)][
+            :1
+        ]
+        kv = next(e.kv for e in events if isinstance(e, api.Finished))
+        minute.kv_bytes, minute.evicted = kv.bytes, kv.evicted
+        minute.rss_bytes = psutil.Process(os.getpid()).memory_info().rss
+        events.clear()
+
+
+def run(model: str, hours: float, *, real_ears: bool, as_json: bool) -> None:
+    """Measure and report."""
+    live = Live(model)
+    if not real_ears:
+        parts = live.engine.parts
+        faculties = dataclasses.replace(parts.faculties, ears=ScriptedEars())
+        live.engine = Engine(dataclasses.replace(parts, faculties=faculties), live.events.append)
+    live.engine.receive(api.Open("long", INSTRUCTIONS))
+    live.run()
+    person = Person(live, _chunks(clip("monologue.ogg")))
+    minutes: list[Minute] = []
+    began_s = time.monotonic()
+    for number in range(max(round(hours * 60), 1)):
+        minute = Minute()
+        for _ in range(60 // TURN_S):
+            person.take_turn(minute)
+        minutes.append(minute)
+        if number % 10 == 9:
+            line = minute.to_json()
+            report.say(
+                f"{number + 1:4} min: chunk {line['chunk_ms']:.0f} ms, first token "
+                f"{line['first_ms']:.0f} ms, K/V {minute.kv_bytes / 1e6:.0f} MB, memory "
+                f"{minute.rss_bytes / 1e6:.0f} MB, forgotten {minute.evicted} tokens"
+            )
+    live.engine.check_books()
+    result = _summary(minutes, person) | {
+        "wall_s": round(time.monotonic() - began_s, 1),
+        "real_ears": real_ears,
+        "model": model,
+    }
+    report.finish("session", result, as_json=as_json)
+
+
+def _summary(minutes: Sequence[Minute], person: Person) -> dict[str, Any]:
+    """The window is full from the first eviction on: what came before is no yardstick."""
+    full = [m for m in minutes if m.evicted] or list(minutes)
+    first, last = full[:EDGE_MINUTES], full[-EDGE_MINUTES:]
+    chunk_first, chunk_last = (
+        statistics.median(c for m in e for c in m.chunk_ms) for e in (first, last)
+    )
+    rss_first, rss_last = (max(m.rss_bytes for m in e) for e in (first, last))
+    return {
+        "chunk_ms_first": round(chunk_first, 1),
+        "chunk_ms_last": round(chunk_last, 1),
+        "chunk_ms_ratio": round(chunk_last / chunk_first, 3),
+        "chunk_ms_max": round(max(c for m in minutes for c in m.chunk_ms), 1),
+        "first_ms_first": round(statistics.median(f for m in first for f in m.first_ms), 1),
+        "first_ms_last": round(statistics.median(f for m in last for f in m.first_ms), 1),
+        "kv_bytes_max": max(m.kv_bytes for m in minutes),
+        "window_tokens": person.stream.limit,
+        "rss_bytes_first": rss_first,
+        "rss_bytes_last": rss_last,
+        "rss_growth_share": round(rss_last / rss_first - 1, 4),
+        "evicted_tokens": person.stream.evicted_tokens,
+        "recomputed_tokens": person.stream.rolled_back_kv_tokens,
+        "prefilled_tokens": person.stream.prefilled_tokens,
+        "minutes": [m.to_json() for m in minutes],
+    }
+
+
+def _chunks(sound: Samples) -> Iterator[bytes]:
+    """The sound over and over, in chunks."""
+    whole = sound[: len(sound) // CHUNK_SAMPLES * CHUNK_SAMPLES].reshape(-1, CHUNK_SAMPLES)
+    return itertools.cycle(row.tobytes() for row in whole)
+
+
+def _pictures() -> list[api.Image]:
+    """Pictures that all look different."""
+    chance = np.random.default_rng(0)
+    out = []
+    for _ in range(PICTURES):
+        coarse = chance.integers(0, 256, (6, 8, 3), np.uint8)
+        rgb = coarse.repeat(40, axis=0).repeat(40, axis=1)
+        out.append(api.Image(rgb.shape[1], rgb.shape[0], rgb.tobytes()))
+    return out

@@ -1,0 +1,143 @@
+"""What the server holds before and after, and what its log says that it should not.
+
+`Books` are read from `/status` and, for the processes below the gateway's, from the system. They
+are only comparable at rest: `at_rest` waits until no session is left and nothing changes any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import httpx
+import psutil
+
+REST_WAIT_S = 90.0
+"""A call that never connected is given 20 s, a stuck reader 60 s."""
+REST_POLL_S = 1.0
+REST_POLLS = 4
+"""As many equal readings in a row mean that it rests; the engine's come once a second."""
+
+
+@dataclass(frozen=True)
+class Books:
+    """`fds`, `threads`, `tasks`: of the gateway. `engine_*`: of the engine's process (its pid
+    changes when it is killed). `below`: of the other processes below the gateway, the voice's."""
+
+    fds: int
+    threads: int
+    tasks: int
+    rss_bytes: int
+    sessions: int
+    engine_sessions: int
+    kv_blocks_used: int
+    engine_fds: int
+    engine_threads: int
+    engine_rss_bytes: int
+    processes: int
+
+    @property
+    def steady(self) -> tuple[int, ...]:
+        """All that can be waited for to stand still; memory is not."""
+        facts = asdict(self)
+        return tuple(value for key, value in facts.items() if not key.endswith("rss_bytes"))
+
+    def minus(self, before: Books) -> dict[str, int]:
+        after = asdict(self)
+        return {f"{key}_delta": after[key] - was for key, was in asdict(before).items()}
+
+
+async def read(url: str) -> Books:
+    """Raises `httpx.HTTPError` if the server does not answer."""
+    status = await fetch_status(url)
+    gateway, engine = status["gateway"], status["engine"]
+    children = psutil.Process(gateway["pid"]).children(recursive=True)
+    process = next((child for child in children if _is_engine(child)), None)
+    with process.oneshot() if process is not None else _Nothing():
+        return Books(
+            fds=gateway["fds"],
+            threads=gateway["threads"],
+            tasks=gateway["tasks"],
+            rss_bytes=gateway["rss_bytes"],
+            sessions=status["sessions"]["now"],
+            engine_sessions=engine["sessions"] or 0,
+            kv_blocks_used=engine["kv_blocks_used"] or 0,
+            engine_fds=process.num_fds() if process is not None else 0,
+            engine_threads=process.num_threads() if process is not None else 0,
+            engine_rss_bytes=process.memory_info().rss if process is not None else 0,
+            processes=len(children),
+        )
+
+
+class _Nothing:
+    def __enter__(self) -> None: ...
+    def __exit__(self, *_: object) -> None: ...
+
+
+async def fetch_status(url: str) -> dict[str, Any]:
+    async with httpx.AsyncClient(timeout=30) as http:
+        body: dict[str, Any] = (await http.get(f"{url}/status")).json()
+    return body
+
+
+async def at_rest(url: str, wait_s: float = REST_WAIT_S) -> Books:
+    """The books once everybody has left and they stand still; after `wait_s` as they are."""
+    deadline_s = time.monotonic() + wait_s
+    last, same = await read(url), 0
+    while time.monotonic() < deadline_s and same < REST_POLLS:
+        await asyncio.sleep(REST_POLL_S)
+        books = await read(url)
+        gone = books.sessions == 0 and books.engine_sessions == 0
+        same = same + 1 if gone and books.steady == last.steady else 0
+        last = books
+    return last
+
+
+def engine_process(gateway_pid: int) -> psutil.Process | None:
+    """The engine below that gateway; None while there is none."""
+    children = psutil.Process(gateway_pid).children(recursive=True)
+    return next((child for child in children if _is_engine(child)), None)
+
+
+def _is_engine(process: psutil.Process) -> bool:
+    try:
+        argv = process.cmdline()
+    except psutil.Error:
+        return False
+    modules = [argv[at + 1] for at, word in enumerate(argv[:-1]) if word == "-m"]
+    return any(module in ("engine", "gateway.fake_engine") for module in modules)
+
+
+# --- the log --------------------------------------------------------------------------------------
+
+UNHANDLED = re.compile(
+    r"Traceback \(most recent call last\)|internal error|never retrieved|never awaited"
+    r"|Exception ignored|Task was destroyed|ResourceWarning|Segmentation fault|AssertionError"
+)
+LINES_KEPT = 400
+CONTEXT_LINES = 30
+
+
+@dataclass
+class Log:
+    """The server's log as it comes. `unhandled`: signs of an exception that nobody caught, each
+    with the lines behind it."""
+
+    unhandled: list[str] = field(default_factory=list)
+    lines: int = 0
+    _following: int = 0
+
+    def take(self, line: str) -> None:
+        self.lines += 1
+        if UNHANDLED.search(line):
+            in_the_last = self._following > 0  # a traceback's own last words
+            self._following = CONTEXT_LINES
+            if not in_the_last and len(self.unhandled) < LINES_KEPT:
+                self.unhandled.append(line)
+                return
+        if self._following > 0 and self.unhandled:
+            self._following -= 1
+            self.unhandled[-1] += f"\n{line}"

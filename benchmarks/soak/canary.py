@@ -1,0 +1,98 @@
+"""Secret words: each visit's own, and the watch for words that turn up with somebody else.
+
+A visit has a *code* (for what the server hands on: ids, instructions, items) and a *phrase* of two
+common words (for what a model can repeat: "scarlet pelican"). Neither is issued twice, so a word
+that comes late, out of a cache, is caught too. `Canaries.watch` reads everything that a client is
+sent; text that comes in pieces is read across them.
+"""
+
+from __future__ import annotations
+
+import random
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+_COLOURS = """
+    amber azure beige bronze coral crimson cyan ebony emerald golden indigo ivory jade khaki lemon
+    lilac magenta maroon mauve ochre olive opal peach pearl plum purple ruby russet saffron
+    scarlet silver teal turquoise umber violet
+"""
+COLOURS = _COLOURS.split()
+_ANIMALS = """
+    badger beaver bison buffalo camel cheetah cobra condor cougar coyote dolphin donkey eagle
+    falcon ferret gazelle gecko giraffe gorilla hamster hedgehog heron hyena iguana jackal jaguar
+    kangaroo koala lemur leopard lizard llama lobster mammoth meerkat mongoose octopus ostrich
+    otter panther parrot peacock pelican penguin possum puffin python raccoon raven reindeer
+    salmon scorpion seal squirrel swan tapir tiger tortoise toucan turtle vulture walrus weasel
+    wombat yak zebra
+"""
+ANIMALS = _ANIMALS.split()
+SIGHT = "egyptian cat"
+"""What the eyes call the one picture that is shown: not to be heard of by whoever has not."""
+CODE = re.compile(r"cnry[0-9a-f]{10}")
+PHRASE = re.compile(
+    rf"\b({'|'.join(COLOURS)})[\s\"]+({'|'.join(ANIMALS)})\b|{SIGHT}", re.IGNORECASE
+)
+TAIL_CHARS = 64
+"""Of an answer in pieces, how much of what came before is read again with the next piece."""
+
+
+@dataclass
+class Secret:
+    """One visit's words. `known`: what it may be told, for it said so itself."""
+
+    code: str
+    phrase: str
+    known: set[str] = field(default_factory=set)
+    said: str = ""
+    told: int = 0
+    """Times that an answer repeated the own phrase: what a leak of another one would look like."""
+
+    def __post_init__(self) -> None:
+        self.known |= {self.code, self.phrase}
+
+    def shows_the_cat(self) -> None:
+        self.known.add(SIGHT)
+
+
+class Canaries:
+    """Issues secrets and finds those that got to the wrong visit."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.leaks: list[str] = []
+        self.watched_chars = 0
+        self._rng = rng
+        self._phrases = [f"{colour} {animal}" for colour in COLOURS for animal in ANIMALS]
+        rng.shuffle(self._phrases)
+        self._codes: set[str] = set()
+
+    def issue(self) -> Secret:
+        """Words nobody had before. Raises IndexError after some 2,300 of them."""
+        code = f"cnry{self._rng.getrandbits(40):010x}"
+        self._codes.add(code)
+        return Secret(code, self._phrases.pop())
+
+    def somebody(self) -> str:
+        """The code of some visit, past or present."""
+        return self._rng.choice(sorted(self._codes)) if self._codes else "cnry0000000000"
+
+    def watch(self, secret: Secret, text: str, piece: str = "") -> None:
+        """`text`: one whole message as it came. `piece`: the part of an answer's text in it."""
+        self.watched_chars += len(text)
+        words = list(_words(text))
+        if piece:
+            secret.said = (secret.said + piece)[-TAIL_CHARS - len(piece) :]
+            words += _words(secret.said)
+        for word in words:
+            if word not in secret.known:
+                self.leaks.append(f"{word!r} reached {secret.code} in {text[:300]}")
+                secret.known.add(word)  # once is enough
+        secret.told += secret.phrase in words and '"response.done"' in text
+
+
+def _words(text: str) -> Iterator[str]:
+    yield from CODE.findall(text)
+    for found in PHRASE.finditer(text):
+        whole = found.group(0).lower()
+        yield whole if whole == SIGHT else f"{found.group(1)} {found.group(2)}".lower()

@@ -1,0 +1,182 @@
+"""What breaks beside the clients: the engine dies or hangs, the machine sleeps, a clock jumps, a
+client's process stops.
+
+Each fault has a witness: a session that is in the middle of an answer when it happens. It must be
+told by name, and its next turn must work, in the same connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import psutil
+
+from benchmarks.soak.books import engine_process, fetch_status
+from benchmarks.soak.lines import Inbox, LineClosed, open_socket
+from benchmarks.soak.visit import Visit, World
+from gateway.supervisor import die_with_parent
+
+ENGINE_LOST_AFTER_S = 8
+"""The server's setting in a soak: how long an engine may be silent."""
+READY_WAIT_S = 180.0
+TOLD_WAIT_S = 60.0
+AFTERMATH_S = 30.0
+"""So long after a fault, what waits for the engine may still be late for its sake."""
+SLEEP_S = 3.0
+STUCK_WAIT_S = 90.0
+LIBFAKETIME = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
+JUMPS = ("+5d", "-3d", "+0")
+
+
+class Faults:
+    """`inject` them one after the other, evenly over a run."""
+
+    def __init__(self, world: World, server_pid: int, clock: Clock | None) -> None:
+        self._world, self._server_pid, self._clock = world, server_pid, clock
+        self._rng = random.Random("faults")
+
+    @property
+    def all(self) -> dict[str, Callable[[], Awaitable[None]]]:
+        faults: dict[str, Callable[[], Awaitable[None]]] = {
+            "engine killed": self.kill_engine,
+            "stuck client": self.stuck_client,
+            "engine hung": self.hang_engine,
+            "machine asleep": self.sleep,
+        }
+        return faults | ({"clock jumped": self.jump} if self._clock is not None else {})
+
+    async def inject(self, pause_s: float, over: asyncio.Event) -> None:
+        """Until all were, or it is over; before each one `pause_s` passes."""
+        for name, fault in self.all.items():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(over.wait(), pause_s)
+            if over.is_set():
+                return
+            try:
+                await fault()
+                self._world.tally.did[f"fault: {name}"] += 1
+            except (LineClosed, TimeoutError) as error:
+                self._world.tally.complain(f"the witness of {name!r}: {error!r}", always=True)
+
+    async def kill_engine(self) -> None:
+        async with self._witness("engine killed") as visit, self._trouble():
+            async with visit.long_answer(TOLD_WAIT_S):
+                self._signal_engine(signal.SIGKILL)
+            await self._until_ready()
+
+    async def hang_engine(self) -> None:
+        async with self._witness("engine hung") as visit, self._trouble():
+            async with visit.long_answer(TOLD_WAIT_S):
+                self._signal_engine(signal.SIGSTOP)
+            await self._until_ready()
+
+    async def sleep(self) -> None:
+        """Everything of the server's stops for a while and goes on, as in a suspended machine."""
+        async with (
+            self._witness("machine asleep") as visit,
+            self._trouble(),
+            visit.long_answer(TOLD_WAIT_S),
+        ):
+            for number, pause_s in ((signal.SIGSTOP, SLEEP_S), (signal.SIGCONT, 0.0)):
+                os.kill(self._server_pid, number)
+                self._signal_engine(number)
+                await asyncio.sleep(pause_s)
+
+    async def jump(self) -> None:
+        """The wall clock goes days ahead and back. Nothing may notice."""
+        assert self._clock is not None
+        async with self._witness("clock jumped") as visit:
+            for to in JUMPS:
+                async with visit.long_answer(TOLD_WAIT_S):
+                    self._clock.set(to)
+                await asyncio.sleep(2.0)
+
+    async def stuck_client(self) -> None:
+        """A client's process is stopped while megabytes are on their way to it."""
+        argv = [sys.executable, "-m", "benchmarks.soak.stuck", self._world.url, self._world.model]
+        process = await asyncio.create_subprocess_exec(
+            *die_with_parent(argv), stdout=asyncio.subprocess.PIPE
+        )
+        try:
+            assert process.stdout is not None
+            line = await asyncio.wait_for(process.stdout.readline(), STUCK_WAIT_S)
+            port, since_s = int(line), time.monotonic()
+            while port in _peers(self._server_pid):
+                if time.monotonic() - since_s > STUCK_WAIT_S:
+                    self._world.tally.complain("a stuck client kept its session", always=True)
+                    break
+                await asyncio.sleep(1.0)
+        finally:
+            process.kill()
+            await process.wait()
+
+    # --- parts -----------------------------------------------------------------------------------
+
+    @contextlib.asynccontextmanager
+    async def _witness(self, fault: str) -> AsyncIterator[Visit]:
+        """A session that answers before, and has to answer behind what happens inside."""
+        world = self._world
+        secret = world.canaries.issue()
+        inbox = Inbox(secret, world.canaries, world.tally)
+        line = await open_socket(world.url, world.model, inbox, live=world.live)
+        try:
+            visit = Visit(world, line, secret, self._rng)
+            await visit.introduce()
+            yield visit
+            if not await visit.is_answered():
+                world.tally.complain(f"after {fault!r} a turn was not answered", always=True)
+        finally:
+            await line.drop()
+
+    @contextlib.asynccontextmanager
+    async def _trouble(self) -> AsyncIterator[None]:
+        trouble = self._world.tally.trouble()
+        try:
+            yield
+        finally:
+            trouble.ended_s = time.monotonic() + AFTERMATH_S
+
+    def _signal_engine(self, number: signal.Signals) -> None:
+        engine = engine_process(self._server_pid)
+        if engine is not None:
+            engine.send_signal(number)
+
+    async def _until_ready(self) -> None:
+        async with asyncio.timeout(READY_WAIT_S):
+            while (await fetch_status(self._world.url))["engine"]["state"] != "ready":
+                await asyncio.sleep(0.5)
+
+
+def _peers(pid: int) -> set[int]:
+    """Ports at the other end of a process's TCP connections."""
+    connections = psutil.Process(pid).net_connections("tcp")
+    return {connection.raddr.port for connection in connections if connection.raddr}
+
+
+class Clock:
+    """The wall clock of a server that runs under libfaketime; monotonic time is left alone."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.set("+0")
+
+    @property
+    def environment(self) -> dict[str, str]:
+        return {
+            "LD_PRELOAD": str(LIBFAKETIME[0]),
+            "FAKETIME_TIMESTAMP_FILE": str(self._file),
+            "FAKETIME_NO_CACHE": "1",
+            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        }
+
+    def set(self, offset: str) -> None:
+        """Such as "+5d"."""
+        self._file.write_text(f"{offset}\n")

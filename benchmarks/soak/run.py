@@ -1,0 +1,323 @@
+"""Twenty seats at one real server: each holds one visit after another until its time is over.
+
+Two phases: `minutes` of every WebSocket seat's sample clock, as fast as the server takes them, and
+`live_minutes` in real time; one seat in three calls by WebRTC, which is always in real time. Faults
+are injected meanwhile. Before and after, when everybody has left, the books are read.
+
+Keys: fds_delta, threads_delta, tasks_delta, rss_delta_bytes, kv_blocks_delta, sessions_delta and
+the same of the engine's process (engine_*); unhandled (signs of an exception that nobody caught in
+the server's and the engine's log); leaks (words of one session that reached another); complaints
+(broken promises), excused (those that a fault explains); ok; what was `did` and `saw`, by name;
+sample_clock_s, wall_s, visits, secrets_told (own secrets repeated by an answer: a leaked one would
+have been, too), watched_chars, rss_bytes (over the run), log_lines, seed, sessions, model.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import random
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from benchmarks import report
+from benchmarks.soak.books import Books, Log, at_rest, read
+from benchmarks.soak.canary import Canaries
+from benchmarks.soak.faults import ENGINE_LOST_AFTER_S, LIBFAKETIME, Clock, Faults
+from benchmarks.soak.ghosts import haunt
+from benchmarks.soak.lines import Inbox, Line, LineClosed, open_call, open_socket
+from benchmarks.soak.tally import Tally
+from benchmarks.soak.visit import CAN_RESUME, Visit, World, part
+from gateway.talk.local_server import LocalServer, local_server, until_ready
+
+CALLS_EVERY = 3
+ACTS = (1, 6)
+GHOST_SHARE = 0.1
+SAY_EVERY_S = 15.0
+TRY_AGAIN_S = 2.0
+RSS_GROWTH_BYTES_MAX = 96 << 20
+"""Of gateway and engine each: what allocators keep in pieces. A leak of a session's KiB shows in
+`rss_bytes` as a slope, whatever the end."""
+RESUME_S = 5
+"""How long the server keeps who has dropped: fewer than 64 sessions in all have to do."""
+FAKE = "fake"
+FAKE_ENGINE = "--echo --first-delta-ms 40 --delta-ms 40"
+
+
+@dataclass(frozen=True)
+class Options:
+    """`model` "fake": the gateway alone, over an engine with a script, `fake_engine`'s arguments.
+    `faults_after_s`: pause before each fault; None: none is injected."""
+
+    model: str = "tiny"
+    sessions: int = 20
+    minutes: float = 60.0
+    live_minutes: float = 10.0
+    faults_after_s: float | None = 60.0
+    seed: int = 1
+    fake_engine: str = FAKE_ENGINE
+
+
+def run(options: Options, *, as_json: bool) -> bool:
+    """Soak and report. False: something was broken."""
+    result = asyncio.run(soak(options))
+    report.finish("soak", result, as_json=as_json)
+    return bool(result["ok"])
+
+
+async def soak(options: Options) -> dict[str, Any]:
+    """Raises `ServerFailed` if the server itself ends."""
+    tally, log = Tally(), Log()
+    canaries = Canaries(random.Random(options.seed))
+    began_s = time.monotonic()
+    async with _server(options, log) as (server, clock):
+        report.say(f"soak: a server with {options.model} at {server.url}")
+        await until_ready(server.url, lambda _: None, server.check)
+        world = World(server.url, options.model, canaries, tally)
+        party = Party(options, world, server, log)
+        await party.warm_up()
+        before = await at_rest(server.url)
+        await party.hold(Faults(world, server.pid, clock))
+        report.say("soak: everybody leaves")
+        after = await at_rest(server.url)
+        server.check()
+    return {
+        **verdict(before, after, tally, canaries, log),
+        "sample_clock_s": round(tally.heard_s),
+        "wall_s": round(time.monotonic() - began_s, 1),
+        "visits": party.visits,
+        "secrets_told": party.secrets_told,
+        "watched_chars": canaries.watched_chars,
+        "rss_bytes": party.rss_bytes,
+        "log_lines": log.lines,
+        "did": dict(sorted(tally.did.items())),
+        "saw": dict(sorted(tally.saw.items())),
+        **{name: getattr(options, name) for name in ("sessions", "seed", "model")},
+    }
+
+
+def verdict(
+    before: Books, after: Books, tally: Tally, canaries: Canaries, log: Log
+) -> dict[str, Any]:
+    """What has to be as it was, and is not, is in `broken`, by key."""
+    deltas = after.minus(before)
+    deltas["kv_blocks_delta"] = deltas.pop("kv_blocks_used_delta")
+    rss = deltas.pop("rss_bytes_delta"), deltas.pop("engine_rss_bytes_delta")
+    broken = [name for name, delta in deltas.items() if delta]
+    broken += [
+        name
+        for name, bad in (
+            ("rss", max(rss) > RSS_GROWTH_BYTES_MAX),
+            ("unhandled", log.unhandled),
+            ("leaks", canaries.leaks),
+            ("complaints", tally.complaints),
+        )
+        if bad
+    ]
+    return {
+        "ok": not broken,
+        "broken": broken,
+        **deltas,
+        "rss_delta_bytes": rss[0],
+        "engine_rss_delta_bytes": rss[1],
+        "unhandled": len(log.unhandled),
+        "unhandled_lines": log.unhandled[:10],
+        "leaks": len(canaries.leaks),
+        "leaked": canaries.leaks[:10],
+        "complaints": tally.complaints,
+        "complained": tally.told,
+        "excused": tally.excused,
+    }
+
+
+@contextlib.asynccontextmanager
+async def _server(options: Options, log: Log) -> AsyncIterator[tuple[LocalServer, Clock | None]]:
+    arguments = ["--set", f"engine_lost_after_s={ENGINE_LOST_AFTER_S}", "--set", "voice=none"]
+    if CAN_RESUME:
+        arguments += ["--set", f"resume_s={RESUME_S}"]
+    if options.model == FAKE:
+        arguments += ["--engine", "fake", "--set", f"engine_args={options.fake_engine}"]
+    else:
+        arguments += ["--model", options.model]
+    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
+        clock = Clock(Path(folder) / "offset") if LIBFAKETIME else None
+        with _environment(clock.environment if clock is not None else {}):
+            server = local_server(arguments, on_line=log.take)
+            running = await server.__aenter__()
+        try:
+            yield running, clock
+        finally:
+            await server.__aexit__(None, None, None)
+
+
+@contextlib.contextmanager
+def _environment(more: dict[str, str]) -> Iterator[None]:
+    """Variables that what is started meanwhile inherits."""
+    before = dict(os.environ)
+    os.environ.update(more)
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+
+
+class Party:
+    """The seats, and who sits on them."""
+
+    def __init__(self, options: Options, world: World, server: LocalServer, log: Log) -> None:
+        self.visits = 0
+        self.secrets_told = 0
+        self.rss_bytes: list[tuple[int, int]] = []
+        """Of gateway and engine, every `SAY_EVERY_S`."""
+        self._options, self._world, self._server, self._log = options, world, server, log
+
+    async def warm_up(self) -> None:
+        """Each kind of line and of act once, so that what is made once has been made."""
+        report.say("soak: one of each, before anybody counts")
+        rng = random.Random(f"{self._options.seed}/warm-up")
+        seats = range(min(self._options.sessions, 2 * CALLS_EVERY))
+        await asyncio.gather(*(self._every_act(seat, rng) for seat in seats))
+
+    async def hold(self, faults: Faults) -> None:
+        """Both phases, and the faults meanwhile."""
+        over = asyncio.Event()
+        telling = asyncio.create_task(self._tell())
+        breaking = asyncio.create_task(self._break(faults, over))
+        try:
+            for live, minutes in (
+                (False, self._options.minutes),
+                (True, self._options.live_minutes),
+            ):
+                if minutes > 0:
+                    self._world.live = live
+                    await self._phase(live, minutes * 60)
+        finally:
+            over.set()
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
+            await breaking  # one that has begun has to end what it began
+
+    async def _break(self, faults: Faults, over: asyncio.Event) -> None:
+        if self._options.faults_after_s is not None:
+            await faults.inject(self._options.faults_after_s, over)
+
+    async def _phase(self, live: bool, seconds: float) -> None:
+        """Live: so long by the clock. Else: until every WebSocket seat has sent as much sound; the
+        calls go on meanwhile."""
+        loop = asyncio.get_running_loop()
+        sockets = [seat for seat in range(self._options.sessions) if not _calls(seat)]
+        calls = [seat for seat in range(self._options.sessions) if _calls(seat)]
+        ends_s = loop.time() + seconds
+        others_done = asyncio.Event()
+        if live:
+            until = [lambda _: loop.time() >= ends_s] * 2
+        else:
+            until = [lambda heard_s: heard_s >= seconds, lambda _: others_done.is_set()]
+        tasks = [asyncio.create_task(self._seat(seat, until[0], live)) for seat in sockets]
+        callers = [asyncio.create_task(self._seat(seat, until[1], live)) for seat in calls]
+        try:
+            await _all(tasks)
+            others_done.set()
+            await _all(callers)
+        finally:
+            for task in (*tasks, *callers):
+                task.cancel()
+            await asyncio.gather(*tasks, *callers, return_exceptions=True)
+
+    async def _seat(self, seat: int, is_over: Callable[[float], bool], live: bool) -> None:
+        heard_s = 0.0
+        for number in itertools.count():
+            if is_over(heard_s):
+                return
+            rng = random.Random(f"{self._options.seed}/{live}/{seat}/{number}")
+            try:
+                if rng.random() < GHOST_SHARE:
+                    await haunt(self._world.url, rng, self._world.tally)
+                heard_s += await self._visit(seat, rng)
+            except (LineClosed, OSError, TimeoutError, httpx.HTTPError) as error:
+                what = f"seat {seat} found nobody: {error!r}"
+                self._world.tally.complain(what, asyncio.get_running_loop().time() - 1.0)
+                await asyncio.sleep(TRY_AGAIN_S)
+
+    async def _visit(self, seat: int, rng: random.Random) -> float:
+        """One session; the seconds of sound it sent."""
+        async with self._arrives(seat, rng) as (visit, line):
+            for _ in range(rng.randint(*ACTS)):
+                name = _draw(visit, rng)
+                self._world.tally.did[name] += 1
+                await visit.acts[name][1]()
+            await part(visit, line, rng, self._world)
+        return visit.heard_s
+
+    async def _every_act(self, seat: int, rng: random.Random) -> None:
+        async with self._arrives(seat, rng) as (visit, line):
+            for name, (_, act) in visit.acts.items():
+                if name != "stop_reading" or seat == 0:
+                    await act()
+            await line.goodbye()
+
+    @contextlib.asynccontextmanager
+    async def _arrives(self, seat: int, rng: random.Random) -> AsyncIterator[tuple[Visit, Line]]:
+        """A session, introduced. An end by the server is a complaint if nothing explains it."""
+        world, since_s = self._world, time.monotonic()
+        secret = world.canaries.issue()
+        inbox = Inbox(secret, world.canaries, world.tally)
+        line: Line
+        if _calls(seat):
+            line = await open_call(world.url, world.model, inbox)
+        else:
+            line = await open_socket(world.url, world.model, inbox, live=world.live)
+        self.visits += 1
+        try:
+            visit = Visit(world, line, secret, rng)
+            await visit.introduce()
+            yield visit, line
+        except LineClosed as closed:
+            world.tally.saw[f"closed {closed.code}"] += 1
+            if not visit.may_be_closed:
+                world.tally.complain(f"seat {seat} was closed with {closed.code}", since_s)
+        finally:
+            self.secrets_told += secret.told
+            await line.drop()
+
+    async def _tell(self) -> None:
+        """Progress, and how much memory there is in use by now."""
+        while True:
+            await asyncio.sleep(SAY_EVERY_S)
+            self._server.check()
+            books = await read(self._world.url)
+            self.rss_bytes.append((books.rss_bytes, books.engine_rss_bytes))
+            tally = self._world.tally
+            report.say(
+                f"soak: {self.visits} visits, {tally.heard_s / 60:.0f} min heard, "
+                f"{books.sessions} sessions, {books.kv_blocks_used} blocks, "
+                f"{books.rss_bytes >> 20}+{books.engine_rss_bytes >> 20} MiB, "
+                f"{len(self._log.unhandled)} unhandled, {tally.complaints} complaints, "
+                f"{len(self._world.canaries.leaks)} leaks"
+            )
+
+
+def _calls(seat: int) -> bool:
+    return seat % CALLS_EVERY == CALLS_EVERY - 1
+
+
+def _draw(visit: Visit, rng: random.Random) -> str:
+    names = list(visit.acts)
+    return rng.choices(names, [visit.acts[name][0] for name in names])[0]
+
+
+async def _all(tasks: list[asyncio.Task[None]]) -> None:
+    """Wait for all; raises the first error."""
+    if tasks:
+        done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
+        for task in done:
+            task.result()

@@ -1,0 +1,52 @@
+"""What was done in a soak, what was seen, and what should not have been."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+
+COMPLAINTS_KEPT = 40
+
+
+@dataclass
+class Trouble:
+    """Between these instants of `time.monotonic` a fault worked."""
+
+    began_s: float
+    ended_s: float = math.inf
+
+
+@dataclass
+class Tally:
+    """`did` and `saw` count; `complaints` are broken promises, the first ones in words.
+
+    While a fault works (`trouble`), an answer that does not come is that fault's doing: it is
+    `excused`, and counted. What must hold even then is reported by `complain(always=True)`.
+    """
+
+    did: Counter[str] = field(default_factory=Counter)
+    saw: Counter[str] = field(default_factory=Counter)
+    complaints: int = 0
+    excused: int = 0
+    told: list[str] = field(default_factory=list)
+    heard_s: float = 0.0
+    """Sound sent, over all sessions: their sample clocks' sum."""
+    _troubles: list[Trouble] = field(default_factory=list)
+
+    def trouble(self) -> Trouble:
+        """A fault works from now on, until its `ended_s` is set."""
+        self._troubles.append(Trouble(time.monotonic()))
+        return self._troubles[-1]
+
+    def complain(self, what: str, since_s: float | None = None, *, always: bool = False) -> None:
+        """A promise was broken, over something that began at `since_s`; None: just now."""
+        now_s = time.monotonic()
+        began_s = now_s if since_s is None else since_s
+        if not always and any(t.began_s <= now_s and began_s <= t.ended_s for t in self._troubles):
+            self.excused += 1
+            return
+        self.complaints += 1
+        if len(self.told) < COMPLAINTS_KEPT:
+            self.told.append(what)

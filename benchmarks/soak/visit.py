@@ -1,0 +1,381 @@
+"""One session from hello to whatever its end is: a random run of acts, drawn from a seed.
+
+An act is something that people, clients or networks do. Each leaves the session in a state from
+which it can go on (`LineClosed` where that is the point), and complains where a promise is broken:
+a typed question gets an answer, a lie gets its error, a session that was shed says why.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import random
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks.soak import sounds
+from benchmarks.soak.canary import Canaries, Secret
+from benchmarks.soak.lies import UNREADABLE, item_id, lies
+from benchmarks.soak.lines import CallLine, Event, Line, LineClosed, SocketLine
+from benchmarks.soak.sounds import PACKET_MS, Packet
+from benchmarks.soak.tally import Tally
+from gateway.protocol.extensions import GatewayOptions
+
+ANSWER_WAIT_S = 120.0
+"""Twenty sessions on two cores answer slowly; whoever waits longer is forgotten, not queued."""
+ERROR_WAIT_S = 60.0
+LISTEN_LIVE_S = (5, 40)
+LISTEN_FAST_S = (20, 240)
+"""Most of a conversation's time is this."""
+MAX_OUTPUT_TOKENS = 24
+FLOOD_EVENTS = 300
+DEAF_EVENTS = 400
+NOISE_SIDE_PX = 120
+"""A picture of noise: echoed, some 58 KiB, so that 400 of them are more than may wait."""
+GATEWAY_EVENTS = ["latency", "chunks", "hearing", "endpoint", "engine", "voice"]
+CAN_RESUME = "resume" in GatewayOptions.model_fields
+COMPLETE = ("completed", "incomplete")  # the latter: as long as it may be
+SHED = (1013, 1006)  # a reader that is cut may never see the reason
+
+
+@dataclass
+class World:
+    """What all visits share. `live`: sound takes its time."""
+
+    url: str
+    model: str
+    canaries: Canaries
+    tally: Tally
+    live: bool = False
+    noise_picture: str = field(default_factory=lambda: sounds.noise_picture(NOISE_SIDE_PX))
+
+
+class Visit:
+    """A session with its secret; `acts` may be called in any order.
+
+    `heard_s`: sound sent so far. `may_be_closed`: by the server, for what was done last.
+    """
+
+    def __init__(self, world: World, line: Line, secret: Secret, rng: random.Random) -> None:
+        self._world, self._line, self._secret, self._rng = world, line, secret, rng
+        self.heard_s = 0.0
+        self.may_be_closed = False
+        self._tally = world.tally
+        self._items = 0
+
+    @property
+    def acts(self) -> dict[str, tuple[int, Callable[[], Awaitable[None]]]]:
+        """Name: how often, and what."""
+        shared: dict[str, tuple[int, Callable[[], Awaitable[None]]]] = {
+            "listen": (6, self.listen),
+            "speak": (5, self.speak),
+            "type": (6, self.type),
+            "interrupt": (4, self.interrupt),
+            "show": (1, self.show),
+            "lie": (3, self.lie),
+            "flood": (1, self.flood),
+            "mute": (1, self.mute),
+        }
+        if not isinstance(self._line, SocketLine):
+            return shared
+        shared["stop_reading"] = (1, self.stop_reading)
+        return shared | ({"come_back": (2, self.come_back)} if CAN_RESUME else {})
+
+    async def introduce(self) -> None:
+        """Settings of its own, its code in the instructions."""
+        session: Event = {
+            "type": "realtime",
+            "instructions": f"Be brief. Your name is {self._secret.code}.",
+            "output_modalities": ["text"],
+            "max_output_tokens": MAX_OUTPUT_TOKENS,
+            "audio": {"input": {"transcription": {"model": "whisper-1"}}},
+        }
+        if self._rng.random() < 0.8:
+            session["gateway"] = {"events": GATEWAY_EVENTS}
+        if CAN_RESUME:
+            session["gateway"] = session.get("gateway", {}) | {"resume": True}
+        await self._ask({"type": "session.update", "session": session}, "session.updated")
+
+    # --- what people do --------------------------------------------------------------------------
+
+    async def listen(self) -> None:
+        """Nobody speaks: a quiet room, or silence."""
+        fast = isinstance(self._line, SocketLine) and not self._world.live
+        low_s, high_s = LISTEN_FAST_S if fast else LISTEN_LIVE_S
+        room = sounds.room() if self._rng.random() < 0.5 else sounds.silence()
+        count = self._rng.randint(low_s, high_s) * 1000 // PACKET_MS
+        await self._play((room * (count // len(room) + 1))[:count])
+
+    async def speak(self) -> None:
+        """A spoken question, or a part of a long speech; an answer is hoped for."""
+        if self._rng.random() < 0.7:
+            speech = sounds.clip(self._rng.choice(sounds.SPEECH))
+        else:
+            whole = sounds.clip(sounds.MONOLOGUE)
+            at = self._rng.randrange(len(whole) - 60)
+            speech = whole[at : at + self._rng.randint(10, 60)]
+        async with self._line.inbox.expecting(_of("response.done")) as done:
+            await self._play([*speech, *sounds.silence(), *sounds.silence()])
+            try:
+                await asyncio.wait_for(done, 10.0)
+            except TimeoutError:
+                self._tally.saw["speech without an answer"] += 1
+        await self._settle()
+
+    async def type(self) -> None:
+        """A typed secret and the question for it."""
+        phrase, code = self._secret.phrase, self._secret.code
+        await self._say(f"My secret word is {phrase}. My number is {code}.")
+        await self._say("What is my secret word?")
+        await self._respond()
+
+    async def interrupt(self) -> None:
+        """An answer is cut off by a cancel, by speech, or by a second question."""
+        async with self.long_answer(ANSWER_WAIT_S):
+            match self._rng.randrange(3):
+                case 0:
+                    await self._send({"type": "response.cancel"})
+                case 1:
+                    await self._play([*sounds.clip(sounds.SPEECH[0]), *sounds.silence()])
+                case _:
+                    await self._say("Stop.")
+                    await self._send({"type": "response.create"})
+
+    @contextlib.asynccontextmanager
+    async def long_answer(self, wait_s: float) -> AsyncIterator[None]:
+        """The body runs when an answer has begun; its end is waited for behind the body."""
+        await self._settle()
+        await self._say(f"My secret word is {self._secret.phrase}. Tell me a very long story.")
+        inbox, since_s = self._line.inbox, time.monotonic()
+        async with inbox.expecting(_begun) as begun, inbox.expecting(_of("response.done")) as done:
+            await self._send({"type": "response.create"})
+            await self._await(begun, ANSWER_WAIT_S, "an answer's beginning", since_s)
+            yield
+            await self._await(done, wait_s, "an interrupted answer's end", since_s)
+        await self._settle()
+
+    async def is_answered(self) -> bool:
+        """A typed question, and whether it was answered to its end."""
+        await self._say(f"My secret word is {self._secret.phrase}. What is my secret word?")
+        done = await self._respond()
+        return done is not None and done.get("response", {}).get("status") in COMPLETE
+
+    async def show(self) -> None:
+        """The picture of the cat."""
+        self._secret.shows_the_cat()
+        picture = {"type": "input_image", "image_url": sounds.cat()}
+        await self._add([picture, _text("What do you see in this picture?")])
+        await self._respond()
+
+    # --- what goes wrong -------------------------------------------------------------------------
+
+    async def lie(self) -> None:
+        """Some of everything that is wrong; each is named, and nothing else happens."""
+        stranger = self._world.canaries.somebody()
+        for event in lies(self._rng, self._secret, stranger)[: self._rng.randint(3, 12)]:
+            what = f"the error for {str(event)[:200]}"
+            await self._expect(event, _error_for(event["event_id"]), ERROR_WAIT_S, what)
+        unreadable = self._rng.choice(UNREADABLE)
+        await self._expect(unreadable, _of("error"), ERROR_WAIT_S, f"the error for {unreadable!r}")
+
+    async def flood(self) -> None:
+        """Far more events than anybody can mean, at once; then one question, which is answered."""
+        tiny = sounds.append_event(bytes(48))
+        for number in range(FLOOD_EVENTS):
+            match self._rng.randrange(5):
+                case 0:
+                    update = {"type": "realtime", "instructions": f"Be brief. {number}"}
+                    await self._send({"type": "session.update", "session": update})
+                case 1:
+                    await self._send({"type": "response.create"})
+                case 2:
+                    await self._send({"type": "response.cancel"})
+                case _:
+                    await self._send(tiny)
+        await self._barrier()
+        await self._settle()
+        await self.type()
+
+    async def mute(self) -> None:
+        """The microphone is gone in mid-word, for as long as the session still has."""
+        speech = sounds.clip(sounds.SPEECH[1])
+        await self._play(speech[: len(speech) // 2])
+        await self._line.rest(self._rng.uniform(1.0, 4.0))
+        await self._settle()
+
+    async def stop_reading(self) -> None:
+        """Ask for megabytes and read none of them: the server sheds this reader and says so."""
+        assert isinstance(self._line, SocketLine)
+        self.may_be_closed = True
+        picture = {"type": "input_image", "image_url": self._world.noise_picture}
+        wanted = await self._add([picture])
+        since_s = time.monotonic()
+        try:
+            deaf = asyncio.create_task(self._line.deaf(3.0))
+            try:
+                for _ in range(DEAF_EVENTS):
+                    await self._send({"type": "conversation.item.retrieve", "item_id": wanted})
+            finally:
+                await deaf
+            await self._barrier()
+            self.may_be_closed = False
+        except LineClosed as closed:
+            if closed.code not in SHED:
+                self._tally.complain(f"a slow reader was closed with {closed.code}", since_s)
+            self._tally.saw["slow reader shed"] += 1
+            raise
+
+    async def come_back(self) -> None:
+        """The connection breaks in mid-answer; with its token the session goes on over another one,
+        and the answer's end is told there."""
+        assert isinstance(self._line, SocketLine)
+        since_s = time.monotonic()
+        async with (
+            self.long_answer(ANSWER_WAIT_S),
+            self._line.inbox.expecting(_of("gateway.session.resumed")) as resumed,
+        ):
+            await self._line.come_back(self._rng.uniform(0.0, 1.0))
+            await self._await(resumed, ERROR_WAIT_S, "a session that comes back", since_s)
+        await self.type()
+
+    # --- parts -----------------------------------------------------------------------------------
+
+    async def _send(self, event: Event | str | bytes) -> None:
+        await self._line.send(event)
+
+    async def _play(self, packets: list[Packet]) -> None:
+        await self._line.play(packets)
+        seconds = len(packets) * PACKET_MS / 1000
+        self.heard_s += seconds
+        self._tally.heard_s += seconds
+
+    async def _say(self, text: str) -> str:
+        return await self._add([_text(text)])
+
+    async def _add(self, content: list[Event]) -> str:
+        """A user's item; its id. The server has taken it."""
+        self._items += 1
+        name = item_id(self._secret.code, self._items)
+        item = {"type": "message", "role": "user", "id": name, "content": content}
+        event = {"type": "conversation.item.create", "item": item}
+        await self._expect(event, _item_done(name), ERROR_WAIT_S, "an item's arrival")
+        return name
+
+    async def _respond(self) -> Event | None:
+        """Ask for an answer, and wait for the end of it, or for the error instead."""
+        await self._settle()
+        name = f"ask_{self._secret.code}_{self._rng.getrandbits(40):x}"
+        event = {"type": "response.create", "event_id": name}
+        done = await self._expect(event, _answer_or_error(name), ANSWER_WAIT_S, "an answer")
+        kind = "nothing" if done is None else done["type"]
+        self._tally.saw[f"typed question: {kind}"] += 1
+        return done
+
+    async def _settle(self) -> None:
+        """Wait until no answer is under way."""
+        since_s = time.monotonic()
+        inbox = self._line.inbox
+        while inbox.answering:
+            async with inbox.expecting(_of("response.done")) as done:
+                if await self._await(done, ANSWER_WAIT_S, "an answer's end", since_s) is None:
+                    inbox.answering.clear()
+
+    async def _barrier(self) -> None:
+        """The server has read everything sent so far."""
+        name = f"fence_{self._secret.code}_{self._rng.getrandbits(40):x}"
+        event = {"type": "conversation.item.delete", "item_id": "fence", "event_id": name}
+        await self._expect(event, _error_for(name), ANSWER_WAIT_S, "the end of what was sent")
+
+    async def _ask(self, event: Event, kind: str) -> None:
+        await self._expect(event, _of(kind), ERROR_WAIT_S, kind)
+
+    async def _expect(
+        self, event: Event | str, wanted: Callable[[Event], bool], wait_s: float, what: str
+    ) -> Event | None:
+        since_s = time.monotonic()
+        async with self._line.inbox.expecting(wanted) as future:
+            await self._send(event)
+            return await self._await(future, wait_s, what, since_s)
+
+    async def _await(
+        self, future: asyncio.Future[Event], wait_s: float, what: str, since_s: float
+    ) -> Event | None:
+        """None, and a complaint, if it does not come. Raises `LineClosed`."""
+        try:
+            return await asyncio.wait_for(asyncio.shield(future), wait_s)
+        except TimeoutError:
+            self._tally.complain(f"{what} did not come in {wait_s:.0f} s", since_s)
+            return None
+
+
+# --- endings --------------------------------------------------------------------------------------
+
+
+async def part(visit: Visit, line: Line, rng: random.Random, world: World) -> None:
+    """One of the ways in which a conversation ends; most are not polite."""
+    ways = ["goodbye", "drop", "drop in mid-answer", "drop in mid-word"]
+    ways += ["hang up"] if isinstance(line, CallLine) else ["huge message"]
+    way = rng.choice(ways)
+    world.tally.did[f"end: {way}"] += 1
+    match way:
+        case "drop in mid-answer":
+            await line.send({"type": "response.create"})
+        case "drop in mid-word":
+            await line.play(sounds.clip(sounds.SPEECH[0])[:8])
+        case "huge message":
+            await _too_large(line, world)
+        case "hang up":
+            assert isinstance(line, CallLine)
+            await line.hang_up(world.url)
+    await (line.goodbye() if way == "goodbye" else line.drop())
+
+
+async def _too_large(line: Line, world: World) -> None:
+    """A message over the server's bound ends the connection with 1009, which names the reason."""
+    since_s = time.monotonic()
+    code: int | None = None
+    try:
+        await line.send("x" * (33 << 20))
+        async with line.inbox.expecting(lambda _: False) as never:
+            await asyncio.wait_for(never, ERROR_WAIT_S)
+    except LineClosed as closed:
+        code = closed.code
+    except TimeoutError:
+        pass
+    if code not in (1009, 1006):
+        world.tally.complain(f"a huge message was closed with {code}", since_s)
+
+
+def _text(text: str) -> dict[str, Any]:
+    return {"type": "input_text", "text": text}
+
+
+def _of(kind: str) -> Callable[[Event], bool]:
+    return lambda event: bool(event["type"] == kind)
+
+
+def _begun(event: Event) -> bool:
+    """An answer speaks, or is over already."""
+    return event["type"] in (
+        "response.output_text.delta",
+        "response.output_audio_transcript.delta",
+        "response.done",
+        "error",
+    )
+
+
+def _item_done(item: str) -> Callable[[Event], bool]:
+    return lambda event: bool(
+        event["type"] == "conversation.item.done" and event["item"]["id"] == item
+    )
+
+
+def _answer_or_error(event_id: str) -> Callable[[Event], bool]:
+    refused = _error_for(event_id)
+    return lambda event: event["type"] == "response.done" or refused(event)
+
+
+def _error_for(event_id: str) -> Callable[[Event], bool]:
+    return lambda event: bool(event["type"] == "error" and event["error"]["event_id"] == event_id)

@@ -1,0 +1,70 @@
+"""A conversation's own memory of what it is about to forget: a few sentences, kept as an item.
+
+Shortly before the window is full, the model is asked for a summary, beside the conversation: on a
+fork of its stream, which shares all K/V that are there, so it costs the question and the answer.
+The summary is put at the conversation's end, where it costs no prefill of anything else, and it is
+in the next one's sight before it is old enough to go.
+"""
+
+from __future__ import annotations
+
+from engine import api
+from engine.answer import Answer
+from engine.conversation import Conversation
+from engine.faculties import Faculties
+from engine.layout import Entry, Laid, Modality, Segment
+from engine.stream import Stream
+
+REQUEST = (
+    "Summarise in at most three short sentences what the user said, asked for and showed so far. "
+    "Name names and numbers."
+)
+OPENING = "Notes on the conversation so far: "
+SAMPLING = api.Sampling(max_tokens=96, max_sentences=3)
+ITEM_ID = "summary"
+GENERATION = -1  # gateways count from 0
+# The part of the window that is filled when a summary is asked for: the rest is time to write it.
+DUE = 0.9
+
+
+class Summaries:
+    """When one session writes summaries, and what becomes of them."""
+
+    def __init__(self, faculties: Faculties, talk: Conversation) -> None:
+        self._faculties = faculties
+        self._talk = talk
+        self._written: list[Entry] = []
+        self._asked_at: int | None = None  # tokens evicted by then: one summary for each eviction
+
+    def due(self, laid: Laid, evicted_tokens: int) -> bool:
+        """Whether to write one now, of what is laid out."""
+        window = self._talk.window
+        if not window.summarise or not laid.places or self._asked_at == evicted_tokens:
+            return False
+        sink = laid.places[0].lead
+        if len(laid.ids) - sink < DUE * window.behind(sink):
+            return False
+        self._asked_at = evicted_tokens
+        return True
+
+    def begin(self, stream: Stream) -> Answer:
+        """Have one written on a fork of `stream`."""
+        fork = stream.fork(f"{stream.name}/summary")
+        prompt = self._talk.prompt(REQUEST)
+        answer = Answer.begin(self._faculties, fork, prompt, SAMPLING)
+        answer.generation, answer.out_of_band, answer.silent = GENERATION, True, True
+        fork.reconcile(prompt.ids, kinds=prompt.kinds)
+        return answer
+
+    def keep(self, answer: Answer) -> None:
+        """Take what was written, until there is a place for it."""
+        text = answer.text.strip()
+        if text and answer.finished in (api.FinishReason.STOP, api.FinishReason.LENGTH):
+            ids = tuple(self._faculties.chat.system(OPENING + text))
+            segment = Segment(Modality.TEXT, ids)
+            self._written = [Entry(ITEM_ID, api.Role.SYSTEM, (segment,))]
+
+    def take(self) -> list[Entry]:
+        """What was written since the last call, as an item."""
+        written, self._written = self._written, []
+        return written

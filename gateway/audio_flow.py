@@ -1,0 +1,62 @@
+"""How far the engine is behind the sound it was told, and the wait until that is less."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+
+from engine import api
+
+AUDIO_BEHIND_SAMPLES = 30 * api.SAMPLE_RATE_HZ
+AUDIO_BEHIND_WAIT_S = 10.0
+"""Longest pause of the reader: pongs are read with the messages, and pings time out."""
+
+
+class AudioFlow:
+    """How far the engine is behind the audio it was told, in samples of the open utterance."""
+
+    def __init__(self) -> None:
+        self._told_sample = 0
+        self._done_sample = 0
+        self._caught_up = asyncio.Event()
+        self._caught_up.set()
+
+    @property
+    def behind_samples(self) -> int:
+        return max(0, self._told_sample - self._done_sample)
+
+    def told(self, command: api.Command) -> None:
+        match command:
+            case api.Audio():
+                self._told_sample = command.start_sample + command.samples
+            case api.BeginSpeech():
+                self._done_sample = max(self._done_sample, command.start_sample)
+            case api.DropSpeech():
+                self.forget()
+            case _:
+                return
+        self._update()
+
+    def heard(self, event: api.Event) -> None:
+        match event:
+            case api.Chunk():
+                self._done_sample = max(self._done_sample, event.start_sample + event.samples)
+                self._update()
+            case api.Heard():
+                self.forget()
+
+    def forget(self) -> None:
+        """Nothing is outstanding any more."""
+        self._done_sample = self._told_sample
+        self._update()
+
+    def _update(self) -> None:
+        if self.behind_samples <= AUDIO_BEHIND_SAMPLES:
+            self._caught_up.set()
+        else:
+            self._caught_up.clear()
+
+    async def wait(self) -> None:
+        if not self._caught_up.is_set():
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._caught_up.wait(), AUDIO_BEHIND_WAIT_S)

@@ -1,0 +1,45 @@
+"""A client's sound in its own format, to and from the gateway's s16 at 24 kHz.
+
+Only where sound travels in events; a call's tracks have Opus.
+"""
+
+from __future__ import annotations
+
+from gateway.media import g711
+from gateway.protocol.items import Json
+from gateway.protocol.parse import decode_audio, decode_bytes
+
+
+class SoundIn:
+    """One session's appends. A change of format begins a new stream."""
+
+    def __init__(self) -> None:
+        self._decoder: g711.Decoder | None = None
+        self._law = ""
+
+    def decode(self, audio: str, sound_format: Json) -> bytes:
+        """s16 mono at 24 kHz. Raises `ProtocolError` for what is no base64 or no whole sample."""
+        law = sound_format["type"]
+        if law == "audio/pcm":
+            self._law = law
+            return decode_audio(audio)
+        if law != self._law or self._decoder is None:
+            self._law, self._decoder = law, g711.Decoder(law)
+        return self._decoder.feed(decode_bytes(audio))
+
+
+class SoundOut:
+    """One session's answers; each is a stream of its own."""
+
+    def __init__(self) -> None:
+        self._encoder: g711.Encoder | None = None
+        self._response_id = ""
+
+    def encode(self, response_id: str, pcm24k: bytes, sound_format: Json) -> bytes | None:
+        """What the client gets of a piece of sound; None: as it is."""
+        law = sound_format["type"]
+        if law == "audio/pcm":
+            return None
+        if response_id != self._response_id or self._encoder is None:
+            self._response_id, self._encoder = response_id, g711.Encoder(law)
+        return self._encoder.feed(pcm24k)

@@ -1,0 +1,211 @@
+"""What has to go from a conversation that outgrew its window."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from engine import api
+from engine.api import Role
+from engine.layout import Entry, Laid, Modality, Segment, Separator, render
+from engine.window import Holes, Range, Window, overflow, within, without
+from tests.engine.fakes import ASSISTANT, SYSTEM, USER, FakeChat
+
+SINK = tuple(FakeChat().system("Be brief."))
+SEPARATOR = Separator((10,))
+ROOMY = Window(10_000, 10_000, 10_000, 10_000, 0.75)
+
+segments = st.tuples(
+    st.sampled_from([Modality.AUDIO, Modality.IMAGE, Modality.TEXT]), st.integers(1, 9)
+)
+spoken = st.tuples(st.just(Role.USER), st.lists(segments, max_size=4))
+said = st.tuples(
+    st.just(Role.ASSISTANT), st.lists(st.tuples(st.just(Modality.GENERATED), st.integers(1, 9)))
+)
+told = st.tuples(st.just(Role.SYSTEM), st.just([(Modality.TEXT, 4)]))
+conversations = st.lists(st.one_of(spoken, spoken, said, told), max_size=14)
+
+
+def entries_of(conversation: list[tuple[Role, list[tuple[Modality, int]]]]) -> list[Entry]:
+    """Entries whose tokens all differ; empty ones only at the end, as of who begins to speak."""
+    fresh = iter(range(1000, 100_000))
+    made = [
+        Entry(
+            f"i{i}", role, tuple(Segment(m, tuple(next(fresh) for _ in range(n))) for m, n in parts)
+        )
+        for i, (role, parts) in enumerate(conversation)
+    ]
+    full = [e for e in made if e.segments]
+    return [*full, *(e for e in made[-1:] if e.role is Role.USER and not e.segments)]
+
+
+def laid_out(entries: list[Entry]) -> Laid:
+    return render(FakeChat(), SEPARATOR, SINK, entries)
+
+
+def left(entries: list[Entry], laid: Laid, cuts: list[Range]) -> list[Entry]:
+    """The entries without what was cut."""
+    out = []
+    for entry, place in zip(entries, laid.places, strict=True):
+        kept = without(entry.segments, within(cuts, place.content, place.end))
+        if kept or not entry.segments:
+            out.append(Entry(entry.item_id, entry.role, kept))
+    return out
+
+
+def line(length: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Positions without gaps."""
+    return np.arange(length + 1)
+
+
+def pictures(entries: list[Entry]) -> list[Segment]:
+    return [s for e in entries for s in e.segments if s.modality is Modality.IMAGE]
+
+
+@settings(max_examples=400, deadline=None)
+@given(conversations, st.integers(1, 90), st.integers(1, 40), st.integers(20, 120), st.floats(0, 1))
+def test_what_is_left_reads_as_if_the_rest_had_never_been(
+    conversation: list[tuple[Role, list[tuple[Modality, int]]]],
+    tokens: int,
+    vision_tokens: int,
+    reach: int,
+    retained: float,
+) -> None:
+    """Laid out anew, what is left gives the old tokens less the cuts: so its K/V can stay. The
+    instructions and the newest token stay, whole pictures go, and the bounds hold."""
+    entries = entries_of(conversation)
+    laid = laid_out(entries)
+    window = Window(tokens, vision_tokens, 10_000, len(SINK) + reach, retained)
+    cuts = overflow(laid, entries, window, line(len(laid.ids)))
+    gone = {i for start, end in cuts for i in range(start, end)}
+    after = left(entries, laid, cuts)
+    again = laid_out(after)
+    assert again.ids == [token for i, token in enumerate(laid.ids) if i not in gone]
+    assert tuple(again.ids[: len(SINK)]) == SINK
+    assert [s for s in pictures(entries) if s in pictures(after)] == pictures(after)
+    if entries and entries[-1].segments:
+        assert again.ids[again.places[-1].end - 1] == laid.ids[laid.places[-1].end - 1]
+    total = sum(len(s.ids) for s in pictures(after))
+    assert total <= vision_tokens or len(pictures(after)) == 1
+    if again.places:
+        behind = len(again.ids) - len(SINK)
+        assert behind <= max(tokens, _least(again, after))
+
+
+def _least(laid: Laid, entries: list[Entry]) -> int:
+    """Tokens of a conversation of which no more can go: the frame of the last message, its newest
+    token or picture, and an answer to it."""
+    places = laid.places
+    opening = [i for i, p in enumerate(places) if laid.ids[p.lead] in (USER, SYSTEM)]
+    first = last = opening[-1] if opening else 0
+    while last + 1 < len(places) and places[last + 1].joined and entries[last + 1].segments:
+        last += 1
+    newest = entries[last].segments[-1:]
+    whole = [len(s.ids) if s.modality is Modality.IMAGE else 1 for s in newest]
+    frame = places[first].content - places[first].lead
+    return frame + sum(whole) + len(laid.ids) - places[last].end
+
+
+def test_nothing_goes_while_there_is_room() -> None:
+    """At the bounds, not beyond them."""
+    entries = entries_of([(Role.USER, [(Modality.IMAGE, 6), (Modality.AUDIO, 3)])])
+    laid = laid_out(entries)
+    behind = len(laid.ids) - len(SINK)
+    fits = Window(behind, 6, len(laid.ids), len(laid.ids), 0.5)
+    assert overflow(laid, entries, fits, line(len(laid.ids))) == []
+    assert overflow(laid_out([]), [], fits, line(len(SINK))) == []
+
+
+def test_whole_turns_go_from_the_oldest_on() -> None:
+    """A question goes with its answer, and what is left begins with a question."""
+    turn = [(Role.USER, [(Modality.AUDIO, 6)]), (Role.ASSISTANT, [(Modality.GENERATED, 6)])]
+    entries = entries_of(turn * 6)
+    laid = laid_out(entries)
+    cuts = overflow(laid, entries, Window(80, 80, 999, 999, 0.5), line(len(laid.ids)))
+    assert cuts == [(len(SINK), laid.places[8].lead)]
+    assert laid.ids[cuts[0][1]] == USER
+
+
+def test_pictures_go_sooner_than_words() -> None:
+    """The oldest of them, and what was said about them stays; a message of nothing else goes with
+    its frame."""
+    picture, words = (Modality.IMAGE, 8), (Modality.AUDIO, 5)
+    answer = (Role.ASSISTANT, [(Modality.GENERATED, 3)])
+    entries = entries_of(
+        [
+            *((Role.USER, [picture]), answer, (Role.USER, [picture, words]), answer),
+            (Role.USER, [words, picture]),
+        ]
+    )
+    laid = laid_out(entries)
+    window = Window(999, 20, 999, 999, 0.5)
+    after = left(entries, laid, overflow(laid, entries, window, line(len(laid.ids))))
+    kinds = [[s.modality for s in entry.segments] for entry in after]
+    spoken, generated = Modality.AUDIO, Modality.GENERATED
+    assert kinds == [[generated], [spoken], [generated], [spoken, Modality.IMAGE]]
+    assert laid_out(after).ids[len(SINK)] == ASSISTANT
+
+
+def test_positions_count_as_well_as_tokens() -> None:
+    """Few tokens that are spread over more positions than a model reaches: the far ones go."""
+    turn = [(Role.USER, [(Modality.AUDIO, 6)]), (Role.ASSISTANT, [(Modality.GENERATED, 6)])]
+    entries = entries_of(turn * 4)
+    laid = laid_out(entries)
+    positions = line(len(laid.ids))
+    positions[laid.places[4].lead :] += 500
+    window = Window(999, 999, 999, 400, 0.75)
+    assert overflow(laid, entries, window, positions) == [(len(SINK), laid.places[4].lead)]
+
+
+def test_of_one_endless_message_the_beginning_goes() -> None:
+    """Somebody who never stops is remembered from some word on, and a picture is not halved."""
+    entries = entries_of([(Role.USER, [(Modality.AUDIO, 50), (Modality.IMAGE, 10)])])
+    entries += entries_of([(Role.USER, [(Modality.AUDIO, 40)])])
+    entries = [entries[0], Entry("z", Role.USER, entries[1].segments)]
+    laid = laid_out(entries)
+    window = Window(80, 80, 999, 999, 0.5)
+    (cut,) = overflow(laid, entries, window, line(len(laid.ids)))
+    assert cut[0] == laid.places[0].content
+    assert laid.places[1].content <= cut[1] < laid.places[1].end
+    lone = entries_of(
+        [(Role.USER, [(Modality.AUDIO, 50), (Modality.IMAGE, 10), (Modality.AUDIO, 9)])]
+    )
+    laid = laid_out(lone)
+    (cut,) = overflow(laid, lone, Window(30, 30, 999, 999, 0.5), line(len(laid.ids)))
+    assert cut == (laid.places[0].content, laid.places[0].segments[1][1])
+
+
+def test_bounds_are_what_was_asked_for_where_there_is_room() -> None:
+    """Zero is as far as can be, pictures a quarter of it; more than there is counts as all."""
+    assert Window.of(1000, 4000, api.Window()).to_api() == api.Window(1000, 250)
+    assert Window.of(1000, 4000, api.Window(400, 50, 0.5)).to_api() == api.Window(400, 50, 0.5)
+    assert Window.of(1000, 4000, api.Window(9000, 9000)).to_api() == api.Window(1000, 1000)
+    assert Window.of(1000, 4000, api.Window()).behind(300) == 700
+
+
+@given(st.lists(st.lists(st.integers(0, 60), min_size=2, max_size=6, unique=True), max_size=6))
+def test_holes_are_told_in_places_of_what_was_left(cuts: list[list[int]]) -> None:
+    """Cut after cut, they are what was taken out of the whole."""
+    holes, rest = Holes(), list(range(100))
+    for edges in cuts:
+        edges = sorted(edge for edge in edges if edge <= len(rest))
+        ranges = list(zip(edges[::2], edges[1::2], strict=False))
+        holes.cut(ranges)
+        for start, end in reversed(ranges):
+            del rest[start:end]
+    whole = [
+        Segment(Modality.AUDIO, tuple(range(70))),
+        Segment(Modality.TEXT, tuple(range(70, 100))),
+    ]
+    assert [t for s in without(whole, holes.ranges) for t in s.ids] == rest
+
+
+@pytest.mark.parametrize("cut", [(0, 3), (2, 5), (3, 7)])
+def test_segments_that_are_emptied_are_gone(cut: Range) -> None:
+    """What is left keeps its modality; nothing is left as an empty segment."""
+    whole = [Segment(Modality.TEXT, (1, 2, 3)), Segment(Modality.IMAGE, (4, 5, 6, 7))]
+    after = without(whole, [cut])
+    assert all(segment.ids for segment in after)
+    assert [t for s in after for t in s.ids] == [t for t in range(1, 8) if not cut[0] < t <= cut[1]]

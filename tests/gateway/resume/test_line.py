@@ -1,0 +1,186 @@
+from __future__ import annotations
+
+import asyncio
+import json
+
+import pytest
+
+from gateway.actions import Hangup
+from gateway.resume import line as line_module
+from gateway.resume.line import EventLog, Line
+
+
+class FakeLink:
+    """A link that a test breaks. `alive`: whether its peer answers when asked."""
+
+    def __init__(self, alive: bool = True) -> None:
+        self.alive = alive
+        self.finished = False
+        self.sent: list[str] = []
+        self.closed: list[Hangup] = []
+        self._inbound: asyncio.Queue[str | None] = asyncio.Queue()
+
+    def say(self, text: str) -> None:
+        self._inbound.put_nowait(text)
+
+    def cut(self) -> None:
+        self.alive = False
+        self._inbound.put_nowait(None)
+
+    async def receive(self) -> str | None:
+        return await self._inbound.get()
+
+    async def send(self, text: str) -> bool:
+        if self.alive:
+            self.sent.append(json.loads(text)["event_id"])
+        return self.alive
+
+    async def close(self, hangup: Hangup) -> None:
+        self.closed.append(hangup)
+
+    async def answers(self, wait_s: float) -> bool:
+        return self.alive
+
+
+def event(number: int) -> str:
+    return json.dumps({"type": "x", "event_id": f"e{number}"})
+
+
+async def broken(line: Line, link: FakeLink) -> asyncio.Task[str | int | None]:
+    """Break the link; the reader, which waits for the next one."""
+    link.cut()
+    reading = asyncio.create_task(line.receive())
+    while not line.is_detached and not line.is_over:
+        await asyncio.sleep(0)
+    return reading
+
+
+async def test_a_line_goes_on_over_the_next_link() -> None:
+    """What comes and goes after the change is what would have come and gone over the first."""
+    first, second = FakeLink(), FakeLink()
+    line = Line(first, lambda: True, 60)
+    carrying = asyncio.create_task(line.carry(first))
+    assert await line.send(event(1))
+    assert await line.send(event(2))
+    reading = await broken(line, first)
+    await carrying
+    sending = asyncio.create_task(line.send(event(3)))
+    await asyncio.sleep(0)
+    assert not sending.done()
+    assert await line.claim()
+    assert line.attach(second, "e1") == 1
+    second.say("hello again")
+    assert await reading == "hello again"
+    assert await sending
+    assert second.sent == ["e2", "e3"]
+
+
+async def test_a_goodbye_is_one_although_the_sender_trips_over_it_first() -> None:
+    """Between the client's close and the reader's news of it, sending fails already: the session is
+    over all the same, and not kept for somebody who has left."""
+    link = FakeLink()
+    line = Line(link, lambda: True, 60)
+    link.alive = False
+    sending = asyncio.create_task(line.send(event(1)))
+    await asyncio.sleep(0.01)
+    assert not line.is_detached
+    link.finished = True
+    link.cut()
+    assert await line.receive() is None
+    assert not await sending
+    assert line.is_over
+
+
+async def test_a_line_that_nobody_asked_to_keep_ends_with_its_link() -> None:
+    """So does one whose client said goodbye."""
+    for keeps, finished in ((False, False), (True, True)):
+        link = FakeLink()
+        line = Line(link, lambda keeps=keeps: keeps, 60)  # type: ignore[misc]
+        link.finished = finished
+        assert await (await broken(line, link)) is None
+        assert line.is_over
+        assert not await line.send(event(1))
+        assert not await line.claim()
+
+
+async def test_a_client_that_does_not_come_back() -> None:
+    """After its time the line is over, whoever waits on it is told, and it is counted."""
+    link, expired = FakeLink(), asyncio.Event()
+    line = Line(link, lambda: True, 0.05, expired.set)
+    sending = await broken(line, link)
+    async with asyncio.timeout(5):
+        assert await sending is None
+        await expired.wait()
+    assert not await line.claim()
+
+
+async def test_a_link_that_lives_is_not_taken_away() -> None:
+    """Who claims its session is refused, and it goes on; one that does not answer is cut."""
+    link = FakeLink()
+    line = Line(link, lambda: True, 60)
+    assert not await line.claim()
+    assert await line.send(event(1))
+    link.alive = False
+    assert await line.claim()
+    assert not await line.claim(), "a second claim while the first is being served"
+    newcomer = FakeLink()
+    line.attach(newcomer, None)
+    assert await line.send(event(2))
+    assert newcomer.sent == ["e2"]
+
+
+async def test_a_claim_that_comes_to_nothing_gives_the_wait_back() -> None:
+    """The client may try again, for as long as before."""
+    link = FakeLink()
+    line = Line(link, lambda: True, 0.2)
+    reading = await broken(line, link)
+    assert await line.claim()
+    await asyncio.sleep(0.3)
+    assert not line.is_over, "nobody is thrown out while coming in"
+    line.release()
+    async with asyncio.timeout(5):
+        assert await reading is None
+
+
+async def test_a_link_that_breaks_while_it_is_sent_the_past() -> None:
+    """The next one gets all of it."""
+    first, second, third = FakeLink(), FakeLink(), FakeLink()
+    line = Line(first, lambda: True, 60)
+    for number in range(4):
+        assert await line.send(event(number))
+    reading = await broken(line, first)
+    assert await line.claim()
+    assert line.attach(second, "e0") == 3
+    second.cut()
+    sending = asyncio.create_task(line.send(event(4)))
+    while not line.is_detached:
+        await asyncio.sleep(0)
+    assert await line.claim()
+    assert line.attach(third, "e0") is None, "what was confirmed is not kept"
+    assert await sending
+    assert third.sent == ["e4"]
+    reading.cancel()
+
+
+async def test_a_close_reaches_the_link_that_there_is() -> None:
+    """And the line is over."""
+    link = FakeLink()
+    line = Line(link, lambda: True, 60)
+    await line.close(Hangup(1000, "enough"))
+    assert link.closed == [Hangup(1000, "enough")]
+    assert line.is_over
+
+
+def test_the_log_is_bounded_and_searched_by_id(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By number and by size; an id that fell out is not found, and then all is forgotten."""
+    monkeypatch.setattr(line_module, "LOG_EVENTS", 3)
+    monkeypatch.setattr(line_module, "LOG_BYTES", 200)
+    log = EventLog()
+    for number in range(5):
+        log.add(event(number))
+    assert len(log) == 3
+    assert log.behind("e2") == [event(3), event(4)]
+    assert log.behind("e4") == []
+    assert log.behind("e1") is None
+    log.add(json.dumps({"event_id": "long", "text": "x" * 300}))
+    assert len(log) == 0

@@ -1,0 +1,143 @@
+"""Who may come in, by key, by origin and by the name the server is called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.access import Access, Admitted, Refused, is_open_to_others, read_keys
+from gateway.client_secrets import ClientSecrets
+from gateway.config import Settings, load
+from gateway.errors import ConfigError
+
+
+def having(**flags: Any) -> Settings:
+    return load(flags=flags)
+
+
+KEY, OTHER = "k" * 20, "o" * 20
+WS = "/v1/realtime"
+
+
+def access_of(**settings: Any) -> tuple[Access, ClientSecrets]:
+    secrets = ClientSecrets()
+    return Access.from_settings(having(**settings), secrets), secrets
+
+
+def judge(access: Access, path: str = WS, **headers: str) -> Admitted | Refused:
+    named = {"host": "127.0.0.1:8080", **headers}
+    return access.judge(path, named, 0.0)
+
+
+def bearer(key: str) -> str:
+    return f"Bearer {key}"
+
+
+def test_without_keys_everybody_on_this_machine_may_come_in() -> None:
+    """With any key or none, as stock clients insist on sending one."""
+    access, _ = access_of()
+    for key in ("", "unused", KEY):
+        assert judge(access, authorization=bearer(key)) == Admitted()
+
+
+def test_with_keys_one_of_them_is_needed() -> None:
+    """For sessions, secrets, and what tells of others; not for the page's files and health."""
+    access, _ = access_of(api_keys=f"{KEY}, {OTHER}")
+    guarded = (WS, "/realtime", "/v1/realtime/calls", "/v1/models", "/status", "/metrics")
+    for path in guarded:
+        assert isinstance(judge(access, path), Refused)
+        assert judge(access, path, authorization=bearer("k" * 19)) == Refused(
+            401, "invalid_api_key", "Incorrect API key provided."
+        )
+        assert isinstance(judge(access, path, authorization=bearer(KEY)), Admitted)
+    for path in ("/", "/main.js", "/healthz"):
+        assert judge(access, path) == Admitted()
+
+
+def test_a_browser_brings_its_key_as_a_subprotocol() -> None:
+    """It cannot set headers on a WebSocket."""
+    access, _ = access_of(api_keys=KEY)
+    offered = ["realtime", f"openai-insecure-api-key.{KEY}"]
+    assert isinstance(access.judge(WS, {"host": "h"}, 0.0, offered), Admitted)
+    assert isinstance(access.judge(WS, {"host": "h"}, 0.0, ["realtime"]), Refused)
+
+
+def test_holders_are_told_apart_without_telling_their_keys() -> None:
+    """Each key has a name of its own, which is not the key."""
+    access, _ = access_of(api_keys=f"{KEY},{OTHER}")
+    names = [judge(access, authorization=bearer(key)) for key in (KEY, OTHER, KEY)]
+    holders = [n.holder for n in names if isinstance(n, Admitted)]
+    assert holders[0] == holders[2] != holders[1]
+    assert KEY not in holders[0]
+
+
+def test_a_secret_is_good_for_sessions_until_it_expires() -> None:
+    """It counts for whose key it was asked for with, and gets no further secrets."""
+    access, secrets = access_of(api_keys=KEY)
+    value, expires_at_s = secrets.issue(None, 60, 0.0, holder="ada")
+    headers = {"host": "h", "authorization": bearer(value)}
+    assert access.judge(WS, headers, expires_at_s - 1) == Admitted("ada")
+    assert isinstance(access.judge(WS, headers, expires_at_s), Refused)
+    assert isinstance(access.judge("/v1/realtime/client_secrets", headers, 0.0), Refused)
+
+
+def test_pages_of_other_sites_are_kept_out() -> None:
+    """The server's own page is let in, programs without an origin too, other sites if allowed."""
+    access, _ = access_of()
+    assert judge(access, origin="http://127.0.0.1:8080") == Admitted()
+    for origin in ("https://evil.example", "http://127.0.0.1:9999", "null", ""):
+        refused = judge(access, origin=origin)
+        assert isinstance(refused, Refused)
+        assert (refused.status, refused.code) == (403, "origin_not_allowed")
+    allowing, _ = access_of(allowed_origins="https://good.example https://two.example/")
+    for origin in ("https://good.example", "https://GOOD.example", "https://two.example"):
+        assert judge(allowing, origin=origin) == Admitted()
+    assert isinstance(judge(allowing, origin="https://good.example.evil"), Refused)
+    everybody, _ = access_of(allowed_origins="*")
+    assert judge(everybody, origin="https://evil.example") == Admitted()
+
+
+def test_an_open_server_answers_to_its_machine_s_own_names() -> None:
+    """A name of somebody else's that points here is refused, or its page would count as ours; a
+    server with keys, or for other machines, is asked by any name unless told which."""
+    access, _ = access_of()
+    for host in ("localhost", "127.0.0.1:8080", "[::1]:8080", "LOCALHOST:80"):
+        assert judge(access, host=host) == Admitted()
+    rebound = judge(access, host="evil.example:8080", origin="http://evil.example:8080")
+    assert isinstance(rebound, Refused)
+    assert rebound.status == 421
+    named, _ = access_of(allowed_hosts="talk.example")
+    assert judge(named, host="talk.example:443") == Admitted()
+    assert isinstance(judge(named, host="127.0.0.1"), Refused)
+    for settings in ({"api_keys": KEY}, {"host": "0.0.0.0"}):
+        anywhere, _ = access_of(**settings)
+        assert judge(anywhere, "/", host="talk.example") == Admitted()
+
+
+def test_keys_come_from_a_file_too(tmp_path: Path) -> None:
+    """One a line, with comments; what is no key is told by name."""
+    file = tmp_path / "keys"
+    file.write_text(f"# ours\n{KEY}\n\n  {OTHER}\n")
+    assert read_keys(having(api_keys_file=file)) == [KEY, OTHER]
+    file.write_text("# none\n")
+    for wrong in ({"api_keys_file": file}, {"api_keys_file": tmp_path / "missing"}):
+        with pytest.raises(ConfigError, match="api_keys_file"):
+            read_keys(having(**wrong))
+    for short in ("secret", "ek_" + "k" * 20):
+        with pytest.raises(ConfigError, match="api_keys"):
+            read_keys(having(api_keys=short))
+
+
+def test_a_server_that_is_open_to_others_is_known() -> None:
+    """So that it can be said at its start."""
+    assert not is_open_to_others(having())
+    assert is_open_to_others(having(host="0.0.0.0"))
+    assert not is_open_to_others(having(host="0.0.0.0", api_keys=KEY))
+    assert is_open_to_others(having(host="talk.example"))
+
+
+def test_keys_are_not_shown_with_the_settings() -> None:
+    """Logs and error reports print settings."""
+    assert KEY not in repr(having(api_keys=KEY))

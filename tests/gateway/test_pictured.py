@@ -1,0 +1,33 @@
+"""gateway.pictured: items and responses that may bring pictures."""
+
+from __future__ import annotations
+
+from engine import api
+from tests.gateway.media.drawn import png
+from tests.gateway.session_bench import SessionBench
+
+
+def test_without_pictures_nothing_is_waited_for() -> None:
+    """An item of words is in the conversation before the shell has decoded anything."""
+    bench = SessionBench()
+    bench.hold_pictures = True
+    content = [{"type": "input_text", "text": "Hello"}]
+    item = {"type": "message", "role": "user", "content": content}
+    bench.client("conversation.item.create", item=item)
+    assert [c for c in bench.told if isinstance(c, api.AddItem)]
+
+
+def test_a_response_waits_for_the_pictures_of_its_input() -> None:
+    """Out of band, about a picture: the engine is asked once the picture is decoded."""
+    bench = SessionBench()
+    bench.hold_pictures = True
+    content = [{"type": "input_image", "image_url": png(64, 36, 10)}]
+    given = [{"type": "message", "role": "user", "content": content}]
+    bench.client("response.create", response={"conversation": "none", "input": given})
+    assert not [c for c in bench.told if isinstance(c, api.Respond)]
+    bench.decode()
+    (respond,) = (c for c in bench.told if isinstance(c, api.Respond))
+    assert respond.items is not None
+    (picture,) = respond.items[0].parts
+    assert isinstance(picture, api.Image)
+    assert picture.rgb[0] == 10
