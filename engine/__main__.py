@@ -10,11 +10,16 @@ import logging
 import os
 import signal
 import sys
-from pathlib import Path
 from types import FrameType
+from typing import TYPE_CHECKING
 
 from engine.errors import EngineError
 from engine.link import Link
+
+if TYPE_CHECKING:
+    from engine.api import ModelInfo
+    from engine.config import EngineConfig
+    from engine.core import Engine
 
 log = logging.getLogger("headstart.engine")
 
@@ -49,10 +54,10 @@ def main() -> None:
 def _serve(link: Link, arguments: argparse.Namespace) -> None:
     link.loading("libraries", 0, 0)
     # torch takes seconds to import: only now, when the gateway has heard from us.
-    from engine.assemble import ModelPaths, assemble
     from engine.config import EngineConfig
-    from engine.ears.chosen import find_ears
-    from engine.weights import resolve_model
+    from engine.models.captions import find_transcriber
+    from engine.models.serving import assemble_source
+    from engine.models.source import source_of
 
     config = EngineConfig(
         model=arguments.model,
@@ -64,18 +69,30 @@ def _serve(link: Link, arguments: argparse.Namespace) -> None:
         heard_together=arguments.heard_together,
         prefix_sharing=not arguments.no_prefix_sharing,
         weights=arguments.weights,
+        size=arguments.size,
         tail=arguments.tail,
+        transcribe=arguments.transcribe,
         **({"threads": arguments.threads} if arguments.threads else {}),
     )
-    if Path(config.model, "config.json").is_file():
-        from engine.models.serving import assemble_directory
+    source = source_of(config)
+    if source is not None:
+        progress = _FetchProgress(link)
+        ears = find_transcriber(config.transcribe, arguments.ears, progress)
+        engine, model = assemble_source(source, config, link.send, link.loading, ears)
+    else:
+        engine, model = _packaged(link, arguments.ears, config)
+    log.info("%s is ready after %.1f s", model.name, model.load_s)
+    link.serve(engine, model)
 
-        engine, model = assemble_directory(Path(config.model), config, link.send, link.loading)
-        log.info("%s is ready after %.1f s", model.name, model.load_s)
-        link.serve(engine, model)
-        return
+
+def _packaged(link: Link, ears_name: str | None, config: EngineConfig) -> tuple[Engine, ModelInfo]:
+    """An engine on weights by name, fetched if need be."""
+    from engine.assemble import ModelPaths, assemble
+    from engine.ears.chosen import find_ears
+    from engine.weights import resolve_model
+
     progress = _FetchProgress(link)
-    ears = find_ears(arguments.ears, progress) if arguments.ears else None
+    ears = find_ears(ears_name, progress) if ears_name else None
     resolved = resolve_model(config.model, progress, ears=ears)
     paths = ModelPaths(
         name=resolved.name,
@@ -85,9 +102,7 @@ def _serve(link: Link, arguments: argparse.Namespace) -> None:
         class_names=resolved.names,
         faces=resolved.faces,
     )
-    engine, model = assemble(paths, config, link.send, link.loading)
-    log.info("%s is ready after %.1f s", model.name, model.load_s)
-    link.serve(engine, model)
+    return assemble(paths, config, link.send, link.loading)
 
 
 class _FetchProgress:
@@ -108,8 +123,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--endpoint", required=True, help="ZeroMQ address of the gateway")
     models = "medium, small, tiny, or a model directory"
     parser.add_argument("--model", default="small", help=models)
-    parser.add_argument("--weights", default="bf16", choices=("bf16", "fp32", "int8"))
-    parser.add_argument("--tail", default="provisional", choices=("closed", "provisional"))
+    forms = ("auto", "bf16", "fp32", "int8", "dummy")
+    parser.add_argument("--weights", default="auto", choices=forms)
+    parser.add_argument("--size", help="with dummy weights: 3b or 7b, in place of a directory")
+    parser.add_argument("--tail", default="auto", choices=("auto", "closed", "provisional"))
+    parser.add_argument("--transcribe", default="auto", choices=("auto", "on", "off"))
     parser.add_argument("--ears", help="a Whisper's folder or weights; none: the model's own")
     parser.add_argument("--ears-language", default="en", help="code such as en, or auto")
     parser.add_argument("--kv-pool-mib", type=int, default=256, help="memory of the KV cache")

@@ -18,8 +18,9 @@ _AT_LEAST_0 = (
     "idle_after_s",
     "turn_tokens",
 )
-WEIGHTS = ("bf16", "fp32", "int8")
-TAILS = ("closed", "provisional")
+WEIGHTS = ("auto", "bf16", "fp32", "int8", "dummy")
+TRANSCRIBE = ("auto", "on", "off")
+TAILS = ("auto", "closed", "provisional")
 
 
 def usable_cores() -> int:
@@ -56,9 +57,13 @@ class EngineConfig:
             or "fp8" (docs/kv.md).
         backend: "native" (packed weights, C kernels), "reference" (dequantised fp32, torch: exact,
             large, slow) or "auto" (native where there is a C compiler).
-        weights: of a model directory's decoder: "bf16" (as published), "fp32", or "int8" on the
-            native kernels.
-        tail: what of an open unit of sound is prefilled, "closed" (nothing) or "provisional".
+        weights: of a model directory: "bf16" (as published), "fp32", "int8" for its decoder (on the
+            native kernels), or "auto" (int8 where those run, else bf16); "dummy": random ones.
+        size: with dummy weights, a published size in place of a directory.
+        transcribe: whether a Whisper hears beside a model directory's own ears, "on", "off", or
+            "auto" (if one is fetched); for a model without ears it is them.
+        tail: what of an open unit of sound is prefilled, "closed" (nothing), "provisional", or
+            "auto", which is the model's own choice.
     """
 
     model: str = "small"
@@ -78,8 +83,10 @@ class EngineConfig:
     encoder_cache_ttl_s: float = 1800.0
     kv_dtype: str = "fp32"
     backend: str = "auto"
-    weights: str = "bf16"
-    tail: str = "provisional"
+    weights: str = "auto"
+    size: str | None = None
+    tail: str = "auto"
+    transcribe: str = "auto"
 
     def __post_init__(self) -> None:
         for name in _COUNTS:
@@ -96,7 +103,11 @@ class EngineConfig:
             raise BadSettings("kv_dtype", f"one of {', '.join(KV_DTYPES)}", self.kv_dtype)
         if self.weights not in WEIGHTS:
             raise BadSettings("weights", f"one of {', '.join(WEIGHTS)}", self.weights)
+        if self.size is not None and self.weights != "dummy":
+            raise BadSettings("size", "given beside weights 'dummy' only", self.size)
         if self.tail not in TAILS:
             raise BadSettings("tail", f"one of {', '.join(TAILS)}", self.tail)
+        if self.transcribe not in TRANSCRIBE:
+            raise BadSettings("transcribe", f"one of {', '.join(TRANSCRIBE)}", self.transcribe)
         if self.backend not in BACKENDS:
             raise BadSettings("backend", f"one of {', '.join(BACKENDS)}", self.backend)

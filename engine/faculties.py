@@ -42,11 +42,13 @@ class Words(Protocol):
 @dataclass(frozen=True, slots=True)
 class Embedded:
     """What ears make of an utterance that give embeddings in place of words: the utterance as
-    tokens of its stream, and those without what may still change."""
+    tokens of its stream, and those without what may still change. `transcribed`: the words are what
+    somebody else heard, for people to read; else there are none."""
 
     parts: Parts
     sure_parts: Parts
     stages_ms: Mapping[str, float]
+    transcribed: bool = False
     committed: str = ""
     tentative: str = ""
 

@@ -203,16 +203,9 @@ class Session:
         self._finish_hearing()
         utterance = self._open_utterance()
         self._unanswered = self._unanswered or utterance.says_something
-        entry = self.talk.end()
-        self._emit(
-            api.Heard(
-                session=self.name,
-                ref=command.ref,
-                item_id=utterance.item_id,
-                text=utterance.text,
-                audio_tokens=count([entry])[Modality.AUDIO],
-            )
-        )
+        audio_tokens = count([self.talk.end()])[Modality.AUDIO]
+        known = (utterance.text, audio_tokens, utterance.transcribed)
+        self._emit(api.Heard(self.name, command.ref, utterance.item_id, *known))
 
     # --- the stream ------------------------------------------------------------------------------
 

@@ -42,6 +42,11 @@ def _byte_of_letter() -> dict[str, int]:
 _BYTE_OF_LETTER = _byte_of_letter()
 
 
+def letter_of_byte() -> list[str]:
+    """The letter that stands for each of the 256 bytes in a vocabulary."""
+    return sorted(_BYTE_OF_LETTER, key=_BYTE_OF_LETTER.__getitem__)
+
+
 class Tokenizer:
     """Encodes and decodes with one vocabulary.
 

@@ -40,6 +40,7 @@ class Utterance:
     finished: bool = False  # the final hearing pass was made for this revision
     parts: Parts | None = None  # the utterance as tokens, where the ears give no words
     sure_parts: Parts | None = None
+    transcribed: bool = True  # its text is what was said
     views: list[tuple[int, View]] = field(default_factory=list)
     _holes: Holes = field(default_factory=Holes)  # what was evicted of its tokens
     _gone: Counter[int] = field(default_factory=Counter)  # those tokens
@@ -73,6 +74,7 @@ class Utterance:
     def _take_parts(self, words: Words) -> None:
         if isinstance(words, Embedded):
             self.parts, self.sure_parts = words.parts, words.sure_parts
+            self.transcribed = words.transcribed
 
     def see(self, view: View) -> None:
         """Put a view behind the words that stand."""

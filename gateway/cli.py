@@ -38,6 +38,25 @@ EarsLanguage = Annotated[
     str | None,
     typer.Option(help="What people speak: a code, or auto.", show_default="en"),
 ]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        help="How a directory's weights are kept: auto, bf16, fp32, int8, or dummy (random).",
+        show_default="auto",
+    ),
+]
+Size = Annotated[
+    str | None,
+    typer.Option(help="With dummy weights: 3b or 7b, without any files.", show_default=False),
+]
+Tail = Annotated[
+    str | None,
+    typer.Option(
+        help="What a directory's model reads of an open unit of sound: closed (nothing) or "
+        "provisional.",
+        show_default="auto",
+    ),
+]
 Engine = Annotated[str | None, typer.Option(help="Which engine answers.", show_default="local")]
 Endpoint = Annotated[
     str | None,
@@ -57,6 +76,9 @@ Announce = Annotated[bool, typer.Option("--announce", hidden=True)]
 
 def serve(
     model: Model = None,
+    weights: Weights = None,
+    size: Size = None,
+    tail: Tail = None,
     ears: Ears = None,
     ears_language: EarsLanguage = None,
     engine: Engine = None,
@@ -71,6 +93,7 @@ def serve(
 
     flags = {"model": model, "engine": engine, "host": host, "port": port}
     flags |= {"ears": ears, "ears_language": ears_language}
+    flags |= {"weights": weights, "size": size, "tail": tail}
     processes.serve(_settings(config, flags, assignments), announce)
 
 
@@ -93,6 +116,9 @@ def web(
 def engine(
     endpoint: Endpoint = None,
     model: Model = None,
+    weights: Weights = None,
+    size: Size = None,
+    tail: Tail = None,
     ears: Ears = None,
     ears_language: EarsLanguage = None,
     engine: Engine = None,
@@ -104,6 +130,7 @@ def engine(
 
     flags = {"engine_endpoint": endpoint, "model": model, "engine": engine}
     flags |= {"ears": ears, "ears_language": ears_language}
+    flags |= {"weights": weights, "size": size, "tail": tail}
     processes.engine(_settings(config, flags, assignments))
 
 

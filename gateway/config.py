@@ -41,6 +41,23 @@ class Settings(BaseSettings):
         pattern=r"^([a-z]{2,3}|auto)$",
         description="what people speak: a code such as 'en', or 'auto'; ears of many languages",
     )
+    weights: Literal["auto", "bf16", "fp32", "int8", "dummy"] = Field(
+        "auto",
+        description="how a model directory's weights are kept; 'auto': int8 where the native "
+        "kernels run, else bf16; 'dummy': random ones",
+    )
+    size: Literal["3b", "7b"] | None = Field(
+        None, description="with dummy weights, the flagship's size in place of a directory"
+    )
+    tail: Literal["auto", "closed", "provisional"] = Field(
+        "auto",
+        description="what a model directory reads of sound it hears in units, while one is open",
+    )
+    transcribe: Literal["auto", "on", "off"] = Field(
+        "auto",
+        description="whether a Whisper writes down what a model directory hears; 'auto': if one is "
+        "fetched; ears name another than whisper-tiny.en",
+    )
     engine: Literal["local", "fake", "vllm"] = Field(
         "local", description="which engine answers; 'fake' plays a script; 'vllm' is yet to come"
     )

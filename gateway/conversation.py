@@ -20,6 +20,12 @@ PICTURED = 16  # newest items that keep their pictures when it gets tight
 RECENT = 32  # newest items whose content may still be coming
 _ITEM_BYTES = 2_048  # its JSON besides texts and pictures, roughly
 
+# Code and message of a transcript that nobody makes; the turn itself goes on.
+NO_TRANSCRIBER = (
+    "no_transcriber",
+    "The model hears sound without words, and no transcriber runs beside it: set transcribe=on.",
+)
+
 
 @dataclass(slots=True)
 class Kept:

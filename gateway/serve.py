@@ -115,6 +115,10 @@ def engine_argv(settings: Settings, endpoint: str) -> list[str]:
     argv += ["--ears-language", settings.ears_language]
     if settings.ears is not None:
         argv += ["--ears", settings.ears]
+    argv += ["--weights", settings.weights, "--tail", settings.tail]
+    argv += ["--transcribe", settings.transcribe]
+    if settings.size is not None:
+        argv += ["--size", settings.size]
     if settings.threads:
         argv += ["--threads", str(settings.threads)]
     return argv + shlex.split(settings.engine_args)

@@ -7,7 +7,7 @@ more mean that it is far behind; the oldest is then told as a failed transcripti
 from __future__ import annotations
 
 from engine import api
-from gateway.conversation import Kept
+from gateway.conversation import NO_TRANSCRIBER, Kept
 from gateway.media.timebase import hear_ms_exact
 from gateway.protocol import items
 from gateway.spoken import Spoken
@@ -66,10 +66,12 @@ class Transcripts:
         state = self._state
         kept = state.talk.find(spoken.item_id)
         if kept is not None:
-            kept.wire["content"][0]["transcript"] = event.text
+            kept.wire["content"][0]["transcript"] = event.text if event.transcribed else None
             words = (api.Text(event.text),) if event.text else ()
             kept.engine = api.Item(spoken.item_id, api.Role.USER, words)
-        if state.config.transcription is not None:
+        if not event.transcribed:
+            self.tell_failed(spoken, *NO_TRANSCRIBER)
+        elif state.config.transcription is not None:
             self._show(spoken, event.text)
             audio_s = hear_ms_exact(spoken.end_sample - spoken.start_sample) / 1000
             state.send(state.events.transcription_completed(spoken.item_id, event.text, audio_s))

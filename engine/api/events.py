@@ -93,13 +93,15 @@ class EndOfMessage(Message, frozen=True, tag="end_of_message"):
 
 
 class Heard(Message, frozen=True, tag="heard"):
-    """The utterance's final words (after `EndSpeech`)."""
+    """The utterance's final words (after `EndSpeech`). Not `transcribed`: the model heard sound,
+    and nobody put it into words."""
 
     session: str
     ref: TurnRef
     item_id: str
     text: str
     audio_tokens: int
+    transcribed: bool = True
 
 
 class Chunk(Message, frozen=True, tag="chunk"):

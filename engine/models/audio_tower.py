@@ -76,42 +76,41 @@ class WhisperStem:
 
     def __init__(self, tensors: Tensors, mels: int, width: int, layers: int, ffn: int) -> None:
         self.width = width
-        self._conv1 = (
-            tensors.take("conv1.weight", width, mels, 3),
-            tensors.take("conv1.bias", width),
-        )
-        self._conv2 = (
-            tensors.take("conv2.weight", width, width, 3),
-            tensors.take("conv2.bias", width),
-        )
+        self._conv1 = _convolution(tensors, "conv1", width, mels)
+        self._conv2 = _convolution(tensors, "conv2", width, width)
         self.layers = [_layer(tensors, f"layers.{i}.", width, ffn) for i in range(layers)]
 
     @property
     def dtype(self) -> torch.dtype:
+        """What features are carried in."""
         return self._conv1[0].dtype
 
     def convolve(self, mel: Tensor) -> Tensor:
         """Features [n, mels, T] -> [n, (T - 1) // 2 + 1, width], silence on both sides."""
-        dtype = self.dtype
-        wide = carried(dtype)
-        x = F.gelu(F.conv1d(mel.to(dtype), *self._conv1, padding=1).to(wide))
-        x = F.gelu(F.conv1d(x.to(dtype), *self._conv2, stride=2, padding=1).to(wide))
+        x = F.gelu(F.conv1d(mel.to(self.dtype), *self._conv1, padding=1))
+        x = F.gelu(F.conv1d(x, *self._conv2, stride=2, padding=1))
         return x.transpose(1, 2)
 
     def convolve_within(self, mel: Tensor, left: Tensor | None, right: Tensor | None) -> Tensor:
         """Part [mels, T] of a sound -> [(T - 1) // 2 + 1, width], as if the whole was convolved:
         `left` [mels, 2] came before it (None: nothing), `right` [mels, 1] behind it."""
-        dtype = self.dtype
-        wide = carried(dtype)
         edge = mel.new_zeros((len(mel), 2))
         around = [edge if left is None else left, mel, edge[:, :1] if right is None else right]
-        x = F.gelu(F.conv1d(torch.cat(around, dim=1)[None].to(dtype), *self._conv1).to(wide))
+        x = F.gelu(F.conv1d(torch.cat(around, dim=1)[None].to(self.dtype), *self._conv1))
         if left is None:
             x[:, :, 0] = 0.0  # before the first frame there is silence, not an answer to it
         if mel.shape[1] % 2:
             x = F.pad(x, (0, 1))
-        x = F.gelu(F.conv1d(x.to(dtype), *self._conv2, stride=2).to(wide))
+        x = F.gelu(F.conv1d(x, *self._conv2, stride=2))
         return x[0].T
+
+
+def _convolution(tensors: Tensors, name: str, width: int, inputs: int) -> tuple[Tensor, Tensor]:
+    """Weight and bias, wide already: they are small, and a convolution has no stripes."""
+    weight = tensors.take(f"{name}.weight", width, inputs, 3)
+    bias = tensors.take(f"{name}.bias", width)
+    wide = carried(weight.dtype)
+    return weight.to(wide), bias.to(wide)
 
 
 def _layer(tensors: Tensors, prefix: str, width: int, ffn: int) -> _Layer:
@@ -156,7 +155,7 @@ class AudioTower:
     def __init__(self, tensors: Tensors, sizes: AudioTowerSizes, policy: MaxPolicy) -> None:
         self.sizes = sizes
         self._stem = WhisperStem(tensors, sizes.mels, sizes.width, sizes.layers, sizes.ffn)
-        self._spectrogram = Spectrogram(sizes.mels, policy, carried(self._stem.dtype))
+        self._spectrogram = Spectrogram(sizes.mels, policy, self._stem.dtype)
         self._positions = sinusoids(sizes.max_positions, sizes.width)
         self._norm = layer_norm(tensors, "ln_post", sizes.width)
         self._proj = Linear(
@@ -195,7 +194,7 @@ class AudioTower:
         )
 
     def _empty(self) -> Tensor:
-        return torch.empty((0, self.sizes.width), dtype=carried(self._stem.dtype))
+        return torch.empty((0, self.sizes.width), dtype=self._stem.dtype)
 
     def encode_windows(self, mel: Tensor) -> Tensor:
         """Windows of equal length [n, mels, T <= window] -> [n * tokens, width]."""

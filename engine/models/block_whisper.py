@@ -20,7 +20,6 @@ from engine.ears.mel import MaxPolicy
 from engine.errors import BadSettings
 from engine.models.audio_tower import WhisperStem, layer_norm
 from engine.models.interface import AudioOut, AudioSpec, TailPolicy
-from engine.models.layers import carried
 from engine.models.sound import SoundState, Spectrogram
 from engine.models.tensors import Tensors
 
@@ -77,7 +76,7 @@ class BlockWhisper:
         positions = (sizes.max_positions, sizes.width)
         self._positions = tensors.take("embed_positions.weight", *positions)
         self._norm = layer_norm(tensors, "layer_norm", sizes.width)
-        self._spectrogram = Spectrogram(sizes.mels, policy, carried(self._stem.dtype))
+        self._spectrogram = Spectrogram(sizes.mels, policy, self._stem.dtype)
 
     def open(self, tail: TailPolicy) -> BlockState:
         return BlockState(self._spectrogram.open(), tail)
@@ -144,4 +143,4 @@ class BlockWhisper:
 
     def _empty(self) -> Tensor:
         shape = (0, self.sizes.stack * self.sizes.width)
-        return torch.empty(shape, dtype=carried(self._stem.dtype))
+        return torch.empty(shape, dtype=self._stem.dtype)

@@ -14,6 +14,8 @@ from engine.ears.safetensors_reader import read_safetensors
 from engine.errors import BadWeights
 from engine.models.tensors import Checkpoint
 
+Rename = Callable[[str], str | None]  # a stored tensor's name to ours; None: not ours
+
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 
@@ -88,7 +90,7 @@ class ModelDirectory:
 
     def checkpoint(
         self,
-        rename: Callable[[str], str | None],
+        rename: Rename,
         dtype: torch.dtype,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Checkpoint:

@@ -13,7 +13,7 @@ from engine.errors import UnsupportedModel
 from engine.models import composite, llava_onevision, qwen2_5_omni, qwen2_vl, text
 from engine.models.block_whisper import BlockWhisper
 from engine.models.decoders import Build, in_torch
-from engine.models.directory import Config, ModelDirectory
+from engine.models.directory import Config, ModelDirectory, Rename
 from engine.models.interface import StreamModel
 from engine.models.tensors import Tensors
 
@@ -28,21 +28,35 @@ class Loading:
     mel_policy: MaxPolicy = MaxPolicy.RUNNING
     answer_opening: Sequence[int] = ()
     progress: Progress = lambda done, total: None
-    tensors: Tensors | None = None  # in place of the directory's own
+    tensors: Callable[[ModelDirectory, Rename], Tensors] | None = None  # in place of its own
     build: Build = in_torch  # what runs the decoder
 
-    def take(self, directory: ModelDirectory, rename: Callable[[str], str | None]) -> Tensors:
-        return self.tensors or directory.checkpoint(rename, self.dtype, self.progress)
+    def take(self, directory: ModelDirectory, rename: Rename) -> Tensors:
+        """A directory's tensors by the names that our modules use."""
+        if self.tensors is not None:
+            return self.tensors(directory, rename)
+        return directory.checkpoint(rename, self.dtype, self.progress)
 
 
 def load(folder: Path, how: Loading) -> StreamModel:
     """The model in `folder`, by its config.json. Raises `UnsupportedModel`, or `BadWeights` naming
     the file, the field or the tensor."""
     directory = ModelDirectory(folder)
+    return _loader(directory)(directory, how)
+
+
+def family_of(directory: ModelDirectory) -> str:
+    """Raises `UnsupportedModel`, or `BadWeights` for a config.json without a `model_type`."""
+    _loader(directory)
+    return directory.model_type
+
+
+def _loader(directory: ModelDirectory) -> Callable[[ModelDirectory, Loading], StreamModel]:
     family = directory.model_type
     if family not in FAMILIES:
-        raise UnsupportedModel(folder / "config.json", "model_type", sorted(FAMILIES), family)
-    return FAMILIES[family](directory, how)
+        path = directory.folder / "config.json"
+        raise UnsupportedModel(path, "model_type", sorted(FAMILIES), family)
+    return FAMILIES[family]
 
 
 def _omni(directory: ModelDirectory, how: Loading) -> StreamModel:
@@ -86,9 +100,9 @@ def _composite(directory: ModelDirectory, how: Loading) -> StreamModel:
     heard = ModelDirectory(folder / config.text("audio_model"))
     block = config.integer("audio_latency_block_size", 100)
     sizes = composite.whisper_sizes(heard.config, block, stack)
-    encoder = heard.checkpoint(composite.whisper_name, how.dtype)
+    encoder = how.take(heard, composite.whisper_name)
     ears = BlockWhisper(encoder, sizes, how.mel_policy)
-    projector = directory.checkpoint(composite.projector_name, how.dtype)
+    projector = how.take(directory, composite.projector_name)
     inner = config.integer("projector_hidden_size", 4096)
     hidden = base.spec.decoder.hidden
     return composite.Composite(

@@ -24,6 +24,8 @@ from kernels.qlinear import QWeight, dequantize, pack
 
 GROUP = 32
 _LARGEST = 127
+_BLOCK_BYTES = 2 + GROUP
+_STRIPE_WEIGHTS = 1 << 22  # in fp32 at a time: a vocabulary's matrix is 2 GB
 
 
 def quantise(weight: Tensor) -> QWeight:
@@ -32,16 +34,21 @@ def quantise(weight: Tensor) -> QWeight:
     rows, cols = weight.shape
     if cols % GROUP:
         raise BadSettings("weights", f"rows of a multiple of {GROUP} for int8", cols)
-    return pack("Q8_0", _blocks(weight), rows, cols)
+    raw = np.empty((rows, cols // GROUP, _BLOCK_BYTES), dtype=np.uint8)
+    stripe = max(1, _STRIPE_WEIGHTS // cols)
+    for at in range(0, rows, stripe):
+        part = weight[at : at + stripe]
+        raw[at : at + stripe] = _blocks(part).reshape(len(part), -1, _BLOCK_BYTES)
+    return pack("Q8_0", raw.reshape(-1, _BLOCK_BYTES), rows, cols)
 
 
 def _blocks(weight: Tensor) -> npt.NDArray[np.uint8]:
-    """Bytes of Q8_0 blocks: a scale in fp16, then 32 integers."""
+    """Q8_0 blocks [groups, 34]: a scale in fp16, then 32 integers."""
     groups = weight.float().reshape(-1, GROUP)
     scales = (groups.abs().amax(dim=1) / _LARGEST).half()
     inverse = torch.where(scales > 0, 1.0 / scales.float(), 0.0)
     codes = (groups * inverse[:, None]).round().clamp(-_LARGEST, _LARGEST).to(torch.int8)
-    raw = np.empty((len(groups), 2 + GROUP), dtype=np.uint8)
+    raw = np.empty((len(groups), _BLOCK_BYTES), dtype=np.uint8)
     raw[:, :2] = scales.numpy().view(np.uint8).reshape(-1, 2)
     raw[:, 2:] = codes.numpy().view(np.uint8)
     return raw
@@ -60,12 +67,9 @@ class Int8Decoder(Decoder):
     ) -> None:
         """Raises `BadWeights` naming what is missing or misshapen."""
         backend = backend or default_backend()
-        embedding = quantise(tensors.take("embed_tokens.weight", spec.vocab_size, spec.hidden))
-        output = (
-            embedding
-            if spec.tied_output
-            else quantise(head.take("lm_head.weight", spec.vocab_size, spec.hidden))
-        )
+        shape = spec.vocab_size, spec.hidden
+        embedding = _matrix(tensors, "embed_tokens.weight", *shape)
+        output = embedding if spec.tied_output else _matrix(head, "lm_head.weight", *shape)
         layers = [_layer(tensors, f"layers.{i}.", spec) for i in range(spec.layers)]
         sizes = LayerSizes(
             spec.hidden, spec.ffn, spec.heads, spec.kv_heads, spec.head_dim, spec.rms_eps
@@ -86,9 +90,15 @@ class Int8Decoder(Decoder):
         return self.weights.embedding(tokens)
 
 
+def _matrix(tensors: Tensors, name: str, rows: int, cols: int) -> QWeight:
+    quantised = quantise(tensors.take(name, rows, cols))
+    tensors.copied(name)
+    return quantised
+
+
 def _layer(tensors: Tensors, prefix: str, spec: DecoderSpec) -> Layer:
     def matrix(name: str, rows: int, cols: int) -> QWeight:
-        return quantise(tensors.take(f"{prefix}{name}.weight", rows, cols))
+        return _matrix(tensors, f"{prefix}{name}.weight", rows, cols)
 
     def vector(name: str, rows: int) -> Tensor:
         return tensors.take(f"{prefix}{name}", rows).float()

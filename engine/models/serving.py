@@ -1,9 +1,10 @@
-"""An engine from a model directory: tokenizer, chat template, encoders and decoder of one model."""
+"""An engine from one model's source: tokenizer, chat template, encoders and decoder."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -11,77 +12,104 @@ import torch
 from engine import api
 from engine.blocks import BlockPool
 from engine.cache import KvCache, paged
-from engine.chat import ChatFormat
 from engine.config import EngineConfig
 from engine.core import Engine, EngineParts
-from engine.errors import BadWeights
-from engine.faculties import Faculties
-from engine.models.decoders import in_int8, in_torch
-from engine.models.directory import ModelDirectory
-from engine.models.families import Loading, load
+from engine.ears.chosen import load_ears
+from engine.faculties import Ears, Faculties
+from engine.models.captions import CaptionedEars
 from engine.models.interface import StreamModel, TailPolicy
 from engine.models.senses import ModelEars, ModelEyes
+from engine.models.source import Source, loading_of
+from engine.models.warm_up import warm_up
+from engine.models.words import Words
 from engine.room import room_over
 from engine.runner import Runner
 from engine.sampling import SamplerFactory
 from engine.scheduler import Scheduler
 from engine.session import Emit
 from engine.stream import Stream
-from engine.tokenizer import Tokenizer
 from kernels.native import set_threads
 
 Report = Callable[[str, int, int], None]
 
+# A longer unit of sound than this is prefilled while it is open (docs/models.md has the measure).
+LONGEST_CLOSED_MS = 1000
 
-def assemble_directory(
-    folder: Path, config: EngineConfig, emit: Emit, report: Report
+
+def assemble_source(
+    source: Source,
+    config: EngineConfig,
+    emit: Emit,
+    report: Report,
+    transcriber: Path | None = None,
 ) -> tuple[Engine, api.ModelInfo]:
-    """Load everything. Raises `BadWeights`, naming the file, the field or the tensor, or another
-    `EngineError`."""
+    """Load everything and run it once. `transcriber`: folder of the Whisper that hears beside it.
+    Raises `BadWeights`, naming the file, the field or the tensor, or another `EngineError`."""
     began_s = time.monotonic()
     torch.set_num_threads(config.threads)
     set_threads(config.threads)
-    report("tokenizer", 0, 0)
-    tokenizer, chat = words_of(folder)
-    how = Loading(
-        dtype=torch.float32 if config.weights == "fp32" else torch.bfloat16,
-        answer_opening=chat.assistant_open,
-        progress=lambda done, total: report("weights", done, total),
-        build=in_int8 if config.weights == "int8" else in_torch,
+    report("tokenizer", 0, 0)  # first: it is small, and may be wrong
+    words = source.words()
+    told = Told(report)
+    how = replace(
+        loading_of(config), answer_opening=words.chat.assistant_open, progress=told.progress
     )
-    model = load(folder, how)
+    model = source.load(how)
     spec = model.spec.decoder
     cache, pool = paged(spec, config)
     context_tokens = min(config.max_context_tokens, spec.context_tokens)
-    parts = _parts(model, config, (cache, pool), (tokenizer, chat), context_tokens)
-    stored = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    own = ModelEars(model, tail_of(model, config))
+    ears: Ears = own
+    if transcriber is not None:
+        report("transcriber", 0, 0)
+        ears = _with_words(own, model, load_ears(transcriber, config.ears_language))
+    parts = _parts(model, ears, config, (cache, pool), words, context_tokens)
+    engine = Engine(parts, emit)
+    warm_up(engine, model, report, hears=model.spec.audio is not None or transcriber is not None)
     info = api.ModelInfo(
-        name=folder.name,
+        name=source.name,
         context_tokens=context_tokens,
         kv_bytes_per_token=cache.bytes_per_token,
         kv_pool_bytes=cache.pool_bytes,
-        weights_bytes=stored,
+        weights_bytes=told.bytes,
         load_s=time.monotonic() - began_s,
     )
-    return Engine(parts, emit), info
+    return engine, info
+
+
+class Told:
+    """Passes progress of loading on; `bytes` is how far it has come."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self.bytes = 0
+
+    def progress(self, done_bytes: int, total_bytes: int) -> None:
+        self.bytes = done_bytes
+        self._report("weights", done_bytes, total_bytes)
+
+
+def _with_words(ears: ModelEars, model: StreamModel, words: Ears) -> Ears:
+    return words if model.spec.audio is None else CaptionedEars(ears, words)
 
 
 def _parts(
     model: StreamModel,
+    ears: Ears,
     config: EngineConfig,
     memory: tuple[KvCache, BlockPool],
-    words: tuple[Tokenizer, ChatFormat],
+    words: Words,
     context_tokens: int,
 ) -> EngineParts:
     vocab_size, reach = model.spec.decoder.vocab_size, model.spec.decoder.context_tokens
-    (cache, pool), (tokenizer, chat) = memory, words
+    cache, pool = memory
     faculties = Faculties(
-        chat=chat,
-        tokenizer=tokenizer,
-        ears=ModelEars(model, TailPolicy(config.tail)),
+        chat=words.chat,
+        tokenizer=words.tokenizer,
+        ears=ears,
         eyes=ModelEyes(model),
         new_sampler=SamplerFactory(vocab_size),
-        stop_ids=frozenset(chat.stop_ids),
+        stop_ids=frozenset(words.chat.stop_ids),
         kv_bytes_per_token=cache.bytes_per_token,
     )
     return EngineParts(
@@ -98,18 +126,10 @@ def _parts(
     )
 
 
-def words_of(folder: Path) -> tuple[Tokenizer, ChatFormat]:
-    """tokenizer.json, and the chat template from where its makers put it."""
-    directory = ModelDirectory(folder)
-    settings = directory.optional("tokenizer_config.json")
-    if settings is None:
-        raise BadWeights(folder / "tokenizer_config.json", "file", "there to be one", "none")
-    eos = settings.values.get("eos_token")
-    spelled = eos["content"] if isinstance(eos, dict) else settings.text("eos_token")
-    tokenizer = Tokenizer.from_json(folder / "tokenizer.json", spelled)
-    jinja, other = folder / "chat_template.jinja", directory.optional("chat_template.json")
-    if jinja.exists():
-        return tokenizer, ChatFormat.from_template(jinja.read_text(), tokenizer, jinja)
-    source = other if other is not None and "chat_template" in other else settings
-    template = source.text("chat_template")
-    return tokenizer, ChatFormat.from_template(template, tokenizer, source.path)
+def tail_of(model: StreamModel, config: EngineConfig) -> TailPolicy:
+    """By the settings, or what suits the model's unit of sound."""
+    if config.tail != "auto":
+        return TailPolicy(config.tail)
+    heard = model.spec.audio
+    long = heard is not None and heard.unit_ms > LONGEST_CLOSED_MS
+    return TailPolicy.PROVISIONAL if long else TailPolicy.CLOSED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from engine.models.directory import Config
 from engine.models.qwen2_5_omni import Qwen25Omni
 from engine.models.tensors import Dummy
 
+SIZES = ("3b", "7b")
 # Decoder: hidden, layers, heads, kv_heads, ffn, vocabulary.
 _DECODERS = {
     "3b": (2048, 36, 16, 2, 11_008, 151_936),
@@ -22,8 +24,8 @@ _DECODERS = {
 
 def omni_config(size: str) -> Config:
     """The Thinker's config.json at `size`. Raises `BadSettings` for one that was not published."""
-    if size not in _DECODERS:
-        raise BadSettings("size", f"one of {', '.join(_DECODERS)}", size)
+    if size not in SIZES:
+        raise BadSettings("size", f"one of {', '.join(SIZES)}", size)
     hidden, layers, heads, kv_heads, ffn, vocabulary = _DECODERS[size]
     values: dict[str, Any] = {
         "text_config": {
@@ -45,7 +47,14 @@ def omni_config(size: str) -> Config:
 
 
 def dummy_omni(
-    size: str, dtype: torch.dtype = torch.bfloat16, build: Build = in_torch
+    size: str,
+    dtype: torch.dtype = torch.bfloat16,
+    build: Build = in_torch,
+    *,
+    answer_opening: Sequence[int] = (),
+    tick: Callable[[int], None] = lambda made_bytes: None,
 ) -> Qwen25Omni:
-    """The whole model at `size`, random: right in cost, senseless in what it says."""
-    return Qwen25Omni(Dummy(dtype), omni_config(size), build=build)
+    """The whole model at `size`, random: right in cost, senseless in what it says. `tick` is told
+    bytes made so far."""
+    config = omni_config(size)
+    return Qwen25Omni(Dummy(dtype, tick=tick), config, answer_opening=answer_opening, build=build)

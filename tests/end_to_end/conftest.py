@@ -46,10 +46,11 @@ class Server:
 
 
 @contextlib.contextmanager
-def serving(model: str) -> Iterator[Server]:
-    """`headstart serve --model MODEL`, ready."""
+def serving(model: str, *settings: str) -> Iterator[Server]:
+    """`headstart serve --model MODEL` with further NAME=VALUE `settings`, ready."""
     argv = [sys.executable, "-m", "gateway", "serve", "--port", "0", "--announce"]
     argv += ["--model", model, "--set", "voice=none"]
+    argv += [word for setting in settings for word in ("--set", setting)]
     with subprocess.Popen(
         argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as process:

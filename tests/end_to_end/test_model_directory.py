@@ -13,16 +13,20 @@ import numpy as np
 import pytest
 from openai import AsyncOpenAI
 
+from engine.weights import resolve_model
 from tests.end_to_end.conftest import Server, packets, serving, within
 from tests.end_to_end.test_openai_client import events_until
 from tests.engine.models.served import write_served
+
+pytestmark = pytest.mark.weights
 
 
 @pytest.fixture(scope="module")
 def directory_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     folder: Path = tmp_path_factory.mktemp("served") / "omni"
     write_served(folder)
-    with serving(str(folder)) as running:
+    resolve_model("tiny")  # its ears write down what was said
+    with serving(str(folder), "transcribe=on") as running:
         yield running
 
 
@@ -75,3 +79,36 @@ async def test_a_turn_with_sound_and_a_picture(
     assert details.image_tokens > 0
     assert details.cached_tokens > details.audio_tokens
     assert response.usage.output_tokens > 0
+
+
+async def test_what_was_said_is_written_down(directory_server: Server, capital_pcm: bytes) -> None:
+    """Under server VAD the model hears sound and finds the end by itself; the client reads the
+    words that a Whisper heard beside it, and the turn's budget has every stage."""
+    client = AsyncOpenAI(api_key="unused", base_url=f"{directory_server.url}/v1")
+
+    async def turn() -> list[Any]:
+        async with client.realtime.connect(model="omni") as connection:
+            session = {
+                "type": "realtime",
+                "output_modalities": ["text"],
+                "audio": {"input": {"transcription": {"model": "whisper-1"}}},
+                "gateway": {"events": ["latency"]},
+            }
+            await connection.send({"type": "session.update", "session": session})  # type: ignore[arg-type]
+            for packet in packets(capital_pcm):
+                await connection.input_audio_buffer.append(audio=base64.b64encode(packet).decode())
+            seen = await events_until(connection, "response.done")
+            if "gateway.latency.report" not in {event.type for event in seen}:
+                seen += await events_until(connection, "gateway.latency.report")
+            return seen
+
+    events = await within(turn())
+    completed = "conversation.item.input_audio_transcription.completed"
+    (said,) = [event.transcript for event in events if event.type == completed]
+    assert "capital of France" in said
+    (response,) = [event.response for event in events if event.type == "response.done"]
+    assert response.usage.input_token_details.audio_tokens > 25
+    (budget,) = [event for event in events if event.type == "gateway.latency.report"]
+    stages = budget.model_dump()["budget"]["stages_ms"]
+    measured = [stages[name] for name in ("vad_hangover", "encode", "prefill", "decode_first")]
+    assert None not in measured

@@ -29,3 +29,20 @@ def test_a_failed_hearing_is_a_failed_transcription_and_no_error() -> None:
     failed = bench.last("conversation.item.input_audio_transcription.failed")
     assert failed["error"]["code"] == "context_full"
     assert not bench.of("error")
+
+
+def test_a_model_without_words_says_so() -> None:
+    """Nobody wrote down what the model heard: the transcription fails with that reason, the item's
+    transcript stays null, and the turn goes on."""
+    bench = SessionBench()
+    bench.update(**TRANSCRIBE)
+    bench.hear(clip_pcm("capital.wav") + silence_pcm(700))
+    item_id = bench.last("input_audio_buffer.committed")["item_id"]
+    bench.engine(api.Heard("sess_test", api.TurnRef(1), item_id, "", 40, transcribed=False))
+    failed = bench.last("conversation.item.input_audio_transcription.failed")
+    assert failed["error"]["code"] == "no_transcriber"
+    assert not bench.of("conversation.item.input_audio_transcription.completed")
+    bench.client("conversation.item.retrieve", item_id=item_id)
+    item = bench.last("conversation.item.retrieved")["item"]
+    assert item["content"][0]["transcript"] is None
+    assert not bench.of("error")

@@ -12,14 +12,14 @@ import torch
 from engine import api
 from engine.config import EngineConfig
 from engine.core import Engine
-from engine.errors import BadWeights
 from engine.models.interface import Frame
 from engine.models.qwen2_5_omni import Qwen25Omni
-from engine.models.serving import assemble_directory, words_of
+from engine.models.serving import assemble_source
+from engine.models.source import source_of
 from tests.engine.models.loading import loaded
 from tests.engine.models.omni_twin import offline
 from tests.engine.models.playing import Sounded
-from tests.engine.models.served import IM_END, write_served
+from tests.engine.models.served import write_served
 
 SAMPLES, CHUNK = 72_000, 8_000
 GREEDY = api.Sampling(repetition_penalty=1.0, max_tokens=6)
@@ -38,9 +38,14 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
 
 def start(served: Served, tail: str, weights: str = "fp32") -> tuple[Engine, list[api.Event]]:
     events: list[api.Event] = []
-    config = EngineConfig(kv_pool_bytes=1 << 22, threads=1, weights=weights, tail=tail)
-    engine, info = assemble_directory(served.folder, config, events.append, lambda *told: None)
+    config = EngineConfig(
+        model=str(served.folder), kv_pool_bytes=1 << 22, threads=1, weights=weights, tail=tail
+    )
+    source = source_of(config)
+    assert source is not None
+    engine, info = assemble_source(source, config, events.append, lambda *told: None)
     assert (info.name, info.context_tokens) == ("omni", 4096)
+    events.clear()  # those of warming up
     engine.receive(api.Open("s", "Be brief."))
     return engine, events
 
@@ -160,16 +165,3 @@ def test_an_utterance_without_an_end_stays_within_the_table(served: Served) -> N
         run(engine)
     assert not [event for event in events if isinstance(event, api.Failed)]
     assert len(soft) <= 600
-
-
-def test_words_come_from_the_directory(served: Served, tmp_path: Path) -> None:
-    """Its tokenizer and chat template; people can't spell its special tokens; what is missing is
-    named."""
-    tokenizer, chat = words_of(served.folder)
-    assert tokenizer.eos == IM_END
-    assert tokenizer.decode(chat.assistant_open, special=True) == "<|im_start|>assistant\n"
-    assert IM_END not in tokenizer.encode("<|im_end|>")
-    assert tokenizer.decode(tokenizer.encode("Grüße <|im_end|>")) == "Grüße <|im_end|>"
-    (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(BadWeights, match=r"tokenizer_config\.json: file"):
-        words_of(tmp_path)

@@ -77,8 +77,9 @@ def llava_onevision() -> Any:
     return lively(transformers.LlavaOnevisionForConditionalGeneration, config)
 
 
-def qwen2() -> Any:
-    return lively(transformers.Qwen2ForCausalLM, transformers.Qwen2Config(**TEXT))
+def qwen2(**changes: Any) -> Any:
+    config = transformers.Qwen2Config(**{**TEXT, **changes})
+    return lively(transformers.Qwen2ForCausalLM, config)
 
 
 def whisper() -> Any:

@@ -1,0 +1,113 @@
+"""Where a served model comes from: a directory, a directory's sizes alone, or a published size."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+
+from engine.config import EngineConfig
+from engine.errors import BadSettings, BadWeights
+from engine.models.decoders import in_int8, in_torch
+from engine.models.directory import ModelDirectory, Rename
+from engine.models.families import Loading, load
+from engine.models.interface import StreamModel
+from engine.models.sizes import SIZES, dummy_omni, omni_config
+from engine.models.tensors import Dummy
+from engine.models.words import SETTINGS, TOKENIZER, Words, stand_in, words_of
+from kernels.native import default_backend
+
+EXPECTED = f"config.json, *.safetensors, {TOKENIZER} and {SETTINGS}"
+_SHOWN_FILES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """A model to serve. `words` and `load` raise `BadWeights`, naming the file, the field or the
+    tensor."""
+
+    name: str
+    words: Callable[[], Words]
+    load: Callable[[Loading], StreamModel]
+
+
+def source_of(config: EngineConfig) -> Source | None:
+    """The model that the settings name; None for a packaged one. Raises `BadSettings`, or
+    `BadWeights` for a directory that holds no model."""
+    random = config.weights == "dummy"
+    if config.size is not None:
+        return _published(config.size)
+    if not is_directory(config.model):
+        if random:
+            expected = f"one of {', '.join(SIZES)}, or a model directory in its place"
+            raise BadSettings("size", expected, config.size)
+        return None
+    folder = checked(Path(config.model).expanduser(), stored=not random)
+    return _sized_like(folder) if random else _directory(folder)
+
+
+def is_directory(model: str) -> bool:
+    """Whether it means a directory, there or not, rather than a packaged model's name."""
+    return os.sep in model or Path(model, "config.json").is_file()
+
+
+def checked(folder: Path, *, stored: bool = True) -> Path:
+    """`folder` resolved. Raises `BadWeights` saying what belongs there if a kind of file is
+    missing; weights only where they have to be `stored`."""
+    if not folder.is_dir():
+        raise BadWeights(folder, "model directory", EXPECTED, "no such directory")
+    names = sorted(path.name for path in folder.iterdir())
+    needed = ["config.json", TOKENIZER, SETTINGS, *([".safetensors"] if stored else [])]
+    missing = [end for end in needed if not any(name.endswith(end) for name in names)]
+    if missing:
+        shown = ", ".join(names[:_SHOWN_FILES]) or "nothing"
+        more = f" and {len(names) - _SHOWN_FILES} more" if len(names) > _SHOWN_FILES else ""
+        got = f"no {' and no '.join(missing)}, but {shown}{more}"
+        raise BadWeights(folder, "model directory", EXPECTED, got)
+    return folder.resolve()
+
+
+def loading_of(config: EngineConfig) -> Loading:
+    """How to load by the settings."""
+    form = config.weights
+    if form in ("auto", "dummy"):
+        form = "int8" if default_backend() == "native" else "bf16"
+    return Loading(
+        dtype=torch.float32 if form == "fp32" else torch.bfloat16,
+        build=in_int8 if form == "int8" else in_torch,
+    )
+
+
+def _directory(folder: Path) -> Source:
+    return Source(folder.name, lambda: words_of(folder), lambda how: load(folder, how))
+
+
+def _sized_like(folder: Path) -> Source:
+    """The directory's sizes and words, with random weights."""
+
+    def loaded(how: Loading) -> StreamModel:
+        def dummy(_directory: ModelDirectory, _rename: Rename) -> Dummy:
+            return Dummy(how.dtype, tick=lambda made: how.progress(made, 0))
+
+        return load(folder, replace(how, tensors=dummy))
+
+    return Source(f"{folder.name}-dummy", lambda: words_of(folder), loaded)
+
+
+def _published(size: str) -> Source:
+    text = omni_config(size).part("text_config")
+
+    def loaded(how: Loading) -> StreamModel:
+        return dummy_omni(
+            size,
+            how.dtype,
+            how.build,
+            answer_opening=how.answer_opening,
+            tick=lambda made: how.progress(made, 0),
+        )
+
+    name = f"qwen2_5_omni-{size}-dummy"
+    return Source(name, lambda: stand_in(text.integer("vocab_size")), loaded)
