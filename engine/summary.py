@@ -22,7 +22,7 @@ REQUEST = (
 OPENING = "Notes on the conversation so far: "
 SAMPLING = api.Sampling(max_tokens=96, max_sentences=3)
 ITEM_ID = "summary"
-GENERATION = -1  # gateways count from 0
+GENERATION = -(1 << 60)  # gateways count up from 0, and down from -1 beside the conversation
 # The part of the window that is filled when a summary is asked for: the rest is time to write it.
 DUE = 0.9
 
