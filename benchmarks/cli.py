@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import typer
@@ -18,6 +19,7 @@ Clips = typer.Argument(help="a file of lines `path TAB text`", exists=True, dir_
 SomeClips = typer.Argument(None, help="a file of lines `path TAB text`: recordings as well")
 Notes = typer.Option(None, "--notes", help="keep what was heard in FILE, or read it from there")
 Svg = typer.Option(None, "--svg", help="write the curves to FILE")
+LogFile = typer.Option(None, "--log", help="where the server's log goes")
 Json = typer.Option(False, "--json", help="nothing on stdout but the JSON line")
 
 
@@ -149,14 +151,25 @@ def soak(
     sessions: int = typer.Option(20, "--sessions", min=1, max=60, help="people at once"),
     minutes: float = typer.Option(60.0, "--minutes", min=0, help="of sample clock, fast"),
     live_minutes: float = typer.Option(10.0, "--live-minutes", min=0, help="in real time"),
+    at_most: float = typer.Option(0.0, "--at-most", min=0, help="minutes that may take; 0: any"),
     faults_after_s: float = typer.Option(60.0, "--faults-after", help="pause before each; 0: none"),
     seed: int = typer.Option(1, "--seed", help="of everything that is drawn"),
+    log: Path | None = LogFile,
     as_json: bool = Json,
 ) -> None:
     """An hour of people, clients and networks at their worst: what is left when they have gone."""
     from benchmarks.soak.run import Options, run
 
-    options = Options(model, sessions, minutes, live_minutes, faults_after_s or None, seed)
+    options = Options(
+        model,
+        sessions,
+        minutes,
+        live_minutes,
+        faults_after_s or None,
+        seed,
+        fast_phase_max_s=at_most * 60 or math.inf,
+        log=log,
+    )
     if not run(options, as_json=as_json):
         raise typer.Exit(1)
 
@@ -200,6 +213,22 @@ def session(
 
 
 @app.command()
+def gateway(
+    kinds: str = typer.Option("ws,webrtc", help="which clients, with commas"),
+    most: int = typer.Option(600, "--most", min=1, help="sessions tried, at most"),
+    floods: bool = typer.Option(True, help="then let one session misbehave"),
+    as_json: bool = Json,
+) -> None:
+    """Sessions that one core of the gateway carries, and what a flood does to them."""
+    from benchmarks import gateway as benchmark
+
+    wanted = kinds.split(",") if kinds else []
+    if not set(wanted) <= set(benchmark.STEPS):
+        raise typer.BadParameter(f"expected ws, webrtc or both, got {kinds!r}")
+    benchmark.run(wanted, most, floods=floods, as_json=as_json)
+
+
+@app.command()
 def answers(
     model: str = Small,
     write: bool = typer.Option(False, "--write", help="write docs/answers-MODEL.md"),
@@ -214,7 +243,7 @@ def answers(
 @app.command()
 def kv(
     model: str = Small,
-    repeats: int = Repeats,
+    repeats: int = typer.Option(20, "--repeats", min=1, help="steps of which the median counts"),
     kinds: str = typer.Option("fp32,fp16,int8,fp8", help="with commas; the first is the measure"),
     as_json: bool = Json,
 ) -> None:
@@ -251,8 +280,9 @@ def run_all(model: str = Small, repeats: int = Repeats, as_json: bool = Json) ->
     frames(model, as_json)
     session("tiny", 3.0, False, as_json)
     answers(model, False, as_json)
-    kv(model, repeats, "fp32,fp16,int8,fp8", as_json)
+    kv(model, 20, "fp32,fp16,int8,fp8", as_json)
     loss(1, True, as_json)
     endpoint(None, None, "small", None, 16, as_json)
     overlap("small", as_json)
+    gateway("ws,webrtc", 600, True, as_json)
     voice("joe,espeak", as_json)

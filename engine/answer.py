@@ -43,8 +43,9 @@ class Calling:
             # In the middle of an answer a call may begin all the same: there it stops.
             stops = StopStrings((*sampling.stop, OPEN))
             return cls(stops, CallReader(()), banned=chat.call_beginnings)
+        meant = [tool for tool in tools if sampling.function in ("", tool.name)]
         must = sampling.call is ToolChoice.REQUIRED
-        forced = tuple(chat.call_opening(sampling.function)) if must else ()
+        forced = tuple(chat.call_opening(meant[0] if len(meant) == 1 else None)) if must else ()
         return cls(StopStrings(sampling.stop), CallReader(names), forced)
 
     def choose(self, sampler: Sampler, logits: Tensor, said: Sequence[int]) -> tuple[int, ...]:

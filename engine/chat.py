@@ -120,9 +120,9 @@ class ChatFormat:
         """A called function, as part of the assistant's message."""
         return tuple(self.tools.call(self._tokenizer, name, arguments))
 
-    def call_opening(self, name: str = "") -> tuple[int, ...]:
-        """How a call begins that has to be made; `name` "": of a function that the model picks."""
-        return tuple(self.tools.opening(self._tokenizer, name))
+    def call_opening(self, tool: Tool | None = None) -> tuple[int, ...]:
+        """How a call begins that has to be made; `tool` None: the model picks the function."""
+        return tuple(self.tools.opening(self._tokenizer, tool))
 
     def result(self, output: str) -> tuple[int, ...]:
         """What a function gave back, as part of a message by the user."""

@@ -203,18 +203,11 @@ class Session:
             )
         )
 
-    def _emit_hearing(self, utterance: Utterance) -> None:
-        self._emit(
-            api.Hearing(
-                session=self.name,
-                ref=utterance.ref,
-                committed=utterance.committed,
-                tentative=utterance.tentative,
-                at_sample=utterance.start_sample + utterance.samples,
-                final=utterance.finished,
-                wordless=utterance.parts is not None,
-            )
-        )
+    def _emit_hearing(self, said: Utterance) -> None:
+        at_sample = said.start_sample + said.samples
+        words, wordless = (said.committed, said.tentative), said.parts is not None
+        event = api.Hearing(self.name, said.ref, *words, at_sample, said.finished, wordless)
+        self._emit(event)
 
     # --- the stream ------------------------------------------------------------------------------
 

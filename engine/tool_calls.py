@@ -53,6 +53,7 @@ class CallReader:
         self._inside = self._bare = False
         self._name: str | None = None
         self._value = _ObjectEnd()
+        self._written = ""  # of the open call's arguments
         self._given = False  # all of the open call has been passed on
 
     @property
@@ -69,7 +70,7 @@ class CallReader:
         while not self.over:
             if self._inside:
                 calls += self._arguments()
-                if self.inside:
+                if self.inside or self.broken:
                     break
                 continue
             opened, undecided = self._begins_bare()
@@ -112,7 +113,7 @@ class CallReader:
 
     def _begin(self, *, bare: bool) -> None:
         self._inside, self._bare, self._given = True, bare, False
-        self._name, self._value = None, _ObjectEnd()
+        self._name, self._value, self._written = None, _ObjectEnd(), ""
 
     def _outside(self) -> tuple[str, bool]:
         """Text before the next call, and whether that call has begun."""
@@ -140,6 +141,10 @@ class CallReader:
         if self._name is not None and not self._given:
             piece, done = self._value.push(self._text)
             self._text = self._text[len(piece) :]
+            self._written += piece
+            if done and not _is_json(self._written):
+                self._break(f"its arguments are no JSON: {self._written[:200]!r}")
+                return calls
             if piece:
                 calls.append(CallPiece(self._calls, self._name, piece, done))
             self._given = done
@@ -177,6 +182,14 @@ class CallReader:
 
     def _break(self, why: str) -> None:
         self.broken, self.over = self.broken or why, True
+
+
+def _is_json(text: str) -> bool:
+    try:
+        json.loads(text)
+    except ValueError:
+        return False
+    return True
 
 
 class _ObjectEnd:

@@ -22,7 +22,7 @@ _NAME, _RESULT, _TEXT = "SENTINELname", "SENTINELresult", "SENTINELtext"
 _OWN_BEFORE = "\n\nFunctions that you can call, one JSON object in each line:"
 _OWN_AFTER = (
     "\n\nTo call one, answer with its name and arguments as a JSON object, and nothing else:\n"
-    '<tool_call>\n{"name": "...", "arguments": {...}}\n</tool_call>'
+    '<tool_call>\n{"name": <its name>, "arguments": <its arguments>}\n</tool_call>'
 )
 
 
@@ -55,9 +55,16 @@ class ToolFormat:
         ids = [*tokenizer.encode(OPEN, special=True), *tokenizer.encode(body)]
         return [*ids, *tokenizer.encode(CLOSE, special=True)]
 
-    def opening(self, tokenizer: Encoder, name: str) -> list[int]:
-        """The beginning of a call that the model must go on with; `name` "": it chooses."""
-        body = f'\n{{"name": {json.dumps(name)}, "arguments":' if name else '\n{"name":'
+    def opening(self, tokenizer: Encoder, tool: Tool | None) -> list[int]:
+        """The beginning of a call that the model must go on with; `tool` None: it chooses. Of one
+        that takes an argument in any case, the first such argument's name is a part of it."""
+        body = '\n{"name":'
+        if tool is not None:
+            body += f' {json.dumps(tool.name)}, "arguments":'
+            schema = json.loads(tool.parameters)
+            required = schema.get("required") if isinstance(schema, dict) else None
+            if isinstance(required, list) and required and isinstance(required[0], str):
+                body += f" {{{json.dumps(required[0])}:"
         return [*tokenizer.encode(OPEN, special=True), *tokenizer.encode(body)]
 
     def result(self, tokenizer: Encoder, output: str) -> list[int]:

@@ -77,4 +77,10 @@ class HoldPlayout:
     held: bool
 
 
-Action = Send | Tell | Decode | Utter | Play | HoldPlayout | ClearPlayout | Hangup
+@dataclass(frozen=True, slots=True)
+class More:
+    """There is more of this event to do: call `Session.more` when all others have had their turn,
+    before the client's next event."""
+
+
+Action = Send | Tell | Decode | Utter | Play | HoldPlayout | ClearPlayout | More | Hangup

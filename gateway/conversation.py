@@ -89,6 +89,20 @@ class Conversation:
             for item in self._items
         )
 
+    def repeats_itself(self) -> bool:
+        """Whether the same call was made twice since the user's last message: a small model asks
+        again for what it has just been given, and would for ever."""
+        made = set()
+        for item in reversed(self._items):
+            if item.wire.get("role") == "user":
+                return False
+            if item.wire["type"] == "function_call":
+                call = (item.wire["name"], item.wire["arguments"])
+                if call in made:
+                    return True
+                made.add(call)
+        return False
+
     def place(self, item_id: str, previous_item_id: str | None) -> str | None:
         """Check a new item's id and place; the id of the item it will follow (None: it is first).
 

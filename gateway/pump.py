@@ -11,8 +11,9 @@ WebSocket (`gateway.websocket`) or a WebRTC data channel (`gateway.rtc.channel`)
 - outbound: `outbound_events` and `outbound_bytes` that the peer has not read yet. When full, this
   reader is shed: close 1013. What was queued is thrown away, for a stream with holes is worse.
 - pictures: decoded on other threads; the reader waits for an item's, one of a camera is under way.
-- inbound: the channel's own. A peer that sends audio faster than real time is read no further
-  while the engine is more than `AUDIO_BEHIND_SAMPLES` of it behind; TCP holds it back.
+- inbound: the channel's own, and a share of the loop (`gateway.fairness`); who has had more waits.
+  A message over `LONG_CHARS` is parsed on another thread. A peer that sends audio faster than real
+  time waits while the engine is more than `AUDIO_BEHIND_SAMPLES` behind; TCP holds it back.
 """
 
 from __future__ import annotations
@@ -33,12 +34,14 @@ from gateway.actions import (
     Decode,
     Hangup,
     HoldPlayout,
+    More,
     Play,
     Send,
     Tell,
     Utter,
 )
 from gateway.audio_flow import AUDIO_BEHIND_SAMPLES, AudioFlow
+from gateway.fairness import Share
 from gateway.media import pictures
 from gateway.ports import Channel, Player, SessionCore
 from gateway.protocol import frames
@@ -48,6 +51,7 @@ from gateway.voice.status import VoiceStatus
 log = logging.getLogger("headstart.pump")
 
 TICK_S = 0.1
+LONG_CHARS = 64 * 1024
 CLOSE_GOING_AWAY = 1001
 CLOSE_INTERNAL_ERROR = 1011
 CLOSE_SERVICE_RESTART = 1012
@@ -150,6 +154,8 @@ class Pump:
         self._heard_ns = now_ns()
         self._outbound = Outbound(bounds)
         self._audio = AudioFlow()
+        self._share = Share(time.perf_counter())
+        self._more = False
         self._closed = False
         self._started = False
         self._ready_before: api.Ready | None = None  # the engine was, before the session began
@@ -179,6 +185,11 @@ class Pump:
         if self._outbound.hangup is not None:
             await self._channel.close(self._outbound.hangup)
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Of events that the peer has not read yet."""
+        return self._outbound.waiting_bytes
+
     def hangup(self, code: int, reason: str) -> None:
         self._outbound.end(Hangup(code, reason), discard=False)
 
@@ -196,8 +207,8 @@ class Pump:
     def _play_on(self, player: Player | None) -> None:
         self._player = player
         if player is not None:
-            player.on_started = lambda: self._playing("started")
-            player.on_stopped = lambda: self._playing("stopped")
+            player.on_started = lambda: self._playing("started", player)
+            player.on_stopped = lambda: self._playing("stopped", player)
 
     # --- the engine's side -----------------------------------------------------------------------
 
@@ -224,9 +235,8 @@ class Pump:
     def voice_changed(self, status: VoiceStatus) -> None:
         self._call(self._session.voice_changed, status)
 
-    def _playing(self, what: str) -> None:
-        assert self._player is not None
-        self._call(self._session.playing, what, self._player.sent_samples)
+    def _playing(self, what: str, player: Player) -> None:
+        self._call(self._session.playing, what, player.sent_samples)
 
     # --- the tracks' side ------------------------------------------------------------------------
 
@@ -275,6 +285,8 @@ class Pump:
                     self._player.hold(action.held)
                 case ClearPlayout():
                     self._clear_playout()
+                case More():
+                    self._more = True
                 case Hangup():
                     self._outbound.end(action, discard=False)
 
@@ -340,13 +352,36 @@ class Pump:
                 self._ordered = None
             message = await self._channel.receive()
             self._heard_ns = self._now_ns()
-            match message:
-                case None:
-                    return
-                case str(text):
-                    self._call(self._session.receive_text, text)
-                case int(size_bytes):
-                    self._call(self._session.receive_binary, size_bytes)
+            if message is None:
+                return
+            await self._take(message)
+            while self._more:
+                self._more = False
+                await self._in_turn(self._session.more)
+
+    async def _take(self, message: str | int) -> None:
+        """One message of the client's."""
+        if isinstance(message, int):
+            await self._in_turn(self._session.receive_binary, message)
+        elif len(message) > LONG_CHARS:
+            began_s = time.perf_counter()
+            step = await asyncio.to_thread(self._session.prepare, message)
+            await self._pause(began_s)
+            await self._in_turn(step)
+        else:
+            await self._in_turn(self._session.receive_text, message)
+
+    async def _in_turn(self, method: Callable[..., list[Action]], *arguments: object) -> None:
+        """A call for the client, which waits afterwards if it has had more than its share."""
+        began_s = time.perf_counter()
+        self._call(method, *arguments)
+        await self._pause(began_s)
+
+    async def _pause(self, began_s: float) -> None:
+        now_s = time.perf_counter()
+        pause_s = self._share.spend(now_s - began_s, now_s)
+        if pause_s is not None:
+            await asyncio.sleep(pause_s)
 
     async def _write(self) -> None:
         while (item := await self._outbound.get()) is not None:

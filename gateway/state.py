@@ -133,6 +133,8 @@ class SessionState:
         limit = self.settings.max_output_tokens
         if calling is None:
             calling = calling_of(self.config.tool_choice, self.config.tools)
+        if calling.get("call") is api.ToolChoice.AUTO and self.talk.repeats_itself():
+            calling = {"call": api.ToolChoice.NONE}
         fields: Json = {
             "temperature": self.settings.temperature,
             "max_tokens": min(wanted, limit) if isinstance(wanted, int) else limit,

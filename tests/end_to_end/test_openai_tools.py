@@ -25,7 +25,7 @@ WEATHER: Any = {
 }
 
 
-def said(text: str) -> dict[str, Any]:
+def said(text: str) -> Any:
     content = [{"type": "input_text", "text": text}]
     return {"type": "message", "role": "user", "content": content}
 
@@ -37,7 +37,7 @@ async def test_a_function_is_called_and_its_result_answered(server: Server) -> N
     async def turn() -> tuple[list[Any], list[Any]]:
         async with client(server).realtime.connect(model="tiny") as connection:
             await connection.session.update(session={"type": "realtime", "tools": [WEATHER]})
-            await connection.conversation.item.create(item=said("Is it raining in Rome?"))  # type: ignore[arg-type]
+            await connection.conversation.item.create(item=said("Is it raining in Rome?"))
             choice: Any = {"type": "function", "name": "get_weather"}
             await connection.response.create(response={"tool_choice": choice})
             called = await events_until(connection, "response.done")

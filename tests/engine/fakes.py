@@ -47,8 +47,9 @@ class FakeChat:
         body = f'{{"name": "{name}", "arguments": {arguments}}}'
         return tuple(f"<tool_call>\n{body}\n</tool_call>".encode())
 
-    def call_opening(self, name: str = "") -> Sequence[int]:
-        return tuple(f'<tool_call>\n{{"name": "{name}", "arguments":'.encode())
+    def call_opening(self, tool: api.Tool | None = None) -> Sequence[int]:
+        name = "" if tool is None else f' "{tool.name}", "arguments":'
+        return tuple(f'<tool_call>\n{{"name":{name}'.encode())
 
     def result(self, output: str) -> Sequence[int]:
         return tuple(f"<tool_response>{output}</tool_response>".encode())

@@ -84,6 +84,7 @@ def test_arguments_before_the_name_are_read_at_the_end() -> None:
         ("weather in Rome</tool_call>", "no JSON object"),
         ('{"name": "weather", "arguments": {"city": ', "cannot be read"),
         ("[1]</tool_call>", "no JSON object"),
+        ('{"name": "weather", "arguments": {...}}</tool_call>', "no JSON"),
         ('{"name": 5, "arguments": {}}</tool_call>', "no such function"),
     ],
 )

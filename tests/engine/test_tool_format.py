@@ -74,6 +74,17 @@ def test_what_clients_write_spells_no_control_token(qwen_path: Path) -> None:
     assert end not in chat.call("f", json.dumps({"a": evil}))
 
 
+def test_a_forced_call_begins_as_any_call_of_it_does(qwen_path: Path) -> None:
+    """The name, and the first argument that it takes in any case; without a tool neither."""
+    _, tokenizer, chat = loaded(qwen_path)
+    told = {"required": ["city"], **SCHEMA}
+    opening = tokenizer.decode(chat.call_opening(Tool("weather", "", json.dumps(told))))
+    assert opening == '<tool_call>\n{"name": "weather", "arguments": {"city":'
+    whole = tokenizer.decode(chat.call("weather", '{"city": "Rome"}'))
+    assert whole.startswith(opening)
+    assert tokenizer.decode(chat.call_opening()) == '<tool_call>\n{"name":'
+
+
 def test_a_model_without_a_format_is_told_ours(smollm2_path: Path) -> None:
     """SmolLM2's template knows no tools: the definitions still stand in the system prompt."""
     _, tokenizer, chat = loaded(smollm2_path)

@@ -15,6 +15,7 @@ from gateway.actions import (
     Decode,
     Hangup,
     HoldPlayout,
+    More,
     Play,
     Send,
     Tell,
@@ -98,6 +99,8 @@ class SessionBench:
                     self.playout_cleared += 1
                 case Decode():
                     self.held.append(action)
+                case More():
+                    self._take(self.session.more(self.now_ns))
                 case Hangup():
                     self.hangups.append(action)
         if not self.hold_pictures:

@@ -8,6 +8,7 @@ import pytest
 
 from engine import api
 from tests.gateway.session_bench import Json, SessionBench
+from tests.gateway.test_session import user_text
 
 WEATHER: Json = {
     "type": "function",
@@ -237,6 +238,25 @@ def test_a_response_may_have_tools_of_its_own() -> None:
     bench.answer("x")
     bench.client("response.create", response={"tools": []})
     assert bench.respond_command().sampling.call == "none"
+
+
+def test_a_model_that_repeats_its_call_has_to_answer() -> None:
+    """The same call twice since the user's last message: the next answer may not call; after the
+    next message it may again. Other arguments are another call."""
+    bench = bench_with_tools()
+    bench.client("conversation.item.create", item=user_text("Weather?"))
+    choices = []
+    for arguments in ('{"city": "Oslo"}', ARGUMENTS, ARGUMENTS):
+        bench.client("response.create")
+        choices.append(bench.respond_command().sampling.call)
+        call(bench, arguments)
+        bench.finish(bench.respond_command().generation, "")
+    bench.client("response.create")
+    assert [*choices, bench.respond_command().sampling.call] == ["auto"] * 3 + ["none"]
+    bench.answer("Sunny.")
+    bench.client("conversation.item.create", item=user_text("And now?"))
+    bench.client("response.create")
+    assert bench.respond_command().sampling.call == "auto"
 
 
 def test_out_of_band_calls_stay_out_of_the_conversation() -> None:
