@@ -40,10 +40,11 @@ from gateway.door import SUBPROTOCOL, guarded, holder_of, offered, turn_away
 from gateway.engine_client import EngineLink
 from gateway.footprint import footprint
 from gateway.loop_lag import LoopLag
+from gateway.outbound import Bounds
 from gateway.ports import Link, Player, SessionCore
 from gateway.protocol import frames
 from gateway.protocol.errors import FatalProtocolError
-from gateway.pump import CLOSE_SERVICE_RESTART, Bounds, Pump
+from gateway.pump import CLOSE_SERVICE_RESTART, Pump
 from gateway.resume.line import Line
 from gateway.resume.seats import HEADER as RESUME_HEADER
 from gateway.resume.seats import LAST_EVENT, ResumeMetrics, Seat, Seats, new_token

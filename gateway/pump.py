@@ -22,9 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import pybase64
 
@@ -44,8 +42,8 @@ from gateway.actions import (
 from gateway.audio_flow import AUDIO_BEHIND_SAMPLES, AudioFlow
 from gateway.fairness import Share
 from gateway.media import pictures
+from gateway.outbound import Bounds, Outbound
 from gateway.ports import Channel, Player, SessionCore
-from gateway.protocol import frames
 from gateway.voice.messages import Said, Sound, VoiceCommand
 from gateway.voice.status import VoiceStatus
 
@@ -57,72 +55,6 @@ CLOSE_GOING_AWAY = 1001
 CLOSE_INTERNAL_ERROR = 1011
 CLOSE_SERVICE_RESTART = 1012
 CLOSE_TRY_AGAIN_LATER = 1013
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """How much may wait for one reader, how long a peer may send nothing (0: for ever), and how
-    large one event may be."""
-
-    events: int = 512
-    bytes: int = 8 * 1024 * 1024
-    idle_s: float = 0.0
-    frame_bytes: int = frames.FRAME_BYTES_MAX
-
-
-@dataclass(frozen=True, slots=True)
-class _Queued:
-    text: str
-    size_bytes: int
-    action: Send
-
-
-class Outbound:
-    """The bounded queue between session and writer. Single consumer."""
-
-    def __init__(self, bounds: Bounds) -> None:
-        self.bounds = bounds
-        self.waiting_bytes = 0
-        self.hangup: Hangup | None = None
-        self._queue: deque[_Queued] = deque()
-        self._filled = asyncio.Event()
-
-    def __len__(self) -> int:
-        return len(self._queue)
-
-    def put(self, action: Send) -> bool:
-        """False: full, nothing was queued."""
-        encoded = frames.encode(action.event, self.bounds.frame_bytes)
-        full = (
-            len(self._queue) >= self.bounds.events
-            or self.waiting_bytes + len(encoded) > self.bounds.bytes
-        )
-        if full:
-            return False
-        self._queue.append(_Queued(encoded.decode(), len(encoded), action))
-        self.waiting_bytes += len(encoded)
-        self._filled.set()
-        return True
-
-    def end(self, hangup: Hangup, discard: bool) -> None:
-        """No more after this. The first hangup wins. `discard` throws away what waits."""
-        if discard:
-            self._queue.clear()
-            self.waiting_bytes = 0
-        if self.hangup is None:
-            self.hangup = hangup
-        self._filled.set()
-
-    async def get(self) -> _Queued | None:
-        """The next one; None after the last, when there is a hangup."""
-        while not self._queue:
-            if self.hangup is not None:
-                return None
-            self._filled.clear()
-            await self._filled.wait()
-        item = self._queue.popleft()
-        self.waiting_bytes -= item.size_bytes
-        return item
 
 
 class Pump:
