@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import typer
@@ -15,6 +16,10 @@ Model = typer.Option("tiny", "--model", help="medium, small or tiny")
 Small = typer.Option("small", "--model", help="medium, small or tiny")
 Repeats = typer.Option(5, "--repeats", min=1, help="runs of which the median counts")
 Clips = typer.Argument(help="a file of lines `path TAB text`", exists=True, dir_okay=False)
+LogFile = typer.Option(None, "--log", help="where the server's log goes")
+SomeClips = typer.Argument(None, help="a file of lines `path TAB text`: recordings as well")
+Notes = typer.Option(None, "--notes", help="keep what was heard in FILE, or read it from there")
+Svg = typer.Option(None, "--svg", help="write the curves to FILE")
 Json = typer.Option(False, "--json", help="nothing on stdout but the JSON line")
 
 
@@ -110,19 +115,61 @@ def loss(
 
 
 @app.command()
+def endpoint(
+    clips: Path | None = SomeClips,
+    notes: Path | None = Notes,
+    model: str = Small,
+    svg: Path | None = Svg,
+    speakers: int = typer.Option(16, "--speakers", min=1, help="of 8 turns each"),
+    as_json: bool = Json,
+) -> None:
+    """Turns cut off in a pause against the wait at their end, for each endpoint policy."""
+    from benchmarks import endpoint as benchmark
+    from gateway.voice.synthesiser import VoiceUnavailable
+
+    try:
+        benchmark.run(clips, notes, model, speakers, svg=svg, as_json=as_json)
+    except (ValueError, OSError, VoiceUnavailable) as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+@app.command()
+def overlap(model: str = Small, as_json: bool = Json) -> None:
+    """What interrupts an answer and what does not, and how soon that is known."""
+    from benchmarks import overlap as benchmark
+    from gateway.voice.synthesiser import VoiceUnavailable
+
+    try:
+        benchmark.run(model, as_json=as_json)
+    except VoiceUnavailable as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+@app.command()
 def soak(
     model: str = typer.Option("tiny", "--model", help="small, tiny, or fake: the gateway alone"),
     sessions: int = typer.Option(20, "--sessions", min=1, max=60, help="people at once"),
     minutes: float = typer.Option(60.0, "--minutes", min=0, help="of sample clock, fast"),
     live_minutes: float = typer.Option(10.0, "--live-minutes", min=0, help="in real time"),
+    at_most: float = typer.Option(0.0, "--at-most", min=0, help="minutes that may take; 0: any"),
     faults_after_s: float = typer.Option(60.0, "--faults-after", help="pause before each; 0: none"),
     seed: int = typer.Option(1, "--seed", help="of everything that is drawn"),
+    log: Path | None = LogFile,
     as_json: bool = Json,
 ) -> None:
     """An hour of people, clients and networks at their worst: what is left when they have gone."""
     from benchmarks.soak.run import Options, run
 
-    options = Options(model, sessions, minutes, live_minutes, faults_after_s or None, seed)
+    options = Options(
+        model,
+        sessions,
+        minutes,
+        live_minutes,
+        faults_after_s or None,
+        seed,
+        fast_phase_max_s=at_most * 60 or math.inf,
+        log=log,
+    )
     if not run(options, as_json=as_json):
         raise typer.Exit(1)
 
@@ -153,6 +200,18 @@ def frames(model: str = Small, as_json: bool = Json) -> None:
 
 
 @app.command()
+def cache(model: str = Small, as_json: bool = Json) -> None:
+    """A second look at the same video against the first, in the same session and in another."""
+    from benchmarks import cache as benchmark
+
+    try:
+        benchmark.run(model, as_json=as_json)
+    except FileNotFoundError as error:
+        report.say(str(error))
+        raise typer.Exit(1) from None
+
+
+@app.command()
 def session(
     model: str = Model,
     hours: float = typer.Option(3.0, min=0.05, help="how long the conversation lasts"),
@@ -163,6 +222,22 @@ def session(
     from benchmarks import session as benchmark
 
     benchmark.run(model, hours, real_ears=real_ears, as_json=as_json)
+
+
+@app.command()
+def gateway(
+    kinds: str = typer.Option("ws,webrtc", help="which clients, with commas"),
+    most: int = typer.Option(600, "--most", min=1, help="sessions tried, at most"),
+    floods: bool = typer.Option(True, help="then let one session misbehave"),
+    as_json: bool = Json,
+) -> None:
+    """Sessions that one core of the gateway carries, and what a flood does to them."""
+    from benchmarks import gateway as benchmark
+
+    wanted = kinds.split(",") if kinds else []
+    if not set(wanted) <= set(benchmark.STEPS):
+        raise typer.BadParameter(f"expected ws, webrtc or both, got {kinds!r}")
+    benchmark.run(wanted, most, floods=floods, as_json=as_json)
 
 
 @app.command()
@@ -180,7 +255,7 @@ def answers(
 @app.command()
 def kv(
     model: str = Small,
-    repeats: int = Repeats,
+    repeats: int = typer.Option(20, "--repeats", min=1, help="steps of which the median counts"),
     kinds: str = typer.Option("fp32,fp16,int8,fp8", help="with commas; the first is the measure"),
     as_json: bool = Json,
 ) -> None:
@@ -215,8 +290,12 @@ def run_all(model: str = Small, repeats: int = Repeats, as_json: bool = Json) ->
     live(4, model, 60.0, 10.0, as_json)
     eyes(model, as_json)
     frames(model, as_json)
+    cache(model, as_json)
     session("tiny", 3.0, False, as_json)
     answers(model, False, as_json)
-    kv(model, repeats, "fp32,fp16,int8,fp8", as_json)
+    kv(model, 20, "fp32,fp16,int8,fp8", as_json)
     loss(1, True, as_json)
+    gateway("ws,webrtc", 600, True, as_json)
+    endpoint(None, None, "small", None, 16, as_json)
+    overlap("small", as_json)
     voice("joe,espeak", as_json)

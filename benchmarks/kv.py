@@ -11,7 +11,9 @@
     answers_same            share of the fifty questions (`answers`) whose greedy answer is equal
     first_8_same            ... whose first eight tokens are
     decode_tok_s            one stream, behind TOKENS tokens and, `_long`, behind LONG_TOKENS
-    ttft_60s_ms             endpoint to first token with 60 s heard, no early answer (`ttft`)
+    ttft_60s_ms             a turn's last SUFFIX_TOKENS tokens and the first of the answer, behind
+                            HEARD_TOKENS: what is left at the endpoint after 60 s of speech (`ttft`
+                            times the whole session)
 
 `image_share`: tokens of pictures among those that a question about a picture is answered from;
 `mixed_saves` and `all_saves`: share of the bytes that the narrowest type saves there, taken for the
@@ -30,7 +32,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks import photos, report, ttft
+from benchmarks import photos, report
 from benchmarks.answers import QUESTIONS
 from benchmarks.chat import Chat, Reply
 from benchmarks.in_process import Live, paths_of
@@ -46,9 +48,9 @@ KINDS = KV_DTYPES
 ROOM_TOKENS = 1024  # besides the long ones
 TOKENS = 256
 LONG_TOKENS = 4096
-LONG_STEPS = 24
 FIRST = 8
-CONTEXT_S = 60.0
+HEARD_TOKENS = 284  # a session's after a minute of the bundled monologue
+SUFFIX_TOKENS = 12
 
 Row = dict[str, Any]
 Encode = Callable[[str], list[int]]
@@ -65,14 +67,13 @@ class Asked:
 def run(model: str, repeats: int, kinds: Sequence[str], *, as_json: bool) -> None:
     """Logits and steps in turns, so that all kinds see the same weather; then a session of each."""
     report.say("logits and speed")
-    rows, encode = _decoder(model, kinds)
+    rows, encode = _decoder(model, repeats, kinds)
     answers: list[list[Asked]] = []
     for row in rows:
         kind = row["kv_dtype"]
-        report.say(f"{kind}: answers, and {CONTEXT_S:g} s of speech")
+        report.say(f"{kind}: answers")
         live = Live(model, kv_dtype=kind)
         answers.append(_answers(live))
-        row["ttft_60s_ms"] = round(ttft.context(live, CONTEXT_S, repeats)["plain_ms"], 1)
         row |= _agreement(encode, answers[0], answers[-1])
         report.say(str(row))
     result = {"model": model, "tokens": TOKENS, "long_tokens": LONG_TOKENS, "rows": rows}
@@ -92,11 +93,12 @@ class Lane:
         self.stream = Stream(kind, pool, spec.vocab_size, loaded.context_tokens)
         self.times_s: list[float] = []
 
-    def step(self, token: int) -> Tensor:
-        """Logits [vocab_size] behind one token more."""
-        self.stream.append([token])
+    def step(self, *tokens: int) -> Tensor:
+        """Logits [vocab_size] behind some tokens more."""
+        self.stream.append(tokens)
         began_s = time.perf_counter()
-        logits = self._runner.step(Plan((Work(self.stream, 1, True, 0),))).logits[self.stream]
+        work = Work(self.stream, len(tokens), True, 0)
+        logits = self._runner.step(Plan((work,))).logits[self.stream]
         self.times_s.append(time.perf_counter() - began_s)
         return logits
 
@@ -109,14 +111,25 @@ class Lane:
         self.stream.make_room(tokens)
         self.stream.advance(tokens)
 
-    def tok_s(self) -> float:
-        """Of the median step since the last time."""
+    def median_s(self) -> float:
+        """Of the steps since it was last asked for."""
         median_s = statistics.median(self.times_s)
         self.times_s.clear()
-        return round(1 / median_s, 1)
+        return median_s
 
 
-def _decoder(model: str, kinds: Sequence[str]) -> tuple[list[Row], Encode]:
+def _in_turns(lanes: Sequence[Lane], behind: int, steps: int, tokens: int) -> list[float]:
+    """Seconds of each kind's median step of so many tokens, behind so many others."""
+    for lane in lanes:
+        lane.pretend(behind)
+    for _ in range(steps):
+        for lane in lanes:
+            lane.step(*[1] * tokens)
+            lane.stream.truncate(behind)
+    return [lane.median_s() for lane in lanes]
+
+
+def _decoder(model: str, repeats: int, kinds: Sequence[str]) -> tuple[list[Row], Encode]:
     """A row for each kind, and what makes tokens of words."""
     config = EngineConfig(model=model)
     loaded = load_model(paths_of(model).llm, config)
@@ -130,21 +143,23 @@ def _decoder(model: str, kinds: Sequence[str]) -> tuple[list[Row], Encode]:
         logits = [lane.step(token) for lane in lanes]
         for lane, these in zip(lanes, logits, strict=True):
             errors[lane.kind].append(Error.of(logits[0], these))
-    speeds = {lane.kind: lane.tok_s() for lane in lanes}
-    for lane in lanes:
-        lane.pretend(LONG_TOKENS)
-    for _ in range(LONG_STEPS):
-        for lane in lanes:
-            lane.step(1)
+    times_s = zip(
+        lanes,
+        [lane.median_s() for lane in lanes],
+        _in_turns(lanes, LONG_TOKENS, repeats, 1),
+        _in_turns(lanes, HEARD_TOKENS, repeats, SUFFIX_TOKENS),
+        strict=True,
+    )
     rows = [
         {
             "kv_dtype": lane.kind,
             "bytes_per_token": lane.cache.bytes_per_token,
-            "decode_tok_s": speeds[lane.kind],
-            "decode_tok_s_long": lane.tok_s(),
+            "decode_tok_s": round(1 / step_s, 1),
+            "decode_tok_s_long": round(1 / long_s, 1),
+            "ttft_60s_ms": round(turn_s * 1000, 1),
             **_errors(errors[lane.kind]),
         }
-        for lane in lanes
+        for lane, step_s, long_s, turn_s in times_s
     ]
     return rows, loaded.tokenizer.encode
 

@@ -41,7 +41,7 @@ def run(
     """Measure and report; the ratio is that of the context nearest to 60 s."""
     report.say(f"loading {model}")
     live = Live(model)
-    rows = [context(live, seconds, repeats) for seconds in contexts_s]
+    rows = [_context(live, seconds, repeats) for seconds in contexts_s]
     offline: dict[str, list[float]] = {"headstart": [row["offline_ms"] for row in rows]}
     if with_peers:
         offline |= _peers(live, rows)
@@ -70,7 +70,7 @@ def run(
     )
 
 
-def context(live: Live, seconds: float, repeats: int) -> dict[str, Any]:
+def _context(live: Live, seconds: float, repeats: int) -> dict[str, Any]:
     """All of our own numbers for one length of speech, which is heard once."""
     report.say(f"{seconds:g} s of speech")
     sound = speech_of(seconds)

@@ -59,6 +59,8 @@ def _serve(link: Link, arguments: argparse.Namespace) -> None:
         ears_language=arguments.ears_language,
         kv_pool_bytes=arguments.kv_pool_mib * MIB,
         kv_dtype=arguments.kv_dtype,
+        offload_bytes=arguments.offload_mib * MIB,
+        idle_after_s=arguments.idle_after_s,
         heard_together=arguments.heard_together,
         prefix_sharing=not arguments.no_prefix_sharing,
         weights=arguments.weights,
@@ -112,6 +114,10 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--ears-language", default="en", help="code such as en, or auto")
     parser.add_argument("--kv-pool-mib", type=int, default=256, help="memory of the KV cache")
     parser.add_argument("--kv-dtype", default="fp32", choices=("fp32", "fp16", "int8", "fp8"))
+    offload = "host memory for K and V of idle sessions"
+    parser.add_argument("--offload-mib", type=int, default=256, help=offload)
+    idle = "seconds without anything to do before a session is idle"
+    parser.add_argument("--idle-after-s", type=float, default=5.0, help=idle)
     parser.add_argument("--threads", type=int, default=0, help="0: all cores this process may use")
     apart = "compute equal beginnings for each session anew"
     parser.add_argument("--no-prefix-sharing", action="store_true", help=apart)

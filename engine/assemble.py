@@ -20,6 +20,7 @@ from engine.ears.listener import Ears
 from engine.encoder_cache import EncoderCache
 from engine.eyes import Connector, Eyes, Sight
 from engine.faculties import Faculties, View
+from engine.room import room_over
 from engine.sampling import SamplerFactory
 from engine.scheduler import Scheduler
 from engine.session import Emit
@@ -117,6 +118,7 @@ def _parts(model: LoadedModel, ears: Ears, eyes: LoadedEyes, config: EngineConfi
         pool=model.pool,
         runner=model.runner,
         scheduler=Scheduler(config.token_budget),
+        room=room_over(model.cache, model.pool, config),
         new_stream=model.new_stream,
         clock=time.monotonic_ns,
         heard_together=config.heard_together,

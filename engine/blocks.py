@@ -91,6 +91,10 @@ class BlockPool:
     def is_shared(self, block: int) -> bool:
         return self._references[block] > 1
 
+    def references(self, block: int) -> int:
+        """How many tables list `block`."""
+        return self._references[block]
+
     def give_back(self, blocks: Iterable[int]) -> None:
         """Drop one reference to each of `blocks`; those with none left are free, or cached."""
         for block in blocks:
@@ -121,6 +125,10 @@ class BlockPool:
         key = self._key_of.pop(block, None)
         if key is not None:
             del self._block_of[key]
+
+    def key_of(self, block: int) -> bytes | None:
+        """What `block` is known to hold."""
+        return self._key_of.get(block)
 
     def adopt(self, key: bytes) -> int | None:
         """The block that holds what `key` names, with one more reference; None if there is none."""
@@ -178,6 +186,12 @@ class BlockTable:
         if missing > 0:
             self.blocks += self.pool.take(missing)
 
+    def missing(self, start: int, end: int) -> int:
+        """Free blocks that `write` takes."""
+        opened = start % self.pool.block_size > 0
+        shared = opened and self.pool.is_shared(self.blocks[start // self.pool.block_size])
+        return max(self.pool.blocks_for(end) - len(self.blocks), 0) + shared
+
     def write(self, start: int, end: int) -> Copy | None:
         """Make room for tokens [start, end) to be written, `start` at most behind the last one
         there is; the copy that has to be made first, if any. Raises `CacheFull`, and then nothing
@@ -185,8 +199,7 @@ class BlockTable:
         at = start // self.pool.block_size
         opened = start % self.pool.block_size > 0
         shared = opened and self.pool.is_shared(self.blocks[at])
-        missing = max(self.pool.blocks_for(end) - len(self.blocks), 0)
-        taken = self.pool.take(missing + shared)
+        taken = self.pool.take(self.missing(start, end))
         copy = None
         if shared:
             copy = Copy(self.blocks[at], taken.pop())

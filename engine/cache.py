@@ -74,6 +74,16 @@ class KvCache:
         """Copy all of a block's K and V into another one."""
         self._memory[:, :, target] = self._memory[:, :, source]
 
+    def save_block(self, block: int, num_tokens: int) -> Tensor:
+        """A copy of a block's first tokens, stored alike: [layers, 2, kv_heads, tokens, width]."""
+        return self._memory[:, :, block, :, :num_tokens].clone(
+            memory_format=torch.contiguous_format
+        )
+
+    def load_block(self, block: int, saved: Tensor) -> None:
+        """Write into `block` what `save_block` gave."""
+        self._memory[:, :, block, :, : saved.shape[3]] = saved
+
     def encode(self, numbers: Tensor) -> Tensor:
         """K or V as they are stored: floats [..., head_dim] -> rows [..., width]."""
         return encode(numbers, self._dtype).view(self._memory.dtype)

@@ -11,6 +11,13 @@ MIB = 1 << 20
 KV_DTYPES = ("fp32", "fp16", "int8", "fp8")
 BACKENDS = ("auto", "native", "reference")
 _COUNTS = ("kv_pool_bytes", "block_size", "max_context_tokens", "token_budget", "heard_together")
+_AT_LEAST_0 = (
+    "encoder_cache_bytes",
+    "encoder_cache_ttl_s",
+    "offload_bytes",
+    "idle_after_s",
+    "turn_tokens",
+)
 WEIGHTS = ("bf16", "fp32", "int8")
 TAILS = ("closed", "provisional")
 
@@ -40,6 +47,9 @@ class EngineConfig:
             more, for the next one that begins with the same words or pictures.
         prefix_sharing: whether sessions share K/V of equal beginnings at all. It shows in time what
             others began with.
+        offload_bytes: host memory for K/V of idle sessions when the pool is nearly full; 0: none.
+        idle_after_s: seconds without anything to do before a session counts as idle.
+        turn_tokens: tokens of one turn, which a new session has to find room for.
         encoder_cache_bytes, encoder_cache_ttl_s: bound of what encoders made of pictures, kept by
             content, and how long it is kept after it was last wanted.
         kv_dtype: storage of K and V: "fp32", "fp16", or a byte a number and a scale a head, "int8"
@@ -61,6 +71,9 @@ class EngineConfig:
     threads: int = field(default_factory=usable_cores)
     prefix_cache_share: float = 0.25
     prefix_sharing: bool = True
+    offload_bytes: int = 256 * MIB
+    idle_after_s: float = 5.0
+    turn_tokens: int = 256
     encoder_cache_bytes: int = 8 * MIB
     encoder_cache_ttl_s: float = 1800.0
     kv_dtype: str = "fp32"
@@ -72,7 +85,7 @@ class EngineConfig:
         for name in _COUNTS:
             if getattr(self, name) < 1:
                 raise BadSettings(name, "at least 1", getattr(self, name))
-        for name in ("encoder_cache_bytes", "encoder_cache_ttl_s"):
+        for name in _AT_LEAST_0:
             if getattr(self, name) < 0:
                 raise BadSettings(name, "at least 0", getattr(self, name))
         if not 0 <= self.prefix_cache_share <= 1:

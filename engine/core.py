@@ -8,14 +8,14 @@ are heard in one pass, unless somebody waits for an answer's next token.
 
 When there is more to do than time, in this order: answers and final passes go first; a session's
 late chunks are heard together (`engine.inbox`); words that may still change are not prefilled
-(`engine.hearing`).
+(`engine.hearing`). When there is more to remember than memory, see `engine.room`.
 
 No sockets here and no clock of its own: commands come in by `receive`, events go out by `emit`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -25,10 +25,11 @@ from engine import api
 from engine.answer import Answer
 from engine.blocks import BlockPool
 from engine.books import KvBooks, Modality
-from engine.errors import EngineError, UnknownSession
+from engine.errors import CacheFull, EngineError, NoRoom, UnknownSession
 from engine.faculties import Faculties
 from engine.hearing import Portion
 from engine.moves import Move
+from engine.room import Room
 from engine.runner import StepResult
 from engine.scheduler import Plan, Request, Scheduler
 from engine.session import Emit, NewStream, Session
@@ -55,6 +56,7 @@ class EngineParts:
     pool: BlockPool
     runner: Steps
     scheduler: Scheduler
+    room: Room
     new_stream: NewStream
     clock: Callable[[], int]
     heard_together: int = 1
@@ -67,6 +69,8 @@ class Engine:
         self.sessions: dict[str, Session] = {}
         self.parts = parts
         self._emit = emit
+        self._room = parts.room
+        self._told_level = api.Level.CALM
 
     # --- commands --------------------------------------------------------------------------------
 
@@ -85,19 +89,17 @@ class Engine:
             case api.Open():
                 self._open(command)
             case api.Close():
-                session = self.sessions.pop(command.session, None)
-                if session is not None:
-                    session.close()
+                self._close(command.session)
             case api.Cancel():
                 self._session(command.session).cancel(command.generation)
             case _:
-                self._session(command.session).inbox.push(command, self.parts.clock())
+                now_ns = self.parts.clock()
+                self._session(command.session).inbox.push(command, now_ns)
+                self._room.touch(command.session, now_ns)
 
     def _open(self, command: api.Open) -> None:
         """A name that is open already begins anew: its gateway has forgotten it."""
-        old = self.sessions.pop(command.session, None)
-        if old is not None:
-            old.close()
+        self._close(command.session)
         session = Session(
             command.session,
             self.parts.faculties,
@@ -106,8 +108,21 @@ class Engine:
             self._emit,
             self.parts.clock,
         )
-        session.begin(command)
+        try:
+            session.begin(command)
+            self._room.admit(session, list(self.sessions.values()), self.parts.clock())
+        except EngineError:
+            session.close()
+            raise
         self.sessions[command.session] = session
+        if self._told_level:
+            self._emit(api.Pressure(command.session, self._told_level))
+
+    def _close(self, name: str) -> None:
+        session = self.sessions.pop(name, None)
+        if session is not None:
+            session.close()
+            self._room.leave(name)
 
     def _session(self, name: str) -> Session:
         if name not in self.sessions:
@@ -116,9 +131,8 @@ class Engine:
 
     def close(self) -> None:
         """Forget all sessions."""
-        for session in self.sessions.values():
-            session.close()
-        self.sessions.clear()
+        for name in list(self.sessions):
+            self._close(name)
 
     # --- work ------------------------------------------------------------------------------------
 
@@ -131,7 +145,22 @@ class Engine:
             worked = True
         for session in self.sessions.values():
             session.settle_tickets()
+        self.tend_room()
         return worked
+
+    def tend_room(self) -> None:
+        """Offload who is idle, if the cache is nearly full; tell all how full it is."""
+        tenants, now_ns = list(self.sessions.values()), self.parts.clock()
+        self._room.relieve(tenants, now_ns)
+        level = self._room.judge(tenants, now_ns)
+        if level is not self._told_level:
+            self._told_level = level
+            for name in self.sessions:
+                self._emit(api.Pressure(name, level))
+
+    @property
+    def room(self) -> Room:
+        return self._room
 
     @property
     def pool(self) -> BlockPool:
@@ -139,15 +168,20 @@ class Engine:
 
     def check_books(self) -> None:
         """Assert that every block of the cache is free or owned by a session's stream."""
-        self.pool.check_books([table for stream in self._streams() for table in stream.tables])
+        streams = self._streams()
+        self.pool.check_books([table for stream in streams for table in stream.tables])
+        self._room.host.check_books([part for stream in streams for part in stream.berth.parked])
 
     def kv_books(self) -> KvBooks:
         """What the cache holds, and what for."""
-        return KvBooks.of(self._streams())
+        return KvBooks.of(s for s in self._streams() if not s.berth.parked)
+
+    @property
+    def sessions_offloaded(self) -> int:
+        return sum(bool(session.stream.berth.parked) for session in self.sessions.values())
 
     def _streams(self) -> list[Stream]:
-        streams = [s.stream for s in self.sessions.values()]
-        return streams + [a.stream for s in self.sessions.values() for a in s.side_answers]
+        return [stream for session in self.sessions.values() for stream in session.streams()]
 
     @property
     def pending_prefill_tokens(self) -> int:
@@ -164,6 +198,7 @@ class Engine:
                 self._hear(with_audio[: 1 if self._is_answering else self.parts.heard_together])
                 return True
             command = waiting[0].inbox.pop()
+            self._bring_back(waiting[0])
             try:
                 waiting[0].run(command)
             except EngineError as error:
@@ -171,6 +206,10 @@ class Engine:
             if isinstance(command, _HEAVY):
                 return True
         return worked
+
+    def _bring_back(self, session: Session) -> None:
+        """Nothing is done for a session whose K/V are not in the pool."""
+        self._room.bring_back(session, self.sessions.values(), self.parts.clock())
 
     @property
     def _is_answering(self) -> bool:
@@ -186,6 +225,7 @@ class Engine:
         began_ns = self.parts.clock()
         portions: list[tuple[Session, Portion]] = []
         for session in sessions:
+            self._bring_back(session)
             try:
                 portions.append((session, session.next_portion(began_ns)))
             except EngineError as error:
@@ -207,7 +247,27 @@ class Engine:
         requests = [request for request in self._requests() if request.stream.pending]
         for request in requests:  # what another session computed meanwhile need not be done again
             request.stream.adopt(until=request.probe)
+        refused = self._refuse(requests, now_ns)
+        requests = [request for request in requests if request.stream not in refused]
         return self.parts.scheduler.plan(requests, now_ns)
+
+    def _refuse(self, requests: Sequence[Request], now_ns: int) -> Container[Stream]:
+        """Tell those whose tokens will not fit before they take anybody's room."""
+        asked = {request.stream for request in requests}
+        owners = [(s, stream) for s in self.sessions.values() for stream in s.streams()]
+        wants = [(session, stream) for session, stream in owners if stream in asked]
+        refused = self._room.refuse(wants, list(self.sessions.values()), now_ns)
+        for session, stream in wants:
+            if stream in refused:
+                self._no_room(session, stream, refused[stream])
+        return refused
+
+    def _no_room(self, session: Session, stream: Stream, full: CacheFull) -> None:
+        for answer in session.answers():
+            if answer.stream is stream:
+                self._fail(session, answer, full)
+                return
+        self._shed(session, full)
 
     def _requests(self) -> Iterator[Request]:
         for session in self.sessions.values():
@@ -226,6 +286,7 @@ class Engine:
         in_step = {work.stream for work in plan.works}
         for session in list(self.sessions.values()):
             if session.stream in in_step:
+                self._room.touch(session.name, ended_ns)
                 session.prefilled(began_ns, ended_ns)
             if session.stream in result.probed:
                 self._report_end(session, result.probed[session.stream])
@@ -258,8 +319,7 @@ class Engine:
             stage = "decode_first" if answer.tokens else "prefill"
             answer.spans.append(api.Span(stage, began_ns, ended_ns))
         if answer.stream in result.refused:
-            full = result.refused[answer.stream]
-            self._fail(session, answer, full)
+            self._fail(session, answer, result.refused[answer.stream])
             return
         logits = result.logits.get(answer.stream)
         if logits is None:
@@ -315,4 +375,6 @@ def _report(emit: Emit, command: api.Command, error: EngineError) -> None:
         return
     about = type(command).__struct_config__.tag
     ref_id = command.item_id if isinstance(command, api.RemoveItem | api.BeginSpeech) else ""
-    emit(api.Failed(command.session, str(about), error.code, str(error), ref_id))
+    retry_after_s = error.retry_after_s if isinstance(error, NoRoom) else 0.0
+    failed = api.Failed(command.session, str(about), error.code, str(error), ref_id, retry_after_s)
+    emit(failed)

@@ -7,6 +7,7 @@
     ├── BadSampling        a sampling setting is out of range                 (client)
     ├── ContextFull        a session wants more tokens than its limit         (client)
     ├── CacheFull          the paged KV cache has too few free blocks         (load)
+    ├── NoRoom             a new session would not fit beside the others      (load)
     ├── UnknownSession     a command names a session that is not open         (caller)
     ├── UnknownSoftToken   a token id stands for an embedding we do not hold  (caller)
     ├── SoftTableFull      a session holds too many embeddings                (client)
@@ -77,6 +78,24 @@ class CacheFull(EngineError):
     def __init__(self, needed: int, free: int) -> None:
         self.needed, self.free = needed, free
         super().__init__(f"the KV cache has {free} free blocks, {needed} are needed")
+
+
+class NoRoom(EngineError):
+    """A session was not opened; worth another try after `retry_after_s`."""
+
+    code = "no_room"
+
+    def __init__(
+        self, needed_tokens: int, free_tokens: int, bytes_per_token: int, retry_after_s: float
+    ) -> None:
+        self.needed_bytes = needed_tokens * bytes_per_token
+        self.free_bytes = free_tokens * bytes_per_token
+        self.retry_after_s = round(retry_after_s, 1)
+        super().__init__(
+            f"there is no room for another session: it needs {needed_tokens} tokens of KV cache "
+            f"({self.needed_bytes} bytes), {free_tokens} ({self.free_bytes} bytes) can be had; "
+            f"try again in {self.retry_after_s:g} s"
+        )
 
 
 class UnknownSession(EngineError):

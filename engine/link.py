@@ -134,7 +134,8 @@ class Link:
         self._last_ping_s = time.monotonic()
         if self.model is None or self._engine is None:
             return  # still loading; `Loading` events say so
-        pool, books = self._engine.pool, self._engine.kv_books()
+        self._engine.tend_room()  # who is idle makes no beat
+        pool, books, room = self._engine.pool, self._engine.kv_books(), self._engine.room
         self.send(
             api.Stats(
                 ping_sent_ns=ping.sent_ns,
@@ -148,6 +149,12 @@ class Link:
                 kv_blocks_cached=pool.cached_blocks,
                 kv_blocks_shared=books.shared_blocks,
                 kv_tokens=by_name(books.tokens),
+                level=room.level,
+                sessions_offloaded=self._engine.sessions_offloaded,
+                offloaded_bytes=room.host.used_bytes,
+                offloads=room.offloads,
+                returns=room.returns,
+                sessions_refused=room.refused_sessions,
             )
         )
 

@@ -115,6 +115,17 @@ class Session:
         if self.inbox.remove(lambda c: isinstance(c, api.Respond) and c.generation == generation):
             self._emit_finished_unbegun(generation)
 
+    def streams(self) -> list[Stream]:
+        """All that hold K/V for it, the conversation's own first."""
+        return [self.stream, *(answer.stream for answer in self.side_answers)]
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether there is nothing to do for it until somebody says more."""
+        if self.inbox or self.side_answers or self.tickets:
+            return False
+        return not (self.stream.pending if self.answer is None else self.answer.wants_steps)
+
     def close(self) -> None:
         for answer in self.side_answers:
             answer.stream.close()
@@ -148,7 +159,7 @@ class Session:
         """What the ears made of a portion; `share`: its part of what the pass cost."""
         self._turn_spans.extend(stage_spans(began_ns, words.stages_ms))
         portion.utterance.take(words, portion.samples)
-        self._emit_hearing(portion.utterance)
+        self._emit(portion.utterance.hearing(self.name))
         prefilled_before = self.stream.prefilled_tokens
         laid = self._lay_out(ahead=portion.has_headroom(self._clock()))
         self.talk.forget_unused()
@@ -180,7 +191,7 @@ class Session:
         words = self._faculties.ears.finish(utterance.state)
         self._turn_spans.extend(stage_spans(began_ns, words.stages_ms))
         utterance.finish(words)
-        self._emit_hearing(utterance)
+        self._emit(utterance.hearing(self.name))
 
     def _resume(self, command: api.Resume) -> None:
         utterance = self._open_utterance()
@@ -200,17 +211,6 @@ class Session:
                 item_id=utterance.item_id,
                 text=utterance.text,
                 audio_tokens=count([entry])[Modality.AUDIO],
-            )
-        )
-
-    def _emit_hearing(self, utterance: Utterance) -> None:
-        self._emit(
-            api.Hearing(
-                session=self.name,
-                ref=utterance.ref,
-                committed=utterance.committed,
-                tentative=utterance.tentative,
-                at_sample=utterance.start_sample + utterance.samples,
             )
         )
 

@@ -6,6 +6,7 @@ changes, a speculated answer that is thrown away and an edited conversation are 
 
     tokens   [0, kv_len)             in the cache
              [kv_len, len(tokens))   pending
+    parked   all of the former are in host memory instead, and no block is held
     always   0 <= kv_len <= len(tokens) <= limit
 
 Token ids from `vocab_size` on are *soft tokens*: they stand for an embedding (a visual token, say)
@@ -15,7 +16,6 @@ model's positions depend on what a token was made from, that `Place` is part of 
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
@@ -25,9 +25,11 @@ import numpy.typing as npt
 
 from engine.blocks import BlockPool, BlockTable, Copy
 from engine.content import ContentKeys
-from engine.errors import CacheFull, ContextFull, StaleMark, StreamClosed, UnknownSoftToken
+from engine.errors import CacheFull, ContextFull, StreamClosed, UnknownSoftToken
 from engine.footing import Footing
+from engine.marks import Cuts, Mark
 from engine.moves import Move
+from engine.offload import Berth, HostMemory
 from engine.positions import Counting, PositionRule, Positions
 from engine.soft_tokens import SoftTokens
 
@@ -40,14 +42,6 @@ class Reconciled:
     rolled_back: int  # removed from the stream's end
     rolled_back_kv: int  # those among them whose K/V had been computed
     appended: int  # new and pending
-
-
-@dataclass(frozen=True, slots=True)
-class Mark:
-    """A place to roll back to: a length, good until the stream is cut below it."""
-
-    length: int
-    cuts: int  # the stream's number of cuts when the mark was made
 
 
 class Stream:
@@ -82,10 +76,8 @@ class Stream:
         self._positions = Positions(Counting() if rule is None else rule)
         self.evicted_tokens = 0
         self._footing = Footing(pool, self._positions)
-        self._cuts = 0
-        # Cuts that can still spoil a mark: (number, length), both strictly increasing, because
-        # a cut makes every earlier one that was not deeper redundant.
-        self._deep_cuts: list[tuple[int, int]] = []
+        self._berth = Berth()
+        self._cuts = Cuts()
 
     def __repr__(self) -> str:
         return f"Stream({self.name!r}, tokens={len(self._tokens)}, kv_len={self._kv_len})"
@@ -173,7 +165,7 @@ class Stream:
         assert 0 <= length <= len(self._tokens), "a stream is cut, never stretched"
         if length == len(self._tokens):
             return
-        self._note_cut(length)
+        self._cuts.note(length)
         del self._tokens[length:]
         del self._kinds[length:]
         self._keys.truncate(length)
@@ -182,13 +174,6 @@ class Stream:
             self.rolled_back_kv_tokens += self._kv_len - length
             self._keep_kv(length)
         self._check()
-
-    def _note_cut(self, length: int) -> None:
-        """Marks behind `length` are spoilt."""
-        self._cuts += 1
-        while self._deep_cuts and self._deep_cuts[-1][1] >= length:
-            self._deep_cuts.pop()
-        self._deep_cuts.append((self._cuts, length))
 
     def recompute(self, length: int) -> None:
         """Have the K/V from `length` on computed again; the tokens stay, and it is no waste."""
@@ -206,16 +191,17 @@ class Stream:
 
     def mark(self) -> Mark:
         self._require_open()
-        return Mark(len(self._tokens), self._cuts)
+        return self._cuts.mark(len(self._tokens))
 
     def rollback(self, mark: Mark) -> None:
         """Cut back to `mark`. Raises `StaleMark` if what stood there is gone since."""
         self._require_open()
-        later = bisect_right(self._deep_cuts, mark.cuts, key=lambda cut: cut[0])
-        # Lengths increase along the list: the first later cut is the deepest of them.
-        if later < len(self._deep_cuts) and self._deep_cuts[later][1] < mark.length:
-            raise StaleMark(mark.length, self._deep_cuts[later][1])
+        self._cuts.require_good(mark)
         self.truncate(mark.length)
+
+    def missing_blocks(self, num_tokens: int) -> int:
+        """Free blocks that `make_room` takes."""
+        return self.table.missing(self._kv_len, self._kv_len + num_tokens)
 
     def make_room(self, num_tokens: int) -> Copy | None:
         """Hold blocks for K/V of the next `num_tokens` pending tokens, to be written into them;
@@ -298,7 +284,7 @@ class Stream:
             self._footing.delete(start, end)
             self.evicted_tokens += end - start
         self._keys.truncate(first)
-        self._note_cut(first)
+        self._cuts.note(first)
         kept = np.flatnonzero(stays)
         self._follow(len(kept))
         if len(kept) < kv_len or len(kept) <= self._footing.rigid_tokens:
@@ -334,10 +320,35 @@ class Stream:
         self._check()
         return move
 
+    # --- in host memory --------------------------------------------------------------------------
+
+    @property
+    def berth(self) -> Berth:
+        """Where its K/V are while they are not in the pool. As long as that is so it holds no
+        blocks, and nothing but `unpark`, `drop_kv` and `close` may be done with it."""
+        return self._berth
+
+    def park(self, host: HostMemory) -> bool:
+        """Move all K/V to host memory, if there is room."""
+        self._require_open()
+        sink = self._footing.sink
+        return self._berth.park(host, ((self.table, self._kv_len), (sink, sink.capacity_tokens)))
+
+    def unpark(self) -> None:
+        """Have the K/V back in the pool as they were. Raises `CacheFull`, and then they are where
+        they were."""
+        self._berth.unpark(self.tables)
+
+    def drop_kv(self) -> None:
+        """Give up all K/V, wherever they are: they are computed anew when they are wanted."""
+        self._berth.discard()
+        self.recompute(0)
+
     def close(self) -> None:
         """Free everything. A second call does nothing."""
         if self.closed:
             return
+        self._berth.discard()
         self.truncate(0)
         self.soft.keep_only(())
         self.closed = True
@@ -351,6 +362,7 @@ class Stream:
     def _require_open(self) -> None:
         if self.closed:
             raise StreamClosed(self.name)
+        assert not self._berth.parked, f"{self!r} is in host memory"
 
     def _check(self) -> None:
         assert 0 <= self._kv_len <= len(self._tokens) <= self.limit

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.api import Audio, Role, TurnRef
+from engine.api import Audio, Hearing, Role, TurnRef
 from engine.faculties import Embedded, Parts, Pcm, Tokenizer, View, Words
 from engine.layout import Entry, Modality, Segment
 from engine.window import Holes, Range, without
@@ -77,6 +77,18 @@ class Utterance:
     def see(self, view: View) -> None:
         """Put a view behind the words that stand."""
         self.views.append((len(self.committed), view))
+
+    def hearing(self, session: str) -> Hearing:
+        """The words so far, for the gateway."""
+        return Hearing(
+            session=session,
+            ref=self.ref,
+            committed=self.committed,
+            tentative=self.tentative,
+            at_sample=self.start_sample + self.samples,
+            final=self.finished,
+            wordless=self.parts is not None,
+        )
 
     def forget(self, cuts: Sequence[Range], entry: Entry) -> None:
         """Evict tokens of `entry`, which is what the utterance read until now."""

@@ -69,4 +69,18 @@ class Decode:
     ordered: bool
 
 
-Action = Send | Tell | Decode | Utter | Play | ClearPlayout | Hangup
+@dataclass(frozen=True, slots=True)
+class More:
+    """There is more of this event to do: call `Session.more` when all others have had their turn,
+    before the client's next event."""
+
+
+@dataclass(frozen=True, slots=True)
+class HoldPlayout:
+    """Have a playout of our own stand still, or go on; `ClearPlayout` ends a hold. Where the client
+    plays, nothing happens."""
+
+    held: bool
+
+
+Action = Send | Tell | Decode | Utter | Play | HoldPlayout | ClearPlayout | More | Hangup

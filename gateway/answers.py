@@ -7,7 +7,6 @@ At most one response runs in the conversation; any number may run out of band, u
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 
 import msgspec
 from openai.types.realtime import RealtimeResponseCreateParams
@@ -27,36 +26,14 @@ from gateway.response import (
     ending_of,
     failed,
     item_status,
-    kv_to_wire,
 )
-from gateway.speech_out import SpeechOut, voice_report
+from gateway.running import Running, send_report
+from gateway.speech_out import SpeechOut
 from gateway.state import SessionState
 from gateway.voice.messages import Said, Sound
 from gateway.voice.speaking import Speaking
 
 MAX_ASIDE = 4
-
-
-@dataclass(slots=True)
-class Running:
-    """One response that runs, with the stamps its budget is made of."""
-
-    asked: Asked
-    response: Response
-    calls: FunctionCalls
-    stamps: TurnStamps
-    turn: int = 0  # the utterance it answers; 0: none
-    question_id: str | None = None
-    budget: TurnBudget | None = None
-    stamp_pending: bool = False  # its first delta is on its way to the socket
-    finished: api.Finished | None = None  # over before that delta was on the wire
-    speaking: Speaking | None = None  # of a spoken answer
-    text_over: api.Finished | None = None  # the engine is through with it, the voice is not
-    own_input: bool = False  # it answers items of its own, and joins the conversation
-
-    @property
-    def generation(self) -> int:
-        return self.response.facts.generation
 
 
 class Answers:
@@ -75,6 +52,23 @@ class Answers:
         """Whether a response runs in the conversation."""
         return self._main is not None
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether that response is not being cancelled either."""
+        return self._main is not None and self._main.response.cancel_reason is None
+
+    @property
+    def is_unsaid(self) -> bool:
+        """Whether such a response has not said anything yet."""
+        main = self._main
+        if main is None or not self.goes_on:
+            return False
+        return not main.response.opened and not main.calls.begun
+
+    def audible(self, now_ns: int) -> bool:
+        """Whether a response goes on, or sound of one may still be playing."""
+        return self.goes_on or self._out.audible(now_ns)
+
     def running_item(self) -> Json | None:
         """The item that is growing in the conversation, as far as it has got."""
         if self._main is None or not self._main.response.opened:
@@ -83,11 +77,17 @@ class Answers:
 
     # --- asked for -------------------------------------------------------------------------------
 
-    def answer_speech(self, stamps: TurnStamps, turn: int, item_id: str) -> None:
-        """A spoken turn is over and wants its answer."""
+    def answer_speech(self, stamps: TurnStamps, turn: int, item_id: str, *, said: bool) -> None:
+        """A spoken turn is over and wants its answer. Unless something was `said`, the client is
+        told of it only when there are words, or an answer: as a rule there will be neither."""
         running = self._begin(Asked(), stamps)
         running.turn, running.question_id = turn, item_id
-        self._start(running, None, only_if_heard=True)
+        self._start(running, None, only_if_heard=True, announce=said)
+
+    def said(self, turn: int) -> None:
+        """There are words in that turn."""
+        if self._main is not None and self._main.turn == turn:
+            self._announce(self._main)
 
     def create(
         self,
@@ -103,6 +103,7 @@ class Answers:
             self._start(self._begin(asked, stamps), items)
             return
         if self._main is not None:
+            self._announce(self._main)  # the error names it
             raise errors.active_response(self._main.response.facts.response_id)
         running = self._begin(asked, stamps)
         running.own_input = aside is not None
@@ -114,6 +115,7 @@ class Answers:
             facts = running.response.facts
             wanted = running is self._main if response_id is None else False
             if wanted or facts.response_id == response_id:
+                self._announce(running)
                 self._cancel(running, "client_cancelled")
                 return
         raise errors.cancel_not_active()
@@ -123,6 +125,14 @@ class Answers:
         if self._main is not None:
             self._cancel(self._main, "turn_detected")
         self._out.interrupt()
+
+    def hold(self, now_ns: int) -> None:
+        """Somebody speaks who may mean to interrupt."""
+        self._out.hold(now_ns)
+
+    def release(self, now_ns: int) -> None:
+        """That is settled."""
+        self._out.release(now_ns)
 
     def _cancel(self, running: Running, reason: CancelReason) -> None:
         """Nothing more of it is sent; the engine's `Finished` closes it within a step."""
@@ -175,11 +185,12 @@ class Answers:
         items: tuple[api.Item, ...] | None,
         *,
         only_if_heard: bool = False,
+        announce: bool = True,
     ) -> None:
         state, asked = self._state, running.asked
         facts = running.response.facts
-        for event in running.response.create():
-            state.send(event)
+        if announce:
+            self._announce(running)
         if not state.engine_up:
             self._end(running, failed("engine_unavailable", "The engine is not ready; try again."))
             return
@@ -196,6 +207,13 @@ class Answers:
             )
         )
 
+    def _announce(self, running: Running) -> None:
+        """Tell the client that there is a response, once."""
+        if not running.announced:
+            running.announced = True
+            for event in running.response.create():
+                self._state.send(event)
+
     # --- from the engine -------------------------------------------------------------------------
 
     def delta(self, event: api.Delta, now_ns: int) -> None:
@@ -207,6 +225,7 @@ class Answers:
         response = running.response
         first = not response.opened
         if first:
+            self._announce(running)
             self._open(running)
             self._first(running, event.spans, now_ns)
         state.send(response.delta(event.text), wants_sent_stamp=first)
@@ -223,6 +242,7 @@ class Answers:
             return
         first = not running.calls.begun
         if first:
+            self._announce(running)
             self._first(running, event.spans, now_ns)
         for told in running.calls.take(event):
             is_delta = told["type"] == "response.function_call_arguments.delta"
@@ -269,7 +289,7 @@ class Answers:
         self._state.metrics.turn_finished(event.reason.value, event.usage)
         self._report(running, event)
 
-    def voice(self, event: Sound | Said) -> None:
+    def voice(self, event: Sound | Said, now_ns: int) -> None:
         """The voice has made a piece of an answer, or is through with a clause."""
         running = self._running.get(event.generation)
         if running is None or running.speaking is None:
@@ -277,7 +297,7 @@ class Answers:
         if running.response.cancel_reason is not None:
             return
         if isinstance(event, Sound):
-            self._out.sound(running.response, running.speaking, event)
+            self._out.sound(running.response, running.speaking, event, now_ns)
             return
         running.speaking.said(event.clause, event.problem)
         self._spoken_so_far(running)
@@ -320,8 +340,11 @@ class Answers:
     def _end(self, running: Running, ending: Ending) -> None:
         state = self._state
         response = running.response
+        if ending.status != "cancelled":
+            self._announce(running)
         for event in response.finish(ending, *running.calls.close(ending)):
-            state.send(event)
+            if running.announced:
+                state.send(event)
         del self._running[running.generation]
         if running is self._main:
             self._main = None
@@ -364,37 +387,11 @@ class Answers:
             raise AssertionError(f"our own stamps contradict each other: {error}") from error
         self._state.metrics.turn_budget(running.budget)
         if running.finished is not None:
-            self._send_report(running, running.finished)
+            send_report(self._state, running, running.finished)
 
     def _report(self, running: Running, event: api.Finished) -> None:
         """Report when both are known: what it cost and when it was sent."""
         if running.stamp_pending:
             running.finished = event
         else:
-            self._send_report(running, event)
-
-    def _send_report(self, running: Running, event: api.Finished) -> None:
-        state = self._state
-        if running.budget is None:
-            return  # nothing was ever sent, so there is no first token to count to
-        usage = event.usage
-        state.send_ours(
-            "latency",
-            state.events.latency_report(
-                turn=running.turn,
-                item_id=running.question_id,
-                response_id=running.response.facts.response_id,
-                budget=running.budget.to_wire(),
-                kv=kv_to_wire(event.kv),
-                chunks=state.chunks.to_wire(),
-                usage={
-                    "input_tokens": usage.input,
-                    "cached_tokens": usage.cached,
-                    "output_tokens": usage.output,
-                    "speculated_tokens": usage.speculated,
-                    "wasted_tokens": usage.wasted,
-                },
-                decode_tok_s=event.decode_tok_s,
-                voice=voice_report(running.speaking, running.stamps, running.budget),
-            ),
-        )
+            send_report(self._state, running, event)

@@ -30,6 +30,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
 
+from engine import api
 from gateway import handshake
 from gateway.access import Access, key_of
 from gateway.actions import Hangup
@@ -38,6 +39,7 @@ from gateway.config import Settings
 from gateway.door import SUBPROTOCOL, guarded, holder_of, offered, turn_away
 from gateway.engine_client import EngineLink
 from gateway.footprint import footprint
+from gateway.loop_lag import LoopLag
 from gateway.ports import Link, Player, SessionCore
 from gateway.protocol import frames
 from gateway.protocol.errors import FatalProtocolError
@@ -96,6 +98,7 @@ class Gateway:
         self.calls: Calls | None = None
         self.voice = voice
         self.draining = False
+        self.loop_lag = LoopLag()
         self.sessions_refused = 0
         self.sessions_shed = 0
         self.access = Access.from_settings(settings, self.secrets)
@@ -135,8 +138,8 @@ class Gateway:
         session_id = f"sess_{secrets.token_hex(12)}"
         return session_id, self._make_session(session_id, self.link.is_ready, self.model_name)
 
-    def new_seat(self, link: Link, player: Player | None = None) -> Seat:
-        """A session over `link` that has not begun."""
+    def new_seat(self, link: Link, holder: str, player: Player | None = None) -> Seat:
+        """A session over `link`, of the holder of a key, that has not begun."""
         session_id, core = self.new_session()
         keep_s = self.settings.resume_s
         line = Line(link, lambda: core.resumable, keep_s, self.seats.expired)
@@ -149,11 +152,12 @@ class Gateway:
         token = new_token()
         if keep_s > 0:
             core.offer_resume(token, round(keep_s * 1000))
-        return Seat(session_id, core, line, pump, token)
+        return Seat(session_id, core, line, pump, token, holder)
 
     @contextlib.contextmanager
-    def seated(self, session_id: str, pump: Pump, holder: str = "") -> Iterator[None]:
+    def seated(self, seat: Seat) -> Iterator[None]:
         """One of the `max_sessions` is taken, and the engine's events find the pump."""
+        session_id, pump, holder = seat.session_id, seat.pump, seat.holder
         self.pumps[session_id] = pump
         self._seats_of[holder] += 1
         self.link.attach(session_id, pump)
@@ -192,10 +196,9 @@ class Gateway:
         if token is not None:
             await self._go_on(socket, channel, token)
             return
-        seat = self.new_seat(channel)
+        seat = self.new_seat(channel, holder)
         with contextlib.ExitStack() as stack:
-            # Before the first await.
-            stack.enter_context(self.seated(seat.session_id, seat.pump, holder))
+            stack.enter_context(self.seated(seat))  # before the first await
             await socket.accept(SUBPROTOCOL if SUBPROTOCOL in subprotocols else None)
             self._preset(seat.core, key_of(socket.headers, subprotocols))
             self.seats.begin(seat, stack.pop_all())
@@ -204,7 +207,7 @@ class Gateway:
     async def _go_on(self, socket: WebSocket, channel: WebSocketChannel, token: str) -> None:
         """With the session of a token, whose connection broke."""
         try:
-            seat = await self.seats.claim(token)
+            seat = await self.seats.claim(token, holder_of(socket.scope))
         except FatalProtocolError as error:
             await turn_away(socket, error)
             return
@@ -272,6 +275,7 @@ class Gateway:
                 "kv_blocks_cached": link.stats.kv_blocks_cached if link.stats else None,
                 "sessions": link.stats.sessions if link.stats else None,
                 "pending_prefill_tokens": link.stats.pending_prefill_tokens if link.stats else None,
+                "memory": link.stats and _memory_body(link.stats),
             },
             "gateway": footprint(),
             "model": {
@@ -292,6 +296,7 @@ class Gateway:
             },
             "webrtc": self.calls is not None,
             "draining": self.draining,
+            "loop_lag": self.loop_lag.summary()._asdict(),
             "uptime_s": round(time.monotonic() - self._started_s, 3),
         }
 
@@ -323,6 +328,19 @@ def build_app(gateway: Gateway) -> ASGIApp:
         _web_demo(gateway.settings.web_dir or PROJECT_WEB_DIR),
     ]
     return guarded(Starlette(routes=routes), gateway.access)
+
+
+def _memory_body(stats: api.Stats) -> dict[str, Any]:
+    """How full the engine's KV cache is, and what is done about it."""
+    return {
+        "level": stats.level.name.lower(),
+        "tokens": stats.kv_tokens,
+        "sessions_offloaded": stats.sessions_offloaded,
+        "offloaded_bytes": stats.offloaded_bytes,
+        "offloads": stats.offloads,
+        "returns": stats.returns,
+        "sessions_refused": stats.sessions_refused,
+    }
 
 
 def _web_demo(folder: Path) -> BaseRoute:

@@ -63,6 +63,15 @@ class Settings(BaseSettings):
     vad_threshold: float = Field(
         0.5, ge=0.0, le=1.0, allow_inf_nan=False, description="how sure of speech the VAD must be"
     )
+    interruption: Literal["words", "speech"] = Field(
+        "words", description="what ends an answer: any speech over it, or words that mean it"
+    )
+    false_interruption_ms: int = Field(
+        2000, ge=0, le=60_000, description="an answer's sound waits so long for such words, ms"
+    )
+    endpointing: Literal["fixed", "adaptive", "semantic"] = Field(
+        "fixed", description="how server_vad ends a turn; semantic_vad is always 'semantic'"
+    )
     latency_budget_ms: int = Field(
         800, ge=1, le=60_000, description="allowed time from last speech sample to first token, ms"
     )

@@ -16,6 +16,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from gateway.access import ANY, Access, Refused
 from gateway.protocol import errors
 from gateway.protocol.errors import FatalProtocolError
+from gateway.resume.seats import HEADER as RESUME_HEADER
 
 log = logging.getLogger("headstart.door")
 
@@ -69,7 +70,7 @@ def guarded(app: ASGIApp, access: Access) -> ASGIApp:
         door,
         allow_origins=[ANY] if ANY in access.origins else sorted(access.origins),
         allow_methods=["GET", "POST"],
-        allow_headers=["Authorization", "Content-Type", "OpenAI-Beta"],
+        allow_headers=["Authorization", "Content-Type", "OpenAI-Beta", RESUME_HEADER],
         expose_headers=["Location", "Retry-After"],
     )
 

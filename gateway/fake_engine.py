@@ -71,11 +71,9 @@ class _Stream:
     def read(self, item: api.Item) -> None:
         self.total_tokens += 1  # taken, not understood
         texts = [part.text for part in item.parts if isinstance(part, api.Text)]
+        self.result = "".join(p.output for p in item.parts if isinstance(p, api.ToolResult))
         if item.role is api.Role.USER and texts:
             self.typed = " ".join(texts)
-        for part in item.parts:
-            if isinstance(part, api.ToolResult):
-                self.result = part.output
 
 
 class FakeEngine:
@@ -150,6 +148,8 @@ class FakeEngine:
                 stream.ref, stream.item_id, stream.heard_samples = command.ref, command.item_id, 0
             case api.Audio():
                 self._hear(command, stream, now_ns)
+            case api.Hush():
+                self._final_words(command, stream, now_ns)
             case api.Resume():
                 stream.ref = command.ref
             case api.EndSpeech():
@@ -194,6 +194,11 @@ class FakeEngine:
             ),
         )
 
+    def _final_words(self, hush: api.Hush, stream: _Stream, now_ns: int) -> None:
+        text = " ".join(self._words(stream))
+        words = api.Hearing(stream.name, hush.ref, "", text, hush.end_sample, final=True)
+        self._later(now_ns + self.script.hear_ms * NS_PER_MS, words)
+
     def _heard(self, end: api.EndSpeech, stream: _Stream, now_ns: int) -> None:
         words = self._words(stream)
         stream.total_tokens += len(words)
@@ -206,8 +211,7 @@ class FakeEngine:
         stream.running.add(respond.generation)
         typed = self._typed if self.script.leak else stream.typed
         said = f"You said: {typed}" if self.script.echo and typed else ""
-        answer = stream.result or said or self.script.answer
-        words = answer.split(" ")
+        words = (stream.result or said or self.script.answer).split(" ")
         at_ns = now_ns + self.script.first_delta_ms * NS_PER_MS
         span = api.Span("decode_first", now_ns, at_ns)
         if self._calls(respond, stream):

@@ -88,13 +88,15 @@ class DropReason(Enum):
 @dataclass(frozen=True)
 class SpeechStarted:
     """`start_sample`: where the delivered audio begins, pre-roll included; `speech_sample`: where
-    speech itself does. `push_to_talk`: begun by an append, not heard by the VAD."""
+    speech itself does. `push_to_talk`: begun by an append, not heard by the VAD. `continues`: so
+    soon after an endpoint that it goes on with that turn."""
 
     ref: TurnRef
     start_sample: int
     audio_start_ms: int
     speech_sample: int
     push_to_talk: bool
+    continues: bool = False
 
 
 @dataclass(frozen=True)
@@ -113,7 +115,8 @@ class SpeechChunk:
 
 @dataclass(frozen=True)
 class Hushed:
-    """A short silence; all audio up to `end_sample` has been delivered."""
+    """A short silence; all audio up to `end_sample` has been delivered. A second one of the same
+    `ref`: the silence has grown, and is to be listened to again."""
 
     ref: TurnRef
     end_sample: int

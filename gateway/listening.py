@@ -14,8 +14,6 @@ under push-to-talk the packet is refused (`UtteranceTooLongError`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import NamedTuple
 
 import numpy as np
 
@@ -53,6 +51,7 @@ from gateway.media.timebase import (
     wire_ms_exact,
     wire_samples,
 )
+from gateway.open_utterance import Arrival, OpenUtterance, Pauses
 from gateway.vad import (
     WINDOW_SAMPLES,
     GateState,
@@ -87,27 +86,6 @@ __all__ = [
 REALTIME_SHARE = 0.5
 
 
-class _Arrival(NamedTuple):
-    """Of the packet now being taken in. `is_real` is false for the watchdog's silence."""
-
-    received_ns: int
-    captured_ns: int | None
-    is_real: bool = True
-
-
-@dataclass
-class _Utterance:
-    """The open one. `sent_sample`: audio before it has been delivered."""
-
-    ref: TurnRef
-    start_sample: int
-    sent_sample: int
-    noticed_sample: int  # the clock when it was found to have begun
-    began: _Arrival
-    last_speech: _Arrival
-    hushed: bool = False
-
-
 _Events = list[ListenEvent]  # each step appends to it
 
 
@@ -130,10 +108,11 @@ class Listener:
         self._audio = AudioTail()
         self._windows = VadWindows(score(detection.threshold)) if detection else None
         self._gate = SpeechGate()
-        self._open: _Utterance | None = None
+        self._open: OpenUtterance | None = None
+        self._pauses = Pauses()
         self._turns = 0
         self._consumed_sample = 0  # audio before it was delivered or cleared: never pre-roll again
-        self._last: _Arrival | None = None
+        self._last: Arrival | None = None
         self._silence_fed_samples = 0  # 24 kHz, by the watchdog since the last packet
         self._inserted_samples = 0
 
@@ -174,7 +153,7 @@ class Listener:
             return []
         if self._detection is None:
             self._refuse_too_long(len(pcm24k) // BYTES_PER_SAMPLE)
-        self._last = _Arrival(received_ns, captured_ns)
+        self._last = Arrival(received_ns, captured_ns)
         self._silence_fed_samples = 0
         return self._hear(self._resampler.feed(pcm24k), self._last)
 
@@ -192,7 +171,7 @@ class Listener:
             return []
         self._silence_fed_samples += due
         self._inserted_samples += due
-        silence = _Arrival(now_ns, None, is_real=False)
+        silence = Arrival(now_ns, None, is_real=False)
         return self._hear(self._resampler.feed(np.zeros(due, np.int16)), silence)
 
     def commit(self) -> list[ListenEvent]:
@@ -222,6 +201,11 @@ class Listener:
         self._trim()
         return events
 
+    def believe(self, ref: TurnRef, end_probability: float) -> None:
+        """The language model's word on the pause that `ref` is in; too late, it is forgotten."""
+        if self._open is not None and self._open.hushed and self._open.ref == ref:
+            self._open.end_probability = end_probability
+
     def set_detection(self, detection: Detection | None) -> list[ListenEvent]:
         """Change the detection, in mid-speech too: an open utterance stays open. Going to
         push-to-talk, it then waits for `commit` (a hush is taken back); going to VAD, it ends by
@@ -249,7 +233,7 @@ class Listener:
 
     # --- one step of the sample clock -------------------------------------------------------
 
-    def _hear(self, samples: Samples, arrival: _Arrival) -> list[ListenEvent]:
+    def _hear(self, samples: Samples, arrival: Arrival) -> list[ListenEvent]:
         events: _Events = []
         before = self.clock_samples
         self._audio.append(samples)
@@ -265,7 +249,7 @@ class Listener:
         return events
 
     def _judge(
-        self, events: _Events, detection: Detection, window: Window, arrival: _Arrival
+        self, events: _Events, detection: Detection, window: Window, arrival: Arrival
     ) -> None:
         """One window under VAD: begin, go on, hush, resume or end."""
         now = window.end_sample
@@ -280,6 +264,8 @@ class Listener:
         assert utterance is not None
         if self._gate.speech_end == now and arrival.is_real:
             utterance.last_speech = arrival
+        if state is GateState.SPEAKING and (silence := self._pauses.spoke()):
+            detection.endpoint.went_on(silence)
         if utterance.hushed and state is GateState.SPEAKING:
             self._resume(events, utterance, now)
         if not utterance.hushed:
@@ -293,18 +279,21 @@ class Listener:
         self,
         events: _Events,
         detection: Detection,
-        utterance: _Utterance,
+        utterance: OpenUtterance,
         now: int,
-        arrival: _Arrival,
+        arrival: Arrival,
     ) -> None:
-        pause = Pause(now - self._gate.speech_end, self._gate.speech_samples)
+        silence, speech = now - self._gate.speech_end, self._gate.speech_samples
+        self._pauses.silent(silence)
+        pause = Pause(silence, speech, utterance.end_probability, utterance.asked)
         verdict = detection.endpoint.judge(pause)
         if verdict is Verdict.WAIT:
             return
         enough = pause.speech_samples >= hear_samples(detection.minimum_speech_ms)
-        if enough and not utterance.hushed:
+        if enough and (not utterance.hushed or verdict is Verdict.ASK):
             self._deliver_rest(events, utterance, now, arrival)
             utterance.hushed = True
+            utterance.asked += 1
             events.append(Hushed(utterance.ref, now))
         if verdict is Verdict.END and enough:
             self._stop(events, StopCause.SILENCE, now, arrival)
@@ -312,19 +301,24 @@ class Listener:
             events.append(Dropped(utterance.ref, DropReason.TOO_SHORT, now))
             self._close(utterance.sent_sample)
 
-    def _begin(self, events: _Events, start: int, speech: int, now: int, arrival: _Arrival) -> None:
+    def _begin(self, events: _Events, start: int, speech: int, now: int, arrival: Arrival) -> None:
         start = max(start, self._consumed_sample, self._audio.start_sample)
         self._turns += 1
         ref = TurnRef(self._turns)
-        self._open = _Utterance(ref, start, start, now, arrival, arrival)
-        events.append(SpeechStarted(ref, start, hear_ms(start), speech, self._detection is None))
+        self._open = OpenUtterance(ref, start, start, now, arrival, arrival)
+        by_hand = self._detection is None
+        silence = self._pauses.began(speech)
+        started = SpeechStarted(ref, start, hear_ms(start), speech, by_hand, continues=silence > 0)
+        events.append(started)
+        if self._detection is not None and silence:
+            self._detection.endpoint.went_on(silence)
 
-    def _resume(self, events: _Events, utterance: _Utterance, now: int) -> None:
-        utterance.hushed = False
+    def _resume(self, events: _Events, utterance: OpenUtterance, now: int) -> None:
+        utterance.hushed, utterance.end_probability, utterance.asked = False, None, 0
         utterance.ref = TurnRef(utterance.ref.turn, utterance.ref.revision + 1)
         events.append(Resumed(utterance.ref, now))
 
-    def _stop(self, events: _Events, cause: StopCause, now: int, arrival: _Arrival) -> None:
+    def _stop(self, events: _Events, cause: StopCause, now: int, arrival: Arrival) -> None:
         utterance = self._open
         assert utterance is not None
         if not utterance.hushed:
@@ -346,6 +340,7 @@ class Listener:
                 realtime=took_ns >= audio_ns * REALTIME_SHARE,
             )
         )
+        self._pauses.ended(self._gate.speech_end, now, by_silence=cause is StopCause.SILENCE)
         self._close(utterance.sent_sample)
 
     def _close(self, consumed_sample: int) -> None:
@@ -356,7 +351,7 @@ class Listener:
     # --- delivery ---------------------------------------------------------------------------
 
     def _deliver_chunks(
-        self, events: _Events, utterance: _Utterance, until: int, arrival: _Arrival
+        self, events: _Events, utterance: OpenUtterance, until: int, arrival: Arrival
     ) -> None:
         """Every whole chunk up to `until`."""
         chunk = hear_samples(self.settings.chunk_ms)
@@ -364,7 +359,7 @@ class Listener:
             self._deliver_rest(events, utterance, utterance.sent_sample + chunk, arrival)
 
     def _deliver_rest(
-        self, events: _Events, utterance: _Utterance, until: int, arrival: _Arrival
+        self, events: _Events, utterance: OpenUtterance, until: int, arrival: Arrival
     ) -> None:
         """What is left up to `until`, as one chunk."""
         start = utterance.sent_sample

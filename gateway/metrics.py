@@ -51,6 +51,17 @@ class Metrics:
             "headstart_kv_blocks_used", "Blocks of the paged KV cache in use", registry=r
         )
         self.kv_blocks = Gauge("headstart_kv_blocks", "Blocks of the KV cache in all", registry=r)
+        self.kv_level = Gauge(
+            "headstart_kv_level",
+            "0 calm, 1 fewer frames, 2 idle sessions offloaded, 3 new sessions refused",
+            registry=r,
+        )
+        self.sessions_offloaded = Gauge(
+            "headstart_sessions_offloaded", "Idle sessions whose K/V are in host memory", registry=r
+        )
+        self.offloaded_bytes = Gauge(
+            "headstart_kv_offloaded_bytes", "Host memory that those take", registry=r
+        )
         self.engine_rss = Gauge(
             "headstart_engine_rss_bytes", "Memory of the engine's process", registry=r
         )
@@ -148,6 +159,9 @@ class Metrics:
         """The engine's newest heartbeat."""
         self.kv_blocks_used.set(stats.kv_blocks_used)
         self.kv_blocks.set(stats.kv_blocks_total)
+        self.kv_level.set(stats.level)
+        self.sessions_offloaded.set(stats.sessions_offloaded)
+        self.offloaded_bytes.set(stats.offloaded_bytes)
         self.engine_rss.set(stats.rss_bytes)
 
     def error(self, code: str) -> None:

@@ -70,6 +70,7 @@ class PicturesIn:
         self._decoding = False  # a camera's frame
         self._waiting: _Offered | None = None
         self._load = LoadAdaptive()
+        self._pressed = False
         self._sampler: FrameSampler = Every(())
         self.configure(None)
 
@@ -78,6 +79,7 @@ class PicturesIn:
         rules = _rules(self._state.settings, options)
         steps = LoadSteps(fps=tuple(rules.fps * share for share in LOAD_SHARES))
         self._load = LoadAdaptive(steps, max_frames=rules.max_frames)
+        self._load.press(self._pressed)
         policies: list[FrameSampler] = [self._load]
         if rules.sampler == "scene":
             policies.append(Motion(rules.motion, rules.max_gap_ms))
@@ -93,6 +95,11 @@ class PicturesIn:
     def chunk(self, chunk: ChunkBudget) -> None:
         """How long the engine took for a chunk of sound: what tells how busy it is."""
         self._load.load(chunk.latency_ms / max(chunk.duration_ms, 1.0))
+
+    def pressure(self, level: api.Level) -> None:
+        """How full the engine's memory is: frames are the first to give way."""
+        self._pressed = level >= api.Level.DEGRADED
+        self._load.press(self._pressed)
 
     # --- pictures that all count -----------------------------------------------------------------
 

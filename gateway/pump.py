@@ -10,10 +10,11 @@ WebSocket (`gateway.websocket`) or a WebRTC data channel (`gateway.rtc.channel`)
 
 - outbound: `outbound_events` and `outbound_bytes` that the peer has not read yet. When full, this
   reader is shed: close 1013. What was queued is thrown away, for a stream with holes is worse.
-- pictures: decoded on other threads; the reader waits for those of an item, and a session has one
-  of its camera under way.
-- inbound: the channel's own. A peer that sends audio faster than real time is read no further
-  while the engine is more than `AUDIO_BEHIND_SAMPLES` of it behind; TCP holds it back.
+- pictures: decoded on other threads; the reader waits for an item's, one of a camera is under way.
+- inbound: the channel's own, and a share of the loop (`gateway.fairness`); whoever has had more is
+  read no further for a while. A message over `LONG_CHARS` is parsed on another thread. A peer that
+  sends audio faster than real time is read no further while the engine is more than
+  `AUDIO_BEHIND_SAMPLES` of it behind; TCP holds it back.
 """
 
 from __future__ import annotations
@@ -28,8 +29,20 @@ from dataclasses import dataclass
 import pybase64
 
 from engine import api
-from gateway.actions import Action, ClearPlayout, Decode, Hangup, Play, Send, Tell, Utter
+from gateway.actions import (
+    Action,
+    ClearPlayout,
+    Decode,
+    Hangup,
+    HoldPlayout,
+    More,
+    Play,
+    Send,
+    Tell,
+    Utter,
+)
 from gateway.audio_flow import AUDIO_BEHIND_SAMPLES, AudioFlow
+from gateway.fairness import Share
 from gateway.media import pictures
 from gateway.ports import Channel, Player, SessionCore
 from gateway.protocol import frames
@@ -39,6 +52,7 @@ from gateway.voice.status import VoiceStatus
 log = logging.getLogger("headstart.pump")
 
 TICK_S = 0.1
+LONG_CHARS = 64 * 1024
 CLOSE_GOING_AWAY = 1001
 CLOSE_INTERNAL_ERROR = 1011
 CLOSE_SERVICE_RESTART = 1012
@@ -141,6 +155,8 @@ class Pump:
         self._heard_ns = now_ns()
         self._outbound = Outbound(bounds)
         self._audio = AudioFlow()
+        self._share = Share(time.perf_counter())
+        self._more = False
         self._closed = False
         self._started = False
         self._ready_before: api.Ready | None = None  # the engine was, before the session began
@@ -169,6 +185,11 @@ class Pump:
             self._guarded(self._session.close)
         if self._outbound.hangup is not None:
             await self._channel.close(self._outbound.hangup)
+
+    @property
+    def waiting_bytes(self) -> int:
+        """Of events that the peer has not read yet."""
+        return self._outbound.waiting_bytes
 
     def hangup(self, code: int, reason: str) -> None:
         self._outbound.end(Hangup(code, reason), discard=False)
@@ -262,8 +283,12 @@ class Pump:
                     self._utter(action.command)
                 case Play():
                     self._play(action)
+                case HoldPlayout() if self._player is not None:
+                    self._player.hold(action.held)
                 case ClearPlayout():
                     self._clear_playout()
+                case More():
+                    self._more = True
                 case Hangup():
                     self._outbound.end(action, discard=False)
 
@@ -271,7 +296,7 @@ class Pump:
         player = self._player
         if player is None:
             return
-        told, player.on_stopped = player.on_stopped, _nothing  # it is cleared, not played out
+        told, player.on_stopped = player.on_stopped, lambda: None  # it is cleared, not played out
         dropped_samples = player.clear()
         player.on_stopped = told
         self._call(self._session.cleared, dropped_samples)
@@ -329,13 +354,36 @@ class Pump:
                 self._ordered = None
             message = await self._channel.receive()
             self._heard_ns = self._now_ns()
-            match message:
-                case None:
-                    return
-                case str(text):
-                    self._call(self._session.receive_text, text)
-                case int(size_bytes):
-                    self._call(self._session.receive_binary, size_bytes)
+            if message is None:
+                return
+            await self._take(message)
+            while self._more:
+                self._more = False
+                await self._in_turn(self._session.more)
+
+    async def _take(self, message: str | int) -> None:
+        """One message of the client's."""
+        if isinstance(message, int):
+            await self._in_turn(self._session.receive_binary, message)
+        elif len(message) > LONG_CHARS:
+            began_s = time.perf_counter()
+            step = await asyncio.to_thread(self._session.prepare, message)
+            await self._pause(began_s)
+            await self._in_turn(step)
+        else:
+            await self._in_turn(self._session.receive_text, message)
+
+    async def _in_turn(self, method: Callable[..., list[Action]], *arguments: object) -> None:
+        """A call for the client, which waits afterwards if it has had more than its share."""
+        began_s = time.perf_counter()
+        self._call(method, *arguments)
+        await self._pause(began_s)
+
+    async def _pause(self, began_s: float) -> None:
+        now_s = time.perf_counter()
+        pause_s = self._share.spend(now_s - began_s, now_s)
+        if pause_s is not None:
+            await asyncio.sleep(pause_s)
 
     async def _write(self) -> None:
         while (item := await self._outbound.get()) is not None:
@@ -352,7 +400,3 @@ class Pump:
             if bound_s and self._now_ns() - self._heard_ns > bound_s * 1e9 and not self.answering:
                 log.info("session %s: nothing came for %g s", self.session_id, bound_s)
                 self.hangup(CLOSE_GOING_AWAY, f"nothing was sent for {bound_s:g} s")
-
-
-def _nothing() -> None:
-    pass

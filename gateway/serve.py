@@ -32,6 +32,7 @@ from gateway.app import Gateway, build_app
 from gateway.config import Settings, near_misses
 from gateway.engine_client import EngineLink, LinkObserver, private_endpoint, shared_endpoint
 from gateway.errors import ConfigError, PortInUse
+from gateway.media.front import front
 from gateway.metrics import Metrics
 from gateway.protocol.ids import IdMaker
 from gateway.protocol.parse import prepare
@@ -224,14 +225,17 @@ async def _serve(
         # The protocol's schema takes a second or two to import: beside the engine's own start.
         for module in ("gateway.session", "gateway.rtc.calls"):
             await asyncio.to_thread(importlib.import_module, module)
+        await asyncio.to_thread(front)  # compiled once a machine, in a second
         gateway = make_gateway(settings, link, supervisor, voice)
         server = GatewayServer(uvicorn_config(settings, gateway), gateway)
         serving = asyncio.create_task(server.serve(sockets=[sock]))
+        measuring = asyncio.create_task(gateway.loop_lag.run())
         log.info("listening on %s; engine: %s", url, link.state)
         announcer.listening()
         if announce:
             print(json.dumps({"url": url, "pid": os.getpid()}), flush=True)
         await (serving if supervising is None else _both(serving, supervising, server))
+        measuring.cancel()
     finally:
         link.close()
         await voice.stop()

@@ -12,6 +12,7 @@ is), `conversation` (items), `answers` (responses and their budgets); this file 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import logging
 from collections.abc import Callable
 from typing import assert_never
@@ -34,10 +35,11 @@ from openai.types.realtime import (
 from engine import api
 from gateway.actions import Action, Hangup, Send
 from gateway.answers import Answers
+from gateway.appends import Appends
 from gateway.budget import ChunkBudget
 from gateway.config import Settings
 from gateway.items_in import delete_item
-from gateway.listening import CommitTooShortError, UtteranceTooLongError
+from gateway.listening import CommitTooShortError
 from gateway.manner import blind_note
 from gateway.media.pictures import Outcome
 from gateway.metrics import Metrics
@@ -45,12 +47,12 @@ from gateway.pictured import Pictured
 from gateway.pictures_in import PicturesIn
 from gateway.protocol import errors, items
 from gateway.protocol.errors import FatalProtocolError, ProtocolError
-from gateway.protocol.extensions import InputImageBufferAppend, TimedAudioAppend
+from gateway.protocol.extensions import InputImageBufferAppend
 from gateway.protocol.ids import IdMaker
 from gateway.protocol.parse import ClientEvent, parse_client_event, realtime_session
+from gateway.protocol.quick_append import QuickAppend, quick_append
 from gateway.protocol.session_config import ServerVadConfig, SessionConfig
 from gateway.resume.offer import Offer
-from gateway.sound_format import SoundIn
 from gateway.speech_in import SpeechIn
 from gateway.speech_out import SpeechOut
 from gateway.state import SessionState
@@ -95,10 +97,10 @@ class Session:
         )
         self._state = SessionState(session_id, settings, config, ids, metrics, engine_ready)
         self._metrics = metrics
-        self._sound_in = SoundIn()
         self._speech = SpeechIn(self._state, stopwatch)
         self._out = SpeechOut(self._state)
         self._answers = Answers(self._state, self._out)
+        self._appends = Appends(self._state, self._speech, self._answers)
         self._pictures = PicturesIn(self._state, lambda: self._speech.clock_samples)
         self._pictured = Pictured(self._state, self._pictures, self._answers)
         self._offer = Offer(self._state)
@@ -110,7 +112,7 @@ class Session:
         """Settings that came with the connection, before `start`. Raises `ProtocolError`."""
         before = self._state.config
         self._state.config = before.apply(update)
-        self._speech.configure(before, self._answers, now_ns)
+        self._speech.configure(self._answers, now_ns)
         self._configure_pictures(before)
 
     def describe(self) -> items.Json:
@@ -144,16 +146,34 @@ class Session:
 
     def receive_text(self, text: str, now_ns: int) -> list[Action]:
         """One text frame of the client's."""
-        state = self._state
+        return self.prepare(text)(now_ns)
+
+    def prepare(self, text: str) -> Callable[[int], list[Action]]:
+        """The part of `receive_text` that may be done on another thread, between two events of the
+        client's; the rest is what it returns, to be called with the time."""
+        extensions = self._state.config.gateway is not None
         try:
-            event = parse_client_event(text, extensions=state.config.gateway is not None)
+            is_pcm = self._config.input_format["type"] == "audio/pcm"
+            quick = quick_append(text, extensions=extensions) if is_pcm else None
+            event = quick or parse_client_event(text, extensions=extensions)
         except ProtocolError as error:
-            return self._refuse(error)
+            return functools.partial(self._refuse, error)
+        return functools.partial(self._receive, event)
+
+    def _receive(self, event: ClientEvent | QuickAppend, now_ns: int) -> list[Action]:
         try:
             self._dispatch(event, now_ns)
         except ProtocolError as error:
             return self._refuse(error.about(event.event_id))
-        return state.take()
+        return self._state.take()
+
+    def more(self, now_ns: int) -> list[Action]:
+        """The next piece of a long append: asked for by an action `More`."""
+        try:
+            self._appends.more(now_ns)
+        except ProtocolError as error:
+            return self._refuse(error)
+        return self._state.take()
 
     def receive_binary(self, size: int, now_ns: int) -> list[Action]:
         """This protocol has no binary frames."""
@@ -182,11 +202,11 @@ class Session:
         """One event of this session's from the engine."""
         match event:
             case api.Hearing():
-                self._speech.words(event)
+                self._speech.words(event, self._answers, now_ns)
             case api.EndOfMessage():
                 self._speech.end_of_message(event)
             case api.Heard():
-                self._speech.heard(event)
+                self._speech.heard(event, self._answers)
                 self._pictures.begin_turn()
             case api.Chunk():
                 self._chunk(event)
@@ -198,7 +218,11 @@ class Session:
                 self._answers.finished(event, now_ns)
                 self._speech.answer_ended(self._answers, now_ns)
             case api.Failed():
+                if event.code == "no_room":
+                    return self._refuse(errors.no_room(event.message, event.retry_after_s))
                 self._failed(event)
+            case api.Pressure():
+                self._pictures.pressure(event.level)
             case api.Loading() | api.Ready() | api.Stats():
                 raise AssertionError(f"{type(event).__name__} belongs to no session")
             case _:
@@ -210,7 +234,7 @@ class Session:
         state = self._state
         state.engine_up = False
         self._answers.engine_lost(now_ns)
-        self._speech.engine_lost()
+        self._speech.engine_lost(self._answers, now_ns)
         message = "The engine was lost and is being restarted; the conversation is kept."
         state.send_ours("engine", state.events.engine_status("restarting", message))
         return state.take()
@@ -220,7 +244,7 @@ class Session:
         state = self._state
         state.engine_up = True
         # An utterance it has not heard the beginning of cannot be heard.
-        self._speech.engine_lost()
+        self._speech.engine_lost(self._answers, now_ns)
         self._open_in_engine()
         status = state.events.engine_status("ready", "The engine is ready.", model=ready.model.name)
         state.send_ours("engine", status)
@@ -230,7 +254,7 @@ class Session:
 
     def receive_voice(self, event: Sound | Said, now_ns: int) -> list[Action]:
         """Sound of an answer of this session's, or the end of one of its clauses."""
-        self._answers.voice(event)
+        self._answers.voice(event, now_ns)
         self._speech.answer_ended(self._answers, now_ns)
         return self._state.take()
 
@@ -279,10 +303,10 @@ class Session:
 
     # --- client events ---------------------------------------------------------------------------
 
-    def _dispatch(self, event: ClientEvent, now_ns: int) -> None:
+    def _dispatch(self, event: ClientEvent | QuickAppend, now_ns: int) -> None:
         match event:
-            case InputAudioBufferAppendEvent():
-                self._append(event, now_ns)
+            case QuickAppend() | InputAudioBufferAppendEvent():
+                self._appends.take(event, now_ns)
             case InputAudioBufferCommitEvent():
                 self._commit(now_ns)
             case InputAudioBufferClearEvent():
@@ -309,14 +333,6 @@ class Session:
             case _:
                 assert_never(event)
 
-    def _append(self, event: InputAudioBufferAppendEvent, now_ns: int) -> None:
-        pcm = self._sound_in.decode(event.audio, self._config.input_format)
-        captured_ms = event.captured_at_ms if isinstance(event, TimedAudioAppend) else None
-        try:
-            self._speech.feed(pcm, captured_ms, self._answers, now_ns)
-        except UtteranceTooLongError as error:
-            raise errors.invalid_audio("audio", str(error)) from error
-
     def _commit(self, now_ns: int) -> None:
         try:
             self._speech.commit(self._answers, now_ns)
@@ -334,7 +350,7 @@ class Session:
             note, tools = blind_note(now.instructions), engine_tools(now.tools)
             state.tell(api.Instruct(state.session_id, now.instructions, note, tools))
         remember(state, before)
-        self._speech.configure(before, self._answers, now_ns)
+        self._speech.configure(self._answers, now_ns)
         self._configure_pictures(before)
 
     def _configure_pictures(self, before: SessionConfig) -> None:
@@ -373,7 +389,7 @@ class Session:
         tools = engine_tools(state.config.tools)
         state.tell(api.Open(state.session_id, instructions, items, note, window, tools))
 
-    def _refuse(self, error: ProtocolError) -> list[Action]:
+    def _refuse(self, error: ProtocolError, now_ns: int = 0) -> list[Action]:
         state = self._state
         self._metrics.error(error.code or "none")
         state.send(state.events.error(error))

@@ -1,7 +1,7 @@
 """A session's speech: what the listener notices becomes protocol events and engine commands.
 
-One `Spoken` per utterance lives from its beginning until its words are final (`api.Heard`), which
-may be after the next one has begun.
+Speech over an answer is held back from the client until it is known what it is
+(`gateway.interruption`): a cough or "mm-hm" passes without an event, and the answer goes on.
 """
 
 from __future__ import annotations
@@ -9,12 +9,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, assert_never
+from typing import assert_never
 
 from engine import api
+from gateway.barge_in import Answering, BargeIn
 from gateway.budget import TurnStamps
-from gateway.conversation import Kept
-from gateway.endpoint import FixedSilence, semantic
+from gateway.client_clock import ClientClock
+from gateway.detection import detection_of
+from gateway.endpoint import Pace
+from gateway.interruption import Meaning
 from gateway.listening import (
     Detection,
     Dropped,
@@ -27,51 +30,26 @@ from gateway.listening import (
     SpeechChunk,
     SpeechStarted,
     SpeechStopped,
+    StopCause,
     UtteranceTooLongError,
 )
 from gateway.media.timebase import hear_ms, hear_ms_exact
-from gateway.protocol import items
-from gateway.protocol.session_config import (
-    SemanticVadConfig,
-    ServerVadConfig,
-    SessionConfig,
-    TurnDetection,
-)
+from gateway.spoken import Spoken
 from gateway.state import SessionState
+from gateway.transcripts import Transcripts
 
-# Utterances whose words are not final yet. The engine hears them in order, so more than a few mean
-# that it is far behind; the oldest is then told as a failed transcription.
-MAX_UNHEARD = 16
-NS_PER_MS = 1_000_000
-
-
-class Answering(Protocol):
-    """What speech asks of the session's answers (`gateway.answers.Answers`)."""
-
-    @property
-    def active(self) -> bool: ...
-    def interrupt(self) -> None: ...
-    def answer_speech(self, stamps: TurnStamps, turn: int, item_id: str) -> None: ...
-
-
-@dataclass(slots=True)
-class Spoken:
-    """One utterance; `shown_chars`: of its committed words, sent as transcription deltas."""
-
-    turn: int
-    item_id: str
-    start_sample: int
-    end_sample: int = 0
-    by_hand: bool = False
-    shown_chars: int = 0
+HELD_CHUNK_MS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class _Question:
-    """A turn that is over and waits for its answer."""
+class _Over:
+    """An utterance that is over; `wants_answer`: unless the client ended it by hand."""
 
     spoken: Spoken
+    event: SpeechStopped
+    stopped_ns: int
     stamps: TurnStamps
+    wants_answer: bool
 
 
 class SpeechIn:
@@ -80,33 +58,37 @@ class SpeechIn:
     def __init__(self, state: SessionState, stopwatch: Callable[[], int]) -> None:
         self._state = state
         self._stopwatch = stopwatch
+        self._pace = Pace()
         self._listener = Listener(
-            detection_of(state.config.turn_detection, state.settings.hush_ms),
+            self._detection(),
             ListeningSettings(chunk_ms=state.settings.chunk_ms),
         )
         self._open: Spoken | None = None
-        self._unheard: dict[int, Spoken] = {}  # by turn, in order
-        self._waiting: _Question | None = None
+        self._undecided: _Over | None = None  # over, held, its final words still to come
+        self._waiting: _Over | None = None  # a question that an answer has to end for
+        self._asked: _Over | None = None  # what the newest answer is for
+        self._resay: _Over | None = None  # the same, if speech that goes on ended that answer
+        self._transcripts = Transcripts(state)
+        self._barge_in = BargeIn(state)
         self._feed_ns = 0  # the last packet's time in the listener
         self._buffer_ns: int | None = None  # and in a track's receive buffer
-        # The client's clock against ours: the smallest offset seen is the least delayed packet.
-        self._clock_offset_ns: int | None = None
+        self._client_clock = ClientClock()
 
     @property
     def clock_samples(self) -> int:
         return self._listener.clock_samples
 
     def item_id_of(self, turn: int) -> str | None:
-        if self._open is not None and self._open.turn == turn:
-            return self._open.item_id
-        spoken = self._unheard.get(turn)
+        spoken = self._spoken(turn)
         return spoken.item_id if spoken is not None else None
 
     # --- audio and requests from the client ------------------------------------------------------
 
     def feed(self, pcm: bytes, captured_ms: float | None, answers: Answering, now_ns: int) -> None:
         """One packet. Raises the listener's errors."""
-        captured_ns = None if captured_ms is None else self._on_our_clock(captured_ms, now_ns)
+        captured_ns = (
+            None if captured_ms is None else self._client_clock.to_ours(captured_ms, now_ns)
+        )
         began_ns = self._stopwatch()
         events = self._listener.feed(pcm, now_ns, captured_ns)
         self._feed_ns = self._stopwatch() - began_ns
@@ -139,26 +121,27 @@ class SpeechIn:
 
     def tick(self, answers: Answering, now_ns: int) -> None:
         self._handle(self._listener.tick(now_ns), answers, now_ns)
+        over = self._undecided
+        spoken = over.spoken if over is not None else self._open
+        if spoken is not None:
+            self._barge_in.tick(spoken, answers, now_ns)
+        if over is not None and self._barge_in.is_late(over.stopped_ns, now_ns):
+            self._decide(answers, now_ns)
 
-    def configure(self, before: SessionConfig, answers: Answering, now_ns: int) -> None:
+    def configure(self, answers: Answering, now_ns: int) -> None:
         """Follow a change of the session's settings."""
-        config = self._state.config
-        chunk_ms = config.gateway.chunk_ms if config.gateway is not None else None
-        if chunk_ms is not None:
-            self._listener.settings = dataclasses.replace(
-                self._listener.settings, chunk_ms=chunk_ms
-            )
-        if config.turn_detection != before.turn_detection:
-            detection = detection_of(config.turn_detection, self._state.settings.hush_ms)
-            self._handle(self._listener.set_detection(detection), answers, now_ns)
+        self._cut_chunks()
+        if self._detecting != (self._state.config.turn_detection, self._state.endpointing):
+            self._handle(self._listener.set_detection(self._detection()), answers, now_ns)
 
-    def _on_our_clock(self, captured_ms: float, now_ns: int) -> int:
-        """A client's stamp as an instant of ours. The two clocks have no common zero, so what can
-        be known is delay beyond that of the quickest packet so far."""
-        offset_ns = now_ns - round(captured_ms * NS_PER_MS)
-        if self._clock_offset_ns is None or offset_ns < self._clock_offset_ns:
-            self._clock_offset_ns = offset_ns
-        return round(captured_ms * NS_PER_MS) + self._clock_offset_ns
+    def _cut_chunks(self) -> None:
+        """How much sound the engine gets at a time: little of what an answer is held for."""
+        options = self._state.config.gateway
+        wanted_ms = options.chunk_ms if options is not None else None
+        chunk_ms: int = wanted_ms or self._state.settings.chunk_ms
+        if self._open is not None and self._open.is_held:
+            chunk_ms = min(chunk_ms, HELD_CHUNK_MS)
+        self._listener.settings = dataclasses.replace(self._listener.settings, chunk_ms=chunk_ms)
 
     # --- what the listener noticed ---------------------------------------------------------------
 
@@ -174,7 +157,7 @@ class SpeechIn:
         for event in events:
             match event:
                 case SpeechStarted():
-                    self._started(event, answers)
+                    self._started(event, answers, now_ns)
                 case SpeechChunk():
                     state.tell(
                         api.Audio(
@@ -188,55 +171,129 @@ class SpeechIn:
                 case Hushed():
                     self._hushed(event, answers)
                 case Resumed():
-                    state.turns.resume(event.ref)
-                    state.tell(api.Resume(state.session_id, event.ref))
+                    self._resumed(event)
                 case SpeechStopped():
                     self._stopped(event, answers, now_ns, answer=answer)
                 case Dropped():
-                    self._dropped(event)
+                    self._dropped(event, answers, now_ns)
                 case _:
                     assert_never(event)
 
-    def _started(self, event: SpeechStarted, answers: Answering) -> None:
+    def _started(self, event: SpeechStarted, answers: Answering, now_ns: int) -> None:
         state = self._state
+        self._decide(answers, now_ns)
         state.turns.begin(event.ref)
-        self._open = Spoken(
-            event.ref.turn, state.ids.item(), event.start_sample, by_hand=event.push_to_talk
+        spoken = self._open = Spoken(
+            turn=event.ref.turn,
+            item_id=state.ids.item(),
+            start_sample=event.start_sample,
+            speech_sample=event.speech_sample,
+            began_ns=now_ns,
+            by_hand=event.push_to_talk,
         )
+        goes_on = event.continues and answers.is_unsaid
+        self._resay = self._asked if goes_on else None  # should it turn out to be nothing
+        if goes_on or not self._barge_in.holds(spoken, answers, now_ns):
+            self._announce(spoken, answers)
+        self._cut_chunks()
+        state.tell(api.BeginSpeech(state.session_id, event.ref, spoken.item_id, event.start_sample))
+
+    def _announce(self, spoken: Spoken, answers: Answering) -> None:
+        """Somebody has begun to speak, and means it."""
+        state = self._state
         self._waiting = None  # it goes on talking: the question was not over
-        if not event.push_to_talk:
-            state.send(state.events.speech_started(self._open.item_id, event.audio_start_ms))
-            detection = state.config.turn_detection
-            if detection is not None and detection.interrupt_response:
-                answers.interrupt()
-        state.tell(
-            api.BeginSpeech(state.session_id, event.ref, self._open.item_id, event.start_sample)
-        )
+        if spoken.by_hand:
+            return
+        started = state.events.speech_started(spoken.item_id, hear_ms(spoken.start_sample))
+        state.send(started)
+        detection = state.config.turn_detection
+        if detection is not None and detection.interrupt_response:
+            answers.interrupt()
+
+    def _confirm(self, spoken: Spoken, answers: Answering, now_ns: int) -> None:
+        """Speech that was held back is an interruption, or a turn."""
+        self._barge_in.confirm(spoken, answers, now_ns)
+        self._cut_chunks()
+        self._announce(spoken, answers)
+        if spoken.hearing is not None:
+            self._transcripts.show(spoken, spoken.hearing)
+        if spoken is self._open and spoken.hushed is not None:
+            self._tell_hush(spoken.hushed, answers)  # now there is something to speculate on
 
     def _hushed(self, event: Hushed, answers: Answering) -> None:
+        assert self._open is not None
+        if self._open.hushed is None:
+            self._state.turns.hush(event.ref)
+        self._open.hushed = event
+        self._tell_hush(event, answers)
+
+    def _tell_hush(self, event: Hushed, answers: Answering) -> None:
         state = self._state
-        state.turns.hush(event.ref)
         detection = state.config.turn_detection
-        wanted = detection is not None and detection.create_response and not answers.active
+        wanted = detection is not None and detection.create_response and not answers.goes_on
         speculate = state.sampling() if wanted else None
         state.tell(api.Hush(state.session_id, event.ref, event.end_sample, speculate))
+
+    def _resumed(self, event: Resumed) -> None:
+        assert self._open is not None
+        self._open.hushed = None
+        self._open.text_is_final = False
+        self._state.turns.resume(event.ref)
+        self._state.tell(api.Resume(self._state.session_id, event.ref))
 
     def _stopped(
         self, event: SpeechStopped, answers: Answering, now_ns: int, *, answer: bool
     ) -> None:
-        state = self._state
-        state.turns.end(event.ref)
+        self._state.turns.end(event.ref)
         spoken, self._open = self._open, None
         assert spoken is not None
         spoken.end_sample = event.end_sample
+        over = _Over(spoken, event, now_ns, self._stamps(event, now_ns), answer)
+        if spoken.is_held and event.cause is not StopCause.SILENCE:
+            self._confirm(spoken, answers, now_ns)  # the client's wish, or far too much for a cough
+        if not spoken.is_held:
+            self._finish(over, answers)
+            return
+        self._undecided = over
+        if spoken.text_is_final:
+            self._decide(answers, now_ns)
+
+    def _decide(self, answers: Answering, now_ns: int) -> None:
+        """What a held utterance was that is over, with the words that there are."""
+        over, self._undecided = self._undecided, None
+        if over is None:
+            return
+        if over.spoken.is_held and self._barge_in.is_turn(over.spoken, answers, now_ns):
+            self._confirm(over.spoken, answers, now_ns)
+        if not over.spoken.is_held:
+            self._finish(over, answers)
+        else:
+            self._barge_in.forget(over.spoken, answers, now_ns)
+            self._state.tell(api.DropSpeech(self._state.session_id, over.event.ref))
+
+    def _finish(self, over: _Over, answers: Answering) -> None:
+        """The utterance becomes an item, and is answered if that is wanted."""
+        state = self._state
+        spoken, event = over.spoken, over.event
         if not spoken.by_hand:
             state.send(state.events.speech_stopped(spoken.item_id, event.audio_end_ms))
-        self._commit_item(spoken)
+        self._transcripts.commit(spoken)
         state.tell(api.EndSpeech(state.session_id, event.ref, event.end_sample))
         detection = state.config.turn_detection
-        if not answer or detection is None or not detection.create_response:
+        if not over.wants_answer or detection is None or not detection.create_response:
             return
-        stamps = TurnStamps(
+        if answers.active:
+            self._waiting = over
+        else:
+            self._ask(over, answers)
+
+    def _ask(self, over: _Over, answers: Answering) -> None:
+        self._asked = over
+        spoken = over.spoken
+        answers.answer_speech(over.stamps, spoken.turn, spoken.item_id, said=bool(spoken.text))
+
+    def _stamps(self, event: SpeechStopped, now_ns: int) -> TurnStamps:
+        return TurnStamps(
             sent_ns=now_ns,  # replaced when it is known
             captured_ns=event.last_speech_captured_ns,
             last_speech_received_ns=event.last_speech_received_ns,
@@ -245,67 +302,48 @@ class SpeechIn:
             endpoint_ns=now_ns,
             realtime=event.realtime,
         )
-        if answers.active:
-            self._waiting = _Question(spoken, stamps)
-        else:
-            answers.answer_speech(stamps, spoken.turn, spoken.item_id)
 
-    def _commit_item(self, spoken: Spoken) -> None:
-        """The utterance is an item from now on; its words follow when they are final."""
-        state = self._state
-        previous = state.talk.tail_id
-        wire = items.message(spoken.item_id, "user", [items.input_audio(None)])
-        state.talk.insert(Kept(wire, None), previous)
-        state.send(state.events.committed(spoken.item_id, previous))
-        state.send(state.events.item_added(wire, previous))
-        state.send(state.events.item_done(wire, previous))
-        self._unheard[spoken.turn] = spoken
-        if not state.engine_up:
-            self._give_up(spoken, "engine_unavailable", "The engine is not available.")
-        elif len(self._unheard) > MAX_UNHEARD:
-            oldest = next(iter(self._unheard.values()))
-            self._give_up(oldest, "engine_behind", "The engine is too far behind.")
-
-    def _dropped(self, event: Dropped) -> None:
+    def _dropped(self, event: Dropped, answers: Answering, now_ns: int) -> None:
         state = self._state
         state.turns.drop(event.ref)
         spoken, self._open = self._open, None
         assert spoken is not None
         state.tell(api.DropSpeech(state.session_id, event.ref))
-        if event.reason is DropReason.TOO_SHORT:
+        if spoken.is_held:
+            self._barge_in.forget(spoken, answers, now_ns)
+        elif event.reason is DropReason.TOO_SHORT:
             # The client was told that somebody speaks; nothing will be committed.
             at_ms = hear_ms(event.at_sample)
             state.send(state.events.speech_stopped(spoken.item_id, at_ms))
+        self._waiting, self._resay = self._waiting or self._resay, None
+        self.answer_ended(answers, now_ns)
 
     def answer_ended(self, answers: Answering, now_ns: int) -> None:
         """An answer is over: one that waits for it may begin."""
         if self._waiting is not None and not answers.active:
-            question, self._waiting = self._waiting, None
-            answers.answer_speech(question.stamps, question.spoken.turn, question.spoken.item_id)
+            over, self._waiting = self._waiting, None
+            self._ask(over, answers)
 
     # --- words -----------------------------------------------------------------------------------
 
-    def words(self, event: api.Hearing) -> None:
-        """The words so far. Stale ones (of a revision that is over) may differ; committed ones
-        never do."""
+    def words(self, event: api.Hearing, answers: Answering, now_ns: int) -> None:
+        """The words so far."""
         spoken = self._spoken(event.ref.turn)
         if spoken is None:
             return
-        self._show(spoken, event.committed)
-        state = self._state
-        state.send_ours(
-            "hearing",
-            state.events.hearing(
-                turn=spoken.turn,
-                item_id=spoken.item_id,
-                committed=event.committed,
-                tentative=event.tentative,
-                audio_ms=hear_ms_exact(event.at_sample),
-            ),
-        )
+        spoken.take(event)
+        if spoken.is_held:
+            if self._barge_in.judge(spoken, answers, now_ns) is Meaning.INTERRUPTION:
+                self._confirm(spoken, answers, now_ns)
+        else:
+            self._transcripts.show(spoken, event)
+        over = self._undecided
+        if over is not None and over.spoken is spoken and event.final:
+            self._decide(answers, now_ns)
 
     def end_of_message(self, event: api.EndOfMessage) -> None:
         """At a short silence: how sure the model is that the person has finished."""
+        self._listener.believe(event.ref, event.probability)
         spoken = self._spoken(event.ref.turn)
         if spoken is None:
             return
@@ -320,79 +358,42 @@ class SpeechIn:
             ),
         )
 
-    def heard(self, event: api.Heard) -> None:
+    def heard(self, event: api.Heard, answers: Answering) -> None:
         """The final words."""
-        spoken = self._unheard.pop(event.ref.turn, None)
-        if spoken is None:
-            return
-        state = self._state
-        kept = state.talk.find(spoken.item_id)
-        if kept is not None:
-            kept.wire["content"][0]["transcript"] = event.text
-            words = (api.Text(event.text),) if event.text else ()
-            kept.engine = api.Item(spoken.item_id, api.Role.USER, words)
-        if state.config.transcription is not None:
-            self._show(spoken, event.text)
-            audio_s = hear_ms_exact(spoken.end_sample - spoken.start_sample) / 1000
-            state.send(state.events.transcription_completed(spoken.item_id, event.text, audio_s))
+        self._transcripts.heard(event)
+        if event.text:
+            answers.said(event.ref.turn)
 
     def failed(self, event: api.Failed) -> bool:
         """Whether a failed command was about speech; then the client is told here."""
-        if event.about not in ("begin_speech", "audio", "hush", "resume", "end_speech"):
-            return event.about == "drop_speech"
-        if event.about == "end_speech" and self._unheard:
-            self._give_up(next(iter(self._unheard.values())), event.code, event.message)
-        return True
+        return self._transcripts.failed(event)
 
-    def engine_lost(self) -> None:
+    def engine_lost(self, answers: Answering, now_ns: int) -> None:
         """Whatever was being heard is gone; the person has to say it again."""
-        for spoken in list(self._unheard.values()):
-            self._give_up(spoken, "engine_lost", "The engine was lost while it listened.")
+        self._transcripts.engine_lost()
         self._waiting = None
-        if self._open is not None:
-            spoken = self._open
-            for event in self._listener.clear():
-                if isinstance(event, Dropped):
-                    self._dropped(event)
-            self._transcription_failed(spoken, "engine_lost", "The engine was lost; say it again.")
+        self._decide(answers, now_ns)
+        spoken = self._open
+        if spoken is None:
+            return
+        was_held = spoken.is_held
+        for event in self._listener.clear():
+            if isinstance(event, Dropped):
+                self._dropped(event, answers, now_ns)
+        if not was_held:
+            lost = "The engine was lost; say it again."
+            self._transcripts.tell_failed(spoken, "engine_lost", lost)
 
     def _spoken(self, turn: int) -> Spoken | None:
-        if self._open is not None and self._open.turn == turn:
-            return self._open
-        return self._unheard.get(turn)
+        over = self._undecided
+        for spoken in (self._open, over.spoken if over is not None else None):
+            if spoken is not None and spoken.turn == turn:
+                return spoken
+        return self._transcripts.find(turn)
 
-    def _show(self, spoken: Spoken, committed: str) -> None:
-        """Send what is new of the committed words, if the session wants transcripts."""
+    def _detection(self) -> Detection | None:
+        """The settings in force, as the listener takes them."""
         state = self._state
-        new = committed[spoken.shown_chars :]
-        if new and state.config.transcription is not None:
-            spoken.shown_chars += len(new)
-            state.send(state.events.transcription_delta(spoken.item_id, new))
-
-    def _give_up(self, spoken: Spoken, code: str, message: str) -> None:
-        self._unheard.pop(spoken.turn, None)
-        self._transcription_failed(spoken, code, message)
-
-    def _transcription_failed(self, spoken: Spoken, code: str, message: str) -> None:
-        state = self._state
-        state.metrics.error(code)
-        if state.config.transcription is not None:
-            state.send(state.events.transcription_failed(spoken.item_id, code, message))
-
-
-def detection_of(turns: TurnDetection | None, hush_ms: int) -> Detection | None:
-    """The protocol's turn detection as the listener knows it; None is push-to-talk."""
-    match turns:
-        case None:
-            return None
-        case ServerVadConfig():
-            silence_ms = turns.silence_duration_ms
-            return Detection(
-                threshold=turns.threshold,
-                prefix_padding_ms=turns.prefix_padding_ms,
-                endpoint=FixedSilence(silence_ms, min(hush_ms, silence_ms)),
-            )
-        case SemanticVadConfig():
-            return Detection(endpoint=semantic(turns.eagerness, hush_ms))
-        case _:
-            assert_never(turns)
+        self._detecting = (state.config.turn_detection, state.endpointing)
+        turns, endpointing = self._detecting
+        return detection_of(turns, state.settings.hush_ms, self._pace, endpointing)

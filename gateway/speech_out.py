@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from engine import api
+from gateway.actions import HoldPlayout
 from gateway.budget import TurnBudget, TurnStamps
 from gateway.conversation import Kept
 from gateway.media.timebase import WIRE_RATE_HZ, ns_to_ms
@@ -43,6 +44,8 @@ class SpeechOut:
         self._state = state
         self._played: deque[_Played] = deque(maxlen=PLAYED_MAX)
         self._sent_samples = 0
+        self._plays_until_ns = 0  # what was sent, if it is played at once
+        self._held_ns: int | None = None  # since when it stands still
         self._encode = SoundOut()
         self.has_spoken = False
         """Sound was sent in this session: its voice cannot change any more."""
@@ -57,7 +60,7 @@ class SpeechOut:
         """No more sound of that answer is made."""
         self._state.utter(Stop(self._state.session_id, generation))
 
-    def sound(self, response: Response, speaking: Speaking, event: Sound) -> None:
+    def sound(self, response: Response, speaking: Speaking, event: Sound, now_ns: int) -> None:
         """A piece of sound, to the client."""
         first = speaking.samples == 0
         if first:
@@ -67,6 +70,8 @@ class SpeechOut:
             )
         speaking.sound(event.clause, event.samples)
         self._sent_samples += event.samples
+        lasts_ns = event.samples * 10**9 // WIRE_RATE_HZ
+        self._plays_until_ns = max(self._plays_until_ns, now_ns) + lasts_ns
         self.has_spoken = True
         self._play(response, event.pcm, first)
 
@@ -97,6 +102,7 @@ class SpeechOut:
     def _cut(self, kept: Kept, speech: Speaking, heard_samples: int, *, running: bool) -> None:
         state = self._state
         speech.cut(heard_samples)
+        self._plays_until_ns = 0
         heard_ms = heard_samples * 1000 // WIRE_RATE_HZ
         state.send(state.events.item_truncated(kept.item_id, 0, heard_ms))
         if not running:
@@ -122,8 +128,26 @@ class SpeechOut:
 
     # --- a playout of our own --------------------------------------------------------------------
 
+    def audible(self, now_ns: int) -> bool:
+        """Whether what was sent may still be playing, at a client that plays without a break."""
+        return self._held_ns is not None or now_ns < self._plays_until_ns
+
+    def hold(self, now_ns: int) -> None:
+        """Stand still: somebody may mean to interrupt."""
+        if self._held_ns is None:
+            self._held_ns = now_ns
+            self._state.act(HoldPlayout(held=True))
+
+    def release(self, now_ns: int) -> None:
+        """Go on where it stood still."""
+        if self._held_ns is not None:
+            self._plays_until_ns += now_ns - self._held_ns
+            self._held_ns = None
+            self._state.act(HoldPlayout(held=False))
+
     def interrupt(self) -> None:
         """Somebody speaks: whatever is still to be played is not."""
+        self._plays_until_ns = 0
         self._state.clear_playout()
 
     def playing(self, what: str, position_sample: int) -> None:

@@ -9,7 +9,7 @@ from gateway.config import Settings
 from gateway.conversation import Conversation
 from gateway.metrics import Metrics
 from gateway.protocol.events import Events
-from gateway.protocol.extensions import GatewayEventName
+from gateway.protocol.extensions import Endpointing, GatewayEventName, Interruption
 from gateway.protocol.ids import IdMaker
 from gateway.protocol.items import Json
 from gateway.protocol.session_config import SessionConfig
@@ -98,6 +98,22 @@ class SessionState:
         return out
 
     # --- settings in force -----------------------------------------------------------------------
+
+    @property
+    def interruption(self) -> Interruption:
+        """What ends an answer that somebody speaks over."""
+        options = self.config.gateway
+        if options is not None and options.interruption is not None:
+            return options.interruption
+        return self.settings.interruption
+
+    @property
+    def endpointing(self) -> Endpointing:
+        """The policy behind `server_vad`."""
+        options = self.config.gateway
+        if options is not None and options.endpointing is not None:
+            return options.endpointing
+        return self.settings.endpointing
 
     @property
     def latency_budget_ms(self) -> int:

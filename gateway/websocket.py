@@ -1,6 +1,7 @@
 """Realtime sessions over WebSockets: uvicorn's protocol, and one socket as a pump's channel.
 
-Inbound bound: uvicorn reads one message ahead, and TCP holds the peer back.
+Inbound bound: what a peer sends is taken apart by slices of `SLICE_BYTES`, the next one only when
+the session has read the messages of the last; TCP holds the peer back.
 """
 
 from __future__ import annotations
@@ -23,6 +24,8 @@ log = logging.getLogger("headstart.websocket")
 CLOSE_WAIT_S = 2.0
 """How long a close frame may take to be written; then the connection is cut."""
 CLOSE_REASON_BYTES_MAX = 123  # RFC 6455 §5.5: a control frame holds 125, the code takes 2
+SLICE_BYTES = 16 * 1024
+"""Tiny messages may come in reads of 256 KiB, each of which would block the loop for 40 ms."""
 ABORT_EXTENSION = "headstart.abort"
 PING_EXTENSION = "headstart.ping"
 GOODBYE = 1000  # RFC 6455 §7.4.1; a page that is left or reloaded says 1001
@@ -30,12 +33,54 @@ GOODBYE = 1000  # RFC 6455 §7.4.1; a page that is left or reloaded says 1001
 
 class RealtimeProtocol(WebSocketsSansIOProtocol):
     """uvicorn's WebSocket protocol, plus two things for the application: to cut the connection, as
-    a peer that has stopped reading never lets a close frame through, and to ask for a pong."""
+    a peer that has stopped reading never lets a close frame through, and to ask for a pong. And
+    reads are taken apart by slices."""
 
     _asked: dict[bytes, asyncio.Future[None]]
+    _backlog = b""  # read, and not yet taken apart; less than one read
+    _held = False  # the peer is
+
+    def data_received(self, data: bytes) -> None:
+        waiting = bool(self._backlog) or not (self.queue.empty() or self.close_sent)
+        if not waiting and len(data) <= SLICE_BYTES:
+            super().data_received(data)
+            return
+        self._backlog += data
+        if not self._held:
+            self._held = True
+            self.transport.pause_reading()
+        self._take_slice()
+
+    def _take_slice(self) -> None:
+        """The next slice, unless the session has still to read what came of the last one."""
+        if self._backlog and not self.disconnected and (self.queue.empty() or self.close_sent):
+            piece, self._backlog = self._backlog[:SLICE_BYTES], self._backlog[SLICE_BYTES:]
+            super().data_received(piece)
+            self._go_on()
+
+    def _go_on(self) -> None:
+        """Whoever waits for room: the backlog first, then the peer."""
+        if not self.queue.empty() and not self.close_sent:
+            return
+        if self._backlog:
+            self.loop.call_soon(self._take_slice)
+        elif self._held and not self.transport.is_closing():
+            self._held = False
+            self.transport.resume_reading()
+
+    async def receive(self) -> Any:
+        message = await self.queue.get()
+        self._go_on()
+        return message
+
+    async def send(self, message: Any) -> None:
+        await super().send(message)
+        if self.close_sent:  # the peer's answer to it may be in the backlog
+            self._go_on()
 
     def handle_connect(self, event: Request) -> None:
         self._asked = {}
+        self.read_paused = True  # uvicorn would stop reading after each message, at two syscalls
         super().handle_connect(event)
         if self.response.status_code == 101:
             extensions: dict[str, Any] = self.scope["extensions"]

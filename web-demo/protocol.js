@@ -75,7 +75,11 @@ export function sessionUpdate(aloud) {
           turn_detection: { type: "server_vad", create_response: true, interrupt_response: true },
         },
       },
-      gateway: { events: ["latency", "chunks", "hearing", "engine", "voice"], resume: true },
+      gateway: {
+        events: ["latency", "chunks", "hearing", "engine", "voice"],
+        endpointing: "semantic", // as quick as a fixed silence behind a whole sentence, else patient
+        resume: true,
+      },
     },
   };
 }

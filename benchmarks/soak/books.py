@@ -10,6 +10,7 @@ import asyncio
 import re
 import time
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -124,14 +125,18 @@ CONTEXT_LINES = 30
 @dataclass
 class Log:
     """The server's log as it comes. `unhandled`: signs of an exception that nobody caught, each
-    with the lines behind it."""
+    with the lines behind it. `file` gets all of it."""
 
+    file: Path | None = None
     unhandled: list[str] = field(default_factory=list)
     lines: int = 0
     _following: int = 0
 
     def take(self, line: str) -> None:
         self.lines += 1
+        if self.file is not None:
+            with self.file.open("a") as stream:
+                stream.write(f"{line}\n")
         if UNHANDLED.search(line):
             in_the_last = self._following > 0  # a traceback's own last words
             self._following = CONTEXT_LINES

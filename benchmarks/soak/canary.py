@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 _COLOURS = """
-    amber azure beige bronze coral crimson cyan ebony emerald golden indigo ivory jade khaki lemon
+    amber azure beige bronze coral crimson cyan ebony emerald indigo ivory jade khaki lemon
     lilac magenta maroon mauve ochre olive opal peach pearl plum purple ruby russet saffron
-    scarlet silver teal turquoise umber violet
+    scarlet teal turquoise umber violet
 """
 COLOURS = _COLOURS.split()
 _ANIMALS = """
@@ -66,12 +66,15 @@ class Canaries:
         self._phrases = [f"{colour} {animal}" for colour in COLOURS for animal in ANIMALS]
         rng.shuffle(self._phrases)
         self._codes: set[str] = set()
+        self._issued: set[str] = {SIGHT}
 
     def issue(self) -> Secret:
         """Words nobody had before. Raises IndexError after some 2,300 of them."""
         code = f"cnry{self._rng.getrandbits(40):010x}"
+        phrase = self._phrases.pop()
         self._codes.add(code)
-        return Secret(code, self._phrases.pop())
+        self._issued |= {code, phrase}
+        return Secret(code, phrase)
 
     def somebody(self) -> str:
         """The code of some visit, past or present."""
@@ -85,7 +88,7 @@ class Canaries:
             secret.said = (secret.said + piece)[-TAIL_CHARS - len(piece) :]
             words += _words(secret.said)
         for word in words:
-            if word not in secret.known:
+            if word in self._issued and word not in secret.known:
                 self.leaks.append(f"{word!r} reached {secret.code} in {text[:300]}")
                 secret.known.add(word)  # once is enough
         secret.told += secret.phrase in words and '"response.done"' in text

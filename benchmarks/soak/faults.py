@@ -1,5 +1,5 @@
-"""What breaks beside the clients: the engine dies or hangs, the machine sleeps, a clock jumps, a
-client's process stops.
+"""What breaks beside the clients: the engine dies or hangs, the machine sleeps, a client's process
+stops.
 
 Each fault has a witness: a session that is in the middle of an answer when it happens. It must be
 told by name, and its next turn must work, in the same connection.
@@ -15,7 +15,6 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
-from pathlib import Path
 
 import psutil
 
@@ -32,26 +31,23 @@ AFTERMATH_S = 30.0
 """So long after a fault, what waits for the engine may still be late for its sake."""
 SLEEP_S = 3.0
 STUCK_WAIT_S = 90.0
-LIBFAKETIME = sorted(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
-JUMPS = ("+5d", "-3d", "+0")
 
 
 class Faults:
     """`inject` them one after the other, evenly over a run."""
 
-    def __init__(self, world: World, server_pid: int, clock: Clock | None) -> None:
-        self._world, self._server_pid, self._clock = world, server_pid, clock
+    def __init__(self, world: World, server_pid: int) -> None:
+        self._world, self._server_pid = world, server_pid
         self._rng = random.Random("faults")
 
     @property
     def all(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        faults: dict[str, Callable[[], Awaitable[None]]] = {
+        return {
             "engine killed": self.kill_engine,
             "stuck client": self.stuck_client,
             "engine hung": self.hang_engine,
             "machine asleep": self.sleep,
         }
-        return faults | ({"clock jumped": self.jump} if self._clock is not None else {})
 
     async def inject(self, pause_s: float, over: asyncio.Event) -> None:
         """Until all were, or it is over; before each one `pause_s` passes."""
@@ -89,15 +85,6 @@ class Faults:
                 os.kill(self._server_pid, number)
                 self._signal_engine(number)
                 await asyncio.sleep(pause_s)
-
-    async def jump(self) -> None:
-        """The wall clock goes days ahead and back. Nothing may notice."""
-        assert self._clock is not None
-        async with self._witness("clock jumped") as visit:
-            for to in JUMPS:
-                async with visit.long_answer(TOLD_WAIT_S):
-                    self._clock.set(to)
-                await asyncio.sleep(2.0)
 
     async def stuck_client(self) -> None:
         """A client's process is stopped while megabytes are on their way to it."""
@@ -159,24 +146,3 @@ def _peers(pid: int) -> set[int]:
     """Ports at the other end of a process's TCP connections."""
     connections = psutil.Process(pid).net_connections("tcp")
     return {connection.raddr.port for connection in connections if connection.raddr}
-
-
-class Clock:
-    """The wall clock of a server that runs under libfaketime; monotonic time is left alone."""
-
-    def __init__(self, file: Path) -> None:
-        self._file = file
-        self.set("+0")
-
-    @property
-    def environment(self) -> dict[str, str]:
-        return {
-            "LD_PRELOAD": str(LIBFAKETIME[0]),
-            "FAKETIME_TIMESTAMP_FILE": str(self._file),
-            "FAKETIME_NO_CACHE": "1",
-            "FAKETIME_DONT_FAKE_MONOTONIC": "1",
-        }
-
-    def set(self, offset: str) -> None:
-        """Such as "+5d"."""
-        self._file.write_text(f"{offset}\n")

@@ -336,8 +336,16 @@ class CallLine:
         """From one packet to the next nothing of it reaches the network any more."""
         if self._peer.connectionState == "connected":
             for protocol in _udp_protocols(self._peer):
-                protocol.transport.abort()
+                protocol.send_data, protocol.send_stun = _into_the_void, _nothing
         await self._peer.close()
+
+
+async def _into_the_void(*_: object) -> None:
+    """Where the packets of a network go that is gone."""
+
+
+def _nothing(*_: object) -> None:
+    """The same for its questions."""
 
 
 def _udp_protocols(peer: RTCPeerConnection) -> list[Any]:

@@ -17,21 +17,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import itertools
-import os
+import math
 import random
-import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 
 from benchmarks import report
 from benchmarks.soak.books import Books, Log, at_rest, read
 from benchmarks.soak.canary import Canaries
-from benchmarks.soak.faults import ENGINE_LOST_AFTER_S, LIBFAKETIME, Clock, Faults
+from benchmarks.soak.faults import ENGINE_LOST_AFTER_S, Faults
 from benchmarks.soak.ghosts import haunt
 from benchmarks.soak.lines import Inbox, Line, LineClosed, open_call, open_socket
 from benchmarks.soak.tally import Tally
@@ -55,7 +55,8 @@ FAKE_ENGINE = "--echo --first-delta-ms 40 --delta-ms 40"
 @dataclass(frozen=True)
 class Options:
     """`model` "fake": the gateway alone, over an engine with a script, `fake_engine`'s arguments.
-    `faults_after_s`: pause before each fault; None: none is injected."""
+    `faults_after_s`: pause before each fault; None: none is injected. `listen_live_s`: how long
+    nobody speaks where sound takes its time. `fast_phase_max_s`: it ends then, done or not."""
 
     model: str = "tiny"
     sessions: int = 20
@@ -64,6 +65,10 @@ class Options:
     faults_after_s: float | None = 60.0
     seed: int = 1
     fake_engine: str = FAKE_ENGINE
+    listen_live_s: tuple[int, int] = (5, 40)
+    fast_phase_max_s: float = math.inf
+    log: Path | None = None
+    """Where the server's log goes, whole."""
 
 
 def run(options: Options, *, as_json: bool) -> bool:
@@ -75,17 +80,19 @@ def run(options: Options, *, as_json: bool) -> bool:
 
 async def soak(options: Options) -> dict[str, Any]:
     """Raises `ServerFailed` if the server itself ends."""
-    tally, log = Tally(), Log()
+    tally, log = Tally(), Log(options.log)
     canaries = Canaries(random.Random(options.seed))
     began_s = time.monotonic()
-    async with _server(options, log) as (server, clock):
+    async with local_server(_arguments(options), on_line=log.take) as server:
         report.say(f"soak: a server with {options.model} at {server.url}")
         await until_ready(server.url, lambda _: None, server.check)
-        world = World(server.url, options.model, canaries, tally)
+        world = World(
+            server.url, options.model, canaries, tally, listen_live_s=options.listen_live_s
+        )
         party = Party(options, world, server, log)
         await party.warm_up()
         before = await at_rest(server.url)
-        await party.hold(Faults(world, server.pid, clock))
+        await party.hold(Faults(world, server.pid))
         report.say("soak: everybody leaves")
         after = await at_rest(server.url)
         server.check()
@@ -138,36 +145,14 @@ def verdict(
     }
 
 
-@contextlib.asynccontextmanager
-async def _server(options: Options, log: Log) -> AsyncIterator[tuple[LocalServer, Clock | None]]:
+def _arguments(options: Options) -> list[str]:
+    """Of `headstart serve`."""
     arguments = ["--set", f"engine_lost_after_s={ENGINE_LOST_AFTER_S}", "--set", "voice=none"]
     if CAN_RESUME:
         arguments += ["--set", f"resume_s={RESUME_S}"]
-    if options.model == FAKE:
-        arguments += ["--engine", "fake", "--set", f"engine_args={options.fake_engine}"]
-    else:
-        arguments += ["--model", options.model]
-    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
-        clock = Clock(Path(folder) / "offset") if LIBFAKETIME else None
-        with _environment(clock.environment if clock is not None else {}):
-            server = local_server(arguments, on_line=log.take)
-            running = await server.__aenter__()
-        try:
-            yield running, clock
-        finally:
-            await server.__aexit__(None, None, None)
-
-
-@contextlib.contextmanager
-def _environment(more: dict[str, str]) -> Iterator[None]:
-    """Variables that what is started meanwhile inherits."""
-    before = dict(os.environ)
-    os.environ.update(more)
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
+    if options.model != FAKE:
+        return [*arguments, "--model", options.model]
+    return [*arguments, "--engine", "fake", "--set", f"engine_args={options.fake_engine}"]
 
 
 class Party:
@@ -221,7 +206,11 @@ class Party:
         if live:
             until = [lambda _: loop.time() >= ends_s] * 2
         else:
-            until = [lambda heard_s: heard_s >= seconds, lambda _: others_done.is_set()]
+            latest_s = loop.time() + self._options.fast_phase_max_s
+            until = [
+                lambda heard_s: heard_s >= seconds or loop.time() >= latest_s,
+                lambda _: others_done.is_set(),
+            ]
         tasks = [asyncio.create_task(self._seat(seat, until[0], live)) for seat in sockets]
         callers = [asyncio.create_task(self._seat(seat, until[1], live)) for seat in calls]
         try:
@@ -277,9 +266,13 @@ class Party:
         else:
             line = await open_socket(world.url, world.model, inbox, live=world.live)
         self.visits += 1
+        visit = Visit(world, line, secret, rng)
         try:
-            visit = Visit(world, line, secret, rng)
             await visit.introduce()
+        except LineClosed:
+            await line.drop()
+            raise
+        try:
             yield visit, line
         except LineClosed as closed:
             world.tally.saw[f"closed {closed.code}"] += 1
@@ -294,7 +287,10 @@ class Party:
         while True:
             await asyncio.sleep(SAY_EVERY_S)
             self._server.check()
-            books = await read(self._world.url)
+            try:
+                books = await read(self._world.url)
+            except (httpx.HTTPError, psutil.Error):
+                continue  # asleep, or its engine ended while we looked
             self.rss_bytes.append((books.rss_bytes, books.engine_rss_bytes))
             tally = self._world.tally
             report.say(

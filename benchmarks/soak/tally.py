@@ -7,6 +7,8 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
+from benchmarks import report
+
 COMPLAINTS_KEPT = 40
 
 
@@ -50,3 +52,4 @@ class Tally:
         self.complaints += 1
         if len(self.told) < COMPLAINTS_KEPT:
             self.told.append(what)
+            report.say(f"soak: {what}")

@@ -26,7 +26,6 @@ from gateway.protocol.extensions import GatewayOptions
 ANSWER_WAIT_S = 120.0
 """Twenty sessions on two cores answer slowly; whoever waits longer is forgotten, not queued."""
 ERROR_WAIT_S = 60.0
-LISTEN_LIVE_S = (5, 40)
 LISTEN_FAST_S = (20, 240)
 """Most of a conversation's time is this."""
 MAX_OUTPUT_TOKENS = 24
@@ -49,6 +48,7 @@ class World:
     canaries: Canaries
     tally: Tally
     live: bool = False
+    listen_live_s: tuple[int, int] = (5, 40)
     noise_picture: str = field(default_factory=lambda: sounds.noise_picture(NOISE_SIDE_PX))
 
 
@@ -103,7 +103,7 @@ class Visit:
     async def listen(self) -> None:
         """Nobody speaks: a quiet room, or silence."""
         fast = isinstance(self._line, SocketLine) and not self._world.live
-        low_s, high_s = LISTEN_FAST_S if fast else LISTEN_LIVE_S
+        low_s, high_s = LISTEN_FAST_S if fast else self._world.listen_live_s
         room = sounds.room() if self._rng.random() < 0.5 else sounds.silence()
         count = self._rng.randint(low_s, high_s) * 1000 // PACKET_MS
         await self._play((room * (count // len(room) + 1))[:count])

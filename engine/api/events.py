@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from engine.api.values import FinishReason, KvStats, Message, Span, TurnRef, Usage
+from engine.api.values import FinishReason, KvStats, Level, Message, Span, TurnRef, Usage
 
 
 class ModelInfo(msgspec.Struct, frozen=True):
@@ -34,7 +34,9 @@ class Ready(Message, frozen=True, tag="ready"):
 
 class Stats(Message, frozen=True, tag="stats"):
     """Answer to `Ping`. `kv_blocks_cached`: held by nobody, kept for their content;
-    `kv_tokens` of all sessions by modality, a shared one counted for each."""
+    `kv_tokens` of all sessions by modality, a shared one counted for each. `sessions_offloaded`:
+    their K/V are in host memory, `offloaded_bytes` of it; `sessions_refused`, `offloads` and
+    `returns` count since the engine started."""
 
     ping_sent_ns: int
     incarnation: str
@@ -47,16 +49,35 @@ class Stats(Message, frozen=True, tag="stats"):
     kv_blocks_cached: int = 0
     kv_blocks_shared: int = 0
     kv_tokens: dict[str, int] = msgspec.field(default_factory=dict)
+    level: Level = Level.CALM
+    sessions_offloaded: int = 0
+    offloaded_bytes: int = 0
+    offloads: int = 0
+    returns: int = 0
+    sessions_refused: int = 0
+
+
+class Pressure(Message, frozen=True, tag="pressure"):
+    """The KV cache is fuller, or emptier, than it was: from `DEGRADED` on send fewer frames."""
+
+    session: str
+    level: Level
 
 
 class Hearing(Message, frozen=True, tag="hearing"):
-    """Words so far: `committed` only grows within a turn; `tentative` may still change."""
+    """Words so far: `committed` only grows within a turn; `tentative` may still change.
+
+    `final`: of a short silence, no more follow unless speech resumes. `wordless`: these ears give
+    embeddings, and there are never any words.
+    """
 
     session: str
     ref: TurnRef
     committed: str
     tentative: str
     at_sample: int
+    final: bool = False
+    wordless: bool = False
 
 
 class EndOfMessage(Message, frozen=True, tag="end_of_message"):
@@ -136,20 +157,23 @@ class Finished(Message, frozen=True, tag="finished"):
 
 
 class Failed(Message, frozen=True, tag="failed"):
-    """A command could not be carried out; the session goes on. `about` names the command's op and
-    `ref_id` its item or generation, where it has one."""
+    """A command could not be carried out; the session goes on, unless it was its `open`. `about`
+    names the command's op and `ref_id` its item or generation, where it has one. `retry_after_s`:
+    when it is worth another try; 0: never."""
 
     session: str
     about: str
     code: str
     message: str
     ref_id: str = ""
+    retry_after_s: float = 0.0
 
 
 Event = (
     Loading
     | Ready
     | Stats
+    | Pressure
     | Hearing
     | EndOfMessage
     | Heard

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import StrEnum
+from enum import IntEnum, StrEnum
 
 import msgspec
 
@@ -163,3 +163,12 @@ class FinishReason(StrEnum):
     LENGTH = "length"
     CANCELLED = "cancelled"
     FAILED = "failed"
+
+
+class Level(IntEnum):
+    """How full the engine's KV cache is, by what is done about it (`engine.room`)."""
+
+    CALM = 0
+    DEGRADED = 1
+    OFFLOADING = 2
+    REFUSING = 3

@@ -21,6 +21,7 @@ from engine.models.directory import ModelDirectory
 from engine.models.families import Loading, load
 from engine.models.interface import StreamModel, TailPolicy
 from engine.models.senses import ModelEars, ModelEyes
+from engine.room import room_over
 from engine.runner import Runner
 from engine.sampling import SamplerFactory
 from engine.scheduler import Scheduler
@@ -88,6 +89,7 @@ def _parts(
         pool=pool,
         runner=Runner(model.decoder, cache),
         scheduler=Scheduler(config.token_budget),
+        room=room_over(cache, pool, config),
         new_stream=lambda name: Stream(
             name, pool, vocab_size, context_tokens, model.new_positions(), reach
         ),

@@ -135,6 +135,7 @@ class LoadAdaptive:
     def __init__(self, steps: LoadSteps | None = None, max_frames: int = 0) -> None:
         self._steps = steps or LoadSteps()
         self._level = 0
+        self._pressed = False
         self._run = 0  # reports in a row: above `high` counted up, below `low` down
         self._pace = Uniform(self._steps.fps[0], max_frames=max_frames)
 
@@ -156,10 +157,18 @@ class LoadAdaptive:
         elif -self._run >= steps.patience_up:
             self._move(-1)
 
+    def press(self, pressed: bool) -> None:
+        """Whether memory is short: as long as it is, the lowest rate holds."""
+        self._pressed = pressed
+        self._set_pace()
+
     def _move(self, by: int) -> None:
         self._run = 0
         self._level = min(max(self._level + by, 0), len(self._steps.fps) - 1)
-        self._pace.fps = self._steps.fps[self._level]
+        self._set_pace()
+
+    def _set_pace(self) -> None:
+        self._pace.fps = self._steps.fps[-1 if self._pressed else self._level]
 
     def judge(self, frame: Frame) -> Verdict:
         return self._pace.judge(frame)

@@ -19,6 +19,7 @@ SHOWN_CHARS = 100  # how much of a client's own value an error message repeats
 
 RESUME_IN_USE = "resume_in_use"
 CLOSE_GOING_AWAY = 1001
+CLOSE_TRY_AGAIN_LATER = 1013
 CLOSE_UNAUTHORISED = 3000
 CLOSE_INVALID_REQUEST = 4000
 
@@ -331,6 +332,18 @@ def session_expired(minutes: int = 60) -> FatalProtocolError:
     return FatalProtocolError(
         "session_expired", message, close_code=CLOSE_GOING_AWAY, close_reason=message
     )
+
+
+def no_room(message: str, retry_after_s: float) -> FatalProtocolError:
+    """The engine has no memory for one more session; `message` says how much is missing."""
+    error = FatalProtocolError(
+        "no_room",
+        message,
+        close_code=CLOSE_TRY_AGAIN_LATER,
+        close_reason=f"no_room; retry_after_s={retry_after_s:.0f}",
+    )
+    error.type = SERVER_ERROR
+    return error
 
 
 def resume_unknown() -> FatalProtocolError:

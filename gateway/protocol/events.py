@@ -315,6 +315,13 @@ class Events:
             audio_ms=audio_ms,
         )
 
+    def interruption(
+        self, what: Literal["possible", "real", "false"], *, turn: int, item_id: str
+    ) -> Json:
+        """Speech over an answer: it has begun ("possible", nothing else has been said of it), it
+        interrupts ("real", `speech_started` follows), or was nothing ("false")."""
+        return self._event("gateway.interruption", state=what, turn=turn, item_id=item_id)
+
     def voice_status(self, status: str, voice: str, message: str) -> Json:
         """Whether answers can be spoken (`status` "ready") and if not, why not."""
         return self._event("gateway.voice.status", status=status, voice=voice, message=message)

@@ -12,7 +12,11 @@ from annotated_types import Ge, Le, MaxLen
 from openai.types.realtime import InputAudioBufferAppendEvent, RealtimeSessionCreateRequest
 from pydantic import BaseModel
 
-GatewayEventName = Literal["latency", "chunks", "hearing", "endpoint", "engine", "voice"]
+GatewayEventName = Literal[
+    "latency", "chunks", "hearing", "endpoint", "engine", "voice", "interruption"
+]
+Interruption = Literal["words", "speech"]
+Endpointing = Literal["fixed", "adaptive", "semantic"]
 
 
 class SamplingOptions(BaseModel):
@@ -58,8 +62,11 @@ class WindowOptions(BaseModel):
 class GatewayOptions(BaseModel):
     """`events`: which of our server events to send. `chunk_ms`: how much audio is heard at once.
     `latency_budget_ms`: endpoint to first token, over which a turn counts as late. `video`: which
-    camera frames count. `window`: how much is remembered. `resume`: keep the session when its
-    connection breaks, and say by which token it is found again."""
+    camera frames count. `interruption`: what ends an answer under `interrupt_response`, any
+    "speech" at once, or "words" that are more than a sign of listening. `endpointing`: what
+    `server_vad` makes of its silence: that length, or one that follows the speaker's pauses, or
+    also the language model. `window`: how much is remembered. `resume`:
+    keep the session when its connection breaks, and say by which token it is found again."""
 
     events: Annotated[list[GatewayEventName], MaxLen(16)] | None = None
     chunk_ms: Literal[200, 500, 1000] | None = None
@@ -67,6 +74,8 @@ class GatewayOptions(BaseModel):
     video: VideoOptions | None = None
     window: WindowOptions | None = None
     latency_budget_ms: Annotated[float, Ge(1), Le(600_000)] | None = None
+    interruption: Interruption | None = None
+    endpointing: Endpointing | None = None
     resume: bool | None = None
 
 

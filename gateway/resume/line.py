@@ -120,7 +120,7 @@ class Line:
         """Returns once `text` is on its way, be it over a later link. False: the line is over."""
         while (link := await self._attached()) is not None:
             if not (await self._send_again(link) and await link.send(text)):
-                self._broken(link)
+                await self._until_noticed(link)
             elif link is self._link:
                 if self._keeps():
                     self._log.add(text)
@@ -195,6 +195,15 @@ class Line:
                 return False
             again.popleft()
         return True
+
+    async def _until_noticed(self, link: Link) -> None:
+        """Sending failed. Only the reader learns whether the client has said goodbye, so that it is
+        left to find the end, unless nothing depends on it."""
+        if not self._keeps():
+            self._broken(link)
+        while self._link is link and not self.is_over:
+            self._changed.clear()
+            await self._changed.wait()
 
     async def _attached(self) -> Link | None:
         while self._link is None and not self.is_over:

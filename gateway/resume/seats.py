@@ -55,6 +55,8 @@ class Seat:
     line: Line
     pump: Pump
     token: str = field(repr=False)
+    holder: str = ""
+    """Whose key it came with (`gateway.access`)."""
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -77,11 +79,12 @@ class Seats:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    async def claim(self, token: str) -> Seat:
-        """The session of a token, reserved for a new link: `resume` it, or `release` its line.
-        Raises `FatalProtocolError`."""
+    async def claim(self, token: str, holder: str = "") -> Seat:
+        """The session of a token, reserved for a new link: `resume` it, or `release` its line. It
+        takes the key that it was opened with, too. Raises `FatalProtocolError`."""
         seat = self._by_token.get(_digest(token))
-        if seat is None or seat.line.is_over or not seat.core.resumable:
+        known = seat is not None and not seat.line.is_over and seat.holder == holder
+        if seat is None or not known or not seat.core.resumable:
             self._count("unknown")
             raise errors.resume_unknown()
         if not await seat.line.claim():

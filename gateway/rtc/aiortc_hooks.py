@@ -5,14 +5,16 @@
     ignore        a track nobody reads, at no cost in memory or in decoding
     newest_frame  a video track of which only the newest picture is kept, whoever is slow
     answers       whether the peer answers on the network right now
+    lose_late     what the data channel still sends once the connection is closed
 
 Written for aiortc 1.16 and aioice 0.13. `tests/gateway/rtc/test_aiortc_hooks.py` names each private
-part, so that a release that moves one says so there and not in a call. All of it is called in the
-`track` event, before the receiver has started.
+part, so that a release that moves one says so there and not in a call. What is about a track is
+called in the `track` event, before the receiver has started.
 """
 
 from __future__ import annotations
 
+import contextlib
 import queue
 from collections.abc import Callable
 from typing import Any
@@ -80,6 +82,22 @@ async def answers(peer: RTCPeerConnection) -> bool:
                 continue  # its socket is closed already
             return True
     return False
+
+
+def lose_late(peer: RTCPeerConnection) -> None:
+    """SCTP sends from tasks and timers of its own. Once the connection below it is closed, each of
+    them ended in an exception that nobody could catch; now such a packet is lost, as on a network.
+    Call when the descriptions are set."""
+    if peer.sctp is None:
+        return
+    transport: Any = peer.sctp.transport
+    send = transport._send_data
+
+    async def lossy(data: bytes) -> None:
+        with contextlib.suppress(ConnectionError):
+            await send(data)
+
+    transport._send_data = lossy
 
 
 def _connections(peer: RTCPeerConnection) -> set[Any]:

@@ -104,7 +104,7 @@ class Calls:
         try:
             asked = await self._asked(request)
             if token is not None:
-                return await self._resume(asked, token, request.query_params.get(LAST_EVENT))
+                return await self._resume(asked, token, holder, request)
             # The last seat may have been taken while the body came.
             refused = self._gateway.refuse_http(holder)
             return refused if refused is not None else await self._answer(asked, holder)
@@ -169,26 +169,26 @@ class Calls:
         """Open a session and a call for it. Raises `ProtocolError` and `BadOffer`."""
         gateway = self._gateway
         call = self._call(asked)
-        seat = gateway.new_seat(call.channel, call.outgoing)
+        seat = gateway.new_seat(call.channel, holder, call.outgoing)
         for session in asked.sessions:
             seat.core.preset(session, time.monotonic_ns())
         with contextlib.ExitStack() as stack:
-            stack.enter_context(gateway.seated(seat.session_id, seat.pump, holder))
+            stack.enter_context(gateway.seated(seat))
             answer = await call.answer()
             gateway.seats.begin(seat, stack.pop_all())
         return self._begin(call, seat, answer)
 
-    async def _resume(self, asked: _Asked, token: str, last_event_id: str | None) -> Response:
+    async def _resume(self, asked: _Asked, token: str, holder: str, request: Request) -> Response:
         """A call that goes on with a session. Raises `FatalProtocolError` and `BadOffer`."""
         seats = self._gateway.seats
-        seat = await seats.claim(token)
+        seat = await seats.claim(token, holder)
         call = self._call(asked)
         try:
             answer = await call.answer()
         except BaseException:
             seat.line.release()
             raise
-        seats.resume(seat, call.channel, last_event_id, call.outgoing)
+        seats.resume(seat, call.channel, request.query_params.get(LAST_EVENT), call.outgoing)
         return self._begin(call, seat, answer)
 
     def _call(self, asked: _Asked) -> Call:

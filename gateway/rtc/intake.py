@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gateway.media.resample import StreamResampler
 from gateway.media.timebase import WIRE_RATE_HZ
 from gateway.rtc.opus import OpusTimeline, packet_samples
 from gateway.rtc.receive_buffer import (
-    RTP_RATE_HZ,
     BufferCounters,
     BufferSettings,
     Packet,
@@ -29,13 +27,12 @@ class Sound:
 
 
 class AudioIntake:
-    """Receive buffer, decoder and resampler of one track. The sound of `pull` is as long as the
+    """Receive buffer and decoder of one track. The sound of `pull` is as long as the
     timeline: what was lost or left out is in it."""
 
     def __init__(self, settings: BufferSettings | None = None) -> None:
         self._buffer = ReceiveBuffer(settings)
-        self._opus = OpusTimeline(self._buffer.counters)
-        self._resampler = StreamResampler(RTP_RATE_HZ, WIRE_RATE_HZ)
+        self._opus = OpusTimeline(self._buffer.counters, WIRE_RATE_HZ)
         self._source: int | None = None
 
     @property
@@ -63,8 +60,8 @@ class AudioIntake:
         """All sound that is due."""
         sounds = []
         for piece in self._buffer.pull(now_ns):
-            pcm = self._resampler.feed(self._opus.decode(piece)).tobytes()
+            pcm = self._opus.decode(piece).tobytes()
             received_ns = piece.received_ns if piece.kind is PieceKind.AUDIO else None
-            if pcm:  # a piece shorter than the resampler's 10 ms comes with the next
+            if pcm:
                 sounds.append(Sound(pcm, piece.kind, received_ns, piece.timestamp))
         return sounds

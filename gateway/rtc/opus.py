@@ -1,27 +1,16 @@
-"""Opus packets: how long they last, and the timeline of a receive buffer as sound.
-
-Concealment is libopus's own, with all the decoder's state behind it. FFmpeg has no call for it, but
-the codec has: a frame without content (RFC 6716 §3.2.1 and §4.4) asks the decoder to go on by
-itself, so one byte, the last packet's table of contents, draws the sound out for one frame.
-"""
+"""Opus packets: how long they last, and the timeline of a receive buffer as sound."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import av
 import numpy as np
-import numpy.typing as npt
 
+from gateway.rtc.libopus import OpusDecoder, OpusError, Samples
 from gateway.rtc.receive_buffer import RTP_RATE_HZ, BufferCounters, Piece, PieceKind
-
-Samples = npt.NDArray[np.int16]
 
 MAX_PACKET_SAMPLES = RTP_RATE_HZ * 120 // 1000
 # Samples at 48 kHz in one frame, by the five configuration bits: RFC 6716 §3.1, table 2.
 _SILK, _HYBRID, _CELT = (480, 960, 1920, 2880), (480, 960), (120, 240, 480, 960)
 _FRAME_SAMPLES = _SILK * 3 + _HYBRID * 2 + _CELT * 4
-_CODE_OF_ONE_FRAME = 0xFC  # clears the two bits that count a packet's frames
 
 
 def frame_samples(toc: int) -> int:
@@ -42,68 +31,43 @@ def packet_samples(payload: bytes) -> int | None:
 
 
 class OpusTimeline:
-    """Pieces of one stream in, mono sound at 48 kHz out: exactly `piece.samples` for each, so that
-    nothing a peer sends moves what comes after it. What cannot be decoded is concealed and counted
-    as `bad` in `counters`."""
+    """Pieces of one stream in, mono sound at `rate_hz` out: for each exactly what `piece.samples`
+    at 48 kHz are there, so that nothing a peer sends moves what comes after it. What cannot be
+    decoded is concealed and counted as `bad` in `counters`."""
 
-    def __init__(self, counters: BufferCounters) -> None:
+    def __init__(self, counters: BufferCounters, rate_hz: int = RTP_RATE_HZ) -> None:
         self._counters = counters
-        self._codec = av.CodecContext.create("libopus", "r")
-        self._codec.format = "s16"
-        self._codec.layout = "mono"
-        self._codec.sample_rate = RTP_RATE_HZ
-        self._toc: int | None = None  # of the last packet that could be decoded
+        self._rate_hz = rate_hz
+        self._decoder = OpusDecoder(rate_hz)
+        self._decoded = False  # anything yet: nothing can be drawn out before
+        self._end = 0  # of the timeline, in samples at 48 kHz
 
     def decode(self, piece: Piece) -> Samples:
-        """int16[piece.samples]."""
+        """int16, as long as the piece."""
+        start = self._end * self._rate_hz // RTP_RATE_HZ
+        self._end += piece.samples
+        samples = self._end * self._rate_hz // RTP_RATE_HZ - start
         match piece.kind:
             case PieceKind.AUDIO:
-                return self._audio(piece)
+                return self._audio(piece.payload, samples)
             case PieceKind.CONCEALED:
-                return self._concealed(piece.samples)
+                return self._concealed(samples, piece.payload)
             case PieceKind.SILENCE:
-                return np.zeros(piece.samples, np.int16)
+                return np.zeros(samples, np.int16)
 
-    def _audio(self, piece: Piece) -> Samples:
+    def _audio(self, payload: bytes, samples: int) -> Samples:
         try:
-            sound = self._decode(piece.payload)
-        except av.error.FFmpegError:
+            sound = self._decoder.decode(payload)
+        except OpusError:
             self._counters.bad += 1
-            return self._concealed(piece.samples)
-        if len(sound) < piece.samples:  # its frames are not what its first byte says
+            return self._concealed(samples, b"")
+        self._decoded = True
+        if len(sound) < samples:  # its frames are not what its first byte says
             self._counters.bad += 1
-            return _padded(sound, piece.samples)
-        self._toc = piece.payload[0] & _CODE_OF_ONE_FRAME
-        return sound[: piece.samples]
+            return np.pad(sound, (0, samples - len(sound)))
+        return sound[:samples]
 
-    def _concealed(self, samples: int) -> Samples:
-        if self._toc is None:
+    def _concealed(self, samples: int, behind: bytes) -> Samples:
+        if not self._decoded:
             return np.zeros(samples, np.int16)
-        frames = -(-samples // frame_samples(self._toc))
-        try:
-            sound = [self._decode(bytes([self._toc])) for _ in range(frames)]
-        except av.error.FFmpegError:
-            return np.zeros(samples, np.int16)
-        return _padded(np.concatenate(sound), samples)
-
-    def _decode(self, payload: bytes) -> Samples:
-        # Not `to_ndarray`: it costs half as much again as the decoding itself.
-        planes = [
-            np.frombuffer(memoryview(frame.planes[0]), np.int16, frame.samples)
-            for frame in self._frames(payload)
-        ]
-        if len(planes) == 1:
-            return planes[0]
-        return np.concatenate([np.empty(0, np.int16), *planes])
-
-    def _frames(self, payload: bytes) -> Iterator[av.AudioFrame]:
-        for frame in self._codec.decode(av.Packet(payload)):
-            assert isinstance(frame, av.AudioFrame)
-            yield frame
-
-
-def _padded(sound: Samples, samples: int) -> Samples:
-    """The first `samples` of the sound, with zeros behind where there are not so many."""
-    out = np.zeros(samples, np.int16)
-    out[: len(sound)] = sound[:samples]
-    return out
+        return self._decoder.fill(samples, behind)

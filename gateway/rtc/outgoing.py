@@ -7,6 +7,7 @@ is nothing to say it sends nothing, and RTP time goes on, so that the next word 
                           was queued; try again when `queued_samples` is less
     clear()     -> int    barge-in: drop what has not been sent, in samples; at most one frame
                           of 20 ms is still on its way
+    hold(held)            stand still, or go on where it stood still; a clear ends a hold
     sent_samples          of what was put, how much is on the wire: the playout position. What a
                           peer has heard is behind it by the network and its own buffer
     queued_samples        put and not yet sent
@@ -62,7 +63,13 @@ class Playout:
         self._pcm = bytearray()
         self._due_ns: int | None = None  # of the next frame; None: paused
         self._tail_left = 0
+        self._held = False
         self._sent: deque[tuple[int, bytes]] = deque(maxlen=SENT_FRAMES_KEPT)  # with its `due_ns`
+
+    @property
+    def is_empty(self) -> bool:
+        """All of it is sent, and the silence behind it."""
+        return self._due_ns is None and not self._pcm
 
     @property
     def queued_samples(self) -> int:
@@ -80,16 +87,22 @@ class Playout:
         if self.queued_samples + len(pcm24k) // BYTES_PER_SAMPLE > QUEUE_SAMPLES_MAX:
             return False
         self._pcm += pcm24k
-        if pcm24k and self._due_ns is None:
+        if pcm24k and self._due_ns is None and not self._held:
             self._due_ns = now_ns
         return True
+
+    def hold(self, held: bool, now_ns: int) -> None:
+        """Stand still, behind the same silence as at the end; or go on."""
+        self._held = held
+        if not held and self._pcm and self._due_ns is None:
+            self._due_ns = now_ns
 
     def take(self) -> bytes:
         """The frame that is due: `FRAME_BYTES`. Behind the last one follow `TAIL_FRAMES` of
         silence."""
         assert self._due_ns is not None
-        frame = bytes(self._pcm[:FRAME_BYTES])
-        del self._pcm[:FRAME_BYTES]
+        frame = b"" if self._held else bytes(self._pcm[:FRAME_BYTES])
+        del self._pcm[: len(frame)]
         self.sent_samples += len(frame) // BYTES_PER_SAMPLE
         if frame:
             self._sent.append((self._due_ns, frame))
@@ -98,7 +111,7 @@ class Playout:
             self._tail_left = TAIL_FRAMES
         else:
             self._tail_left -= 1
-        if not self._pcm and self._tail_left <= 0:
+        if (self._held or not self._pcm) and self._tail_left <= 0:
             self._due_ns = None
         return frame.ljust(FRAME_BYTES, b"\0")
 
@@ -112,12 +125,13 @@ class Playout:
 
     def start(self, now_ns: int) -> None:
         """Go on at `now_ns` with what is queued."""
-        self._due_ns = now_ns if self._pcm else None
+        self._due_ns = now_ns if self._pcm and not self._held else None
 
     def clear(self) -> int:
         """Drop what is queued, in samples."""
         dropped = self.queued_samples
         self._pcm.clear()
+        self._held = False
         return dropped
 
 
@@ -160,6 +174,11 @@ class OutgoingAudio(MediaStreamTrack):
         self._stopped()
         return dropped
 
+    def hold(self, held: bool) -> None:
+        """Stand still, or go on."""
+        self._playout.hold(held, self._now_ns())
+        self._filled.set()
+
     def take_over(self, before: Player) -> None:
         """Go on with what a track that has ended had to play; its place counts on. What it sent
         when its peer was heard of no more is played again."""
@@ -177,7 +196,7 @@ class OutgoingAudio(MediaStreamTrack):
         if self.sent_samples > sent_before and not self._playing:
             self._playing = True
             self.on_started()
-        elif self._playout.due_ns is None:
+        elif self._playout.is_empty:
             self._stopped()
         return packet
 

@@ -59,8 +59,10 @@ class Packet:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The next `samples` (48 kHz) of the timeline. `payload` and `timestamp`, the packet's RTP time
-    unwrapped, of AUDIO only. `received_ns`: when the packet came, or the filling was decided on."""
+    """The next `samples` (48 kHz) of the timeline. `payload`: the packet's; where all that was lost
+    is CONCEALED, that of the packet behind, which may hold a copy of the end of it. `timestamp`,
+    the packet's RTP time unwrapped, of AUDIO only. `received_ns`: when the packet came, or the
+    filling was decided on."""
 
     kind: PieceKind
     samples: int
@@ -274,7 +276,7 @@ class ReceiveBuffer:
         elapsed_ns = held.received_ns - self._released_ns + JITTER_SLACK_NS
         gap = min(gap, self._longest_fill_samples - self._ahead_samples, _samples(elapsed_ns))
         if gap > 0:
-            yield from self._fill(gap, now_ns)
+            yield from self._fill(gap, packet, now_ns)
         self._next_sequence += 1
         end = held.timestamp + packet.samples
         if held.timestamp < self._next_timestamp - RTP_RATE_HZ:  # the sender set its clock back
@@ -289,14 +291,15 @@ class ReceiveBuffer:
             PieceKind.AUDIO, packet.samples, held.received_ns, packet.payload, held.timestamp
         )
 
-    def _fill(self, gap: int, now_ns: int) -> Iterator[Piece]:
+    def _fill(self, gap: int, behind: Packet, now_ns: int) -> Iterator[Piece]:
         concealed = 0
         if not self._lost_before_next:
             self.counters.dtx += 1
         elif not self._ahead_samples:  # nothing can be drawn out over silence
             concealed = min(gap, self.settings.conceal_ms * RTP_SAMPLES_PER_MS)
             self.counters.concealed_samples += concealed
-            yield Piece(PieceKind.CONCEALED, concealed, now_ns)
+            copy = behind.payload if concealed == gap else b""
+            yield Piece(PieceKind.CONCEALED, concealed, now_ns, copy)
         if gap > concealed:
             yield self._silence(gap - concealed, now_ns)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,6 +21,8 @@ from engine.core import Engine, EngineParts
 from engine.errors import CacheFull
 from engine.faculties import Faculties, Pcm, View
 from engine.moves import Move
+from engine.offload import BlockMemory, HostMemory
+from engine.room import Room, RoomRules
 from engine.runner import StepResult
 from engine.sampling import Sampler
 from engine.scheduler import Plan, Scheduler
@@ -172,6 +175,18 @@ class FakeRunner:
         return logits
 
 
+class FakeMemory:
+    """Nothing is in the blocks, so there is nothing to copy."""
+
+    bytes_per_token = 100
+
+    def save_block(self, block: int, num_tokens: int) -> Any:
+        return None
+
+    def load_block(self, block: int, saved: Any) -> None:
+        pass
+
+
 class Bench:
     """An engine over the fakes, with virtual time and all its events."""
 
@@ -181,12 +196,20 @@ class Bench:
         reply: Callable[[str], str] = echo,
         blocks: int = 256,
         limit: int = 4096,
+        host_blocks: int = 0,
+        rules: RoomRules | None = None,
+        memory: BlockMemory | None = None,
+        runner: FakeRunner | None = None,
+        max_cached: int = 0,
     ) -> None:
         self.now_ns = 0
         self.events: list[api.Event] = []
         self.ears = FakeEars(script)
-        self.runner = FakeRunner(reply)
-        self.pool = BlockPool(blocks, 16)
+        self.runner = runner or FakeRunner(reply)
+        self.pool = BlockPool(blocks, 16, max_cached)
+        memory = memory or FakeMemory()
+        host = HostMemory(memory, self.pool, host_blocks * 16 * memory.bytes_per_token)
+        self.room = Room(self.pool, host, rules or RoomRules(turn_tokens=16))
         faculties = Faculties(
             chat=FakeChat(),
             tokenizer=FakeTokenizer(),
@@ -202,6 +225,7 @@ class Bench:
                 pool=self.pool,
                 runner=self.runner,
                 scheduler=Scheduler(64),
+                room=self.room,
                 new_stream=lambda name: Stream(name, self.pool, VOCAB, limit),
                 clock=self._clock,
                 heard_together=HEARD_TOGETHER,

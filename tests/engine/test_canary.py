@@ -22,10 +22,12 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from engine import api
+from engine.config import EngineConfig
 from engine.core import Engine, EngineParts
 from engine.decoder.load import LoadedModel
 from engine.faculties import Faculties, View
 from engine.moves import Move
+from engine.room import room_over
 from engine.runner import StepResult
 from engine.sampling import SamplerFactory
 from engine.scheduler import Plan, Scheduler
@@ -94,6 +96,7 @@ class Rig:
             pool=model.pool,
             runner=self.recorder,
             scheduler=Scheduler(TOKEN_BUDGET),
+            room=room_over(model.cache, model.pool, EngineConfig(turn_tokens=0)),
             new_stream=model.new_stream,
             clock=lambda: next(clock),
         )

@@ -15,6 +15,7 @@ EXAMPLES: tuple[EngineError, ...] = (
     errors.BadSampling("top_p", "above 0, at most 1", 1.5),
     errors.ContextFull(8, 9),
     errors.CacheFull(2, 1),
+    errors.NoRoom(300, 20, 100, 4.5),
     errors.UnknownSession("s"),
     errors.UnknownSoftToken(77),
     errors.SoftTableFull(8, 9),

@@ -13,8 +13,9 @@ from hypothesis import strategies as st
 from engine.decoder.decoder import Decoder
 from engine.decoder.load import LoadedModel
 from engine.errors import CacheFull, StaleMark
+from engine.marks import Mark
 from engine.scheduler import Plan, Request, Scheduler, Work
-from engine.stream import Mark, Stream
+from engine.stream import Stream
 from tests.engine.harness import finish, greedy, load_tiny, logits_at_once
 from tests.engine.tiny_gguf import TinyConfig
 

@@ -124,3 +124,26 @@ def test_a_session_states_its_bound() -> None:
         bench.tell(api.Instruct("s", "x"))
     assert len(session.inbox) == MAX_WAITING
     assert len(bench.of(api.Failed)) == 5
+
+
+def test_the_words_at_a_hush_are_final() -> None:
+    """Those before are not; and after a second hush, with the sound since, the new words are, and
+    how likely the message is over is told again."""
+    bench = Bench()
+    bench.open()
+    bench.say(words=5)
+
+    def hearings() -> list[api.Hearing]:
+        return [event for event in bench.events if isinstance(event, api.Hearing)]
+
+    assert not any(hearing.final for hearing in hearings())
+    ref = api.TurnRef(1)
+    bench.tell(api.Hush("s", ref, 5 * WORD_SAMPLES, GREEDY))
+    bench.run()
+    assert (hearings()[-1].final, hearings()[-1].wordless) == (True, False)
+    bench.tell(api.Audio("s", ref, 5 * WORD_SAMPLES, bytes(2 * WORD_SAMPLES), bench.now_ns))
+    bench.tell(api.Hush("s", ref, 6 * WORD_SAMPLES, GREEDY))
+    bench.run()
+    assert hearings()[-1].final
+    told = [event for event in bench.events if isinstance(event, api.EndOfMessage)]
+    assert told[0].probability < 0.5 < told[1].probability

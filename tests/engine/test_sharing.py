@@ -2,12 +2,14 @@
 
 A machine of streams on one pool that forks, appends, cuts, adopts and closes them. Instead of K and
 V each slot holds the tokens it was computed from, as real K and V depend on them, so that a block
-adopted, copied or written wrongly is seen at once. The books are checked after every step.
+adopted, copied or written wrongly is seen at once. Streams also go to host memory, and come back
+when somebody wants something of them. The books are checked after every step.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from engine.blocks import BlockPool, Copy
 from engine.books import KvBooks, Modality
 from engine.errors import CacheFull
+from engine.offload import HostMemory
 from engine.stream import Stream
 from tests.engine.harness import finish, load_tiny
 from tests.engine.tiny_gguf import TinyConfig
@@ -25,6 +28,7 @@ from tests.engine.tiny_gguf import TinyConfig
 SIZE = 4
 BLOCKS = 20
 STREAMS = 4
+HOST_TOKENS = 40
 which = st.integers(0, STREAMS - 1)
 words = st.lists(st.integers(0, 1), min_size=1, max_size=11)
 
@@ -37,18 +41,45 @@ class Sharing(RuleBasedStateMachine):
         self.pool = BlockPool(BLOCKS, SIZE, max_cached=6)
         self.streams = [self.new() for _ in range(STREAMS)]
         self.slots: list[tuple[int, ...]] = [()] * (BLOCKS * SIZE)
+        self.host = HostMemory(self, self.pool, HOST_TOKENS * self.bytes_per_token)
+
+    # The pool's memory, as `engine.offload` wants it.
+    bytes_per_token = 7
+
+    def save_block(self, block: int, num_tokens: int) -> Any:
+        return self.slots[block * SIZE : block * SIZE + num_tokens]
+
+    def load_block(self, block: int, saved: Any) -> None:
+        self.slots[block * SIZE : block * SIZE + len(saved)] = saved
+
+    def there(self, at: int) -> Stream:
+        """A stream, in the pool: where there is no room, its K/V are given up."""
+        stream = self.streams[at]
+        if stream.berth.parked:
+            try:
+                stream.unpark()
+            except CacheFull:
+                assert self.pool.free_blocks < stream.berth.num_blocks
+                stream.drop_kv()
+        return stream
+
+    @rule(at=which)
+    def park(self, at: int) -> None:
+        stream, kv_len = self.there(at), self.streams[at].kv_len
+        assert stream.park(self.host) or kv_len * self.bytes_per_token > 0
+        assert not (stream.berth.parked and stream.table.blocks)
 
     def new(self) -> Stream:
         return Stream("s", self.pool, 100, 60)
 
     @rule(at=which, ids=words, start=st.integers(0, 20), kind=st.sampled_from(Modality))
     def read(self, at: int, ids: list[int], start: int, kind: Modality) -> None:
-        stream = self.streams[at]
+        stream = self.there(at)
         stream.reconcile(ids, min(start, len(stream)), bytes((kind,)) * len(ids))
 
     @rule(at=which, count=st.integers(1, 9))
     def compute(self, at: int, count: int) -> None:
-        stream = self.streams[at]
+        stream = self.there(at)
         count = min(count, stream.pending)
         if not count:
             return
@@ -70,20 +101,20 @@ class Sharing(RuleBasedStateMachine):
 
     @rule(at=which)
     def adopt(self, at: int) -> None:
-        stream = self.streams[at]
+        stream = self.there(at)
         before = stream.kv_len
         assert stream.adopt() == stream.kv_len - before
         assert stream.kv_len < max(len(stream), 1) or stream.kv_len == before
 
     @rule(at=which, length=st.integers(0, 20))
     def recompute(self, at: int, length: int) -> None:
-        self.streams[at].recompute(min(length, len(self.streams[at])))
+        self.there(at).recompute(min(length, len(self.streams[at])))
 
     @rule(at=which, to=which)
     def fork(self, at: int, to: int) -> None:
         if at != to:
             self.streams[to].close()
-            self.streams[to] = self.streams[at].fork("f")
+            self.streams[to] = self.there(at).fork("f")
 
     @rule(at=which)
     def close(self, at: int) -> None:
@@ -96,20 +127,23 @@ class Sharing(RuleBasedStateMachine):
     @invariant()
     def everybody_reads_their_own(self) -> None:
         for stream in self.streams:
-            for place in range(stream.kv_len):
+            for place in range(0 if stream.berth.parked else stream.kv_len):
                 held = self.slots[self._slot(stream, place)]
                 assert held == tuple(stream.tokens[: place + 1])
 
     @invariant()
     def the_books_are_exact(self) -> None:
         self.pool.check_books([stream.table for stream in self.streams])
-        books = KvBooks.of(self.streams)
-        assert sum(books.tokens.values()) == sum(stream.kv_len for stream in self.streams)
+        self.host.check_books([part for stream in self.streams for part in stream.berth.parked])
+        there = [stream for stream in self.streams if not stream.berth.parked]
+        books = KvBooks.of(there)
+        assert sum(books.tokens.values()) == sum(stream.kv_len for stream in there)
         assert books.blocks == self.pool.used_blocks
         for stream in self.streams:
             computed = stream.prefilled_tokens + stream.adopted_tokens
             assert computed >= stream.kv_len
-            assert len(stream.table.blocks) == self.pool.blocks_for(stream.kv_len)
+            blocks = stream.berth.num_blocks or len(stream.table.blocks)
+            assert blocks == self.pool.blocks_for(stream.kv_len)
 
 
 TestSharing = Sharing.TestCase

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.api import Audio, TurnRef
+from engine.api import Audio, Hearing, TurnRef
 from engine.faculties import View
 from engine.layout import Modality
 from engine.utterance import Utterance, to_float
@@ -68,3 +68,10 @@ def test_pcm_is_scaled_to_one() -> None:
     pcm = np.array([-32768, 0, 16384], dtype="<i2").tobytes()
     floats = to_float(Audio("s", TurnRef(1), 0, pcm, 0))
     np.testing.assert_array_equal(floats, np.array([-1.0, 0.0, 0.5], np.float32))
+
+
+def test_it_tells_where_its_words_end() -> None:
+    """Samples since the session began, not since the utterance did."""
+    u = Utterance(TurnRef(1, 2), "u", None, 8000)
+    u.take(FakeWords("What is", " tea"), 4000)
+    assert u.hearing("s") == Hearing("s", TurnRef(1, 2), "What is", " tea", 12_000)

@@ -14,6 +14,8 @@ from gateway.actions import (
     ClearPlayout,
     Decode,
     Hangup,
+    HoldPlayout,
+    More,
     Play,
     Send,
     Tell,
@@ -58,6 +60,7 @@ class SessionBench:
         self.uttered: list[Speak | Stop] = []
         self.played: list[Play] = []
         self.playout_cleared = 0
+        self._held = False
         self.hold_pictures = False
         self.held: list[Decode] = []
         self.metrics = Metrics()
@@ -89,10 +92,15 @@ class SessionBench:
                 case Play():
                     self.played.append(action)
                     self._take([Send(action.event | {"delta": ""}, action.wants_sent_stamp)])
+                case HoldPlayout():
+                    self._held = action.held
                 case ClearPlayout():
+                    self._held = False
                     self.playout_cleared += 1
                 case Decode():
                     self.held.append(action)
+                case More():
+                    self._take(self.session.more(self.now_ns))
                 case Hangup():
                     self.hangups.append(action)
         if not self.hold_pictures:
@@ -121,6 +129,19 @@ class SessionBench:
 
     def track_frame(self, image: api.Image) -> None:
         self._take(self.session.receive_image(image, self.now_ns))
+
+    def hearing(self, text: str, *, final: bool = False, wordless: bool = False) -> None:
+        """Play the ears' part: so much was understood of the newest utterance, up to now."""
+        audio = self.commands(api.Audio)[-1]
+        end_sample = audio.start_sample + audio.samples
+        ref = self.told_ref()
+        self.engine(api.Hearing("sess_test", ref, "", text, end_sample, final, wordless))
+
+    def told_ref(self) -> api.TurnRef:
+        """What the engine was told last of the newest utterance."""
+        kinds = (api.BeginSpeech, api.Audio, api.Hush, api.Resume)
+        newest: api.TurnRef = [c.ref for c in self.told if isinstance(c, kinds)][-1]
+        return newest
 
     def resumed(self, replayed: int | None) -> None:
         self._take(self.session.resumed(replayed, self.now_ns))
@@ -178,6 +199,10 @@ class SessionBench:
         self.engine(api.Finished("sess_test", generation, reason, text, usage, kv))
 
     # --- what came out ------------------------------------------------------------------------
+
+    def holds(self) -> bool:
+        """Whether the playout stands still."""
+        return self._held
 
     def types(self) -> list[str]:
         return [event["type"] for event in self.sent]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import json
 import sys
+import time
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +16,7 @@ from openai.types.realtime import RealtimeSessionCreateRequest
 from prometheus_client import CollectorRegistry
 
 from engine import api
-from gateway.actions import Action, Hangup, Send, Tell
+from gateway.actions import Action, Hangup, More, Send, Tell
 from gateway.app import Gateway
 from gateway.config import Settings, load
 from gateway.engine_client import EngineLink, private_endpoint
@@ -39,6 +41,7 @@ class EchoSession:
             "model": model_name,
         }
         self.ticks = 0
+        self.pieces = 0
         self.heard = bytearray()  # s16 mono at 24 kHz
         self.seen: list[api.Image] = []
         self.closed = False
@@ -60,10 +63,25 @@ class EchoSession:
     def start(self, now_ns: int) -> list[Action]:
         return [Send(self.hello), Tell(api.Open(self.session_id, "be brief"))]
 
+    def prepare(self, text: str) -> Callable[[int], list[Action]]:
+        return functools.partial(self.receive_text, text)
+
+    def more(self, now_ns: int) -> list[Action]:
+        self.pieces -= 1
+        return [Send({"type": "piece", "left": self.pieces}), *([More()] if self.pieces else [])]
+
     def receive_text(self, text: str, now_ns: int) -> list[Action]:
         word, _, rest = text.partition(" ")
         if word == "flood":
             return [Send({"type": "flood", "data": "x" * 1000})] * int(rest)
+        if word == "pieces":
+            self.pieces = int(rest)
+            return [More()]
+        if word == "work":  # so many ms of it
+            end_s = time.perf_counter() + float(rest) / 1000
+            while time.perf_counter() < end_s:
+                pass
+            return [Send({"type": "worked"})]
         if word == "keep":
             self.resumable = True
             return [Send({"type": "token", "token": self.token})]

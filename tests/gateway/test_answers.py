@@ -6,7 +6,7 @@ import pytest
 
 from engine import api
 from gateway.answers import MAX_ASIDE
-from tests.gateway.session_bench import SessionBench
+from tests.gateway.session_bench import SessionBench, clip_pcm, silence_pcm
 
 
 def test_cancel_by_id_reaches_answers_out_of_band() -> None:
@@ -77,3 +77,52 @@ def test_metrics_count_turns_and_first_tokens() -> None:
     assert 'headstart_turns_total{reason="stop"} 1.0' in text
     assert 'headstart_ttft_ms_count{anchor="requested"} 1.0' in text
     assert 'headstart_tokens_total{kind="cached"} 10.0' in text
+
+
+def wordless_turn() -> SessionBench:
+    """A spoken turn of which no word is known yet, and its answer asked for."""
+    bench = SessionBench()
+    bench.hear(clip_pcm("capital.wav") + silence_pcm(700))
+    assert bench.commands(api.Respond)
+    assert not bench.of("response.created")
+    return bench
+
+
+def test_a_response_is_told_of_with_its_first_words() -> None:
+    """The question's or, if they were older, the answer's own; once."""
+    bench = wordless_turn()
+    item_id = bench.last("input_audio_buffer.committed")["item_id"]
+    bench.engine(api.Heard("sess_test", api.TurnRef(1), item_id, "", 0))
+    assert not bench.of("response.created")
+    bench.answer("Paris.")
+    assert len(bench.of("response.created")) == len(bench.of("response.done")) == 1
+    bench = wordless_turn()
+    bench.engine(api.Heard("sess_test", api.TurnRef(1), item_id, "What is it?", 4))
+    assert len(bench.of("response.created")) == 1
+
+
+def test_words_known_at_the_endpoint_tell_of_it_at_once() -> None:
+    """As a rule they are: then nothing is later than it was."""
+    bench = SessionBench()
+    bench.hear(clip_pcm("capital.wav"))
+    bench.hearing("What is the capital")
+    bench.hear(silence_pcm(700))
+    assert bench.types()[-1] == "response.created"
+
+
+@pytest.mark.parametrize("event", ["response.cancel", "response.create"])
+def test_who_asks_about_it_is_told_of_it(event: str) -> None:
+    """A client that cancels it or asks for another one sees what it is talking about."""
+    bench = wordless_turn()
+    bench.client(event)
+    bench.finish(bench.respond_command().generation, "", api.FinishReason.CANCELLED)
+    told = [kind for kind in bench.types() if kind.startswith("response")]
+    assert told == ["response.created", "response.done"]
+
+
+def test_a_failure_is_told_whatever_was_said() -> None:
+    """Silence would leave a client waiting."""
+    bench = wordless_turn()
+    bench.engine_lost()
+    assert bench.last("response.done")["response"]["status"] == "failed"
+    assert len(bench.of("response.created")) == 1

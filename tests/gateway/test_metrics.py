@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
-from engine.api import Chunk, FinishReason, Stats, TurnRef, Usage
+from engine.api import Chunk, FinishReason, Level, Stats, TurnRef, Usage
 from gateway.budget import ChunkBudget, TurnBudget, TurnStamps
 from gateway.metrics import MAX_ERROR_CODES, Metrics
 
@@ -116,12 +117,16 @@ def test_chunks_and_audio_are_counted() -> None:
 def test_the_engine_is_summed_up() -> None:
     """Its newest heartbeat, restarts, up or down."""
     metrics = Metrics()
-    metrics.engine(Stats(1, "x", 2, 30, 40, 500, 6, 7))
+    stats = Stats(1, "x", 2, 30, 40, 500, 6, 7, level=Level.OFFLOADING)
+    metrics.engine(replace(stats, sessions_offloaded=3, offloaded_bytes=800))
     metrics.engine_restarts.inc()
     metrics.engine_up.set(1)
     page = samples(metrics)
     assert page[("headstart_kv_blocks_used", "")] == 30
     assert page[("headstart_kv_blocks", "")] == 40
+    assert page[("headstart_kv_level", "")] == 2
+    assert page[("headstart_sessions_offloaded", "")] == 3
+    assert page[("headstart_kv_offloaded_bytes", "")] == 800
     assert page[("headstart_engine_rss_bytes", "")] == 500
     assert page[("headstart_engine_restarts_total", "")] == 1
     assert page[("headstart_engine_up", "")] == 1

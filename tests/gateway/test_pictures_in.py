@@ -190,3 +190,23 @@ def test_a_track_is_sampled_too() -> None:
         bench.track_frame(image)
     assert seen(bench) == [10, 240]
     assert (fate(bench, "too_soon"), fate(bench, "unchanged")) == (1, 1)
+
+
+def test_frames_are_the_first_to_give_way_when_memory_is_short() -> None:
+    """Told that the engine's memory gets full, a camera's rate is halved at once, whatever the
+    session is set to meanwhile; told that it is calm, the rate is as before."""
+    bench = seeing(sampler="scene", fps=1.0, motion=0.0, max_frames=0)
+
+    def kept(seconds: int) -> int:
+        before = len(seen(bench))
+        for n in range(seconds):
+            show(bench, (DARK, BRIGHT)[n % 2], after_s=1.0)
+        return len(seen(bench)) - before
+
+    assert kept(10) == 10
+    bench.engine(api.Pressure("s", api.Level.DEGRADED))
+    assert kept(10) == 5
+    bench.update(gateway={"events": [], "video": {"fps": 1.0, "motion": 0.0, "max_frames": 0}})
+    assert kept(10) == 5
+    bench.engine(api.Pressure("s", api.Level.CALM))
+    assert kept(10) == 10

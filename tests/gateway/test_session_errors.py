@@ -92,3 +92,17 @@ def test_an_append_over_15_mib_is_refused() -> None:
     assert bench.error()["code"] == "invalid_value"
     assert not bench.commands(api.Audio)
     good_turn(bench)
+
+
+def test_an_engine_without_room_ends_the_session_and_says_when_to_come_back() -> None:
+    """The refusal of a new session reaches the client with its numbers, and the socket is closed
+    with a code and a reason that a program can read."""
+    bench = SessionBench()
+    bench.clear()
+    message = "there is no room for another session: it needs 300 tokens of KV cache"
+    bench.engine(api.Failed("sess_1", "open", "no_room", message, retry_after_s=4.6))
+    error = bench.last("error")["error"]
+    assert (error["type"], error["code"]) == ("server_error", "no_room")
+    assert error["message"] == message
+    (hangup,) = bench.hangups
+    assert (hangup.code, hangup.reason) == (1013, "no_room; retry_after_s=5")

@@ -5,26 +5,9 @@ from __future__ import annotations
 import base64
 
 from engine import api
-from gateway.protocol.session_config import SemanticVadConfig, ServerVadConfig
-from gateway.speech_in import MAX_UNHEARD, detection_of
 from tests.gateway.session_bench import SessionBench, clip_pcm, silence_pcm
 
-TRANSCRIBE = {"audio": {"input": {"transcription": {"model": "whisper-1"}}}}
 PUSH_TO_TALK = {"audio": {"input": {"turn_detection": None}}}
-
-
-def test_detection_follows_the_protocols_settings() -> None:
-    """Silence, padding and threshold are taken over; the hush never comes after the end."""
-    assert detection_of(None, 200) is None
-    vad = detection_of(ServerVadConfig(threshold=0.7, silence_duration_ms=120), 200)
-    assert vad is not None
-    assert vad.threshold == 0.7
-    assert vad.endpoint.longest_silence_ms == 120
-    eager = detection_of(SemanticVadConfig(eagerness="high"), 200)
-    patient = detection_of(SemanticVadConfig(eagerness="low"), 200)
-    assert eager is not None
-    assert patient is not None
-    assert eager.endpoint.longest_silence_ms < patient.endpoint.longest_silence_ms
 
 
 def test_chunk_length_is_a_setting_of_the_session() -> None:
@@ -77,25 +60,3 @@ def test_turning_detection_off_in_mid_speech_keeps_the_utterance() -> None:
     assert not bench.commands(api.EndSpeech)
     bench.client("input_audio_buffer.commit")
     assert bench.commands(api.EndSpeech)
-
-
-def test_an_engine_far_behind_gives_up_the_oldest_words() -> None:
-    """More than MAX_UNHEARD utterances without words: the oldest is told as failed."""
-    bench = SessionBench()
-    bench.update(audio={"input": {"turn_detection": None, "transcription": {"model": "x"}}})
-    for _ in range(MAX_UNHEARD + 1):
-        bench.hear(silence_pcm(200), 9600)
-        bench.client("input_audio_buffer.commit")
-    (failed,) = bench.of("conversation.item.input_audio_transcription.failed")
-    assert failed["error"]["code"] == "engine_behind"
-
-
-def test_a_failed_hearing_is_a_failed_transcription_and_no_error() -> None:
-    """To some clients every error event is fatal, so it does not travel as one."""
-    bench = SessionBench()
-    bench.update(**TRANSCRIBE)
-    bench.hear(clip_pcm("capital.wav") + silence_pcm(700))
-    bench.engine(api.Failed("sess_test", "end_speech", "context_full", "too long"))
-    failed = bench.last("conversation.item.input_audio_transcription.failed")
-    assert failed["error"]["code"] == "context_full"
-    assert not bench.of("error")

@@ -127,6 +127,7 @@ def test_speaking_over_it_interrupts_it() -> None:
     bench.client("response.create")
     bench.answer(*WORDS)
     bench.hear(clip_pcm("capital.wav")[: 48 * 1500])
+    bench.hearing("What is the")
     done = bench.last("response.done")["response"]
     assert (done["status"], done["status_details"]["reason"]) == ("cancelled", "turn_detected")
     assert bench.playout_cleared == 1

@@ -8,7 +8,7 @@ import pytest
 from benchmarks import noise
 from gateway.listening import Detection, Listener, SpeechStarted
 from gateway.media.resample import StreamResampler
-from gateway.vad import LEAST_VOICING, Room, Samples, voicing
+from gateway.vad import LEAST_VOICING, Room, Samples, numpy_voicing
 from tests.gateway import speech
 
 QUIET = 0.1  # of the voice's -24 dBFS: -44, talk across a table
@@ -52,11 +52,11 @@ def test_a_voice_is_heard_over_noise(exponent: float) -> None:
 def test_voicing_tells_a_vowel_from_noise() -> None:
     """Most of a vowel is above the limit, most of a noise of any colour below it."""
     vowel = StreamResampler(24_000, 16_000).feed(speech.voice(2000))[:31_360].reshape(-1, 640)
-    assert np.median([voicing(cut) for cut in vowel]) > LEAST_VOICING
+    assert np.median([numpy_voicing(cut) for cut in vowel]) > LEAST_VOICING
     random = np.random.default_rng(1)
     for exponent in (0.0, 1.0):
         hiss = noise._coloured(random, 640 * 50, exponent) * 1000
-        scores = [voicing(cut.astype(np.int16)) for cut in hiss.reshape(-1, 640)]
+        scores = [numpy_voicing(cut.astype(np.int16)) for cut in hiss.reshape(-1, 640)]
         assert np.median(scores) < LEAST_VOICING
 
 

@@ -8,6 +8,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
+from gateway.pump import LONG_CHARS
 from tests.gateway.shell_fakes import fake_engine, receive, running_gateway, until
 
 
@@ -95,9 +96,10 @@ async def test_slow_reader_is_shed() -> None:
 
 
 async def test_reader_that_reads_nothing_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A peer that never reads cannot keep its seat by not letting the close frame through."""
+    """A peer that never reads cannot keep its seat by not letting the close frame through; what
+    waits for it stays within its bound, and its neighbour is served."""
     monkeypatch.setattr("gateway.websocket.CLOSE_WAIT_S", 0.2)
-    async with running_gateway() as running:
+    async with running_gateway(outbound_kib=512) as running, connect(running.ws_url) as other:
         raw = sockets.socket()
         raw.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4096)
         host, port = running.url.removeprefix("http://").split(":")
@@ -106,12 +108,15 @@ async def test_reader_that_reads_nothing_is_cut(monkeypatch: pytest.MonkeyPatch)
             loop = asyncio.get_running_loop()
             await loop.sock_connect(raw, (host, int(port)))
             await loop.sock_sendall(raw, _handshake(host))
-            await until(lambda: running.gateway.pumps)
-            while running.gateway.pumps:
+            await until(lambda: len(running.gateway.pumps) == 2)
+            while len(running.gateway.pumps) == 2:
                 await loop.sock_sendall(raw, _masked_text("flood 100"))
-                await asyncio.sleep(0.01)
+                await other.send("still there")
+                await receive(other, "echo")
+                waiting = [pump.waiting_bytes for pump in running.gateway.pumps.values()]
+                assert max(waiting) <= 512 * 1024
             assert running.gateway.sessions_shed == 1
-            await until(lambda: not running.server.server_state.connections)
+            await until(lambda: len(running.server.server_state.connections) == 1)
 
 
 def _handshake(host: str) -> bytes:
@@ -174,3 +179,61 @@ async def test_fast_audio_is_held_back_while_the_engine_is_behind() -> None:
             # Sent at once, but read only when the engine has reported the chunk.
             await receive(socket, "Chunk")
             assert (await receive(socket, "echo"))["text"] == "after"
+
+
+async def test_tiny_messages_come_one_by_one_and_in_order() -> None:
+    """Thousands in one write are more than a slice; each is answered, none overtakes."""
+    async with (
+        running_gateway(outbound_events=10_000) as running,
+        connect(running.ws_url) as socket,
+    ):
+        count = 4000
+        raw = socket.transport
+        raw.write(b"".join(_masked_text(f"m{number}") for number in range(count)))
+        for number in range(count):
+            assert (await receive(socket, "echo"))["text"] == f"m{number}"
+
+
+async def test_long_and_short_messages_keep_their_order() -> None:
+    """A long one goes by way of another thread; a short one behind it waits."""
+    async with running_gateway() as running, connect(running.ws_url) as socket:
+        long = "x" * (LONG_CHARS + 1)
+        for text in ("first", long, "last"):
+            await socket.send(text)
+        texts = [(await receive(socket, "echo"))["text"] for _ in range(3)]
+        assert texts == ["first", long, "last"]
+
+
+async def test_more_of_an_event_comes_before_the_next() -> None:
+    """`More` is asked for until there is none, and only then the next message is read."""
+    async with running_gateway() as running, connect(running.ws_url) as socket:
+        await socket.send("pieces 3")
+        await socket.send("after")
+        kinds = []
+        while "echo" not in kinds:
+            kinds.append(json.loads(await socket.recv())["type"])
+        assert [kind for kind in kinds if kind != "session.created"] == ["piece"] * 3 + ["echo"]
+
+
+async def test_one_that_floods_leaves_the_others_their_turns() -> None:
+    """While a second of work waits in one session, another asks and is answered ten times."""
+    async with (
+        running_gateway() as running,
+        connect(running.ws_url) as greedy,
+        connect(running.ws_url) as modest,
+    ):
+        for _ in range(100):
+            await greedy.send("work 10")
+        await receive(greedy, "worked")
+        for number in range(10):
+            await modest.send(f"m{number}")
+            assert (await receive(modest, "echo"))["text"] == f"m{number}"
+        done = 1
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(0.01):
+                while True:
+                    await receive(greedy, "worked")
+                    done += 1
+        assert done < 100
+        for _ in range(100 - done):  # and nothing of the flood is lost
+            await receive(greedy, "worked")

@@ -132,6 +132,17 @@ def test_one_hiccup_changes_nothing() -> None:
     assert sampler.fps == 1.0
 
 
+def test_short_memory_holds_the_lowest_rate() -> None:
+    """However idle the engine is; afterwards the rate is what the load allows."""
+    sampler = LoadAdaptive()
+    sampler.press(True)
+    for _ in range(50):
+        sampler.load(SLOW)
+    assert sampler.fps == 0.5
+    sampler.press(False)
+    assert sampler.fps == 1.0
+
+
 @pytest.mark.parametrize("name", videos.NAMES)
 def test_load_thins_a_video_out(name: str) -> None:
     """Under full load a real video gives half as many frames as without."""

@@ -18,7 +18,7 @@ def _update(gateway: Any) -> str:
 def test_every_option_of_the_session_key_is_read() -> None:
     """`session.gateway` arrives typed, inside the library's own session type."""
     options = {
-        "events": ["latency", "chunks", "hearing", "engine"],
+        "events": ["latency", "chunks", "hearing", "engine", "interruption"],
         "chunk_ms": 200,
         "sampling": {
             "temperature": 0.7,
@@ -37,6 +37,8 @@ def test_every_option_of_the_session_key_is_read() -> None:
         },
         "window": {"tokens": 4096, "vision_tokens": 1024, "summarise": True},
         "latency_budget_ms": 800,
+        "interruption": "words",
+        "endpointing": "adaptive",
         "resume": True,
     }
     event = parse_client_event(_update(options))
@@ -63,6 +65,7 @@ def test_absent_and_null_options_pass(gateway: Any) -> None:
         ({"sampling": {"top_k": 1.5}}, "invalid_type", "session.gateway.sampling.top_k"),
         ({"sampling": {"typical_p": 1}}, "unknown_parameter", "session.gateway.sampling.typical_p"),
         ({"latency_budget_ms": 0}, "invalid_value", "session.gateway.latency_budget_ms"),
+        ({"interruption": "cough"}, "invalid_value", "session.gateway.interruption"),
         ({"video": {"fps": 0}}, "invalid_value", "session.gateway.video.fps"),
         ({"video": {"sampler": "best"}}, "invalid_value", "session.gateway.video.sampler"),
         ({"eyes": {}}, "unknown_parameter", "session.gateway.eyes"),

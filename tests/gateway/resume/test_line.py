@@ -75,6 +75,22 @@ async def test_a_line_goes_on_over_the_next_link() -> None:
     assert second.sent == ["e2", "e3"]
 
 
+async def test_a_goodbye_is_one_although_the_sender_trips_over_it_first() -> None:
+    """Between the client's close and the reader's news of it, sending fails already: the session is
+    over all the same, and not kept for somebody who has left."""
+    link = FakeLink()
+    line = Line(link, lambda: True, 60)
+    link.alive = False
+    sending = asyncio.create_task(line.send(event(1)))
+    await asyncio.sleep(0.01)
+    assert not line.is_detached
+    link.finished = True
+    link.cut()
+    assert await line.receive() is None
+    assert not await sending
+    assert line.is_over
+
+
 async def test_a_line_that_nobody_asked_to_keep_ends_with_its_link() -> None:
     """So does one whose client said goodbye."""
     for keeps, finished in ((False, False), (True, True)):
@@ -132,10 +148,10 @@ async def test_a_link_that_breaks_while_it_is_sent_the_past() -> None:
     line = Line(first, lambda: True, 60)
     for number in range(4):
         assert await line.send(event(number))
-    await broken(line, first)
+    reading = await broken(line, first)
     assert await line.claim()
     assert line.attach(second, "e0") == 3
-    second.alive = False
+    second.cut()
     sending = asyncio.create_task(line.send(event(4)))
     while not line.is_detached:
         await asyncio.sleep(0)
@@ -143,6 +159,7 @@ async def test_a_link_that_breaks_while_it_is_sent_the_past() -> None:
     assert line.attach(third, "e0") is None, "what was confirmed is not kept"
     assert await sending
     assert third.sent == ["e4"]
+    reading.cancel()
 
 
 async def test_a_close_reaches_the_link_that_there_is() -> None:

@@ -191,3 +191,22 @@ async def test_no_token_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     ours = [r for r in caplog.records if r.name.startswith(("headstart", "uvicorn"))]
     assert ours
     assert all(token not in r.getMessage() for r in ours if "<" not in r.getMessage())
+
+
+async def test_a_token_is_worth_nothing_with_another_key() -> None:
+    """It goes with the key that the session was opened with."""
+    first, second = "a" * 20, "b" * 20
+    async with running_gateway(api_keys=f"{first},{second}") as running:
+
+        def using(key: str, token: str = "") -> Any:
+            headers = {"Authorization": f"Bearer {key}"} | ({HEADER: token} if token else {})
+            return connect(running.ws_url, additional_headers=headers)
+
+        socket = await using(first)
+        token = await token_of(socket)
+        cut(socket)
+        await until(lambda: any(seat.line.is_detached for seat in running.gateway.seats))
+        async with using(second, token) as thief:
+            assert await error_of(thief) == ("resume_token_unknown", 4000)
+        async with using(first, token) as again:
+            await receive(again, "resumed")

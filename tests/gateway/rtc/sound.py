@@ -19,16 +19,21 @@ def sine(hz: float, seconds: float, rate_hz: int, amplitude: float = 8000) -> Sa
 
 
 def opus_packets(
-    sound: Samples, rate_hz: int, channels: int = 1, frame_ms: int = 20, bit_rate: int = 32_000
+    sound: Samples,
+    rate_hz: int,
+    channels: int = 1,
+    frame_ms: int = 20,
+    bit_rate: int = 32_000,
+    **options: str,
 ) -> list[bytes]:
-    """Mono int16[n] as Opus packets; with two channels both hold it."""
+    """Mono int16[n] as Opus packets; with two channels both hold it. `options`: FFmpeg's."""
     codec = av.CodecContext.create("libopus", "w")
     codec.bit_rate = bit_rate
     codec.format = "s16"
     codec.layout = "stereo" if channels == 2 else "mono"
     codec.sample_rate = rate_hz
     codec.time_base = Fraction(1, rate_hz)
-    codec.options = {"frame_duration": str(frame_ms)}
+    codec.options = {"frame_duration": str(frame_ms)} | options
     step = rate_hz * frame_ms // 1000
     packets = []
     for start in range(0, len(sound) - step + 1, step):

@@ -7,6 +7,7 @@ import av
 import pytest
 from aiortc import MediaStreamTrack, RTCPeerConnection, RTCSessionDescription, rtcrtpreceiver
 from aiortc.rtcrtpreceiver import RemoteStreamTrack, RTCRtpReceiver
+from aiortc.rtcsctptransport import InitChunk
 from aiortc.rtp import RtpPacket
 
 from gateway.rtc import aiortc_hooks
@@ -133,3 +134,21 @@ async def no_decoder_is_left() -> Any:
     """No test leaves a thread behind."""
     yield
     await until(lambda: decoders() == 0)
+
+
+async def test_what_the_channel_sends_too_late_is_lost() -> None:
+    """SCTP sends over a closed connection from its timers' tasks: without the hook each of them
+    ends in an exception, with it the packet is gone and nothing else happens."""
+    peer = RTCPeerConnection()
+    peer.createDataChannel("x")
+    assert peer.sctp is not None
+    peer.sctp._remote_port = 5000
+    chunk = InitChunk()
+    with pytest.raises(ConnectionError):
+        await peer.sctp._send_chunk(chunk)
+    aiortc_hooks.lose_late(peer)
+    await peer.sctp._send_chunk(chunk)
+    await peer.close()
+    silent = RTCPeerConnection()
+    aiortc_hooks.lose_late(silent)  # a call without a channel
+    await silent.close()

@@ -43,6 +43,7 @@ async def test_a_raw_offer(running: RunningGateway) -> None:
         assert "a=candidate:" in response.text
         assert "a=end-of-candidates" in response.text
         assert "opus/48000" in response.text
+        assert "useinbandfec=1" in response.text
         assert "PCMU" not in response.text
         await connect(peer, response.headers["location"], response.text)
         await peer.event("session.created")

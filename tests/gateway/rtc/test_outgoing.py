@@ -63,6 +63,34 @@ def test_clear_drops_what_is_not_sent() -> None:
     assert not any(any(frame) for _, frame in played(playout, 10**10))
 
 
+def test_it_stands_still_and_goes_on_where_it_stood() -> None:
+    """Held: the silent tail, and then nothing; no sound is lost, nor is what comes meanwhile."""
+    playout = Playout()
+    playout.put(b"\1\0" * FRAME_SAMPLES * 3, 0)
+    assert any(played(playout, 0)[0][1])
+    playout.hold(True, FRAME_NS)
+    tail = played(playout, 10**10)
+    assert len(tail) == TAIL_FRAMES
+    assert not any(any(frame) for _, frame in tail)
+    playout.put(b"\2\0" * FRAME_SAMPLES, 10**10)
+    assert playout.due_ns is None
+    assert not playout.is_empty
+    playout.hold(False, 2 * 10**10)
+    sound = b"".join(frame for _, frame in played(playout, 10**11)).rstrip(b"\0")
+    assert sound == (b"\1\0" * FRAME_SAMPLES * 2 + b"\2\0" * FRAME_SAMPLES).rstrip(b"\0")
+
+
+def test_a_clear_ends_a_hold() -> None:
+    """What is put behind an interruption is played."""
+    playout = Playout()
+    playout.put(bytes(FRAME_BYTES), 0)
+    playout.hold(True, 0)
+    assert playout.clear() == FRAME_SAMPLES
+    played(playout, 10**10)
+    playout.put(bytes(FRAME_BYTES), 2 * 10**10)
+    assert playout.due_ns == 2 * 10**10
+
+
 def test_what_was_sent_into_the_void_is_played_again() -> None:
     """From the frame after the peer's last sign of life, in order, and counted once."""
     playout = Playout()
@@ -144,6 +172,28 @@ async def test_it_tells_when_it_starts_and_stops() -> None:
     await track.recv()
     assert track.clear() == 2 * FRAME_SAMPLES
     assert said == ["started", "stopped", "started", "stopped"]
+    track.stop()
+
+
+async def test_standing_still_is_no_stop() -> None:
+    """The answer is not over: nothing is told until it is."""
+    now_ns = 0
+    said: list[str] = []
+    track = OutgoingAudio(lambda: now_ns)
+    track.on_started = lambda: said.append("started")
+    track.on_stopped = lambda: said.append("stopped")
+    track.put(bytes(FRAME_BYTES * 3))
+    await track.recv()
+    track.hold(True)
+    for _ in range(TAIL_FRAMES):
+        now_ns += FRAME_NS
+        await track.recv()
+    assert said == ["started"]
+    track.hold(False)
+    for _ in range(2 + TAIL_FRAMES):
+        now_ns += FRAME_NS
+        await track.recv()
+    assert said == ["started", "stopped"]
     track.stop()
 
 

@@ -1,0 +1,212 @@
+"""When a turn is taken for over: turns cut off in a pause, against the wait at their end.
+
+Turns with one pause put into each (`benchmarks.pauses`), of speakers with paces of their own: what
+people say to a machine, spoken by the packaged voice, and with LIST (lines `path TAB text`)
+recordings of people. All of it is heard once, through the real listener, ears and language model
+(`benchmarks.pause_record`); then each policy is played over what was noted, window by window, with
+its own memory for each speaker. `--notes FILE` keeps what was noted, and reads it if it is there.
+
+Keys: turns, pauses, model_ms (from the hush until the model has told, in here; the policies are
+given `ASKED_MS`, as on idle cores), rows. Each row has `material`, `policy`, `silence_ms` (its one
+length; of the learning policies, for a speaker whose pauses are typical) and
+
+cut_off          share of turns that were ended in a pause
+cut_in_sentence  the same of turns whose pause was put inside a sentence
+latency_ms       median over turns of the silence behind the last word until the end was sure; p95
+
+`presets`: the same for the lengths that are in use. `points`: what is known in pauses inside a
+sentence and at the end of turns: the share of either whose probability is below a threshold.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from benchmarks import curves, pauses, report
+from benchmarks.pause_record import HUSH_MS, Paused, RecordedTurn, Recorder
+from benchmarks.wer import read_list
+from gateway.endpoint import (
+    EAGERNESS,
+    OVER_FROM,
+    UNFINISHED_BELOW,
+    AdaptiveSilence,
+    EndpointPolicy,
+    FixedSilence,
+    Pace,
+    Pause,
+    SemanticSilence,
+    Verdict,
+    semantic,
+)
+from gateway.media.timebase import hear_ms, hear_samples
+from gateway.open_utterance import CONTINUES_WITHIN_MS
+from gateway.vad import WINDOW_SAMPLES
+
+ASKED_MS = 120
+SILENCES_MS = (300, 400, 500, 600, 700, 800, 900, 1000, 1200)
+NEVER_SAMPLES = 1 << 30
+MOST_MS = EAGERNESS["auto"].most_ms
+
+Policies = dict[str, Callable[[int], EndpointPolicy]]
+POLICIES: Policies = {
+    "fixed": lambda ms: FixedSilence(ms, HUSH_MS),
+    "adaptive": lambda ms: AdaptiveSilence(Pace(), ms, HUSH_MS),
+    "semantic": lambda ms: SemanticSilence(AdaptiveSilence(Pace(), ms, HUSH_MS), MOST_MS),
+}
+PRESETS: dict[str, Callable[[], EndpointPolicy]] = {
+    "server_vad 500": lambda: FixedSilence(500, HUSH_MS),
+    "semantic_vad high": lambda: semantic("high"),
+    "semantic_vad medium": lambda: semantic("medium"),
+    "semantic_vad low": lambda: semantic("low"),
+}
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One turn under one policy."""
+
+    kind: str
+    is_cut: bool
+    latency_ms: int
+
+
+def run(
+    clips: Path | None,
+    notes: Path | None,
+    model: str,
+    speakers: int,
+    *,
+    svg: Path | None,
+    as_json: bool,
+) -> None:
+    """Measure and report, and draw the curves into `svg`.
+
+    Raises ValueError for a wrong LIST, and `VoiceUnavailable`.
+    """
+    recorded = _recorded(clips, notes, model, speakers)
+    rows, presets, points = [], [], []
+    for material, turns in recorded.items():
+        for name, make in POLICIES.items():
+            for silence_ms in SILENCES_MS:
+                row = _row(turns, partial(make, silence_ms))
+                rows.append({"material": material, "policy": name, "silence_ms": silence_ms} | row)
+        for name, preset in PRESETS.items():
+            presets.append({"material": material, "policy": name} | _row(turns, preset))
+        points += [{"material": material} | point for point in _points(turns)]
+    for row in presets:
+        report.say(f"{row}")
+    if svg is not None:
+        svg.write_text(curves.svg(rows))
+    turns = [turn for some in recorded.values() for turn in some]
+    asked = [pause.asked_ms for turn in turns for pause in turn.pauses]
+    report.finish(
+        "endpoint",
+        {
+            "model": model,
+            "turns": len(turns),
+            "pauses": len(asked),
+            "model_ms": statistics.median(asked),
+            "points": points,
+            "presets": presets,
+            "rows": rows,
+        },
+        as_json=as_json,
+    )
+
+
+def play(turns: Sequence[RecordedTurn], make: Callable[[], EndpointPolicy]) -> list[Outcome]:
+    """Each speaker's turns in order, under one policy with one memory."""
+    outcomes = []
+    for _, of_speaker in groupby(turns, lambda turn: turn.speaker):
+        policy = make()
+        for turn in of_speaker:
+            ends = [_end_samples(policy, pause) for pause in turn.pauses]
+            last = ends[-1]
+            assert last is not None, "no policy waits for ever"
+            cut = any(end is not None for end in ends[:-1])
+            outcomes.append(Outcome(turn.kind, cut, hear_ms(last)))
+    return outcomes
+
+
+def _end_samples(policy: EndpointPolicy, pause: Paused) -> int | None:
+    """The silence at which `policy` ends the turn in this pause; None: it waits till it is over.
+    As in a session, it is told of the pause unless the endpoint is too long ago."""
+    lasts = NEVER_SAMPLES if pause.silence_samples is None else pause.silence_samples
+    told_at: list[int] = []  # when the model answers each question
+    ended: int | None = None
+    for silence in range(WINDOW_SAMPLES, lasts + 1, WINDOW_SAMPLES):
+        words = (pause.probability, pause.again)
+        known = [word for word, at in zip(words, told_at, strict=False) if silence >= at]
+        now = Pause(silence, pause.speech_samples, known[-1] if known else None, len(told_at))
+        verdict = policy.judge(now)
+        if verdict is Verdict.END:
+            ended = silence
+            break
+        if verdict is Verdict.ASK or (verdict is Verdict.HUSH and not told_at):
+            told_at.append(silence + hear_samples(ASKED_MS))
+    goes_on = pause.silence_samples is not None
+    if goes_on and (ended is None or lasts - ended <= hear_samples(CONTINUES_WITHIN_MS)):
+        policy.went_on(lasts)
+    return ended
+
+
+def _row(turns: Sequence[RecordedTurn], make: Callable[[], EndpointPolicy]) -> dict[str, Any]:
+    outcomes = play(turns, make)
+    inside = [outcome for outcome in outcomes if outcome.kind == "sentence"]
+    latencies = [outcome.latency_ms for outcome in outcomes]
+    return {
+        "cut_off": _share(outcome.is_cut for outcome in outcomes),
+        "cut_in_sentence": _share(outcome.is_cut for outcome in inside),
+        "latency_ms": statistics.median(latencies),
+        "latency_ms_p95": report.percentile(latencies, 95),
+    }
+
+
+def _points(turns: Sequence[RecordedTurn]) -> list[dict[str, Any]]:
+    inside = [p for turn in turns if turn.kind == "sentence" for p in turn.pauses[:-1]]
+    ends = [turn.pauses[-1] for turn in turns]
+    return [
+        {
+            "below": threshold,
+            "in_sentence": _share((p.probability or 0) < threshold for p in inside),
+            "at_end": _share((p.probability or 0) < threshold for p in ends),
+            "at_end_again": _share((p.again or 0) < threshold for p in ends),
+        }
+        for threshold in (UNFINISHED_BELOW, OVER_FROM)
+    ]
+
+
+def _share(values: Any) -> float:
+    found = list(values)
+    return round(sum(found) / len(found), 3) if found else 0.0
+
+
+def _recorded(
+    clips: Path | None, notes: Path | None, model: str, speakers: int
+) -> dict[str, list[RecordedTurn]]:
+    """What was noted of each material: read from `notes`, or recorded and written there."""
+    if notes is not None and notes.exists():
+        kept = json.loads(notes.read_text())
+        return {name: [RecordedTurn.of_json(t) for t in turns] for name, turns in kept.items()}
+    found = {"questions": pauses.spoken_questions()}
+    if clips is not None:
+        found["recordings"] = pauses.recordings(read_list(clips))
+    recorder = Recorder(model)
+    recorded: dict[str, list[RecordedTurn]] = {}
+    for name, sentences in found.items():
+        report.say(f"{name}: {len(sentences)} recordings")
+        turns = recorded[name] = []
+        for turn in pauses.turns(sentences, speakers):
+            turns.append(recorder.record(turn))
+            report.say(f"{name} {len(turns)}: {turns[-1].pauses}")
+    if notes is not None:
+        kept = {name: [turn.to_json() for turn in turns] for name, turns in recorded.items()}
+        notes.write_text(json.dumps(kept))
+    return recorded

@@ -1,0 +1,176 @@
+"""K/V of idle sessions in host memory: copied out of the pool's blocks, and back, byte for byte.
+
+Only the tokens that are there are copied, not whole blocks. A full block that is known by content
+is kept once, however many sessions have it, and is not copied back while the pool still knows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from engine.blocks import BlockPool, BlockTable
+from engine.errors import CacheFull
+
+
+class BlockMemory(Protocol):
+    """The pool's memory (`engine.cache.KvCache`)."""
+
+    @property
+    def bytes_per_token(self) -> int: ...
+
+    def save_block(self, block: int, num_tokens: int) -> Any:
+        """A copy of the K/V of a block's first tokens."""
+        ...
+
+    def load_block(self, block: int, saved: Any) -> None:
+        """Write into `block` what `save_block` gave."""
+        ...
+
+
+@dataclass(slots=True)
+class _HostBlock:
+    saved: Any  # what `BlockMemory.save_block` gave
+    num_bytes: int
+    key: bytes | None  # what it holds, if it is known by content
+    references: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """One table's blocks in host memory, in order."""
+
+    blocks: tuple[_HostBlock, ...]
+
+
+class HostMemory:
+    """Holds at most `max_bytes`; what would be more is not taken."""
+
+    def __init__(self, memory: BlockMemory, pool: BlockPool, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.used_bytes = 0
+        self._memory = memory
+        self._pool = pool
+        self._known: dict[bytes, _HostBlock] = {}
+
+    @property
+    def free_blocks(self) -> int:
+        """Full blocks that it has room for."""
+        per_block = self._memory.bytes_per_token * self._pool.block_size
+        return (self.max_bytes - self.used_bytes) // per_block
+
+    @property
+    def bytes_per_token(self) -> int:
+        return self._memory.bytes_per_token
+
+    def park(self, table: BlockTable, num_tokens: int) -> Parked | None:
+        """Copy the first `num_tokens` of `table` and give its blocks back. None, and nothing has
+        changed, when they do not fit."""
+        size = self._pool.block_size
+        blocks = list(enumerate(table.blocks))
+        counts = [min(size, num_tokens - at * size) for at, _ in blocks]
+        new = sum(
+            count
+            for (_, block), count in zip(blocks, counts, strict=True)
+            if self._pool.key_of(block) not in self._known
+        )
+        if self.used_bytes + new * self._memory.bytes_per_token > self.max_bytes:
+            return None
+        held = [self._hold(block, n) for (_, block), n in zip(blocks, counts, strict=True)]
+        table.free()
+        return Parked(tuple(held))
+
+    def _hold(self, block: int, num_tokens: int) -> _HostBlock:
+        key = self._pool.key_of(block)
+        known = None if key is None else self._known.get(key)
+        if known is not None:
+            known.references += 1
+            return known
+        num_bytes = num_tokens * self._memory.bytes_per_token
+        held = _HostBlock(self._memory.save_block(block, num_tokens), num_bytes, key)
+        self.used_bytes += num_bytes
+        if key is not None:
+            self._known[key] = held
+        return held
+
+    def unpark(self, tables: Sequence[tuple[BlockTable, Parked]]) -> None:
+        """Fill the empty tables again. Raises `CacheFull`, and then nothing has changed."""
+        pool = self._pool
+        wanted = [held for _, parked in tables for held in parked.blocks]
+        found = [None if held.key is None else pool.adopt(held.key) for held in wanted]
+        try:
+            taken = pool.take(found.count(None))
+        except CacheFull:
+            pool.give_back(block for block in found if block is not None)
+            raise
+        placed = []
+        for held, block in zip(wanted, found, strict=True):
+            if block is None:
+                block = taken.pop()
+                self._memory.load_block(block, held.saved)
+                if held.key is not None:
+                    pool.register(block, held.key)
+            placed.append(block)
+        for table, parked in tables:
+            assert not table.blocks
+            table.blocks, placed = placed[: len(parked.blocks)], placed[len(parked.blocks) :]
+            self.discard(parked)
+
+    def discard(self, parked: Parked) -> None:
+        """Nobody wants it any more."""
+        for held in parked.blocks:
+            held.references -= 1
+            if held.references == 0:
+                self.used_bytes -= held.num_bytes
+                if held.key is not None:
+                    del self._known[held.key]
+
+    def check_books(self, parked: Sequence[Parked]) -> None:
+        """Assert that `parked`, which are all there are, are what is held."""
+        held = {id(block): block for one in parked for block in one.blocks}
+        assert sum(block.num_bytes for block in held.values()) == self.used_bytes
+        assert sum(len(one.blocks) for one in parked) == sum(b.references for b in held.values())
+        assert {key: id(block) for key, block in self._known.items()} == {
+            block.key: id(block) for block in held.values() if block.key is not None
+        }
+        assert self.used_bytes <= self.max_bytes
+
+
+class Berth:
+    """Where one stream's K/V are in host memory, if they are."""
+
+    def __init__(self) -> None:
+        self._host: HostMemory | None = None
+        self.parked: tuple[Parked, ...] = ()
+
+    def park(self, host: HostMemory, tables: Sequence[tuple[BlockTable, int]]) -> bool:
+        """Move the first so many tokens of each table there. False: no room, nothing changed."""
+        assert not self.parked
+        parts: list[Parked] = []
+        for table, num_tokens in tables:
+            part = host.park(table, num_tokens)
+            if part is None:
+                host.unpark([(done, p) for (done, _), p in zip(tables, parts, strict=False)])
+                return False
+            parts.append(part)
+        self._host, self.parked = host, tuple(parts)
+        return True
+
+    def unpark(self, tables: Sequence[BlockTable]) -> None:
+        """Into the same tables again. Raises `CacheFull`, and then nothing has changed."""
+        assert self._host is not None
+        self._host.unpark(list(zip(tables, self.parked, strict=True)))
+        self.parked = ()
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks that are needed to come back."""
+        return sum(len(part.blocks) for part in self.parked)
+
+    def discard(self) -> None:
+        """Give up what is there."""
+        for part in self.parked:
+            assert self._host is not None
+            self._host.discard(part)
+        self.parked = ()

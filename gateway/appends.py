@@ -1,0 +1,71 @@
+"""Sound that clients append, taken in by pieces, so that others get a turn between them.
+
+An append may hold five minutes of sound, which take half a second to hear. So a long one is cut:
+its first piece is heard at once, and for each of the rest the shell is asked (`More`) to come back
+when it has looked after everybody else, before any further event of this client's.
+"""
+
+from __future__ import annotations
+
+from openai.types.realtime import InputAudioBufferAppendEvent
+
+from gateway.actions import More
+from gateway.answers import Answers
+from gateway.listening import UtteranceTooLongError
+from gateway.protocol import errors
+from gateway.protocol.quick_append import QuickAppend
+from gateway.sound_format import SoundIn
+from gateway.speech_in import SpeechIn
+from gateway.state import SessionState
+
+BYTES_PER_MS = 48  # s16 mono at 24 kHz
+PIECE_BYTES = 1000 * BYTES_PER_MS
+
+
+class Appends:
+    """`take` an append's sound, then `more` as often as was asked for."""
+
+    def __init__(self, state: SessionState, speech: SpeechIn, answers: Answers) -> None:
+        self._state = state
+        self._speech = speech
+        self._answers = answers
+        self._sound_in = SoundIn()
+        self._rest = memoryview(b"")
+        self._captured_ms: float | None = None
+        self._event_id: str | None = None
+
+    def take(self, event: QuickAppend | InputAudioBufferAppendEvent, now_ns: int) -> None:
+        """Raises `ProtocolError` for what is no sound, and when push-to-talk has gone on for too
+        long; what came before the piece that was too much is kept."""
+        if isinstance(event, QuickAppend):
+            pcm = event.audio
+        else:
+            pcm = self._sound_in.decode(event.audio, self._state.config.input_format)
+        captured_ms: float | None = getattr(event, "captured_at_ms", None)
+        assert not self._rest, "the shell has not asked for the rest of the last one"
+        if len(pcm) <= PIECE_BYTES:
+            self._feed(pcm, captured_ms, now_ns)
+            return
+        self._rest = memoryview(pcm)
+        self._captured_ms, self._event_id = captured_ms, event.event_id
+        self.more(now_ns)
+
+    def more(self, now_ns: int) -> None:
+        """The next piece. Raises as `take` does."""
+        piece, self._rest = self._rest[:PIECE_BYTES], self._rest[PIECE_BYTES:]
+        at_ms = self._captured_ms
+        if at_ms is not None:
+            at_ms -= len(self._rest) / BYTES_PER_MS
+        try:
+            self._feed(bytes(piece), at_ms, now_ns)
+        except errors.ProtocolError as error:
+            self._rest = memoryview(b"")
+            raise error.about(self._event_id) from None
+        if self._rest:
+            self._state.act(More())
+
+    def _feed(self, pcm: bytes, captured_ms: float | None, now_ns: int) -> None:
+        try:
+            self._speech.feed(pcm, captured_ms, self._answers, now_ns)
+        except UtteranceTooLongError as error:
+            raise errors.invalid_audio("audio", str(error)) from error

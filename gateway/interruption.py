@@ -1,0 +1,75 @@
+"""Does speech over an answer mean to end it? A cough doesn't, nor does "mm-hm".
+
+Words decide, where the ears give words: one that is more than a sign of listening interrupts. One
+word so far may be a guess that changes, so it counts when a pause confirms it or a second one
+follows. Ears without words (those of embeddings) leave the length of the speech to decide.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from dataclasses import dataclass
+from enum import Enum
+
+# Signs of listening, plain: without accents, hyphens and the spaces within. Not "yes", "no" or
+# "stop": what may be an answer or a wish is one.
+_BY_LANGUAGE = {
+    "sounds": "ah aha ahh eh er erm hm hmm hmmm huh mhm mhmm mm mmhm mmhmm mmm oh ohh ooh uh uhhuh "
+    "uhm um umm wow",
+    "en": "yeah yep yup okay ok right sure isee gotit iknow ofcourse indeed really exactly cool "
+    "nice great alright",
+    "de": "ach achso aso genau ja jaja klar stimmt naja soso",
+    "fr": "oui ouais daccord bien hein voila",
+    "es": "si claro vale ya aja bueno",
+    "it": "certo esatto vabene giusto capisco",
+    "ru": "да ага угу так понятно ясно",  # noqa: RUF001
+}
+BACKCHANNELS = frozenset(word for words in _BY_LANGUAGE.values() for word in words.split())
+LONGEST_PHRASE_WORDS = 2  # "of course", "got it"
+
+
+class Meaning(Enum):
+    """What speech over an answer is, as far as it has come."""
+
+    UNKNOWN = "unknown"
+    NOTHING = "nothing"  # noise, or a sign of listening
+    INTERRUPTION = "interruption"
+
+
+@dataclass(frozen=True)
+class InterruptionRule:
+    """`sure_words`: so many interrupt before a pause has confirmed them. `wordless_ms`: so much
+    sound from the beginning of speech on does where the ears give no words."""
+
+    sure_words: int = 2
+    wordless_ms: float = 900.0
+
+    def judge(self, text: str, sound_ms: float, *, final: bool, wordless: bool = False) -> Meaning:
+        """`text`: the words so far; `sound_ms`: heard since speech began; `final`: a pause has
+        come, and for now no more will follow."""
+        if wordless:
+            interrupts = sound_ms >= self.wordless_ms
+        else:
+            interrupts = len(meaningful_words(text)) >= (1 if final else self.sure_words)
+        if interrupts:
+            return Meaning.INTERRUPTION
+        return Meaning.NOTHING if final else Meaning.UNKNOWN
+
+
+def meaningful_words(text: str) -> list[str]:
+    """The words of `text` that are no signs of listening, plain."""
+    words = [plain for plain in map(_plain, text.split()) if plain]
+    left: list[str] = []
+    while words:
+        for length in range(LONGEST_PHRASE_WORDS, 0, -1):
+            if "".join(words[:length]) in BACKCHANNELS:
+                del words[:length]
+                break
+        else:
+            left.append(words.pop(0))
+    return left
+
+
+def _plain(word: str) -> str:
+    letters = unicodedata.normalize("NFKD", word.casefold())
+    return "".join(letter for letter in letters if letter.isalnum())

@@ -1,0 +1,123 @@
+"""The compiled part of what every packet passes through: `front.c`, built on first use.
+
+It is a fraction of the cost of the same in numpy, which goes on serving where there is no C
+compiler. The library lies in $XDG_CACHE_HOME/headstart/gateway, named by a hash of source, flags,
+compiler and processor, and is put in place by an atomic rename. (`kernels` builds like this too,
+but a gateway imports neither it nor torch.)
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+import logging
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+
+log = logging.getLogger("headstart.front")
+
+SOURCE = Path(__file__).with_name("front.c")
+COMPILERS = ("cc", "gcc", "clang")
+# Nothing fuses or is put in another order: the same samples give the same bits in any packets.
+FLAGS = ("-std=gnu11", "-O3", "-march=native", "-ffp-contract=off", "-fPIC", "-shared")
+COMPILE_TIMEOUT_S = 60.0
+SWITCH = "HEADSTART_FRONT"
+"""`numpy` in this variable leaves the compiled part out."""
+
+Samples = npt.NDArray[np.int16]
+Floats = npt.NDArray[np.float32]
+
+
+class Front:
+    """The library's functions. Called with the GIL held: they take microseconds."""
+
+    def __init__(self, library: Path) -> None:
+        loaded = ctypes.PyDLL(str(library))
+        pointer, size = ctypes.c_void_p, ctypes.c_long
+        self._resample = loaded.headstart_resample
+        self._resample.argtypes = [pointer, pointer, pointer, size, size, size, size]
+        self._mean_square = loaded.headstart_mean_square
+        self._mean_square.argtypes = [ctypes.c_char_p, size]
+        self._mean_square.restype = ctypes.c_double
+        self._voicing = loaded.headstart_voicing
+        self._voicing.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
+        self._voicing.restype = ctypes.c_double
+
+    def resample(self, line: Floats, matrix: Floats, step: int) -> Samples:
+        """`line`: float32[history + n * step]; `matrix`: float32[history + step, outputs].
+        int16[n * outputs], rounded and clipped."""
+        taps, outputs = matrix.shape
+        history = taps - step
+        slices = (len(line) - history) // step
+        out = np.empty(slices * outputs, np.int16)
+        failed = self._resample(
+            line.ctypes.data, matrix.ctypes.data, out.ctypes.data, slices, step, history, outputs
+        )
+        assert not failed, f"{outputs} outputs a slice are more than front.c has room for"
+        return out
+
+    def mean_square(self, pcm: bytes) -> float:
+        """Of s16 samples."""
+        found: float = self._mean_square(pcm, len(pcm) // 2)
+        return found
+
+    def voicing(self, last: bytes, window: bytes) -> float:
+        """See `gateway.vad.voicing`; two windows of s16[320]."""
+        found: float = self._voicing(last, window)
+        return found
+
+
+@functools.cache
+def front() -> Front | None:
+    """The compiled front; None, and one line in the log, where it cannot be had."""
+    if os.environ.get(SWITCH) == "numpy":
+        return None
+    try:
+        return Front(build())
+    except (OSError, subprocess.SubprocessError) as error:
+        log.warning("sound is handled by numpy, at five times the cost: %s", error)
+        return None
+
+
+def build() -> Path:
+    """The library's path, compiled if it is not there. Raises `OSError` or `SubprocessError`."""
+    names = (os.environ.get("CC", ""), *COMPILERS)
+    compiler = next((found for name in names if name and (found := shutil.which(name))), None)
+    if compiler is None:
+        raise FileNotFoundError(f"no C compiler found (looked for $CC, {', '.join(COMPILERS)})")
+    base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
+    path = Path(base) / "headstart" / "gateway" / f"front-{_fingerprint(compiler)}.so"
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent, prefix=".building-") as folder:
+            made = Path(folder) / path.name
+            command = [compiler, *FLAGS, str(SOURCE), "-lm", "-o", str(made)]
+            subprocess.run(command, check=True, capture_output=True, timeout=COMPILE_TIMEOUT_S)
+            made.replace(path)
+    return path
+
+
+def _fingerprint(compiler: str) -> str:
+    version = subprocess.run(
+        [compiler, "--version"], check=True, capture_output=True, timeout=COMPILE_TIMEOUT_S
+    )
+    digest = hashlib.sha256(SOURCE.read_bytes() + version.stdout)
+    digest.update(" ".join((*FLAGS, platform.machine(), _processor())).encode())
+    return digest.hexdigest()[:20]
+
+
+def _processor() -> str:
+    """What -march=native depends on: a cache that machines share must not mix them."""
+    info = Path("/proc/cpuinfo")
+    if not info.exists():
+        return platform.processor()
+    lines = info.read_text(errors="replace").split("\n\n")[0].splitlines()
+    return "".join(line for line in lines if line.startswith(("model name", "flags", "Features")))

@@ -1,0 +1,71 @@
+"""What a listener remembers of the utterance that is open, and of the speaker's pauses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from engine.api import TurnRef
+from gateway.media.timebase import hear_samples
+
+# Speech that begins so soon after an endpoint goes on with the turn that was taken for over:
+# nothing of an answer can have been heard and replied to by then.
+CONTINUES_WITHIN_MS = 700
+
+
+class Arrival(NamedTuple):
+    """Of the packet now being taken in. `is_real` is false for the watchdog's silence."""
+
+    received_ns: int
+    captured_ns: int | None
+    is_real: bool = True
+
+
+@dataclass
+class OpenUtterance:
+    """`sent_sample`: audio before it has been delivered."""
+
+    ref: TurnRef
+    start_sample: int
+    sent_sample: int
+    noticed_sample: int  # the clock when it was found to have begun
+    began: Arrival
+    last_speech: Arrival
+    hushed: bool = False
+    # Of the pause that it is in:
+    end_probability: float | None = None
+    asked: int = 0  # hushes told
+
+
+class Pauses:
+    """Tells how long a speaker was silent who then went on, in 16 kHz samples: within an
+    utterance, and where the endpoint came too early."""
+
+    def __init__(self) -> None:
+        self._silence_samples = 0
+        self._last_speech_sample: int | None = None  # of a turn that ended by silence
+        self._endpoint_sample = 0
+
+    def silent(self, silence_samples: int) -> None:
+        """One more window of a pause in the open utterance."""
+        self._silence_samples = silence_samples
+
+    def spoke(self) -> int:
+        """A window of speech; the silence before it, 0 where it followed on speech."""
+        silence, self._silence_samples = self._silence_samples, 0
+        return silence
+
+    def ended(self, speech_end_sample: int, endpoint_sample: int, *, by_silence: bool) -> None:
+        """The utterance is over."""
+        self._silence_samples = 0
+        self._last_speech_sample = speech_end_sample if by_silence else None
+        self._endpoint_sample = endpoint_sample
+
+    def began(self, speech_sample: int) -> int:
+        """The next one begins; the silence before it, 0 where it is no continuation."""
+        self._silence_samples = 0
+        last, self._last_speech_sample = self._last_speech_sample, None
+        gone = speech_sample - self._endpoint_sample
+        if last is None or gone > hear_samples(CONTINUES_WITHIN_MS):
+            return 0
+        return max(0, speech_sample - last)

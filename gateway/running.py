@@ -1,0 +1,64 @@
+"""One response that runs."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from engine import api
+from gateway.asked import Asked
+from gateway.budget import TurnBudget, TurnStamps
+from gateway.function_calls import FunctionCalls
+from gateway.response import Response, kv_to_wire
+from gateway.speech_out import voice_report
+from gateway.state import SessionState
+from gateway.voice.speaking import Speaking
+
+
+@dataclass(slots=True)
+class Running:
+    """One response that runs, with the stamps its budget is made of."""
+
+    asked: Asked
+    response: Response
+    calls: FunctionCalls
+    stamps: TurnStamps
+    turn: int = 0  # the utterance it answers; 0: none
+    question_id: str | None = None
+    budget: TurnBudget | None = None
+    stamp_pending: bool = False  # its first delta is on its way to the socket
+    finished: api.Finished | None = None  # over before that delta was on the wire
+    speaking: Speaking | None = None  # of a spoken answer
+    text_over: api.Finished | None = None  # the engine is through with it, the voice is not
+    own_input: bool = False  # it answers items of its own, and joins the conversation
+    announced: bool = False  # the client knows of it
+
+    @property
+    def generation(self) -> int:
+        return self.response.facts.generation
+
+
+def send_report(state: SessionState, running: Running, event: api.Finished) -> None:
+    """Its latency report, once it is over and its first token sent."""
+    if running.budget is None:
+        return  # nothing was ever sent, so there is no first token to count to
+    usage = event.usage
+    state.send_ours(
+        "latency",
+        state.events.latency_report(
+            turn=running.turn,
+            item_id=running.question_id,
+            response_id=running.response.facts.response_id,
+            budget=running.budget.to_wire(),
+            kv=kv_to_wire(event.kv),
+            chunks=state.chunks.to_wire(),
+            usage={
+                "input_tokens": usage.input,
+                "cached_tokens": usage.cached,
+                "output_tokens": usage.output,
+                "speculated_tokens": usage.speculated,
+                "wasted_tokens": usage.wasted,
+            },
+            decode_tok_s=event.decode_tok_s,
+            voice=voice_report(running.speaking, running.stamps, running.budget),
+        ),
+    )

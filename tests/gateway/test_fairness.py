@@ -1,0 +1,34 @@
+import pytest
+
+from gateway.fairness import BURST_S, SHARE, TURN_S, Share
+
+
+def test_a_microphone_never_waits() -> None:
+    """25 messages a second of a millisecond each: a fortieth of the loop, for an hour."""
+    share, now_s = Share(0.0), 0.0
+    for _ in range(25 * 3600):
+        now_s += 0.04
+        assert not share.spend(0.001, now_s)
+
+
+def test_a_flood_gets_its_share_and_no_more() -> None:
+    """Work without end for ten seconds takes `SHARE` of them, and the first burst."""
+    share, now_s, worked_s = Share(0.0), 0.0, 0.0
+    while now_s < 10.0:
+        now_s += 0.001
+        worked_s += 0.001
+        now_s += share.spend(0.001, now_s) or 0.0
+    assert worked_s == pytest.approx(10 * SHARE + BURST_S, rel=0.05)
+
+
+def test_others_get_a_turn_within_a_burst() -> None:
+    """Inside what it may spend, a session stands back after every `TURN_S`."""
+    share = Share(0.0)
+    waits = [share.spend(TURN_S / 2, 0.0) for _ in range(10)]
+    assert waits == [None, 0.0] * 5
+
+
+def test_a_long_message_is_paid_for_afterwards() -> None:
+    """A second of work on one message keeps its reader away for four."""
+    wait_s = Share(0.0).spend(1.0, 1.0)
+    assert wait_s == pytest.approx((1.0 - BURST_S) / SHARE)
