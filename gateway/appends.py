@@ -13,7 +13,7 @@ from gateway.actions import More
 from gateway.answers import Answers
 from gateway.listening import UtteranceTooLongError
 from gateway.protocol import errors
-from gateway.protocol.quick_append import QuickAppend
+from gateway.protocol.quick_append import QuickAppend, quick_append
 from gateway.sound_format import SoundIn
 from gateway.speech_in import SpeechIn
 from gateway.state import SessionState
@@ -34,13 +34,17 @@ class Appends:
         self._captured_ms: float | None = None
         self._event_id: str | None = None
 
+    def quick(self, text: str) -> QuickAppend | None:
+        """The append that `text` is, if it can be read the short way. On any thread."""
+        config = self._state.config
+        if config.input_format["type"] != "audio/pcm":
+            return None
+        return quick_append(text, extensions=config.gateway is not None)
+
     def take(self, event: QuickAppend | InputAudioBufferAppendEvent, now_ns: int) -> None:
         """Raises `ProtocolError` for what is no sound, and when push-to-talk has gone on for too
         long; what came before the piece that was too much is kept."""
-        if isinstance(event, QuickAppend):
-            pcm = event.audio
-        else:
-            pcm = self._sound_in.decode(event.audio, self._state.config.input_format)
+        pcm = self._sound_in.decode(event.audio, self._state.config.input_format)
         captured_ms: float | None = getattr(event, "captured_at_ms", None)
         assert not self._rest, "the shell has not asked for the rest of the last one"
         if len(pcm) <= PIECE_BYTES:

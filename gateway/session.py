@@ -50,7 +50,7 @@ from gateway.protocol.errors import FatalProtocolError, ProtocolError
 from gateway.protocol.extensions import InputImageBufferAppend
 from gateway.protocol.ids import IdMaker
 from gateway.protocol.parse import ClientEvent, parse_client_event, realtime_session
-from gateway.protocol.quick_append import QuickAppend, quick_append
+from gateway.protocol.quick_append import QuickAppend
 from gateway.protocol.session_config import ServerVadConfig, SessionConfig
 from gateway.resume.offer import Offer
 from gateway.speech_in import SpeechIn
@@ -153,9 +153,7 @@ class Session:
         client's; the rest is what it returns, to be called with the time."""
         extensions = self._state.config.gateway is not None
         try:
-            is_pcm = self._config.input_format["type"] == "audio/pcm"
-            quick = quick_append(text, extensions=extensions) if is_pcm else None
-            event = quick or parse_client_event(text, extensions=extensions)
+            event = self._appends.quick(text) or parse_client_event(text, extensions=extensions)
         except ProtocolError as error:
             return functools.partial(self._refuse, error)
         return functools.partial(self._receive, event)

@@ -43,6 +43,8 @@ ACTS = (1, 6)
 GHOST_SHARE = 0.1
 SAY_EVERY_S = 15.0
 TRY_AGAIN_S = 2.0
+BUSY = 503
+"""Said before anything has begun: a server may have too much to do."""
 RSS_GROWTH_BYTES_MAX = 96 << 20
 """Of gateway and engine each: what allocators keep in pieces. A leak of a session's KiB shows in
 `rss_bytes` as a slope, whatever the end."""
@@ -233,8 +235,10 @@ class Party:
                     await haunt(self._world.url, rng, self._world.tally)
                 heard_s += await self._visit(seat, rng)
             except (LineClosed, OSError, TimeoutError, httpx.HTTPError) as error:
-                what = f"seat {seat} found nobody: {error!r}"
-                self._world.tally.complain(what, asyncio.get_running_loop().time() - 1.0)
+                if isinstance(error, LineClosed) and error.code == BUSY:
+                    self._world.tally.saw["refused: too busy"] += 1
+                else:
+                    self._world.tally.complain(f"seat {seat} found nobody: {error!r}")
                 await asyncio.sleep(TRY_AGAIN_S)
 
     async def _visit(self, seat: int, rng: random.Random) -> float:

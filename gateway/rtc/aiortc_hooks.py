@@ -24,6 +24,7 @@ from aiortc import RTCPeerConnection
 from aiortc.jitterbuffer import JitterBuffer, JitterFrame
 from aiortc.rtp import RtpPacket
 from av import VideoFrame
+from OpenSSL import SSL
 
 PacketHandler = Callable[[RtpPacket], None]
 
@@ -94,7 +95,7 @@ def lose_late(peer: RTCPeerConnection) -> None:
     send = transport._send_data
 
     async def lossy(data: bytes) -> None:
-        with contextlib.suppress(ConnectionError):
+        with contextlib.suppress(ConnectionError, SSL.Error):  # closed, or the peer is closing
             await send(data)
 
     transport._send_data = lossy

@@ -53,6 +53,10 @@ class BadOffer(Exception):
     """The peer's SDP cannot be answered; the message says why, for the peer."""
 
 
+class AnswerTooSlow(Exception):
+    """An offer could not be answered in time: we, or the STUN and TURN servers, are too busy."""
+
+
 class Call:
     """`answer` an offer, then `run` with the pump of its session. Made on the running loop."""
 
@@ -78,10 +82,15 @@ class Call:
         self._peer.on("connectionstatechange", self._on_state)
 
     async def answer(self) -> str:
-        """Our SDP, with all our candidates in it. Raises `BadOffer`, and then the call is over."""
+        """Our SDP, with all our candidates in it. Raises `BadOffer` or `AnswerTooSlow`; then the
+        call is over."""
         try:
             async with asyncio.timeout(ANSWER_WAIT_S):
                 return await self._answer()
+        except TimeoutError as error:
+            await self._close_peer()
+            log.warning("an offer could not be answered within %.0f s", ANSWER_WAIT_S)
+            raise AnswerTooSlow from error
         except Exception as error:  # aiortc's parser fails in many ways over what a peer may send
             await self._close_peer()
             log.info("an offer was refused: %r", error)

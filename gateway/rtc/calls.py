@@ -36,7 +36,7 @@ from gateway.protocol import errors
 from gateway.protocol.errors import FatalProtocolError, ProtocolError
 from gateway.protocol.parse import decode_json, parse_session
 from gateway.resume.seats import HEADER, LAST_EVENT, Seat
-from gateway.rtc.call import BadOffer, Call, describe_ice
+from gateway.rtc.call import AnswerTooSlow, BadOffer, Call, describe_ice
 from gateway.rtc.call_metrics import CallEnd, CallMetrics
 
 if TYPE_CHECKING:
@@ -114,6 +114,9 @@ class Calls:
             return _failed(400, error)
         except BadOffer as error:
             return _failed(400, ProtocolError("invalid_offer", str(error), param="sdp"))
+        except AnswerTooSlow:
+            message = "The server is too busy to answer a call in time. Try again later."
+            return _failed(503, ProtocolError("server_overloaded", message, type="server_error"))
 
     async def hangup(self, request: Request) -> Response:
         call = self._calls.get(request.path_params["call_id"])

@@ -9,6 +9,7 @@ from openai import AsyncOpenAI
 from websockets.asyncio.client import connect as connect_socket
 from websockets.exceptions import ConnectionClosed
 
+from gateway.rtc import call
 from gateway.rtc.calls import BODY_BYTES_MAX, SDP_BYTES_MAX
 from tests.gateway.rtc.peer import Microphone, calling, connect, offer_of, post_offer, prepared
 from tests.gateway.shell_fakes import RunningGateway, running_gateway, until
@@ -283,3 +284,19 @@ async def test_a_drain_ends_calls(running: RunningGateway) -> None:
         assert calls is not None
         assert len(calls) == 0
         await until(lambda: peer.pc.connectionState in ("closed", "failed"))
+
+
+async def test_a_server_too_busy_to_answer_says_so(
+    running: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """503 and not 400, for the offer is good; the seat is free again and the next call gets it."""
+    with monkeypatch.context() as busy:
+        busy.setattr(call, "ANSWER_WAIT_S", 0.0)
+        async with prepared(Microphone()) as peer:
+            response = await post_offer(peer, running.url)
+            assert response.status_code == 503
+            error = response.json()["error"]
+            assert (error["type"], error["code"]) == ("server_error", "server_overloaded")
+    await until(lambda: not running.gateway.pumps)
+    async with calling(running.url, Microphone()) as peer:
+        await peer.event("session.created")
