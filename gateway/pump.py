@@ -93,14 +93,11 @@ class Outbound:
     def put(self, action: Send) -> bool:
         """False: full, nothing was queued."""
         encoded = frames.encode(action.event, self.bounds.frame_bytes)
-        full = (
-            len(self._queue) >= self.bounds.events
-            or self.waiting_bytes + len(encoded) > self.bounds.bytes
-        )
-        if full:
+        waiting_bytes = self.waiting_bytes + len(encoded)
+        if len(self._queue) >= self.bounds.events or waiting_bytes > self.bounds.bytes:
             return False
         self._queue.append(_Queued(encoded.decode(), len(encoded), action))
-        self.waiting_bytes += len(encoded)
+        self.waiting_bytes = waiting_bytes
         self._filled.set()
         return True
 
