@@ -11,10 +11,8 @@ WebSocket (`gateway.websocket`) or a WebRTC data channel (`gateway.rtc.channel`)
 - outbound: `outbound_events` and `outbound_bytes` that the peer has not read yet. When full, this
   reader is shed: close 1013. What was queued is thrown away, for a stream with holes is worse.
 - pictures: decoded on other threads; the reader waits for an item's, one of a camera is under way.
-- inbound: the channel's own, and a share of the loop (`gateway.fairness`); whoever has had more is
-  read no further for a while. A message over `LONG_CHARS` is parsed on another thread. A peer that
-  sends audio faster than real time is read no further while the engine is more than
-  `AUDIO_BEHIND_SAMPLES` of it behind; TCP holds it back.
+- inbound: the channel's own, a share of the loop (`gateway.fairness`), and no more audio than
+  `AUDIO_BEHIND_SAMPLES` ahead of the engine. Beyond them a peer is read no further for a while.
 """
 
 from __future__ import annotations
@@ -365,13 +363,13 @@ class Pump:
         """One message of the client's."""
         if isinstance(message, int):
             await self._in_turn(self._session.receive_binary, message)
-        elif len(message) > LONG_CHARS:
+        elif len(message) <= LONG_CHARS:
+            await self._in_turn(self._session.receive_text, message)
+        else:
             began_s = time.perf_counter()
             step = await asyncio.to_thread(self._session.prepare, message)
             await self._pause(began_s)
             await self._in_turn(step)
-        else:
-            await self._in_turn(self._session.receive_text, message)
 
     async def _in_turn(self, method: Callable[..., list[Action]], *arguments: object) -> None:
         """A call for the client, which waits afterwards if it has had more than its share."""
