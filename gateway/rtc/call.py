@@ -49,6 +49,10 @@ CLOSE_WAIT_S = 5.0
 OPUS = "audio/opus"
 
 
+_closing: set[asyncio.Task[None]] = set()
+"""Calls that are being closed behind an answer that came too late; each as long as that takes."""
+
+
 class BadOffer(Exception):
     """The peer's SDP cannot be answered; the message says why, for the peer."""
 
@@ -84,11 +88,11 @@ class Call:
     async def answer(self) -> str:
         """Our SDP, with all our candidates in it. Raises `BadOffer` or `AnswerTooSlow`; then the
         call is over."""
+        answering = asyncio.create_task(self._answer())
         try:
-            async with asyncio.timeout(ANSWER_WAIT_S):
-                return await self._answer()
+            return await asyncio.wait_for(asyncio.shield(answering), ANSWER_WAIT_S)
         except TimeoutError as error:
-            await self._close_peer()
+            self._give_up(answering)
             log.warning("an offer could not be answered within %.0f s", ANSWER_WAIT_S)
             raise AnswerTooSlow from error
         except Exception as error:  # aiortc's parser fails in many ways over what a peer may send
@@ -97,8 +101,20 @@ class Call:
             reason = str(error) or type(error).__name__
             raise BadOffer(f"The SDP offer cannot be answered: {reason}") from error
         except asyncio.CancelledError:
-            await self._close_peer()
+            self._give_up(answering)
             raise
+
+    def _give_up(self, answering: asyncio.Task[str]) -> None:
+        """Close behind an answer nobody waits for. It is not cancelled: that would lose the sockets
+        that aioice is about to open."""
+
+        async def close() -> None:
+            await asyncio.gather(answering, return_exceptions=True)
+            await self._close_peer()
+
+        task = asyncio.create_task(close())
+        _closing.add(task)
+        task.add_done_callback(_closing.discard)
 
     async def _answer(self) -> str:
         if "\nm=" not in self._offer:
