@@ -1,6 +1,6 @@
 // A WebRTC call with the face of a WebSocket: events on a data channel, sound on a track.
 
-import { RESUME_HEADER } from "./protocol.js";
+import { RESUME_HEADER, withKey } from "./protocol.js";
 
 const ICE_WAIT_MS = 4_000; // to connect; after that the WebSocket is the better way
 const LABEL = "oai-events";
@@ -28,10 +28,10 @@ export class Call {
    * take calls or no packet gets through, and with `ResumeRefused`.
    * @returns {Promise<Call>} with the channel open
    */
-  static async to(pageUrl, token = null, lastEventId = null) {
+  static async to(pageUrl, token = null, lastEventId = null, key = "") {
     const call = new Call();
     try {
-      await call.connect(callsUrl(pageUrl, token && lastEventId), token);
+      await call.connect(callsUrl(pageUrl, token && lastEventId), token, key);
       return call;
     } catch (error) {
       call.peer.close();
@@ -96,13 +96,17 @@ export class Call {
     tell?.({ code: 1006, reason: "" });
   }
 
-  async connect(url, token) {
+  async connect(url, token, key = "") {
     await this.peer.setLocalDescription();
     const signal = AbortSignal.timeout(ICE_WAIT_MS);
     const reply = await fetch(url, {
       method: "POST",
       body: this.peer.localDescription.sdp,
-      headers: { "Content-Type": "application/sdp", ...(token && { [RESUME_HEADER]: token }) },
+      headers: {
+        "Content-Type": "application/sdp",
+        ...withKey(key),
+        ...(token && { [RESUME_HEADER]: token }),
+      },
       signal,
     });
     if (token && [404, 409].includes(reply.status)) {

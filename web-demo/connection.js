@@ -3,7 +3,7 @@
 // A call over WebRTC where the server takes them, else a WebSocket.
 
 import { Call, ResumeRefused } from "./call.js";
-import { realtimeUrl, sessionUpdate, subprotocols } from "./protocol.js";
+import { realtimeUrl, sessionUpdate, subprotocols, withKey } from "./protocol.js";
 
 const STATUS_PERIOD_MS = 700;
 const STATUS_TIMEOUT_MS = 5_000;
@@ -12,6 +12,10 @@ const COME_BACK_MS = 300; // the first try, when the server keeps the conversati
 const MAX_BUFFERED_BYTES = 256 * 1024; // about 4 s of sound; beyond it sound is dropped and counted
 const GONE = "The server does not answer.";
 const TOKEN_UNKNOWN = "resume_token_unknown"; // the conversation is not kept any more
+const UNAUTHORISED = 401;
+const KEY_NEEDED = "This server needs an API key.";
+const KEY_DECLINED = `${KEY_NEEDED} Reload the page to give one.`;
+const KEY_STORE = "headstart.key"; // for as long as the tab is open
 const TRY_LATER = 1013; // WebSocket close code: overloaded
 
 /** Why a WebSocket closed, as one sentence. */
@@ -49,6 +53,8 @@ export class Connection {
     this.retryTimer = null;
     this.droppedPackets = 0;
     this.aloud = true; // whether spoken answers are asked for
+    this.key = sessionStorage.getItem(KEY_STORE) ?? "";
+    this.declined = false; // nobody had one
   }
 
   /** Starts, or cuts short the wait for the next try. */
@@ -77,11 +83,23 @@ export class Connection {
   async status() {
     try {
       const signal = AbortSignal.timeout(STATUS_TIMEOUT_MS);
-      const reply = await fetch(new URL("status", this.pageUrl), { cache: "no-store", signal });
-      return await reply.json();
+      const request = { cache: "no-store", signal, headers: withKey(this.key) };
+      const reply = await fetch(new URL("status", this.pageUrl), request);
+      if (reply.status !== UNAUTHORISED) return await reply.json();
     } catch (error) {
       throw new ServerGone(GONE, { cause: error });
     }
+    this.askForKey();
+    return this.status();
+  }
+
+  /** A server may want a key. It is asked for again when it was wrong, and not when none came. */
+  askForKey() {
+    const key = this.declined ? null : globalThis.prompt(KEY_NEEDED, "");
+    this.declined = !key;
+    if (!key) throw new ServerGone(KEY_DECLINED);
+    this.key = key.trim();
+    sessionStorage.setItem(KEY_STORE, this.key);
   }
 
   async open(model, byCall) {
@@ -89,7 +107,7 @@ export class Connection {
     const onClose = (event) => this.lost(whyClosed(event));
     if (byCall) {
       try {
-        this.call = await Call.to(this.pageUrl, this.token, this.lastEventId);
+        this.call = await Call.to(this.pageUrl, this.token, this.lastEventId, this.key);
         this.socket = this.call;
         this.call.listen(onMessage, onClose);
         return;
@@ -104,7 +122,7 @@ export class Connection {
       }
     }
     const url = realtimeUrl(this.pageUrl, model, this.token && this.lastEventId);
-    const socket = new WebSocket(url, subprotocols(this.token));
+    const socket = new WebSocket(url, subprotocols(this.token, this.key));
     this.socket = socket;
     socket.onmessage = onMessage;
     socket.onclose = onClose;

@@ -39,9 +39,19 @@ export function toBase64(bytes) {
 export const RESUME_HEADER = "headstart-resume";
 const RESUME_SUBPROTOCOL = "headstart-resume.";
 
-/** The subprotocols of a WebSocket; the token is one, for addresses are logged on the way. */
-export function subprotocols(token) {
-  return token ? ["realtime", RESUME_SUBPROTOCOL + token] : [];
+const KEY_SUBPROTOCOL = "openai-insecure-api-key.";
+
+/** The subprotocols of a WebSocket; token and key are some, for addresses are logged on the way. */
+export function subprotocols(token, key = "") {
+  const secrets = [];
+  if (key) secrets.push(KEY_SUBPROTOCOL + key);
+  if (token) secrets.push(RESUME_SUBPROTOCOL + token);
+  return secrets.length ? ["realtime", ...secrets] : [];
+}
+
+/** The headers of a request with an API key, or without. */
+export function withKey(key) {
+  return key ? { Authorization: `Bearer ${key}` } : {};
 }
 
 /** Where the Realtime endpoint is, seen from a page at `pageUrl`. */
