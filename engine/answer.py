@@ -164,6 +164,13 @@ class Answer:
         if (self.text or self.calls) and self.first_text_ns is None:
             self.first_text_ns = now_ns
 
+    def lay_out(self) -> None:
+        """Have the stream read the prompt, with its last token still to be computed: what follows
+        is drawn from that. An answer that was given up leaves the whole prompt in the cache."""
+        self.stream.reconcile(self.prompt.ids, kinds=self.prompt.kinds)
+        if not self.stream.pending:
+            self.stream.recompute(len(self.stream) - 1)
+
     def probe_end(self, chat: Chat) -> None:
         """Have the next step look behind the last word, too: how likely is the message over?
 

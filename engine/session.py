@@ -177,7 +177,7 @@ class Session:
         prompt = self.talk.prompt(with_utterance=True)
         tools = self.talk.tools
         answer = Answer.begin(self._faculties, self.stream, prompt, command.speculate, tools)
-        self.stream.reconcile(prompt.ids, kinds=prompt.kinds)
+        answer.lay_out()
         answer.probe_end(self._faculties.chat)
         self.answer = answer
         self.deadline_ns = self._clock()
@@ -291,7 +291,7 @@ class Session:
         if answer is None or not answer.matches(prompt, command.sampling):
             self._drop_speculation()
             answer = self._new_answer(self.stream, prompt, command)
-            self.stream.reconcile(prompt.ids, kinds=prompt.kinds)
+            answer.lay_out()
             self.stream.adopt()
             answer.cached_tokens = self.stream.kv_len
             self.answer = answer
@@ -311,7 +311,7 @@ class Session:
         answer = self._new_answer(stream, prompt, command)
         answer.generation, answer.item_id = command.generation, command.item_id
         answer.out_of_band = True
-        stream.reconcile(prompt.ids, kinds=prompt.kinds)
+        answer.lay_out()
         answer.cached_tokens = stream.adopt()
         self.side_answers.append(answer)
 

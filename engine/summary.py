@@ -53,7 +53,7 @@ class Summaries:
         prompt = self._talk.prompt(REQUEST)
         answer = Answer.begin(self._faculties, fork, prompt, SAMPLING)
         answer.generation, answer.out_of_band, answer.silent = GENERATION, True, True
-        fork.reconcile(prompt.ids, kinds=prompt.kinds)
+        answer.lay_out()
         return answer
 
     def keep(self, answer: Answer) -> None:

@@ -31,7 +31,7 @@ class Whole:
 
     def __init__(self, paths: ModelPaths) -> None:
         self.events: list[api.Event] = []
-        config = EngineConfig(model="tiny", kv_pool_bytes=1 << 26)
+        config = EngineConfig(model="tiny", kv_pool_bytes=1 << 28)
         made: tuple[Engine, api.ModelInfo] = assemble(
             paths, config, self.events.append, lambda *_: None
         )

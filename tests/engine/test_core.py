@@ -294,6 +294,19 @@ def test_a_frame_is_seen_with_the_words_around_it() -> None:
     assert bench.finished().usage.input_image == 2
 
 
+def test_an_answer_in_another_manner_begins_at_the_end_of_the_same_prompt() -> None:
+    """The speculated answer was greedy, the one that is asked for is not: its prompt is in the
+    cache to the last token, and it is answered all the same."""
+    bench = Bench()
+    bench.open()
+    bench.say()
+    bench.tell(hush())
+    bench.run()
+    bench.tell(end(), respond(sampling=api.Sampling(temperature=0.5, seed=1, top_k=1)))
+    bench.run()
+    assert bench.finished().text == echo(QUESTION)
+
+
 def test_a_full_cache_fails_one_answer_and_spares_the_others() -> None:
     """Without free blocks the answer fails by name; other sessions go on and the books balance."""
     bench = Bench(blocks=12)

@@ -38,7 +38,11 @@ def test_the_page_loads_clean(demo: OpenPage, mock: MockGateway) -> None:
     session = update["session"]
     assert session["output_modalities"] == ["audio"]
     assert session["audio"]["input"]["turn_detection"]["type"] == "server_vad"
-    assert session["gateway"] == {"events": ["latency", "chunks", "hearing", "engine", "voice"]}
+    assert session["gateway"] == {
+        "events": ["latency", "chunks", "hearing", "engine", "voice"],
+        "endpointing": "semantic",
+        "resume": True,
+    }
 
 
 def test_a_spoken_turn_is_shown(demo: OpenPage, mock: MockGateway) -> None:
