@@ -43,7 +43,7 @@ class Script:
     echo: bool = False
     """Answers repeat the session's last typed text, so that mixed-up sessions would be seen."""
     leak: bool = False
-    """They repeat what anybody typed last: for tests of who should notice."""
+    """They repeat what somebody else typed, if anybody did: for tests of who should notice."""
     first_delta_ms: int = 20
     delta_ms: int = 10
     fail_after: int = 0
@@ -87,7 +87,7 @@ class FakeEngine:
         self._due: list[tuple[int, int, api.Event]] = []
         self._order = count()
         self._steps = 0
-        self._typed = ""
+        self._typed: dict[str, str] = {}  # by session, the last one last
         if script.load_ms:
             self._later(now_ns, api.Loading(what="pretending to load", done=0, total=100))
             middle_ns = now_ns + script.load_ms * NS_PER_MS // 2
@@ -156,7 +156,8 @@ class FakeEngine:
                 self._heard(command, stream, now_ns)
             case api.AddItem():
                 stream.read(command.item)
-                self._typed = stream.typed
+                self._typed.pop(stream.name, None)
+                self._typed[stream.name] = stream.typed
             case api.Respond():
                 self._answer(command, stream, now_ns)
             case api.Cancel() if command.generation in stream.running:
@@ -207,9 +208,14 @@ class FakeEngine:
             api.Heard(stream.name, end.ref, stream.item_id, " ".join(words), len(words)),
         )
 
+    def _leaked(self, stream: _Stream) -> str:
+        """What was typed last in another session, or else in this one."""
+        others = [text for name, text in self._typed.items() if name != stream.name and text]
+        return others[-1] if others else stream.typed
+
     def _answer(self, respond: api.Respond, stream: _Stream, now_ns: int) -> None:
         stream.running.add(respond.generation)
-        typed = self._typed if self.script.leak else stream.typed
+        typed = self._leaked(stream) if self.script.leak else stream.typed
         said = f"You said: {typed}" if self.script.echo and typed else ""
         words = (stream.result or said or self.script.answer).split(" ")
         at_ns = now_ns + self.script.first_delta_ms * NS_PER_MS
