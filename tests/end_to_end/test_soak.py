@@ -38,8 +38,8 @@ async def test_an_engine_that_mixes_up_its_sessions_is_caught() -> None:
     result = await soak(
         Options(
             "fake",
-            2,
-            minutes=0.05,
+            4,
+            minutes=0.15,
             live_minutes=0,
             faults_after_s=None,
             fake_engine=f"{FAKE_ENGINE} --leak",
