@@ -216,12 +216,13 @@ def session(
     model: str = Model,
     hours: float = typer.Option(3.0, min=0.05, help="how long the conversation lasts"),
     real_ears: bool = typer.Option(False, help="speech through Whisper, not from a script: slow"),
+    window: int = typer.Option(0, min=0, help="tokens remembered; 0: the model's context"),
     as_json: bool = Json,
 ) -> None:
     """A conversation of hours at full speed: memory and time per chunk, minute by minute."""
     from benchmarks import session as benchmark
 
-    benchmark.run(model, hours, real_ears=real_ears, as_json=as_json)
+    benchmark.run(model, hours, real_ears=real_ears, as_json=as_json, window=window)
 
 
 @app.command()
@@ -291,7 +292,7 @@ def run_all(model: str = Small, repeats: int = Repeats, as_json: bool = Json) ->
     eyes(model, as_json)
     frames(model, as_json)
     cache(model, as_json)
-    session("tiny", 3.0, False, as_json)
+    session("tiny", 3.0, False, 0, as_json)
     answers(model, False, as_json)
     kv(model, 20, "fp32,fp16,int8,fp8", as_json)
     loss(1, True, as_json)

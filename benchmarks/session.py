@@ -103,7 +103,8 @@ class Person:
         self._live, self._sound = live, sound
         self._pictures = itertools.cycle(_pictures())
         self._turn = 0
-        self.stream = live.engine.sessions["long"].stream
+        session = live.engine.sessions["long"]
+        self.stream, self.window_tokens = session.stream, session.talk.window.tokens
 
     def take_turn(self, minute: Minute) -> None:
         """Speak with the camera on, stop, and be answered."""
@@ -140,14 +141,14 @@ class Person:
         events.clear()
 
 
-def run(model: str, hours: float, *, real_ears: bool, as_json: bool) -> None:
-    """Measure and report."""
+def run(model: str, hours: float, *, real_ears: bool, as_json: bool, window: int = 0) -> None:
+    """Measure and report. `window`: tokens that are remembered; 0: as many as can be."""
     live = Live(model)
     if not real_ears:
         parts = live.engine.parts
         faculties = dataclasses.replace(parts.faculties, ears=ScriptedEars())
         live.engine = Engine(dataclasses.replace(parts, faculties=faculties), live.events.append)
-    live.engine.receive(api.Open("long", INSTRUCTIONS))
+    live.engine.receive(api.Open("long", INSTRUCTIONS, window=api.Window(window)))
     live.run()
     person = Person(live, _chunks(clip("monologue.ogg")))
     minutes: list[Minute] = []
@@ -189,7 +190,7 @@ def _summary(minutes: Sequence[Minute], person: Person) -> dict[str, Any]:
         "first_ms_first": round(statistics.median(f for m in first for f in m.first_ms), 1),
         "first_ms_last": round(statistics.median(f for m in last for f in m.first_ms), 1),
         "kv_bytes_max": max(m.kv_bytes for m in minutes),
-        "window_tokens": person.stream.limit,
+        "window_tokens": person.window_tokens,
         "rss_bytes_first": rss_first,
         "rss_bytes_last": rss_last,
         "rss_growth_share": round(rss_last / rss_first - 1, 4),
