@@ -138,7 +138,8 @@ print(anonymous() - before, peak() - top)
 
 @pytest.mark.parametrize("form", ["bfloat16", "float32", "int8"])
 def test_loading_needs_no_second_copy(tmp_path: Path, form: str) -> None:
-    """300 MB of bf16. Kept as stored, they stay on the file's pages: next to no memory of its own.
+    """300 MB of bf16. Kept as stored, they stay on the file's pages: of memory of its own there is
+    what libraries take when they are first used, 10 to 25 MB, and no copy.
     Converted to fp32 or int8, resident memory, the file's pages in it, peaks at the converted
     model (twice the size, or 0.53 of it) and a few tensors."""
     stored_kib = _write_large(tmp_path)
@@ -152,7 +153,7 @@ def test_loading_needs_no_second_copy(tmp_path: Path, form: str) -> None:
     ).stdout
     anonymous_kib, peak_kib = (int(number) for number in out.split())
     if form == "bfloat16":
-        assert anonymous_kib < 0.05 * stored_kib
+        assert anonymous_kib < 0.2 * stored_kib
     most = {"bfloat16": 1.1, "float32": 2.3, "int8": 0.53 + 0.3}
     assert peak_kib < most[form] * stored_kib
 
