@@ -18,7 +18,7 @@ from engine.moves import Move
 from engine.session_errors import UnknownItem
 from engine.stream import Stream
 from engine.utterance import Utterance
-from engine.window import Range, Window, overflow, within, without
+from engine.window import Range, Window, overflow, remaining, within
 
 # Room an answer needs behind the prompt before old items have to go.
 ANSWER_RESERVE_TOKENS = 512
@@ -232,13 +232,9 @@ class Conversation:
         moves = []
         if positions[-1] - positions[sink] > self.window.reach - sink:
             moves.append(self._stream.rejoin(sink))
-            positions = self._positions(agreed, len(laid.ids))
-        cuts = overflow(laid, entries, self.window, positions)
+        cuts = self._overflow(entries, laid, agreed)
         if cuts:
-            for entry, place in zip(entries, laid.places, strict=True):
-                gone = within(cuts, place.content, place.end)
-                if gone:
-                    self._forget(entry, gone)
+            self._forget(entries, laid, cuts)
             self.forget_unused()
             # What the stream does not read yet it will never have read.
             moves.append(self._stream.evict(within(cuts, 0, agreed), sink))
@@ -249,8 +245,11 @@ class Conversation:
         """Whether `fit` has something to forget."""
         entries = self.now()
         laid = self._render(entries)
-        positions = self._positions(self._stream.agreed(laid.ids), len(laid.ids))
-        return bool(overflow(laid, entries, self.window, positions))
+        return bool(self._overflow(entries, laid, self._stream.agreed(laid.ids)))
+
+    def _overflow(self, entries: Sequence[Entry], laid: Laid, agreed: int) -> list[Range]:
+        positions = self._positions(agreed, len(laid.ids))
+        return overflow(laid, entries, self.window, positions)
 
     def _positions(self, agreed: int, length: int) -> npt.NDArray[np.int64]:
         """Of `length` tokens and the next, as far as the stream has them, and then one by one."""
@@ -258,22 +257,22 @@ class Conversation:
         following = 1 + (int(known[-1]) if agreed else -1)
         return np.concatenate((known, following + np.arange(length + 1 - agreed)))
 
-    def _forget(self, entry: Entry, gone: Sequence[Range]) -> None:
-        if any(s.modality is Modality.IMAGE for s in entry.segments):
-            self._has_seen = True
-        if self.utterance is not None and entry.item_id == self.utterance.item_id:
-            self.utterance.forget(gone, entry)
-            return
-        at = next(i for i, held in enumerate(self._entries) if held is entry)
-        segments = without(entry.segments, gone)
-        if segments:
-            self._entries[at] = Entry(entry.item_id, entry.role, segments)
-            return
-        del self._entries[at]
-        if entry.item_id:
-            self._evicted[entry.item_id] = None
-            if len(self._evicted) > MAX_EVICTED_NAMES:
-                self._evicted.popitem(last=False)
+    def _forget(self, entries: Sequence[Entry], laid: Laid, cuts: Sequence[Range]) -> None:
+        """Take the cuts out of what is remembered."""
+        for (entry, left), place in zip(remaining(entries, laid, cuts), laid.places, strict=True):
+            if left == entry:
+                continue
+            seen = any(segment.modality is Modality.IMAGE for segment in entry.segments)
+            self._has_seen = self._has_seen or seen
+            if self.utterance is not None and entry.item_id == self.utterance.item_id:
+                self.utterance.forget(within(cuts, place.content, place.end), entry)
+                continue
+            at = next(i for i, held in enumerate(self._entries) if held is entry)
+            self._entries[at : at + 1] = [] if left is None else [left]
+            if left is None and entry.item_id:
+                self._evicted[entry.item_id] = None
+                if len(self._evicted) > MAX_EVICTED_NAMES:
+                    self._evicted.popitem(last=False)
 
     # --- tokens ----------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from engine import api
 from engine.answer import Answer, words_only
 from engine.conversation import Conversation, Prompt
-from engine.errors import EngineError
+from engine.errors import ContextFull, EngineError
 from engine.faculties import Faculties, Words
 from engine.hearing import Portion
 from engine.inbox import Inbox, chunk_due_ns
@@ -103,7 +103,10 @@ class Session:
         self.talk.instruct(command.instructions, command.blind, command.tools)
         self.talk.remember(command.window)
         for item in command.items:
-            self.talk.add(item, None)
+            try:
+                self.talk.add(item, None)
+            except ContextFull as error:  # it was said when more was remembered
+                self.report(error, about="add_item", ref_id=item.item_id)
         self._lay_out()
 
     def cancel(self, generation: int) -> None:

@@ -10,7 +10,7 @@ every chunk. Only in a last message that is longer than the window is it single 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -203,6 +203,21 @@ def without(segments: Sequence[Segment], cuts: Sequence[Range]) -> tuple[Segment
         if ids:
             out.append(Segment(segment.modality, tuple(ids)))
     return tuple(out)
+
+
+def remaining(
+    entries: Sequence[Entry], laid: Laid, cuts: Sequence[Range]
+) -> list[tuple[Entry, Entry | None]]:
+    """Each entry and what is left of it; None: nothing. One that began a message of its own does
+    so still, when what stood between it and another is gone."""
+    out: list[tuple[Entry, Entry | None]] = []
+    for entry, place in zip(entries, laid.places, strict=True):
+        segments = without(entry.segments, within(cuts, place.content, place.end))
+        is_gone = bool(entry.segments) and not segments
+        continues = entry.continues and place.joined
+        left = None if is_gone else replace(entry, segments=segments, continues=continues)
+        out.append((entry, left))
+    return out
 
 
 class Holes:

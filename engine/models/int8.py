@@ -25,7 +25,7 @@ from kernels.qlinear import QWeight, dequantize, pack
 GROUP = 32
 _LARGEST = 127
 _BLOCK_BYTES = 2 + GROUP
-_STRIPE_WEIGHTS = 1 << 22  # in fp32 at a time: a vocabulary's matrix is 2 GB
+_STRIPE_WEIGHTS = 1 << 20  # in fp32 at a time, some five times over: a vocabulary is 2 GB
 
 
 def quantise(weight: Tensor) -> QWeight:

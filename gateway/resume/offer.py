@@ -44,8 +44,8 @@ class Offer:
         config = state.config.to_wire()
         state.send(state.events.session_resumed(config, replayed, len(items)))
         for wire in items:
-            current = running is not None and running["id"] == wire["id"]
-            state.send(state.events.item_retrieved(running if current else wire))  # type: ignore[arg-type]
+            newer = running is not None and running["id"] == wire["id"]
+            state.send(state.events.item_retrieved(running if running and newer else wire))
 
 
 def _asks(config: SessionConfig) -> bool:

@@ -2,7 +2,7 @@
 
 Bounds: outbound, `BUFFERED_BYTES` are handed to SCTP before the pump's writer has to wait (and its
 own queue fills); inbound, `INBOUND_BYTES` of messages may wait for the reader, more end the call.
-A message is at most `MESSAGE_BYTES_MAX` long: browsers close a channel that is sent more.
+A message is at most `frames.CHANNEL_BYTES_MAX` long: browsers close a channel that is sent more.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from aiortc import RTCDataChannel
 from aiortc.exceptions import InvalidStateError
 
 from gateway.actions import Hangup
+from gateway.protocol import frames
 
 log = logging.getLogger("headstart.rtc")
 
 LABEL = "oai-events"
 BUFFERED_BYTES = 64 * 1024
 INBOUND_BYTES = 8 * 1024 * 1024
-MESSAGE_BYTES_MAX = 262_144 - 1
 FLUSH_WAIT_S = 1.0
 """How long the last messages may take to be read before the call ends."""
 
@@ -99,8 +99,9 @@ class EventChannel:
             await self._changed.wait()
         if self.is_gone or self._channel is None:
             return False
-        if len(text) * 4 > MESSAGE_BYTES_MAX and len(text.encode()) > MESSAGE_BYTES_MAX:
-            text = _too_large(text)
+        most = frames.CHANNEL_BYTES_MAX
+        if len(text) * 4 > most and len(text.encode()) > most:  # a session that was a WebSocket's
+            text = frames.encode(json.loads(text), most).decode()
         try:
             self._channel.send(text)
         except (InvalidStateError, ValueError, ConnectionError) as error:
@@ -131,18 +132,3 @@ class EventChannel:
 
     def cut(self) -> None:
         self.gone()
-
-
-def _too_large(text: str) -> str:
-    """What goes out in place of an event that no data channel carries."""
-    kind = json.loads(text).get("type")
-    message = f"An event of type '{kind}' was too large for a data channel and was left out."
-    error = {
-        "type": "server_error",
-        "code": "event_too_large",
-        "message": message,
-        "param": None,
-        "event_id": None,
-    }
-    event_id = json.loads(text).get("event_id")
-    return json.dumps({"type": "error", "event_id": event_id, "error": error})

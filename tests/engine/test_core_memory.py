@@ -108,3 +108,14 @@ def test_an_item_longer_than_the_context_is_refused() -> None:
     bench.run()
     assert failures(bench) == ["context_full"]
     assert bench.stream_text() == "<S>Hi</>"
+
+
+def test_a_conversation_is_restored_without_what_is_too_long_now() -> None:
+    """It was said when more was remembered: after a restart that item is told as failed, and the
+    session is there with all others."""
+    bench = Bench(limit=900)
+    items = (user_item("a", "short"), user_item("b", "long " * 70), user_item("c", "shorter"))
+    bench.tell(api.Open("s", "Hi", items, window=api.Window(100)))
+    bench.run()
+    assert failures(bench) == ["context_full"]
+    assert bench.stream_text() == "<S>Hi</><U>short\nshorter"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from engine import api
 from engine.api import Role
 from engine.layout import Entry, Laid, Modality, Segment, Separator, render
-from engine.window import Holes, Range, Window, overflow, within, without
+from engine.window import Holes, Range, Window, overflow, remaining, without
 from tests.engine.fakes import ASSISTANT, SYSTEM, USER, FakeChat
 
 SINK = tuple(FakeChat().system("Be brief."))
@@ -24,16 +24,21 @@ spoken = st.tuples(st.just(Role.USER), st.lists(segments, max_size=4))
 said = st.tuples(
     st.just(Role.ASSISTANT), st.lists(st.tuples(st.just(Modality.GENERATED), st.integers(1, 9)))
 )
+called = st.tuples(st.just(Role.ASSISTANT), st.just([(Modality.GENERATED, 5)]))
 told = st.tuples(st.just(Role.SYSTEM), st.just([(Modality.TEXT, 4)]))
-conversations = st.lists(st.one_of(spoken, spoken, said, told), max_size=14)
+conversations = st.lists(st.one_of(spoken, spoken, said, called, told), max_size=14)
 
 
 def entries_of(conversation: list[tuple[Role, list[tuple[Modality, int]]]]) -> list[Entry]:
-    """Entries whose tokens all differ; empty ones only at the end, as of who begins to speak."""
+    """Entries whose tokens all differ; empty ones only at the end, as of who begins to speak. What
+    the assistant says in five tokens is a function it calls: that goes on with its message."""
     fresh = iter(range(1000, 100_000))
     made = [
         Entry(
-            f"i{i}", role, tuple(Segment(m, tuple(next(fresh) for _ in range(n))) for m, n in parts)
+            f"i{i}",
+            role,
+            tuple(Segment(m, tuple(next(fresh) for _ in range(n))) for m, n in parts),
+            continues=role is Role.ASSISTANT and parts == [(Modality.GENERATED, 5)],
         )
         for i, (role, parts) in enumerate(conversation)
     ]
@@ -47,12 +52,7 @@ def laid_out(entries: list[Entry]) -> Laid:
 
 def left(entries: list[Entry], laid: Laid, cuts: list[Range]) -> list[Entry]:
     """The entries without what was cut."""
-    out = []
-    for entry, place in zip(entries, laid.places, strict=True):
-        kept = without(entry.segments, within(cuts, place.content, place.end))
-        if kept or not entry.segments:
-            out.append(Entry(entry.item_id, entry.role, kept))
-    return out
+    return [after for _, after in remaining(entries, laid, cuts) if after is not None]
 
 
 def line(length: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -107,7 +107,7 @@ def test_a_spoken_question_is_heard_and_answered(
     page.click("#talk")
     page.wait_for_selector(".entry.assistant[data-state=done]", timeout=ANSWER_TIMEOUT_MS)
     page.wait_for_selector(".entry.user[data-state=done]")
-    assert "capital of france" in demo.text(".entry.user .words").lower()
+    assert "what is the capital of france" in demo.text(".entry.user .words").lower()
     assert demo.text(".entry.assistant .words").strip()
     page.wait_for_selector("#budget:not([hidden])")
     drawn = page.locator("#bar .segment").evaluate_all(
