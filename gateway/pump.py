@@ -44,6 +44,7 @@ from gateway.fairness import Share
 from gateway.media import pictures
 from gateway.outbound import Bounds, Outbound
 from gateway.ports import Channel, Player, SessionCore
+from gateway.threads import PARSER
 from gateway.voice.messages import Said, Sound, VoiceCommand
 from gateway.voice.status import VoiceStatus
 
@@ -299,7 +300,7 @@ class Pump:
             await self._in_turn(self._session.receive_binary, message)
         elif len(message) > LONG_CHARS:
             began_s = time.perf_counter()
-            step = await asyncio.to_thread(self._session.prepare, message)
+            step = await PARSER.run(self._session.prepare, message)
             await self._pause(began_s)
             await self._in_turn(step)
         else:

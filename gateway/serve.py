@@ -27,6 +27,7 @@ import uvicorn
 import uvloop
 
 from engine import api
+from gateway import threads
 from gateway.access import is_open_to_others
 from gateway.app import Gateway, build_app
 from gateway.config import Settings, near_misses
@@ -230,6 +231,7 @@ async def _serve(
         for module in ("gateway.session", "gateway.rtc.calls"):
             await asyncio.to_thread(importlib.import_module, module)
         await asyncio.to_thread(front)  # compiled once a machine, in a second
+        threads.start()
         gateway = make_gateway(settings, link, supervisor, voice)
         server = GatewayServer(uvicorn_config(settings, gateway), gateway)
         serving = asyncio.create_task(server.serve(sockets=[sock]))

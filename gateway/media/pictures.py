@@ -1,15 +1,12 @@
 """Decoding of clients' pictures, away from the event loop.
 
-A VGA JPEG takes 5 to 8 ms, a large PNG more than a hundred: `decode` runs on the threads of
-`run`, two for the whole gateway. What waits is bounded by the sessions: each has at most one
-camera picture and the pictures of one item under way (`gateway.pictures_in`).
+A VGA JPEG takes 5 to 8 ms, a large PNG more than a hundred: `run` decodes on the threads that all
+pictures share (`gateway.threads`).
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 import av
@@ -20,8 +17,7 @@ from engine import api
 from gateway.media.frames import THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH, Thumbnail
 from gateway.protocol.errors import ProtocolError
 from gateway.protocol.images import decode_image, decode_image_url
-
-THREADS = 2
+from gateway.threads import PICTURES
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,12 +40,10 @@ class Seen:
 
 Outcome = tuple[Seen, ...] | ProtocolError
 
-_threads = ThreadPoolExecutor(THREADS, thread_name_prefix="pictures")
-
 
 async def run(pictures: Sequence[Encoded]) -> Outcome:
     """`decode` on another thread."""
-    return await asyncio.get_running_loop().run_in_executor(_threads, decode, tuple(pictures))
+    return await PICTURES.run(decode, tuple(pictures))
 
 
 def decode(pictures: Sequence[Encoded]) -> Outcome:

@@ -12,6 +12,7 @@ from av.video.reformatter import Interpolation
 
 from engine import api
 from gateway.protocol.images import fit
+from gateway.threads import PICTURES
 
 log = logging.getLogger("headstart.rtc")
 
@@ -35,7 +36,7 @@ async def watch(
         frame = source.take()
         if frame is not None:
             try:
-                see(await asyncio.to_thread(picture_of, frame))
+                see(await PICTURES.run(picture_of, frame))
             except (av.error.FFmpegError, ValueError) as error:
                 log.info("a camera's picture was left out: %s", error)
         await asyncio.sleep(interval_s)
