@@ -126,8 +126,11 @@ from engine.models.families import Loading, load
 def kib(name):
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith(name))
-form = sys.argv[2]
+form = sys.argv[3]
 dtype, build = (torch.bfloat16, in_int8) if form == "int8" else (getattr(torch, form), in_torch)
+load(Path(sys.argv[2]), Loading(dtype, build=build))  # libraries' code and pools, at first use
+with open("/proc/self/clear_refs", "w") as refs:
+    refs.write("5")  # the peak counts from here: proc(5)
 own, resident = kib("RssAnon"), kib("VmRSS")
 model = load(Path(sys.argv[1]), Loading(dtype, build=build))
 ctypes.CDLL(None).malloc_trim(0)  # what was freed is nobody's
@@ -136,14 +139,14 @@ print(kib("RssAnon") - own, kib("VmHWM") - resident)
 
 
 @pytest.mark.parametrize("form", ["bfloat16", "float32", "int8"])
-def test_loading_needs_no_second_copy(tmp_path: Path, form: str) -> None:
+def test_loading_needs_no_second_copy(tmp_path: Path, folder: Path, form: str) -> None:
     """300 MB of bf16. Kept as stored, they stay on the file's pages: next to no memory of its own.
     Converted to fp32 or int8, resident memory, the file's pages in it, peaks at the converted
-    model (twice the size, or 0.53 of it) and a few tensors."""
+    model (twice the size, or 0.53 of it) and less than half of the file beside it."""
     stored_kib = _write_large(tmp_path)
     assert stored_kib > 250_000
     out = subprocess.run(
-        [sys.executable, "-c", _PEAK, str(tmp_path), form],
+        [sys.executable, "-c", _PEAK, str(tmp_path), str(folder), form],
         cwd=ROOT,
         check=True,
         capture_output=True,
@@ -152,8 +155,8 @@ def test_loading_needs_no_second_copy(tmp_path: Path, form: str) -> None:
     anonymous_kib, peak_kib = (int(number) for number in out.split())
     if form == "bfloat16":
         assert anonymous_kib < 0.05 * stored_kib
-    most = {"bfloat16": 1.1, "float32": 2.3, "int8": 0.53 + 0.3}
-    assert peak_kib < most[form] * stored_kib
+    of_stored = {"bfloat16": 1.0, "float32": 2.0, "int8": 0.53}[form]
+    assert peak_kib < (of_stored + 0.5) * stored_kib
 
 
 def _write_large(folder: Path) -> int:
