@@ -241,7 +241,8 @@ class Listener:
             self._deliver_chunks(events, self._open, self.clock_samples, arrival)
         elif self._windows is not None:
             for window in self._windows.feed(pcm16k):
-                self._judge(events, self._detection, window, arrival)
+                if window.is_speech or not self._gate.is_quiet:
+                    self._judge(events, self._detection, window, arrival)
         self._trim()
         return events
 

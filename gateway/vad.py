@@ -235,6 +235,8 @@ class SpeechGate:
         self.hysteresis = hysteresis or Hysteresis()
         self.state = GateState.QUIET
         self.is_open = False
+        self.is_quiet = True
+        """Nearly always; a window without speech changes nothing then and need not be pushed."""
         self.speech_start = 0
         self.speech_end = 0
         self.speech_samples = 0
@@ -266,8 +268,6 @@ class SpeechGate:
         self._become(GateState.QUIET)
 
     def _push_quiet(self) -> None:
-        if self.state is GateState.QUIET and not self._recent[-1].is_speech:
-            return  # as nearly always: there was none before, and is none now
         rule = self.hysteresis
         speech = [w for w in list(self._recent)[-rule.start_of :] if w.is_speech]
         if len(speech) >= rule.start_speech:
@@ -296,3 +296,4 @@ class SpeechGate:
             logger.debug("speech gate: %s -> %s", self.state.value, state.value)
             self.state = state
             self.is_open = state in (GateState.SPEAKING, GateState.STOPPING)
+            self.is_quiet = state is GateState.QUIET

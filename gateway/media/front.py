@@ -63,12 +63,15 @@ class CompiledBlocks:
         self._out_bytes = 2 * (block // step * outputs)
         self._stream = _Stream(matrix.ctypes.data, history, block, step, outputs, 0)
         self._at = ctypes.addressof(self._stream)
+        self._out = ctypes.create_string_buffer(0)
 
     def feed(self, pcm: bytes) -> bytes:
         samples = len(pcm) // 2
         blocks, self.held_samples = divmod(self.held_samples + samples, self._block)
-        out = ctypes.create_string_buffer(blocks * self._out_bytes)
+        size = blocks * self._out_bytes
+        out = self._out if size == len(self._out) else ctypes.create_string_buffer(size)
         self._resample(self._at, pcm, samples, out)
+        self._out = out  # the next packet will be as long
         return out.raw
 
 
