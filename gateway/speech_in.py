@@ -86,14 +86,14 @@ class SpeechIn:
 
     def feed(self, pcm: bytes, captured_ms: float | None, answers: Answering, now_ns: int) -> None:
         """One packet. Raises the listener's errors."""
-        captured_ns = (
-            None if captured_ms is None else self._client_clock.to_ours(captured_ms, now_ns)
-        )
+        clock = self._client_clock
+        captured_ns = None if captured_ms is None else clock.to_ours(captured_ms, now_ns)
         began_ns = self._stopwatch()
         events = self._listener.feed(pcm, now_ns, captured_ns)
         self._feed_ns = self._stopwatch() - began_ns
         self._state.metrics.audio("received", len(pcm) / 48)  # bytes in a ms of s16 at 24 kHz
-        self._handle(events, answers, now_ns)
+        if events:
+            self._handle(events, answers, now_ns)
 
     def hear(self, pcm: bytes, received_ns: int | None, answers: Answering, now_ns: int) -> None:
         """Sound out of a track's receive buffer; what no packet brought has no `received_ns`."""
