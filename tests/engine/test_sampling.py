@@ -72,6 +72,14 @@ def test_greedy_takes_the_best_and_leaves_the_logits_alone() -> None:
     assert torch.equal(logits, before)
 
 
+def test_the_lowest_temperature_is_greedy() -> None:
+    """A temperature that any logit divided by is infinite takes the best, too, in every mode."""
+    logits = random_logits()
+    best = int(logits.argmax())
+    for settings in ({}, {"top_k": 8}, {"top_p": 0.9}):
+        assert draw(plain(temperature=5e-324, **settings), logits, 5) == [best] * 5
+
+
 def test_the_same_seed_gives_the_same_tokens_whatever_else_is_drawn() -> None:
     """A sampler's random numbers are its own; another seed gives other tokens."""
     logits = random_logits()
