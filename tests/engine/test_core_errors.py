@@ -45,14 +45,14 @@ def test_ears_that_fail_cost_one_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_an_answer_that_fills_the_session_ends_there() -> None:
     """All that was said stands and the reason is its length: nothing went wrong. The next turn
     finds room, for the window forgets."""
-    bench = Bench(limit=600, reply=lambda question: "word " * 300)
+    bench = Bench(limit=540, reply=lambda question: "word " * 300)
     bench.open()
     bench.tell(api.AddItem("s", user_item("u1", "hi")), respond())
     bench.run()
     finished = bench.finished()
     assert (finished.reason, finished.code) == (api.FinishReason.LENGTH, "")
     assert bench.text() == finished.text
-    assert len(finished.text) > 500
+    assert len(finished.text) > 450
     bench.tell(api.AddItem("s", user_item("u2", "go on")), respond(2))
     bench.run()
     assert bench.finished(2).reason is api.FinishReason.LENGTH

@@ -44,8 +44,9 @@ def same(stream: Stream) -> None:
 
 def evicted(stream: Stream) -> None:
     """Some of it was forgotten, so that it is nobody else's any more, and its sink was copied."""
-    move = stream.evict([(7, 11)], 5)
+    move = stream.evict([(5, 9)], 5)
     assert move is not None
+    assert stream.tables[1].blocks
     MOVERS[stream.name](move)
 
 
@@ -144,6 +145,25 @@ def test_what_does_not_fit_stays_where_it_is(model: LoadedModel) -> None:
     alone.append([*PROMPT, 40])
     assert torch.equal(finish(model, alone), again)
     alone.close()
+
+
+def test_a_stream_goes_whole_or_not_at_all(model: LoadedModel) -> None:
+    """Room for its tokens and none for the copy of its sink, in a pool where nothing is free and
+    another stream holds the same blocks: it stays, and nothing of it is left in host memory."""
+    stream = model.new_stream("s")
+    MOVERS["s"] = model.runner.move
+    stream.append([*PROMPT, 40, 41, 42, 43])
+    finish(model, stream)
+    evicted(stream)
+    other = stream.fork("other")
+    taken = model.pool.take(model.pool.free_blocks)
+    host, blocks = host_of(model, stream.kv_len * model.cache.bytes_per_token), stream.kv_blocks
+    assert not stream.park(host)
+    assert (stream.kv_blocks, host.used_bytes) == (blocks, 0)
+    model.pool.give_back(taken)
+    other.close()
+    stream.close()
+    model.pool.check_books([])
 
 
 def test_only_the_bytes_in_use_are_copied(model: LoadedModel, tmp_path: Path) -> None:
