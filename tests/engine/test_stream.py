@@ -199,3 +199,19 @@ def test_recomputing_moves_the_cache_back_and_nothing_else() -> None:
     assert stream.rolled_back_kv_tokens == 0
     stream.recompute(9)
     assert stream.kv_len == 5
+
+
+@pytest.mark.parametrize(
+    ("until", "adopted"), [(None, 8), (12, 8), (11, 8), (8, 8), (7, 4), (4, 4), (3, 0)]
+)
+def test_what_logits_are_wanted_of_is_not_adopted(until: int | None, adopted: int) -> None:
+    """Where all that a stream reads is in the cache, whole blocks of it are taken over, but for the
+    last token's, and those from the asked place on: nobody else's logits are there to be had."""
+    first = make_stream()
+    first.append([*range(12)])
+    compute(first)
+    second = Stream("second", first.table.pool, VOCAB, 64)
+    second.append([*range(12)])
+    assert second.adopt(until) == adopted
+    assert (second.kv_len, second.pending) == (adopted, 12 - adopted)
+    first.table.pool.check_books([*first.tables, *second.tables])
