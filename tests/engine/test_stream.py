@@ -215,3 +215,32 @@ def test_what_logits_are_wanted_of_is_not_adopted(until: int | None, adopted: in
     assert second.adopt(until) == adopted
     assert (second.kv_len, second.pending) == (adopted, 12 - adopted)
     first.table.pool.check_books([*first.tables, *second.tables])
+
+
+def evicted_stream() -> Stream:
+    """Sixteen tokens computed, four of them forgotten behind a sink of four, five more to come."""
+    stream = make_stream()
+    stream.append([*range(16)])
+    compute(stream)
+    assert stream.evict([(4, 8)], sink=4) is not None
+    stream.append([20, 21, 22, 23, 24])
+    return stream
+
+
+def test_behind_an_eviction_nothing_is_adopted() -> None:
+    """Others that read the same words have them at other positions, and without what was seen of
+    the words that are gone."""
+    stream = evicted_stream()
+    other = Stream("other", stream.table.pool, VOCAB, 64)
+    other.append(stream.tokens)
+    compute(other)
+    assert stream.adopt() == 0
+
+
+def test_behind_an_eviction_nothing_is_given_to_others() -> None:
+    """What was computed there stays this stream's own; the sink as it was computed is anybody's."""
+    stream = evicted_stream()
+    compute(stream)
+    other = Stream("other", stream.table.pool, VOCAB, 64)
+    other.append(stream.tokens)
+    assert other.adopt() == 4
