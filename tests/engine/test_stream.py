@@ -238,9 +238,55 @@ def test_behind_an_eviction_nothing_is_adopted() -> None:
 
 
 def test_behind_an_eviction_nothing_is_given_to_others() -> None:
-    """What was computed there stays this stream's own; the sink as it was computed is anybody's."""
+    """What is computed there is this stream's own, though another one reads the same so far and
+    would go on with it; the sink, as it was computed, is anybody's."""
     stream = evicted_stream()
-    compute(stream)
     other = Stream("other", stream.table.pool, VOCAB, 64)
-    other.append(stream.tokens)
+    other.append(stream.tokens[:12])
     assert other.adopt() == 4
+    compute(other)
+    compute(stream)
+    other.append(stream.tokens[12:])
+    assert other.adopt() == 0
+
+
+def test_what_is_computed_anew_is_known_by_what_it_reads_now() -> None:
+    """Once an evicted stream's K/V were given up and computed again they are anybody's: those who
+    read the same find them, and who reads the words that were forgotten does not."""
+    stream = evicted_stream()
+    stream.recompute(0)
+    compute(stream)
+    found = {}
+    for name, tokens in (("same", stream.tokens), ("old", [*range(16)])):
+        other = Stream(name, stream.table.pool, VOCAB, 64)
+        other.append(tokens)
+        found[name] = other.adopt()
+    assert found == {"same": 16, "old": 4}
+
+
+def test_what_is_computed_after_a_rollback_is_known_by_the_new_words() -> None:
+    """Who reads the words that were rolled back finds only what stood before them."""
+    stream = make_stream()
+    stream.append([*range(9)])
+    compute(stream)
+    stream.reconcile([50, 51, 52, 53, 54], start=4)
+    compute(stream)
+    found = {}
+    for name, tokens in (("new", stream.tokens), ("old", [*range(9)])):
+        other = Stream(name, stream.table.pool, VOCAB, 64)
+        other.append(tokens)
+        found[name] = other.adopt()
+    assert found == {"new": 8, "old": 4}
+
+
+def test_a_fork_has_embeddings_of_its_own() -> None:
+    """It begins with the same ones; what it adds or gives up is not the other's."""
+    stream = make_stream()
+    (picture,) = stream.soft.intern(np.ones((1, 8), dtype=np.float32))
+    stream.append([1, picture])
+    fork = stream.fork("fork")
+    assert picture in fork.soft
+    (later,) = fork.soft.intern(np.zeros((1, 8), dtype=np.float32))
+    assert later not in stream.soft
+    fork.close()
+    assert picture in stream.soft
