@@ -290,3 +290,33 @@ def test_a_fork_has_embeddings_of_its_own() -> None:
     assert later not in stream.soft
     fork.close()
     assert picture in stream.soft
+
+
+def test_positions_are_counted_anew_when_k_and_v_are() -> None:
+    """Behind an eviction they have a gap, which the sink is moved up to; they have none once K/V
+    are given up, nor where there was no block for the copy of the sink in the first place."""
+    stream = evicted_stream()
+    assert stream.axes(0, 17)[0].tolist() == [*range(4, 8), *range(8, 21)]
+    stream.recompute(0)
+    assert stream.axes(0, 17)[0].tolist() == [*range(17)]
+    full = make_stream(num_blocks=4)
+    full.append([*range(16)])
+    compute(full)
+    assert full.evict([(4, 8)], sink=4) is None
+    assert (full.kv_len, full.axes(0, 12)[0].tolist()) == (4, [*range(12)])
+
+
+def test_what_an_eviction_writes_over_is_nobody_elses() -> None:
+    """A fork goes on with the blocks as they were; and who reads the old words finds none of those
+    that were moved up in place, only the sink."""
+    alone = evicted_stream()
+    other = Stream("other", alone.table.pool, VOCAB, 64)
+    other.append([*range(16)])
+    assert other.adopt() == 4
+    stream = make_stream()
+    stream.append([*range(16)])
+    compute(stream)
+    fork = stream.fork("fork")
+    assert stream.evict([(4, 8)], sink=4) is not None
+    assert not set(stream.table.blocks) & set(fork.table.blocks)
+    stream.table.pool.check_books([*stream.tables, *fork.tables])
