@@ -119,6 +119,23 @@ def test_top_k_and_top_p_draw_from_the_set_they_define(
     assert set(draw(sampling, logits, 5)) <= allowed
 
 
+def test_the_nucleus_keeps_its_proportions() -> None:
+    """What was left out is divided among all that is kept, not given to the last of them."""
+    logits = torch.full((VOCAB,), -torch.inf)
+    logits[3:6] = torch.tensor([0.5, 0.3, 0.2]).log()
+    drawn = draw(plain(temperature=1.0, top_p=0.6, seed=1), logits, 2000)
+    assert set(drawn) == {3, 4}
+    assert 0.58 < drawn.count(3) / len(drawn) < 0.67  # 0.625; four deviations are 0.043
+
+
+def test_what_cannot_be_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where the dice show exactly 0, a token of probability 0 is passed over."""
+    logits = torch.full((VOCAB,), -torch.inf)
+    logits[7] = 0.0
+    monkeypatch.setattr(torch, "rand", lambda *_, **options: torch.zeros((), dtype=torch.float64))
+    assert draw(plain(temperature=1.0), logits, 1) == [7]
+
+
 def test_a_wide_nucleus_is_drawn_from_whole() -> None:
     """Half the mass of almost equal tokens is half the vocabulary, and most of it comes up."""
     logits = torch.arange(VOCAB) * 1e-6
