@@ -113,8 +113,10 @@ class Conversation:
         self._entries[at:at] = entries
 
     def remove(self, item_id: str) -> None:
-        """Forget an item. Raises `UnknownItem`."""
-        if self._evicted.pop(item_id, item_id) is not None:
+        """Forget an item; of one that was evicted, its name. Raises `UnknownItem`."""
+        if item_id in self._evicted:
+            del self._evicted[item_id]
+        else:
             del self._entries[self._index(item_id)]
 
     def entry(self, item: api.Item, stream: Stream) -> Entry:

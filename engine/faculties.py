@@ -60,7 +60,8 @@ class Ears(Protocol):
 
     def hear_many(self, utterances: Sequence[Any], pcms: Sequence[Pcm]) -> Sequence[Words]:
         """Take a chunk of each of several utterances; what comes out is what each would give alone,
-        and `stages_ms` is the work of all of them."""
+        and `stages_ms` is the work of all of them. Raises an `EngineError`: then the chunks are
+        lost, of all of them."""
         ...
 
     def finish(self, utterance: Any) -> Words:
