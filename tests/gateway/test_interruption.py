@@ -54,3 +54,47 @@ def test_without_words_length_decides() -> None:
     assert judge("", 500.0, final=False, wordless=True) is Meaning.UNKNOWN
     assert judge("", 500.0, final=True, wordless=True) is Meaning.NOTHING
     assert judge("", 900.0, final=False, wordless=True) is Meaning.INTERRUPTION
+
+
+@pytest.mark.parametrize(
+    ("said", "likely", "left"),
+    [
+        (" NMO,", (0.2,), []),
+        (" Make sure,", (0.2, 0.9), []),
+        (" Stop.", (0.9,), ["stop"]),
+        (" Stop.", (), ["stop"]),  # ears that don't say how sure they are are believed
+        (" of course", (0.1, 0.1), []),
+        (" Wait a moment", (0.9, 0.3, 0.9), ["wait", "moment"]),
+        (" ... no", (0.1, 0.9), ["no"]),  # a mark is a word to the ears
+        (" one two", (0.9,), ["one", "two"]),  # only the first few have a number
+    ],
+)
+def test_words_that_the_ears_doubt_are_not_meant(
+    said: str, likely: tuple[float, ...], left: list[str]
+) -> None:
+    """A hum is heard as some word, but not as a likely one."""
+    assert meaningful_words(said, likely, 0.5) == left
+
+
+# What Whisper-tiny.en made of sounds of the development voices, with its words' probabilities.
+REAL = [
+    ("uh-huh", " Yes, I was...", (0.05, 0.12, 0.04), Meaning.NOTHING),
+    ("uh-huh", " Yes, I can't do it.", (0.04, 0.16, 0.05, 0.07, 0.12), Meaning.NOTHING),
+    ("mm-hmm", " Hmm", (0.21,), Meaning.NOTHING),
+    ("yeah", " Yeah, yeah", (0.31, 0.42), Meaning.NOTHING),
+    ("okay", " Okay", (0.36,), Meaning.NOTHING),
+    ("stop", " Stop.", (0.41,), Meaning.INTERRUPTION),
+    ("no", " No", (0.84,), Meaning.INTERRUPTION),
+    ("wait", " Wait", (0.75,), Meaning.INTERRUPTION),
+    ("sorry", " Sorry", (0.9,), Meaning.INTERRUPTION),
+    ("hold on", " Hold on.", (0.93, 0.97), Meaning.INTERRUPTION),
+]
+
+
+@pytest.mark.parametrize(("sound", "heard", "likely", "meaning"), REAL)
+def test_hums_that_are_heard_as_words(
+    sound: str, heard: str, likely: tuple[float, ...], meaning: Meaning
+) -> None:
+    """They pass, and short wishes do not, although the ears are less sure of them than of a
+    sentence."""
+    assert RULE.judge(heard, 400.0, final=True, likely=likely) is meaning, sound
