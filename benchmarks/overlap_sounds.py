@@ -18,24 +18,8 @@ import numpy as np
 from benchmarks import noise
 from benchmarks.voices import Line, Samples, cast, load
 
-DEVELOPMENT = (
-    "joe",
-    "kokoro jf_alpha",
-    "kokoro jf_nezumi",
-    "flite awb",
-    "flite slt",
-    "espeak en-us+m3",
-    "espeak en-gb+f2",
-)
-HELD_OUT = (
-    "kokoro jf_gongitsune",
-    "kokoro jf_tebukuro",
-    "kokoro jm_kumo",
-    "flite rms",
-    "flite kal16",
-    "espeak en-us+f4",
-    "espeak en-gb-scotland+m7",
-)
+DEVELOPMENT = ("flite awb", "flite slt", "joe", "kokoro jf_alpha", "kokoro jf_nezumi")
+HELD_OUT = ("flite rms", "flite kal16", "kokoro jm_kumo", "kokoro jf_gongitsune", "espeak en-us+f4")
 HALVES = {"development": (DEVELOPMENT, 0), "held-out": (HELD_OUT, 1)}
 
 INTERRUPTIONS = tuple(
