@@ -15,10 +15,11 @@ from dataclasses import dataclass
 from enum import Enum
 
 # Signs of listening, plain: without accents, hyphens and the spaces within. Not "yes", "no" or
-# "stop": what may be an answer or a wish is one.
+# "stop": what may be an answer or a wish is one. A conjunction alone is none yet.
 _BY_LANGUAGE = {
     "sounds": "ah aha ahh eh er erm hm hmm hmmm huh mhm mhmm mm mmhm mmhmm mmm oh ohh ooh uh uhhuh "
     "uhm um umm wow",
+    "going on": "and but so then well",
     "en": "yeah yep yup okay ok right sure isee gotit iknow ofcourse indeed really exactly cool "
     "nice great alright",
     "de": "ach achso aso genau ja jaja klar stimmt naja soso",
@@ -43,11 +44,14 @@ class Meaning(Enum):
 class InterruptionRule:
     """`sure_words`: so many interrupt before a pause has confirmed them. `wordless_ms`: so much
     sound from the beginning of speech on does where the ears give no words. `least_likely`: a word
-    that is less so by the ears does not count (docs/endpointing.md: hums against short wishes)."""
+    that is less so by the ears does not count; nor one that is less so than `least_likely_short`
+    where speech was shorter than `short_ms`, as hums are, or is not known to be longer yet."""
 
     sure_words: int = 2
     wordless_ms: float = 900.0
-    least_likely: float = 0.3
+    short_ms: float = 300.0
+    least_likely: float = 0.2
+    least_likely_short: float = 0.5
 
     def judge(
         self,
@@ -57,13 +61,17 @@ class InterruptionRule:
         final: bool,
         wordless: bool = False,
         likely: Sequence[float] = (),
+        speech_ms: float = 0.0,
     ) -> Meaning:
         """`text`: the words so far; `likely`: as in `engine.api.Hearing`; `sound_ms`: heard since
-        speech began; `final`: a pause has come, and for now no more will follow."""
+        speech began; `final`: a pause has come, and for now no more will follow; `speech_ms`:
+        before it, silence not counted."""
         if wordless:
             interrupts = sound_ms >= self.wordless_ms
         else:
-            words = meaningful_words(text, likely, self.least_likely)
+            is_short = not final or speech_ms < self.short_ms
+            least = self.least_likely_short if is_short else self.least_likely
+            words = meaningful_words(text, likely, least)
             interrupts = len(words) >= (1 if final else self.sure_words)
         if interrupts:
             return Meaning.INTERRUPTION

@@ -91,7 +91,7 @@ def test_a_doubted_word_may_become_a_sure_one() -> None:
     sing(bench, 600)
     bench.hearing("Store", likely=(0.13,))
     assert not bench.commands(api.Cancel)
-    bench.hearing("Stop it", likely=(0.81, 0.36))
+    bench.hearing("Stop it", likely=(0.81, 0.98))
     assert len(bench.commands(api.Cancel)) == 1
 
 
