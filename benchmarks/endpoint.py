@@ -60,9 +60,9 @@ SILENCES_MS = (300, 400, 500, 600, 700, 800, 900, 1000, 1200)
 NEVER_SAMPLES = 1 << 30
 MOST_MS = EAGERNESS["auto"].most_ms
 GRID = tuple(
-    Weighing(*values)
-    for values in product((0.1, 0.3, 0.5), (1e-3, 3e-3, 1e-2, 3e-2), (1.0, 1.3, 1.6), (2.0, 3.0))
+    Weighing(*values) for values in product((1e-3, 3e-3, 1e-2, 3e-2, 0.1), (2.0, 2.5, 3.0, 4.0))
 )
+TRIED_MS = (400, 600, 800, 1000)
 COMPARED_AT_MS = (500, 600, 700, 800, 900, 1000)
 
 Policies = dict[str, Callable[[int], EndpointPolicy]]
@@ -182,10 +182,12 @@ def _parts(
 
 
 def _curve(
-    turns: Sequence[RecordedTurn], make: Callable[[int], EndpointPolicy]
+    turns: Sequence[RecordedTurn],
+    make: Callable[[int], EndpointPolicy],
+    silences_ms: Sequence[int] = SILENCES_MS,
 ) -> list[dict[str, Any]]:
     """A row for each length."""
-    return [{"silence_ms": ms} | _row(turns, partial(make, ms)) for ms in SILENCES_MS]
+    return [{"silence_ms": ms} | _row(turns, partial(make, ms)) for ms in silences_ms]
 
 
 def tuning(recorded: Mapping[str, Sequence[RecordedTurn]]) -> list[dict[str, Any]]:
@@ -194,7 +196,7 @@ def tuning(recorded: Mapping[str, Sequence[RecordedTurn]]) -> list[dict[str, Any
     tuned = [turns for (_, half), turns in _parts(recorded).items() if half == "tuned"]
     tried = []
     for weighing in GRID:
-        curves_of = [_curve(turns, partial(_weighed, weighing)) for turns in tuned]
+        curves_of = [_curve(turns, partial(_weighed, weighing), TRIED_MS) for turns in tuned]
         cut_off = [_cut_at(curve, ms) for curve in curves_of for ms in COMPARED_AT_MS]
         tried.append(asdict(weighing) | {"mean_cut_off": round(statistics.mean(cut_off), 4)})
     tried.sort(key=lambda row: float(row["mean_cut_off"]))
@@ -239,7 +241,7 @@ def _points(turns: Sequence[RecordedTurn]) -> list[dict[str, Any]]:
             "at_end": _share((p.probability or 0) < threshold for p in ends),
             "at_end_again": _share((p.again or 0) < threshold for p in ends),
         }
-        for threshold in (Weighing().unfinished_below, Weighing().over_from)
+        for threshold in (0.003, Weighing().unfinished_below, 0.3)
     ]
 
 

@@ -116,7 +116,6 @@ class BargeIn:
             final=final,
             wordless=hearing is not None and hearing.wordless,
             likely=hearing.likely if hearing is not None else (),
-            speech_ms=spoken.speech_ms,
         )
 
     def _tell(self, what: Literal["possible", "real", "false"], spoken: Spoken) -> None:

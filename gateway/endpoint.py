@@ -147,22 +147,20 @@ class AdaptiveSilence:
 
 @dataclass(frozen=True)
 class Weighing:
-    """What the model's probability is worth: a message is over from `over_from` on, breaks off
-    below `unfinished_below`, and may be either between; the factors lengthen the silence then.
+    """What the model's probability is worth: below `unfinished_below` a message breaks off, and the
+    silence behind it is longer by `unfinished_factor`.
 
     Behind whole messages it is 0.4 to 1 as a rule, behind statements that ask for nothing a few
     hundredths, and behind a message that breaks off 1e-3 to 1e-8.
     """
 
-    over_from: float = 0.3
-    unfinished_below: float = 0.003
-    unsure_factor: float = 1.3
+    unfinished_below: float = 0.01
     unfinished_factor: float = 3.0
 
 
 class SemanticSilence:
-    """The adaptive silence behind a message that is over by the language model's probability, more
-    behind one that may not be, and much more, up to `most_ms`, behind one that breaks off.
+    """The adaptive silence, but much more, up to `most_ms`, behind a message that breaks off by the
+    language model's probability.
 
     Until the model has told, or where it does not (nothing is speculated on while an answer runs,
     or without `create_response`), `DEFAULT_SILENCE_MS` at least.
@@ -185,10 +183,8 @@ class SemanticSilence:
         base_ms, weighing = self._adaptive.silence_ms, self._weighing
         if end_probability is None:
             return max(base_ms, DEFAULT_SILENCE_MS)
-        if end_probability >= weighing.over_from:
-            return base_ms
         if end_probability >= weighing.unfinished_below:
-            return round(weighing.unsure_factor * base_ms)
+            return base_ms
         return max(base_ms, min(round(weighing.unfinished_factor * base_ms), self._most_ms))
 
     def judge(self, pause: Pause) -> Verdict:

@@ -44,14 +44,12 @@ class Meaning(Enum):
 class InterruptionRule:
     """`sure_words`: so many interrupt before a pause has confirmed them. `wordless_ms`: so much
     sound from the beginning of speech on does where the ears give no words. `least_likely`: a word
-    that is less so by the ears does not count; nor one that is less so than `least_likely_short`
-    where speech was shorter than `short_ms`, as hums are, or is not known to be longer yet."""
+    that is less so by the ears does not count: of hums that were heard as words the likeliest had
+    0.13, of short wishes the least likely 0.21 (development voices, docs/endpointing.md)."""
 
     sure_words: int = 2
     wordless_ms: float = 900.0
-    short_ms: float = 300.0
     least_likely: float = 0.2
-    least_likely_short: float = 0.5
 
     def judge(
         self,
@@ -61,17 +59,13 @@ class InterruptionRule:
         final: bool,
         wordless: bool = False,
         likely: Sequence[float] = (),
-        speech_ms: float = 0.0,
     ) -> Meaning:
         """`text`: the words so far; `likely`: as in `engine.api.Hearing`; `sound_ms`: heard since
-        speech began; `final`: a pause has come, and for now no more will follow; `speech_ms`:
-        before it, silence not counted."""
+        speech began; `final`: a pause has come, and for now no more will follow."""
         if wordless:
             interrupts = sound_ms >= self.wordless_ms
         else:
-            is_short = not final or speech_ms < self.short_ms
-            least = self.least_likely_short if is_short else self.least_likely
-            words = meaningful_words(text, likely, least)
+            words = meaningful_words(text, likely, self.least_likely)
             interrupts = len(words) >= (1 if final else self.sure_words)
         if interrupts:
             return Meaning.INTERRUPTION

@@ -116,12 +116,10 @@ class SpeechChunk:
 @dataclass(frozen=True)
 class Hushed:
     """A short silence; all audio up to `end_sample` has been delivered. A second one of the same
-    `ref`: the silence has grown, and is to be listened to again. `speech_samples`: of the utterance
-    so far, silence not counted."""
+    `ref`: the silence has grown, and is to be listened to again."""
 
     ref: TurnRef
     end_sample: int
-    speech_samples: int
 
 
 @dataclass(frozen=True)

@@ -292,7 +292,7 @@ class Listener:
             self._deliver_rest(events, utterance, now, arrival)
             utterance.hushed = True
             utterance.asked += 1
-            events.append(Hushed(utterance.ref, now, pause.speech_samples))
+            events.append(Hushed(utterance.ref, now))
         if verdict is Verdict.END and enough:
             self._stop(events, StopCause.SILENCE, now, arrival)
         elif verdict is Verdict.END:

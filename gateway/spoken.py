@@ -50,11 +50,6 @@ class Spoken:
         at_sample = self.speech_sample if self.hearing is None else self.hearing.at_sample
         return max(0.0, hear_ms_exact(at_sample - self.speech_sample))
 
-    @property
-    def speech_ms(self) -> float:
-        """Speech before the silence that it is in, pauses not counted; 0 without one."""
-        return 0.0 if self.hushed is None else hear_ms_exact(self.hushed.speech_samples)
-
     def take(self, hearing: api.Hearing) -> None:
         """Words of this utterance, in order."""
         self.hearing = hearing
