@@ -140,6 +140,7 @@ def overlap(
     clips: Path | None = SomeClips,
     half: str = typer.Option("held-out", "--half", help="held-out or development"),
     notes: Path | None = JsonLines,
+    words: bool = typer.Option(False, "--words", help="judge the final words alone: much faster"),
     model: str = Small,
     as_json: bool = Json,
 ) -> None:
@@ -151,7 +152,10 @@ def overlap(
     if half not in HALVES:
         raise typer.BadParameter(f"expected one of {', '.join(HALVES)}, got {half!r}")
     try:
-        benchmark.run(model, half, clips, notes, as_json=as_json)
+        if words:
+            benchmark.run_words(half, clips, as_json=as_json)
+        else:
+            benchmark.run(model, half, clips, notes, as_json=as_json)
     except (ValueError, OSError, VoiceUnavailable) as error:
         raise typer.BadParameter(str(error)) from None
 
@@ -309,5 +313,5 @@ def run_all(model: str = Small, repeats: int = Repeats, as_json: bool = Json) ->
     loss(1, True, as_json)
     gateway("ws,webrtc", 600, True, as_json)
     endpoint(None, None, "small", None, 16, False, as_json)
-    overlap(None, "held-out", None, "small", as_json)
+    overlap(None, "held-out", None, False, "small", as_json)
     voice("joe,espeak", as_json)

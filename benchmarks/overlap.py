@@ -5,7 +5,8 @@ sound over it: people who mean it, signs of listening, noises, and with LIST sho
 person (`benchmarks.overlap_sounds`). Time is the sound's own, and the engine's work is added to it.
 
 The rule was made on the sounds of `--half development`; what it is worth is said by the other one,
-whose voices it never heard. `--notes FILE` keeps a JSON line for each sound.
+whose voices it never heard. `--notes FILE` keeps a JSON line for each sound. `--words` judges the
+final words only, with `interrupted_plain` by the rule that believes the ears every word.
 
 Keys: half, interruptions, listening, noises, recordings; each has `sounds`, `interrupted`
 (how many ended the answer), `which` (those that went the wrong way), `held_ms` (median from the
@@ -27,10 +28,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks import overlap_sounds, report
+from benchmarks import overlap_sounds, overlap_words, report
 from benchmarks.in_process import Live
 from benchmarks.wer import read_list
 from engine import api
+from engine.ears.listener import Ears
+from engine.weights import ensure
 from gateway import config
 from gateway.actions import Action, HoldPlayout, Send, Tell
 from gateway.metrics import Metrics
@@ -41,6 +44,7 @@ from gateway.voice.messages import Said, Sound
 
 Samples = npt.NDArray[np.int16]
 
+WANTED = ("interruptions", "recordings")
 PACKET_SAMPLES = synthesiser.RATE_HZ // 50
 ANSWER_S = 20
 NS_PER_S = 10**9
@@ -142,7 +146,22 @@ def run(
                 file.write(json.dumps({"kind": heard.kind} | asdict(overlap.outcome)) + "\n")
     result: dict[str, Any] = {"model": model, "half": half}
     for kind, those in outcomes.items():
-        result[kind] = _summed(those, wanted=kind in ("interruptions", "recordings"))
+        result[kind] = _summed(those, wanted=kind in WANTED)
+    report.finish("overlap", result, as_json=as_json)
+
+
+def run_words(half: str, recordings: Path | None, *, as_json: bool) -> None:
+    """The same sounds by their final words alone (`benchmarks.overlap_words`). Raises as `run`."""
+    lines = read_list(recordings) if recordings is not None else ()
+    ears = Ears.load(ensure("whisper-tiny.en"))
+    heard: dict[str, list[tuple[str, list[overlap_words.Words]]]] = defaultdict(list)
+    for sound in overlap_sounds.sounds(half, lines):
+        words = overlap_words.words_of(ears, sound.sound)
+        heard[sound.kind].append((sound.name, words))
+        report.say(f"{sound.kind} {sound.name}: {words}")
+    result: dict[str, Any] = {"half": half}
+    for kind, those in heard.items():
+        result[kind] = overlap_words.summed(those, wanted=kind in WANTED)
     report.finish("overlap", result, as_json=as_json)
 
 

@@ -44,8 +44,8 @@ class Meaning(Enum):
 class InterruptionRule:
     """`sure_words`: so many interrupt before a pause has confirmed them. `wordless_ms`: so much
     sound from the beginning of speech on does where the ears give no words. `least_likely`: a word
-    that is less so by the ears does not count: of hums that were heard as words the likeliest had
-    0.13, of short wishes the least likely 0.21 (development voices, docs/endpointing.md)."""
+    that is less so by the ears does not count: hums heard as words have 0.13 at most
+    or are conjunctions, the least likely short wish has 0.21 (docs/endpointing.md)."""
 
     sure_words: int = 2
     wordless_ms: float = 900.0
