@@ -38,6 +38,11 @@ class Words(Protocol):
         """Work by stage: mel, encode, decode."""
         ...
 
+    @property
+    def likely(self) -> tuple[float, ...]:
+        """As in `engine.api.Hearing`."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
@@ -51,6 +56,7 @@ class Embedded:
     transcribed: bool = False
     committed: str = ""
     tentative: str = ""
+    likely: tuple[float, ...] = ()
 
 
 class Ears(Protocol):

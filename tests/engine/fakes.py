@@ -81,6 +81,7 @@ class FakeWords:
     stages_ms: Mapping[str, float] = field(
         default_factory=lambda: {"mel": 1.0, "encode": 2.0, "decode": 3.0}
     )
+    likely: tuple[float, ...] = ()
 
 
 class FakeEars:

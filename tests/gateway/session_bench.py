@@ -130,12 +130,19 @@ class SessionBench:
     def track_frame(self, image: api.Image) -> None:
         self._take(self.session.receive_image(image, self.now_ns))
 
-    def hearing(self, text: str, *, final: bool = False, wordless: bool = False) -> None:
+    def hearing(
+        self,
+        text: str,
+        *,
+        final: bool = False,
+        wordless: bool = False,
+        likely: tuple[float, ...] = (),
+    ) -> None:
         """Play the ears' part: so much was understood of the newest utterance, up to now."""
         audio = self.commands(api.Audio)[-1]
         end_sample = audio.start_sample + audio.samples
         ref = self.told_ref()
-        self.engine(api.Hearing("sess_test", ref, "", text, end_sample, final, wordless))
+        self.engine(api.Hearing("sess_test", ref, "", text, end_sample, final, wordless, likely))
 
     def told_ref(self) -> api.TurnRef:
         """What the engine was told last of the newest utterance."""
@@ -192,9 +199,13 @@ class SessionBench:
         self.finish(generation, "".join(words), reason)
 
     def finish(
-        self, generation: int, text: str, reason: api.FinishReason = api.FinishReason.STOP
+        self,
+        generation: int,
+        text: str,
+        reason: api.FinishReason = api.FinishReason.STOP,
+        usage: api.Usage | None = None,
     ) -> None:
-        usage = api.Usage(input_text=5, input_audio=7, cached=10, output=3)
+        usage = usage or api.Usage(input_text=5, input_audio=7, cached=10, output=3)
         kv = api.KvStats(tokens=15, blocks=1, bytes=1500, bytes_per_token=100)
         self.engine(api.Finished("sess_test", generation, reason, text, usage, kv))
 
