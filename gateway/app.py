@@ -35,6 +35,7 @@ from gateway import handshake
 from gateway.access import Access, key_of
 from gateway.actions import Hangup
 from gateway.client_secrets import ClientSecrets
+from gateway.clocks import since_boot_s
 from gateway.config import Settings
 from gateway.door import SUBPROTOCOL, guarded, holder_of, offered, turn_away
 from gateway.engine_client import EngineLink
@@ -223,7 +224,7 @@ class Gateway:
 
     def _preset(self, core: SessionCore, key: str) -> None:
         """Give a new session what its client's secret, if it came with one, stands for."""
-        grant = self.secrets.find(key, time.time())
+        grant = self.secrets.find(key, since_boot_s())
         if grant is not None and grant.session is not None:
             from gateway.protocol.parse import parse_session  # the schema is loaded with the engine
 
