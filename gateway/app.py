@@ -46,6 +46,7 @@ from gateway.ports import Link, Player, SessionCore
 from gateway.protocol import frames
 from gateway.protocol.errors import FatalProtocolError
 from gateway.pump import CLOSE_SERVICE_RESTART, Pump
+from gateway.reception import Cuts
 from gateway.resume.line import Line
 from gateway.resume.seats import HEADER as RESUME_HEADER
 from gateway.resume.seats import LAST_EVENT, ResumeMetrics, Seat, Seats, new_token
@@ -103,6 +104,7 @@ class Gateway:
         self.loop_lag = LoopLag()
         self.sessions_refused = 0
         self.sessions_shed = 0
+        self.cuts = Cuts()
         self.access = Access.from_settings(settings, self.secrets)
         self._seats_of: Counter[str] = Counter()  # by whose key it was
         self._make_session = make_session
@@ -296,6 +298,7 @@ class Gateway:
                 "refused": self.sessions_refused,
                 "shed": self.sessions_shed,
             },
+            "connections_cut": dict(self.cuts),
             "webrtc": self.calls is not None,
             "draining": self.draining,
             "loop_lag": self.loop_lag.summary()._asdict(),

@@ -37,6 +37,7 @@ from gateway.media.front import front
 from gateway.metrics import Metrics
 from gateway.protocol.ids import IdMaker
 from gateway.protocol.parse import prepare
+from gateway.reception import CutsCollector, Reception
 from gateway.resume.seats import ResumeMetrics
 from gateway.supervisor import Supervisor
 from gateway.voice.choose import choose
@@ -139,7 +140,17 @@ class GatewayServer(uvicorn.Server):
         super().__init__(config)
         self._gateway = gateway
         self._drain: asyncio.Task[None] | None = None
+        self._reception = Reception(config, self.server_state, gateway.cuts)
         self._loop = asyncio.get_running_loop()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """In place of uvicorn's, which lets everybody in and waits for ever."""
+        assert sockets is not None
+        await self.lifespan.startup()
+        (listening,) = sockets
+        self._reception.open(listening)
+        self.servers = [self._reception]  # type: ignore[list-item]  # all that is asked of one
+        self.started = True
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self._gateway.draining:
@@ -317,6 +328,7 @@ def make_gateway(
 
     resumes = ResumeMetrics(metrics.registry)
     gateway = Gateway(settings, link, make_session, render, restarts, voice, resumes)
+    metrics.registry.register(CutsCollector(gateway.cuts))
     gateway.calls = Calls(gateway, CallMetrics(metrics.registry))
     return gateway
 

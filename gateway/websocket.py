@@ -87,6 +87,14 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
             extensions[ABORT_EXTENSION] = self.transport.abort
             extensions[PING_EXTENSION] = self._ping
 
+    def keepalive_timeout(self) -> None:
+        if not self._held:
+            super().keepalive_timeout()
+            return
+        # Its pong may be among what we have not read: it is we who are late.
+        self.pong_timer = self.pending_ping_payload = None
+        self.schedule_ping()
+
     def handle_pong(self, event: Frame) -> None:
         waiting = self._asked.pop(bytes(event.data), None)
         if waiting is None:

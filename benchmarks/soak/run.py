@@ -39,6 +39,7 @@ from benchmarks.soak.lines import Inbox, Line, LineClosed, open_call, open_socke
 from benchmarks.soak.memory import Memory, Point
 from benchmarks.soak.tally import Tally
 from benchmarks.soak.visit import CAN_RESUME, Visit, World, part
+from benchmarks.soak.wall_clock import wall_clock
 from gateway.talk.local_server import LocalServer, local_server, until_ready
 
 CALLS_EVERY = 3
@@ -88,12 +89,17 @@ async def soak(options: Options) -> dict[str, Any]:
     tally, log = Tally(), Log(options.log)
     canaries = Canaries(random.Random(options.seed))
     began_s = time.monotonic()
-    async with local_server(_arguments(options), on_line=log.take) as server:
+    async with contextlib.AsyncExitStack() as stack:
+        clock = stack.enter_context(wall_clock())
+        if clock is None:
+            report.say("soak: without a C compiler, or Linux, nobody sets the server's date")
+        environment = {} if clock is None else clock.environment
+        starting = local_server(_arguments(options), on_line=log.take, environment=environment)
+        server = await stack.enter_async_context(starting)
         report.say(f"soak: a server with {options.model} at {server.url}")
         await until_ready(server.url, lambda _: None, server.check)
-        world = World(
-            server.url, options.model, canaries, tally, listen_live_s=options.listen_live_s
-        )
+        world = World(server.url, options.model, canaries, tally, clock)
+        world.listen_live_s = options.listen_live_s
         party = Party(options, world, server, log)
         await party.warm_up()
         before = await at_rest(server.url)

@@ -243,6 +243,7 @@ async def _multipart(request: Request) -> tuple[str, str | None]:
     parser = MultiPartParser(
         request.headers, _limited(request), max_fields=8, max_part_size=SESSION_BYTES_MAX
     )
+    parser.spool_max_size = BODY_BYTES_MAX  # else a long one would be written to the disk
     try:
         form = await parser.parse()
     except (MultiPartException, KeyError, ValueError) as error:
