@@ -20,7 +20,6 @@ import asyncio
 import errno
 import logging
 import socket
-import ssl
 from collections import Counter
 from collections.abc import Iterable
 from typing import Any
@@ -160,8 +159,9 @@ class Reception:
         try:
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await self._loop.connect_accepted_socket(self._http, peer, ssl=self._config.ssl)
-        except (OSError, ssl.SSLError) as error:
+        except OSError as error:  # TLS's are among them
             log.debug("a connection came to nothing: %s", error)
+            peer.close()
         finally:
             self._guests.pop(guest, None)
 
