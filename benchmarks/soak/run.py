@@ -47,6 +47,9 @@ ACTS = (1, 6)
 GHOST_SHARE = 0.1
 SAY_EVERY_S = 15.0
 TRY_AGAIN_S = 2.0
+LOOK_EVERY_S, LATE_S = 0.5, 1.0
+LATE_FOR_S = 5.0
+"""So long after that the server may still be telling a call that it has vanished."""
 BUSY = 503
 """Said before anything has begun: a server may have too much to do."""
 RSS_GROWTH_BYTES_MAX = 96 << 20
@@ -186,7 +189,7 @@ class Party:
     async def hold(self, faults: Faults) -> None:
         """Both phases, and the faults meanwhile."""
         over = asyncio.Event()
-        telling = asyncio.create_task(self._tell())
+        telling = asyncio.gather(self._tell(), self._watch_ourselves())
         breaking = asyncio.create_task(self._break(faults, over))
         try:
             for live, minutes in (
@@ -294,6 +297,17 @@ class Party:
         finally:
             self.secrets_told += secret.told
             await line.drop()
+
+    async def _watch_ourselves(self) -> None:
+        """Twenty people are one process here: when it comes by late, on a machine that others use
+        too, its calls have not answered the server either, which takes them for gone."""
+        while True:
+            asked_s = time.monotonic()
+            await asyncio.sleep(LOOK_EVERY_S)
+            if time.monotonic() - asked_s > LOOK_EVERY_S + LATE_S:
+                trouble = self._world.tally.trouble()
+                trouble.began_s, trouble.ended_s = asked_s, time.monotonic() + LATE_FOR_S
+                self._world.tally.saw["we ourselves were late"] += 1
 
     async def _tell(self) -> None:
         """Progress, and how much memory there is in use by now."""
