@@ -50,13 +50,16 @@ class Faults:
 
     @property
     def all(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        return {
+        faults: dict[str, Callable[[], Awaitable[None]]] = {
             "engine killed": self.kill_engine,
             "stuck client": self.stuck_client,
             "engine hung": self.hang_engine,
             "machine asleep": self.sleep,
             "disk full": self.fill_disk,
-        } | ({} if self._world.wall_clock is None else {"date set": self.set_date})
+        }
+        if self._world.wall_clock is not None:
+            faults["date set"] = self.set_date
+        return faults
 
     async def inject(self, pause_s: float, over: asyncio.Event) -> None:
         """Until all were, or it is over; before each one `pause_s` passes."""

@@ -12,6 +12,7 @@ import pytest
 
 from engine import api
 from gateway.conversation import Conversation, Kept
+from gateway.pump import Pump
 from tests.gateway.shell_fakes import RunningGateway, running_gateway, until
 from tests.gateway.test_reception import UPGRADE, masked, opened
 
@@ -56,7 +57,7 @@ async def what_could_come_again(running: RunningGateway) -> None:
             await reader.readexactly(1_900_000)
 
 
-def pumps(running: RunningGateway) -> list[object]:
+def pumps(running: RunningGateway) -> list[Pump]:
     return list(running.gateway.pumps.values())
 
 
