@@ -121,6 +121,7 @@ class Pump:
             self._guarded(self._session.close)
         if self._outbound.hangup is not None:
             await self._channel.close(self._outbound.hangup)
+        self._outbound.forget()  # this waits for the collector, what nobody will read need not
 
     @property
     def waiting_bytes(self) -> int:

@@ -298,6 +298,7 @@ class Session:
         self._metrics.session_closed()
         self._state.tell(api.Close(self._state.session_id))
         self._state.utter(Stop(self._state.session_id))
+        self._state.talk.clear()
         return self._state.take()
 
     # --- client events ---------------------------------------------------------------------------

@@ -1,5 +1,7 @@
 import asyncio
+import errno
 import json
+import tempfile
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -300,3 +302,18 @@ async def test_a_server_too_busy_to_answer_says_so(
     await until(lambda: not running.gateway.pumps)
     async with calling(running.url, Microphone()) as peer:
         await peer.event("session.created")
+
+
+async def test_a_long_form_touches_no_disk(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session's settings of over a MiB are read from memory: the disk may be full, and nothing
+    that a client says is written to it."""
+
+    def full(_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(tempfile.SpooledTemporaryFile, "rollover", full)
+    files = {"sdp": ("a", b"nothing"), "session": ("b", b" " * (1 << 20) + b"{}")}
+    response = await http.post("/v1/realtime/calls", files=files)
+    assert response.status_code == 400
