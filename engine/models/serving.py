@@ -18,6 +18,7 @@ from engine.core import Engine, EngineParts
 from engine.ears.chosen import load_ears
 from engine.faculties import Ears, Faculties
 from engine.models.captions import CaptionedEars
+from engine.models.footprint import check_fits
 from engine.models.interface import StreamModel, TailPolicy
 from engine.models.senses import ModelEars, ModelEyes
 from engine.models.source import Source, loading_of
@@ -55,6 +56,7 @@ def assemble_source(
     how = replace(
         loading_of(config), answer_opening=words.chat.assistant_open, progress=told.progress
     )
+    check_fits(source, how, config.kv_pool_bytes)
     with _one_thread():
         model = source.load(how)
     spec = model.spec.decoder

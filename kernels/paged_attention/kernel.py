@@ -32,6 +32,31 @@ Constant = Any
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def _tile(
+    p_pool: Any,
+    p_scale: Any,
+    row: Any,
+    m_row: Any,
+    o_dim: Any,
+    head_dim: tl.constexpr,
+    width: tl.constexpr,
+    coded: tl.constexpr,
+) -> Any:
+    """Stored rows as fp32 [T_TOKENS, T_DIM], zeros where `m_row` is not or beyond head_dim.
+
+    A row is `width` elements, the first head_dim of them K or V. `coded`: they are codes, and the
+    fp32 behind them is their scale; p_scale is p_pool's bytes as fp32.
+    """
+    mask = m_row[:, None] & (o_dim < head_dim)[None, :]
+    at = row[:, None] * width + o_dim[None, :]
+    b_tile = tl.load(p_pool + at, mask=mask, other=0.0).to(tl.float32)
+    if coded:
+        behind = (row * width + head_dim) // 4  # in fp32, which a row is whole ones of
+        b_tile *= tl.load(p_scale + behind, mask=m_row, other=0.0)[:, None]
+    return b_tile
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def _span_kernel(
     p_q: Any,
     p_k: Any,
@@ -58,11 +83,7 @@ def _span_kernel(
     T_DIM: tl.constexpr,
     T_TOKENS: tl.constexpr,
 ) -> None:
-    """q [rows, heads, D], one span -> out [rows, heads, spans, D], most, total [.., spans].
-
-    A stored row is `width` elements, the first D of them K or V. `coded`: codes, and their scale is
-    the fp32 behind them, which p_k_scale and p_v_scale reach: the same bytes as fp32.
-    """
+    """q [rows, heads, D], one span -> out [rows, heads, spans, D], most, total [.., spans]."""
     i_row, i_kv, i_span = tl.program_id(0), tl.program_id(1), tl.program_id(2)
     o_group, o_dim = tl.arange(0, T_GROUP), tl.arange(0, T_DIM)
     m_group, m_dim = o_group < group, o_dim < head_dim
@@ -83,14 +104,8 @@ def _span_kernel(
         m_token = o_token < end
         block = tl.load(p_table + o_token // block_size, mask=m_token, other=0).to(tl.int64)
         row = (block * kv_heads + i_kv) * block_size + o_token % block_size
-        at = row[:, None] * width + o_dim[None, :]
-        m_kv = m_token[:, None] & m_dim[None, :]
-        b_k = tl.load(p_k + at, mask=m_kv, other=0.0).to(tl.float32)
-        b_v = tl.load(p_v + at, mask=m_kv, other=0.0).to(tl.float32)
-        if coded:
-            behind = (row * width + head_dim) // 4  # in fp32, which a row is whole ones of
-            b_k *= tl.load(p_k_scale + behind, mask=m_token, other=0.0)[:, None]
-            b_v *= tl.load(p_v_scale + behind, mask=m_token, other=0.0)[:, None]
+        b_k = _tile(p_k, p_k_scale, row, m_token, o_dim, head_dim, width, coded)
+        b_v = _tile(p_v, p_v_scale, row, m_token, o_dim, head_dim, width, coded)
         b_score = tl.dot(b_q, tl.trans(b_k), input_precision="ieee")
         b_score = tl.where(m_token[None, :], b_score, float("-inf"))
         b_now = tl.maximum(b_most, tl.max(b_score, axis=1))

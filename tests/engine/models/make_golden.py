@@ -134,8 +134,8 @@ def _qwen2_vl() -> dict[str, Any]:
     return told | {"positions": where[:, 0].tolist(), "answer_at": int(delta) + len(ids)}
 
 
-def _omni() -> dict[str, Any]:
-    config = transformers.Qwen2_5OmniThinkerConfig(
+def _omni_config() -> Any:
+    return transformers.Qwen2_5OmniThinkerConfig(
         audio_config={
             "num_mel_bins": 16,
             "d_model": 32,
@@ -170,6 +170,10 @@ def _omni() -> dict[str, Any]:
         vision_start_token_id=cases.VISION_BOS,
         vision_end_token_id=cases.VISION_EOS,
     )
+
+
+def _omni() -> dict[str, Any]:
+    config = _omni_config()
     model = _made(transformers.Qwen2_5OmniThinkerForConditionalGeneration, config)
     mel = offline_mel(cases.sound())
     values, grid = _grid(cases.frames(4))  # two units of a second, both in the first window
