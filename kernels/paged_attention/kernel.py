@@ -94,12 +94,11 @@ def _span_kernel(
 
     context = tl.load(p_context + i_row)
     p_table = p_tables + tl.load(p_seq + i_row).to(tl.int64) * max_blocks
-    start = i_span * span
-    end = tl.minimum(context, start + span)
+    end = tl.minimum(context, (i_span + 1) * span)
     b_most = tl.full((T_GROUP,), float("-inf"), tl.float32)
     b_total = tl.zeros((T_GROUP,), tl.float32)
     b_out = tl.zeros((T_GROUP, T_DIM), tl.float32)
-    for first in range(start, end, T_TOKENS):
+    for first in range(i_span * span, end, T_TOKENS):
         o_token = first + tl.arange(0, T_TOKENS)
         m_token = o_token < end
         block = tl.load(p_table + o_token // block_size, mask=m_token, other=0).to(tl.int64)
