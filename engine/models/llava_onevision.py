@@ -134,8 +134,8 @@ class LlavaOnevision(TextModel):
     def encode_still(self, picture: Frame) -> Tensor:
         with torch.inference_mode():
             # One tile at a time: its 729 patches fill the cores, and 37 tiles would be 500 MB.
-            tiles = self.tiles(picture).split(1)
-            seen = torch.cat([self._embedded(self.tower.encode(tile)) for tile in tiles])
+            tiles = self.tiles(picture)
+            seen = torch.cat([self._embedded(self.tower.encode(tile[None])) for tile in tiles])
             return self.anyres.join(seen, picture.rgb.shape[:2], self._newline)
 
     def tiles(self, picture: Frame) -> Tensor:
