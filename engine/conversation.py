@@ -171,7 +171,7 @@ class Conversation:
         if self.utterance is not None and isinstance(self.utterance.state, Watcher):
             self.utterance.state.watch(image, self.utterance.samples / api.SAMPLE_RATE_HZ)
             return
-        view = self._faculties.eyes.look(image, self._stream)
+        view = self._faculties.eyes.look(image, self._stream, live=True)
         if view.key == self._last_view_key:
             return
         self._last_view_key = view.key

@@ -96,8 +96,9 @@ class Watcher(Protocol):
 
 
 class Eyes(Protocol):
-    def look(self, image: Image, stream: Stream) -> View:
-        """Visual tokens of `image`, their embeddings interned in `stream`."""
+    def look(self, image: Image, stream: Stream, *, live: bool = False) -> View:
+        """Visual tokens of `image`, a still or one of a `live` camera's, their embeddings interned
+        in `stream`."""
         ...
 
 

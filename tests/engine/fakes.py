@@ -117,7 +117,7 @@ class FakeEars:
 class FakeEyes:
     """Sees the picture's first byte."""
 
-    def look(self, image: api.Image, stream: Stream) -> View:
+    def look(self, image: api.Image, stream: Stream, *, live: bool = False) -> View:
         vector = np.full((1, 4), image.rgb[0], dtype=np.float32)
         return View(tuple(stream.soft.intern(vector)), f"picture {image.rgb[0]}", str(image.rgb[0]))
 
