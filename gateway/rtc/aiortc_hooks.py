@@ -3,6 +3,8 @@
     tap_packets   an `RTCRtpReceiver`'s RTP packets, before its jitter buffer and its decoder
     overhear      the same, beside the receiver's own way with them
     ignore        a track nobody reads, at no cost in memory or in decoding
+    strays        packets of a receiver's sources that it would drop unseen
+    codecs        what was agreed on for a transceiver; more of it may be agreed to
     newest_frame  a video track of which only the newest picture is kept, whoever is slow
     answers       whether the peer answers on the network right now
     lose_late     what the data channel still sends once the connection is closed
@@ -20,7 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 from aioice import stun
-from aiortc import RTCPeerConnection
+from aiortc import RTCPeerConnection, RTCRtpCodecParameters
 from aiortc.jitterbuffer import JitterBuffer, JitterFrame
 from aiortc.rtp import RtpPacket
 from av import VideoFrame
@@ -45,6 +47,28 @@ def overhear(receiver: Any, on_packet: PacketHandler) -> None:
     receiver._RTCRtpReceiver__jitter_buffer = _Overhearing(
         receiver._RTCRtpReceiver__jitter_buffer, on_packet
     )
+
+
+def strays(receiver: Any, on_packet: PacketHandler) -> None:
+    """From now on packets that come from one of the receiver's sources, and are of a payload type
+    nobody has agreed to, go to `on_packet`; without it nobody knows of them."""
+    router = receiver.transport._rtp_router
+    route = router.route_rtp
+
+    def routed(packet: RtpPacket) -> Any:
+        found = route(packet)
+        if found is None and router.ssrc_table.get(packet.ssrc) is receiver:
+            on_packet(packet)
+        return found
+
+    router.route_rtp = routed
+
+
+def codecs(transceiver: Any) -> list[RTCRtpCodecParameters]:
+    """Once the peer's description is set: what both have, the preferred first. What is added to
+    the list will be in our answer."""
+    agreed: list[RTCRtpCodecParameters] = transceiver._codecs
+    return agreed
 
 
 def ignore(receiver: Any) -> None:

@@ -23,13 +23,15 @@ from aiortc import (
     RTCConfiguration,
     RTCIceServer,
     RTCPeerConnection,
+    RTCRtpCodecCapability,
     RTCRtpReceiver,
     RTCSessionDescription,
 )
+from aiortc.sdp import SessionDescription
 
 from gateway.pump import Pump
 from gateway.resume.line import Line
-from gateway.rtc import aiortc_hooks
+from gateway.rtc import aiortc_hooks, codecs
 from gateway.rtc.audio_track import AudioTrack
 from gateway.rtc.call_metrics import CallEnd, CallMetrics
 from gateway.rtc.channel import EventChannel
@@ -46,8 +48,6 @@ CONNECT_WAIT_S = 20.0
 HEARTBEAT_S = 0.5
 """With the 3.5 s of an unanswered question, a peer that vanishes is noticed within 5 s."""
 CLOSE_WAIT_S = 5.0
-OPUS = "audio/opus"
-
 
 _closing: set[asyncio.Task[None]] = set()
 """Calls that are being closed behind an answer that came too late; each as long as that takes."""
@@ -122,10 +122,12 @@ class Call:
         if "m=audio" in self._offer:
             self._peer.addTrack(self.outgoing)
             (transceiver,) = self._peer.getTransceivers()
-            audio = RTCRtpReceiver.getCapabilities("audio")
-            assert audio is not None
-            transceiver.setCodecPreferences([c for c in audio.codecs if c.mimeType.lower() == OPUS])
+            transceiver.setCodecPreferences(_preferred())
         await self._peer.setRemoteDescription(RTCSessionDescription(self._offer, "offer"))
+        if "m=audio" in self._offer:
+            spoken = codecs.codec_of(aiortc_hooks.codecs(transceiver)[0].mimeType)
+            assert spoken is not None, "it is one of `_preferred`"
+            self.outgoing.codec = spoken
         await self._peer.setLocalDescription(await self._peer.createAnswer())
         aiortc_hooks.lose_late(self._peer)
         answer = _asking_for_fec(str(self._peer.localDescription.sdp))
@@ -170,12 +172,23 @@ class Call:
         """The first microphone is heard and the first camera seen; more are ignored."""
         (receiver,) = (r for r in self._peer.getReceivers() if r.track is track)
         if track.kind == "audio" and self._audio is None:
-            self._audio = AudioTrack(self._hear)
+            self._audio = AudioTrack(self._hear, self._agree(receiver))
             aiortc_hooks.tap_packets(receiver, self._audio.receive)
+            aiortc_hooks.strays(receiver, self._audio.receive)
         elif track.kind == "video" and self._camera is None:
             self._camera = aiortc_hooks.newest_frame(receiver)
         else:
             aiortc_hooks.ignore(receiver)
+
+    def _agree(self, receiver: RTCRtpReceiver) -> codecs.Formats:
+        """What the microphone's packets may hold."""
+        (transceiver,) = (t for t in self._peer.getTransceivers() if t.receiver is receiver)
+        agreed = aiortc_hooks.codecs(transceiver)
+        media = SessionDescription.parse(self._offer).media
+        sections = (m.rtp for m in media if m.kind == "audio")
+        offered = [c for rtp in sections if rtp.muxId in ("", transceiver.mid) for c in rtp.codecs]
+        agreed += codecs.key_presses(offered, agreed)
+        return codecs.formats(offered, agreed)
 
     def _hear(self, sound: Sound) -> bool:
         if sound.received_ns is not None:
@@ -240,6 +253,14 @@ class Call:
             await asyncio.wait_for(self._peer.close(), CLOSE_WAIT_S)
         except TimeoutError:
             log.warning("call %s: its connection did not close in time", self.call_id)
+
+
+def _preferred() -> list[RTCRtpCodecCapability]:
+    """The codecs that a call may be held in, the preferred first."""
+    audio = RTCRtpReceiver.getCapabilities("audio")
+    assert audio is not None
+    ours = {codecs.codec_of(each.mimeType): each for each in audio.codecs}
+    return [ours[codec] for codec in codecs.SOUND]
 
 
 def _asking_for_fec(sdp: str) -> str:

@@ -4,7 +4,7 @@ import pytest
 from gateway.media.resample import StreamResampler
 from gateway.media.timebase import HEAR_RATE_HZ, NS_PER_MS, WIRE_RATE_HZ
 from gateway.rtc.intake import AudioIntake
-from tests.gateway.rtc.sound import Samples, opus_packets, pitch_hz, rms, sine
+from tests.gateway.rtc.sound import FORMATS, Samples, opus_packets, pitch_hz, rms, rtp, sine
 from tests.gateway.session_bench import clip_pcm
 
 FRAME_NS = 20 * NS_PER_MS
@@ -12,14 +12,14 @@ FRAME_NS = 20 * NS_PER_MS
 
 def played(packets: list[bytes], lost: set[int] | None = None) -> tuple[AudioIntake, Samples]:
     """The packets at their pace; all sound at 24 kHz."""
-    intake = AudioIntake()
+    intake = AudioIntake(FORMATS)
     pcm = b""
     for i, payload in enumerate(packets):
         now_ns = i * FRAME_NS
         while intake.due_ns is not None and intake.due_ns < now_ns:
             pcm += b"".join(sound.pcm24k for sound in intake.pull(intake.due_ns))
         if i not in (lost or set()):
-            intake.push(1, i, i * 960, payload, now_ns)
+            intake.push(rtp(i, payload), now_ns)
         pcm += b"".join(sound.pcm24k for sound in intake.pull(now_ns))
     return intake, np.frombuffer(pcm, np.int16)
 
@@ -76,12 +76,13 @@ def test_what_is_no_opus_is_a_lost_packet() -> None:
 
 def test_another_source_begins_another_stream() -> None:
     """A new SSRC with numbers of its own is followed at once."""
-    intake = AudioIntake()
+    intake = AudioIntake(FORMATS)
     packets = opus_packets(sine(440, 0.4, 48_000), 48_000)
     heard = 0
     for i, payload in enumerate(packets):
         source, first = (1, 0) if i < 10 else (2, 30_000)
-        intake.push(source, first + i, first * 7 + i * 960, payload, i * FRAME_NS)
+        packet = rtp(first + i, payload, first * 7 + i * 960, source=source)
+        intake.push(packet, i * FRAME_NS)
         heard += sum(len(sound.pcm24k) for sound in intake.pull(i * FRAME_NS))
     assert heard == len(packets) * 480 * 2
     assert intake.counters.restarts == 1
@@ -89,11 +90,11 @@ def test_another_source_begins_another_stream() -> None:
 
 def test_stamps_are_the_packets_own() -> None:
     """Sound that waited behind a hole keeps the instant at which it came; filling has none."""
-    intake = AudioIntake()
+    intake = AudioIntake(FORMATS)
     packets = opus_packets(sine(440, 0.2, 48_000), 48_000)
-    intake.push(1, 0, 0, packets[0], 0)
+    intake.push(rtp(0, packets[0]), 0)
     intake.pull(0)
-    intake.push(1, 2, 1920, packets[2], 7)
+    intake.push(rtp(2, packets[2]), 7)
     due_ns = intake.due_ns
     assert due_ns == 7 + 20 * NS_PER_MS
     assert intake.pull(due_ns - 1) == []
