@@ -27,6 +27,7 @@ from aiortc import (
     RTCRtpReceiver,
     RTCSessionDescription,
 )
+from aiortc.exceptions import OperationError
 from aiortc.sdp import SessionDescription
 
 from gateway.pump import Pump
@@ -99,6 +100,8 @@ class Call:
             await self._close_peer()
             log.info("an offer was refused: %r", error)
             reason = str(error) or type(error).__name__
+            if isinstance(error, OperationError):
+                reason += f" (audio codecs here: {', '.join(codecs.SOUND)})"
             raise BadOffer(f"The SDP offer cannot be answered: {reason}") from error
         except asyncio.CancelledError:
             self._give_up(answering)

@@ -5,14 +5,20 @@ from typing import Any
 
 import av
 import pytest
-from aiortc import MediaStreamTrack, RTCPeerConnection, RTCSessionDescription, rtcrtpreceiver
+from aiortc import (
+    MediaStreamTrack,
+    RTCPeerConnection,
+    RTCSessionDescription,
+    rtcdtlstransport,
+    rtcrtpreceiver,
+)
 from aiortc.rtcrtpreceiver import RemoteStreamTrack, RTCRtpReceiver
 from aiortc.rtcsctptransport import InitChunk
 from aiortc.rtp import RtpPacket
 
 from gateway.rtc import aiortc_hooks
 from gateway.rtc.aiortc_hooks import ENCODED_FRAMES_MAX, NewestFrame, _BoundedQueue
-from tests.gateway.rtc.peer import Camera, Microphone, offer_of, prepared
+from tests.gateway.rtc.peer import Camera, Microphone, change_packets, offer_of, prepared
 from tests.gateway.shell_fakes import until
 
 PRIVATE = ("jitter_buffer", "decoder_queue", "decoder_error", "decoder_thread", "stop_decoder")
@@ -28,6 +34,10 @@ def test_aiortc_still_has_the_parts_that_are_reached_into() -> None:
     assert "self.__decoder_queue.put(" in source
     assert "self._track._queue" in source
     assert isinstance(RemoteStreamTrack("video")._queue, asyncio.Queue)
+    assert "transceiver._codecs = common" in inspect.getsource(RTCPeerConnection)
+    dtls = inspect.getsource(rtcdtlstransport)
+    assert "receiver = self._rtp_router.route_rtp(packet)" in dtls
+    assert "ssrc_receiver = self.ssrc_table.get(packet.ssrc)" in dtls
     worker = inspect.getsource(rtcrtpreceiver.decoder_worker)
     assert "input_q.get()" in worker
     assert "output_q.put(frame)" in worker
@@ -79,6 +89,27 @@ async def test_overheard_packets_are_decoded_all_the_same() -> None:
     frames = [await receiver.getReceivers()[0].track.recv() for _ in range(5)]
     assert [frame.pts for frame in frames] == [i * 960 for i in range(5)]
     assert len(packets) >= 5
+    await sender.close()
+    await receiver.close()
+
+
+async def test_strays_are_noticed() -> None:
+    """A known source's packets of a payload type nobody agreed on come to the listener, as
+    they are; without it they would be dropped unseen."""
+    found: list[RtpPacket] = []
+    known: list[RtpPacket] = []
+
+    def listen(receiver: Any) -> None:
+        aiortc_hooks.tap_packets(receiver, known.append)
+        aiortc_hooks.strays(receiver, found.append)
+
+    microphone = Microphone()
+    sender, receiver = await _pair(microphone, listen)
+    await until(lambda: known)
+    change_packets(sender, lambda data: data[:1] + bytes([77]) + data[2:])
+    await until(lambda: len(found) >= 3)
+    assert {packet.payload_type for packet in found} == {77}
+    assert {packet.ssrc for packet in found} == {known[0].ssrc}
     await sender.close()
     await receiver.close()
 

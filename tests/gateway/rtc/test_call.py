@@ -78,7 +78,7 @@ async def test_sound_is_heard_through_loss(running: RunningGateway) -> None:
 
 
 async def test_garbage_is_lost_packets_and_no_more(running: RunningGateway) -> None:
-    """Random and empty payloads and another codec's packets, three of four: the session's clock
+    """Random and empty payloads and payload types nobody knows, three of four: the session's clock
     keeps the microphone's time, and the sine is heard as before once they end."""
     microphone = Microphone(sine(440, 20, 48_000))
     async with calling(running.url, microphone) as peer:
