@@ -20,6 +20,7 @@ WebSocket (`gateway.websocket`) or a WebRTC data channel (`gateway.rtc.channel`)
 from __future__ import annotations
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import Callable
@@ -175,13 +176,15 @@ class Pump:
 
     # --- the tracks' side ------------------------------------------------------------------------
 
-    def hear(self, pcm24k: bytes, received_ns: int | None) -> bool:
-        """Sound from a track: s16 mono at 24 kHz; `received_ns` None where no packet brought it.
-        False: dropped, for the engine is too far behind, and a microphone cannot be held back."""
+    def hear(self, pcm24k: bytes, received_ns: int | None, departed_ns: int | None = None) -> bool:
+        """Sound from a track: s16 mono at 24 kHz; `received_ns` None where no packet brought it,
+        `departed_ns` where nobody knows when that packet left. False: dropped, for the engine is
+        too far behind, and a microphone cannot be held back."""
         if self._audio.behind_samples > AUDIO_BEHIND_SAMPLES:
             return False
         self._heard_ns = self._now_ns()
-        self._call(self._session.receive_audio, pcm24k, received_ns)
+        receive = functools.partial(self._session.receive_audio, departed_ns=departed_ns)
+        self._call(receive, pcm24k, received_ns)
         return True
 
     def see(self, image: api.Image) -> None:

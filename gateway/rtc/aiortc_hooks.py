@@ -7,6 +7,7 @@
     codecs        what was agreed on for a transceiver; more of it may be agreed to
     newest_frame  a video track of which only the newest picture is kept, whoever is slow
     answers       whether the peer answers on the network right now
+    round_trip_ns how long its answer takes
     lose_late     what the data channel still sends once the connection is closed
 
 Written for aiortc 1.16 and aioice 0.13. `tests/gateway/rtc/test_aiortc_hooks.py` names each private
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import queue
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +36,8 @@ ENCODED_FRAMES_MAX = 30
 """Encoded pictures that may wait for the decoder: a second's; then it is behind for good."""
 PROBE_RETRANSMISSIONS = 2
 """At 0, 0.5 and 1.5 s; the last answer may take until 3.5 s after the first request."""
+TIMED_RETRANSMISSIONS = 1
+"""At 0 and 0.5 s, until 1.5 s: longer round trips are not known."""
 
 
 def tap_packets(receiver: Any, on_packet: PacketHandler) -> None:
@@ -89,6 +93,18 @@ def newest_frame(receiver: Any) -> NewestFrame:
 async def answers(peer: RTCPeerConnection) -> bool:
     """Ask the peer for consent to send (RFC 7675) on the pair in use. False: no answer within
     3.5 s, or nothing is connected."""
+    return await _asked(peer, PROBE_RETRANSMISSIONS)
+
+
+async def round_trip_ns(peer: RTCPeerConnection) -> int | None:
+    """From the same question to its answer, on the path that sound takes. None: there was none in
+    1.5 s, or nothing is connected."""
+    began_ns = time.monotonic_ns()
+    answered = await _asked(peer, TIMED_RETRANSMISSIONS)
+    return time.monotonic_ns() - began_ns if answered else None
+
+
+async def _asked(peer: RTCPeerConnection, retransmissions: int) -> bool:
     for connection in _connections(peer):
         for pair in list(connection._nominated.values()):
             request = connection.build_request(pair, nominate=False)
@@ -97,7 +113,7 @@ async def answers(peer: RTCPeerConnection) -> bool:
                     request,
                     pair.remote_addr,
                     integrity_key=connection.remote_password.encode(),
-                    retransmissions=PROBE_RETRANSMISSIONS,
+                    retransmissions=retransmissions,
                 )
             except stun.TransactionTimeout:
                 continue

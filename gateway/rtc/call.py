@@ -38,6 +38,7 @@ from gateway.rtc.call_metrics import CallEnd, CallMetrics
 from gateway.rtc.channel import EventChannel
 from gateway.rtc.intake import Sound
 from gateway.rtc.outgoing import OutgoingAudio
+from gateway.rtc.path import NetworkPath
 from gateway.rtc.receive_buffer import BufferCounters
 from gateway.rtc.video_track import watch
 
@@ -46,6 +47,7 @@ log = logging.getLogger("headstart.rtc")
 ANSWER_WAIT_S = 10.0
 """For gathering our candidates; only a STUN or TURN server that is silent takes so long."""
 CONNECT_WAIT_S = 20.0
+ROUND_TRIP_EVERY_S = 2.0
 HEARTBEAT_S = 0.5
 """With the 3.5 s of an unanswered question, a peer that vanishes is noticed within 5 s."""
 CLOSE_WAIT_S = 5.0
@@ -79,6 +81,7 @@ class Call:
         self._pump: Pump | None = None
         self._audio: AudioTrack | None = None
         self._counted = BufferCounters()
+        self._path = NetworkPath()
         self._camera: aiortc_hooks.NewestFrame | None = None
         self._end = CallEnd.GONE
         self._alive_s = 0.0
@@ -144,7 +147,7 @@ class Call:
         self._pump = pump
         self._metrics.calls_open.inc()
         loop = asyncio.get_running_loop()
-        tasks = [loop.create_task(self._heartbeat())]
+        tasks = [loop.create_task(self._heartbeat()), loop.create_task(self._time_path())]
         if self._camera is not None:
             tasks.append(loop.create_task(watch(self._camera, pump.see)))
         try:
@@ -194,9 +197,13 @@ class Call:
         return codecs.formats(offered, agreed)
 
     def _hear(self, sound: Sound) -> bool:
-        if sound.received_ns is not None:
+        departed_ns = None
+        if sound.received_ns is not None and sound.timestamp is not None:
             self._is_alive(time.monotonic())
-        return self._pump is not None and self._pump.hear(sound.pcm24k, sound.received_ns)
+            delay_ns = self._path.delay_ns(sound.timestamp, sound.received_ns)
+            departed_ns = None if delay_ns is None else sound.received_ns - delay_ns
+        pump = self._pump
+        return pump is not None and pump.hear(sound.pcm24k, sound.received_ns, departed_ns)
 
     def _on_state(self) -> None:
         log.debug("call %s: %s", self.call_id, self._peer.connectionState)
@@ -240,6 +247,14 @@ class Call:
             if probe is not None:
                 probe.cancel()
                 await asyncio.gather(probe, return_exceptions=True)
+
+    async def _time_path(self) -> None:
+        """Keep up what the latency budget says of the network."""
+        while True:
+            taken_ns = await aiortc_hooks.round_trip_ns(self._peer)
+            if taken_ns is not None:
+                self._path.answered(taken_ns, time.monotonic_ns())
+            await asyncio.sleep(HEARTBEAT_S if taken_ns is None else ROUND_TRIP_EVERY_S)
 
     def _count(self) -> None:
         if self._audio is not None:

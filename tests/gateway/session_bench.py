@@ -184,6 +184,10 @@ class SessionBench:
                 self.now_ns += len(packet) * NS_PER_MS // WIRE_BYTES_PER_MS
             self.client("input_audio_buffer.append", audio=base64.b64encode(packet).decode())
 
+    def track(self, pcm: bytes, received_ns: int | None, departed_ns: int | None = None) -> None:
+        """Sound of a call's track."""
+        self._take(self.session.receive_audio(pcm, received_ns, self.now_ns, departed_ns))
+
     def answer(self, *words: str, reason: api.FinishReason = api.FinishReason.STOP) -> None:
         """Play the engine's part for the answer that was asked for last."""
         generation = self.respond_command().generation

@@ -43,6 +43,7 @@ class EchoSession:
         self.ticks = 0
         self.pieces = 0
         self.heard = bytearray()  # s16 mono at 24 kHz
+        self.under_way_ns: list[int] = []
         self.seen: list[api.Image] = []
         self.closed = False
         self.token = ""
@@ -105,8 +106,12 @@ class EchoSession:
     def receive_binary(self, size: int, now_ns: int) -> list[Action]:
         return [Send({"type": "binary", "size": size})]
 
-    def receive_audio(self, pcm24k: bytes, received_ns: int | None, now_ns: int) -> list[Action]:
+    def receive_audio(
+        self, pcm24k: bytes, received_ns: int | None, now_ns: int, departed_ns: int | None = None
+    ) -> list[Action]:
         self.heard += pcm24k
+        if received_ns is not None and departed_ns is not None:
+            self.under_way_ns.append(received_ns - departed_ns)
         return []
 
     def receive_image(self, image: api.Image, now_ns: int) -> list[Action]:

@@ -119,6 +119,29 @@ def _ice_connections(pc: RTCPeerConnection) -> set[Any]:
     return {t.transport._connection for t in transports}
 
 
+def delay(pc: RTCPeerConnection, delay_s: float) -> None:
+    """From now on all it sends, of any kind, takes that long."""
+    loop = asyncio.get_running_loop()
+    for connection in _ice_connections(pc):
+        for protocol in connection._protocols:
+            at_once = protocol.transport
+
+            class Slow:
+                """A datagram transport that is in no hurry."""
+
+                def __init__(self, transport: Any) -> None:
+                    self._transport = transport
+
+                def sendto(self, data: bytes, address: Any = None) -> None:
+                    if not self._transport.is_closing():
+                        loop.call_later(delay_s, self._transport.sendto, data, address)
+
+                def __getattr__(self, name: str) -> Any:
+                    return getattr(self._transport, name)
+
+            protocol.transport = Slow(at_once)
+
+
 def lose(pc: RTCPeerConnection, share: float, seed: int) -> None:
     """Drop that share of the RTP packets on their way out; RTCP passes."""
     rng = random.Random(seed)

@@ -155,8 +155,12 @@ async def test_a_peer_answers_while_it_is_there() -> None:
         assert not await aiortc_hooks.answers(lonely.pc)
     sender, receiver = await _pair(Microphone(), lambda _: None)
     assert await aiortc_hooks.answers(receiver)
+    taken_ns = await aiortc_hooks.round_trip_ns(receiver)
+    assert taken_ns is not None
+    assert 0 < taken_ns < 1.5e9
     await sender.close()
     assert not await aiortc_hooks.answers(receiver)
+    assert await aiortc_hooks.round_trip_ns(receiver) is None
     await receiver.close()
 
 
