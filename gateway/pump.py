@@ -20,7 +20,6 @@ WebSocket (`gateway.websocket`) or a WebRTC data channel (`gateway.rtc.channel`)
 from __future__ import annotations
 
 import asyncio
-import functools
 import logging
 import time
 from collections.abc import Callable
@@ -43,6 +42,7 @@ from gateway.actions import (
 from gateway.audio_flow import AUDIO_BEHIND_SAMPLES, AudioFlow
 from gateway.fairness import Share
 from gateway.media import pictures
+from gateway.open_utterance import Arrival
 from gateway.outbound import Bounds, Outbound
 from gateway.ports import Channel, Player, SessionCore
 from gateway.threads import PARSER
@@ -97,6 +97,7 @@ class Pump:
         self._decoding: set[asyncio.Task[None]] = set()
         self._ordered: asyncio.Task[None] | None = None
         self._writer: asyncio.Task[None] | None = None
+        self._ticker: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
         """Until either side closes. Never raises for what the peer did."""
@@ -107,12 +108,14 @@ class Pump:
             self.engine_ready(self._ready_before)
         reader = loop.create_task(self._read())
         self._writer = loop.create_task(self._write())
-        ticker = loop.create_task(self._tick())
-        tasks = (reader, self._writer, ticker)
+        tasks = (reader, self._writer)
+        self._set_ticker()
         try:
             await asyncio.wait({reader, self._writer}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._closed = True
+            assert self._ticker is not None
+            self._ticker.cancel()
             for task in (*tasks, *self._decoding):
                 task.cancel()
             await asyncio.gather(*tasks, *self._decoding, return_exceptions=True)
@@ -176,15 +179,14 @@ class Pump:
 
     # --- the tracks' side ------------------------------------------------------------------------
 
-    def hear(self, pcm24k: bytes, received_ns: int | None, departed_ns: int | None = None) -> bool:
-        """Sound from a track: s16 mono at 24 kHz; `received_ns` None where no packet brought it,
-        `departed_ns` where nobody knows when that packet left. False: dropped, for the engine is
-        too far behind, and a microphone cannot be held back."""
+    def hear(self, pcm24k: bytes, arrival: Arrival | None) -> bool:
+        """Sound from a track: s16 mono at 24 kHz. `arrival`: None where no packet brought it; its
+        `captured_ns` is when that packet left the peer, None where nobody knows. False: dropped,
+        for the engine is too far behind, and a microphone cannot be held back."""
         if self._audio.behind_samples > AUDIO_BEHIND_SAMPLES:
             return False
         self._heard_ns = self._now_ns()
-        receive = functools.partial(self._session.receive_audio, departed_ns=departed_ns)
-        self._call(receive, pcm24k, received_ns)
+        self._call(self._session.receive_audio, pcm24k, arrival)
         return True
 
     def see(self, image: api.Image) -> None:
@@ -283,8 +285,11 @@ class Pump:
     # --- tasks -----------------------------------------------------------------------------------
 
     async def _read(self) -> None:
+        """The client waits after each of its messages if it has had more than its share. Flat, as
+        this is what every packet of everybody's sound goes through."""
         while True:
-            await self._audio.wait()
+            if self._audio.must_wait:
+                await self._audio.wait()
             if self._ordered is not None:
                 await self._ordered
                 self._ordered = None
@@ -292,34 +297,29 @@ class Pump:
             self._heard_ns = self._now_ns()
             if message is None:
                 return
-            await self._take(message)
-            while self._more:
-                self._more = False
-                await self._in_turn(self._session.more)
-
-    async def _take(self, message: str | int) -> None:
-        """One message of the client's."""
-        if isinstance(message, int):
-            await self._in_turn(self._session.receive_binary, message)
-        elif len(message) > LONG_CHARS:
             began_s = time.perf_counter()
-            step = await PARSER.run(self._session.prepare, message)
-            await self._pause(began_s)
-            await self._in_turn(step)
-        else:
-            await self._in_turn(self._session.receive_text, message)
+            if isinstance(message, int):
+                self._call(self._session.receive_binary, message)
+            elif len(message) <= LONG_CHARS:
+                self._call(self._session.receive_text, message)
+            else:
+                step = await PARSER.run(self._session.prepare, message)
+                self._call(step)
+            pause_s = self._spent(began_s)
+            while pause_s is not None or self._more:
+                if pause_s is not None:
+                    await asyncio.sleep(pause_s)
+                pause_s = None
+                if self._more:
+                    self._more = False
+                    began_s = time.perf_counter()
+                    self._call(self._session.more)
+                    pause_s = self._spent(began_s)
 
-    async def _in_turn(self, method: Callable[..., list[Action]], *arguments: object) -> None:
-        """A call for the client, which waits afterwards if it has had more than its share."""
-        began_s = time.perf_counter()
-        self._call(method, *arguments)
-        await self._pause(began_s)
-
-    async def _pause(self, began_s: float) -> None:
+    def _spent(self, began_s: float) -> float | None:
+        """The pause for time since `began_s`, if any."""
         now_s = time.perf_counter()
-        pause_s = self._share.spend(now_s - began_s, now_s)
-        if pause_s is not None:
-            await asyncio.sleep(pause_s)
+        return self._share.spend(now_s - began_s, now_s)
 
     async def _write(self) -> None:
         while (item := await self._outbound.get()) is not None:
@@ -328,11 +328,13 @@ class Pump:
             if item.action.wants_sent_stamp:
                 self._call(self._session.sent, item.action)
 
-    async def _tick(self) -> None:
+    def _set_ticker(self) -> None:
+        self._ticker = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        self._set_ticker()
+        self._call(self._session.tick)
         bound_s = self._outbound.bounds.idle_s
-        while True:
-            await asyncio.sleep(TICK_S)
-            self._call(self._session.tick)
-            if bound_s and self._now_ns() - self._heard_ns > bound_s * 1e9 and not self.answering:
-                log.info("session %s: nothing came for %g s", self.session_id, bound_s)
-                self.hangup(CLOSE_GOING_AWAY, f"nothing was sent for {bound_s:g} s")
+        if bound_s and self._now_ns() - self._heard_ns > bound_s * 1e9 and not self.answering:
+            log.info("session %s: nothing came for %g s", self.session_id, bound_s)
+            self.hangup(CLOSE_GOING_AWAY, f"nothing was sent for {bound_s:g} s")

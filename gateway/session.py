@@ -147,7 +147,8 @@ class Session:
 
     def receive_text(self, text: str, now_ns: int) -> list[Action]:
         """One text frame of the client's."""
-        return self.prepare(text)(now_ns)
+        append = self._appends.quick(text)
+        return self._receive(append, now_ns) if append is not None else self.prepare(text)(now_ns)
 
     def prepare(self, text: str) -> Callable[[int], list[Action]]:
         """The part of `receive_text` that may be done on another thread, between two events of the
@@ -178,11 +179,8 @@ class Session:
         """This protocol has no binary frames."""
         return self._refuse(errors.binary_frame())
 
-    def receive_audio(
-        self, pcm24k: bytes, received_ns: int | None, now_ns: int, departed_ns: int | None = None
-    ) -> list[Action]:
-        """Sound from a track: s16 mono at 24 kHz; see `Pump.hear`."""
-        arrival = None if received_ns is None else Arrival(received_ns, departed_ns)
+    def receive_audio(self, pcm24k: bytes, arrival: Arrival | None, now_ns: int) -> list[Action]:
+        """Sound from a track: s16 mono at 24 kHz, no client event; see `Pump.hear`."""
         self._speech.hear(pcm24k, arrival, self._answers, now_ns)
         return self._state.take()
 

@@ -89,4 +89,5 @@ class Encoder:
 
     def feed(self, pcm24k: bytes) -> bytes:
         """All that is ready; less than 10 ms are kept for the next call."""
-        return compress(self._law, self._resampler.feed(pcm24k))
+        samples = np.frombuffer(self._resampler.feed_pcm(pcm24k), np.int16)
+        return compress(self._law, samples)

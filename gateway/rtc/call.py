@@ -30,6 +30,7 @@ from aiortc import (
 from aiortc.exceptions import OperationError
 from aiortc.sdp import SessionDescription
 
+from gateway.open_utterance import Arrival
 from gateway.pump import Pump
 from gateway.resume.line import Line
 from gateway.rtc import aiortc_hooks, codecs
@@ -197,13 +198,13 @@ class Call:
         return codecs.formats(offered, agreed)
 
     def _hear(self, sound: Sound) -> bool:
-        departed_ns = None
+        arrival = None
         if sound.received_ns is not None and sound.timestamp is not None:
             self._is_alive(time.monotonic())
             delay_ns = self._path.delay_ns(sound.timestamp, sound.received_ns)
             departed_ns = None if delay_ns is None else sound.received_ns - delay_ns
-        pump = self._pump
-        return pump is not None and pump.hear(sound.pcm24k, sound.received_ns, departed_ns)
+            arrival = Arrival(sound.received_ns, departed_ns)
+        return self._pump is not None and self._pump.hear(sound.pcm24k, arrival)
 
     def _on_state(self) -> None:
         log.debug("call %s: %s", self.call_id, self._peer.connectionState)

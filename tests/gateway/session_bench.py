@@ -24,6 +24,7 @@ from gateway.actions import (
 from gateway.config import Settings
 from gateway.media import pictures
 from gateway.metrics import Metrics
+from gateway.open_utterance import Arrival
 from gateway.protocol.ids import IdMaker
 from gateway.session import Session
 from gateway.voice.messages import Said, Sound, Speak, Stop
@@ -186,7 +187,8 @@ class SessionBench:
 
     def track(self, pcm: bytes, received_ns: int | None, departed_ns: int | None = None) -> None:
         """Sound of a call's track."""
-        self._take(self.session.receive_audio(pcm, received_ns, self.now_ns, departed_ns))
+        arrival = None if received_ns is None else Arrival(received_ns, departed_ns)
+        self._take(self.session.receive_audio(pcm, arrival, self.now_ns))
 
     def answer(self, *words: str, reason: api.FinishReason = api.FinishReason.STOP) -> None:
         """Play the engine's part for the answer that was asked for last."""
