@@ -8,6 +8,7 @@
     newest_frame  a video track of which only the newest picture is kept, whoever is slow
     answers       whether the peer answers on the network right now
     round_trip_ns how long its answer takes
+    tell_of_relay what became of a TURN server that gave no relay
     lose_late     what the data channel still sends once the connection is closed
 
 Written for aiortc 1.16 and aioice 0.13. `tests/gateway/rtc/test_aiortc_hooks.py` names each private
@@ -17,18 +18,23 @@ called in the `track` event, before the receiver has started.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import functools
+import logging
 import queue
 import time
 from collections.abc import Callable
 from typing import Any
 
-from aioice import stun
+from aioice import ice, stun
 from aiortc import RTCPeerConnection, RTCRtpCodecParameters
 from aiortc.jitterbuffer import JitterBuffer, JitterFrame
 from aiortc.rtp import RtpPacket
 from av import VideoFrame
 from OpenSSL import SSL
+
+log = logging.getLogger("headstart.rtc")
 
 PacketHandler = Callable[[RtpPacket], None]
 
@@ -123,6 +129,33 @@ async def _asked(peer: RTCPeerConnection, retransmissions: int) -> bool:
                 continue  # its socket is closed already
             return True
     return False
+
+
+def tell_of_relay() -> None:
+    """From now on the log has a line for each TURN server that gives no relay, and why; aioice goes
+    on with what else there is and says nothing. For the whole process, once."""
+    ask = ice.relayed_candidate
+    if isinstance(ask, functools.partial):
+        return
+    ice.relayed_candidate = functools.partial(_relayed, ask)
+
+
+async def _relayed(ask: Any, /, **options: Any) -> Any:
+    host, port = options["turn_server"]
+    server = f"{host}:{port}"
+    try:
+        return await ask(**options)
+    except stun.TransactionFailed as failed:
+        code, reason = failed.response.attributes.get("ERROR-CODE", (0, "without a reason"))
+        hint = " (turn_username, turn_credential)" if code in (401, 403, 431, 441) else ""
+        log.warning("the TURN server %s refuses us: %d %s%s", server, code, reason, hint)
+        raise
+    except (stun.TransactionTimeout, OSError) as error:
+        log.warning("the TURN server %s gives no relay: %s", server, error)
+        raise
+    except asyncio.CancelledError:  # gathering has waited long enough
+        log.warning("the TURN server %s does not answer", server)
+        raise
 
 
 def lose_late(peer: RTCPeerConnection) -> None:

@@ -25,6 +25,8 @@ STAMP = ".installed"
 NODE_MAJOR_MIN = 20
 PYTHON_CLIENTS = ("openai_agents", "pipecat", "livekit")
 JS_CLIENTS = ("openai_agents_js",)
+RELAY = "relay"
+"""A TURN server of other people's, which our own client and server meet at."""
 CLIENT_LIMIT_S = 900
 
 
@@ -80,8 +82,9 @@ def js_client(name: str) -> list[str]:
         subprocess.run(npm, cwd=folder, check=True, env=os.environ | {"PATH": path})
 
     folder = environment(name, ["package.json", "package-lock.json"], build)
-    shutil.copy(HERE / name / "turns.mjs", folder)
-    return [str(tools / "node"), str(folder / "turns.mjs")]
+    script = "relay.mjs" if name == RELAY else "turns.mjs"
+    shutil.copy(HERE / name / script, folder)
+    return [str(tools / "node"), str(folder / script)]
 
 
 def node_folder() -> Path:
@@ -101,7 +104,9 @@ def node_folder() -> Path:
 def run(name: str, urls: dict[str, str]) -> str:
     """One client's turns; "" or why it failed."""
     try:
-        command = js_client(name) if name in JS_CLIENTS else python_client(name)
+        command = python_client(name) if name in PYTHON_CLIENTS else js_client(name)
+        if name == RELAY:
+            command = [sys.executable, "-m", "tests.clients.relay.turns", *command]
     except (subprocess.CalledProcessError, OSError) as error:
         return f"its environment could not be built: {error}"
     own = {"PYTHONPATH": str(ROOT), "HEADSTART_ROOT": str(ROOT), "PYTHONWARNINGS": "ignore"}
@@ -115,7 +120,7 @@ def run(name: str, urls: dict[str, str]) -> str:
 
 
 def main(names: Sequence[str]) -> int:
-    known = (*PYTHON_CLIENTS, *JS_CLIENTS)
+    known = (*PYTHON_CLIENTS, *JS_CLIENTS, RELAY)
     unknown = [name for name in names if name not in known]
     if unknown:
         say(f"there is no {', '.join(unknown)}; there are {', '.join(known)}")

@@ -107,12 +107,12 @@ class Peer:
 
     def vanish(self) -> None:
         """From now on nothing of it reaches the network, and nothing is said about that."""
-        for connection in _ice_connections(self.pc):
+        for connection in ice_connections(self.pc):
             for protocol in connection._protocols:
                 protocol.transport.abort()
 
 
-def _ice_connections(pc: RTCPeerConnection) -> set[Any]:
+def ice_connections(pc: RTCPeerConnection) -> set[Any]:
     transports = {t.receiver.transport for t in pc.getTransceivers()}
     if pc.sctp is not None:
         transports.add(pc.sctp.transport)
@@ -122,7 +122,7 @@ def _ice_connections(pc: RTCPeerConnection) -> set[Any]:
 def delay(pc: RTCPeerConnection, delay_s: float) -> None:
     """From now on all it sends, of any kind, takes that long."""
     loop = asyncio.get_running_loop()
-    for connection in _ice_connections(pc):
+    for connection in ice_connections(pc):
         for protocol in connection._protocols:
             at_once = protocol.transport
 
@@ -203,9 +203,10 @@ async def prepared(
     camera: MediaStreamTrack | None = None,
     data: bool = True,
     codecs: tuple[str, ...] = (),
+    configuration: RTCConfiguration | None = None,
 ) -> AsyncIterator[Peer]:
     """A client that has not called yet. `codecs`: the audio types that it offers, all if none."""
-    pc = RTCPeerConnection(RTCConfiguration(iceServers=[]))
+    pc = RTCPeerConnection(configuration or RTCConfiguration(iceServers=[]))
     for track in (microphone, camera):
         if track is not None:
             pc.addTrack(track)
