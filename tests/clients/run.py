@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -26,7 +27,7 @@ NODE_MAJOR_MIN = 20
 PYTHON_CLIENTS = ("openai_agents", "pipecat", "livekit")
 JS_CLIENTS = ("openai_agents_js",)
 RELAY = "relay"
-"""A TURN server of other people's, which our own client and server meet at."""
+"""coturn, at which our own client and server meet."""
 CLIENT_LIMIT_S = 900
 
 
@@ -82,9 +83,31 @@ def js_client(name: str) -> list[str]:
         subprocess.run(npm, cwd=folder, check=True, env=os.environ | {"PATH": path})
 
     folder = environment(name, ["package.json", "package-lock.json"], build)
-    script = "relay.mjs" if name == RELAY else "turns.mjs"
-    shutil.copy(HERE / name / script, folder)
-    return [str(tools / "node"), str(folder / script)]
+    shutil.copy(HERE / name / "turns.mjs", folder)
+    return [str(tools / "node"), str(folder / "turns.mjs")]
+
+
+def relay() -> list[str]:
+    """The command that calls through coturn: the system's, or Debian's package, unpacked with its
+    libraries in a folder, for which nobody has to be root."""
+    turnserver = shutil.which("turnserver")
+    if turnserver is None:
+        folder = environment(RELAY, ["packages.txt"], unpack_relay)
+        turnserver = str(folder / "usr" / "bin" / "turnserver")
+    return [sys.executable, "-m", "tests.clients.relay.turns", turnserver]
+
+
+def unpack_relay(folder: Path) -> None:
+    """The packages of the list and the libraries they need, but for those every system has."""
+    folder.mkdir(parents=True)
+    wanted = (HERE / RELAY / "packages.txt").read_text().split()
+    depends = subprocess.run(
+        ["apt-cache", "depends", *wanted], capture_output=True, text=True, check=True
+    ).stdout
+    libraries = re.findall(r"Depends: (lib(?:event|hiredis|mariadb|pq|sqlite)\S+)", depends)
+    subprocess.run(["apt-get", "download", "-qq", *wanted, *libraries], cwd=folder, check=True)
+    for package in folder.glob("*.deb"):
+        subprocess.run(["dpkg", "-x", package.name, "."], cwd=folder, check=True)
 
 
 def node_folder() -> Path:
@@ -104,9 +127,10 @@ def node_folder() -> Path:
 def run(name: str, urls: dict[str, str]) -> str:
     """One client's turns; "" or why it failed."""
     try:
-        command = python_client(name) if name in PYTHON_CLIENTS else js_client(name)
         if name == RELAY:
-            command = [sys.executable, "-m", "tests.clients.relay.turns", *command]
+            command = relay()
+        else:
+            command = python_client(name) if name in PYTHON_CLIENTS else js_client(name)
     except (subprocess.CalledProcessError, OSError) as error:
         return f"its environment could not be built: {error}"
     own = {"PYTHONPATH": str(ROOT), "HEADSTART_ROOT": str(ROOT), "PYTHONWARNINGS": "ignore"}

@@ -1,4 +1,4 @@
-"""A call through a TURN server that nobody here wrote (node-turn): `turns NODE RELAY_SCRIPT`.
+"""A call through a TURN server that nobody here wrote, coturn: `turns TURNSERVER`.
 
 Both ends can reach each other only there: the client gathers relay candidates and no others, and
 sees none of the server's but those.
@@ -10,12 +10,14 @@ import asyncio
 import contextlib
 import os
 import re
+import shutil
 import socket
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import IO
 
 import av
@@ -32,21 +34,46 @@ RELAY_WAIT_S = 20.0
 
 @contextlib.contextmanager
 def relay() -> Iterator[int]:
-    """A TURN server on this machine: its port."""
-    node, script = sys.argv[1:3]
-    with socket.socket(type=socket.SOCK_DGRAM) as free:
-        free.bind(("127.0.0.1", 0))
-        port: int = free.getsockname()[1]
-    argv = [node, script, str(port), USER, PASSWORD]
-    with subprocess.Popen(
-        argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        try:
-            assert process.stdout is not None
-            assert process.stdout.readline().strip() == "up"
-            yield port
-        finally:
-            process.terminate()
+    """coturn on this machine: its port."""
+    program = Path(sys.argv[1])
+    port = next(free_ports())
+    argv = [str(program), "-n", "--listening-ip=127.0.0.1", f"--listening-port={port}"]
+    argv += ["--relay-ip=127.0.0.1", "--allow-loopback-peers", "--no-tls", "--no-dtls", "--no-cli"]
+    argv += ["--lt-cred-mech", "--realm=headstart.test", f"--user={USER}:{PASSWORD}"]
+    with tempfile.TemporaryDirectory() as folder:
+        argv += [f"--{what}={folder}/{what}" for what in ("db", "pidfile")] + ["--log-file=stdout"]
+        beside = {str(library.parent) for library in program.parents[2].glob("usr/lib/**/*.so*")}
+        libraries = {} if shutil.which("turnserver") else {"LD_LIBRARY_PATH": ":".join(beside)}
+        with (
+            open(f"{folder}/log", "w") as log,
+            subprocess.Popen(argv, stdout=log, stderr=log, env=os.environ | libraries) as process,
+        ):
+            try:
+                wait_for(port, process, Path(folder, "log"))
+                yield port
+            finally:
+                process.terminate()
+
+
+def free_ports() -> Iterator[int]:
+    """UDP ports of this machine that nobody has."""
+    while True:
+        with socket.socket(type=socket.SOCK_DGRAM) as free:
+            free.bind(("127.0.0.1", 0))
+            yield free.getsockname()[1]
+
+
+def wait_for(port: int, process: subprocess.Popen[bytes], log: Path) -> None:
+    """Until somebody has the port. Raises `AssertionError` with the end of the log."""
+    deadline_s = time.monotonic() + RELAY_WAIT_S
+    while time.monotonic() < deadline_s and process.poll() is None:
+        with socket.socket(type=socket.SOCK_DGRAM) as probe:
+            try:
+                probe.bind(("127.0.0.1", port))
+            except OSError:
+                return
+        time.sleep(0.1)
+    raise AssertionError("the TURN server did not start:\n" + log.read_text()[-2000:])
 
 
 def serving(port: int, password: str, log: IO[str]) -> contextlib.AbstractContextManager[str]:

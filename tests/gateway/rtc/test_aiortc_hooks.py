@@ -5,6 +5,7 @@ from typing import Any
 
 import av
 import pytest
+from aioice import ice, stun
 from aiortc import (
     MediaStreamTrack,
     RTCPeerConnection,
@@ -38,6 +39,7 @@ def test_aiortc_still_has_the_parts_that_are_reached_into() -> None:
     dtls = inspect.getsource(rtcdtlstransport)
     assert "receiver = self._rtp_router.route_rtp(packet)" in dtls
     assert "ssrc_receiver = self.ssrc_table.get(packet.ssrc)" in dtls
+    assert "relayed_candidate(" in inspect.getsource(ice.Connection)
     worker = inspect.getsource(rtcrtpreceiver.decoder_worker)
     assert "input_q.get()" in worker
     assert "output_q.put(frame)" in worker
@@ -187,3 +189,36 @@ async def test_what_the_channel_sends_too_late_is_lost() -> None:
     silent = RTCPeerConnection()
     aiortc_hooks.lose_late(silent)  # a call without a channel
     await silent.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        ((401, "Unauthorized"), "refuses us: 401 Unauthorized (turn_username, turn_credential)"),
+        ((486, "Allocation Quota Reached"), "refuses us: 486 Allocation Quota Reached"),
+        (OSError("no route"), "gives no relay: no route"),
+        (stun.TransactionTimeout(), "gives no relay"),
+        (asyncio.CancelledError(), "does not answer"),
+    ],
+)
+async def test_a_relay_that_is_missing_is_explained(
+    error: Any, line: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line of the log names the server and the reason, and the password never; the error goes
+    on to who asked. Hooking in twice says it once."""
+
+    async def relayed_candidate(**_: Any) -> None:
+        if isinstance(error, tuple):
+            answer = stun.Message(stun.Method.ALLOCATE, stun.Class.ERROR)
+            answer.attributes["ERROR-CODE"] = error
+            raise stun.TransactionFailed(answer)
+        raise error
+
+    monkeypatch.setattr(ice, "relayed_candidate", relayed_candidate)
+    aiortc_hooks.tell_of_relay()
+    aiortc_hooks.tell_of_relay()
+    with pytest.raises((stun.TransactionError, OSError, asyncio.CancelledError)):
+        await ice.relayed_candidate(turn_server=("turn.example", 3478), turn_password="secret")
+    (record,) = caplog.records
+    assert record.getMessage().startswith("the TURN server turn.example:3478 " + line)
+    assert "secret" not in record.getMessage()
