@@ -217,8 +217,9 @@ async def test_a_relay_that_is_missing_is_explained(
     monkeypatch.setattr(ice, "relayed_candidate", relayed_candidate)
     aiortc_hooks.tell_of_relay()
     aiortc_hooks.tell_of_relay()
+    ask: Any = ice.relayed_candidate
     with pytest.raises((stun.TransactionError, OSError, asyncio.CancelledError)):
-        await ice.relayed_candidate(turn_server=("turn.example", 3478), turn_password="secret")
+        await ask(turn_server=("turn.example", 3478), turn_password="secret")
     (record,) = caplog.records
     assert record.getMessage().startswith("the TURN server turn.example:3478 " + line)
     assert "secret" not in record.getMessage()
