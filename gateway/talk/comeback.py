@@ -78,7 +78,7 @@ class Comeback:
             try:
                 return await line.send(text)
             except ConnectionLost:
-                if line is self._line:
+                if line is self._line and self._ended is None:
                     self._up.clear()  # until whoever reads has noticed, too
 
     async def __aiter__(self) -> AsyncIterator[str | bytes]:

@@ -36,8 +36,11 @@ class Scripted:
     def __init__(self, says: list[dict[str, Any]], end: Exception) -> None:
         self._says, self._end = says, end
         self.sent: list[str] = []
+        self.is_up = True
 
     async def send(self, text: str, /) -> None:
+        if not self.is_up:
+            raise ConnectionLost("lost")
         self.sent.append(text)
 
     async def __aiter__(self) -> AsyncIterator[str]:
@@ -139,6 +142,19 @@ async def test_what_is_sent_waits_for_the_next_connection() -> None:
         await anext(reading)
     with pytest.raises(ServerFailed):
         await line.send("anybody?")
+    await line.close()
+
+
+async def test_nothing_waits_for_a_connection_that_will_not_come() -> None:
+    """A send that fails after the end is told so at once, whatever was noticed first."""
+    only = Scripted([], LOST)
+    line = Comeback(Network(only).open, lambda _: None)
+    await line.begin()
+    with pytest.raises(ConnectionLost):
+        await anext(aiter(line))
+    only.is_up = False
+    with pytest.raises(ServerFailed):
+        await asyncio.wait_for(line.send("anybody?"), 5)
     await line.close()
 
 
