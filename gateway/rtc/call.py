@@ -23,7 +23,6 @@ from aiortc import (
     RTCConfiguration,
     RTCIceServer,
     RTCPeerConnection,
-    RTCRtpCodecCapability,
     RTCRtpReceiver,
     RTCSessionDescription,
 )
@@ -129,12 +128,10 @@ class Call:
         if "m=audio" in self._offer:
             self._peer.addTrack(self.outgoing)
             (transceiver,) = self._peer.getTransceivers()
-            transceiver.setCodecPreferences(_preferred())
+            transceiver.setCodecPreferences(codecs.preferences())
         await self._peer.setRemoteDescription(RTCSessionDescription(self._offer, "offer"))
         if "m=audio" in self._offer:
-            spoken = codecs.codec_of(aiortc_hooks.codecs(transceiver)[0].mimeType)
-            assert spoken is not None, "it is one of `_preferred`"
-            self.outgoing.codec = spoken
+            self.outgoing.codec = codecs.spoken(aiortc_hooks.codecs(transceiver))
         await self._peer.setLocalDescription(await self._peer.createAnswer())
         aiortc_hooks.lose_late(self._peer)
         answer = _asking_for_fec(str(self._peer.localDescription.sdp))
@@ -272,14 +269,6 @@ class Call:
             await asyncio.wait_for(self._peer.close(), CLOSE_WAIT_S)
         except TimeoutError:
             log.warning("call %s: its connection did not close in time", self.call_id)
-
-
-def _preferred() -> list[RTCRtpCodecCapability]:
-    """The codecs that a call may be held in, the preferred first."""
-    audio = RTCRtpReceiver.getCapabilities("audio")
-    assert audio is not None
-    ours = {codecs.codec_of(each.mimeType): each for each in audio.codecs}
-    return [ours[codec] for codec in codecs.SOUND]
 
 
 def _asking_for_fec(sdp: str) -> str:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
-from aiortc import RTCRtpCodecParameters
+from aiortc import RTCRtpCodecCapability, RTCRtpCodecParameters, RTCRtpReceiver
 
 from gateway.rtc.opus import packet_samples as opus_samples
 from gateway.rtc.receive_buffer import RTP_RATE_HZ
@@ -56,6 +56,21 @@ def codec_of(mime_type: str) -> Codec | None:
     """None: not one of ours."""
     name = mime_type.lower().removeprefix("audio/")
     return next((codec for codec in Codec if codec == name), None)
+
+
+def preferences() -> list[RTCRtpCodecCapability]:
+    """The codecs that a call may be held in, for either end's transceiver."""
+    audio = RTCRtpReceiver.getCapabilities("audio")
+    assert audio is not None
+    ours = {codec_of(each.mimeType): each for each in audio.codecs}
+    return [ours[codec] for codec in SOUND]
+
+
+def spoken(agreed: Sequence[RTCRtpCodecParameters]) -> Codec:
+    """What aiortc sends, of what was agreed on by `preferences`."""
+    codec = codec_of(agreed[0].mimeType)
+    assert codec in SOUND, agreed
+    return codec
 
 
 def key_presses(

@@ -21,7 +21,7 @@ from aiortc import (
 from gateway.errors import ConnectionLost, ResumeRefused, ServerRefused, ServerUnreachable
 from gateway.media.timebase import wire_samples
 from gateway.resume.seats import HEADER, LAST_EVENT
-from gateway.rtc import aiortc_hooks
+from gateway.rtc import aiortc_hooks, codecs
 from gateway.rtc.channel import LABEL
 from gateway.rtc.outgoing import OutgoingAudio
 from gateway.talk.comeback import Ticket
@@ -45,6 +45,8 @@ class RtcLine:
         self._changed = asyncio.Event()
         self._vanished = False
         peer.addTrack(self._track)
+        (self._transceiver,) = peer.getTransceivers()
+        self._transceiver.setCodecPreferences(codecs.preferences())
         peer.on("track", self._on_track)
         peer.on("connectionstatechange", self._changed.set)
         channel.on("open", self._changed.set)
@@ -58,6 +60,10 @@ class RtcLine:
             or self._peer.connectionState in ("closed", "failed")
             or self._channel.readyState == "closed"
         )
+
+    def agreed(self) -> None:
+        """The answer has come: what it says that sound is sent in."""
+        self._track.codec = codecs.spoken(aiortc_hooks.codecs(self._transceiver))
 
     async def connected(self) -> None:
         """Wait for the channel. Raises `ServerUnreachable`."""
@@ -137,6 +143,7 @@ async def call(
             await peer.setRemoteDescription(RTCSessionDescription(response.text, "answer"))
         except ValueError as error:
             raise ServerRefused(f"the server's answer is no SDP: {error}") from error
+        line.agreed()
         await line.connected()
         beating = asyncio.create_task(line.heartbeat())
         stack.callback(beating.cancel)
