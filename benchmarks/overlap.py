@@ -37,6 +37,7 @@ from engine.weights import ensure
 from gateway import config
 from gateway.actions import Action, HoldPlayout, Send, Tell
 from gateway.metrics import Metrics
+from gateway.open_utterance import Arrival
 from gateway.protocol.ids import IdMaker
 from gateway.session import Session
 from gateway.voice import synthesiser
@@ -95,7 +96,7 @@ class _Overlap:
         for start in range(0, len(whole), PACKET_SAMPLES):
             packet = whole[start : start + PACKET_SAMPLES].tobytes()
             self.now_ns += NS_PER_S // 50
-            self._take(self.session.receive_audio(packet, self.now_ns, self.now_ns))
+            self._take(self.session.receive_audio(packet, Arrival(self.now_ns, None), self.now_ns))
             self._engine()
             self._take(self.session.tick(self.now_ns))
 

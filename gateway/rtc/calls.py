@@ -37,7 +37,7 @@ from gateway.protocol import errors
 from gateway.protocol.errors import FatalProtocolError, ProtocolError
 from gateway.protocol.parse import decode_json, parse_session
 from gateway.resume.seats import HEADER, LAST_EVENT, Seat
-from gateway.rtc import steady_time
+from gateway.rtc import aiortc_hooks, steady_time
 from gateway.rtc.call import AnswerTooSlow, BadOffer, Call, describe_ice
 from gateway.rtc.call_metrics import CallEnd, CallMetrics
 
@@ -74,6 +74,8 @@ class Calls:
             gateway.settings.turn_username,
             gateway.settings.turn_credential,
         )
+        if "turn" in gateway.settings.ice_servers:
+            aiortc_hooks.tell_of_relay()
         self._calls: dict[str, Call] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
 

@@ -24,6 +24,7 @@ from gateway.actions import (
 from gateway.config import Settings
 from gateway.media import pictures
 from gateway.metrics import Metrics
+from gateway.open_utterance import Arrival
 from gateway.protocol.ids import IdMaker
 from gateway.session import Session
 from gateway.voice.messages import Said, Sound, Speak, Stop
@@ -190,6 +191,11 @@ class SessionBench:
             if realtime:
                 self.now_ns += len(packet) * NS_PER_MS // WIRE_BYTES_PER_MS
             self.client("input_audio_buffer.append", audio=base64.b64encode(packet).decode())
+
+    def track(self, pcm: bytes, received_ns: int | None, departed_ns: int | None = None) -> None:
+        """Sound of a call's track."""
+        arrival = None if received_ns is None else Arrival(received_ns, departed_ns)
+        self._take(self.session.receive_audio(pcm, arrival, self.now_ns))
 
     def answer(self, *words: str, reason: api.FinishReason = api.FinishReason.STOP) -> None:
         """Play the engine's part for the answer that was asked for last."""

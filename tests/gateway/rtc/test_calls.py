@@ -47,7 +47,7 @@ async def test_a_raw_offer(running: RunningGateway) -> None:
         assert "a=end-of-candidates" in response.text
         assert "opus/48000" in response.text
         assert "useinbandfec=1" in response.text
-        assert "PCMU" not in response.text
+        assert "G722" not in response.text
         await connect(peer, response.headers["location"], response.text)
         await peer.event("session.created")
 
@@ -162,14 +162,17 @@ async def test_offers_that_are_none(
     assert not running.gateway.pumps
 
 
-async def test_an_offer_without_opus(running: RunningGateway, http: httpx.AsyncClient) -> None:
-    """Telephone codecs alone are refused by name, not taken and misheard."""
-    async with prepared(Microphone()) as peer:
-        lines = (await offer_of(peer.pc)).split("\r\n")
-    kept = [line for line in lines if "opus" not in line.lower()]
-    response = await http.post("/v1/realtime/calls", content="\r\n".join(kept), headers=SDP)
+async def test_an_offer_without_a_codec_of_ours(
+    running: RunningGateway, http: httpx.AsyncClient
+) -> None:
+    """G.722 alone is refused by name, not taken and misheard."""
+    async with prepared(Microphone(), codecs=("audio/G722",)) as peer:
+        offer = await offer_of(peer.pc)
+    response = await http.post("/v1/realtime/calls", content=offer, headers=SDP)
     assert response.status_code == 400
-    assert response.json()["error"]["code"] == "invalid_offer"
+    error = response.json()["error"]
+    assert error["code"] == "invalid_offer"
+    assert "opus, pcmu, pcma" in error["message"]
     assert not running.gateway.pumps
 
 
