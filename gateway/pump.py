@@ -281,18 +281,19 @@ class Pump:
 
     async def _read(self) -> None:
         while True:
-            await self._audio.wait()
             if self._ordered is not None:
                 await self._ordered
                 self._ordered = None
+            if self._more:
+                self._more = False
+                await self._in_turn(self._session.more)
+                continue
+            await self._audio.wait()
             message = await self._channel.receive()
             self._heard_ns = self._now_ns()
             if message is None:
                 return
             await self._take(message)
-            while self._more:
-                self._more = False
-                await self._in_turn(self._session.more)
 
     async def _take(self, message: str | int) -> None:
         """One message of the client's."""
