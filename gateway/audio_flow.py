@@ -27,6 +27,11 @@ class AudioFlow:
     def behind_samples(self) -> int:
         return max(0, self._told_sample - self._done_sample) + self._clip_samples
 
+    @property
+    def must_wait(self) -> bool:
+        """The engine is too far behind for more."""
+        return not self._caught_up.is_set()
+
     def told(self, command: api.Command) -> None:
         match command:
             case api.Audio():
@@ -68,6 +73,6 @@ class AudioFlow:
             self._caught_up.clear()
 
     async def wait(self) -> None:
-        if not self._caught_up.is_set():
+        if self.must_wait:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._caught_up.wait(), AUDIO_BEHIND_WAIT_S)

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import numpy as np
-
 from engine.api import TurnRef
 from gateway.endpoint import Pause, Verdict
 from gateway.listen_events import (
@@ -55,7 +53,6 @@ from gateway.open_utterance import Arrival, OpenUtterance, Pauses
 from gateway.vad import (
     WINDOW_SAMPLES,
     GateState,
-    Samples,
     SpeechGate,
     SpeechScore,
     VadWindows,
@@ -155,7 +152,7 @@ class Listener:
             self._refuse_too_long(len(pcm24k) // BYTES_PER_SAMPLE)
         self._last = Arrival(received_ns, captured_ns)
         self._silence_fed_samples = 0
-        return self._hear(self._resampler.feed(pcm24k), self._last)
+        return self._hear(self._resampler.feed_pcm(pcm24k), self._last)
 
     def tick(self, now_ns: int) -> list[ListenEvent]:
         """The no-packet watchdog: call it every 100 ms or so. In mid-utterance under VAD, when no
@@ -172,7 +169,7 @@ class Listener:
         self._silence_fed_samples += due
         self._inserted_samples += due
         silence = Arrival(now_ns, None, is_real=False)
-        return self._hear(self._resampler.feed(np.zeros(due, np.int16)), silence)
+        return self._hear(self._resampler.feed_pcm(bytes(due * BYTES_PER_SAMPLE)), silence)
 
     def commit(self) -> list[ListenEvent]:
         """The client ends the utterance. In a hush the turn ends where the hush began, so that
@@ -181,7 +178,7 @@ class Listener:
         held_ms = self._held_ms()
         if self._open is None or self._last is None or held_ms < self.settings.commit_min_ms:
             raise CommitTooShortError(self.settings.commit_min_ms, held_ms)
-        events = self._hear(self._resampler.flush(), self._last)
+        events = self._hear(self._resampler.flush_pcm(), self._last)
         if self._open is not None:  # else the very last samples brought the endpoint
             self._stop(events, StopCause.COMMIT, self.clock_samples, self._last)
         self._trim()
@@ -189,7 +186,7 @@ class Listener:
 
     def clear(self) -> list[ListenEvent]:
         """Forget the open utterance and all audio held, pre-roll included."""
-        rest = self._resampler.flush()
+        rest = self._resampler.flush_pcm()
         self._audio.append(rest)
         if self._windows is not None:
             self._windows.feed(rest)  # keeps its clock; these windows belong to nobody
@@ -233,18 +230,19 @@ class Listener:
 
     # --- one step of the sample clock -------------------------------------------------------
 
-    def _hear(self, samples: Samples, arrival: Arrival) -> list[ListenEvent]:
+    def _hear(self, pcm16k: bytes, arrival: Arrival) -> list[ListenEvent]:
         events: _Events = []
         before = self.clock_samples
-        self._audio.append(samples)
+        self._audio.append(pcm16k)
         if self._detection is None:
             if self._open is None:
                 self._begin(events, before, before, before, arrival)
             assert self._open is not None
             self._deliver_chunks(events, self._open, self.clock_samples, arrival)
         elif self._windows is not None:
-            for window in self._windows.feed(samples):
-                self._judge(events, self._detection, window, arrival)
+            for window in self._windows.feed(pcm16k):
+                if window.is_speech or not self._gate.is_quiet:
+                    self._judge(events, self._detection, window, arrival)
         self._trim()
         return events
 

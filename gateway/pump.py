@@ -96,6 +96,7 @@ class Pump:
         self._decoding: set[asyncio.Task[None]] = set()
         self._ordered: asyncio.Task[None] | None = None
         self._writer: asyncio.Task[None] | None = None
+        self._ticker: asyncio.TimerHandle | None = None
 
     async def run(self) -> None:
         """Until either side closes. Never raises for what the peer did."""
@@ -106,12 +107,14 @@ class Pump:
             self.engine_ready(self._ready_before)
         reader = loop.create_task(self._read())
         self._writer = loop.create_task(self._write())
-        ticker = loop.create_task(self._tick())
-        tasks = (reader, self._writer, ticker)
+        tasks = (reader, self._writer)
+        self._set_ticker()
         try:
             await asyncio.wait({reader, self._writer}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._closed = True
+            assert self._ticker is not None
+            self._ticker.cancel()
             for task in (*tasks, *self._decoding):
                 task.cancel()
             await asyncio.gather(*tasks, *self._decoding, return_exceptions=True)
@@ -280,44 +283,43 @@ class Pump:
     # --- tasks -----------------------------------------------------------------------------------
 
     async def _read(self) -> None:
+        """The client waits after each of its messages if it has had more than its share. Flat, as
+        this is what every packet of everybody's sound goes through."""
+        pause_s: float | None = None
         while True:
+            while pause_s is not None or self._more:
+                if pause_s is not None:
+                    await asyncio.sleep(pause_s)
+                pause_s = None
+                if self._more:
+                    self._more = False
+                    began_s = time.perf_counter()
+                    self._call(self._session.more)
+                    pause_s = self._spent(began_s)
+            if self._audio.must_wait:
+                await self._audio.wait()
             if self._ordered is not None:
                 await self._ordered
                 self._ordered = None
-            if self._more:
-                self._more = False
-                await self._in_turn(self._session.more)
-                continue
-            await self._audio.wait()
+                continue  # there may be more to do behind it
             message = await self._channel.receive()
             self._heard_ns = self._now_ns()
             if message is None:
                 return
-            await self._take(message)
-
-    async def _take(self, message: str | int) -> None:
-        """One message of the client's."""
-        if isinstance(message, int):
-            await self._in_turn(self._session.receive_binary, message)
-        elif len(message) > LONG_CHARS:
             began_s = time.perf_counter()
-            step = await PARSER.run(self._session.prepare, message)
-            await self._pause(began_s)
-            await self._in_turn(step)
-        else:
-            await self._in_turn(self._session.receive_text, message)
+            if isinstance(message, int):
+                self._call(self._session.receive_binary, message)
+            elif len(message) <= LONG_CHARS:
+                self._call(self._session.receive_text, message)
+            else:
+                step = await PARSER.run(self._session.prepare, message)
+                self._call(step)
+            pause_s = self._spent(began_s)
 
-    async def _in_turn(self, method: Callable[..., list[Action]], *arguments: object) -> None:
-        """A call for the client, which waits afterwards if it has had more than its share."""
-        began_s = time.perf_counter()
-        self._call(method, *arguments)
-        await self._pause(began_s)
-
-    async def _pause(self, began_s: float) -> None:
+    def _spent(self, began_s: float) -> float | None:
+        """The pause for time since `began_s`, if any."""
         now_s = time.perf_counter()
-        pause_s = self._share.spend(now_s - began_s, now_s)
-        if pause_s is not None:
-            await asyncio.sleep(pause_s)
+        return self._share.spend(now_s - began_s, now_s)
 
     async def _write(self) -> None:
         while (item := await self._outbound.get()) is not None:
@@ -326,11 +328,13 @@ class Pump:
             if item.action.wants_sent_stamp:
                 self._call(self._session.sent, item.action)
 
-    async def _tick(self) -> None:
+    def _set_ticker(self) -> None:
+        self._ticker = asyncio.get_running_loop().call_later(TICK_S, self._tick)
+
+    def _tick(self) -> None:
+        self._set_ticker()
+        self._call(self._session.tick)
         bound_s = self._outbound.bounds.idle_s
-        while True:
-            await asyncio.sleep(TICK_S)
-            self._call(self._session.tick)
-            if bound_s and self._now_ns() - self._heard_ns > bound_s * 1e9 and not self.answering:
-                log.info("session %s: nothing came for %g s", self.session_id, bound_s)
-                self.hangup(CLOSE_GOING_AWAY, f"nothing was sent for {bound_s:g} s")
+        if bound_s and self._now_ns() - self._heard_ns > bound_s * 1e9 and not self.answering:
+            log.info("session %s: nothing came for %g s", self.session_id, bound_s)
+            self.hangup(CLOSE_GOING_AWAY, f"nothing was sent for {bound_s:g} s")

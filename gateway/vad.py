@@ -27,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 WINDOW_MS = 20
 WINDOW_SAMPLES = hear_samples(WINDOW_MS)
+WINDOW_BYTES = 2 * WINDOW_SAMPLES
 FULL_SCALE = 32768.0
 SILENCE_DBFS = -100.0  # what digital silence is given: log(0) has no number
 
@@ -58,8 +59,8 @@ GOING_ON_VOICED_WINDOWS = 1
 class SpeechScore(Protocol):
     """Judges one window; may keep state from one window to the next (Silero will)."""
 
-    def is_speech(self, window: Samples, energy_dbfs: float) -> bool:
-        """`window`: int16[320] at 16 kHz; `energy_dbfs`: its level."""
+    def is_speech(self, window: bytes, energy_dbfs: float) -> bool:
+        """`window`: s16[320] at 16 kHz; `energy_dbfs`: its level."""
         ...
 
 
@@ -120,17 +121,16 @@ class WebRtcScore:
         self._vad = webrtcvad.Vad(self.aggressiveness)
         self._warming_up = WARM_UP_WINDOWS
         self._room = Room()
-        self._last = bytes(2 * WINDOW_SAMPLES)
+        self._last = bytes(WINDOW_BYTES)
         self._voiced_windows = 0  # without a break
         self._since_voice = VOICE_LASTS_WINDOWS
 
-    def is_speech(self, window: Samples, energy_dbfs: float) -> bool:
+    def is_speech(self, window: bytes, energy_dbfs: float) -> bool:
         # Asked even below the floor: it learns the noise from every window it sees.
-        pcm = window.tobytes()
-        likely = bool(self._vad.is_speech(pcm, HEAR_RATE_HZ))
+        likely = bool(self._vad.is_speech(window, HEAR_RATE_HZ))
         likely = likely and energy_dbfs >= self.floor_dbfs
-        last, self._last = self._last, pcm
-        has_voice = likely and voicing(last, pcm) >= LEAST_VOICING
+        last, self._last = self._last, window
+        has_voice = likely and voicing(last, window) >= LEAST_VOICING
         if not has_voice and self._since_voice >= VOICE_LASTS_WINDOWS:
             self._room.hear(energy_dbfs)
         going_on = self._since_voice < VOICE_LASTS_WINDOWS
@@ -158,14 +158,14 @@ class Window(NamedTuple):
         return self.start_sample + WINDOW_SAMPLES
 
 
-def energy_dbfs(window: Samples) -> float:
-    """RMS level of int16 samples against full scale, in dB; digital silence is -100."""
+def energy_dbfs(window: bytes) -> float:
+    """RMS level of s16 samples against full scale, in dB; digital silence is -100."""
     compiled = front()
     if compiled is not None:
-        mean_square = compiled.mean_square(window.tobytes())
+        mean_square = compiled.mean_square(window)
     else:
-        wide = window.astype(np.float32)
-        mean_square = float(wide.dot(wide)) / len(window)
+        wide = np.frombuffer(window, np.int16).astype(np.float32)
+        mean_square = float(wide.dot(wide)) / len(wide)
     if mean_square <= 0.0:
         return SILENCE_DBFS
     return max(SILENCE_DBFS, 10.0 * math.log10(mean_square / FULL_SCALE**2))
@@ -177,25 +177,26 @@ class VadWindows:
     def __init__(self, score: SpeechScore, start_sample: int = 0) -> None:
         self.score = score
         self._next_sample = start_sample
-        self._carry: Samples = np.empty(0, np.int16)
+        self._carry = b""
 
     @property
     def carried_samples(self) -> int:
         """Samples that wait for the window to fill."""
-        return len(self._carry)
+        return len(self._carry) // 2
 
-    def feed(self, samples: Samples) -> list[Window]:
-        """`samples`: int16[n] at 16 kHz, following on the ones before. Every window filled."""
-        if len(self._carry):
-            samples = np.concatenate((self._carry, samples))
-        whole = len(samples) - len(samples) % WINDOW_SAMPLES
+    def feed(self, pcm: bytes) -> list[Window]:
+        """s16 at 16 kHz, following on what came before. Every window filled."""
+        if self._carry:
+            pcm = self._carry + pcm
         windows = []
-        for at in range(0, whole, WINDOW_SAMPLES):
-            cut = samples[at : at + WINDOW_SAMPLES]
+        at = 0
+        while (end := at + WINDOW_BYTES) <= len(pcm):
+            cut = pcm[at:end]
             level = energy_dbfs(cut)
             windows.append(Window(self._next_sample, self.score.is_speech(cut, level), level))
             self._next_sample += WINDOW_SAMPLES
-        self._carry = samples[whole:].copy()  # a view would keep the whole packet alive
+            at = end
+        self._carry = pcm[at:]
         return windows
 
 
@@ -233,15 +234,14 @@ class SpeechGate:
     def __init__(self, hysteresis: Hysteresis | None = None) -> None:
         self.hysteresis = hysteresis or Hysteresis()
         self.state = GateState.QUIET
+        self.is_open = False
+        self.is_quiet = True
+        """Nearly always; a window without speech changes nothing then and need not be pushed."""
         self.speech_start = 0
         self.speech_end = 0
         self.speech_samples = 0
         bound = max(self.hysteresis.start_of, self.hysteresis.resume_of)
         self._recent: deque[Window] = deque(maxlen=bound)  # the oldest drops out
-
-    @property
-    def is_open(self) -> bool:
-        return self.state in (GateState.SPEAKING, GateState.STOPPING)
 
     def push(self, window: Window) -> GateState:
         """Take the next window; the state after it."""
@@ -295,3 +295,5 @@ class SpeechGate:
         if state is not self.state:
             logger.debug("speech gate: %s -> %s", self.state.value, state.value)
             self.state = state
+            self.is_open = state in (GateState.SPEAKING, GateState.STOPPING)
+            self.is_quiet = state is GateState.QUIET

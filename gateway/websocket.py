@@ -9,15 +9,18 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
-from typing import Any
+from typing import Any, cast
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from websockets.exceptions import InvalidState
 from websockets.frames import Frame
 from websockets.http11 import Request
+from websockets.protocol import OPEN
 
 from gateway.actions import Hangup
+from gateway.inbox import Inbox
+from gateway.quick_frame import quick_text
 
 log = logging.getLogger("headstart.websocket")
 
@@ -28,28 +31,40 @@ SLICE_BYTES = 16 * 1024
 """Tiny messages may come in reads of 256 KiB, each of which would block the loop for 40 ms."""
 ABORT_EXTENSION = "headstart.abort"
 PING_EXTENSION = "headstart.ping"
+INBOX_EXTENSION = "headstart.inbox"
 GOODBYE = 1000  # RFC 6455 §7.4.1; a page that is left or reloaded says 1001
 
 
 class RealtimeProtocol(WebSocketsSansIOProtocol):
     """uvicorn's WebSocket protocol, plus two things for the application: to cut the connection, as
     a peer that has stopped reading never lets a close frame through, and to ask for a pong. And
-    reads are taken apart by slices."""
+    reads are taken apart by slices, the usual ones the short way."""
 
     _asked: dict[bytes, asyncio.Future[None]]
     _backlog = b""  # read, and not yet taken apart; less than one read
     _held = False  # the peer is
+    _inbox: Inbox
 
     def data_received(self, data: bytes) -> None:
         waiting = bool(self._backlog) or not (self.queue.empty() or self.close_sent)
         if not waiting and len(data) <= SLICE_BYTES:
-            super().data_received(data)
+            text = quick_text(data) if self._is_between_messages() else None
+            if text is not None:
+                self._inbox.put_nowait(text)
+            else:
+                super().data_received(data)
             return
         self._backlog += data
         if not self._held:
             self._held = True
             self.transport.pause_reading()
         self._take_slice()
+
+    def _is_between_messages(self) -> bool:
+        """The parser waits for the first byte of one, and somebody wants it."""
+        conn = self.conn
+        between = conn.state is OPEN and conn.cur_size is None and not conn.reader.buffer
+        return between and not self.close_sent
 
     def _take_slice(self) -> None:
         """The next slice, unless the session has still to read what came of the last one."""
@@ -69,8 +84,11 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
             self.transport.resume_reading()
 
     async def receive(self) -> Any:
+        """ASGI's messages; a text that came the short way is a plain string, which only
+        `WebSocketChannel` knows."""
         message = await self.queue.get()
-        self._go_on()
+        if self._held:
+            self._go_on()
         return message
 
     async def send(self, message: Any) -> None:
@@ -80,12 +98,15 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
 
     def handle_connect(self, event: Request) -> None:
         self._asked = {}
+        self._inbox = Inbox()
+        self.queue = cast(Any, self._inbox)
         self.read_paused = True  # uvicorn would stop reading after each message, at two syscalls
         super().handle_connect(event)
         if self.response.status_code == 101:
             extensions: dict[str, Any] = self.scope["extensions"]
             extensions[ABORT_EXTENSION] = self.transport.abort
             extensions[PING_EXTENSION] = self._ping
+            extensions[INBOX_EXTENSION] = self.receive
 
     def handle_pong(self, event: Frame) -> None:
         waiting = self._asked.pop(bytes(event.data), None)
@@ -113,9 +134,13 @@ class WebSocketChannel:
         self.finished = False
         """One side has said goodbye."""
         self._socket = socket
+        # Past starlette, which would look at each message and make two calls of it.
+        self._receive = socket.scope.get("extensions", {}).get(INBOX_EXTENSION, socket.receive)
 
     async def receive(self) -> str | int | None:
-        message = await self._socket.receive()
+        message = await self._receive()
+        if isinstance(message, str):
+            return message
         if message["type"] == "websocket.disconnect":
             self.finished = self.finished or message.get("code") == GOODBYE
             return None

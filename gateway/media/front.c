@@ -3,8 +3,10 @@
 
 #include <math.h>
 #include <stdint.h>
+#include <string.h>
 
-enum { OUTPUTS_MAX = 480, PITCH = 160, LAG_FIRST = 10, LAG_END = 58 };
+enum { BLOCK_MAX = 480, HISTORY_MAX = 192, OUTPUTS_MAX = 480 };  /* 48 kHz; as in front.py */
+enum { PITCH = 160, LAG_FIRST = 10, LAG_END = 58 };
 
 static inline void slice(const float *x, const float *matrix, int16_t *out, long taps,
                          long outputs) {
@@ -20,18 +22,40 @@ static inline void slice(const float *x, const float *matrix, int16_t *out, long
     }
 }
 
-/* line: float[history + blocks * block], of which each slice of `step` samples, with the history
-   before it, becomes `outputs` samples; matrix: float[history + step][outputs]. Returns 0, or 1
-   when a slice has more outputs than there is room for. */
-int headstart_resample(const float *line, const float *matrix, int16_t *out, long slices,
-                       long step, long history, long outputs) {
-    if (outputs > OUTPUTS_MAX) return 1;
+/* A stream's filter and what it holds back; resample.py says what the sizes mean. */
+struct stream {
+    const float *matrix;                  /* float[history + step][outputs] */
+    long history, block, step, outputs;
+    long held;                            /* samples that wait for their block to fill */
+    int16_t kept[HISTORY_MAX + BLOCK_MAX];  /* history, then those */
+};
+
+static void one_block(const struct stream *s, const int16_t *x, int16_t *out) {
+    float line[HISTORY_MAX + BLOCK_MAX];
+    const long taps = s->history + s->step, slices = s->block / s->step;
+    for (long i = 0; i < s->history + s->block; i++) line[i] = x[i];
     for (long i = 0; i < slices; i++) {
-        const float *x = line + i * step;
-        if (outputs == 32) slice(x, matrix, out + i * 32, history + step, 32);  /* 24 to 16 kHz */
-        else slice(x, matrix, out + i * outputs, history + step, outputs);
+        const float *from = line + i * s->step;
+        if (s->outputs == 32) slice(from, s->matrix, out + i * 32, taps, 32);  /* 24 to 16 kHz */
+        else slice(from, s->matrix, out + i * s->outputs, taps, s->outputs);
     }
-    return 0;
+}
+
+/* in: int16[n]. Every block of the stream that is full now becomes slices * outputs samples of
+   out; the rest is held. */
+void headstart_resample(struct stream *s, const int16_t *in, long n, int16_t *out) {
+    const long outputs = s->block / s->step * s->outputs;
+    int16_t *waiting = s->kept + s->history;
+    while (s->held + n >= s->block) {
+        const long more = s->block - s->held;
+        memcpy(waiting + s->held, in, more * sizeof *in);
+        in += more, n -= more, s->held = 0;
+        one_block(s, s->kept, out);
+        out += outputs;
+        memmove(s->kept, s->kept + s->block, s->history * sizeof *in);
+    }
+    memcpy(waiting + s->held, in, n * sizeof *in);
+    s->held += n;
 }
 
 /* Mean square of int16[n]: a whole sum, so no order of adding changes it. */

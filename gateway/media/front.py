@@ -18,6 +18,7 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -26,14 +27,52 @@ log = logging.getLogger("headstart.front")
 
 SOURCE = Path(__file__).with_name("front.c")
 COMPILERS = ("cc", "gcc", "clang")
-# Nothing fuses or is put in another order: the same samples give the same bits in any packets.
-FLAGS = ("-std=gnu11", "-O3", "-march=native", "-ffp-contract=off", "-fPIC", "-shared")
+FLAGS = ("-std=gnu11", "-O3", "-march=native", "-fPIC", "-shared")
 COMPILE_TIMEOUT_S = 60.0
+BLOCK_MAX, HISTORY_MAX, OUTPUTS_MAX = 480, 192, 480  # as in front.c
 SWITCH = "HEADSTART_FRONT"
 """`numpy` in this variable leaves the compiled part out."""
 
-Samples = npt.NDArray[np.int16]
 Floats = npt.NDArray[np.float32]
+
+
+class _Stream(ctypes.Structure):
+    """`struct stream` of front.c."""
+
+    _fields_ = (
+        ("matrix", ctypes.c_void_p),
+        ("history", ctypes.c_long),
+        ("block", ctypes.c_long),
+        ("step", ctypes.c_long),
+        ("outputs", ctypes.c_long),
+        ("held", ctypes.c_long),
+        ("kept", ctypes.c_int16 * (HISTORY_MAX + BLOCK_MAX)),
+    )
+
+
+class CompiledBlocks:
+    """One stream's `gateway.media.resample.Blocks`."""
+
+    def __init__(
+        self, resample: Any, matrix: Floats, block: int, history: int, step: int, outputs: int
+    ) -> None:
+        self.held_samples = 0
+        self._resample = resample
+        self._matrix = matrix  # its memory is the stream's
+        self._block = block
+        self._out_bytes = 2 * (block // step * outputs)
+        self._stream = _Stream(matrix.ctypes.data, history, block, step, outputs, 0)
+        self._at = ctypes.addressof(self._stream)
+        self._out = ctypes.create_string_buffer(0)
+
+    def feed(self, pcm: bytes) -> bytes:
+        samples = len(pcm) // 2
+        blocks, self.held_samples = divmod(self.held_samples + samples, self._block)
+        size = blocks * self._out_bytes
+        out = self._out if size == len(self._out) else ctypes.create_string_buffer(size)
+        self._resample(self._at, pcm, samples, out)
+        self._out = out  # the next packet will be as long
+        return out.raw
 
 
 class Front:
@@ -43,7 +82,8 @@ class Front:
         loaded = ctypes.PyDLL(str(library))
         pointer, size = ctypes.c_void_p, ctypes.c_long
         self._resample = loaded.headstart_resample
-        self._resample.argtypes = [pointer, pointer, pointer, size, size, size, size]
+        self._resample.argtypes = [pointer, ctypes.c_char_p, size, pointer]
+        self._resample.restype = None
         self._mean_square = loaded.headstart_mean_square
         self._mean_square.argtypes = [ctypes.c_char_p, size]
         self._mean_square.restype = ctypes.c_double
@@ -51,18 +91,16 @@ class Front:
         self._voicing.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
         self._voicing.restype = ctypes.c_double
 
-    def resample(self, line: Floats, matrix: Floats, step: int) -> Samples:
-        """`line`: float32[history + n * step]; `matrix`: float32[history + step, outputs].
-        int16[n * outputs], rounded and clipped."""
-        taps, outputs = matrix.shape
-        history = taps - step
-        slices = (len(line) - history) // step
-        out = np.empty(slices * outputs, np.int16)
-        failed = self._resample(
-            line.ctypes.data, matrix.ctypes.data, out.ctypes.data, slices, step, history, outputs
-        )
-        assert not failed, f"{outputs} outputs a slice are more than front.c has room for"
-        return out
+    @staticmethod
+    def has_room(block: int, history: int, outputs: int) -> bool:
+        """For a stream with so many samples in and out every 10 ms."""
+        return block <= BLOCK_MAX and history <= HISTORY_MAX and outputs <= OUTPUTS_MAX
+
+    def blocks(self, matrix: Floats, block: int, history: int, step: int) -> CompiledBlocks:
+        """A new stream; `matrix`: float32[history + step, outputs], contiguous."""
+        assert matrix.flags.c_contiguous
+        assert matrix.shape[0] == history + step
+        return CompiledBlocks(self._resample, matrix, block, history, step, matrix.shape[1])
 
     def mean_square(self, pcm: bytes) -> float:
         """Of s16 samples."""

@@ -79,5 +79,5 @@ class Encoder:
 
     def feed(self, pcm24k: bytes) -> bytes:
         """All that is ready; less than 10 ms are kept for the next call."""
-        samples = self._resampler.feed(pcm24k)
+        samples = np.frombuffer(self._resampler.feed_pcm(pcm24k), np.int16)
         return self._codes[samples.astype(np.int32) + 32_768].tobytes()

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from math import gcd
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -81,6 +82,74 @@ def history_samples(in_rate: int) -> int:
     return -(-2 * in_rate // DELAY_PER_S)
 
 
+class Blocks(Protocol):
+    """Whole blocks of 10 ms out of packets of any size; less than one is held back."""
+
+    @property
+    def held_samples(self) -> int: ...
+
+    def feed(self, pcm: bytes) -> bytes:
+        """s16 in; s16 out, of every block that is full now."""
+        ...
+
+
+class PlainBlocks:
+    """Of a stream whose rate stays."""
+
+    def __init__(self, block: int) -> None:
+        self._block_bytes = block * 2
+        self._held = b""
+
+    @property
+    def held_samples(self) -> int:
+        return len(self._held) // 2
+
+    def feed(self, pcm: bytes) -> bytes:
+        pcm = self._held + pcm
+        whole = len(pcm) - len(pcm) % self._block_bytes
+        self._held = pcm[whole:]
+        return pcm[:whole]
+
+
+class NumpyBlocks:
+    """The matrix product: what `front.c` does, where there is no compiler."""
+
+    def __init__(self, in_rate: int, out_rate: int) -> None:
+        self._plain = PlainBlocks(in_rate // BLOCKS_PER_S)
+        self._block = in_rate // BLOCKS_PER_S
+        self._matrix = slice_matrix(in_rate, out_rate)
+        self._rows = slice_rows(in_rate, out_rate)
+        self._past = np.zeros(history_samples(in_rate), np.float32)
+
+    @property
+    def held_samples(self) -> int:
+        return self._plain.held_samples
+
+    def feed(self, pcm: bytes) -> bytes:
+        blocks = np.frombuffer(self._plain.feed(pcm), np.int16)
+        line = np.concatenate((self._past, blocks.astype(np.float32)))
+        self._past = line[len(blocks) :]
+        outputs = [
+            # One block at a time: a product of more rows may add up in another order.
+            line[at : at + len(self._past) + self._block].take(self._rows) @ self._matrix
+            for at in range(0, len(blocks), self._block)
+        ]
+        out = np.rint(np.concatenate(outputs).ravel()) if outputs else np.empty(0)
+        return np.clip(out, S16_MIN, S16_MAX).astype(np.int16).tobytes()
+
+
+def blocks_of(in_rate: int, out_rate: int) -> Blocks:
+    """For a new stream, the quickest there is."""
+    block = in_rate // BLOCKS_PER_S
+    if in_rate == out_rate:
+        return PlainBlocks(block)
+    compiled, history = front(), history_samples(in_rate)
+    if compiled is None or not compiled.has_room(block, history, out_rate // BLOCKS_PER_S):
+        return NumpyBlocks(in_rate, out_rate)
+    step = block // slices_per_block(in_rate, out_rate)
+    return compiled.blocks(slice_matrix(in_rate, out_rate), block, history, step)
+
+
 class StreamResampler:
     """One mono s16 stream from `in_rate` to `out_rate`.
 
@@ -99,84 +168,52 @@ class StreamResampler:
         self.in_rate = in_rate
         self.out_rate = out_rate
         self.aligned = aligned
-        self._block = in_rate // BLOCKS_PER_S
-        self._history = history_samples(in_rate)
-        self._matrix = slice_matrix(in_rate, out_rate) if in_rate != out_rate else None
-        self._front = front()
-        self._step = self._block // slices_per_block(in_rate, out_rate)
-        self._rows = slice_rows(in_rate, out_rate)
-        self._row_samples = np.empty(self._rows.shape, np.float32)
-        self._pending: Samples = np.empty(0, np.int16)  # less than one block
         self._reset()
 
     @property
     def pending_samples(self) -> int:
         """Input samples that wait for their block to fill."""
-        return len(self._pending)
+        return self._blocks.held_samples
 
     def feed(self, pcm: bytes | Samples) -> Samples:
-        """`pcm`: s16 mono bytes or int16[n]. All output that is ready, int16[m].
+        """`pcm`: s16 mono bytes or int16[n]. All output that is ready, int16[m], read-only.
 
         Raises ValueError for an odd number of bytes.
         """
-        if isinstance(pcm, bytes):
-            if len(pcm) % 2:
-                raise ValueError(f"s16 audio needs an even number of bytes, got {len(pcm)}")
-            pcm = np.frombuffer(pcm, np.int16)
-        self._in_samples += len(pcm)
-        if len(self._pending):
-            pcm = np.concatenate((self._pending, pcm))
-        whole = len(pcm) // self._block * self._block
-        self._pending = pcm[whole:].copy()  # a view would keep the whole packet alive
-        return self._emit(pcm[:whole]) if whole else np.empty(0, np.int16)
+        pcm = pcm if isinstance(pcm, bytes) else np.asarray(pcm, np.int16).tobytes()
+        return np.frombuffer(self.feed_pcm(pcm), np.int16)
+
+    def feed_pcm(self, pcm: bytes) -> bytes:
+        """`feed` without arrays."""
+        if len(pcm) % 2:
+            raise ValueError(f"s16 audio needs an even number of bytes, got {len(pcm)}")
+        self._in_samples += len(pcm) // 2
+        out = self._blocks.feed(pcm)
+        if self._skip_bytes:
+            skipped = min(self._skip_bytes, len(out))
+            self._skip_bytes -= skipped
+            out = out[skipped:]
+        self._out_samples += len(out) // 2
+        return out
 
     def flush(self) -> Samples:
         """The rest, up to the exact count; afterwards the stream starts afresh."""
+        return np.frombuffer(self.flush_pcm(), np.int16)
+
+    def flush_pcm(self) -> bytes:
+        """`flush` without arrays."""
         missing = -(-self._in_samples * self.out_rate // self.in_rate) - self._out_samples
-        pieces = [np.empty(0, np.int16)]
+        pieces = []
         while missing > 0:
-            fill = np.zeros(self._block - len(self._pending), np.int16)
-            piece = self._emit(np.concatenate((self._pending, fill)))[:missing]
-            self._pending = np.empty(0, np.int16)
-            pieces.append(piece)
-            missing -= len(piece)
+            fill = self.in_rate // BLOCKS_PER_S - self._blocks.held_samples
+            pieces.append(self.feed_pcm(bytes(2 * fill))[: 2 * missing])
+            missing -= len(pieces[-1]) // 2
         self._reset()
-        return np.concatenate(pieces)
+        return b"".join(pieces)
 
     def _reset(self) -> None:
         self._in_samples = 0
         self._out_samples = 0
-        self._skip = self.out_rate // DELAY_PER_S if self.aligned else 0
-        if self._matrix is None:
-            self._skip = 0
-        self._pending = np.empty(0, np.int16)
-        self._past = np.zeros(self._history, np.float32)
-
-    def _emit(self, blocks: Samples) -> Samples:
-        """Whole blocks in, their outputs out, less those before the aligned start."""
-        out = blocks if self._matrix is None else self._convert(blocks, self._matrix)
-        skipped = min(self._skip, len(out))
-        self._skip -= skipped
-        self._out_samples += len(out) - skipped
-        return out[skipped:]
-
-    def _convert(self, blocks: Samples, matrix: npt.NDArray[np.float32]) -> Samples:
-        history, block = self._history, self._block
-        line = np.empty(history + len(blocks), np.float32)
-        line[:history] = self._past
-        line[history:] = blocks
-        self._past = line[len(blocks) :].copy()
-        if self._front is not None:
-            return self._front.resample(line, matrix, self._step)
-        slices, outputs = len(self._rows), matrix.shape[1]
-        out = np.empty((len(blocks) // block * slices, outputs), np.float32)
-        for i in range(len(blocks) // block):
-            # One block at a time: a product of more rows may add up in another order.
-            around = line[i * block : i * block + history + block]
-            around.take(self._rows, out=self._row_samples, mode="clip")  # "raise" would copy twice
-            np.dot(self._row_samples, matrix, out=out[i * slices : (i + 1) * slices])
-        np.rint(out, out=out)
-        np.maximum(out, S16_MIN, out=out)
-        clipped = np.empty(out.size, np.int16)
-        np.minimum(out.ravel(), S16_MAX, out=clipped, casting="unsafe")  # exact: whole numbers
-        return clipped
+        self._blocks = blocks_of(self.in_rate, self.out_rate)
+        late = self.aligned and self.in_rate != self.out_rate
+        self._skip_bytes = 2 * self.out_rate // DELAY_PER_S if late else 0

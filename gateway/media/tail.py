@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
-import numpy.typing as npt
-
 from gateway.media.timebase import BYTES_PER_SAMPLE, hear_bytes
 
 
@@ -24,9 +21,9 @@ class AudioTail:
     def size_bytes(self) -> int:
         return len(self._pcm)
 
-    def append(self, samples: npt.NDArray[np.int16]) -> None:
-        """`samples`: int16[n], following on what is here."""
-        self._pcm += samples.tobytes()
+    def append(self, pcm: bytes) -> None:
+        """s16 that follows on what is here."""
+        self._pcm += pcm
 
     def between(self, start_sample: int, end_sample: int) -> bytes:
         """The audio [start_sample, end_sample), all of which must still be here."""

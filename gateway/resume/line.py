@@ -109,7 +109,7 @@ class Line:
 
     async def receive(self) -> str | int | None:
         """The client's next message, over whichever link; None when the line is over."""
-        while (link := await self._attached()) is not None:
+        while (link := self._link or await self._attached()) is not None and not self.is_over:
             message = await link.receive()
             if message is not None:
                 return message

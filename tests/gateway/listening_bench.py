@@ -18,7 +18,7 @@ from gateway.listening import (
     SpeechStopped,
 )
 from gateway.media.timebase import NS_PER_MS, wire_ms_exact, wire_samples
-from gateway.vad import WINDOW_MS, Samples, SpeechScore
+from gateway.vad import WINDOW_MS, SpeechScore
 
 E = TypeVar("E")
 
@@ -30,7 +30,7 @@ class Script:
         self.pattern = pattern
         self.asked = 0
 
-    def is_speech(self, window: Samples, energy_dbfs: float) -> bool:
+    def is_speech(self, window: bytes, energy_dbfs: float) -> bool:
         self.asked += 1
         return self.pattern[self.asked - 1 : self.asked] == "#"
 

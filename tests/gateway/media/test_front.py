@@ -5,13 +5,14 @@ import numpy as np
 import pytest
 
 from gateway.media import front as module
-from gateway.media.front import Front, build, front
+from gateway.media.front import CompiledBlocks, Front, build, front
 from gateway.media.resample import (
+    NumpyBlocks,
     StreamResampler,
+    blocks_of,
     history_samples,
     slice_matrix,
     slice_rows,
-    slices_per_block,
 )
 from gateway.vad import WINDOW_SAMPLES, energy_dbfs, numpy_voicing
 
@@ -27,18 +28,22 @@ def compiled() -> Front:
     "rates",
     [(24_000, 16_000), (16_000, 24_000), (8_000, 16_000), (48_000, 16_000), (44_100, 16_000)],
 )
-def test_resampling_is_the_matrix_product(compiled: Front, rates: tuple[int, int]) -> None:
+@pytest.mark.usefixtures("compiled")
+def test_resampling_is_the_matrix_product(rates: tuple[int, int]) -> None:
     """Within a rounding of numpy's float64 for whatever rates, loud samples clipped."""
     rng = np.random.default_rng(1)
-    matrix, history = slice_matrix(*rates), history_samples(rates[0])
-    block = rates[0] // 100
-    step = block // slices_per_block(*rates)
-    line = rng.integers(-32768, 32768, history + 7 * block).astype(np.float32)
-    rows = slice_rows(*rates)
-    exact = [line[i * block :].take(rows).astype(np.float64) @ matrix for i in range(7)]
+    blocks = blocks_of(*rates)
+    assert isinstance(blocks, CompiledBlocks)
+    rng = np.random.default_rng(1)
+    sound = rng.integers(-32768, 32768, 7 * rates[0] // 100 + 13).astype(np.int16)
+    line = np.concatenate((np.zeros(history_samples(rates[0])), sound.astype(np.float64)))
+    matrix, rows = slice_matrix(*rates).astype(np.float64), slice_rows(*rates)
+    exact = [np.dot(line[i * rates[0] // 100 :][rows], matrix) for i in range(7)]
     expected = np.clip(np.rint(np.concatenate(exact).ravel()), -32768, 32767)
-    got = compiled.resample(line, matrix, step)
+    pcm = sound.tobytes()
+    got = np.frombuffer(blocks.feed(pcm[:1000]) + blocks.feed(pcm[1000:]), np.int16)
     assert len(got) == 7 * rates[1] // 100
+    assert blocks.held_samples == 13
     assert np.abs(got - expected).max() <= 1
     assert np.mean(got != expected) < 0.01  # halves, rounded from float32 sums
 
@@ -59,13 +64,20 @@ def test_levels_and_voicing_are_numpys(compiled: Front) -> None:
         assert compiled.mean_square(pcm) == pytest.approx(mean_square)
 
 
+@pytest.mark.usefixtures("compiled")
+def test_rates_beyond_its_room_are_numpys() -> None:
+    """96 kHz is converted all the same."""
+    assert isinstance(blocks_of(96_000, 16_000), NumpyBlocks)
+    assert len(StreamResampler(96_000, 16_000).feed(bytes(2 * 9600))) == 1600
+
+
 def test_without_a_compiler_numpy_serves(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The same sound within a rounding, and one warning that says what it costs."""
     sound = np.random.default_rng(3).integers(-9000, 9000, 24_000).astype(np.int16)
     expected = StreamResampler(24_000, 16_000).feed(sound)
-    level = energy_dbfs(sound[:WINDOW_SAMPLES])
+    level = energy_dbfs(sound[:WINDOW_SAMPLES].tobytes())
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("CC", raising=False)
     front.cache_clear()
@@ -74,7 +86,7 @@ def test_without_a_compiler_numpy_serves(
         assert "no C compiler found" in caplog.text
         got = StreamResampler(24_000, 16_000).feed(sound)
         assert np.abs(got - expected).max() <= 1
-        assert energy_dbfs(sound[:WINDOW_SAMPLES]) == pytest.approx(level, abs=1e-4)
+        assert energy_dbfs(sound[:WINDOW_SAMPLES].tobytes()) == pytest.approx(level, abs=1e-4)
     finally:
         monkeypatch.undo()
         front.cache_clear()

@@ -1,0 +1,47 @@
+import asyncio
+
+import pytest
+
+from gateway.inbox import Inbox
+
+
+async def test_messages_come_out_in_order() -> None:
+    """Whether the reader waits for them or they for the reader."""
+    inbox = Inbox()
+    inbox.put_nowait(1)
+    inbox.put_nowait(2)
+    assert [await inbox.get(), await inbox.get()] == [1, 2]
+    assert inbox.empty()
+    reader = asyncio.create_task(inbox.get())
+    await asyncio.sleep(0)
+    inbox.put_nowait(3)
+    inbox.put_nowait(4)
+    assert await reader == 3
+    assert await inbox.get() == 4
+
+
+async def test_a_reader_that_gives_up_loses_nothing() -> None:
+    """A message that came as it was cancelled is there for the next one."""
+    inbox = Inbox()
+    reader = asyncio.create_task(inbox.get())
+    await asyncio.sleep(0)
+    inbox.put_nowait("kept")
+    reader.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reader
+    assert await inbox.get() == "kept"
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(inbox.get(), 0.01)
+    inbox.put_nowait("later")
+    assert await inbox.get() == "later"
+
+
+async def test_one_reader_at_a_time() -> None:
+    """A second one is our mistake, and is caught."""
+    inbox = Inbox()
+    reader = asyncio.create_task(inbox.get())
+    await asyncio.sleep(0)
+    with pytest.raises(AssertionError, match="two read"):
+        await inbox.get()
+    inbox.put_nowait("for the first")
+    assert await reader == "for the first"
