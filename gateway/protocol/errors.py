@@ -302,22 +302,6 @@ def invalid_api_key() -> FatalProtocolError:
     )
 
 
-def missing_model() -> FatalProtocolError:
-    return FatalProtocolError(
-        "missing_model",
-        "You must provide a model parameter, for example ?model=small.",
-        close_code=CLOSE_INVALID_REQUEST,
-    )
-
-
-def invalid_model(model: str, available: Iterable[str]) -> FatalProtocolError:
-    return FatalProtocolError(
-        "invalid_model",
-        f"The model {shown(model)} does not exist here. Available models are: {listed(available)}.",
-        close_code=CLOSE_INVALID_REQUEST,
-    )
-
-
 def invalid_intent() -> FatalProtocolError:
     return FatalProtocolError("invalid_intent", "Invalid intent", close_code=CLOSE_INVALID_REQUEST)
 

@@ -90,8 +90,6 @@ ROWS = [
 
 FATAL_ROWS = [
     (errors.invalid_api_key(), 3000, "invalid_request_error.invalid_api_key"),
-    (errors.missing_model(), 4000, "invalid_request_error.missing_model"),
-    (errors.invalid_model("x", ["small"]), 4000, "invalid_request_error.invalid_model"),
     (errors.invalid_intent(), 4000, "invalid_request_error.invalid_intent"),
     (errors.beta_shape(), 4000, "invalid_request_error.beta_api_shape_disabled"),
     (
