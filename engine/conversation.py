@@ -184,6 +184,8 @@ class Conversation:
 
     def see(self, image: api.Image) -> None:
         """A live frame. One that looks like the last one seen costs tokens and tells nothing."""
+        if self.only_hears:
+            return
         if self.utterance is not None and isinstance(self.utterance.state, Watcher):
             self.utterance.state.watch(image, self.utterance.samples / api.SAMPLE_RATE_HZ)
             return

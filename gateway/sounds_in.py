@@ -120,7 +120,7 @@ class SoundsIn:
         session_id = self._state.session_id
         self._pieces = (
             api.Clip(session_id, clip.name, pcm, last)
-            for clip in clips
+            for clip in (clips if self._state.engine_up else ())
             for pcm, last in clip.pieces()
         )
         self._then, self._event_id = then, event_id

@@ -156,6 +156,7 @@ def test_a_session_that_only_hears_keeps_nothing() -> None:
         bench.tell(api.EndSpeech("s", api.TurnRef(turn), 0))
         bench.run()
     bench.tell(clip(2), api.AddItem("s", api.Item("i", api.Role.USER, (api.Sound("c"),))))
+    bench.tell(api.Frame("s", 0, api.Image(1, 1, b"abc")))
     bench.run()
     texts = [e.text for e in bench.of(api.Heard) if isinstance(e, api.Heard)]
     assert texts == ["what is the capital of france"] * 2

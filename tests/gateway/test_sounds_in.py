@@ -218,6 +218,16 @@ def test_words_that_never_come_are_told() -> None:
     assert not bench.of("error")
 
 
+def test_an_engine_that_is_not_there_is_told_nothing() -> None:
+    """What it never gets it would never report: an answer to sound fails at once."""
+    bench = SessionBench(engine_ready=False)
+    response = {"conversation": "none", "input": [spoken(bytes(4_800))]}
+    bench.client("response.create", response=response)
+    assert bench.commands(api.Clip) == []
+    details = bench.last("response.done")["response"]["status_details"]
+    assert details["error"]["code"] == "engine_unavailable"
+
+
 def test_unheard_clips_are_bounded() -> None:
     """An engine too far behind is told of, the oldest first."""
     bench = SessionBench()
