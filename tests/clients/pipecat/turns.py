@@ -231,6 +231,7 @@ async def transcribe(url: str) -> str:
     service = OpenAIRealtimeSTTService(
         api_key="k",
         base_url=url.replace("http", "ws", 1) + "/v1/realtime",
+        sample_rate=24_000,
         turn_detection={"type": "server_vad"},
         settings=OpenAIRealtimeSTTService.Settings(model="gpt-4o-transcribe"),
     )
