@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from engine.api import Audio, Hearing, Role, TurnRef
+from engine.api import Audio, Clip, Hearing, Role, TurnRef
 from engine.faculties import Embedded, Parts, Pcm, Tokenizer, View, Words
 from engine.layout import Entry, Modality, Segment
 from engine.window import Holes, Range, without
@@ -17,7 +17,7 @@ from engine.window import Holes, Range, without
 _INT16_SCALE = 1.0 / 32768.0
 
 
-def to_float(audio: Audio) -> Pcm:
+def to_float(audio: Audio | Clip) -> Pcm:
     """s16le bytes as float32 in [-1, 1)."""
     return np.frombuffer(audio.pcm, dtype="<i2").astype(np.float32) * _INT16_SCALE
 

@@ -204,7 +204,8 @@ class Gateway:
         with contextlib.ExitStack() as stack:
             stack.enter_context(self.seated(seat))  # before the first await
             await socket.accept(SUBPROTOCOL if SUBPROTOCOL in subprotocols else None)
-            self._preset(seat.core, key_of(socket.headers, subprotocols))
+            only = socket.query_params.get("intent") == handshake.TRANSCRIPTION
+            self._preset(seat.core, key_of(socket.headers, subprotocols), only_transcribes=only)
             self.seats.begin(seat, stack.pop_all())
         await seat.line.carry(channel)
 
@@ -224,13 +225,16 @@ class Gateway:
         self.seats.resume(seat, channel, socket.query_params.get(LAST_EVENT))
         await seat.line.carry(channel)
 
-    def _preset(self, core: SessionCore, key: str) -> None:
-        """Give a new session what its client's secret, if it came with one, stands for."""
+    def _preset(self, core: SessionCore, key: str, *, only_transcribes: bool) -> None:
+        """Give a new session what its client's secret, if it came with one, stands for, and the
+        type that was asked for."""
         grant = self.secrets.find(key, since_boot_s())
-        if grant is not None and grant.session is not None:
+        wanted = [] if grant is None or grant.session is None else [grant.session]
+        wanted += [{"type": "transcription"}] if only_transcribes else []
+        for session in wanted:
             from gateway.protocol.parse import parse_session  # the schema is loaded with the engine
 
-            core.preset(parse_session(grant.session), time.monotonic_ns())
+            core.preset(parse_session(session), time.monotonic_ns())
 
     async def drain(self) -> None:
         """Take no more sessions, wait up to `drain_s` for answers under way, then hang up."""

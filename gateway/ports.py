@@ -13,13 +13,13 @@ from gateway.voice.messages import Said, Sound
 from gateway.voice.status import VoiceStatus
 
 if TYPE_CHECKING:  # the schema takes a second to import
-    from openai.types.realtime import RealtimeSessionCreateRequest
+    from gateway.protocol.session_config import SessionUpdate
 
 
 class SessionCore(Protocol):
     """What the pump needs of `gateway.session.Session`."""
 
-    def preset(self, update: RealtimeSessionCreateRequest, now_ns: int) -> None: ...
+    def preset(self, update: SessionUpdate, now_ns: int) -> None: ...
     def describe(self) -> dict[str, Any]: ...
     def offer_resume(self, token: str, keep_ms: int) -> None: ...
     @property

@@ -288,12 +288,23 @@ class Pump:
     async def _read(self) -> None:
         """The client waits after each of its messages if it has had more than its share. Flat, as
         this is what every packet of everybody's sound goes through."""
+        pause_s: float | None = None
         while True:
+            while pause_s is not None or self._more:
+                if pause_s is not None:
+                    await asyncio.sleep(pause_s)
+                pause_s = None
+                if self._more:
+                    self._more = False
+                    began_s = time.perf_counter()
+                    self._call(self._session.more)
+                    pause_s = self._spent(began_s)
             if self._audio.must_wait:
                 await self._audio.wait()
             if self._ordered is not None:
                 await self._ordered
                 self._ordered = None
+                continue  # there may be more to do behind it
             message = await self._channel.receive()
             self._heard_ns = self._now_ns()
             if message is None:
@@ -307,15 +318,6 @@ class Pump:
                 step = await PARSER.run(self._session.prepare, message)
                 self._call(step)
             pause_s = self._spent(began_s)
-            while pause_s is not None or self._more:
-                if pause_s is not None:
-                    await asyncio.sleep(pause_s)
-                pause_s = None
-                if self._more:
-                    self._more = False
-                    began_s = time.perf_counter()
-                    self._call(self._session.more)
-                    pause_s = self._spent(began_s)
 
     def _spent(self, began_s: float) -> float | None:
         """The pause for time since `began_s`, if any."""

@@ -229,8 +229,7 @@ class SpeechIn:
 
     def _tell_hush(self, event: Hushed, answers: Answering) -> None:
         state = self._state
-        detection = state.config.turn_detection
-        wanted = detection is not None and detection.create_response and not answers.goes_on
+        wanted = state.config.answers_speech and not answers.goes_on
         speculate = state.sampling() if wanted else None
         state.tell(api.Hush(state.session_id, event.ref, event.end_sample, speculate))
 
@@ -279,8 +278,7 @@ class SpeechIn:
             state.send(state.events.speech_stopped(spoken.item_id, event.audio_end_ms))
         self._transcripts.commit(spoken)
         state.tell(api.EndSpeech(state.session_id, event.ref, event.end_sample))
-        detection = state.config.turn_detection
-        if not over.wants_answer or detection is None or not detection.create_response:
+        if not over.wants_answer or not state.config.answers_speech:
             return
         if answers.active:
             self._waiting = over

@@ -106,6 +106,18 @@ class Heard(Message, frozen=True, tag="heard"):
     transcribed: bool = True
 
 
+class ClipHeard(Message, frozen=True, tag="clip_heard"):
+    """A piece of a `Clip` was heard. Of the last one (`final`) come the clip's words, if there are
+    any (see `Heard.transcribed`)."""
+
+    session: str
+    clip: str
+    samples: int
+    text: str = ""
+    transcribed: bool = True
+    final: bool = False
+
+
 class Chunk(Message, frozen=True, tag="chunk"):
     """What one audio chunk cost: stage times in ms against the chunk's own duration."""
 
@@ -181,6 +193,7 @@ Event = (
     | Hearing
     | EndOfMessage
     | Heard
+    | ClipHeard
     | Chunk
     | Delta
     | Call

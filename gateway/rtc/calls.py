@@ -19,7 +19,6 @@ from collections.abc import AsyncGenerator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from openai.types.realtime import RealtimeSessionCreateRequest
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -36,6 +35,7 @@ from gateway.door import holder_of
 from gateway.protocol import errors
 from gateway.protocol.errors import FatalProtocolError, ProtocolError
 from gateway.protocol.parse import decode_json, parse_session
+from gateway.protocol.session_config import SessionUpdate
 from gateway.resume.seats import HEADER, LAST_EVENT, Seat
 from gateway.rtc import aiortc_hooks, steady_time
 from gateway.rtc.call import AnswerTooSlow, BadOffer, Call, describe_ice
@@ -58,7 +58,7 @@ class _Asked:
     """A request for a call."""
 
     offer: str
-    sessions: tuple[RealtimeSessionCreateRequest, ...]
+    sessions: tuple[SessionUpdate, ...]
     """Settings to apply in order: the secret's, then the request's own."""
 
 
@@ -167,7 +167,7 @@ class Calls:
             raise errors.event_too_large(len(offer), SDP_BYTES_MAX, "bytes of SDP")
         return _Asked(offer, sessions)
 
-    def _secrets_session(self, request: Request) -> tuple[RealtimeSessionCreateRequest, ...]:
+    def _secrets_session(self, request: Request) -> tuple[SessionUpdate, ...]:
         grant = self._gateway.secrets.find(key_of(request.headers), since_boot_s())
         if grant is None or grant.session is None:
             return ()

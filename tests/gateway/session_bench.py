@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import wave
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,14 @@ def silence_pcm(ms: int) -> bytes:
 class SessionBench:
     """Calls the core as the shell would and keeps what comes out."""
 
-    def __init__(self, *, engine_ready: bool = True, speaks: bool = False, **settings: Any) -> None:
+    def __init__(
+        self,
+        *,
+        engine_ready: bool = True,
+        speaks: bool = False,
+        before_start: Callable[[SessionBench], None] = lambda _: None,
+        **settings: Any,
+    ) -> None:
         self.now_ns = 0
         self.sent: list[Json] = []
         self.told: list[api.Command] = []
@@ -77,6 +85,7 @@ class SessionBench:
             stopwatch=lambda: 0,
             speaks=speaks,
         )
+        before_start(self)
         self._take(self.session.start(self.now_ns))
 
     def _take(self, actions: list[Action]) -> None:

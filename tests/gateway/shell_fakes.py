@@ -12,7 +12,6 @@ from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any
 
-from openai.types.realtime import RealtimeSessionCreateRequest
 from prometheus_client import CollectorRegistry
 
 from engine import api
@@ -22,6 +21,7 @@ from gateway.config import Settings, load
 from gateway.engine_client import EngineLink, private_endpoint
 from gateway.media.pictures import Outcome
 from gateway.open_utterance import Arrival
+from gateway.protocol.session_config import SessionUpdate
 from gateway.rtc.call_metrics import CallMetrics
 from gateway.rtc.calls import Calls
 from gateway.serve import GatewayServer, bind, url_of, uvicorn_config
@@ -56,8 +56,9 @@ class EchoSession:
     def resumed(self, replayed: int | None, now_ns: int) -> list[Action]:
         return [Send({"type": "resumed", "replayed": replayed})]
 
-    def preset(self, update: RealtimeSessionCreateRequest, now_ns: int) -> None:
-        self.hello["instructions"] = update.instructions
+    def preset(self, update: SessionUpdate, now_ns: int) -> None:
+        self.hello["instructions"] = getattr(update, "instructions", None)
+        self.hello["session_type"] = update.type
 
     def describe(self) -> dict[str, Any]:
         return self.hello | {"type": "realtime", "id": self.session_id}

@@ -85,6 +85,18 @@ async def test_a_secrets_session_is_the_calls(running: RunningGateway) -> None:
         assert (await peer.event("session.created"))["instructions"] == "speak Latin"
 
 
+async def test_a_call_may_be_for_words_alone(running: RunningGateway) -> None:
+    """The session's type comes with the secret, and holds for calls and sockets alike."""
+    secret = await client(running).realtime.client_secrets.create(session={"type": "transcription"})
+    headers = {"Authorization": f"Bearer {secret.value}"}
+    async with prepared(Microphone()) as peer:
+        response = await post_offer(peer, running.url, headers)
+        await connect(peer, "", response.text)
+        assert (await peer.event("session.created"))["session_type"] == "transcription"
+    async with connect_socket(running.ws_url, additional_headers=headers) as socket:
+        assert json.loads(await socket.recv())["session_type"] == "transcription"
+
+
 async def test_a_secret_opens_a_websocket_too(running: RunningGateway) -> None:
     """In the header, or in a browser's subprotocol; an unknown one is told so and closed 3000."""
     secret = await client(running).realtime.client_secrets.create(
