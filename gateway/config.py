@@ -347,7 +347,7 @@ def allowed(field: FieldInfo) -> str:
 
 
 def _kind_and_bounds(field: FieldInfo) -> str:
-    kind = field.annotation
+    kind: Any = field.annotation
     if isinstance(kind, types.UnionType):  # of something and None
         kind = get_args(kind)[0]
     names = {int: "a whole number", float: "a number", str: "text", Path: "a path"}

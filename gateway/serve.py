@@ -365,7 +365,7 @@ def _set_up_logging(settings: Settings) -> None:
         datefmt="%H:%M:%S",
     )
     if settings.log_level != "debug":
-        for name in ("uvicorn.error", "uvicorn.access", "asyncio"):
+        for name in ("uvicorn.error", "uvicorn.access", "asyncio", "aioice", "aiortc"):
             logging.getLogger(name).setLevel(logging.WARNING)
     for warning in near_misses(os.environ):
         log.warning("%s", warning)

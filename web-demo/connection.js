@@ -26,7 +26,8 @@ function whyClosed({ code, reason }) {
 }
 
 /** What the engine is doing before it can serve, as one sentence. */
-function whatLoads({ reason, loading }) {
+function whatLoads({ state, reason, loading }) {
+  if (state === "waiting") return "The engine is starting. That takes from seconds to a minute.";
   if (!loading) return reason ? `The engine is not ready: ${reason}.` : "The engine is starting.";
   const share = loading.total > 0 ? ` (${Math.floor((100 * loading.done) / loading.total)} %)` : "";
   return `Loading: ${loading.what}${share}`;
