@@ -5,11 +5,12 @@ the real one, with the real decoder, eyes and cache. What is said comes from a s
 `--real-ears` from the bundled monologue through Whisper, which takes most of the time then.
 
 Keys: minutes (for each of the session's: chunk_ms median and max from receipt until the words are
-in the cache, first_ms to the answer's first token, kv_bytes, rss_bytes, evicted tokens so far),
+in the cache, chunk_cpu_ms the processors' time for it, which other jobs on the machine change far
+less, first_ms to the answer's first token, kv_bytes, rss_bytes, evicted tokens so far),
 chunk_ms_first and chunk_ms_last (medians over the first ten minutes in which something was evicted
-and the last ten), their ratio, chunk_ms_max, first_ms_first, first_ms_last, kv_bytes_max,
-window_tokens, rss_bytes_first, rss_bytes_last, rss_growth_share, evicted_tokens, recomputed_tokens
-(K/V that were computed and thrown away), wall_s, model.
+and the last ten), their ratio, the same of chunk_cpu_ms, chunk_ms_max, first_ms_first,
+first_ms_last, kv_bytes_max, window_tokens, rss_bytes_first, rss_bytes_last, rss_growth_share,
+evicted_tokens, recomputed_tokens (K/V that were computed and thrown away), wall_s, model.
 """
 
 from __future__ import annotations
@@ -80,6 +81,7 @@ class Minute:
     """What was measured in one minute of the session."""
 
     chunk_ms: list[float] = field(default_factory=list)
+    chunk_cpu_ms: list[float] = field(default_factory=list)
     first_ms: list[float] = field(default_factory=list)
     kv_bytes: int = 0
     rss_bytes: int = 0
@@ -89,6 +91,7 @@ class Minute:
         return {
             "chunk_ms": round(statistics.median(self.chunk_ms), 1),
             "chunk_ms_max": round(max(self.chunk_ms), 1),
+            "chunk_cpu_ms": round(statistics.median(self.chunk_cpu_ms), 1),
             "first_ms": round(statistics.median(self.first_ms), 1),
             "kv_bytes": self.kv_bytes,
             "rss_bytes": self.rss_bytes,
@@ -116,8 +119,10 @@ class Person:
             at = chunk * CHUNK_SAMPLES
             if chunk % CHUNKS_PER_S == 0:
                 engine.receive(api.Frame("long", at, next(self._pictures)))
+            began_s = time.process_time()
             engine.receive(api.Audio("long", ref, at, next(self._sound), time.monotonic_ns()))
             self._live.run()
+            minute.chunk_cpu_ms.append((time.process_time() - began_s) * 1000)
         minute.chunk_ms += [e.latency_ms for e in events if isinstance(e, api.Chunk)]
         engine.receive(api.Hush("long", ref, 0, SAMPLING))
         self._live.run()
@@ -181,11 +186,17 @@ def _summary(minutes: Sequence[Minute], person: Person) -> dict[str, Any]:
     chunk_first, chunk_last = (
         statistics.median(c for m in e for c in m.chunk_ms) for e in (first, last)
     )
+    cpu_first, cpu_last = (
+        statistics.median(c for m in e for c in m.chunk_cpu_ms) for e in (first, last)
+    )
     rss_first, rss_last = (max(m.rss_bytes for m in e) for e in (first, last))
     return {
         "chunk_ms_first": round(chunk_first, 1),
         "chunk_ms_last": round(chunk_last, 1),
         "chunk_ms_ratio": round(chunk_last / chunk_first, 3),
+        "chunk_cpu_ms_first": round(cpu_first, 1),
+        "chunk_cpu_ms_last": round(cpu_last, 1),
+        "chunk_cpu_ms_ratio": round(cpu_last / cpu_first, 3),
         "chunk_ms_max": round(max(c for m in minutes for c in m.chunk_ms), 1),
         "first_ms_first": round(statistics.median(f for m in first for f in m.first_ms), 1),
         "first_ms_last": round(statistics.median(f for m in last for f in m.first_ms), 1),
