@@ -81,7 +81,9 @@ export class View {
 
   drawNotice({ link, notice }) {
     const locked = link.state === "locked";
+    const asks = locked && this.key["key-form"].hidden;
     this.key["key-form"].hidden = !locked;
+    if (asks) this.key.key.focus();
     setText(this.key["key-label"], locked ? link.message : "");
     const message = locked ? null : link.message || notice;
     this.notice.hidden = !message;

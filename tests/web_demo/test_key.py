@@ -47,6 +47,7 @@ def test_the_page_asks_for_a_key(
         expect(label).to_have_text(asked, timeout=LOAD_TIMEOUT_MS)
         expect(page.locator("#phase")).to_have_text("Key needed")
         assert page.locator("#talk").is_disabled()
+        expect(page.locator("#key")).to_be_focused()
         page.fill("#key", given)
         page.press("#key", "Enter")
     page.wait_for_selector("body[data-phase=idle]", timeout=LOAD_TIMEOUT_MS)
