@@ -10,7 +10,9 @@ import typer
 from benchmarks import report
 from engine.errors import EngineError
 
-app = typer.Typer(help="Run a benchmark; each ends in one JSON line.", no_args_is_help=True)
+app = typer.Typer(
+    help="Run a benchmark; each ends in one JSON line.", no_args_is_help=True, add_completion=False
+)
 
 Model = typer.Option("tiny", "--model", help="medium, small or tiny")
 Small = typer.Option("small", "--model", help="medium, small or tiny")

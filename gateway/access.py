@@ -139,7 +139,10 @@ def read_keys(settings: Settings) -> list[str]:
     for key in keys:
         if len(key) < KEY_CHARS_MIN:
             raise ConfigError(
-                [f"api_keys: a key has {len(key)} letters, at least {KEY_CHARS_MIN} are needed"]
+                [
+                    f"api_keys: a key has {len(key)} letters, at least {KEY_CHARS_MIN} are needed; "
+                    f'python -c "import secrets; print(secrets.token_urlsafe(32))" makes one'
+                ]
             )
         if key.startswith(PREFIX):
             raise ConfigError([f"api_keys: {PREFIX!r} begins ephemeral secrets, not keys"])

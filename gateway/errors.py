@@ -9,7 +9,7 @@
         ├── MediaError         the file is at fault
         │   ├── FileMissing    no such file, or not a file
         │   ├── FileEmpty      0 bytes
-        │   ├── FileUndecodable  no decoder makes sense of it
+        │   ├── FileUndecodable  no sound or video file
         │   ├── FileTruncated  it ends before its own header says
         │   └── NoAudio        it has no audio stream, or one without a sample
         ├── ServerUnreachable  nobody answers at the URL

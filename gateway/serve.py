@@ -29,7 +29,7 @@ import uvloop
 
 from engine import api
 from gateway import threads
-from gateway.access import is_open_to_others
+from gateway.access import is_open_to_others, read_keys
 from gateway.app import Gateway, build_app
 from gateway.config import Settings, near_misses
 from gateway.engine_client import EngineLink, LinkObserver, private_endpoint, shared_endpoint
@@ -220,6 +220,7 @@ async def _serve(
 ) -> None:
     url = url_of(sock, "http" if settings.tls_cert is None else "https")
     check_certificate(settings)
+    read_keys(settings)  # a wrong one is said now, not when the engine has been started
     if is_open_to_others(settings):
         log.warning(
             "anybody who reaches %s may use this server: set api_keys (docs/security.md)",
@@ -342,6 +343,9 @@ def check_certificate(settings: Settings) -> None:
     """Raises `ConfigError` for a certificate or key that cannot be used."""
     if settings.tls_cert is None or settings.tls_key is None:
         return
+    for name, file in (("tls_cert", settings.tls_cert), ("tls_key", settings.tls_key)):
+        if not file.is_file():
+            raise ConfigError([f"{name}: there is no file {file}"])
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_cert, settings.tls_key)
     except OSError as error:  # SSLError is one
@@ -382,7 +386,7 @@ def _set_up_logging(settings: Settings) -> None:
         datefmt="%H:%M:%S",
     )
     if settings.log_level != "debug":
-        for name in ("uvicorn.error", "uvicorn.access", "asyncio"):
+        for name in ("uvicorn.error", "uvicorn.access", "asyncio", "aioice", "aiortc"):
             logging.getLogger(name).setLevel(logging.WARNING)
     for warning in near_misses(os.environ):
         log.warning("%s", warning)
