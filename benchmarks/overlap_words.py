@@ -51,7 +51,8 @@ def words_of(ears: Ears, sound: Samples) -> list[Words]:
     )
     whole = np.concatenate([lead, sound, tail])
     listener = Listener(Detection(), ListeningSettings(chunk_ms=5000))
-    utterance, found = ears.open(), []
+    utterance = ears.open()
+    found: list[Words] = []
     for start in range(0, len(whole), PACKET_SAMPLES):
         packet = whole[start : start + PACKET_SAMPLES].tobytes()
         for event in listener.feed(packet, received_ns=start * 10**9 // RATE_HZ):
