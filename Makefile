@@ -12,9 +12,11 @@ help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
 $(STAMP): pyproject.toml
-	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "headstart needs Python 3.11 or newer, found " + sys.version.split()[0])'
-	@echo "headstart: making $(VENV) (about 2.5 GB to download, once; PyTorch is most of it)"
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "headstart needs Python 3.11 or newer; $(PYTHON) is " + sys.version.split()[0] + ". Name another: make PYTHON=python3.12 ...")'
+	@{ command -v $${CC:-cc} || command -v gcc || command -v clang; } >/dev/null || \
+		{ echo "headstart needs a C compiler (Debian and Ubuntu: apt install gcc)" >&2; exit 1; }
+	@echo "headstart: making $(VENV) (about 2.5 GB to download, 6.5 GB on disk, once; PyTorch is most of it)"
+	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --progress-bar on -e '.[test,voice]'
 	$(BIN)/python -m kernels.build

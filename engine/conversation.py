@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from engine import api
+from engine.clips import Clips
 from engine.errors import ContextFull
 from engine.faculties import Faculties, View, Watcher
 from engine.layout import Entry, Laid, Modality, Segment, Separator, count, render
@@ -62,6 +63,9 @@ class Conversation:
         self._view: View | None = None  # seen, but not yet part of an item
         self._last_view_key = ""
         self.utterance: Utterance | None = None
+        self.clips = Clips(faculties, stream)
+        self.only_hears = False
+        """Nothing is remembered, and the stream has nothing to read."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -71,6 +75,8 @@ class Conversation:
         `tools`: what the model may call."""
         system = self._faculties.chat.system
         self._instructions, self.tools = text, tuple(tools)
+        if self.only_hears:
+            return
         self._system = tuple(system(text, tools))
         self._blind_system = tuple(system(f"{text}\n{blind}", tools)) if blind else self._system
 
@@ -86,6 +92,8 @@ class Conversation:
         else:
             at = self._index(after) + 1
         entry = self.entry(item, self._stream)
+        if self.only_hears:
+            return
         length = sum(len(segment.ids) for segment in entry.segments)
         if length > self.window.behind(len(self._system)):
             raise ContextFull(self.window.behind(len(self._system)), length)
@@ -125,21 +133,30 @@ class Conversation:
             text = "\n".join(part.text for part in item.parts if isinstance(part, api.Text))
             ids = tuple(self._faculties.chat.system(text))
             return Entry(item.item_id, item.role, (Segment(Modality.TEXT, ids),))
-        segments = tuple(self._segment(part, stream) for part in item.parts)
+        segments: list[Segment] = []
+        for before, part in zip((None, *item.parts), item.parts, strict=False):
+            own = self._segments(part, stream)
+            spoken_beside_words = api.Sound in (type(before), type(part))
+            if spoken_beside_words and segments and own and not isinstance(part, api.Image):
+                segments.append(Segment(Modality.TEXT, self._separator.ids))
+            segments += own
         continues = bool(item.parts) and isinstance(item.parts[0], api.ToolCall)
-        return Entry(item.item_id, item.role, segments, continues)
+        return Entry(item.item_id, item.role, tuple(segments), continues)
 
-    def _segment(self, part: api.Part, stream: Stream) -> Segment:
+    def _segments(self, part: api.Part, stream: Stream) -> tuple[Segment, ...]:
         chat = self._faculties.chat
         match part:
             case api.Text():
-                return Segment(Modality.TEXT, tuple(self._faculties.tokenizer.encode(part.text)))
+                ids = tuple(self._faculties.tokenizer.encode(part.text))
+                return (Segment(Modality.TEXT, ids),) if ids else ()
             case api.ToolCall():
-                return Segment(Modality.GENERATED, tuple(chat.call(part.name, part.arguments)))
+                return (Segment(Modality.GENERATED, tuple(chat.call(part.name, part.arguments))),)
             case api.ToolResult():
-                return Segment(Modality.TEXT, tuple(chat.result(part.output)))
+                return (Segment(Modality.TEXT, tuple(chat.result(part.output))),)
             case api.Image():
-                return _seen(self._faculties.eyes.look(part, stream))
+                return (_seen(self._faculties.eyes.look(part, stream)),)
+            case api.Sound():
+                return self.clips.take(part.clip, stream)
             case _:
                 assert_never(part)
 
@@ -162,16 +179,19 @@ class Conversation:
         """The open utterance becomes an item."""
         assert self.utterance is not None
         entry = self.utterance.entry(self._faculties.tokenizer)
-        self._entries.append(entry)
+        if not self.only_hears:
+            self._entries.append(entry)
         self.utterance = None
         return entry
 
     def see(self, image: api.Image) -> None:
         """A live frame. One that looks like the last one seen costs tokens and tells nothing."""
+        if self.only_hears:
+            return
         if self.utterance is not None and isinstance(self.utterance.state, Watcher):
             self.utterance.state.watch(image, self.utterance.samples / api.SAMPLE_RATE_HZ)
             return
-        view = self._faculties.eyes.look(image, self._stream)
+        view = self._faculties.eyes.look(image, self._stream, live=True)
         if view.key == self._last_view_key:
             return
         self._last_view_key = view.key
@@ -188,6 +208,8 @@ class Conversation:
 
     def now(self, *, with_utterance: bool = True, tentative: bool = True) -> list[Entry]:
         """All entries that are remembered, with what is being said or seen at their end."""
+        if self.only_hears:
+            return []
         # An utterance without words, or an item without content, is no message.
         entries = [entry for entry in self._entries if entry.segments]
         if self.utterance is None:
@@ -208,7 +230,7 @@ class Conversation:
             used.update(token for segment in entry.segments for token in segment.ids)
         if self.utterance is not None and isinstance(self.utterance.state, Watcher):
             used.update(self.utterance.still_said(self.utterance.state.held()))
-        soft.keep_only(used)
+        soft.keep_only(used | self.clips.tokens())
 
     # --- what is forgotten -----------------------------------------------------------------------
 

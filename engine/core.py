@@ -36,7 +36,7 @@ from engine.session import Emit, NewStream, Session
 from engine.stream import Stream
 
 # The only commands that take more than a millisecond: one of them a beat.
-_HEAVY = (api.Hush, api.EndSpeech, api.Frame, api.AddItem, api.Respond)
+_HEAVY = (api.Hush, api.EndSpeech, api.Frame, api.AddItem, api.Respond, api.Clip)
 _FAR_NS = 1 << 62
 
 
@@ -380,6 +380,7 @@ def _report(emit: Emit, command: api.Command, error: EngineError) -> None:
         return
     about = type(command).__struct_config__.tag
     ref_id = command.item_id if isinstance(command, api.RemoveItem | api.BeginSpeech) else ""
+    ref_id = command.clip if isinstance(command, api.Clip) else ref_id
     retry_after_s = error.retry_after_s if isinstance(error, NoRoom) else 0.0
     failed = api.Failed(command.session, str(about), error.code, str(error), ref_id, retry_after_s)
     emit(failed)

@@ -38,6 +38,11 @@ class Words(Protocol):
         """Work by stage: mel, encode, decode."""
         ...
 
+    @property
+    def likely(self) -> tuple[float, ...]:
+        """As in `engine.api.Hearing`."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
@@ -51,6 +56,7 @@ class Embedded:
     transcribed: bool = False
     committed: str = ""
     tentative: str = ""
+    likely: tuple[float, ...] = ()
 
 
 class Ears(Protocol):
@@ -90,8 +96,9 @@ class Watcher(Protocol):
 
 
 class Eyes(Protocol):
-    def look(self, image: Image, stream: Stream) -> View:
-        """Visual tokens of `image`, their embeddings interned in `stream`."""
+    def look(self, image: Image, stream: Stream, *, live: bool = False) -> View:
+        """Visual tokens of `image`, a still or one of a `live` camera's, their embeddings interned
+        in `stream`."""
         ...
 
 

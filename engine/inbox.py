@@ -44,6 +44,7 @@ class Inbox:
     def __init__(self, name: str) -> None:
         self._name = name
         self._waiting: deque[Waiting] = deque()
+        self._clips_due_ns = 0  # the last one's
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -55,12 +56,18 @@ class Inbox:
             self.remove(lambda c: isinstance(c, api.Hush))
         if len(self._waiting) >= MAX_WAITING:
             raise SessionOverloaded(self._name, MAX_WAITING)
-        self._waiting.append(Waiting(command, _due_ns(command, now_ns)))
+        due_ns = _due_ns(command, now_ns)
+        if isinstance(command, api.Clip):
+            due_ns = self._clips_due_ns = max(self._clips_due_ns, now_ns) + _length_ns(command)
+        self._waiting.append(Waiting(command, due_ns))
 
     @property
     def due_ns(self) -> int:
         """The earliest deadline of all that waits: what stands in front of an urgent command is
-        as urgent."""
+        as urgent, but for clips: minutes of them come at once, and as if they were spoken now they
+        are heard no sooner than what others say."""
+        if isinstance(self._waiting[0].command, api.Clip):
+            return self._waiting[0].due_ns
         return min(waiting.due_ns for waiting in self._waiting)
 
     def remove(self, unwanted: Callable[[api.Command], bool]) -> bool:
@@ -105,7 +112,11 @@ class Inbox:
 
 def chunk_due_ns(audio: api.Audio) -> int:
     """A chunk is due when the next one comes."""
-    return audio.received_ns + audio.samples * 10**9 // api.SAMPLE_RATE_HZ
+    return audio.received_ns + _length_ns(audio)
+
+
+def _length_ns(sound: api.Audio | api.Clip) -> int:
+    return sound.samples * 10**9 // api.SAMPLE_RATE_HZ
 
 
 def _due_ns(command: api.Command, now_ns: int) -> int:
@@ -115,5 +126,4 @@ def _due_ns(command: api.Command, now_ns: int) -> int:
 
 
 def _came_live(before: api.Audio, after: api.Audio) -> bool:
-    length_ns = after.samples * 10**9 // api.SAMPLE_RATE_HZ
-    return after.received_ns - before.received_ns >= LIVE_SHARE * length_ns
+    return after.received_ns - before.received_ns >= LIVE_SHARE * _length_ns(after)

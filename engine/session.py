@@ -74,6 +74,8 @@ class Session:
         match command:
             case api.BeginSpeech():
                 self._begin_speech(command)
+            case api.Clip():
+                self._emit(self.talk.clips.hear(command))
             case api.Hush():
                 self._hush(command)
             case api.Resume():
@@ -100,6 +102,7 @@ class Session:
 
     def begin(self, command: api.Open) -> None:
         """Take over instructions, and a conversation that another engine process held."""
+        self.talk.only_hears = command.only_hears
         self.talk.instruct(command.instructions, command.blind, command.tools)
         self.talk.remember(command.window)
         for item in command.items:

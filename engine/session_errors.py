@@ -21,6 +21,14 @@ class NothingHeard(EngineError):
         super().__init__(f"session {session!r} has no open utterance")
 
 
+class UnknownClip(EngineError):
+    code = "unknown_clip"
+
+    def __init__(self, clip: str) -> None:
+        self.clip = clip
+        super().__init__(f"no sound of the name {clip!r} was heard, or it has been taken")
+
+
 class AnswerRunning(EngineError):
     code = "answer_running"
 

@@ -86,7 +86,7 @@ class Access:
     def judge(
         self, path: str, headers: Mapping[str, str], now_s: float, subprotocols: Iterable[str] = ()
     ) -> Admitted | Refused:
-        """`headers` by lower-case name; `now_s` since the epoch."""
+        """`headers` by lower-case name; `now_s` of `gateway.clocks.since_boot_s`."""
         host = headers.get("host", "")
         if self._hosts and _name_of(host) not in self._hosts and host.lower() not in self._hosts:
             return Refused(
@@ -139,7 +139,10 @@ def read_keys(settings: Settings) -> list[str]:
     for key in keys:
         if len(key) < KEY_CHARS_MIN:
             raise ConfigError(
-                [f"api_keys: a key has {len(key)} letters, at least {KEY_CHARS_MIN} are needed"]
+                [
+                    f"api_keys: a key has {len(key)} letters, at least {KEY_CHARS_MIN} are needed; "
+                    f'python -c "import secrets; print(secrets.token_urlsafe(32))" makes one'
+                ]
             )
         if key.startswith(PREFIX):
             raise ConfigError([f"api_keys: {PREFIX!r} begins ephemeral secrets, not keys"])

@@ -13,9 +13,11 @@ AUDIO_BEHIND_WAIT_S = 10.0
 
 
 class AudioFlow:
-    """How far the engine is behind the audio it was told, in samples of the open utterance."""
+    """How far the engine is behind the audio it was told, in samples: of the open utterance and of
+    items' sound."""
 
     def __init__(self) -> None:
+        self._clip_samples = 0
         self._told_sample = 0
         self._done_sample = 0
         self._caught_up = asyncio.Event()
@@ -23,7 +25,7 @@ class AudioFlow:
 
     @property
     def behind_samples(self) -> int:
-        return max(0, self._told_sample - self._done_sample)
+        return max(0, self._told_sample - self._done_sample) + self._clip_samples
 
     @property
     def must_wait(self) -> bool:
@@ -37,7 +39,9 @@ class AudioFlow:
             case api.BeginSpeech():
                 self._done_sample = max(self._done_sample, command.start_sample)
             case api.DropSpeech():
-                self.forget()
+                self._done_sample = self._told_sample
+            case api.Clip():
+                self._clip_samples += command.samples
             case _:
                 return
         self._update()
@@ -48,11 +52,18 @@ class AudioFlow:
                 self._done_sample = max(self._done_sample, event.start_sample + event.samples)
                 self._update()
             case api.Heard():
-                self.forget()
+                self._done_sample = self._told_sample
+                self._update()
+            case api.ClipHeard():
+                self._clip_samples = max(0, self._clip_samples - event.samples)
+                self._update()
+            case api.Failed() if event.about == "clip":
+                self._clip_samples = 0  # whose piece it was, and how long, is not known
+                self._update()
 
     def forget(self) -> None:
         """Nothing is outstanding any more."""
-        self._done_sample = self._told_sample
+        self._done_sample, self._clip_samples = self._told_sample, 0
         self._update()
 
     def _update(self) -> None:

@@ -25,7 +25,12 @@ PLUGIN_HELP = {
 """Shown by `headstart --help` without loading the plug-in."""
 
 Config = Annotated[
-    Path | None, typer.Option("--config", help="TOML file of settings.", show_default=False)
+    Path | None,
+    typer.Option(
+        "--config",
+        help="TOML file of settings (`headstart settings` prints one).",
+        show_default=False,
+    ),
 ]
 Model = Annotated[
     str | None, typer.Option(help="Name of a model, or its directory.", show_default="small")
@@ -69,7 +74,9 @@ Port = Annotated[
 ]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Any other setting, as NAME=VALUE. Repeatable.", metavar="N=V"),
+    typer.Option(
+        "--set", help="Any setting of `headstart settings`. Repeatable.", metavar="NAME=VALUE"
+    ),
 ]
 Announce = Annotated[bool, typer.Option("--announce", hidden=True)]
 
@@ -188,9 +195,15 @@ def demo(model: Model = None, ears: Ears = None, ears_language: EarsLanguage = N
 
 def validate(file: Annotated[Path, typer.Argument(help="TOML file of settings.")]) -> None:
     """Check a file of settings without starting anything."""
-    settings = _settings(file, {}, None)
-    given = sorted(settings.model_fields_set)
+    given = sorted(_settings(file, {}, None).model_fields_set)
     print(f"{file}: good; sets {', '.join(given) if given else 'nothing'}")
+
+
+def settings() -> None:
+    """Print every setting, its meaning and default, as a file for `--config`."""
+    from gateway.config import as_toml
+
+    print(as_toml(), end="")
 
 
 def _ears_arguments(ears: str | None, language: str | None) -> list[str]:
@@ -248,7 +261,7 @@ def build(plugins: Iterable[importlib.metadata.EntryPoint]) -> typer.Typer:
     """The whole command line."""
     app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
     app.callback()(_root)
-    for command in (demo, serve, talk, validate, engine, web):
+    for command in (demo, serve, talk, settings, validate, engine, web):
         app.command()(command)
     for entry in sorted(plugins, key=lambda entry: entry.name):
         _add_plugin(app, entry)

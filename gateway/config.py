@@ -1,14 +1,17 @@
 """The gateway's settings: defaults < TOML file < `HEADSTART_*` variables < command line.
 
-Every field is documented with its unit; `headstart validate FILE` checks a file without starting
-anything. A wrong value is a `ConfigError` that names the setting, where it came from and what is
-allowed; an unknown key in the file is one too.
+Every field is documented with its unit; `headstart settings` prints them all, and
+`headstart validate FILE` checks a file without starting anything. A wrong value is a `ConfigError`
+that names the setting, where it came from and what is allowed; an unknown key in the file is one
+too.
 """
 
 from __future__ import annotations
 
 import difflib
+import json
 import tomllib
+import types
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, Self, get_args, get_origin
@@ -290,6 +293,21 @@ def parse_assignments(assignments: list[str]) -> dict[str, str]:
     return flags
 
 
+def as_toml() -> str:
+    """Every setting as a TOML file that sets none: its meaning, and its default behind a `#`."""
+    lines = [
+        "# Settings of headstart: take the # from a line and change it; what stays is the default.",
+        f"# headstart serve --config FILE; or {ENV_PREFIX}NAME=VALUE, or --set NAME=VALUE.",
+    ]
+    for name, field in Settings.model_fields.items():
+        lines += ["", f"# {field.description}", f"#   {_kind_and_bounds(field)}"]
+        # Of text and plain numbers JSON's spelling is TOML's as well.
+        unset = field.default is None
+        value = '""   # not set' if unset else json.dumps(field.default, ensure_ascii=False)
+        lines.append(f"#{name} = {value}")
+    return "\n".join(lines) + "\n"
+
+
 def near_misses(environment: Mapping[str, str]) -> list[str]:
     """One warning for each `HEADSTART_*` variable that looks like a mistyped setting."""
     warnings = []
@@ -305,7 +323,7 @@ def near_misses(environment: Mapping[str, str]) -> list[str]:
 
 def _unknown(key: str, where: str) -> str:
     close = difflib.get_close_matches(key, Settings.model_fields, n=1)
-    hint = f"did you mean {close[0]!r}?" if close else f"known: {', '.join(Settings.model_fields)}"
+    hint = f"did you mean {close[0]!r}?" if close else "`headstart settings` lists them all"
     return f"{key} ({where}): there is no such setting; {hint}"
 
 
@@ -325,8 +343,15 @@ def _sentence(problem: Any, origin: Mapping[str, str]) -> str:
 
 def allowed(field: FieldInfo) -> str:
     """What a setting may be, in words, with its meaning and default."""
-    kind = field.annotation
-    names = {int: "a whole number", float: "a number", str: "text"}
+    return f"{_kind_and_bounds(field)} ({field.description}; default {field.default!r})"
+
+
+def _kind_and_bounds(field: FieldInfo) -> str:
+    kind: Any = field.annotation
+    if isinstance(kind, types.UnionType):  # of something and None
+        kind = get_args(kind)[0]
+    names = {int: "a whole number", float: "a number", str: "text", Path: "a path"}
+    names[bool] = "true or false"
     words = names.get(kind, "a value") if isinstance(kind, type) else "a value"
     if get_origin(kind) is Literal:
         words = " or ".join(repr(value) for value in get_args(kind))
@@ -343,4 +368,4 @@ def allowed(field: FieldInfo) -> str:
         words += ", not empty"
     if "pattern" in bounds:
         words += f" like {bounds['pattern']}"
-    return f"{words} ({field.description}; default {field.default!r})"
+    return words

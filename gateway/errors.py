@@ -9,7 +9,7 @@
         ├── MediaError         the file is at fault
         │   ├── FileMissing    no such file, or not a file
         │   ├── FileEmpty      0 bytes
-        │   ├── FileUndecodable  no decoder makes sense of it
+        │   ├── FileUndecodable  no sound or video file
         │   ├── FileTruncated  it ends before its own header says
         │   └── NoAudio        it has no audio stream, or one without a sample
         ├── ServerUnreachable  nobody answers at the URL
@@ -111,3 +111,15 @@ class ServerRefused(TalkError):
 
 class ServerFailed(TalkError):
     pass
+
+
+class ConnectionLost(ServerFailed):
+    """The network's doing, not the server's."""
+
+
+class ResumeRefused(ServerRefused):
+    """`code`: the protocol's."""
+
+    def __init__(self, code: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.in_use = code == "resume_in_use"

@@ -62,6 +62,7 @@ class _Stream:
     ref: api.TurnRef = field(default_factory=lambda: api.TurnRef(turn=0))
     item_id: str = ""
     heard_samples: int = 0
+    clip_samples: dict[str, int] = field(default_factory=dict)  # of items' sound
     typed: str = ""  # the last text of the user's
     total_tokens: int = 0
     tools: tuple[api.Tool, ...] = ()
@@ -148,6 +149,8 @@ class FakeEngine:
                 stream.ref, stream.item_id, stream.heard_samples = command.ref, command.item_id, 0
             case api.Audio():
                 self._hear(command, stream, now_ns)
+            case api.Clip():
+                self._hear_clip(command, stream, now_ns)
             case api.Hush():
                 self._final_words(command, stream, now_ns)
             case api.Resume():
@@ -194,6 +197,14 @@ class FakeEngine:
                 rolled_back_tokens=0,
             ),
         )
+
+    def _hear_clip(self, clip: api.Clip, stream: _Stream, now_ns: int) -> None:
+        stream.heard_samples = stream.clip_samples.pop(clip.clip, 0) + clip.samples
+        text = " ".join(self._words(stream)) if clip.last else ""
+        if not clip.last:
+            stream.clip_samples[clip.clip] = stream.heard_samples
+        heard = api.ClipHeard(stream.name, clip.clip, clip.samples, text, final=clip.last)
+        self._later(now_ns + self.script.hear_ms * NS_PER_MS, heard)
 
     def _final_words(self, hush: api.Hush, stream: _Stream, now_ns: int) -> None:
         text = " ".join(self._words(stream))

@@ -12,6 +12,7 @@ from gateway.protocol import errors
 from gateway.protocol.errors import FatalProtocolError
 
 CONVERSATION = "conversation"
+TRANSCRIPTION = "transcription"
 
 
 def refused(
@@ -21,7 +22,7 @@ def refused(
     beta = "realtime=v1" in headers.get("openai-beta", "")
     if beta or any(offered.startswith("openai-beta.realtime") for offered in subprotocols):
         return errors.beta_shape()
-    if query.get("intent", CONVERSATION) != CONVERSATION:
+    if query.get("intent", CONVERSATION) not in (CONVERSATION, TRANSCRIPTION):
         return errors.invalid_intent()
     if "call_id" in query:
         return errors.no_sideband()

@@ -22,9 +22,11 @@ from gateway.conversation import Conversation
 from gateway.media.pictures import Encoded
 from gateway.protocol import errors
 from gateway.protocol.ids import IdMaker
+from gateway.sounds_in import sound_param
 
-Pictures = Mapping[str, api.Image]
-"""Decoded pictures by the name that their field has in errors (`Encoded.param`)."""
+Media = Mapping[str, api.Image | api.Sound]
+"""Decoded pictures, and sound on its way to the engine, by the name that their field has in errors
+(`Encoded.param`, `Clip.param`)."""
 
 
 def pictures_of(given: Sequence[tuple[Any, str]]) -> list[Encoded]:
@@ -42,22 +44,18 @@ def _image_param(param: str, part: int) -> str:
     return f"{param}.content[{part}].image_url"
 
 
-def engine_item(item: Any, item_id: str, param: str, pictures: Pictures) -> api.Item:
-    """One item as the model will read it, with its decoded `pictures`. Raises `ProtocolError` for
-    kinds not served yet."""
+def engine_item(item: Any, item_id: str, param: str, media: Media) -> api.Item:
+    """One item as the model will read it, with its `media`. Raises `ProtocolError` for kinds not
+    served."""
     if isinstance(item, RealtimeConversationItemUserMessage):
-        parts = tuple(_user_part(part, param, i, pictures) for i, part in enumerate(item.content))
+        parts = tuple(_user_part(part, param, i, media) for i, part in enumerate(item.content))
         return api.Item(item_id, api.Role.USER, parts)
     if isinstance(item, RealtimeConversationItemSystemMessage):
         texts = tuple(api.Text(part.text or "") for part in item.content)
         return api.Item(item_id, api.Role.SYSTEM, texts)
     if isinstance(item, RealtimeConversationItemAssistantMessage):
-        said = []
-        for i, content in enumerate(item.content):
-            if content.type == "output_audio":
-                raise errors.unsupported(f"{param}.content[{i}].type", "assistant audio items are")
-            said.append(api.Text(content.text or ""))
-        return api.Item(item_id, api.Role.ASSISTANT, tuple(said))
+        said = tuple(api.Text(part.text or part.transcript or "") for part in item.content)
+        return api.Item(item_id, api.Role.ASSISTANT, said)
     if isinstance(item, RealtimeConversationItemFunctionCall):
         return api.Item(item_id, api.Role.ASSISTANT, (api.ToolCall(item.name, item.arguments),))
     if isinstance(item, RealtimeConversationItemFunctionCallOutput):
@@ -65,21 +63,18 @@ def engine_item(item: Any, item_id: str, param: str, pictures: Pictures) -> api.
     raise errors.unsupported(f"{param}.type", f"items of type '{item.type}' are")
 
 
-def _user_part(part: UserContent, param: str, number: int, pictures: Pictures) -> api.Part:
+def _user_part(part: UserContent, param: str, number: int, media: Media) -> api.Part:
     if part.type == "input_image":
-        return pictures[_image_param(param, number)]
+        return media[_image_param(param, number)]
     if part.type == "input_audio":
-        # Speech comes through the input audio buffer, where it is heard while it is spoken; what
-        # was heard before is taken at its word.
-        if part.transcript:
-            return api.Text(part.transcript)
-        what = "audio inside items, without a transcript, is"
-        raise errors.unsupported(f"{param}.content[{number}].type", what)
+        # What was heard before is taken at its word.
+        sound = media.get(sound_param(param, number))
+        return api.Text(part.transcript or "") if sound is None else sound
     return api.Text(part.text or "")
 
 
 def response_items(
-    given: Sequence[Any], talk: Conversation, ids: IdMaker, pictures: Pictures
+    given: Sequence[Any], talk: Conversation, ids: IdMaker, media: Media
 ) -> tuple[api.Item, ...]:
     """The `input` of an out-of-band response; references are looked up in the conversation."""
     found = []
@@ -91,5 +86,5 @@ def response_items(
             found.append(kept.engine)
         else:
             item_id = getattr(item, "id", None) or ids.item()
-            found.append(engine_item(item, item_id, f"response.input[{i}]", pictures))
+            found.append(engine_item(item, item_id, f"response.input[{i}]", media))
     return tuple(found)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 from openai.types.realtime import (
     ConversationItemCreateEvent,
     RealtimeConversationItemFunctionCall,
@@ -10,13 +11,16 @@ from openai.types.realtime import (
 
 from engine import api
 from gateway.conversation import Kept
-from gateway.incoming import Pictures, engine_item
+from gateway.incoming import Media, engine_item
 from gateway.protocol import errors, items
 from gateway.state import SessionState
 
 
-def place_item(state: SessionState, event: ConversationItemCreateEvent, pictures: Pictures) -> None:
-    """A client's new item, its pictures decoded. Raises `ProtocolError`."""
+def place_item(
+    state: SessionState, event: ConversationItemCreateEvent, media: Media
+) -> api.AddItem:
+    """A client's new item, its pictures decoded, and what the engine is to be told once its sound
+    has been. Raises `ProtocolError`."""
     item_id = event.item.id or state.ids.item()
     previous = state.talk.place(item_id, event.previous_item_id)
     item = event.item
@@ -24,15 +28,21 @@ def place_item(state: SessionState, event: ConversationItemCreateEvent, pictures
         item.call_id
     ):
         raise errors.unknown_tool_call(item.call_id)
-    for_engine = engine_item(item, item_id, "item", pictures)
+    for_engine = engine_item(item, item_id, "item", media)
     wire = items.client_item(item_id, item)
     if isinstance(item, RealtimeConversationItemFunctionCall):
         wire.setdefault("call_id", state.ids.call())
-    state.talk.insert(Kept(wire, for_engine), previous)
+    state.talk.insert(Kept(wire, _without_sound(for_engine)), previous)
     state.send(state.events.item_added(wire, previous))
     state.send(state.events.item_done(wire, previous))
     after = None if event.previous_item_id is None else (previous or "root")
-    state.tell(api.AddItem(state.session_id, for_engine, after))
+    return api.AddItem(state.session_id, for_engine, after)
+
+
+def _without_sound(item: api.Item) -> api.Item:
+    """What a restarted engine can be told of it, until its words are known."""
+    parts = (api.Text("") if isinstance(part, api.Sound) else part for part in item.parts)
+    return msgspec.structs.replace(item, parts=tuple(parts))
 
 
 def delete_item(state: SessionState, item_id: str) -> None:

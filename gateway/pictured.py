@@ -1,4 +1,5 @@
-"""Client events that may bring pictures: carried out once those are decoded, else at once."""
+"""Client events that may bring pictures and sound: carried out once the pictures are decoded and
+the sound is on its way to the engine, before any further event of the client's."""
 
 from __future__ import annotations
 
@@ -6,11 +7,13 @@ from collections.abc import Callable, Sequence
 
 from openai.types.realtime import ConversationItemCreateEvent, ResponseCreateEvent
 
+from engine import api
 from gateway.answers import Answers
-from gateway.incoming import Pictures, pictures_of, response_items
+from gateway.incoming import Media, pictures_of, response_items
 from gateway.items_in import place_item
 from gateway.media.pictures import Encoded, Seen
 from gateway.pictures_in import PicturesIn
+from gateway.sounds_in import SoundsIn, sounds
 from gateway.state import SessionState
 
 
@@ -21,10 +24,22 @@ class Pictured:
         self._state = state
         self._pictures = pictures
         self._answers = answers
+        self.sounds = SoundsIn(state)
 
     def create_item(self, event: ConversationItemCreateEvent) -> None:
-        pictures = pictures_of([(event.item, "item")])
-        self._with(pictures, event.event_id, lambda seen: place_item(self._state, event, seen))
+        state, sounds_in = self._state, self.sounds
+        given = [(event.item, "item")]
+        clips = sounds_in.clips_of(given)
+
+        def place(pictures: Media) -> None:
+            told = place_item(state, event, {**pictures, **sounds(clips)})
+            sounds_in.belong_to(told.item.item_id, clips)
+            if state.engine_up or not clips:
+                sounds_in.send(
+                    clips, event.event_id, lambda: state.tell(told), unless_lost=bool(clips)
+                )
+
+        self._with(pictures_of(given), event.event_id, place)
 
     def create_response(self, event: ResponseCreateEvent, now_ns: int) -> None:
         params = event.response
@@ -33,10 +48,13 @@ class Pictured:
             self._answers.create(params, None, now_ns)
             return
         named = [(item, f"response.input[{i}]") for i, item in enumerate(given)]
+        clips = self.sounds.clips_of(named)
 
-        def answer(pictures: Pictures) -> None:
-            aside = response_items(given, self._state.talk, self._state.ids, pictures)
-            self._answers.create(params, aside, now_ns)
+        def answer(pictures: Media) -> None:
+            media = {**pictures, **sounds(clips)}
+            aside = response_items(given, self._state.talk, self._state.ids, media)
+            respond = lambda: self._answers.create(params, aside, now_ns)  # noqa: E731
+            self.sounds.send(clips, event.event_id, respond)
 
         self._with(pictures_of(named), event.event_id, answer)
 
@@ -44,7 +62,7 @@ class Pictured:
         self,
         pictures: Sequence[Encoded],
         event_id: str | None,
-        then: Callable[[Pictures], None],
+        then: Callable[[Media], None],
     ) -> None:
         """`then` with the decoded pictures: at once when there are none."""
         if not pictures:
@@ -52,6 +70,8 @@ class Pictured:
             return
 
         def look(seen: tuple[Seen, ...]) -> None:
-            then({p.param: s.image for p, s in zip(pictures, seen, strict=True)})
+            images: dict[str, api.Image | api.Sound] = {}
+            images.update({p.param: s.image for p, s in zip(pictures, seen, strict=True)})
+            then(images)
 
         self._pictures.ask(pictures, event_id, look)

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import errno
 import functools
+import gc
 import importlib
 import json
 import logging
@@ -28,7 +29,7 @@ import uvloop
 
 from engine import api
 from gateway import threads
-from gateway.access import is_open_to_others
+from gateway.access import is_open_to_others, read_keys
 from gateway.app import Gateway, build_app
 from gateway.config import Settings, near_misses
 from gateway.engine_client import EngineLink, LinkObserver, private_endpoint, shared_endpoint
@@ -37,6 +38,7 @@ from gateway.media.front import front
 from gateway.metrics import Metrics
 from gateway.protocol.ids import IdMaker
 from gateway.protocol.parse import prepare
+from gateway.reception import CutsCollector, Reception
 from gateway.resume.seats import ResumeMetrics
 from gateway.supervisor import Supervisor
 from gateway.voice.choose import choose
@@ -139,7 +141,17 @@ class GatewayServer(uvicorn.Server):
         super().__init__(config)
         self._gateway = gateway
         self._drain: asyncio.Task[None] | None = None
+        self._reception = Reception(config, self.server_state, gateway.cuts)
         self._loop = asyncio.get_running_loop()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """In place of uvicorn's, which lets everybody in and waits for ever."""
+        assert sockets is not None
+        await self.lifespan.startup()
+        (listening,) = sockets
+        self._reception.open(listening)
+        self.servers = [self._reception]  # type: ignore[list-item]  # all that is asked of one
+        self.started = True
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self._gateway.draining:
@@ -208,6 +220,7 @@ async def _serve(
 ) -> None:
     url = url_of(sock, "http" if settings.tls_cert is None else "https")
     check_certificate(settings)
+    read_keys(settings)  # a wrong one is said now, not when the engine has been started
     if is_open_to_others(settings):
         log.warning(
             "anybody who reaches %s may use this server: set api_keys (docs/security.md)",
@@ -235,6 +248,10 @@ async def _serve(
         gateway = make_gateway(settings, link, supervisor, voice)
         server = GatewayServer(uvicorn_config(settings, gateway), gateway)
         serving = asyncio.create_task(server.serve(sockets=[sock]))
+        # What has been loaded stays. Not looked through again, it makes no pauses, and a session's
+        # remains are found after dozens of sessions, not hundreds.
+        gc.collect()
+        gc.freeze()
         measuring = asyncio.create_task(gateway.loop_lag.run())
         log.info("listening on %s; engine: %s", url, link.state)
         announcer.listening()
@@ -317,6 +334,7 @@ def make_gateway(
 
     resumes = ResumeMetrics(metrics.registry)
     gateway = Gateway(settings, link, make_session, render, restarts, voice, resumes)
+    metrics.registry.register(CutsCollector(gateway.cuts))
     gateway.calls = Calls(gateway, CallMetrics(metrics.registry))
     return gateway
 
@@ -325,6 +343,9 @@ def check_certificate(settings: Settings) -> None:
     """Raises `ConfigError` for a certificate or key that cannot be used."""
     if settings.tls_cert is None or settings.tls_key is None:
         return
+    for name, file in (("tls_cert", settings.tls_cert), ("tls_key", settings.tls_key)):
+        if not file.is_file():
+            raise ConfigError([f"{name}: there is no file {file}"])
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_cert, settings.tls_key)
     except OSError as error:  # SSLError is one
@@ -365,7 +386,7 @@ def _set_up_logging(settings: Settings) -> None:
         datefmt="%H:%M:%S",
     )
     if settings.log_level != "debug":
-        for name in ("uvicorn.error", "uvicorn.access", "asyncio"):
+        for name in ("uvicorn.error", "uvicorn.access", "asyncio", "aioice", "aiortc"):
             logging.getLogger(name).setLevel(logging.WARNING)
     for warning in near_misses(os.environ):
         log.warning("%s", warning)

@@ -26,7 +26,6 @@ from openai.types.realtime import (
     InputAudioBufferClearEvent,
     InputAudioBufferCommitEvent,
     OutputAudioBufferClearEvent,
-    RealtimeSessionCreateRequest,
     ResponseCancelEvent,
     ResponseCreateEvent,
     SessionUpdateEvent,
@@ -40,26 +39,25 @@ from gateway.budget import ChunkBudget
 from gateway.config import Settings
 from gateway.items_in import delete_item
 from gateway.listening import CommitTooShortError
-from gateway.manner import blind_note
 from gateway.media.pictures import Outcome
 from gateway.metrics import Metrics
+from gateway.open_utterance import Arrival
 from gateway.pictured import Pictured
 from gateway.pictures_in import PicturesIn
 from gateway.protocol import errors, items
 from gateway.protocol.errors import FatalProtocolError, ProtocolError
 from gateway.protocol.extensions import InputImageBufferAppend
 from gateway.protocol.ids import IdMaker
-from gateway.protocol.parse import ClientEvent, parse_client_event, realtime_session
+from gateway.protocol.parse import ClientEvent, parse_client_event
 from gateway.protocol.quick_append import QuickAppend
-from gateway.protocol.session_config import ServerVadConfig, SessionConfig
+from gateway.protocol.session_config import ServerVadConfig, SessionConfig, SessionUpdate
 from gateway.resume.offer import Offer
 from gateway.speech_in import SpeechIn
 from gateway.speech_out import SpeechOut
 from gateway.state import SessionState
-from gateway.tools import engine_tools
+from gateway.updates import Updates, open_command
 from gateway.voice.messages import Said, Sound, Stop
 from gateway.voice.status import VoiceStatus
-from gateway.window import remember, window_of
 
 log = logging.getLogger("headstart.session")
 
@@ -104,16 +102,16 @@ class Session:
         self._pictures = PicturesIn(self._state, lambda: self._speech.clock_samples)
         self._pictured = Pictured(self._state, self._pictures, self._answers)
         self._offer = Offer(self._state)
+        self._updates = Updates(
+            self._state, self._speech, self._answers, self._out, self._pictures, self._offer
+        )
         self._expires_ns = now_ns + settings.max_session_minutes * NS_PER_MINUTE
 
     # --- the shell's calls -----------------------------------------------------------------------
 
-    def preset(self, update: RealtimeSessionCreateRequest, now_ns: int) -> None:
+    def preset(self, update: SessionUpdate, now_ns: int) -> None:
         """Settings that came with the connection, before `start`. Raises `ProtocolError`."""
-        before = self._state.config
-        self._state.config = before.apply(update)
-        self._speech.configure(self._answers, now_ns)
-        self._configure_pictures(before)
+        self._updates.preset(update, now_ns)
 
     def describe(self) -> items.Json:
         """The session object in force."""
@@ -141,7 +139,7 @@ class Session:
         state.send(state.events.session_created(state.config.to_wire()))
         self._offer.announce(None)
         if state.engine_up:
-            self._open_in_engine()
+            state.tell(open_command(state))
         return state.take()
 
     def receive_text(self, text: str, now_ns: int) -> list[Action]:
@@ -167,9 +165,12 @@ class Session:
         return self._state.take()
 
     def more(self, now_ns: int) -> list[Action]:
-        """The next piece of a long append: asked for by an action `More`."""
+        """The next piece of a long append, or of items' sound: asked for by an action `More`."""
         try:
-            self._appends.more(now_ns)
+            if self._pictured.sounds.is_sending:
+                self._pictured.sounds.more()
+            else:
+                self._appends.more(now_ns)
         except ProtocolError as error:
             return self._refuse(error)
         return self._state.take()
@@ -178,10 +179,9 @@ class Session:
         """This protocol has no binary frames."""
         return self._refuse(errors.binary_frame())
 
-    def receive_audio(self, pcm24k: bytes, received_ns: int | None, now_ns: int) -> list[Action]:
-        """Sound from a track: s16 mono at 24 kHz, no client event. `received_ns`: when its packet
-        came; None: filled in for one that did not."""
-        self._speech.hear(pcm24k, received_ns, self._answers, now_ns)
+    def receive_audio(self, pcm24k: bytes, arrival: Arrival | None, now_ns: int) -> list[Action]:
+        """Sound from a track: s16 mono at 24 kHz, no client event; see `Pump.hear`."""
+        self._speech.hear(pcm24k, arrival, self._answers, now_ns)
         return self._state.take()
 
     def receive_image(self, image: api.Image, now_ns: int) -> list[Action]:
@@ -207,6 +207,8 @@ class Session:
             case api.Heard():
                 self._speech.heard(event, self._answers)
                 self._pictures.begin_turn()
+            case api.ClipHeard():
+                self._pictured.sounds.heard(event)
             case api.Chunk():
                 self._chunk(event)
             case api.Delta():
@@ -234,6 +236,7 @@ class Session:
         state.engine_up = False
         self._answers.engine_lost(now_ns)
         self._speech.engine_lost(self._answers, now_ns)
+        self._pictured.sounds.engine_lost()
         message = "The engine was lost and is being restarted; the conversation is kept."
         state.send_ours("engine", state.events.engine_status("restarting", message))
         return state.take()
@@ -244,7 +247,7 @@ class Session:
         state.engine_up = True
         # An utterance it has not heard the beginning of cannot be heard.
         self._speech.engine_lost(self._answers, now_ns)
-        self._open_in_engine()
+        state.tell(open_command(state))
         status = state.events.engine_status("ready", "The engine is ready.", model=ready.model.name)
         state.send_ours("engine", status)
         return state.take()
@@ -298,6 +301,7 @@ class Session:
         self._metrics.session_closed()
         self._state.tell(api.Close(self._state.session_id))
         self._state.utter(Stop(self._state.session_id))
+        self._state.talk.clear()
         return self._state.take()
 
     # --- client events ---------------------------------------------------------------------------
@@ -313,7 +317,7 @@ class Session:
             case OutputAudioBufferClearEvent():
                 self._state.clear_playout()
             case SessionUpdateEvent():
-                self._update(event, now_ns)
+                self._updates.update(event, now_ns)
             case ConversationItemCreateEvent():
                 self._pictured.create_item(event)
             case ConversationItemRetrieveEvent():
@@ -323,6 +327,8 @@ class Session:
                 self._answers.truncate(event.item_id, event.audio_end_ms)
             case ConversationItemDeleteEvent():
                 delete_item(self._state, event.item_id)
+            case ResponseCreateEvent() if self._state.config.only_transcribes:
+                raise errors.no_responses()
             case ResponseCreateEvent():
                 self._pictured.create_response(event, now_ns)
             case ResponseCancelEvent():
@@ -338,29 +344,6 @@ class Session:
         except CommitTooShortError as error:
             raise errors.commit_too_small(error.actual_ms, error.minimum_ms) from error
 
-    def _update(self, event: SessionUpdateEvent, now_ns: int) -> None:
-        state = self._state
-        before = state.config
-        state.config = before.apply(realtime_session(event), voice_locked=self._out.has_spoken)
-        state.send(state.events.session_updated(state.config.to_wire()))
-        self._offer.announce(before)
-        now = state.config
-        if (now.instructions, now.tools) != (before.instructions, before.tools):
-            note, tools = blind_note(now.instructions), engine_tools(now.tools)
-            state.tell(api.Instruct(state.session_id, now.instructions, note, tools))
-        remember(state, before)
-        self._speech.configure(self._answers, now_ns)
-        self._configure_pictures(before)
-
-    def _configure_pictures(self, before: SessionConfig) -> None:
-        old, new = (None if c.gateway is None else c.gateway.video for c in (before, self._config))
-        if new != old:
-            self._pictures.configure(new)
-
-    @property
-    def _config(self) -> SessionConfig:
-        return self._state.config
-
     # --- engine events ---------------------------------------------------------------------------
 
     def _chunk(self, chunk: api.Chunk) -> None:
@@ -374,19 +357,12 @@ class Session:
         failed transcription, since to some clients every error is fatal."""
         log.warning("engine: %s failed: %s (%s)", event.about, event.message, event.code)
         self._metrics.error(event.code)
-        if not self._speech.failed(event):
+        if not (self._speech.failed(event) or self._pictured.sounds.failed(event)):
             self._state.send(
                 self._state.events.error(errors.server_error(event.code, event.message))
             )
 
     # --- odds and ends ---------------------------------------------------------------------------
-
-    def _open_in_engine(self) -> None:
-        state = self._state
-        instructions, items = state.config.instructions, state.talk.for_engine()
-        note, window = blind_note(instructions), window_of(state.config, state.settings)
-        tools = engine_tools(state.config.tools)
-        state.tell(api.Open(state.session_id, instructions, items, note, window, tools))
 
     def _refuse(self, error: ProtocolError, now_ns: int = 0) -> list[Action]:
         state = self._state

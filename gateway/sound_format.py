@@ -1,13 +1,19 @@
 """A client's sound in its own format, to and from the gateway's s16 at 24 kHz.
 
-Only where sound travels in events; a call's tracks have Opus.
+Only where sound travels in events; calls have codecs of their own (`gateway.rtc.codecs`).
 """
 
 from __future__ import annotations
 
 from gateway.media import g711
+from gateway.media.timebase import WIRE_RATE_HZ
 from gateway.protocol.items import Json
 from gateway.protocol.parse import decode_audio, decode_bytes
+
+
+def bytes_per_s(sound_format: Json) -> int:
+    """Of sound in that format."""
+    return 2 * WIRE_RATE_HZ if sound_format["type"] == "audio/pcm" else g711.RATE_HZ
 
 
 class SoundIn:
@@ -20,14 +26,22 @@ class SoundIn:
     def decode(self, audio: str | bytes, sound_format: Json) -> bytes:
         """s16 mono at 24 kHz, of base64 or, where that is the format, of itself. Raises
         `ProtocolError` for what is no base64 or no whole sample."""
+        if sound_format["type"] == "audio/pcm":
+            data = audio if isinstance(audio, bytes) else decode_audio(audio)
+        else:
+            assert isinstance(audio, str), "the short way is for PCM only"
+            data = decode_bytes(audio)
+        return self.to_wire(data, sound_format)
+
+    def to_wire(self, data: bytes, sound_format: Json) -> bytes:
+        """s16 mono at 24 kHz of whole samples in the client's format."""
         law = sound_format["type"]
         if law == "audio/pcm":
             self._law = law
-            return audio if isinstance(audio, bytes) else decode_audio(audio)
-        assert isinstance(audio, str), "the short way is for PCM only"
+            return data
         if law != self._law or self._decoder is None:
             self._law, self._decoder = law, g711.Decoder(law)
-        return self._decoder.feed(decode_bytes(audio))
+        return self._decoder.feed(data)
 
 
 class SoundOut:

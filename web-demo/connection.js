@@ -10,11 +10,11 @@ const STATUS_TIMEOUT_MS = 5_000;
 const BACKOFF_MS = [1_000, 2_000, 4_000, 8_000, 15_000]; // the last one again and again
 const COME_BACK_MS = 300; // the first try, when the server keeps the conversation
 const MAX_BUFFERED_BYTES = 256 * 1024; // about 4 s of sound; beyond it sound is dropped and counted
-const GONE = "The server does not answer.";
+const GONE = "The server does not answer: is it running?";
 const TOKEN_UNKNOWN = "resume_token_unknown"; // the conversation is not kept any more
 const UNAUTHORISED = 401;
 const KEY_NEEDED = "This server needs an API key.";
-const KEY_DECLINED = `${KEY_NEEDED} Reload the page to give one.`;
+const KEY_WRONG = "The server does not know that key.";
 const KEY_STORE = "headstart.key"; // for as long as the tab is open
 const TRY_LATER = 1013; // WebSocket close code: overloaded
 
@@ -26,7 +26,8 @@ function whyClosed({ code, reason }) {
 }
 
 /** What the engine is doing before it can serve, as one sentence. */
-function whatLoads({ reason, loading }) {
+function whatLoads({ state, reason, loading }) {
+  if (state === "waiting") return "The engine is starting. That takes from seconds to a minute.";
   if (!loading) return reason ? `The engine is not ready: ${reason}.` : "The engine is starting.";
   const share = loading.total > 0 ? ` (${Math.floor((100 * loading.done) / loading.total)} %)` : "";
   return `Loading: ${loading.what}${share}`;
@@ -35,8 +36,10 @@ function whatLoads({ reason, loading }) {
 export class Connection {
   /**
    * @param {string} pageUrl where the page is; the server is behind it
-   * @param {{onEvent: Function, onLink: Function, onLost: Function}} listener
+   * @param {{onEvent: Function, onLink: Function, onServer: Function, onLost: Function,
+   *   askKey: Function}} listener
    *   onEvent(event) for each server event; onLink(state, message) on the way there;
+   *   onServer(status) with what `/status` says, once it is ready; askKey(sentence) promises a key;
    *   onLost(message, retryInMs, kept) when there is none; `kept`: the server keeps the
    *   conversation for a while
    */
@@ -54,7 +57,6 @@ export class Connection {
     this.droppedPackets = 0;
     this.aloud = true; // whether spoken answers are asked for
     this.key = sessionStorage.getItem(KEY_STORE) ?? "";
-    this.declined = false; // nobody had one
   }
 
   /** Starts, or cuts short the wait for the next try. */
@@ -73,8 +75,12 @@ export class Connection {
   /** @returns {Promise<{model: string, webrtc: boolean}>} what is loaded; if calls are taken */
   async engineReady() {
     for (;;) {
-      const { engine, model, webrtc } = await this.status();
-      if (engine.state === "ready") return { model: model.name, webrtc: Boolean(webrtc) };
+      const status = await this.status();
+      const { engine, model, webrtc } = status;
+      if (engine.state === "ready") {
+        this.listener.onServer(status);
+        return { model: model.name, webrtc: Boolean(webrtc) };
+      }
       this.listener.onLink("loading", whatLoads(engine));
       await new Promise((resolve) => setTimeout(resolve, STATUS_PERIOD_MS));
     }
@@ -89,17 +95,10 @@ export class Connection {
     } catch (error) {
       throw new ServerGone(GONE, { cause: error });
     }
-    this.askForKey();
-    return this.status();
-  }
-
-  /** A server may want a key. It is asked for again when it was wrong, and not when none came. */
-  askForKey() {
-    const key = this.declined ? null : globalThis.prompt(KEY_NEEDED, "");
-    this.declined = !key;
-    if (!key) throw new ServerGone(KEY_DECLINED);
-    this.key = key.trim();
+    this.key = await this.listener.askKey(this.key ? KEY_WRONG : KEY_NEEDED);
     sessionStorage.setItem(KEY_STORE, this.key);
+    this.listener.onLink("connecting", "");
+    return this.status();
   }
 
   async open(model, byCall) {

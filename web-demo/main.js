@@ -48,6 +48,15 @@ const connection = new Connection(document.baseURI, {
     session.link = { state, message };
     redraw();
   },
+  onServer({ model, voice }) {
+    session.model = model.name;
+    session.voice = voice?.state ?? null;
+  },
+  async askKey(sentence) {
+    session.link = { state: "locked", message: sentence };
+    redraw();
+    return view.keyGiven();
+  },
   onLost(message, retryInMs, kept) {
     if (!kept) {
       closeMicrophone();

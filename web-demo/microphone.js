@@ -11,19 +11,20 @@ const WANTED = {
 
 const REASONS = {
   NotAllowedError: "The microphone was not allowed. Allow it in the address bar, then try again.",
-  NotFoundError: "No microphone was found. Connect one, or type your question instead.",
-  NotReadableError: "The microphone is in use by another program.",
+  NotFoundError: "No microphone was found. Connect one, then try again.",
+  NotReadableError: "The microphone is in use by another program. Close that, then try again.",
 };
 
 /** Says in one sentence why the microphone or camera did not open. */
 export function whyNot(error, device = "microphone") {
-  const reason = REASONS[error.name] ?? `The microphone did not open: ${error.message}`;
-  return reason.replaceAll("microphone", device);
+  const reason = REASONS[error.name] ?? `The microphone did not open: ${error.message}.`;
+  const instead = device === "microphone" ? " Or type your question." : "";
+  return reason.replaceAll("microphone", device) + instead;
 }
 
 export function openMedia(constraints) {
   if (!navigator.mediaDevices) {
-    throw new Error("the browser gives it only to https pages and to localhost");
+    throw new Error("browsers give it only to https pages and to localhost");
   }
   return navigator.mediaDevices.getUserMedia(constraints);
 }

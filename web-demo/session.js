@@ -2,6 +2,7 @@
 //
 // `link` is how things stand with the server:
 //   connecting → loading (the engine reads its weights) → open ⇄ restarting; from anywhere → lost
+//   connecting ⇄ locked (the server wants a key)
 // What a person sees (`phase`) follows from the link, the microphone and the turn.
 
 const MAX_ENTRIES = 200; // of the conversation on the page; the oldest goes first
@@ -18,11 +19,13 @@ export class Session {
     this.speaking = null; // item id of the utterance that is being spoken
     this.response = null; // id of the answer in progress
     this.waiting = false; // a turn has been put, no answer has begun
+    this.model = null; // the name of the server's model
+    this.voice = null; // off, loading, ready, lost: whether answers can be spoken; null: unknown
     this.kept = false; // the link is lost, and the server keeps the conversation
   }
 
   /**
-   * @returns {string} connecting, loading, restarting, lost (the link); speaking, thinking,
+   * @returns {string} connecting, locked, loading, restarting, lost (the link); speaking, thinking,
    *   answering (the turn); idle, opening, listening (the microphone)
    */
   get phase() {
@@ -205,6 +208,7 @@ const HANDLERS = {
   "response.output_audio_transcript.done": (session, { item_id: id, transcript }) =>
     answerIs(session, id, transcript),
   "gateway.voice.status": (session, { status, message }) => {
+    session.voice = status;
     if (status === "lost") session.notice = `Answers are text for now: ${message}`;
   },
   "response.done": responseDone,

@@ -4,6 +4,7 @@ import { drawBudget, drawChunks } from "./budget.js";
 
 const PHASES = {
   connecting: "Connecting…",
+  locked: "Key needed",
   loading: "The engine is starting…",
   restarting: "The engine is restarting…",
   lost: "Not connected",
@@ -30,6 +31,8 @@ export class View {
     this.notice = byId("notice");
     this.noticeText = byId("notice-text");
     this.retry = byId("retry");
+    this.key = nodesById("key-form", "key-label", "key");
+    this.server = nodesById("model-note", "model", "voice", "voice-note");
     this.text = byId("text");
     this.send = byId("send");
     this.announcer = byId("announcer");
@@ -51,6 +54,7 @@ export class View {
     this.phase.textContent = PHASES[phase];
     this.drawControls(session);
     this.drawNotice(session);
+    this.drawServer(session);
     this.drawLog(session);
     if (session.budget !== this.drawnBudget) {
       this.drawnBudget = session.budget;
@@ -76,11 +80,38 @@ export class View {
   }
 
   drawNotice({ link, notice }) {
-    const message = link.message || notice;
+    const locked = link.state === "locked";
+    const asks = locked && this.key["key-form"].hidden;
+    this.key["key-form"].hidden = !locked;
+    if (asks) this.key.key.focus();
+    setText(this.key["key-label"], locked ? link.message : "");
+    const message = locked ? null : link.message || notice;
     this.notice.hidden = !message;
     this.notice.dataset.kind = link.state === "loading" ? "news" : "trouble";
     setText(this.noticeText, message ?? "");
     this.retry.hidden = link.state !== "lost";
+  }
+
+  /** Which model answers, and whether aloud. */
+  drawServer({ model, voice }) {
+    this.server["model-note"].hidden = !model;
+    setText(this.server.model, model ?? "");
+    this.server.voice.disabled = voice === "off";
+    setText(this.server["voice-note"], voice === "off" ? "(this server has no voice)" : "");
+  }
+
+  /** @returns {Promise<string>} the key that somebody enters */
+  keyGiven() {
+    const { "key-form": form, key } = this.key;
+    return new Promise((resolve) => {
+      form.onsubmit = (event) => {
+        event.preventDefault();
+        const given = key.value.trim();
+        if (!given) return;
+        key.value = "";
+        resolve(given);
+      };
+    });
   }
 
   drawLog({ entries, phase }) {

@@ -15,7 +15,8 @@ class Open(Message, frozen=True, tag="open"):
     """Start a session. `items` restores a conversation (after the engine was restarted).
 
     `blind`: added to the instructions while there is no picture in the conversation. `tools`: what
-    the model may call.
+    the model may call. `only_hears`: nothing will be asked; what is said is told, and
+    forgotten.
     """
 
     session: str
@@ -24,6 +25,7 @@ class Open(Message, frozen=True, tag="open"):
     blind: str = ""
     window: Window = Window()
     tools: tuple[Tool, ...] = ()
+    only_hears: bool = False
 
 
 class Close(Message, frozen=True, tag="close"):
@@ -79,6 +81,20 @@ class Audio(Message, frozen=True, tag="audio"):
     start_sample: int
     pcm: bytes
     received_ns: int
+
+    @property
+    def samples(self) -> int:
+        return len(self.pcm) // 2
+
+
+class Clip(Message, frozen=True, tag="clip"):
+    """A piece of sound that an item or an answer's input will hold: s16le mono 16 kHz, following on
+    the one before of the same name. Behind the `last` one a `Sound` part may take it, once."""
+
+    session: str
+    clip: str
+    pcm: bytes
+    last: bool = False
 
     @property
     def samples(self) -> int:
@@ -161,6 +177,7 @@ Command = (
     | RemoveItem
     | BeginSpeech
     | Audio
+    | Clip
     | Hush
     | Resume
     | EndSpeech

@@ -68,7 +68,8 @@ class Hearing(Message, frozen=True, tag="hearing"):
     """Words so far: `committed` only grows within a turn; `tentative` may still change.
 
     `final`: of a short silence, no more follow unless speech resumes. `wordless`: these ears give
-    embeddings, and there are never any words.
+    embeddings, and there are never any words. `likely`: how likely the ears think that each of the
+    first few words, as spaces part them, is right, 0..1; empty: they don't say.
     """
 
     session: str
@@ -78,6 +79,7 @@ class Hearing(Message, frozen=True, tag="hearing"):
     at_sample: int
     final: bool = False
     wordless: bool = False
+    likely: tuple[float, ...] = ()
 
 
 class EndOfMessage(Message, frozen=True, tag="end_of_message"):
@@ -102,6 +104,18 @@ class Heard(Message, frozen=True, tag="heard"):
     text: str
     audio_tokens: int
     transcribed: bool = True
+
+
+class ClipHeard(Message, frozen=True, tag="clip_heard"):
+    """A piece of a `Clip` was heard. Of the last one (`final`) come the clip's words, if there are
+    any (see `Heard.transcribed`)."""
+
+    session: str
+    clip: str
+    samples: int
+    text: str = ""
+    transcribed: bool = True
+    final: bool = False
 
 
 class Chunk(Message, frozen=True, tag="chunk"):
@@ -179,6 +193,7 @@ Event = (
     | Hearing
     | EndOfMessage
     | Heard
+    | ClipHeard
     | Chunk
     | Delta
     | Call

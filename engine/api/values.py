@@ -68,6 +68,12 @@ class Image(msgspec.Struct, frozen=True, tag_field="part", tag="image"):
     rgb: bytes
 
 
+class Sound(msgspec.Struct, frozen=True, tag_field="part", tag="sound"):
+    """What was heard of a `Clip` of that name."""
+
+    clip: str
+
+
 class ToolCall(msgspec.Struct, frozen=True, tag_field="part", tag="call"):
     """A function the assistant called; `arguments` is JSON text."""
 
@@ -81,7 +87,7 @@ class ToolResult(msgspec.Struct, frozen=True, tag_field="part", tag="result"):
     output: str
 
 
-Part = Text | Image | ToolCall | ToolResult
+Part = Text | Image | Sound | ToolCall | ToolResult
 
 
 class Tool(msgspec.Struct, frozen=True):

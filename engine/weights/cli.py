@@ -29,6 +29,7 @@ from engine.weights.store import Store, locate
 app = typer.Typer(
     help="The weights headstart runs on: what there is, what is here, and fetching it.",
     no_args_is_help=True,
+    add_completion=False,
 )
 
 _EXIT_FAILED = 1
@@ -72,7 +73,12 @@ def list_weights() -> None:
 
 @app.command()
 def fetch(
-    name: Annotated[str, typer.Argument(help="A model (small, tiny) or one weight.")],
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="A model (small, medium, tiny) or one weight of `headstart models list`."
+        ),
+    ],
 ) -> None:
     """Download a model or a weight, verify it, and print where it is."""
     fetcher = Fetcher()
@@ -96,7 +102,7 @@ def fetch(
 
 @app.command()
 def info(
-    name: Annotated[str, typer.Argument(help="A model (small), one weight, or a directory.")],
+    name: Annotated[str, typer.Argument(help="A model, one weight, or a model directory.")],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
     """Files, hashes, licences and sources of a model or a weight; of a model directory, family,
@@ -131,7 +137,7 @@ def _info_directory(folder: Path, as_json: bool) -> None:
     try:
         facts = describe(folder.expanduser())
     except EngineError as error:
-        typer.echo(f"error: {error}", err=True)
+        typer.echo(f"headstart: {error}", err=True)
         raise typer.Exit(_EXIT_FAILED) from error
     if as_json:
         typer.echo(json.dumps(facts))
@@ -187,5 +193,5 @@ def _mib(size_bytes: int) -> str:
 
 
 def _fail(error: WeightsError, status: int) -> NoReturn:
-    typer.echo(f"error: {error}", err=True)
+    typer.echo(f"headstart: {error}", err=True)
     raise typer.Exit(status)

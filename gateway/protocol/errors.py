@@ -9,13 +9,13 @@ match on the start of the message. Nothing advisory may travel as an error.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from typing import Any, Literal, Self
 
+from gateway.protocol.wording import json_kind, listed, shown
+
 INVALID_REQUEST = "invalid_request_error"
 SERVER_ERROR = "server_error"
-SHOWN_CHARS = 100  # how much of a client's own value an error message repeats
 
 RESUME_IN_USE = "resume_in_use"
 CLOSE_GOING_AWAY = 1001
@@ -122,7 +122,7 @@ def unsupported_value(param: str, value: object, supported: Iterable[str]) -> Pr
     """A value outside a closed list."""
     return ProtocolError(
         "invalid_value",
-        f"Invalid value: {_shown(value)}. Supported values are: {listed(supported)}.",
+        f"Invalid value: {shown(value)}. Supported values are: {listed(supported)}.",
         param=param,
     )
 
@@ -131,7 +131,7 @@ def invalid_value(param: str, expected: str, value: object) -> ProtocolError:
     """A value of the right type that is out of range or malformed."""
     return ProtocolError(
         "invalid_value",
-        f"Invalid value: {_shown(value)}. Expected '{param}' to be {expected}.",
+        f"Invalid value: {shown(value)}. Expected '{param}' to be {expected}.",
         param=param,
     )
 
@@ -268,6 +268,19 @@ def cancel_not_active() -> ProtocolError:
     )
 
 
+def other_session_type(now: str, asked: str) -> ProtocolError:
+    """A session keeps the type that it began with."""
+    return ProtocolError(
+        "invalid_parameter",
+        f"Passing a {asked} session update event to a {now} session is not allowed.",
+    )
+
+
+def no_responses() -> ProtocolError:
+    """`response.create` where there are none."""
+    return ProtocolError(None, "Responses cannot be created in a transcription session.")
+
+
 def voice_locked() -> ProtocolError:
     return ProtocolError(
         "cannot_update_voice",
@@ -286,23 +299,6 @@ def server_error(code: str, message: str) -> ProtocolError:
 def invalid_api_key() -> FatalProtocolError:
     return FatalProtocolError(
         "invalid_api_key", "Incorrect API key provided.", close_code=CLOSE_UNAUTHORISED
-    )
-
-
-def missing_model() -> FatalProtocolError:
-    return FatalProtocolError(
-        "missing_model",
-        "You must provide a model parameter, for example ?model=small.",
-        close_code=CLOSE_INVALID_REQUEST,
-    )
-
-
-def invalid_model(model: str, available: Iterable[str]) -> FatalProtocolError:
-    return FatalProtocolError(
-        "invalid_model",
-        f"The model {_shown(model)} does not exist here. "
-        f"Available models are: {listed(available)}.",
-        close_code=CLOSE_INVALID_REQUEST,
     )
 
 
@@ -360,41 +356,3 @@ def resume_in_use() -> FatalProtocolError:
         "The session cannot be resumed: it is still connected elsewhere.",
         close_code=CLOSE_INVALID_REQUEST,
     )
-
-
-# --- wording ------------------------------------------------------------------------------------
-
-
-def json_kind(value: object) -> str:
-    """What JSON calls a decoded value, with its article."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "a boolean"
-    if isinstance(value, int):
-        return "an integer"
-    if isinstance(value, float):
-        return "a decimal"
-    if isinstance(value, str):
-        return "a string"
-    return "an array" if isinstance(value, (list, tuple)) else "an object"
-
-
-def with_article(kind: str) -> str:
-    return f"an {kind}" if kind[0] in "aeio" else f"a {kind}"
-
-
-def listed(values: Iterable[str]) -> str:
-    """'a', 'b', and 'c' - as the API writes lists."""
-    quoted = [f"'{value}'" for value in values]
-    if len(quoted) <= 2:
-        return " and ".join(quoted)
-    return f"{', '.join(quoted[:-1])}, and {quoted[-1]}"
-
-
-def _shown(value: object) -> str:
-    """A client's value for a message: short whatever its size, and never a whole object."""
-    if isinstance(value, (dict, list)):
-        return json_kind(value)
-    text = json.dumps(value) if value is None or isinstance(value, bool) else str(value)
-    return f"'{text}'" if len(text) <= SHOWN_CHARS else f"'{text[:SHOWN_CHARS]}…'"

@@ -9,7 +9,11 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from annotated_types import Ge, Le, MaxLen
-from openai.types.realtime import InputAudioBufferAppendEvent, RealtimeSessionCreateRequest
+from openai.types.realtime import (
+    InputAudioBufferAppendEvent,
+    RealtimeSessionCreateRequest,
+    RealtimeTranscriptionSessionCreateRequest,
+)
 from pydantic import BaseModel
 
 GatewayEventName = Literal[
@@ -81,6 +85,12 @@ class GatewayOptions(BaseModel):
 
 class GatewaySession(RealtimeSessionCreateRequest):
     """A `session.update`'s session with our key in it."""
+
+    gateway: GatewayOptions | None = None
+
+
+class GatewayTranscriptionSession(RealtimeTranscriptionSessionCreateRequest):
+    """The same of a session that only transcribes."""
 
     gateway: GatewayOptions | None = None
 

@@ -20,6 +20,7 @@ import pybase64
 from av.video.reformatter import Interpolation
 
 from gateway.protocol import errors
+from gateway.protocol.wording import SHOWN_CHARS
 
 ImageKind = Literal["png", "jpeg"]
 
@@ -131,7 +132,7 @@ def _declared_kind(head: str, param: str) -> ImageKind:
         raise errors.invalid_image(param, f"Expected {SUPPORTED} but got {got}.")
     kind = _MEDIA_TYPES.get(media_type.strip())
     if kind is None:
-        got = media_type[: errors.SHOWN_CHARS]
+        got = media_type[:SHOWN_CHARS]
         raise errors.invalid_image(param, f"Expected {SUPPORTED} but got '{got}'.")
     return kind
 

@@ -151,6 +151,8 @@ def client_item(item_id: str, item: BaseModel) -> Json:
     room_chars = MAX_ECHOED_IMAGE_CHARS
     for part in echo.get("content", ()):
         part.pop("audio", None)
+        if part["type"] == "input_audio":
+            part.setdefault("transcript", None)  # until it is known
         room_chars -= len(part.get("image_url", ""))
         if room_chars < 0:
             part.pop("image_url", None)

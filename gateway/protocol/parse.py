@@ -19,8 +19,6 @@ from openai.types.realtime import (
     InputAudioBufferClearEvent,
     InputAudioBufferCommitEvent,
     OutputAudioBufferClearEvent,
-    RealtimeSessionCreateRequest,
-    RealtimeTranscriptionSessionCreateRequest,
     ResponseCancelEvent,
     ResponseCreateEvent,
     SessionUpdateEvent,
@@ -31,6 +29,7 @@ from gateway.protocol import errors, limits, rules
 from gateway.protocol.errors import ProtocolError
 from gateway.protocol.extensions import InputImageBufferAppend, TimedAudioAppend
 from gateway.protocol.schema import strict
+from gateway.protocol.session_config import SessionUpdate
 from gateway.protocol.translate import first_error
 
 ClientEvent = (
@@ -91,18 +90,11 @@ def parse_client_event(text: str | bytes, *, extensions: bool = False) -> Client
         raise error.about(event_id) from None
 
 
-def parse_session(value: object) -> RealtimeSessionCreateRequest:
+def parse_session(value: object) -> SessionUpdate:
     """A session object from elsewhere than a `session.update` (an HTTP body read by `decode_json`),
     held to the same schema. Raises `ProtocolError` with paths that begin with `session`."""
     event = _validate({"type": "session.update", "session": value}, 0, False)
-    return realtime_session(cast(SessionUpdateEvent, event))
-
-
-def realtime_session(event: SessionUpdateEvent) -> RealtimeSessionCreateRequest:
-    """The update's session. Raises `ProtocolError` for a transcription session."""
-    if isinstance(event.session, RealtimeTranscriptionSessionCreateRequest):
-        raise errors.unsupported("session.type", "transcription sessions are")
-    return event.session
+    return cast(SessionUpdateEvent, event).session
 
 
 def decode_audio(

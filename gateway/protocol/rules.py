@@ -39,8 +39,14 @@ _REQUIRED = {
     "input_audio": "audio",
     "input_image": "image_url",
     "output_text": "text",
+    "output_audio": "transcript",
 }
-_OPTIONAL = {"input_audio": {"transcript"}, "input_image": {"detail"}}
+_OPTIONAL = {
+    "input_audio": {"transcript"},
+    "input_image": {"detail"},
+    "output_audio": {"audio"},  # a client that gives a conversation back has it; nobody hears it
+}
+_STANDS_FOR = {"input_audio": "transcript"}  # what may come in place of the required
 _ROOT = "root"  # as `previous_item_id` it means the head of the conversation
 
 
@@ -63,7 +69,7 @@ def response_input(
 
 
 def check_item(item: ConversationItem, path: str) -> None:
-    """A client's item: no MCP, no assistant audio, content that fits the role and is complete."""
+    """A client's item: no MCP, content that fits the role and is complete."""
     if isinstance(item, MessageItem):
         _check_content(item, path)
     elif not isinstance(item, FunctionItem):
@@ -79,16 +85,15 @@ def _check_content(item: MessageItem, path: str) -> None:
         where = f"{path}.content[{index}]"
         if part.type is None:
             raise errors.missing_parameter(f"{where}.type")
-        required = _REQUIRED.get(part.type)
-        if required is None:  # output_audio: only the model itself makes assistant audio
-            raise errors.unsupported_value(f"{where}.type", part.type, ["output_text"])
-        if getattr(part, required) is None:
+        required = _REQUIRED[part.type]
+        given = getattr(part, required)
+        if given is None and not getattr(part, _STANDS_FOR.get(part.type, required)):
             raise errors.missing_parameter(f"{where}.{required}")
         allowed = {"type", required} | _OPTIONAL.get(part.type, set())
         for name in part.model_fields_set - allowed:
             if getattr(part, name) is not None:
                 raise errors.unknown_parameter(f"{where}.{name}")
-        text_chars += len(part.text or "")
+        text_chars += len(part.text or getattr(part, "transcript", None) or "")
         if text_chars > limits.MAX_STRING_CHARS:
             raise errors.string_too_long(f"{where}.text", limits.MAX_STRING_CHARS, text_chars)
 

@@ -15,14 +15,14 @@ from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal, TypeVar, Union, cast, get_args, get_origin
 
 from annotated_types import Ge, Le, MaxLen, MinLen
-from openai.types.realtime import ConversationItem, RealtimeTranscriptionSessionCreateRequest
+from openai.types.realtime import ConversationItem
 from openai.types.realtime.response_item_reference import ResponseItemReference
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, GetCoreSchemaHandler, Strict, Tag
 from pydantic.fields import FieldInfo
 from pydantic_core import core_schema
 
 from gateway.protocol import limits
-from gateway.protocol.extensions import GatewaySession
+from gateway.protocol.extensions import GatewaySession, GatewayTranscriptionSession
 
 # Tags stand in pydantic's error locations between the keys; no key of ours begins like this.
 TAG_PREFIX = "\0"
@@ -43,7 +43,7 @@ _DEFAULT_LIMITS: dict[Any, tuple[Any, ...]] = {
 # Fields whose annotation in the library says less than its documentation.
 _ANNOTATIONS: dict[str, Any] = {
     "SessionUpdateEvent.session": Union[  # noqa: UP007  read like the library's own
-        GatewaySession, RealtimeTranscriptionSessionCreateRequest
+        GatewaySession, GatewayTranscriptionSession
     ],
     "RealtimeResponseCreateParams.input": list[
         Union[ConversationItem, ResponseItemReference]  # noqa: UP007  an Annotated has no |

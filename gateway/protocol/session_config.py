@@ -18,22 +18,37 @@ from openai.types.realtime import (
     RealtimeAudioConfigInput,
     RealtimeAudioConfigOutput,
     RealtimeSessionCreateRequest,
+    RealtimeTranscriptionSessionCreateRequest,
 )
 from openai.types.realtime.realtime_audio_config_input import NoiseReduction
 from openai.types.realtime.realtime_audio_formats import RealtimeAudioFormats
 from openai.types.realtime.realtime_audio_input_turn_detection import (
     RealtimeAudioInputTurnDetection,
-    ServerVad,
+)
+from openai.types.realtime.realtime_transcription_session_audio_input import (
+    NoiseReduction as TranscriptionNoiseReduction,
+)
+from openai.types.realtime.realtime_transcription_session_audio_input import (
+    RealtimeTranscriptionSessionAudioInput,
+)
+from openai.types.realtime.realtime_transcription_session_audio_input_turn_detection import (
+    RealtimeTranscriptionSessionAudioInputTurnDetection,
 )
 from pydantic import BaseModel
 
 from gateway.protocol import errors, limits
-from gateway.protocol.extensions import GatewayOptions, GatewaySession
+from gateway.protocol.extensions import (
+    GatewayOptions,
+    GatewaySession,
+    GatewayTranscriptionSession,
+)
 from gateway.protocol.items import Json
 
 Modality = Literal["text", "audio"]
 Eagerness = Literal["low", "medium", "high", "auto"]
+SessionUpdate = RealtimeSessionCreateRequest | RealtimeTranscriptionSessionCreateRequest
 
+_ABOUT_RESPONSES = ("create_response", "interrupt_response", "idle_timeout_ms")
 PCM_24K: Final[Json] = {"type": "audio/pcm", "rate": 24_000}
 
 
@@ -97,27 +112,47 @@ class SessionConfig:
     reasoning: Json | None = None
     parallel_tool_calls: bool | None = None
     gateway: GatewayOptions | None = None
+    only_transcribes: bool = False
+    """Of type `transcription`: it has no responses, and no settings that are about them."""
+
+    @property
+    def type(self) -> Literal["realtime", "transcription"]:
+        return "transcription" if self.only_transcribes else "realtime"
+
+    @property
+    def answers_speech(self) -> bool:
+        """Whether a spoken turn is answered without being asked for it."""
+        turns = self.turn_detection
+        return not self.only_transcribes and turns is not None and turns.create_response
 
     @property
     def output_modality(self) -> Modality:
         """What answers are really made of."""
         return self.requested_modality if self.speaks else "text"
 
-    def apply(
-        self, update: RealtimeSessionCreateRequest, *, voice_locked: bool = False
-    ) -> SessionConfig:
-        """The settings after a `session.update` (see `parse.realtime_session`).
+    def of_type(self, type_: Literal["realtime", "transcription"]) -> SessionConfig:
+        """What a session of that type begins with, where this one of another type does."""
+        if type_ == self.type:
+            return self
+        only = type_ == "transcription"
+        transcription: Json | None = {"model": self.model} if only else None
+        return dataclasses.replace(self, only_transcribes=only, transcription=transcription)
+
+    def apply(self, update: SessionUpdate, *, voice_locked: bool = False) -> SessionConfig:
+        """The settings after a `session.update`.
 
         `voice_locked`: the session has already spoken. Raises `ProtocolError`, and then nothing
         has changed.
         """
-        changes = _plain_changes(update)
+        if update.type != self.type:
+            raise errors.other_session_type(self.type, update.type)
+        changes = _plain_changes(update) | _include(update)
         if update.audio is not None and update.audio.input is not None:
             changes |= _input_changes(self, update.audio.input)
-        if update.audio is not None and update.audio.output is not None:
-            changes |= _output_changes(self, update.audio.output, voice_locked)
-        if isinstance(update, GatewaySession) and "gateway" in update.model_fields_set:
-            changes["gateway"] = _merged_options(self.gateway, update.gateway)
+        output = None if self.only_transcribes else getattr(update.audio, "output", None)
+        if output is not None:
+            changes |= _output_changes(self, output, voice_locked)
+        changes |= _ours(self, update)
         changed = dataclasses.replace(self, **changes)
         size_bytes = len(msgspec.json.encode(changed.to_wire()))
         if size_bytes > limits.MAX_SESSION_BYTES:
@@ -126,6 +161,8 @@ class SessionConfig:
 
     def to_wire(self) -> Json:
         """The full effective session object."""
+        if self.only_transcribes:
+            return self._transcription_to_wire()
         wire: Json = {
             "type": "realtime",
             "object": "realtime.session",
@@ -147,6 +184,22 @@ class SessionConfig:
             wire["reasoning"] = self.reasoning
         if self.parallel_tool_calls is not None:
             wire["parallel_tool_calls"] = self.parallel_tool_calls
+        if self.gateway is not None:
+            wire["gateway"] = dump(self.gateway)
+        return wire
+
+    def _transcription_to_wire(self) -> Json:
+        wire: Json = {
+            "type": "transcription",
+            "object": "realtime.transcription_session",
+            "id": self.session_id,
+            "expires_at": self.expires_at,
+            "include": list(self.include) if self.include is not None else None,
+            "audio": {"input": self._input_to_wire()},
+        }
+        detection = wire["audio"]["input"]["turn_detection"]
+        for name in _ABOUT_RESPONSES if detection is not None else ():
+            detection.pop(name, None)
         if self.gateway is not None:
             wire["gateway"] = dump(self.gateway)
         return wire
@@ -183,10 +236,26 @@ def wire_format(given: RealtimeAudioFormats) -> Json:
     return dict(PCM_24K) if given.type == "audio/pcm" else {"type": given.type}
 
 
-def _plain_changes(update: RealtimeSessionCreateRequest) -> Json:
-    """Everything outside `audio` and `gateway`. The update's model is ignored: clients name one
-    that differs from the one they connected to."""
+def _ours(config: SessionConfig, update: SessionUpdate) -> Json:
+    if not isinstance(update, GatewaySession | GatewayTranscriptionSession):
+        return {}
+    if "gateway" not in update.model_fields_set:
+        return {}
+    return {"gateway": _merged_options(config.gateway, update.gateway)}
+
+
+def _include(update: SessionUpdate) -> Json:
+    if "include" not in update.model_fields_set:
+        return {}
+    return {"include": tuple(update.include) if update.include is not None else None}
+
+
+def _plain_changes(update: SessionUpdate) -> Json:
+    """Everything outside `audio`, `include` and `gateway`. The update's model is ignored: clients
+    name one that differs from the one they connected to."""
     changes: Json = {}
+    if isinstance(update, RealtimeTranscriptionSessionCreateRequest):
+        return changes
     for name in ("instructions", "max_output_tokens", "parallel_tool_calls"):
         if (value := getattr(update, name)) is not None:
             changes[name] = value
@@ -201,12 +270,13 @@ def _plain_changes(update: RealtimeSessionCreateRequest) -> Json:
         changes["requested_modality"] = update.output_modalities[0]
     if update.tools is not None:
         changes["tools"] = tuple({"type": "function"} | dump(tool) for tool in update.tools)
-    if "include" in update.model_fields_set:
-        changes["include"] = tuple(update.include) if update.include is not None else None
     return changes
 
 
-def _input_changes(config: SessionConfig, update: RealtimeAudioConfigInput) -> Json:
+def _input_changes(
+    config: SessionConfig,
+    update: RealtimeAudioConfigInput | RealtimeTranscriptionSessionAudioInput,
+) -> Json:
     changes: Json = {}
     if update.format is not None:
         changes["input_format"] = wire_format(update.format)
@@ -236,13 +306,14 @@ def _output_changes(
 
 
 def _merged_turns(
-    now: TurnDetection | None, update: RealtimeAudioInputTurnDetection
+    now: TurnDetection | None,
+    update: RealtimeAudioInputTurnDetection | RealtimeTranscriptionSessionAudioInputTurnDetection,
 ) -> TurnDetection | None:
     """Another type starts from that type's defaults."""
     if update is None:
         return None
     given = {key: value for key, value in dump(update).items() if key != "type"}
-    if isinstance(update, ServerVad):
+    if update.type == "server_vad":
         base: TurnDetection = now if isinstance(now, ServerVadConfig) else ServerVadConfig()
         if "idle_timeout_ms" in update.model_fields_set:
             given["idle_timeout_ms"] = update.idle_timeout_ms
@@ -259,7 +330,9 @@ def _merged(now: Json | None, update: BaseModel | None) -> Json | None:
     return {key: value for key, value in merged.items() if value is not None}
 
 
-def _merged_noise(now: Json | None, update: NoiseReduction | None) -> Json | None:
+def _merged_noise(
+    now: Json | None, update: NoiseReduction | TranscriptionNoiseReduction | None
+) -> Json | None:
     merged = _merged(now, update)
     if merged is not None and "type" not in merged:
         raise errors.missing_parameter("session.audio.input.noise_reduction.type")

@@ -11,6 +11,7 @@ from pydantic import ValidationError
 from gateway.protocol import errors
 from gateway.protocol.errors import ProtocolError
 from gateway.protocol.schema import NO_MEMBER, TAG_PREFIX
+from gateway.protocol.wording import SHOWN_CHARS, with_article
 
 _KEY_MARK = "[key]"  # pydantic's last element for an error in a key of an object
 
@@ -46,7 +47,7 @@ def _path(location: tuple[int | str, ...]) -> str:
         if isinstance(step, int):
             path += f"[{step}]"
         elif step != _KEY_MARK and not step.startswith(TAG_PREFIX):
-            path += f".{step[: errors.SHOWN_CHARS]}" if path else step[: errors.SHOWN_CHARS]
+            path += f".{step[:SHOWN_CHARS]}" if path else step[:SHOWN_CHARS]
     return path
 
 
@@ -54,7 +55,7 @@ def _no_member(param: str, value: Any, context: dict[str, Any]) -> ProtocolError
     """No member of a union takes the value: its JSON kind, or its `type` or `role`, is wrong."""
     key, supported = context["key"], context["supported"].split()
     if not key:
-        kinds = " or ".join(errors.with_article(kind) for kind in supported)
+        kinds = " or ".join(with_article(kind) for kind in supported)
         return errors.invalid_type(param, kinds, value)
     if not isinstance(value, dict):
         return errors.invalid_type(param, "an object", value)

@@ -122,7 +122,7 @@ def _open(path: Path) -> InputContainer:
         return av.open(str(path))
     except (av.FFmpegError, ValueError) as error:
         raise FileUndecodable(
-            str(path), f"no decoder makes sense of it, or it is cut short ({_words(error)})"
+            str(path), f"is no sound or video file, or is cut short ({_words(error)})"
         ) from error
 
 

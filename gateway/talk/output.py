@@ -27,10 +27,22 @@ STAGE_STYLES = {
 }
 COMPUTE_STYLE = "cyan"
 FRAMES_PER_S = 12
+STARTING = "starting a server (the first start compiles and fetches what is missing)"
 
 
 class Output(Watcher):
     """What `run` needs besides a `Watcher`."""
+
+    def lost(self, kept_s: float | None) -> None:
+        """Said on stderr, where it disturbs neither lines nor bars."""
+        if kept_s is None:
+            print("connected again: the conversation goes on", file=sys.stderr, flush=True)
+        else:
+            line = f"connection lost: trying again, for up to {kept_s:.0f} s"
+            print(line, file=sys.stderr, flush=True)
+
+    def starting(self) -> None:
+        """A server is being started."""
 
     def status(self, status: Status) -> None:
         """The server is getting ready."""
@@ -51,6 +63,9 @@ class JsonOutput(Output):
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = sys.stdout if stream is None else stream
         self._said = ""
+
+    def starting(self) -> None:
+        print(STARTING, file=sys.stderr, flush=True)
 
     def _line(self, value: dict[str, Any]) -> None:
         self._stream.write(json.dumps(value, ensure_ascii=False) + "\n")
@@ -79,6 +94,12 @@ class PrettyOutput(Output):
         self._turn: Turn | None = None
         self._sent_ms = 0.0
         self._said = ""
+
+    def starting(self) -> None:
+        if self._console.is_terminal:
+            self._show(Text(STARTING, style="bright_black"))
+        else:
+            self._console.print(STARTING)
 
     def status(self, status: Status) -> None:
         line = in_words(status)
@@ -209,7 +230,7 @@ def facts(wire: dict[str, Any]) -> list[str]:
     chunks = wire["chunks"]
     if chunks["count"]:
         line = f"chunks: {chunks['count']}, latency ≤ {chunks['latency_max_ms']:.0f} ms"
-        if chunks["headroom_min"] is not None:
+        if (chunks["headroom_min"] or 0) > 0:
             line += f", headroom ≥ {chunks['headroom_min']:.0%}"
         lines.append(f"{line}, {chunks['overruns']} late")
     kv = wire["kv"]

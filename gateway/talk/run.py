@@ -55,6 +55,7 @@ async def _run(command: TalkCommand, output: Output) -> Dialog:
     if command.options.model is not None:
         arguments += ["--model", command.options.model]
     port = STAY_PORT if command.stay and _is_free(STAY_PORT) else 0
+    output.starting()
     async with local_server(arguments, port) as server:
         try:
             await until_ready(server.url, output.status, server.check)

@@ -99,3 +99,15 @@ def test_what_is_too_much_is_refused_by_name() -> None:
     with pytest.raises(SessionOverloaded):
         inbox.push(chunk(0), 0)
     assert len(inbox) == MAX_WAITING
+
+
+def test_clips_are_due_as_if_they_were_spoken_now() -> None:
+    """Minutes of sound that come at once are no reason for others to wait, nor is who waits for
+    them; behind them everything is as urgent as it was."""
+    second = api.Clip("s", "c", bytes(2 * api.SAMPLE_RATE_HZ))
+    inbox = filled(second, second, api.Respond("s", 1, "a", api.Sampling()))
+    assert inbox.due_ns == 10**9
+    inbox.pop()
+    assert inbox.due_ns == 2 * 10**9
+    inbox.pop()
+    assert inbox.due_ns == -URGENT_NS

@@ -16,6 +16,7 @@ ACTIONS = st.lists(
         [
             *("begin", "audio", "hush", "resume", "end", "drop", "item", "remove"),
             *("frame", "respond", "cancel", "step", "run", "instruct", "aside", "window"),
+            *("clip", "sound", "sound aside"),
         ]
     ),
     max_size=60,
@@ -72,6 +73,15 @@ class Life:
                 self.items += 1
                 item = api.Item(f"i{self.items}", api.Role.USER, (api.Text("text " * 3),))
                 return api.AddItem(name, item)
+            case "clip":
+                return api.Clip(name, "c", bytes(2 * WORD_SAMPLES), last=self.items % 2 == 0)
+            case "sound":
+                self.items += 1
+                item = api.Item(f"i{self.items}", api.Role.USER, (api.Sound("c"),))
+                return api.AddItem(name, item, "root" if self.items % 3 == 0 else None)
+            case "sound aside":
+                item = api.Item("q", api.Role.USER, (api.Sound("c"),))
+                return api.Respond(name, -1, "x", GREEDY, items=(item,))
             case "remove":
                 return api.RemoveItem(name, f"i{self.items}")
             case "respond":

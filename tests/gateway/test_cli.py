@@ -40,7 +40,7 @@ def test_help_lists_everything_and_imports_nothing_heavy() -> None:
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
     )
     assert done.returncode == 0, done.stderr
-    for name in ("serve", "talk", "validate", "engine", "web", "models", "bench"):
+    for name in ("serve", "talk", "settings", "validate", "engine", "web", "models", "bench"):
         assert f" {name} " in done.stdout
 
 

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import Settings, load, near_misses, parse_assignments, read_file
+from gateway.config import Settings, as_toml, load, near_misses, parse_assignments, read_file
 from gateway.errors import ConfigError
 
 
@@ -86,6 +86,20 @@ def test_unreadable_files(tmp_path: Path) -> None:
     bad.write_text("port = = 1")
     with pytest.raises(ConfigError, match="is not TOML"):
         load(bad)
+
+
+def test_the_printed_settings_set_nothing_and_name_everything(file: Path) -> None:
+    """As printed it changes nothing; without the #s it sets each default there is."""
+    file.write_text(as_toml())
+    assert load(file) == load()
+    taken = [line[1:] for line in as_toml().splitlines() if line.startswith("#") and line[1] != " "]
+    names = [line.partition(" = ")[0] for line in taken]
+    assert names == list(Settings.model_fields)
+    file.write_text("\n".join(line for line in taken if not line.endswith("# not set")))
+    assert load(file) == load()
+    assert len(load(file).model_fields_set) == sum(
+        field.default is not None for field in Settings.model_fields.values()
+    )
 
 
 def test_mistyped_variables_are_noticed() -> None:

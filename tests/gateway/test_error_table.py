@@ -190,10 +190,18 @@ ERRORS: list[tuple[Scenario | None, str, Json, str | None, str | None, str]] = [
     (
         None,
         "conversation.item.create",
-        item(role="assistant", content=[{"type": "output_audio", "transcript": "x"}]),
+        item(role="assistant", content=[{"type": "output_audio", "audio": "AAAA"}]),
+        "missing_required_parameter",
+        "item.content[0].transcript",
+        "Missing required parameter",
+    ),
+    (
+        None,
+        "conversation.item.create",
+        item(role="assistant", content=[{"type": "input_text", "text": "x"}]),
         "invalid_value",
         "item.content[0].type",
-        "Invalid value",
+        "Invalid value: 'input_text'. Supported values are: 'output_text' and 'output_audio'.",
     ),
     (
         None,

@@ -18,7 +18,8 @@ from tests.gateway.test_websocket import closing
         ({"model": "gpt-realtime-9"}, {}, ["realtime"], None),
         ({}, {}, [], None),
         ({"intent": "conversation"}, {}, [], None),
-        ({"intent": "transcription"}, {}, [], "invalid_intent"),
+        ({"intent": "transcription"}, {}, [], None),
+        ({"intent": "translation"}, {}, [], "invalid_intent"),
         ({}, {"openai-beta": "realtime=v1"}, [], "beta_api_shape_disabled"),
         ({}, {}, ["realtime", "openai-beta.realtime-v1"], "beta_api_shape_disabled"),
         ({"call_id": "rtc_1"}, {}, [], "call_id_not_found"),
@@ -45,3 +46,12 @@ async def test_a_beta_client_is_told_and_closed() -> None:
         assert closed.rcvd.code == 4000
         assert closed.rcvd.reason == "invalid_request_error.beta_api_shape_disabled"
         assert not running.sessions
+
+
+async def test_who_only_wants_words_gets_a_session_for_them() -> None:
+    """By the address; the event that begins it says so."""
+    async with (
+        running_gateway() as running,
+        connect(running.ws_url + "?intent=transcription") as socket,
+    ):
+        assert json.loads(await socket.recv())["session_type"] == "transcription"

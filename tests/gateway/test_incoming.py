@@ -51,14 +51,26 @@ def test_pictures_and_text_keep_their_order() -> None:
     assert engine_item(item, "i", "item", pictures).parts == (api.Text("What?"), *images)
 
 
-def test_sound_in_an_item_is_taken_at_its_word() -> None:
-    """With a transcript it reads as that; without one nothing is guessed, and the field named."""
-    part = {"type": "input_audio", "audio": "AAAA"}
-    item = {"type": "message", "role": "user", "content": [part | {"transcript": "hello"}]}
-    assert engine_item(parsed(item), "i", "item", {}).parts == (api.Text("hello"),)
-    with pytest.raises(ProtocolError) as refused:
-        engine_item(parsed(item | {"content": [part]}), "i", "item", {})
-    assert refused.value.param == "item.content[0].type"
+def test_sound_in_an_item_is_taken_at_its_word_or_heard() -> None:
+    """With a transcript it reads as that, with or without its sound; else it is what the engine
+    will hear."""
+    for part in ({"audio": "AAAA", "transcript": "hello"}, {"transcript": "hello"}):
+        item = message("user", {"type": "input_audio", **part})
+        assert engine_item(item, "i", "item", {}).parts == (api.Text("hello"),)
+    item = message("user", {"type": "input_audio", "audio": "AAAA"})
+    media = {"item.content[0].audio": api.Sound("clip_1")}
+    assert engine_item(item, "i", "item", media).parts == (api.Sound("clip_1"),)
+
+
+def test_a_restored_answer_is_what_was_said() -> None:
+    """Written or spoken; nobody listens to the sound of it."""
+    item = message(
+        "assistant",
+        {"type": "output_text", "text": "One. "},
+        {"type": "output_audio", "transcript": "Two.", "audio": "AAAA"},
+    )
+    parts = (api.Text("One. "), api.Text("Two."))
+    assert engine_item(item, "i", "item", {}) == api.Item("i", api.Role.ASSISTANT, parts)
 
 
 def test_references_are_looked_up() -> None:

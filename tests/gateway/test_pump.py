@@ -2,23 +2,28 @@ import asyncio
 import json
 
 from engine import api
-from gateway.actions import Hangup
+from gateway.actions import Action, Decode, Hangup
+from gateway.media.pictures import Outcome
 from gateway.outbound import Bounds
 from gateway.pump import Pump
-from tests.gateway.shell_fakes import EchoSession
+from tests.gateway.shell_fakes import EchoSession, until
 
 READY = api.Ready("engine 1", api.ModelInfo("fake", 8192, 1024, 1 << 28, 0, 0.0))
 
 
 class ListChannel:
-    """Keeps what is sent; nothing comes until `gone`."""
+    """Keeps what is sent; after `messages` nothing comes until `gone`."""
 
-    def __init__(self) -> None:
+    def __init__(self, *messages: str) -> None:
+        self.messages = list(messages)
         self.sent: list[str] = []
         self.gone = asyncio.Event()
 
-    async def receive(self) -> None:
+    async def receive(self) -> str | None:
+        if self.messages:
+            return self.messages.pop(0)
         await self.gone.wait()
+        return None
 
     async def send(self, text: str) -> bool:
         self.sent.append(json.loads(text)["type"])
@@ -50,3 +55,26 @@ async def test_an_engine_that_comes_before_the_session_begins() -> None:
     assert await types_sent("ready") == ["session.created", "ready"]
     assert await types_sent("ready", "lost") == ["session.created"]
     assert await types_sent() == ["session.created"]
+
+
+class PicturedSession(EchoSession):
+    """The first message brings pictures; once they are decoded there are two pieces of work."""
+
+    def receive_text(self, text: str, now_ns: int) -> list[Action]:
+        if text == "pictures":
+            return [Decode(1, (), ordered=True)]
+        return super().receive_text(text, now_ns)
+
+    def decoded(self, ticket: int, outcome: Outcome, now_ns: int) -> list[Action]:
+        return super().receive_text("pieces 2", now_ns)
+
+
+async def test_what_follows_from_pictures_is_done_before_the_next_message() -> None:
+    """All pieces of it, too."""
+    channel = ListChannel("pictures", "next")
+    pump = Pump("s", channel, PicturedSession("s", True, "m"), lambda _: True, Bounds())
+    running = asyncio.create_task(pump.run())
+    await until(lambda: "echo" in channel.sent)
+    channel.gone.set()
+    await running
+    assert channel.sent == ["session.created", "piece", "piece", "echo"]

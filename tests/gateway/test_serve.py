@@ -207,3 +207,12 @@ def test_the_engine_is_told_what_to_hear_with() -> None:
     argv = engine_argv(others, "ipc:///x")
     assert argv[argv.index("--ears") + 1] == "/a/whisper dir"
     assert argv[argv.index("--ears-language") + 1] == "en"
+
+
+def test_a_key_that_cannot_be_is_told_before_the_engine_starts() -> None:
+    """Code 2, how to make one, and no engine that has to be stopped again."""
+    argv = [sys.executable, "-m", "gateway", "serve", "--port", "0", "--set", "api_keys=short"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert done.returncode == 2
+    assert "a key has 5 letters" in done.stderr
+    assert "started the engine" not in done.stderr

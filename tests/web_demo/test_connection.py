@@ -98,7 +98,7 @@ def test_a_server_that_is_gone_can_be_tried_again(
     demo.phase("idle")
     own_server.stop()
     demo.phase("lost")
-    gone = "The server does not answer. Trying again in"
+    gone = "The server does not answer: is it running? Trying again in"
     demo.page.wait_for_selector(f"#notice-text:text-is('{gone} 2 s.')")
     demo.page.click("#retry")
     demo.page.wait_for_selector(f"#notice-text:text-is('{gone} 4 s.')")

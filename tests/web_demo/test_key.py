@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import Browser, Dialog, expect
+from playwright.sync_api import Browser, expect
 
 from tests.web_demo.conftest import PageOpener
 from tests.web_demo.test_real_server import drain, first_url
@@ -36,43 +36,38 @@ def url() -> Iterator[str]:
 def test_the_page_asks_for_a_key(
     url: str, browser: Browser, open_page: PageOpener, transport: str
 ) -> None:
-    """Once, and again as it was wrong; with the right one it talks, and keeps it for the tab."""
-    demo = open_page(browser, f"{url}/icon.svg")
-    page, given = demo.page, iter(["wrong", KEY])
-    asked: list[str] = []
-
-    def answer(dialog: Dialog) -> None:
-        asked.append(dialog.message)
-        dialog.accept(next(given))
-
-    page.on("dialog", answer)
+    """Until it has the right one; then it talks, and keeps the key for the tab."""
     there = f"{url}/{'?transport=websocket' if transport == 'websocket' else ''}"
-    page.goto(there)
+    page = open_page(browser, there).page
+    label = page.locator("#key-label")
+    for given, asked in [
+        ("wrong", "This server needs an API key."),
+        (f" {KEY} ", "The server does not know that key."),
+    ]:
+        expect(label).to_have_text(asked, timeout=LOAD_TIMEOUT_MS)
+        expect(page.locator("#phase")).to_have_text("Key needed")
+        assert page.locator("#talk").is_disabled()
+        expect(page.locator("#key")).to_be_focused()
+        page.fill("#key", given)
+        page.press("#key", "Enter")
     page.wait_for_selector("body[data-phase=idle]", timeout=LOAD_TIMEOUT_MS)
-    assert asked == ["This server needs an API key."] * 2
+    expect(label).to_be_hidden()
     page.fill("#text", "Hello.")
     page.press("#text", "Enter")
     expect(page.locator(".entry.assistant .words").last).not_to_be_empty(timeout=LOAD_TIMEOUT_MS)
     page.goto(there)
     page.wait_for_selector("body[data-phase=idle]", timeout=LOAD_TIMEOUT_MS)
-    assert len(asked) == 2
+    expect(label).to_be_hidden()
 
 
-def test_without_a_key_the_page_says_what_is_missing(
+def test_the_page_of_a_server_without_a_voice_says_so(
     url: str, browser: Browser, open_page: PageOpener
 ) -> None:
-    """And asks no second time by itself."""
-    demo = open_page(browser, f"{url}/icon.svg")
-    page = demo.page
-    asked: list[str] = []
-
-    def decline(dialog: Dialog) -> None:
-        asked.append(dialog.message)
-        dialog.dismiss()
-
-    page.on("dialog", decline)
-    page.goto(url)
-    page.wait_for_selector("body[data-phase=lost]", timeout=LOAD_TIMEOUT_MS)
-    page.wait_for_timeout(2_500)
-    assert "Reload the page to give one." in demo.text("#notice-text")
-    assert len(asked) == 1
+    """In place of a box that does nothing when it is ticked; and it names the model."""
+    page = open_page(browser, url).page
+    page.fill("#key", KEY)
+    page.press("#key", "Enter")
+    page.wait_for_selector("body[data-phase=idle]", timeout=LOAD_TIMEOUT_MS)
+    expect(page.locator("#voice")).to_be_disabled()
+    expect(page.locator("#voice-note")).to_have_text("(this server has no voice)")
+    expect(page.locator("#model")).not_to_be_empty()

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import io
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from loguru import logger
@@ -39,6 +39,7 @@ from pipecat.services.openai.realtime.events import (
     SessionProperties,
 )
 from pipecat.services.openai.realtime.llm import OpenAIRealtimeLLMService
+from pipecat.services.openai.stt import OpenAIRealtimeSTTService
 from pipecat.workers.runner import WorkerRunner
 
 from tests.clients import steps
@@ -119,10 +120,20 @@ async def bot(url: str, tools: ToolsSchema | None = None) -> AsyncIterator[Bot]:
     service.register_function("weather", weather)
     context = LLMContext(tools=tools) if tools is not None else LLMContext()
     pair = LLMContextAggregatorPair(context)
+    async with running([service], [pair.user()], [pair.assistant()], context) as it:
+        yield it
+
+
+@contextlib.asynccontextmanager
+async def running(
+    services: Sequence[FrameProcessor],
+    before: Sequence[FrameProcessor] = (),
+    behind: Sequence[FrameProcessor] = (),
+    context: LLMContext | None = None,
+) -> AsyncIterator[Bot]:
+    """A pipeline of these, with taps around the services."""
     up, down = Tap(), Tap()
-    worker = PipelineWorker(
-        Pipeline([pair.user(), up, service, down, pair.assistant()]), enable_rtvi=False
-    )
+    worker = PipelineWorker(Pipeline([*before, up, *services, down, *behind]), enable_rtvi=False)
     started = asyncio.Event()
 
     @worker.event_handler("on_pipeline_started")
@@ -131,13 +142,13 @@ async def bot(url: str, tools: ToolsSchema | None = None) -> AsyncIterator[Bot]:
 
     runner = WorkerRunner(handle_sigint=False)
     await runner.add_workers(worker)
-    running = asyncio.create_task(runner.run())
+    run = asyncio.create_task(runner.run())
     try:
         await asyncio.wait_for(started.wait(), 20)
-        yield Bot(worker, context, up, down)
+        yield Bot(worker, context or LLMContext(), up, down)
     finally:
         await worker.queue_frame(EndFrame())
-        await asyncio.wait_for(running, 20)
+        await asyncio.wait_for(run, 20)
 
 
 async def weather(params: FunctionCallParams) -> None:
@@ -215,6 +226,37 @@ async def video() -> str:
         return "answered"
 
 
+async def transcribe(url: str) -> str:
+    """Pipecat's speech to text over a session that only transcribes: its final words."""
+    service = OpenAIRealtimeSTTService(
+        api_key="k",
+        base_url=url.replace("http", "ws", 1) + "/v1/realtime",
+        sample_rate=24_000,
+        turn_detection={"type": "server_vad"},
+        settings=OpenAIRealtimeSTTService.Settings(model="gpt-4o-transcribe"),
+    )
+    async with running([service]) as it:
+        speaking = asyncio.create_task(it.speak(steps.spoken_question(9_000)))
+        heard = await it.until(TranscriptionFrame)
+        speaking.cancel()
+        assert isinstance(heard, TranscriptionFrame)
+        return str(heard.text)
+
+
+async def speech_to_text() -> str:
+    """Words of the scripted ears."""
+    text = await transcribe(steps.FAKE_URL)
+    assert text.startswith(steps.HEARD), text
+    return repr(text)
+
+
+async def real_ears() -> str:
+    """Words of real ones."""
+    text = await transcribe(steps.TINY_URL)
+    assert "capital of france" in text.lower(), text
+    return repr(text)
+
+
 async def real_model() -> str:
     """A question to real weights: the answer is right."""
     async with bot(steps.TINY_URL) as it:
@@ -234,6 +276,7 @@ if __name__ == "__main__":
             "barge-in": barge_in,
             "tool": tool,
             "video": video,
-            **({"real model": real_model} if steps.TINY_URL else {}),
+            "speech to text": speech_to_text,
+            **({"real model": real_model, "real ears": real_ears} if steps.TINY_URL else {}),
         },
     )

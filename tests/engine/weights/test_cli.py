@@ -52,6 +52,7 @@ def test_a_failed_fetch_exits_1(shelf: Shelf) -> None:
     result = RUNNER.invoke(cli.app, ["fetch", "little"])
     assert result.exit_code == 1
     assert "PyPI little==1.0: little==1.0: not on the shelf" in result.stderr
+    assert "Is this machine online" in result.stderr
 
 
 def test_list_says_what_is_fetched(root: Path, shelf: Shelf) -> None:

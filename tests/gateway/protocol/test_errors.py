@@ -90,8 +90,6 @@ ROWS = [
 
 FATAL_ROWS = [
     (errors.invalid_api_key(), 3000, "invalid_request_error.invalid_api_key"),
-    (errors.missing_model(), 4000, "invalid_request_error.missing_model"),
-    (errors.invalid_model("x", ["small"]), 4000, "invalid_request_error.invalid_model"),
     (errors.invalid_intent(), 4000, "invalid_request_error.invalid_intent"),
     (errors.beta_shape(), 4000, "invalid_request_error.beta_api_shape_disabled"),
     (
@@ -150,12 +148,3 @@ def test_messages_repeat_only_a_bounded_part_of_a_client_value() -> None:
     assert len(error.message) < 300
     assert "an object" in errors.invalid_value("a", "b", {"x" * 999: 1}).message
     assert "'true'" in errors.invalid_value("a", "b", True).message
-
-
-@pytest.mark.parametrize(
-    ("values", "text"),
-    [(["a"], "'a'"), (["a", "b"], "'a' and 'b'"), (["a", "b", "c"], "'a', 'b', and 'c'")],
-)
-def test_lists_are_written_as_the_api_writes_them(values: list[str], text: str) -> None:
-    """Supported values: 'a', 'b', and 'c'."""
-    assert errors.listed(values) == text

@@ -14,7 +14,6 @@ from gateway.protocol.parse import (
     parse_client_event,
     parse_session,
     prepare,
-    realtime_session,
 )
 from gateway.protocol.schema import strict
 from tests.gateway.protocol.samples import FULL, MINIMAL, recorded
@@ -201,18 +200,19 @@ def test_a_huge_event_id_is_refused_and_not_repeated() -> None:
     assert error.event_id is None
 
 
-def test_a_transcription_session_is_refused_by_name() -> None:
-    """The schema knows the type; this server holds conversations."""
-    event = parse_client_event('{"type":"session.update","session":{"type":"transcription"}}')
-    assert event.type == "session.update"
-    with pytest.raises(ProtocolError) as caught:
-        realtime_session(event)
-    assert (caught.value.code, caught.value.param) == ("invalid_value", "session.type")
+def test_a_transcription_session_has_fields_of_its_own() -> None:
+    """None that is about answers, at any depth."""
+    update = '{"type":"session.update","session":{"type":"transcription",%s}}'
+    assert parse_client_event(update % '"include":null').type == "session.update"
+    error = _refused(update % '"instructions":"x"')
+    assert (error.code, error.param) == ("unknown_parameter", "session.instructions")
+    error = _refused(update % '"audio":{"output":{}}')
+    assert (error.code, error.param) == ("unknown_parameter", "session.audio.output")
 
 
 def test_a_session_from_elsewhere_is_held_to_the_same_schema() -> None:
     """An HTTP body's session gives the same object and the same errors."""
-    assert parse_session({"type": "realtime", "instructions": "x"}).instructions == "x"
+    assert parse_session({"type": "realtime", "instructions": "x"}).type == "realtime"
     for session, param in ((None, "session"), ({"type": "realtime", "x": 1}, "session.x")):
         with pytest.raises(ProtocolError) as caught:
             parse_session(session)

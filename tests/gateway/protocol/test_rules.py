@@ -38,7 +38,18 @@ def _message(role: str, *content: dict[str, Any]) -> dict[str, Any]:
         ("system", {"type": "input_image", "image_url": "x"}, "invalid_value", "type"),
         ("system", {"type": "input_audio"}, "invalid_value", "type"),
         ("assistant", {"type": "input_text", "text": "hi"}, "invalid_value", "type"),
-        ("assistant", {"type": "output_audio", "audio": "AAAA"}, "invalid_value", "type"),
+        (
+            "assistant",
+            {"type": "output_audio", "audio": "AAAA"},
+            "missing_required_parameter",
+            "transcript",
+        ),
+        (
+            "user",
+            {"type": "input_audio", "transcript": ""},
+            "missing_required_parameter",
+            "audio",
+        ),
         (
             "user",
             {"type": "input_text", "text": "hi", "image_url": "x"},
@@ -50,7 +61,7 @@ def _message(role: str, *content: dict[str, Any]) -> dict[str, Any]:
 def test_content_that_does_not_fit_is_named(
     role: str, part: dict[str, Any], code: str, field: str
 ) -> None:
-    """Incomplete, of another role, assistant audio, or with another content's field."""
+    """Incomplete, of another role, sound without words, or with another content's field."""
     good = {"type": "output_text" if role == "assistant" else "input_text", "text": "before"}
     assert _refused(_message(role, good, part)) == (code, f"item.content[1].{field}")
 
@@ -61,6 +72,10 @@ def test_content_that_does_not_fit_is_named(
         ("system", {"type": "input_text", "text": ""}),
         ("user", {"type": "input_text", "text": "hi", "audio": None, "image_url": None}),
         ("user", {"type": "input_audio", "audio": "AAAA", "transcript": "hi"}),
+        ("user", {"type": "input_audio", "transcript": "hi"}),
+        ("user", {"type": "input_audio", "audio": "AAAA", "transcript": None}),
+        ("assistant", {"type": "output_audio", "transcript": "hi"}),
+        ("assistant", {"type": "output_audio", "transcript": "hi", "audio": "AAAA"}),
         ("user", {"type": "input_image", "image_url": "data:…", "detail": "low"}),
         ("assistant", {"type": "output_text", "text": "hi"}),
     ],

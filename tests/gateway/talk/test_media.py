@@ -109,7 +109,7 @@ def test_useless_files_have_their_names(tmp_path: Path) -> None:
         (tmp_path / "none.wav", FileMissing, "there is no such file"),
         (tmp_path, FileMissing, "is a folder"),
         (empty, FileEmpty, "0 bytes"),
-        (text, FileUndecodable, "no decoder makes sense of it"),
+        (text, FileUndecodable, "is no sound or video file"),
         (write_video_only(tmp_path / "v.mp4"), NoAudio, "it holds video"),
         (mute, NoAudio, "without a single sample"),
     ]
