@@ -75,6 +75,15 @@ def test_somebody_waiting_for_an_answer_goes_before_late_chunks() -> None:
     assert filled(very_late).due_ns < final.due_ns < filled(a_little_late).due_ns
 
 
+def test_what_stands_before_something_urgent_is_as_urgent() -> None:
+    """Commands are carried out in order: a chunk with time to spare is due at once when a final
+    pass waits behind it."""
+    inbox = filled(chunk(9))
+    relaxed_ns = inbox.due_ns
+    inbox.push(api.Hush("s", REF, 0), now_ns=0)
+    assert inbox.due_ns == -URGENT_NS < relaxed_ns
+
+
 def test_a_resume_takes_a_waiting_hush_back() -> None:
     """The final pass that nobody needs any more is not made; the chunks stay."""
     inbox = filled(chunk(0), api.Hush("s", REF, 0))
