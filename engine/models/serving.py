@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -52,11 +53,12 @@ def assemble_source(
     set_threads(config.threads)
     report("tokenizer", 0, 0)  # first: it is small, and may be wrong
     words = source.words()
-    told = Told(report)
     how = replace(
-        loading_of(config), answer_opening=words.chat.assistant_open, progress=told.progress
+        loading_of(config),
+        answer_opening=words.chat.assistant_open,
+        progress=partial(report, "weights"),
     )
-    check_fits(source, how, config.kv_pool_bytes)
+    weights_bytes = check_fits(source, how, config.kv_pool_bytes)
     with _one_thread():
         model = source.load(how)
     spec = model.spec.decoder
@@ -75,7 +77,7 @@ def assemble_source(
         context_tokens=context_tokens,
         kv_bytes_per_token=cache.bytes_per_token,
         kv_pool_bytes=cache.pool_bytes,
-        weights_bytes=told.bytes,
+        weights_bytes=weights_bytes,
         load_s=time.monotonic() - began_s,
     )
     return engine, info
@@ -91,18 +93,6 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-
-
-class Told:
-    """Passes progress of loading on; `bytes` is how far it has come."""
-
-    def __init__(self, report: Report) -> None:
-        self._report = report
-        self.bytes = 0
-
-    def progress(self, done_bytes: int, total_bytes: int) -> None:
-        self.bytes = done_bytes
-        self._report("weights", done_bytes, total_bytes)
 
 
 def _with_words(ears: ModelEars, model: StreamModel, words: Ears) -> Ears:
