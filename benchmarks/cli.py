@@ -19,6 +19,7 @@ Clips = typer.Argument(help="a file of lines `path TAB text`", exists=True, dir_
 LogFile = typer.Option(None, "--log", help="where the server's log goes")
 SomeClips = typer.Argument(None, help="a file of lines `path TAB text`: recordings as well")
 Notes = typer.Option(None, "--notes", help="keep what was heard in FILE, or read it from there")
+JsonLines = typer.Option(None, "--notes", help="append a JSON line for each sound to FILE")
 Svg = typer.Option(None, "--svg", help="write the curves to FILE")
 Json = typer.Option(False, "--json", help="nothing on stdout but the JSON line")
 
@@ -121,6 +122,7 @@ def endpoint(
     model: str = Small,
     svg: Path | None = Svg,
     speakers: int = typer.Option(16, "--speakers", min=1, help="of 8 turns each"),
+    tune: bool = typer.Option(False, "--tune", help="look for better settings on the tuned half"),
     as_json: bool = Json,
 ) -> None:
     """Turns cut off in a pause against the wait at their end, for each endpoint policy."""
@@ -128,20 +130,33 @@ def endpoint(
     from gateway.voice.synthesiser import VoiceUnavailable
 
     try:
-        benchmark.run(clips, notes, model, speakers, svg=svg, as_json=as_json)
+        benchmark.run(clips, notes, model, speakers, tune=tune, svg=svg, as_json=as_json)
     except (ValueError, OSError, VoiceUnavailable) as error:
         raise typer.BadParameter(str(error)) from None
 
 
 @app.command()
-def overlap(model: str = Small, as_json: bool = Json) -> None:
+def overlap(
+    clips: Path | None = SomeClips,
+    half: str = typer.Option("held-out", "--half", help="held-out or development"),
+    notes: Path | None = JsonLines,
+    words: bool = typer.Option(False, "--words", help="judge the final words alone: much faster"),
+    model: str = Small,
+    as_json: bool = Json,
+) -> None:
     """What interrupts an answer and what does not, and how soon that is known."""
     from benchmarks import overlap as benchmark
+    from benchmarks.overlap_sounds import HALVES
     from gateway.voice.synthesiser import VoiceUnavailable
 
+    if half not in HALVES:
+        raise typer.BadParameter(f"expected one of {', '.join(HALVES)}, got {half!r}")
     try:
-        benchmark.run(model, as_json=as_json)
-    except VoiceUnavailable as error:
+        if words:
+            benchmark.run_words(half, clips, as_json=as_json)
+        else:
+            benchmark.run(model, half, clips, notes, as_json=as_json)
+    except (ValueError, OSError, VoiceUnavailable) as error:
         raise typer.BadParameter(str(error)) from None
 
 
@@ -297,6 +312,6 @@ def run_all(model: str = Small, repeats: int = Repeats, as_json: bool = Json) ->
     kv(model, 20, "fp32,fp16,int8,fp8", as_json)
     loss(1, True, as_json)
     gateway("ws,webrtc", 600, True, as_json)
-    endpoint(None, None, "small", None, 16, as_json)
-    overlap("small", as_json)
+    endpoint(None, None, "small", None, 16, False, as_json)
+    overlap(None, "held-out", None, False, "small", as_json)
     voice("joe,espeak", as_json)

@@ -6,9 +6,14 @@ recordings of people. All of it is heard once, through the real listener, ears a
 (`benchmarks.pause_record`); then each policy is played over what was noted, window by window, with
 its own memory for each speaker. `--notes FILE` keeps what was noted, and reads it if it is there.
 
-Keys: turns, pauses, model_ms (from the hush until the model has told, in here; the policies are
-given `ASKED_MS`, as on idle cores), rows. Each row has `material`, `policy`, `silence_ms` (its one
-length; of the learning policies, for a speaker whose pauses are typical) and
+Turns of two `half`s have no sentence in common (`pauses.half_of`; a turn that joins sentences of
+both is left out): the policies were made on "tuned", and "held_out" says what they are worth.
+`--tune` looks through `GRID` on the former.
+
+Keys: turns, turns_of_half, pauses, model_ms (from the hush until the model has told, in here; the
+policies are given `ASKED_MS`, as on idle cores), rows, and `tuning` with `--tune`. Each row has
+`material`, `half`, `policy`, `silence_ms` (its one length; of the learning policies, for a speaker
+whose pauses are typical) and
 
 cut_off          share of turns that were ended in a pause
 cut_in_sentence  the same of turns whose pause was put inside a sentence
@@ -22,20 +27,20 @@ from __future__ import annotations
 
 import json
 import statistics
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import partial
-from itertools import groupby
+from itertools import groupby, product
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from benchmarks import curves, pauses, report
 from benchmarks.pause_record import HUSH_MS, Paused, RecordedTurn, Recorder
 from benchmarks.wer import read_list
 from gateway.endpoint import (
     EAGERNESS,
-    OVER_FROM,
-    UNFINISHED_BELOW,
     AdaptiveSilence,
     EndpointPolicy,
     FixedSilence,
@@ -43,6 +48,7 @@ from gateway.endpoint import (
     Pause,
     SemanticSilence,
     Verdict,
+    Weighing,
     semantic,
 )
 from gateway.media.timebase import hear_ms, hear_samples
@@ -53,6 +59,11 @@ ASKED_MS = 120
 SILENCES_MS = (300, 400, 500, 600, 700, 800, 900, 1000, 1200)
 NEVER_SAMPLES = 1 << 30
 MOST_MS = EAGERNESS["auto"].most_ms
+GRID = tuple(
+    Weighing(*values) for values in product((1e-3, 3e-3, 1e-2, 3e-2, 0.1), (2.0, 2.5, 3.0, 4.0))
+)
+TRIED_MS = (400, 600, 800, 1000)
+COMPARED_AT_MS = (500, 600, 700, 800, 900, 1000)
 
 Policies = dict[str, Callable[[int], EndpointPolicy]]
 POLICIES: Policies = {
@@ -83,27 +94,27 @@ def run(
     model: str,
     speakers: int,
     *,
+    tune: bool,
     svg: Path | None,
     as_json: bool,
 ) -> None:
-    """Measure and report, and draw the curves into `svg`.
+    """Measure and report, and draw the held-out curves into `svg`.
 
     Raises ValueError for a wrong LIST, and `VoiceUnavailable`.
     """
     recorded = _recorded(clips, notes, model, speakers)
     rows, presets, points = [], [], []
-    for material, turns in recorded.items():
+    for (material, half), turns in _parts(recorded).items():
+        about = {"material": material, "half": half}
         for name, make in POLICIES.items():
-            for silence_ms in SILENCES_MS:
-                row = _row(turns, partial(make, silence_ms))
-                rows.append({"material": material, "policy": name, "silence_ms": silence_ms} | row)
+            rows += [about | {"policy": name} | row for row in _curve(turns, make)]
         for name, preset in PRESETS.items():
-            presets.append({"material": material, "policy": name} | _row(turns, preset))
-        points += [{"material": material} | point for point in _points(turns)]
+            presets.append(about | {"policy": name} | _row(turns, preset))
+        points += [about | point for point in _points(turns)]
     for row in presets:
         report.say(f"{row}")
     if svg is not None:
-        svg.write_text(curves.svg(rows))
+        svg.write_text(curves.svg([row for row in rows if row["half"] == "held_out"]))
     turns = [turn for some in recorded.values() for turn in some]
     asked = [pause.asked_ms for turn in turns for pause in turn.pauses]
     report.finish(
@@ -111,11 +122,13 @@ def run(
         {
             "model": model,
             "turns": len(turns),
+            "turns_of_half": {" ".join(part): len(t) for part, t in _parts(recorded).items()},
             "pauses": len(asked),
             "model_ms": statistics.median(asked),
             "points": points,
             "presets": presets,
             "rows": rows,
+            "tuning": tuning(recorded) if tune else None,
         },
         as_json=as_json,
     )
@@ -157,6 +170,55 @@ def _end_samples(policy: EndpointPolicy, pause: Paused) -> int | None:
     return ended
 
 
+def _parts(
+    recorded: Mapping[str, Sequence[RecordedTurn]],
+) -> dict[tuple[str, str], list[RecordedTurn]]:
+    """The turns of each material's halves."""
+    return {
+        (material, half): [turn for turn in turns if pauses.half_of(turn.text) == half]
+        for material, turns in recorded.items()
+        for half in pauses.HALVES
+    }
+
+
+def _curve(
+    turns: Sequence[RecordedTurn],
+    make: Callable[[int], EndpointPolicy],
+    silences_ms: Sequence[int] = SILENCES_MS,
+) -> list[dict[str, Any]]:
+    """A row for each length."""
+    return [{"silence_ms": ms} | _row(turns, partial(make, ms)) for ms in silences_ms]
+
+
+def tuning(recorded: Mapping[str, Sequence[RecordedTurn]]) -> list[dict[str, Any]]:
+    """`GRID` by `mean_cut_off`, over the tuned halves and waits of `COMPARED_AT_MS`: the best ten,
+    and what is in force."""
+    tuned = [turns for (_, half), turns in _parts(recorded).items() if half == "tuned"]
+    tried = []
+    for weighing in GRID:
+        curves_of = [_curve(turns, partial(_weighed, weighing), TRIED_MS) for turns in tuned]
+        cut_off = [_cut_at(curve, ms) for curve in curves_of for ms in COMPARED_AT_MS]
+        tried.append(asdict(weighing) | {"mean_cut_off": round(statistics.mean(cut_off), 4)})
+    tried.sort(key=lambda row: float(row["mean_cut_off"]))
+    in_force = [row for row in tried if Weighing(**_without(row)) == Weighing()]
+    return tried[:10] + in_force
+
+
+def _weighed(weighing: Weighing, silence_ms: int) -> EndpointPolicy:
+    return SemanticSilence(AdaptiveSilence(Pace(), silence_ms, HUSH_MS), MOST_MS, weighing)
+
+
+def _without(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in row.items() if key != "mean_cut_off"}
+
+
+def _cut_at(curve: Sequence[Mapping[str, Any]], latency_ms: float) -> float:
+    """The share cut off at a median wait, between the lengths that were played."""
+    points = sorted((float(row["latency_ms"]), float(row["cut_off"])) for row in curve)
+    waits, shares = zip(*points, strict=True)
+    return float(np.interp(latency_ms, waits, shares))
+
+
 def _row(turns: Sequence[RecordedTurn], make: Callable[[], EndpointPolicy]) -> dict[str, Any]:
     outcomes = play(turns, make)
     inside = [outcome for outcome in outcomes if outcome.kind == "sentence"]
@@ -179,7 +241,7 @@ def _points(turns: Sequence[RecordedTurn]) -> list[dict[str, Any]]:
             "at_end": _share((p.probability or 0) < threshold for p in ends),
             "at_end_again": _share((p.again or 0) < threshold for p in ends),
         }
-        for threshold in (UNFINISHED_BELOW, OVER_FROM)
+        for threshold in (0.003, Weighing().unfinished_below, 0.3)
     ]
 
 

@@ -41,7 +41,7 @@ from benchmarks import report
 from benchmarks.in_process import CLIPS, Samples
 from gateway.media.resample import StreamResampler
 from gateway.media.timebase import HEAR_RATE_HZ, WIRE_RATE_HZ
-from gateway.rtc import aiortc_hooks
+from gateway.rtc import aiortc_hooks, codecs
 from gateway.rtc.audio_track import AudioTrack
 from gateway.rtc.intake import Sound
 from gateway.rtc.outgoing import OutgoingAudio
@@ -127,11 +127,14 @@ class Connection:
         sender, receiver = RTCPeerConnection(no_ice), RTCPeerConnection(no_ice)
         track = OutgoingAudio()
         sender.addTrack(track)
-        ours = AudioTrack(self._hear)
+        ours: AudioTrack
         readers: list[asyncio.Task[None]] = []
 
         @receiver.on("track")
         def on_track(remote: MediaStreamTrack) -> None:
+            nonlocal ours
+            agreed = aiortc_hooks.codecs(receiver.getTransceivers()[0])
+            ours = AudioTrack(self._hear, codecs.formats([], agreed))
             aiortc_hooks.overhear(receiver.getReceivers()[0], ours.receive)
             readers.append(asyncio.create_task(self._read(remote)))
 

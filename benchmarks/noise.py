@@ -121,6 +121,24 @@ def _coughs(random: np.random.Generator, samples: int) -> Sound:
     return sound
 
 
+def _throat(random: np.random.Generator, samples: int) -> Sound:
+    """A throat is cleared: every second and a half two voiced scrapes of a quarter of a second."""
+    sound = random.standard_normal(samples) * 3e-4
+    length = int(0.25 * RATE_HZ)
+    time_s = np.arange(length) / RATE_HZ
+    for start in range(RATE_HZ // 4, samples - RATE_HZ, 3 * RATE_HZ // 2):
+        for again in range(2):
+            wobble = np.cumsum(random.standard_normal(length)) / RATE_HZ * 6
+            phase = 2 * np.pi * random.uniform(80, 160) * (time_s + wobble)
+            pulses = np.clip(np.sin(phase), 0, None) ** 8
+            breath = random.standard_normal(length)
+            scrape = _band(pulses * (0.4 + breath * 0.4), 150, 3000)
+            swell = np.sin(np.pi * time_s / time_s[-1]) ** 0.5
+            at = start + int(again * 0.32 * RATE_HZ)
+            sound[at : at + length] += scrape * swell * 0.5
+    return sound
+
+
 def _radio(random: np.random.Generator, samples: int) -> Sound:
     """The bundled monologue from another room: narrow, reverberated, 6 dB under pink noise."""
     with av.open(str(MONOLOGUE)) as container:
@@ -144,12 +162,13 @@ KINDS: dict[str, Callable[[np.random.Generator, int], Sound]] = {
     "breath": _breaths,
     "coughs": _coughs,
     "far radio": _radio,
+    "throat": _throat,
 }
 
 
-def make(kind: str, seconds: float) -> npt.NDArray[np.int16]:
+def make(kind: str, seconds: float, seed: int = SEED) -> npt.NDArray[np.int16]:
     """One kind of sound, s16 [samples] at 24 kHz."""
-    sound = KINDS[kind](np.random.default_rng(SEED), int(seconds * RATE_HZ))
+    sound = KINDS[kind](np.random.default_rng(seed), int(seconds * RATE_HZ))
     return np.asarray(np.clip(sound * 32767, -32768, 32767), np.int16)
 
 

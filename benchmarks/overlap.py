@@ -1,31 +1,43 @@
 """What is made of sound over an answer: who interrupts it, who doesn't, and how soon that is known.
 
 A spoken answer plays; a session core of the gateway and a real engine, in this process, hear a
-sound over it: interruptions and signs of listening, spoken by the packaged voice, and noises
-(`benchmarks.noise`). Time is the sound's own, and the engine's work is added to it.
+sound over it: people who mean it, signs of listening, noises, and with LIST short recordings of a
+person (`benchmarks.overlap_sounds`). Time is the sound's own, and the engine's work is added to it.
 
-Keys: interruptions, listening, noises; each has `sounds`, `interrupted` (how many ended it),
-`which` (those that went the wrong way), `held_ms` (median from the first sound noticed until it was
-known; of what did not interrupt, how long the answer's sound stood still).
+The rule was made on the sounds of `--half development`; what it is worth is said by the other one,
+whose voices it never heard. `--notes FILE` keeps a JSON line for each sound. `--words` judges the
+final words only, with `interrupted_plain` by the rule that believes the ears every word.
+
+Keys: half, interruptions, listening, noises, recordings; each has `sounds`, `interrupted`
+(how many ended the answer), `which` (those that went the wrong way), `held_ms` (median from the
+first sound noticed until it was known; of what did not interrupt, how long the answer's sound stood
+still), `known_ms_p90` (of what did interrupt).
 """
 
 from __future__ import annotations
 
+import json
 import statistics
 import time
+from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks import noise, report
+from benchmarks import overlap_sounds, overlap_words, report
 from benchmarks.in_process import Live
+from benchmarks.wer import read_list
+from engine import api
+from engine.ears.listener import Ears
 from engine.weights import ensure
 from gateway import config
 from gateway.actions import Action, HoldPlayout, Send, Tell
 from gateway.metrics import Metrics
+from gateway.open_utterance import Arrival
 from gateway.protocol.ids import IdMaker
 from gateway.session import Session
 from gateway.voice import synthesiser
@@ -33,21 +45,7 @@ from gateway.voice.messages import Said, Sound
 
 Samples = npt.NDArray[np.int16]
 
-INTERRUPTIONS = (
-    "Stop.",
-    "Wait.",
-    "No, that's wrong.",
-    "Can you repeat that?",
-    "What about Italy?",
-    "Please stop talking.",
-    "Hold on a second.",
-    "That is not what I asked.",
-    "Thank you, that's enough.",
-    "Tell me something else.",
-)
-LISTENING = ("Mm-hmm.", "Uh-huh.", "Okay.", "Yeah.", "Right.", "I see.", "Oh, wow.", "Sure.")
-NOISES = ("coughs", "keyboard", "breath", "white noise")
-NOISE_S = 3.0
+WANTED = ("interruptions", "recordings")
 PACKET_SAMPLES = synthesiser.RATE_HZ // 50
 ANSWER_S = 20
 NS_PER_S = 10**9
@@ -58,6 +56,8 @@ class _Outcome:
     name: str
     interrupted: bool = False
     held_ms: float = 0.0
+    words: str = ""
+    likely: tuple[float, ...] = ()
 
 
 @dataclass
@@ -96,7 +96,7 @@ class _Overlap:
         for start in range(0, len(whole), PACKET_SAMPLES):
             packet = whole[start : start + PACKET_SAMPLES].tobytes()
             self.now_ns += NS_PER_S // 50
-            self._take(self.session.receive_audio(packet, self.now_ns, self.now_ns))
+            self._take(self.session.receive_audio(packet, Arrival(self.now_ns, None), self.now_ns))
             self._engine()
             self._take(self.session.tick(self.now_ns))
 
@@ -107,6 +107,9 @@ class _Overlap:
         self.live.run()
         known_ns = self.now_ns + time.perf_counter_ns() - began_ns
         for event in list(self.live.events):
+            if isinstance(event, api.Hearing):
+                self.outcome.words = event.committed + event.tentative
+                self.outcome.likely = tuple(round(p, 3) for p in event.likely)
             self._take(self.session.receive_engine(event, known_ns), known_ns)
 
     def _take(self, actions: Sequence[Action], at_ns: int | None = None) -> None:
@@ -126,31 +129,50 @@ class _Overlap:
                     pass
 
 
-def run(model: str, *, as_json: bool) -> None:
-    """Measure and report. Raises `VoiceUnavailable`."""
+def run(
+    model: str, half: str, recordings: Path | None, notes: Path | None, *, as_json: bool
+) -> None:
+    """Measure and report. Raises `VoiceUnavailable`, and ValueError for a wrong LIST."""
+    lines = read_list(recordings) if recordings is not None else ()
     live = Live(model)
-    voice = synthesiser.load("joe", ensure("joe"))
-    result: dict[str, Any] = {"model": model}
-    for kind, texts in (("interruptions", INTERRUPTIONS), ("listening", LISTENING)):
-        sounds = {text: np.concatenate(list(voice.speak(text, 1.0))) for text in texts}
-        result[kind] = _judged(live, sounds, wanted=kind == "interruptions")
-    noises = {kind: noise.make(kind, NOISE_S) for kind in NOISES}
-    result["noises"] = _judged(live, noises, wanted=False)
+    outcomes: dict[str, list[_Outcome]] = defaultdict(list)
+    for heard in overlap_sounds.sounds(half, lines):
+        overlap = _Overlap(live, _Outcome(heard.name))
+        overlap.hear(heard.sound)
+        live.close(heard.name)
+        outcomes[heard.kind].append(overlap.outcome)
+        report.say(f"{heard.kind} {overlap.outcome}")
+        if notes is not None:
+            with notes.open("a") as file:
+                file.write(json.dumps({"kind": heard.kind} | asdict(overlap.outcome)) + "\n")
+    result: dict[str, Any] = {"model": model, "half": half}
+    for kind, those in outcomes.items():
+        result[kind] = _summed(those, wanted=kind in WANTED)
     report.finish("overlap", result, as_json=as_json)
 
 
-def _judged(live: Live, sounds: dict[str, Samples], *, wanted: bool) -> dict[str, Any]:
-    outcomes = []
-    for name, sound in sounds.items():
-        overlap = _Overlap(live, _Outcome(name))
-        overlap.hear(sound)
-        live.close(name)
-        outcomes.append(overlap.outcome)
-        report.say(f"{overlap.outcome}")
+def run_words(half: str, recordings: Path | None, *, as_json: bool) -> None:
+    """The same sounds by their final words alone (`benchmarks.overlap_words`). Raises as `run`."""
+    lines = read_list(recordings) if recordings is not None else ()
+    ears = Ears.load(ensure("whisper-tiny.en"))
+    heard: dict[str, list[tuple[str, list[overlap_words.Words]]]] = defaultdict(list)
+    for sound in overlap_sounds.sounds(half, lines):
+        words = overlap_words.words_of(ears, sound.sound)
+        heard[sound.kind].append((sound.name, words))
+        report.say(f"{sound.kind} {sound.name}: {words}")
+    result: dict[str, Any] = {"half": half}
+    for kind, those in heard.items():
+        result[kind] = overlap_words.summed(those, wanted=kind in WANTED)
+    report.finish("overlap", result, as_json=as_json)
+
+
+def _summed(outcomes: Sequence[_Outcome], *, wanted: bool) -> dict[str, Any]:
     held_ms = [outcome.held_ms for outcome in outcomes if outcome.held_ms]
+    known_ms = [outcome.held_ms for outcome in outcomes if outcome.interrupted]
     return {
         "sounds": len(outcomes),
         "interrupted": sum(outcome.interrupted for outcome in outcomes),
         "which": [outcome.name for outcome in outcomes if outcome.interrupted is not wanted],
         "held_ms": round(statistics.median(held_ms), 1) if held_ms else None,
+        "known_ms_p90": round(report.percentile(known_ms, 90), 1) if known_ms else None,
     }

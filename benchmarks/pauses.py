@@ -10,6 +10,7 @@ within `PAUSE_MS`. Seeded: the same recordings give the same turns.
 from __future__ import annotations
 
 import tomllib
+import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +40,8 @@ FRAME = RATE_HZ // 100
 EDGE_DBFS = -45.0
 CUT_WITHIN = (0.35, 0.65)  # shares of a recording between which it is cut
 FADE = RATE_HZ // 200
+JOINED_BY = " | "
+HALVES = ("tuned", "held_out")
 
 
 @dataclass(frozen=True)
@@ -94,6 +97,13 @@ def spoken_questions() -> list[Recording]:
     return found
 
 
+def half_of(text: str) -> str | None:
+    """Which half a turn belongs to, by the CRC-32 of its sentences: "tuned" (even) or "held_out"
+    (odd), so that no sentence is in both; None: it joins one of each."""
+    parity = {zlib.crc32(sentence.encode()) % 2 for sentence in text.split(JOINED_BY)}
+    return HALVES[parity.pop()] if len(parity) == 1 else None
+
+
 def turns(found: Sequence[Recording], speakers: int) -> Iterator[SpokenTurn]:
     """`TURNS_OF_A_SPEAKER` turns of each speaker, the two kinds in turn."""
     random = np.random.default_rng(SEED)
@@ -105,7 +115,7 @@ def turns(found: Sequence[Recording], speakers: int) -> Iterator[SpokenTurn]:
             pause_ms = min(max(pause_ms, PAUSE_MS[0]), PAUSE_MS[1])
             if number % 2:
                 first, second = (found[i] for i in random.choice(len(found), 2, replace=False))
-                kind, text = "sentences", f"{first.text} | {second.text}"
+                kind, text = "sentences", f"{first.text}{JOINED_BY}{second.text}"
                 parts = (first.sound, second.sound)
             else:
                 whole = single[random.integers(len(single))]

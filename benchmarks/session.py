@@ -53,6 +53,7 @@ class Said:
     committed: str
     tentative: str
     stages_ms: dict[str, float] = field(default_factory=dict)
+    likely: tuple[float, ...] = ()
 
 
 class ScriptedEars:

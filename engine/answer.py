@@ -12,7 +12,7 @@ from engine import api
 from engine.api import FinishReason, Sampling, Span, Tool, ToolChoice
 from engine.conversation import Prompt
 from engine.faculties import Faculties, Sampler, TextDecoder
-from engine.layout import Chat
+from engine.layout import Chat, Modality
 from engine.sentences import SentenceLimit
 from engine.stop_strings import StopStrings
 from engine.stream import Stream
@@ -164,6 +164,14 @@ class Answer:
         if (self.text or self.calls) and self.first_text_ns is None:
             self.first_text_ns = now_ns
 
+    def go_on(self, tokens: Sequence[int]) -> None:
+        """Have the stream read `tokens`, which were taken, too; where it has no room for them the
+        answer ends, at its length."""
+        if len(self.stream) + len(tokens) > self.stream.limit:
+            self._finish_text(FinishReason.LENGTH)
+            return
+        self.stream.append(tokens, kinds=bytes((Modality.GENERATED,)) * len(tokens))
+
     def lay_out(self) -> None:
         """Have the stream read the prompt, with its last token still to be computed: what follows
         is drawn from that. An answer that was given up leaves the whole prompt in the cache."""
@@ -174,8 +182,11 @@ class Answer:
     def probe_end(self, chat: Chat) -> None:
         """Have the next step look behind the last word, too: how likely is the message over?
 
-        The word's K/V are computed once more for it, in a step that is made anyway.
+        The word's K/V are computed once more for it, in a step that is made anyway. Where nothing
+        closes a message in the template there is nothing to ask.
         """
+        if not chat.user_close:
+            return
         self.probe = len(self.prompt.ids) - len(chat.user_close) - len(chat.assistant_open) - 1
         self.stream.recompute(self.probe)
 

@@ -53,8 +53,8 @@ class LoadedEyes:
         self._connector = connector
         self._sights = sights
 
-    def look(self, image: api.Image, stream: Stream) -> View:
-        """Visual tokens of a picture in `stream`."""
+    def look(self, image: api.Image, stream: Stream, *, live: bool = False) -> View:
+        """Visual tokens of a picture in `stream`; stills and live ones are alike."""
         projected = self._connector.project(self._sight(image))
         ids = stream.soft.intern(projected.embeddings.numpy())
         return View(tuple(ids), projected.text, key=projected.text)

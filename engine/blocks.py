@@ -180,12 +180,6 @@ class BlockTable:
     def capacity_tokens(self) -> int:
         return len(self.blocks) * self.pool.block_size
 
-    def grow(self, num_tokens: int) -> None:
-        """Make room for `num_tokens` in all. Raises `CacheFull` and changes nothing if short."""
-        missing = self.pool.blocks_for(num_tokens) - len(self.blocks)
-        if missing > 0:
-            self.blocks += self.pool.take(missing)
-
     def missing(self, start: int, end: int) -> int:
         """Free blocks that `write` takes."""
         opened = start % self.pool.block_size > 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from dataclasses import dataclass, field
 
@@ -93,8 +94,8 @@ class EngineConfig:
             if getattr(self, name) < 1:
                 raise BadSettings(name, "at least 1", getattr(self, name))
         for name in _AT_LEAST_0:
-            if getattr(self, name) < 0:
-                raise BadSettings(name, "at least 0", getattr(self, name))
+            if not 0 <= getattr(self, name) < math.inf:  # NaN is out of any range
+                raise BadSettings(name, "at least 0, and finite", getattr(self, name))
         if not 0 <= self.prefix_cache_share <= 1:
             raise BadSettings("prefix_cache_share", "0 to 1", self.prefix_cache_share)
         if self.threads < 1:

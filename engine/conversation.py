@@ -121,8 +121,10 @@ class Conversation:
         self._entries[at:at] = entries
 
     def remove(self, item_id: str) -> None:
-        """Forget an item. Raises `UnknownItem`."""
-        if self._evicted.pop(item_id, item_id) is not None:
+        """Forget an item; of one that was evicted, its name. Raises `UnknownItem`."""
+        if item_id in self._evicted:
+            del self._evicted[item_id]
+        else:
             del self._entries[self._index(item_id)]
 
     def entry(self, item: api.Item, stream: Stream) -> Entry:
@@ -189,7 +191,7 @@ class Conversation:
         if self.utterance is not None and isinstance(self.utterance.state, Watcher):
             self.utterance.state.watch(image, self.utterance.samples / api.SAMPLE_RATE_HZ)
             return
-        view = self._faculties.eyes.look(image, self._stream)
+        view = self._faculties.eyes.look(image, self._stream, live=True)
         if view.key == self._last_view_key:
             return
         self._last_view_key = view.key

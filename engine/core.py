@@ -24,7 +24,7 @@ from torch import Tensor
 from engine import api
 from engine.answer import Answer
 from engine.blocks import BlockPool
-from engine.books import KvBooks, Modality
+from engine.books import KvBooks
 from engine.errors import CacheFull, EngineError, NoRoom, UnknownSession
 from engine.faculties import Faculties
 from engine.hearing import Portion
@@ -234,7 +234,13 @@ class Engine:
             return
         states = [portion.utterance.state for _, portion in portions]
         sounds = [portion.pcm() for _, portion in portions]
-        heard = self.parts.faculties.ears.hear_many(states, sounds)
+        try:
+            heard = self.parts.faculties.ears.hear_many(states, sounds)
+        except EngineError as error:
+            for session, _ in portions:
+                session.report(error, about="audio")
+                session.talk.forget_unused()  # it may be what there was no room for
+            return
         total_samples = max(sum(portion.samples for _, portion in portions), 1)
         for (session, portion), words in zip(portions, heard, strict=True):
             try:
@@ -330,8 +336,7 @@ class Engine:
             for token in tokens:
                 answer.take(token, sampled_ns)
             if answer.finished is None:
-                generated = bytes((Modality.GENERATED,)) * len(tokens)
-                answer.stream.append(tokens, kinds=generated)
+                answer.go_on(tokens)
         except EngineError as error:
             self._fail(session, answer, error)
             return

@@ -38,6 +38,11 @@ class Words(Protocol):
         """Work by stage: mel, encode, decode."""
         ...
 
+    @property
+    def likely(self) -> tuple[float, ...]:
+        """As in `engine.api.Hearing`."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
@@ -51,6 +56,7 @@ class Embedded:
     transcribed: bool = False
     committed: str = ""
     tentative: str = ""
+    likely: tuple[float, ...] = ()
 
 
 class Ears(Protocol):
@@ -60,7 +66,8 @@ class Ears(Protocol):
 
     def hear_many(self, utterances: Sequence[Any], pcms: Sequence[Pcm]) -> Sequence[Words]:
         """Take a chunk of each of several utterances; what comes out is what each would give alone,
-        and `stages_ms` is the work of all of them."""
+        and `stages_ms` is the work of all of them. Raises an `EngineError`: then the chunks are
+        lost, of all of them."""
         ...
 
     def finish(self, utterance: Any) -> Words:
@@ -89,8 +96,9 @@ class Watcher(Protocol):
 
 
 class Eyes(Protocol):
-    def look(self, image: Image, stream: Stream) -> View:
-        """Visual tokens of `image`, their embeddings interned in `stream`."""
+    def look(self, image: Image, stream: Stream, *, live: bool = False) -> View:
+        """Visual tokens of `image`, a still or one of a `live` camera's, their embeddings interned
+        in `stream`."""
         ...
 
 

@@ -64,22 +64,25 @@ class HostMemory:
     def bytes_per_token(self) -> int:
         return self._memory.bytes_per_token
 
-    def park(self, table: BlockTable, num_tokens: int) -> Parked | None:
-        """Copy the first `num_tokens` of `table` and give its blocks back. None, and nothing has
-        changed, when they do not fit."""
-        size = self._pool.block_size
-        blocks = list(enumerate(table.blocks))
-        counts = [min(size, num_tokens - at * size) for at, _ in blocks]
-        new = sum(
-            count
-            for (_, block), count in zip(blocks, counts, strict=True)
-            if self._pool.key_of(block) not in self._known
-        )
+    def park(self, tables: Sequence[tuple[BlockTable, int]]) -> tuple[Parked, ...] | None:
+        """Copy the first so many tokens of each table and give its blocks back. None, and nothing
+        has changed, when they do not all fit."""
+        plans = [self._parts(table, num_tokens) for table, num_tokens in tables]
+        new = sum(n for plan in plans for block, n in plan if not self._is_known(block))
         if self.used_bytes + new * self._memory.bytes_per_token > self.max_bytes:
             return None
-        held = [self._hold(block, n) for (_, block), n in zip(blocks, counts, strict=True)]
-        table.free()
-        return Parked(tuple(held))
+        parked = tuple(Parked(tuple(self._hold(block, n) for block, n in plan)) for plan in plans)
+        for table, _ in tables:
+            table.free()
+        return parked
+
+    def _parts(self, table: BlockTable, num_tokens: int) -> list[tuple[int, int]]:
+        """Each block, and how many of the tokens lie in it."""
+        size = self._pool.block_size
+        return [(block, min(size, num_tokens - at * size)) for at, block in enumerate(table.blocks)]
+
+    def _is_known(self, block: int) -> bool:
+        return self._pool.key_of(block) in self._known
 
     def _hold(self, block: int, num_tokens: int) -> _HostBlock:
         key = self._pool.key_of(block)
@@ -147,14 +150,10 @@ class Berth:
     def park(self, host: HostMemory, tables: Sequence[tuple[BlockTable, int]]) -> bool:
         """Move the first so many tokens of each table there. False: no room, nothing changed."""
         assert not self.parked
-        parts: list[Parked] = []
-        for table, num_tokens in tables:
-            part = host.park(table, num_tokens)
-            if part is None:
-                host.unpark([(done, p) for (done, _), p in zip(tables, parts, strict=False)])
-                return False
-            parts.append(part)
-        self._host, self.parked = host, tuple(parts)
+        parked = host.park(tables)
+        if parked is None:
+            return False
+        self._host, self.parked = host, parked
         return True
 
     def unpark(self, tables: Sequence[BlockTable]) -> None:

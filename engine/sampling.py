@@ -110,7 +110,9 @@ class Sampler:
 
     def _draw(self, logits: Tensor) -> int:
         """One token by inverse transform sampling over the most likely ones, in fp64."""
-        scores = logits.double() / self.sampling.temperature
+        # The best becomes 0: however low the temperature, nothing runs over.
+        scores = logits.double()
+        scores = (scores - scores.max()) / self.sampling.temperature
         if 0 < self.sampling.top_k < self.vocab_size:
             scores, tokens = torch.topk(scores, self.sampling.top_k)
             probabilities = torch.softmax(scores, 0)

@@ -36,6 +36,7 @@ class Utterance:
     start_sample: int
     committed: str = ""
     tentative: str = ""
+    likely: tuple[float, ...] = ()
     samples: int = 0
     finished: bool = False  # the final hearing pass was made for this revision
     parts: Parts | None = None  # the utterance as tokens, where the ears give no words
@@ -59,6 +60,7 @@ class Utterance:
         """What the ears make of it after `samples` more."""
         assert words.committed.startswith(self.committed), (words.committed, self.committed)
         self.committed, self.tentative = words.committed, words.tentative
+        self.likely = words.likely
         self._take_parts(words)
         self.samples += samples
         self.finished = False
@@ -68,6 +70,7 @@ class Utterance:
         final = words.committed + words.tentative
         assert final.startswith(self.committed), (final, self.committed)
         self.tentative = final[len(self.committed) :]
+        self.likely = words.likely
         self._take_parts(words)
         self.finished = True
 
@@ -90,6 +93,7 @@ class Utterance:
             at_sample=self.start_sample + self.samples,
             final=self.finished,
             wordless=self.parts is not None,
+            likely=self.likely,
         )
 
     def forget(self, cuts: Sequence[Range], entry: Entry) -> None:

@@ -86,7 +86,7 @@ class Access:
     def judge(
         self, path: str, headers: Mapping[str, str], now_s: float, subprotocols: Iterable[str] = ()
     ) -> Admitted | Refused:
-        """`headers` by lower-case name; `now_s` since the epoch."""
+        """`headers` by lower-case name; `now_s` of `gateway.clocks.since_boot_s`."""
         host = headers.get("host", "")
         if self._hosts and _name_of(host) not in self._hosts and host.lower() not in self._hosts:
             return Refused(

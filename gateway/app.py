@@ -35,6 +35,7 @@ from gateway import handshake
 from gateway.access import Access, key_of
 from gateway.actions import Hangup
 from gateway.client_secrets import ClientSecrets
+from gateway.clocks import since_boot_s
 from gateway.config import Settings
 from gateway.door import SUBPROTOCOL, guarded, holder_of, offered, turn_away
 from gateway.engine_client import EngineLink
@@ -45,6 +46,7 @@ from gateway.ports import Link, Player, SessionCore
 from gateway.protocol import frames
 from gateway.protocol.errors import FatalProtocolError
 from gateway.pump import CLOSE_SERVICE_RESTART, Pump
+from gateway.reception import Cuts
 from gateway.resume.line import Line
 from gateway.resume.seats import HEADER as RESUME_HEADER
 from gateway.resume.seats import LAST_EVENT, ResumeMetrics, Seat, Seats, new_token
@@ -102,6 +104,7 @@ class Gateway:
         self.loop_lag = LoopLag()
         self.sessions_refused = 0
         self.sessions_shed = 0
+        self.cuts = Cuts()
         self.access = Access.from_settings(settings, self.secrets)
         self._seats_of: Counter[str] = Counter()  # by whose key it was
         self._make_session = make_session
@@ -225,7 +228,7 @@ class Gateway:
     def _preset(self, core: SessionCore, key: str, *, only_transcribes: bool) -> None:
         """Give a new session what its client's secret, if it came with one, stands for, and the
         type that was asked for."""
-        grant = self.secrets.find(key, time.time())
+        grant = self.secrets.find(key, since_boot_s())
         wanted = [] if grant is None or grant.session is None else [grant.session]
         wanted += [{"type": "transcription"}] if only_transcribes else []
         for session in wanted:
@@ -299,6 +302,7 @@ class Gateway:
                 "refused": self.sessions_refused,
                 "shed": self.sessions_shed,
             },
+            "connections_cut": dict(self.cuts),
             "webrtc": self.calls is not None,
             "draining": self.draining,
             "loop_lag": self.loop_lag.summary()._asdict(),

@@ -109,8 +109,14 @@ class BargeIn:
             answers.release(now_ns)
 
     def _meaning(self, spoken: Spoken, *, final: bool) -> Meaning:
-        wordless = spoken.hearing is not None and spoken.hearing.wordless
-        return self._rule.judge(spoken.text, spoken.sound_ms, final=final, wordless=wordless)
+        hearing = spoken.hearing
+        return self._rule.judge(
+            spoken.text,
+            spoken.sound_ms,
+            final=final,
+            wordless=hearing is not None and hearing.wordless,
+            likely=hearing.likely if hearing is not None else (),
+        )
 
     def _tell(self, what: Literal["possible", "real", "false"], spoken: Spoken) -> None:
         state = self._state

@@ -7,8 +7,10 @@ every instant belongs to exactly one stage; hence the stages sum to the total, t
        │ network   │ buffer     │ resample  │  vad_hangover   │ engine's spans,      │   send   │
                                                              │ the gaps are `queue` │
 
-The anchor is the capture of the last speech sample if the client stamps its audio, else its
-receipt, else (a text turn, or an answer asked for later) the request. A stage nobody could measure
+The anchor is the capture of the last speech sample if the client stamps its audio; on a call, when
+its packet left the peer, an estimate (`gateway.rtc.path`: half a round trip, and what the packet
+took beyond the quickest); else its receipt, else (a text turn, or an answer asked for later) the
+request. A stage nobody could measure
 is None, never 0. What the engine did before the endpoint cost the person nothing: it is in
 `work_ms`, and `hidden_ms` says how much of it there was.
 """
@@ -60,6 +62,7 @@ class Anchor(StrEnum):
     """Which instant the total counts from."""
 
     CAPTURED = "captured"
+    DEPARTED = "departed"
     RECEIVED = "received"
     REQUESTED = "requested"
 
@@ -70,12 +73,14 @@ class TurnStamps:
 
     A spoken turn has `last_speech_received_ns` and `endpoint_ns`, any other only `requested_ns`.
     `buffer_ns` and `resample_ns` are lengths: what the packet with the last speech sample spent in
-    the receive buffer and in `Listener.feed`. `first_delta_received_ns` is None for an answer
+    the receive buffer and in `Listener.feed`. `by_track`: `captured_ns` is when the packet left the
+    peer, as estimated. `first_delta_received_ns` is None for an answer
     without text.
     """
 
     sent_ns: int
     captured_ns: int | None = None
+    by_track: bool = False
     last_speech_received_ns: int | None = None
     buffer_ns: int | None = None
     resample_ns: int | None = None
@@ -200,7 +205,8 @@ class _Head:
         if captured_ns is None or not 0 <= received_ns - captured_ns <= MAX_NETWORK_NS:
             return cls(Anchor.RECEIVED, received_ns, stamps.endpoint_ns, stages)
         stages["network"] = received_ns - captured_ns
-        return cls(Anchor.CAPTURED, captured_ns, stamps.endpoint_ns, stages)
+        anchor = Anchor.DEPARTED if stamps.by_track else Anchor.CAPTURED
+        return cls(anchor, captured_ns, stamps.endpoint_ns, stages)
 
 
 def _check_spans(spans: Iterable[Span]) -> None:

@@ -1,7 +1,9 @@
 """Ephemeral client secrets: a key for a browser, good for a while, with a session's settings.
 
 Kept by hash, so that no secret can be read out of memory dumps or logs; in memory only, so none
-outlives the server. Bound: `SECRETS_MAX`; the one that expires first gives way. No clock.
+outlives the server. Bound: `SECRETS_MAX`; the one that expires first gives way. No clock: times are
+those of `gateway.clocks.since_boot_s`, so that nobody's setting the date ends or prolongs a secret,
+and a machine's sleep counts.
 """
 
 from __future__ import annotations
@@ -22,13 +24,13 @@ class Grant:
     """What a secret stands for. `session`: the `session` object it was asked for with, or None;
     `holder`: whose key it was asked for with (`gateway.access`)."""
 
-    expires_at_s: int
+    expires_at_s: float
     session: Any
     holder: str = ""
 
 
 class ClientSecrets:
-    """`issue` and `find`; times in seconds since the epoch."""
+    """`issue` and `find`."""
 
     def __init__(self) -> None:
         self._grants: dict[bytes, Grant] = {}
@@ -36,19 +38,16 @@ class ClientSecrets:
     def __len__(self) -> int:
         return len(self._grants)
 
-    def issue(
-        self, session: Any, lifetime_s: int, now_s: float, holder: str = ""
-    ) -> tuple[str, int]:
-        """A new secret and when it expires."""
+    def issue(self, session: Any, lifetime_s: int, now_s: float, holder: str = "") -> str:
+        """A new secret, good for so long."""
         if len(self._grants) >= SECRETS_MAX:
             self._grants = {k: g for k, g in self._grants.items() if now_s < g.expires_at_s}
         if len(self._grants) >= SECRETS_MAX:
             first = min(self._grants, key=lambda key: self._grants[key].expires_at_s)
             del self._grants[first]
         value = PREFIX + secrets.token_hex(SECRET_BYTES)
-        expires_at_s = int(now_s) + lifetime_s
-        self._grants[_digest(value)] = Grant(expires_at_s, session, holder)
-        return value, expires_at_s
+        self._grants[_digest(value)] = Grant(now_s + lifetime_s, session, holder)
+        return value
 
     def find(self, value: str, now_s: float) -> Grant | None:
         """What it stands for; None: unknown or expired. Compared by hash, so the time taken tells

@@ -139,6 +139,12 @@ class Conversation:
         self._drop(item)
         return item
 
+    def clear(self) -> None:
+        """Forget all items; with their pictures they would wait for the collector."""
+        self._items.clear()
+        self._by_id.clear()
+        self._bytes = 0
+
     def _drop(self, item: Kept) -> None:
         self._items.remove(item)
         del self._by_id[item.item_id]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import secrets
-import time
 
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
@@ -14,6 +13,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from gateway.access import ANY, Access, Refused
+from gateway.clocks import since_boot_s
 from gateway.protocol import errors
 from gateway.protocol.errors import FatalProtocolError
 from gateway.resume.seats import HEADER as RESUME_HEADER
@@ -46,7 +46,7 @@ class Door:
             await self._app(scope, receive, send)
             return
         verdict = self._access.judge(
-            scope["path"], Headers(scope=scope), time.time(), scope.get("subprotocols", ())
+            scope["path"], Headers(scope=scope), since_boot_s(), scope.get("subprotocols", ())
         )
         if not isinstance(verdict, Refused):
             await self._app({**scope, _HOLDER: verdict.holder}, receive, send)

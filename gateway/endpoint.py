@@ -28,11 +28,6 @@ PACE_KEEPS = 16  # pauses: older ones fade
 LONGEST_LEARNT_MS = 3000.0  # of a longer one, only that it was long
 ADAPTIVE_LEAST_MS, ADAPTIVE_MOST_MS = 300, 1500
 
-# The model's probability behind whole messages is 0.4 to 1 as a rule, behind statements that ask
-# for nothing a few hundredths, and behind a message that breaks off 1e-3 to 1e-8.
-OVER_FROM = 0.3
-UNFINISHED_BELOW = 0.003
-UNSURE_FACTOR, UNFINISHED_FACTOR = 1.3, 3.0
 ASK_AGAIN_MS = 600  # the ears may need more silence to hear that a sentence is over
 
 
@@ -150,18 +145,34 @@ class AdaptiveSilence:
             self._pace.learn(hear_ms(silence_samples))
 
 
+@dataclass(frozen=True)
+class Weighing:
+    """What the model's probability is worth: below `unfinished_below` a message breaks off, and the
+    silence behind it is longer by `unfinished_factor`.
+
+    Behind whole messages it is 0.4 to 1 as a rule, behind statements that ask for nothing a few
+    hundredths, and behind a message that breaks off 1e-3 to 1e-8.
+    """
+
+    unfinished_below: float = 0.01
+    unfinished_factor: float = 3.0
+
+
 class SemanticSilence:
-    """The adaptive silence behind a message that is over by the language model's probability, more
-    behind one that may not be, and much more, up to `most_ms`, behind one that breaks off.
+    """The adaptive silence, but much more, up to `most_ms`, behind a message that breaks off by the
+    language model's probability.
 
     Until the model has told, or where it does not (nothing is speculated on while an answer runs,
     or without `create_response`), `DEFAULT_SILENCE_MS` at least.
     """
 
-    def __init__(self, adaptive: AdaptiveSilence, most_ms: int) -> None:
+    def __init__(
+        self, adaptive: AdaptiveSilence, most_ms: int, weighing: Weighing | None = None
+    ) -> None:
         _check(most_ms=most_ms)
         self._adaptive = adaptive
         self._most_ms = most_ms
+        self._weighing = weighing or Weighing()
 
     @property
     def longest_silence_ms(self) -> int:
@@ -169,21 +180,19 @@ class SemanticSilence:
 
     def silence_ms(self, end_probability: float | None) -> int:
         """What ends a turn now, behind a message that is over with such a probability."""
-        base_ms = self._adaptive.silence_ms
+        base_ms, weighing = self._adaptive.silence_ms, self._weighing
         if end_probability is None:
             return max(base_ms, DEFAULT_SILENCE_MS)
-        if end_probability >= OVER_FROM:
+        if end_probability >= weighing.unfinished_below:
             return base_ms
-        if end_probability >= UNFINISHED_BELOW:
-            return round(UNSURE_FACTOR * base_ms)
-        return max(base_ms, min(round(UNFINISHED_FACTOR * base_ms), self._most_ms))
+        return max(base_ms, min(round(weighing.unfinished_factor * base_ms), self._most_ms))
 
     def judge(self, pause: Pause) -> Verdict:
         probability = pause.end_probability
         silence_ms = self.silence_ms(probability)
         verdict = FixedSilence(silence_ms, self._adaptive.hush_ms).judge(pause)
         once_more = pause.asked == 1 and pause.silence_samples >= hear_samples(ASK_AGAIN_MS)
-        breaks_off = probability is not None and probability < UNFINISHED_BELOW
+        breaks_off = probability is not None and probability < self._weighing.unfinished_below
         return Verdict.ASK if verdict is Verdict.HUSH and breaks_off and once_more else verdict
 
     def went_on(self, silence_samples: int) -> None:

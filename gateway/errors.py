@@ -111,3 +111,15 @@ class ServerRefused(TalkError):
 
 class ServerFailed(TalkError):
     pass
+
+
+class ConnectionLost(ServerFailed):
+    """The network's doing, not the server's."""
+
+
+class ResumeRefused(ServerRefused):
+    """`code`: the protocol's."""
+
+    def __init__(self, code: str, sentence: str) -> None:
+        super().__init__(sentence)
+        self.in_use = code == "resume_in_use"

@@ -81,6 +81,8 @@ __all__ = [
 
 # An utterance that took less than this share of its own length to arrive was fed from a file.
 REALTIME_SHARE = 0.5
+# Audio that nothing can ask for may lie about up to that much before it is let go.
+TRIM_SAMPLES = hear_samples(500)
 
 
 _Events = list[ListenEvent]  # each step appends to it
@@ -378,6 +380,8 @@ class Listener:
             windows = self._gate.hysteresis.start_of + 1
             preroll = hear_samples(self._detection.prefix_padding_ms) + windows * WINDOW_SAMPLES
             keep = max(self._consumed_sample, self.clock_samples - preroll)
+            if keep - self._audio.start_sample < TRIM_SAMPLES:
+                return  # by and by
         self._audio.drop_before(keep)
 
     def _held_ms(self) -> float:

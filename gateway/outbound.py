@@ -58,11 +58,15 @@ class Outbound:
     def end(self, hangup: Hangup, discard: bool) -> None:
         """No more after this. The first hangup wins. `discard` throws away what waits."""
         if discard:
-            self._queue.clear()
-            self.waiting_bytes = 0
+            self.forget()
         if self.hangup is None:
             self.hangup = hangup
         self._filled.set()
+
+    def forget(self) -> None:
+        """Throw away what waits."""
+        self._queue.clear()
+        self.waiting_bytes = 0
 
     async def get(self) -> _Queued | None:
         """The next one; None after the last, when there is a hangup."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from engine import api
 from gateway.actions import Action, Hangup, Send
 from gateway.media.pictures import Outcome
+from gateway.open_utterance import Arrival
 from gateway.voice.messages import Said, Sound
 from gateway.voice.status import VoiceStatus
 
@@ -30,7 +31,7 @@ class SessionCore(Protocol):
     def receive_text(self, text: str, now_ns: int) -> list[Action]: ...
     def receive_binary(self, size: int, now_ns: int) -> list[Action]: ...
     def receive_audio(
-        self, pcm24k: bytes, received_ns: int | None, now_ns: int
+        self, pcm24k: bytes, arrival: Arrival | None, now_ns: int
     ) -> list[Action]: ...
     def receive_image(self, image: api.Image, now_ns: int) -> list[Action]: ...
     def decoded(self, ticket: int, outcome: Outcome, now_ns: int) -> list[Action]: ...

@@ -42,6 +42,7 @@ from gateway.actions import (
 from gateway.audio_flow import AUDIO_BEHIND_SAMPLES, AudioFlow
 from gateway.fairness import Share
 from gateway.media import pictures
+from gateway.open_utterance import Arrival
 from gateway.outbound import Bounds, Outbound
 from gateway.ports import Channel, Player, SessionCore
 from gateway.threads import PARSER
@@ -121,6 +122,7 @@ class Pump:
             self._guarded(self._session.close)
         if self._outbound.hangup is not None:
             await self._channel.close(self._outbound.hangup)
+        self._outbound.forget()  # this waits for the collector, what nobody will read need not
 
     @property
     def waiting_bytes(self) -> int:
@@ -178,13 +180,14 @@ class Pump:
 
     # --- the tracks' side ------------------------------------------------------------------------
 
-    def hear(self, pcm24k: bytes, received_ns: int | None) -> bool:
-        """Sound from a track: s16 mono at 24 kHz; `received_ns` None where no packet brought it.
-        False: dropped, for the engine is too far behind, and a microphone cannot be held back."""
+    def hear(self, pcm24k: bytes, arrival: Arrival | None) -> bool:
+        """Sound from a track: s16 mono at 24 kHz. `arrival`: None where no packet brought it; its
+        `captured_ns` is when that packet left the peer, None where nobody knows. False: dropped,
+        for the engine is too far behind, and a microphone cannot be held back."""
         if self._audio.behind_samples > AUDIO_BEHIND_SAMPLES:
             return False
         self._heard_ns = self._now_ns()
-        self._call(self._session.receive_audio, pcm24k, received_ns)
+        self._call(self._session.receive_audio, pcm24k, arrival)
         return True
 
     def see(self, image: api.Image) -> None:

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import errno
 import functools
+import gc
 import importlib
 import json
 import logging
@@ -37,6 +38,7 @@ from gateway.media.front import front
 from gateway.metrics import Metrics
 from gateway.protocol.ids import IdMaker
 from gateway.protocol.parse import prepare
+from gateway.reception import CutsCollector, Reception
 from gateway.resume.seats import ResumeMetrics
 from gateway.supervisor import Supervisor
 from gateway.voice.choose import choose
@@ -139,7 +141,17 @@ class GatewayServer(uvicorn.Server):
         super().__init__(config)
         self._gateway = gateway
         self._drain: asyncio.Task[None] | None = None
+        self._reception = Reception(config, self.server_state, gateway.cuts)
         self._loop = asyncio.get_running_loop()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """In place of uvicorn's, which lets everybody in and waits for ever."""
+        assert sockets is not None
+        await self.lifespan.startup()
+        (listening,) = sockets
+        self._reception.open(listening)
+        self.servers = [self._reception]  # type: ignore[list-item]  # all that is asked of one
+        self.started = True
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         if self._gateway.draining:
@@ -235,6 +247,10 @@ async def _serve(
         gateway = make_gateway(settings, link, supervisor, voice)
         server = GatewayServer(uvicorn_config(settings, gateway), gateway)
         serving = asyncio.create_task(server.serve(sockets=[sock]))
+        # What has been loaded stays. Not looked through again, it makes no pauses, and a session's
+        # remains are found after dozens of sessions, not hundreds.
+        gc.collect()
+        gc.freeze()
         measuring = asyncio.create_task(gateway.loop_lag.run())
         log.info("listening on %s; engine: %s", url, link.state)
         announcer.listening()
@@ -317,6 +333,7 @@ def make_gateway(
 
     resumes = ResumeMetrics(metrics.registry)
     gateway = Gateway(settings, link, make_session, render, restarts, voice, resumes)
+    metrics.registry.register(CutsCollector(gateway.cuts))
     gateway.calls = Calls(gateway, CallMetrics(metrics.registry))
     return gateway
 

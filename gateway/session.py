@@ -41,6 +41,7 @@ from gateway.items_in import delete_item
 from gateway.listening import CommitTooShortError
 from gateway.media.pictures import Outcome
 from gateway.metrics import Metrics
+from gateway.open_utterance import Arrival
 from gateway.pictured import Pictured
 from gateway.pictures_in import PicturesIn
 from gateway.protocol import errors, items
@@ -178,10 +179,9 @@ class Session:
         """This protocol has no binary frames."""
         return self._refuse(errors.binary_frame())
 
-    def receive_audio(self, pcm24k: bytes, received_ns: int | None, now_ns: int) -> list[Action]:
-        """Sound from a track: s16 mono at 24 kHz, no client event. `received_ns`: when its packet
-        came; None: filled in for one that did not."""
-        self._speech.hear(pcm24k, received_ns, self._answers, now_ns)
+    def receive_audio(self, pcm24k: bytes, arrival: Arrival | None, now_ns: int) -> list[Action]:
+        """Sound from a track: s16 mono at 24 kHz, no client event; see `Pump.hear`."""
+        self._speech.hear(pcm24k, arrival, self._answers, now_ns)
         return self._state.take()
 
     def receive_image(self, image: api.Image, now_ns: int) -> list[Action]:
@@ -301,6 +301,7 @@ class Session:
         self._metrics.session_closed()
         self._state.tell(api.Close(self._state.session_id))
         self._state.utter(Stop(self._state.session_id))
+        self._state.talk.clear()
         return self._state.take()
 
     # --- client events ---------------------------------------------------------------------------

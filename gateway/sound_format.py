@@ -1,6 +1,6 @@
 """A client's sound in its own format, to and from the gateway's s16 at 24 kHz.
 
-Only where sound travels in events; a call's tracks have Opus.
+Only where sound travels in events; calls have codecs of their own (`gateway.rtc.codecs`).
 """
 
 from __future__ import annotations

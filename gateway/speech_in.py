@@ -34,6 +34,7 @@ from gateway.listening import (
     UtteranceTooLongError,
 )
 from gateway.media.timebase import hear_ms, hear_ms_exact
+from gateway.open_utterance import Arrival
 from gateway.spoken import Spoken
 from gateway.state import SessionState
 from gateway.transcripts import Transcripts
@@ -71,7 +72,7 @@ class SpeechIn:
         self._transcripts = Transcripts(state)
         self._barge_in = BargeIn(state)
         self._feed_ns = 0  # the last packet's time in the listener
-        self._buffer_ns: int | None = None  # and in a track's receive buffer
+        self._buffer_ns: int | None = None  # and in a receive buffer, if it came over a track
         self._client_clock = ClientClock()
 
     @property
@@ -86,27 +87,26 @@ class SpeechIn:
 
     def feed(self, pcm: bytes, captured_ms: float | None, answers: Answering, now_ns: int) -> None:
         """One packet. Raises the listener's errors."""
-        captured_ns = (
-            None if captured_ms is None else self._client_clock.to_ours(captured_ms, now_ns)
-        )
+        captured_ns = self._client_clock.to_ours(captured_ms, now_ns)
         began_ns = self._stopwatch()
         events = self._listener.feed(pcm, now_ns, captured_ns)
-        self._feed_ns = self._stopwatch() - began_ns
+        self._feed_ns, self._buffer_ns = self._stopwatch() - began_ns, None
         self._state.metrics.audio("received", len(pcm) / 48)  # bytes in a ms of s16 at 24 kHz
-        self._handle(events, answers, now_ns)
+        if events:
+            self._handle(events, answers, now_ns)
 
-    def hear(self, pcm: bytes, received_ns: int | None, answers: Answering, now_ns: int) -> None:
-        """Sound out of a track's receive buffer; what no packet brought has no `received_ns`."""
-        arrived_ns = now_ns if received_ns is None else received_ns
+    def hear(self, pcm: bytes, arrival: Arrival | None, answers: Answering, now_ns: int) -> None:
+        """Sound out of a track's receive buffer; what no packet brought has no arrival."""
+        came = arrival or Arrival(now_ns, None)
         began_ns = self._stopwatch()
         try:
-            events = self._listener.feed(pcm, arrived_ns)
+            events = self._listener.feed(pcm, came.received_ns, came.captured_ns)
         except UtteranceTooLongError:  # push-to-talk: a track goes on, whoever forgot it
             self._state.metrics.audio("dropped", len(pcm) / 48)
             return
         self._feed_ns = self._stopwatch() - began_ns
-        self._buffer_ns = now_ns - arrived_ns
-        fate = "inserted" if received_ns is None else "received"
+        self._buffer_ns = now_ns - came.received_ns
+        fate = "inserted" if arrival is None else "received"
         self._state.metrics.audio(fate, len(pcm) / 48)
         self._handle(events, answers, now_ns)
 
@@ -294,6 +294,7 @@ class SpeechIn:
         return TurnStamps(
             sent_ns=now_ns,  # replaced when it is known
             captured_ns=event.last_speech_captured_ns,
+            by_track=self._buffer_ns is not None,
             last_speech_received_ns=event.last_speech_received_ns,
             buffer_ns=self._buffer_ns,
             resample_ns=self._feed_ns,

@@ -32,6 +32,7 @@ SLICE_BYTES = 16 * 1024
 ABORT_EXTENSION = "headstart.abort"
 PING_EXTENSION = "headstart.ping"
 INBOX_EXTENSION = "headstart.inbox"
+NOT_UTF8 = 1007
 GOODBYE = 1000  # RFC 6455 §7.4.1; a page that is left or reloaded says 1001
 
 
@@ -107,6 +108,37 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
             extensions[ABORT_EXTENSION] = self.transport.abort
             extensions[PING_EXTENSION] = self._ping
             extensions[INBOX_EXTENSION] = self.receive
+
+    def keepalive_timeout(self) -> None:
+        if not self._held:
+            super().keepalive_timeout()
+            return
+        # Its pong may be among what we have not read: it is we who are late.
+        self.pong_timer = self.pending_ping_payload = None
+        self.schedule_ping()
+
+    def send_receive_event_to_app(self) -> None:
+        """As uvicorn's, which writes a traceback for each text that is no UTF-8."""
+        data, self.frames = b"".join(self.frames), []
+        if self.close_sent:
+            return
+        if self.curr_msg_data_type == "bytes":
+            self.queue.put_nowait({"type": "websocket.receive", "bytes": data})
+            return
+        try:
+            text = data.decode()
+        except UnicodeDecodeError:
+            self.conn.send_close(NOT_UTF8)
+            self.handle_parser_exception()
+            return
+        self.queue.put_nowait({"type": "websocket.receive", "text": text})
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        super().connection_lost(exc)
+        # Parser and connection know each other: half a message of 32 MiB would wait for the
+        # collector, which counts objects.
+        self.frames, self._backlog = [], b""
+        self.conn.reader.discard()
 
     def handle_pong(self, event: Frame) -> None:
         waiting = self._asked.pop(bytes(event.data), None)

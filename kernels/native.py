@@ -1,14 +1,15 @@
 """Compiles the C kernels once, loads them, and says which backend a call uses.
 
 HEADSTART_KERNELS chooses, on first use: `native` (compile; an error if that fails), `reference`
-(plain torch), or unset: native where a C compiler is found, else reference with one warning.
+(plain torch), or unset: native where they can be compiled and loaded, else reference with one
+warning.
 All C files make one library, so that all kernels share one pool of threads (pool.c). It lies in
 $XDG_CACHE_HOME/headstart/kernels, named by a hash of sources, flags, compiler and processor, and is
 put in place by an atomic rename: processes may race, none sees half a file.
 
     KernelError
     +-- BackendError       HEADSTART_KERNELS or backend= names something else
-    +-- CompilerError      no C compiler, or it failed
+    +-- CompilerError      no C compiler, or it failed, or what it made cannot be loaded
     +-- KernelInputError   a tensor of the wrong type, shape or device
 """
 
@@ -66,7 +67,7 @@ class BackendError(KernelError, ValueError):
 
 
 class CompilerError(KernelError, RuntimeError):
-    """The native kernels could not be built; `detail` is what the compiler said."""
+    """The native kernels could not be built or loaded; `detail` is what was said about it."""
 
     def __init__(self, summary: str, detail: str = "") -> None:
         self.detail = detail
@@ -186,12 +187,22 @@ _lock = threading.Lock()
 _libraries: dict[tuple[str, bool], ctypes.CDLL] = {}
 
 
+def _open(*, scalar: bool = False) -> ctypes.CDLL:
+    """The library, compiled if need be. Raises CompilerError, also where the system refuses to load
+    it: from a file system mounted without `exec`, say."""
+    path, _ = build(scalar=scalar)
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise CompilerError(f"cannot load the kernels from {path.parent}", str(error)) from error
+
+
 def _load(operation: str, declare: Declare, *, scalar: bool) -> ctypes.CDLL:
     """The library, with the operation's functions declared; raises CompilerError."""
     key = (operation, scalar)
     with _lock:
         if key not in _libraries:
-            loaded = ctypes.CDLL(str(build(scalar=scalar)[0]))
+            loaded = _open(scalar=scalar)
             declare(loaded)
             _libraries[key] = loaded
         return _libraries[key]
@@ -209,7 +220,7 @@ def default_backend() -> str:
     if name:
         return name
     try:
-        build()
+        _open()
     except CompilerError as error:
         logger.warning("kernels fall back to plain torch, many times slower: %s", error)
         return "reference"

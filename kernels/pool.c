@@ -106,7 +106,7 @@ static void *work(void *argument)
     return NULL;
 }
 
-/* A forked child has none of the threads. */
+/* A forked child has none of the threads, and none of the work. */
 static void after_fork(void)
 {
     pthread_mutex_t free_mutex = PTHREAD_MUTEX_INITIALIZER;
@@ -115,6 +115,8 @@ static void after_fork(void)
     wake = nobody;
     atomic_store(&sleeping, 0);
     workers = 0;
+    /* Pieces that were left of the parent's job are not the child's: new workers would take them. */
+    atomic_store(&ticket, atomic_load(&ticket) >> 40 << 40);
 }
 
 static void prepare(void) { pthread_atfork(NULL, NULL, after_fork); }

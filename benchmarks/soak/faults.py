@@ -1,8 +1,9 @@
-"""What breaks beside the clients: the engine dies or hangs, the machine sleeps, a client's process
-stops.
+"""What breaks beside the clients: the engine dies or hangs, the machine sleeps, its date is set,
+its disk is full, a client's process stops.
 
 Each fault has a witness: a session that is in the middle of an answer when it happens. It must be
-told by name, and its next turn must work, in the same connection.
+told by name, and its next turn must work, in the same connection. While the engine is gone or the
+machine sleeps, what others miss is excused; a date and a disk are nobody's excuse.
 """
 
 from __future__ import annotations
@@ -11,11 +12,14 @@ import asyncio
 import contextlib
 import os
 import random
+import resource
 import signal
 import sys
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
+from email.utils import parsedate_to_datetime
 
+import httpx
 import psutil
 
 from benchmarks.soak.books import engine_process, fetch_status
@@ -30,6 +34,10 @@ TOLD_WAIT_S = 60.0
 AFTERMATH_S = 30.0
 """So long after a fault, what waits for the engine may still be late for its sake."""
 SLEEP_S = 3.0
+HTTP_WAIT_S = 60.0
+SECRET_S_MIN = 10
+DATE_TOLD_S = 2.0
+"""uvicorn writes the date anew once a second."""
 STUCK_WAIT_S = 90.0
 
 
@@ -42,12 +50,16 @@ class Faults:
 
     @property
     def all(self) -> dict[str, Callable[[], Awaitable[None]]]:
-        return {
+        faults: dict[str, Callable[[], Awaitable[None]]] = {
             "engine killed": self.kill_engine,
             "stuck client": self.stuck_client,
             "engine hung": self.hang_engine,
             "machine asleep": self.sleep,
+            "disk full": self.fill_disk,
         }
+        if self._world.wall_clock is not None:
+            faults["date set"] = self.set_date
+        return faults
 
     async def inject(self, pause_s: float, over: asyncio.Event) -> None:
         """Until all were, or it is over; before each one `pause_s` passes."""
@@ -85,6 +97,54 @@ class Faults:
                 os.kill(self._server_pid, number)
                 self._signal_engine(number)
                 await asyncio.sleep(pause_s)
+
+    async def set_date(self) -> None:
+        """An hour ahead, two hours back, and right again, each in the middle of an answer. A secret
+        stays good as long as was said, and no dead one comes to life."""
+        world, clock = self._world, self._world.wall_clock
+        assert clock is not None
+        good, short = await _secret(world.url, 600), await _secret(world.url, SECRET_S_MIN)
+        async with self._witness("date set") as visit:
+            await asyncio.sleep(SECRET_S_MIN + 1)
+            try:
+                for offset_s in (3600.0, -3600.0, 0.0):
+                    async with visit.long_answer(TOLD_WAIT_S):
+                        clock.set(offset_s)
+                    await asyncio.sleep(DATE_TOLD_S)
+                    date = (await _get(world.url, "/healthz", "")).headers["date"]
+                    shown_s = parsedate_to_datetime(date).timestamp() - time.time()
+                    if abs(shown_s - offset_s) > 60:
+                        world.tally.complain(f"the server's date was not set: {date}", always=True)
+                    answers = [await _get(world.url, "/v1/models", key) for key in (good, short)]
+                    if [answer.status_code for answer in answers] != [200, 401]:
+                        world.tally.complain(f"by {offset_s} s a secret changed", always=True)
+                    if not await visit.is_answered():
+                        world.tally.complain("no answer behind a jump of the date", always=True)
+            finally:
+                clock.set(0.0)
+
+    async def fill_disk(self) -> None:
+        """No process of the server's can write a byte to a file: answers go on, a long form is
+        read, and an engine that is killed comes back. (Nothing is recorded: see docs/security.md.)
+        """
+        pids = [self._server_pid, *_children(self._server_pid)]
+        limits = [resource.prlimit(pid, resource.RLIMIT_FSIZE) for pid in pids]
+        async with self._witness("disk full") as visit:
+            try:
+                for pid, (_, hard) in zip(pids, limits, strict=True):
+                    resource.prlimit(pid, resource.RLIMIT_FSIZE, (0, hard))
+                async with visit.long_answer(TOLD_WAIT_S):
+                    status = await _long_form(self._world.url)
+                if status != 400:
+                    self._world.tally.complain(f"a long form was answered by {status}", always=True)
+                async with self._trouble():
+                    self._signal_engine(signal.SIGKILL)
+                    await asyncio.sleep(1.0)
+                    await self._until_ready()
+            finally:
+                for pid in [self._server_pid, *_children(self._server_pid)]:
+                    with contextlib.suppress(ProcessLookupError):
+                        resource.prlimit(pid, resource.RLIMIT_FSIZE, limits[0])
 
     async def stuck_client(self) -> None:
         """A client's process is stopped while megabytes are on their way to it."""
@@ -140,6 +200,31 @@ class Faults:
         async with asyncio.timeout(READY_WAIT_S):
             while (await fetch_status(self._world.url))["engine"]["state"] != "ready":
                 await asyncio.sleep(0.5)
+
+
+async def _secret(url: str, seconds: int) -> str:
+    async with httpx.AsyncClient(timeout=HTTP_WAIT_S) as http:
+        body = {"expires_after": {"seconds": seconds}}
+        response = await http.post(f"{url}/v1/realtime/client_secrets", json=body)
+    value: str = response.json()["value"]
+    return value
+
+
+async def _get(url: str, path: str, key: str) -> httpx.Response:
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
+    async with httpx.AsyncClient(timeout=HTTP_WAIT_S) as http:
+        return await http.get(url + path, headers=headers)
+
+
+async def _long_form(url: str) -> int:
+    """The status of a call's multipart request whose session is a file, over a MiB long."""
+    files = {"sdp": ("a", b"nothing"), "session": ("b", b" " * (1 << 20) + b"{}")}
+    async with httpx.AsyncClient(timeout=HTTP_WAIT_S) as http:
+        return (await http.post(f"{url}/v1/realtime/calls", files=files)).status_code
+
+
+def _children(pid: int) -> list[int]:
+    return [child.pid for child in psutil.Process(pid).children(recursive=True)]
 
 
 def _peers(pid: int) -> set[int]:

@@ -7,6 +7,7 @@ import contextlib
 import random
 import socket
 import struct
+import time
 from collections.abc import Awaitable, Callable
 from urllib.parse import urlsplit
 
@@ -14,10 +15,13 @@ import httpx
 from aiortc import RTCConfiguration, RTCPeerConnection
 
 from benchmarks.soak.tally import Tally
+from gateway.reception import HEAD_S
 from gateway.rtc.channel import LABEL
 
 WAIT_S = 60.0
 HANG_S = 2.0
+SLACK_S = 15
+"""Of a loop that is busy with everybody else."""
 UPGRADE = (
     "GET /v1/realtime?model=tiny HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
     "Connection: Upgrade\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
@@ -36,6 +40,7 @@ async def haunt(url: str, rng: random.Random, tally: Tally) -> None:
     ghosts: dict[str, Callable[[], Awaitable[None]]] = {
         "half a handshake": lambda: _raw(url, UPGRADE.encode()[: rng.randrange(10, 120)], rng),
         "half a frame": lambda: _raw(url, UPGRADE.encode() + rng.choice(FRAMES), rng),
+        "a byte a second": lambda: _slow(url, tally),
         "a bad offer": lambda: _bad_offer(url, rng, tally),
         "a call nobody makes": lambda: _call_and_go(url, tally),
     }
@@ -58,6 +63,29 @@ async def _raw(url: str, data: bytes, rng: random.Random) -> None:
                 connection: socket.socket = writer.get_extra_info("socket")
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
         finally:
+            writer.close()
+            await writer.wait_closed()
+
+
+async def _slow(url: str, tally: Tally) -> None:
+    """A request that comes by single bytes is not waited for."""
+    parts, since_s = urlsplit(url), time.monotonic()
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    ending = asyncio.create_task(reader.read())
+    try:
+        for byte in UPGRADE.encode()[: round(HEAD_S) + SLACK_S]:
+            writer.write(bytes((byte,)))
+            await asyncio.wait({ending}, timeout=1.0)
+            if ending.done():
+                tally.saw["slow request cut"] += 1
+                return
+        tally.complain("a request by single bytes was waited for", since_s)
+    except ConnectionError:
+        tally.saw["slow request cut"] += 1
+    finally:
+        ending.cancel()
+        await asyncio.gather(ending, return_exceptions=True)
+        with contextlib.suppress(ConnectionError):
             writer.close()
             await writer.wait_closed()
 

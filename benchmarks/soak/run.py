@@ -9,7 +9,9 @@ the same of the engine's process (engine_*); unhandled (signs of an exception th
 the server's and the engine's log); leaks (words of one session that reached another); complaints
 (broken promises), excused (those that a fault explains); ok; what was `did` and `saw`, by name;
 sample_clock_s, wall_s, visits, secrets_told (own secrets repeated by an answer: a leaked one would
-have been, too), watched_chars, rss_bytes (over the run), log_lines, seed, sessions, model.
+have been, too), watched_chars, log_lines, seed, sessions, model; rss_slope_bytes_per_hour with
+rss_slope_error_bytes_per_hour (of wall time, over the run's second half, the gateway's),
+rss_slope_bytes_per_100_visits, engine_rss_slope_*, rss_points (second, visits, gateway, engine).
 """
 
 from __future__ import annotations
@@ -34,8 +36,10 @@ from benchmarks.soak.canary import Canaries
 from benchmarks.soak.faults import ENGINE_LOST_AFTER_S, Faults
 from benchmarks.soak.ghosts import haunt
 from benchmarks.soak.lines import Inbox, Line, LineClosed, open_call, open_socket
+from benchmarks.soak.memory import Memory, Point
 from benchmarks.soak.tally import Tally
 from benchmarks.soak.visit import CAN_RESUME, Visit, World, part
+from benchmarks.soak.wall_clock import wall_clock
 from gateway.talk.local_server import LocalServer, local_server, until_ready
 
 CALLS_EVERY = 3
@@ -43,11 +47,14 @@ ACTS = (1, 6)
 GHOST_SHARE = 0.1
 SAY_EVERY_S = 15.0
 TRY_AGAIN_S = 2.0
+LOOK_EVERY_S, LATE_S = 0.5, 1.0
+LATE_FOR_S = 5.0
+"""So long after that the server may still be telling a call that it has vanished."""
 BUSY = 503
 """Said before anything has begun: a server may have too much to do."""
 RSS_GROWTH_BYTES_MAX = 96 << 20
 """Of gateway and engine each: what allocators keep in pieces. A leak of a session's KiB shows in
-`rss_bytes` as a slope, whatever the end."""
+`rss_slope_bytes_per_hour`, whatever the end."""
 RESUME_S = 5
 """How long the server keeps who has dropped: fewer than 64 sessions in all have to do."""
 FAKE = "fake"
@@ -85,12 +92,17 @@ async def soak(options: Options) -> dict[str, Any]:
     tally, log = Tally(), Log(options.log)
     canaries = Canaries(random.Random(options.seed))
     began_s = time.monotonic()
-    async with local_server(_arguments(options), on_line=log.take) as server:
+    async with contextlib.AsyncExitStack() as stack:
+        clock = stack.enter_context(wall_clock())
+        if clock is None:
+            report.say("soak: without a C compiler, or Linux, nobody sets the server's date")
+        environment = {} if clock is None else clock.environment
+        starting = local_server(_arguments(options), on_line=log.take, environment=environment)
+        server = await stack.enter_async_context(starting)
         report.say(f"soak: a server with {options.model} at {server.url}")
         await until_ready(server.url, lambda _: None, server.check)
-        world = World(
-            server.url, options.model, canaries, tally, listen_live_s=options.listen_live_s
-        )
+        world = World(server.url, options.model, canaries, tally, clock)
+        world.listen_live_s = options.listen_live_s
         party = Party(options, world, server, log)
         await party.warm_up()
         before = await at_rest(server.url)
@@ -105,7 +117,7 @@ async def soak(options: Options) -> dict[str, Any]:
         "visits": party.visits,
         "secrets_told": party.secrets_told,
         "watched_chars": canaries.watched_chars,
-        "rss_bytes": party.rss_bytes,
+        **party.memory.report(),
         "log_lines": log.lines,
         "did": dict(sorted(tally.did.items())),
         "saw": dict(sorted(tally.saw.items())),
@@ -163,8 +175,8 @@ class Party:
     def __init__(self, options: Options, world: World, server: LocalServer, log: Log) -> None:
         self.visits = 0
         self.secrets_told = 0
-        self.rss_bytes: list[tuple[int, int]] = []
-        """Of gateway and engine, every `SAY_EVERY_S`."""
+        self.memory = Memory()
+        """Every `SAY_EVERY_S`."""
         self._options, self._world, self._server, self._log = options, world, server, log
 
     async def warm_up(self) -> None:
@@ -177,7 +189,7 @@ class Party:
     async def hold(self, faults: Faults) -> None:
         """Both phases, and the faults meanwhile."""
         over = asyncio.Event()
-        telling = asyncio.create_task(self._tell())
+        telling = asyncio.gather(self._tell(), self._watch_ourselves())
         breaking = asyncio.create_task(self._break(faults, over))
         try:
             for live, minutes in (
@@ -286,8 +298,20 @@ class Party:
             self.secrets_told += secret.told
             await line.drop()
 
+    async def _watch_ourselves(self) -> None:
+        """Twenty people are one process here: when it comes by late, on a machine that others use
+        too, its calls have not answered the server either, which takes them for gone."""
+        while True:
+            asked_s = time.monotonic()
+            await asyncio.sleep(LOOK_EVERY_S)
+            if time.monotonic() - asked_s > LOOK_EVERY_S + LATE_S:
+                trouble = self._world.tally.trouble()
+                trouble.began_s, trouble.ended_s = asked_s, time.monotonic() + LATE_FOR_S
+                self._world.tally.saw["we ourselves were late"] += 1
+
     async def _tell(self) -> None:
         """Progress, and how much memory there is in use by now."""
+        began_s = time.monotonic()
         while True:
             await asyncio.sleep(SAY_EVERY_S)
             self._server.check()
@@ -295,7 +319,8 @@ class Party:
                 books = await read(self._world.url)
             except (httpx.HTTPError, psutil.Error):
                 continue  # asleep, or its engine ended while we looked
-            self.rss_bytes.append((books.rss_bytes, books.engine_rss_bytes))
+            now_s, sizes = time.monotonic(), (books.rss_bytes, books.engine_rss_bytes)
+            self.memory.points.append(Point(now_s - began_s, self.visits, *sizes))
             tally = self._world.tally
             report.say(
                 f"soak: {self.visits} visits, {tally.heard_s / 60:.0f} min heard, "

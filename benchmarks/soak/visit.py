@@ -21,6 +21,7 @@ from benchmarks.soak.lies import UNREADABLE, item_id, lies
 from benchmarks.soak.lines import CallLine, Event, Line, LineClosed, SocketLine
 from benchmarks.soak.sounds import PACKET_MS, Packet
 from benchmarks.soak.tally import Tally
+from benchmarks.soak.wall_clock import WallClock
 from gateway.protocol.extensions import GatewayOptions
 
 ANSWER_WAIT_S = 120.0
@@ -41,12 +42,13 @@ SHED = (1013, 1006)  # a reader that is cut may never see the reason
 
 @dataclass
 class World:
-    """What all visits share. `live`: sound takes its time."""
+    """What all visits share. `wall_clock`: the server's; `live`: sound takes its time."""
 
     url: str
     model: str
     canaries: Canaries
     tally: Tally
+    wall_clock: WallClock | None = None
     live: bool = False
     listen_live_s: tuple[int, int] = (5, 40)
     noise_picture: str = field(default_factory=lambda: sounds.noise_picture(NOISE_SIDE_PX))

@@ -68,7 +68,8 @@ class Hearing(Message, frozen=True, tag="hearing"):
     """Words so far: `committed` only grows within a turn; `tentative` may still change.
 
     `final`: of a short silence, no more follow unless speech resumes. `wordless`: these ears give
-    embeddings, and there are never any words.
+    embeddings, and there are never any words. `likely`: how likely the ears think that each of the
+    first few words, as spaces part them, is right, 0..1; empty: they don't say.
     """
 
     session: str
@@ -78,6 +79,7 @@ class Hearing(Message, frozen=True, tag="hearing"):
     at_sample: int
     final: bool = False
     wordless: bool = False
+    likely: tuple[float, ...] = ()
 
 
 class EndOfMessage(Message, frozen=True, tag="end_of_message"):

@@ -15,14 +15,18 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+LIKELY_WORDS = 8  # what somebody begins with tells what they want
+
 
 @dataclass(frozen=True)
 class Word:
-    """A word, the space before it and the punctuation behind it; `logprob`: its worst token's."""
+    """A word, the space before it and the punctuation behind it; `logprob`: its worst token's;
+    `letters_logprob`: its worst token's that is not all punctuation (None: the same)."""
 
     text: str
     tokens: tuple[int, ...]
     logprob: float
+    letters_logprob: float | None = None
 
 
 @dataclass(frozen=True)
@@ -142,6 +146,22 @@ def tokens_of(words: Sequence[Word]) -> tuple[int, ...]:
 def text_of(words: Sequence[Word]) -> str:
     """The words as they follow on other text: with the space before the first, if it has one."""
     return "".join(word.text for word in words)
+
+
+def likely(words: Sequence[Word], at_most: int = LIKELY_WORDS) -> tuple[float, ...]:
+    """Of each of the first `at_most` words, as spaces part them, its worst token's probability.
+    Punctuation does not count: a full stop is often unlikely where the word is sure."""
+    parted: list[float] = []
+    for word in words:
+        worst = word.letters_logprob
+        probability = math.exp(word.logprob if worst is None else worst)
+        if parted and not word.text.startswith(" "):
+            parted[-1] = min(parted[-1], probability)
+        elif len(parted) == at_most:
+            break
+        else:
+            parted.append(probability)
+    return tuple(parted)
 
 
 @dataclass(frozen=True)

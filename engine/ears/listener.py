@@ -35,6 +35,7 @@ from engine.ears.hypothesis import (
     AgreementSettings,
     Hypothesis,
     Word,
+    likely,
     text_of,
     token_limit,
     tokens_of,
@@ -103,7 +104,7 @@ class Heard:
     it, with its leading space, and may change, though it leaves out what most likely will.
     `stages_ms`: wall time of mel, encode, decode. `audio_tokens`: 20 ms positions of the whole
     utterance; `window_positions`: of those, in the window, with the silence behind;
-    `encoded_positions`: of these, encoded this time.
+    `encoded_positions`: of these, encoded this time. `likely`: as in `engine.api.Hearing`.
     """
 
     committed: str
@@ -112,6 +113,7 @@ class Heard:
     audio_tokens: int
     window_positions: int
     encoded_positions: int
+    likely: tuple[float, ...] = ()
 
     @property
     def text(self) -> str:
@@ -365,14 +367,17 @@ class Ears:
         words = []
         start = 0
         for tokens in self._tokens.words(decoded.tokens, language):
-            worst = min(decoded.logprobs[start : start + len(tokens)])
-            words.append(Word(self._tokens.text(tokens), tokens, worst))
+            logprobs = decoded.logprobs[start : start + len(tokens)]
+            pairs = zip(tokens, logprobs, strict=True)
+            letters = [p for token, p in pairs if self._tokens.spells(token)] or logprobs
+            words.append(Word(self._tokens.text(tokens), tokens, min(logprobs), min(letters)))
             start += len(tokens)
         return tuple(words)
 
     def _heard(self, utterance: Utterance, agreement: Agreement, clock: StageClock) -> Heard:
-        committed = text_of(utterance.settled + agreement.committed)
-        tentative = text_of(agreement.presentable(self._agreement))
+        sure = utterance.settled + agreement.committed
+        shown = agreement.presentable(self._agreement)
+        committed, tentative = text_of(sure), text_of(shown)
         return Heard(
             committed=committed.lstrip(),
             tentative=tentative if committed else tentative.lstrip(),
@@ -380,6 +385,7 @@ class Ears:
             audio_tokens=-(-utterance.mel.samples // _SAMPLES_PER_POSITION),
             window_positions=clock.positions,
             encoded_positions=clock.encoded,
+            likely=likely((*sure, *shown)),
         )
 
 

@@ -27,6 +27,7 @@ _TYPES = {
     "I32": torch.int32,
 }
 _LENGTH_BYTES = 8
+_LFS = b"version https://git-lfs"  # what a clone without LFS has in a file's place
 
 SHARDS_FILE = "model.safetensors.index.json"
 
@@ -35,6 +36,8 @@ def read_safetensors(path: Path) -> MappedTensors:
     """Map `path` and index its tensors. Raises `BadWeights`."""
     data = map_file(path)
     base = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "little")
+    if bytes(data[: len(_LFS)]) == _LFS:
+        raise BadWeights(path, "content", "tensors", "a Git LFS pointer to them (git lfs pull)")
     if base > len(data):
         raise BadWeights(path, "header", f"{base} bytes", f"a file of {len(data)} bytes")
     try:

@@ -84,6 +84,10 @@ class WhisperTokens:
         before = (special.previous, *prompt) if prompt else ()
         return before + tuple(token for token in steer if token is not None)
 
+    def spells(self, token: int) -> bool:
+        """Whether there is a letter or a digit in it; half a letter counts as none."""
+        return any(letter.isalnum() for letter in self.text((token,)))
+
     def text(self, tokens: tuple[int, ...]) -> str:
         return self._tokenizer.decode(list(tokens), skip_special_tokens=True)
 

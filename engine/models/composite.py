@@ -126,6 +126,9 @@ class Composite:
     ) -> tuple[list[VisionUnit], Any]:
         return self.base.encode_frames(frames, state, final)
 
+    def encode_still(self, picture: Frame) -> Tensor | None:
+        return self.base.encode_still(picture)
+
     def clip_closing(self) -> Tensor:
         return torch.empty((0, self.spec.decoder.hidden))
 

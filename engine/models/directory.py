@@ -12,12 +12,14 @@ import torch
 from engine.ears.mapped import MappedTensors
 from engine.ears.safetensors_reader import read_safetensors
 from engine.errors import BadWeights
+from engine.models.quantised import refuse_by_config, refuse_by_names
 from engine.models.tensors import Checkpoint
 
 Rename = Callable[[str], str | None]  # a stored tensor's name to ours; None: not ours
 
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
+SHARDS = "model-*-of-*.safetensors"
 
 
 class Config:
@@ -95,10 +97,12 @@ class ModelDirectory:
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Checkpoint:
         """All tensors, by the names that `rename` gives them (None: not ours). `progress` is told
-        bytes taken, and bytes in all, as they are stored."""
+        bytes taken, and bytes in all, as they are stored. Raises `QuantisedWeights` if they are."""
+        refuse_by_config(self.config.path, self.config.values)
         names: dict[str, tuple[MappedTensors, str]] = {}
         total_bytes = 0
         for file, path in self._files():
+            refuse_by_names(path, file)
             total_bytes += path.stat().st_size
             for stored in file:
                 name = rename(stored)
@@ -116,6 +120,9 @@ class ModelDirectory:
             shards = sorted(set(read_json(index).part("weight_map").values.values()))
         else:
             shards = [SINGLE]
+            alone = next(self.folder.glob(SHARDS), None)
+            if alone is not None and not (self.folder / SINGLE).exists():
+                raise BadWeights(index, "file", f"there to be one beside {alone.name}", "none")
         paths = [self.folder / name for name in shards]
         for path in paths:
             if path.parent != self.folder or not path.is_file():

@@ -164,6 +164,11 @@ class StreamModel(Protocol):
         """Units that `frames` complete; `final` also completes a unit that lacks frames."""
         ...
 
+    def encode_still(self, picture: Frame) -> Tensor | None:
+        """A picture that was sent by itself, as embeddings [n, hidden] in a row; None: this model
+        takes one as it takes a frame."""
+        ...
+
     def clip_closing(self) -> Tensor:
         """Embeddings [n, hidden] that stand behind a clip's pictures; most models have none."""
         ...

@@ -1,7 +1,7 @@
 """LLaVA-OneVision: SigLIP sees frame by frame, pooled to a quarter; a plain Qwen2 answers.
 
-Pictures are taken as frames of a video are (196 tokens); the crops that its makers cut single large
-pictures into are not made: a camera's frames gain little by them and cost ten times the tokens.
+Live frames are frames of a video (196 tokens each); a still is the whole picture and tiles of it at
+full resolution (`engine.models.anyres`), up to 7,300 tokens.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from torch.nn import functional as F
 
 from engine.errors import UnsupportedModel
 from engine.layout import Modality
+from engine.models.anyres import Anyres
 from engine.models.decoders import Build, in_torch
 from engine.models.directory import Config
 from engine.models.frames import FrameState
@@ -93,6 +94,7 @@ class LlavaOnevision(TextModel):
         self._normalise = Normalisation(mean, std)
         pixels = sizes.image_px**2
         seen = VisionSpec(sizes.image_px, 1, min_pixels=pixels, max_pixels=pixels)
+        self.anyres = Anyres.of(config, sizes.image_px, sizes.side)
         self.spec = ModelSpec(FAMILY, self.spec.decoder, vision=seen)
         self.layout = VideoLayout()
 
@@ -124,11 +126,25 @@ class LlavaOnevision(TextModel):
         """[side ** 2, width] of one frame -> [pooled, hidden]."""
         with torch.inference_mode():
             side = self.tower.sizes.side
-            x = self._down(F.gelu(self._up(features)))
-            grid = x.T.reshape(1, -1, side, side)
+            grid = self._embedded(features).T.reshape(1, -1, side, side)
             half = math.ceil(side / 2)
             pooled = F.interpolate(grid, (half, half), mode="bilinear")
             return pooled[0].flatten(1).T.contiguous()
+
+    def encode_still(self, picture: Frame) -> Tensor:
+        with torch.inference_mode():
+            # One tile at a time: its 729 patches fill the cores, and 37 tiles would be 500 MB.
+            tiles = self.tiles(picture)
+            seen = torch.cat([self._embedded(self.tower.encode(tile[None])) for tile in tiles])
+            return self.anyres.join(seen, picture.rgb.shape[:2], self._newline)
+
+    def tiles(self, picture: Frame) -> Tensor:
+        """[1 + tiles, 3, image_px, image_px] of a still, normalised."""
+        return self._normalise(self.anyres.cut(picture.rgb))
+
+    def _embedded(self, features: Tensor) -> Tensor:
+        """[..., width] -> [..., hidden]."""
+        return self._down(F.gelu(self._up(features)))
 
     def clip_closing(self) -> Tensor:
         return self._newline

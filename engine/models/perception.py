@@ -90,8 +90,7 @@ class Perception:
         if not len(vectors):
             return []
         last = [*self._shots, *self._last_shots][-1]
-        ids = self._soft.intern(vectors.numpy(), [_PICTURE] * len(vectors))
-        return [Shot(tuple(ids), last.time + 1, last.time_s)]
+        return [Shot(tuple(intern(self._soft, vectors)), last.time + 1, last.time_s)]
 
     def ids(self) -> list[int]:
         """`parts` as one list."""
@@ -107,6 +106,18 @@ class Perception:
         place = self._model.shot_place(index, unit.time_s)
         ids = see_unit(self._model, self._soft, unit, place)
         return Shot(tuple(ids), place.time, unit.time_s)
+
+
+def see_frame(model: StreamModel, soft: SoftTokens, frame: Frame) -> list[int]:
+    """A frame by itself, as a clip of one."""
+    units, _ = model.encode_frames([frame], model.open_frames(), True)
+    seen = [token for unit in units for token in see_unit(model, soft, unit)]
+    return seen + intern(soft, model.clip_closing())
+
+
+def intern(soft: SoftTokens, pictured: Tensor) -> list[int]:
+    """Embeddings [n, hidden] of something seen that has no grid."""
+    return soft.intern(pictured.numpy(), [_PICTURE] * len(pictured))
 
 
 def see_unit(

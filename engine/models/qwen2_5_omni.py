@@ -135,6 +135,9 @@ class Qwen25Omni:
         with torch.inference_mode():
             return self.eyes.encode(frames, state, final)
 
+    def encode_still(self, picture: Frame) -> Tensor | None:
+        return None
+
     def clip_closing(self) -> Tensor:
         return torch.empty((0, self.spec.decoder.hidden))
 

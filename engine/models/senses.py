@@ -12,7 +12,7 @@ import torch
 from engine.api import Image
 from engine.faculties import Embedded, Pcm, View
 from engine.models.interface import Frame, StreamModel, TailPolicy
-from engine.models.perception import Perception, see_unit
+from engine.models.perception import Perception, intern, see_frame
 from engine.stream import Stream
 
 # Frames of one clip that a model sees at most: at two a second, a minute.
@@ -74,11 +74,11 @@ class ModelEyes:
     def __init__(self, model: StreamModel) -> None:
         self._model = model
 
-    def look(self, image: Image, stream: Stream) -> View:
+    def look(self, image: Image, stream: Stream, *, live: bool = False) -> View:
         """Raises `UnsupportedInput` if the model cannot see."""
-        model = self._model
-        units, _ = model.encode_frames([_frame(image, 0.0)], model.open_frames(), True)
-        seen = [token for unit in units for token in see_unit(model, stream.soft, unit)]
+        model, frame = self._model, _frame(image, 0.0)
+        still = None if live else model.encode_still(frame)
+        seen = see_frame(model, stream.soft, frame) if still is None else intern(stream.soft, still)
         ids = tuple(token for _, part in model.layout.image(seen) for token in part)
         digest = blake2b(image.rgb, digest_size=8).hexdigest()
         return View(ids, f"picture {image.width} x {image.height}", key=digest)

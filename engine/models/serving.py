@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from engine.core import Engine, EngineParts
 from engine.ears.chosen import load_ears
 from engine.faculties import Ears, Faculties
 from engine.models.captions import CaptionedEars
+from engine.models.footprint import check_fits
 from engine.models.interface import StreamModel, TailPolicy
 from engine.models.senses import ModelEars, ModelEyes
 from engine.models.source import Source, loading_of
@@ -54,7 +56,9 @@ def assemble_source(
     how = replace(
         loading_of(config), answer_opening=words.chat.assistant_open, progress=told.progress
     )
-    model = source.load(how)
+    check_fits(source, how, config.kv_pool_bytes)
+    with _one_thread():
+        model = source.load(how)
     spec = model.spec.decoder
     cache, pool = paged(spec, config)
     context_tokens = min(config.max_context_tokens, spec.context_tokens)
@@ -75,6 +79,18 @@ def assemble_source(
         load_s=time.monotonic() - began_s,
     )
     return engine, info
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Torch on one core: loading is many short operations, and two threads that wait for each other
+    after each of them take three times as long where another process wants a core too."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 class Told:

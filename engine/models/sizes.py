@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-
-import torch
 
 from engine.errors import BadSettings
 from engine.models.decoders import Build, in_torch
 from engine.models.directory import Config
 from engine.models.qwen2_5_omni import Qwen25Omni
-from engine.models.tensors import Dummy
+from engine.models.tensors import Tensors
 
 SIZES = ("3b", "7b")
 # Decoder: hidden, layers, heads, kv_heads, ffn, vocabulary.
@@ -46,15 +44,14 @@ def omni_config(size: str) -> Config:
     return Config(Path(f"qwen2_5_omni-{size}"), values)
 
 
-def dummy_omni(
+def sized_omni(
     size: str,
-    dtype: torch.dtype = torch.bfloat16,
+    tensors: Tensors,
     build: Build = in_torch,
     *,
     answer_opening: Sequence[int] = (),
-    tick: Callable[[int], None] = lambda made_bytes: None,
 ) -> Qwen25Omni:
-    """The whole model at `size`, random: right in cost, senseless in what it says. `tick` is told
-    bytes made so far."""
+    """The whole model at `size` on `tensors`; on random ones it is right in cost and senseless in
+    what it says."""
     config = omni_config(size)
-    return Qwen25Omni(Dummy(dtype, tick=tick), config, answer_opening=answer_opening, build=build)
+    return Qwen25Omni(tensors, config, answer_opening=answer_opening, build=build)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -12,11 +13,10 @@ import torch
 from engine.config import EngineConfig
 from engine.errors import BadSettings, BadWeights
 from engine.models.decoders import in_int8, in_torch
-from engine.models.directory import ModelDirectory, Rename
 from engine.models.families import Loading, load
 from engine.models.interface import StreamModel
-from engine.models.sizes import SIZES, dummy_omni, omni_config
-from engine.models.tensors import Dummy
+from engine.models.sizes import SIZES, omni_config, sized_omni
+from engine.models.tensors import Dummy, Tensors
 from engine.models.words import SETTINGS, TOKENIZER, Words, stand_in, words_of
 from kernels.native import default_backend
 
@@ -26,12 +26,13 @@ _SHOWN_FILES = 5
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """A model to serve. `words` and `load` raise `BadWeights`, naming the file, the field or the
-    tensor."""
+    """A model to serve; `on` builds it on other tensors than its own. All but `name` raise
+    `BadWeights`, naming the file, the field or the tensor."""
 
     name: str
     words: Callable[[], Words]
     load: Callable[[Loading], StreamModel]
+    on: Callable[[Loading, Tensors], StreamModel]
 
 
 def source_of(config: EngineConfig) -> Source | None:
@@ -82,32 +83,34 @@ def loading_of(config: EngineConfig) -> Loading:
 
 
 def _directory(folder: Path) -> Source:
-    return Source(folder.name, lambda: words_of(folder), lambda how: load(folder, how))
+    return Source(
+        folder.name, lambda: words_of(folder), lambda how: load(folder, how), partial(_on, folder)
+    )
+
+
+def _on(folder: Path, how: Loading, tensors: Tensors) -> StreamModel:
+    return load(folder, replace(how, tensors=lambda _directory, _rename: tensors))
 
 
 def _sized_like(folder: Path) -> Source:
     """The directory's sizes and words, with random weights."""
-
-    def loaded(how: Loading) -> StreamModel:
-        def dummy(_directory: ModelDirectory, _rename: Rename) -> Dummy:
-            return Dummy(how.dtype, tick=lambda made: how.progress(made, 0))
-
-        return load(folder, replace(how, tensors=dummy))
-
-    return Source(f"{folder.name}-dummy", lambda: words_of(folder), loaded)
+    return _random(f"{folder.name}-dummy", lambda: words_of(folder), partial(_on, folder))
 
 
 def _published(size: str) -> Source:
     text = omni_config(size).part("text_config")
 
-    def loaded(how: Loading) -> StreamModel:
-        return dummy_omni(
-            size,
-            how.dtype,
-            how.build,
-            answer_opening=how.answer_opening,
-            tick=lambda made: how.progress(made, 0),
-        )
+    def on(how: Loading, tensors: Tensors) -> StreamModel:
+        return sized_omni(size, tensors, how.build, answer_opening=how.answer_opening)
 
     name = f"qwen2_5_omni-{size}-dummy"
-    return Source(name, lambda: stand_in(text.integer("vocab_size")), loaded)
+    return _random(name, lambda: stand_in(text.integer("vocab_size")), on)
+
+
+def _random(
+    name: str, words: Callable[[], Words], on: Callable[[Loading, Tensors], StreamModel]
+) -> Source:
+    def loaded(how: Loading) -> StreamModel:
+        return on(how, Dummy(how.dtype, tick=lambda made: how.progress(made, 0)))
+
+    return Source(name, words, loaded, on)

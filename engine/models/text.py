@@ -74,6 +74,9 @@ class TextModel:
     ) -> tuple[list[VisionUnit], Any]:
         self._refuse("pictures")
 
+    def encode_still(self, picture: Frame) -> Tensor | None:
+        return None
+
     def clip_closing(self) -> Tensor:
         return torch.empty((0, self.spec.decoder.hidden))
 

@@ -28,7 +28,7 @@ def warm_up(
     if model.spec.vision is not None:
         side = min(_MAX_SIDE_PX, model.spec.vision.side_px * 8)
         grey = api.Image(side, side, bytes([128]) * (3 * side * side))
-        engine.receive(api.AddItem(_SESSION, api.Item("seen", api.Role.USER, (grey,)), None))
+        engine.receive(api.Frame(_SESSION, _CHUNK_SAMPLES, grey))
     sampling = api.Sampling(max_tokens=2)
     engine.receive(api.Respond(_SESSION, generation=1, item_id="answer", sampling=sampling))
     _run(engine, report)

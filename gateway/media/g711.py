@@ -58,26 +58,36 @@ _DECODE: dict[Law, npt.NDArray[np.int16]] = {
 _ENCODE = {law: _inverse(table) for law, table in _DECODE.items()}
 
 
+def expand(law: Law, data: bytes) -> npt.NDArray[np.int16]:
+    """The samples, at 8 kHz, that those bytes stand for."""
+    return _DECODE[law][np.frombuffer(data, np.uint8)]
+
+
+def compress(law: Law, samples: npt.NDArray[np.int16]) -> bytes:
+    """The nearest byte for each sample, at 8 kHz."""
+    return _ENCODE[law][samples.astype(np.int32) + 32_768].tobytes()
+
+
 class Decoder:
     """Bytes of one stream to s16 at 24 kHz."""
 
     def __init__(self, law: Law) -> None:
-        self._samples = _DECODE[law]
+        self._law: Law = law
         self._resampler = StreamResampler(RATE_HZ, WIRE_RATE_HZ)
 
     def feed(self, data: bytes) -> bytes:
         """All that is ready; less than 10 ms are kept for the next call."""
-        return self._resampler.feed(self._samples[np.frombuffer(data, np.uint8)]).tobytes()
+        return self._resampler.feed(expand(self._law, data)).tobytes()
 
 
 class Encoder:
     """s16 at 24 kHz of one stream to bytes."""
 
     def __init__(self, law: Law) -> None:
-        self._codes = _ENCODE[law]
+        self._law: Law = law
         self._resampler = StreamResampler(WIRE_RATE_HZ, RATE_HZ)
 
     def feed(self, pcm24k: bytes) -> bytes:
         """All that is ready; less than 10 ms are kept for the next call."""
         samples = np.frombuffer(self._resampler.feed_pcm(pcm24k), np.int16)
-        return self._codes[samples.astype(np.int32) + 32_768].tobytes()
+        return compress(self._law, samples)

@@ -134,8 +134,9 @@ class Line:
         self.give_up()
 
     def give_up(self) -> None:
-        """Nothing more comes or goes."""
+        """Nothing more comes or goes, and nothing is kept."""
         self.is_over = True
+        self._log, self._again = EventLog(), deque()
         self._stop_timer()
         self._changed.set()
 

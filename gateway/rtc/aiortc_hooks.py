@@ -3,8 +3,12 @@
     tap_packets   an `RTCRtpReceiver`'s RTP packets, before its jitter buffer and its decoder
     overhear      the same, beside the receiver's own way with them
     ignore        a track nobody reads, at no cost in memory or in decoding
+    strays        packets of a receiver's sources that it would drop unseen
+    codecs        what was agreed on for a transceiver; more of it may be agreed to
     newest_frame  a video track of which only the newest picture is kept, whoever is slow
     answers       whether the peer answers on the network right now
+    round_trip_ns how long its answer takes
+    tell_of_relay what became of a TURN server that gave no relay
     lose_late     what the data channel still sends once the connection is closed
 
 Written for aiortc 1.16 and aioice 0.13. `tests/gateway/rtc/test_aiortc_hooks.py` names each private
@@ -14,17 +18,23 @@ called in the `track` event, before the receiver has started.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import functools
+import logging
 import queue
+import time
 from collections.abc import Callable
 from typing import Any
 
-from aioice import stun
-from aiortc import RTCPeerConnection
+from aioice import ice, stun
+from aiortc import RTCPeerConnection, RTCRtpCodecParameters
 from aiortc.jitterbuffer import JitterBuffer, JitterFrame
 from aiortc.rtp import RtpPacket
 from av import VideoFrame
 from OpenSSL import SSL
+
+log = logging.getLogger("headstart.rtc")
 
 PacketHandler = Callable[[RtpPacket], None]
 
@@ -32,6 +42,8 @@ ENCODED_FRAMES_MAX = 30
 """Encoded pictures that may wait for the decoder: a second's; then it is behind for good."""
 PROBE_RETRANSMISSIONS = 2
 """At 0, 0.5 and 1.5 s; the last answer may take until 3.5 s after the first request."""
+TIMED_RETRANSMISSIONS = 1
+"""At 0 and 0.5 s, until 1.5 s: longer round trips are not known."""
 
 
 def tap_packets(receiver: Any, on_packet: PacketHandler) -> None:
@@ -45,6 +57,28 @@ def overhear(receiver: Any, on_packet: PacketHandler) -> None:
     receiver._RTCRtpReceiver__jitter_buffer = _Overhearing(
         receiver._RTCRtpReceiver__jitter_buffer, on_packet
     )
+
+
+def strays(receiver: Any, on_packet: PacketHandler) -> None:
+    """From now on packets that come from one of the receiver's sources, and are of a payload type
+    nobody has agreed to, go to `on_packet`; without it nobody knows of them."""
+    router = receiver.transport._rtp_router
+    route = router.route_rtp
+
+    def routed(packet: RtpPacket) -> Any:
+        found = route(packet)
+        if found is None and router.ssrc_table.get(packet.ssrc) is receiver:
+            on_packet(packet)
+        return found
+
+    router.route_rtp = routed
+
+
+def codecs(transceiver: Any) -> list[RTCRtpCodecParameters]:
+    """Once the peer's description is set: what both have, the preferred first. What is added to
+    the list will be in our answer."""
+    agreed: list[RTCRtpCodecParameters] = transceiver._codecs
+    return agreed
 
 
 def ignore(receiver: Any) -> None:
@@ -65,6 +99,18 @@ def newest_frame(receiver: Any) -> NewestFrame:
 async def answers(peer: RTCPeerConnection) -> bool:
     """Ask the peer for consent to send (RFC 7675) on the pair in use. False: no answer within
     3.5 s, or nothing is connected."""
+    return await _asked(peer, PROBE_RETRANSMISSIONS)
+
+
+async def round_trip_ns(peer: RTCPeerConnection) -> int | None:
+    """From the same question to its answer, on the path that sound takes. None: there was none in
+    1.5 s, or nothing is connected."""
+    began_ns = time.monotonic_ns()
+    answered = await _asked(peer, TIMED_RETRANSMISSIONS)
+    return time.monotonic_ns() - began_ns if answered else None
+
+
+async def _asked(peer: RTCPeerConnection, retransmissions: int) -> bool:
     for connection in _connections(peer):
         for pair in list(connection._nominated.values()):
             request = connection.build_request(pair, nominate=False)
@@ -73,7 +119,7 @@ async def answers(peer: RTCPeerConnection) -> bool:
                     request,
                     pair.remote_addr,
                     integrity_key=connection.remote_password.encode(),
-                    retransmissions=PROBE_RETRANSMISSIONS,
+                    retransmissions=retransmissions,
                 )
             except stun.TransactionTimeout:
                 continue
@@ -83,6 +129,33 @@ async def answers(peer: RTCPeerConnection) -> bool:
                 continue  # its socket is closed already
             return True
     return False
+
+
+def tell_of_relay() -> None:
+    """From now on the log has a line for each TURN server that gives no relay, and why; aioice goes
+    on with what else there is and says nothing. For the whole process, once."""
+    ask = ice.relayed_candidate
+    if isinstance(ask, functools.partial):
+        return
+    ice.relayed_candidate = functools.partial(_relayed, ask)
+
+
+async def _relayed(ask: Any, /, **options: Any) -> Any:
+    host, port = options["turn_server"]
+    server = f"{host}:{port}"
+    try:
+        return await ask(**options)
+    except stun.TransactionFailed as failed:
+        code, reason = failed.response.attributes.get("ERROR-CODE", (0, "without a reason"))
+        hint = " (turn_username, turn_credential)" if code in (401, 403, 431, 441) else ""
+        log.warning("the TURN server %s refuses us: %d %s%s", server, code, reason, hint)
+        raise
+    except (stun.TransactionTimeout, OSError) as error:
+        log.warning("the TURN server %s gives no relay: %s", server, error)
+        raise
+    except asyncio.CancelledError:  # gathering has waited long enough
+        log.warning("the TURN server %s does not answer", server)
+        raise
 
 
 def lose_late(peer: RTCPeerConnection) -> None:

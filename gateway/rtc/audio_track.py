@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from aiortc.rtp import RtpPacket
 
+from gateway.rtc.codecs import Formats
 from gateway.rtc.intake import AudioIntake, Sound
 
 Hear = Callable[[Sound], bool]
@@ -17,8 +18,10 @@ Hear = Callable[[Sound], bool]
 class AudioTrack:
     """Calls `hear` on the loop, from the packet that brings sound or from one timer."""
 
-    def __init__(self, hear: Hear, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
-        self.intake = AudioIntake()
+    def __init__(
+        self, hear: Hear, formats: Formats, now_ns: Callable[[], int] = time.monotonic_ns
+    ) -> None:
+        self.intake = AudioIntake(formats)
         self.dropped_bytes = 0
         self._hear = hear
         self._now_ns = now_ns
@@ -32,9 +35,7 @@ class AudioTrack:
         if self._closed:
             return
         now_ns = self._now_ns()
-        self.intake.push(
-            packet.ssrc, packet.sequence_number, packet.timestamp, packet.payload, now_ns
-        )
+        self.intake.push(packet, now_ns)
         self._pull(now_ns)
 
     def close(self) -> None:

@@ -26,15 +26,19 @@ from aiortc import (
     RTCRtpReceiver,
     RTCSessionDescription,
 )
+from aiortc.exceptions import OperationError
+from aiortc.sdp import SessionDescription
 
+from gateway.open_utterance import Arrival
 from gateway.pump import Pump
 from gateway.resume.line import Line
-from gateway.rtc import aiortc_hooks
+from gateway.rtc import aiortc_hooks, codecs
 from gateway.rtc.audio_track import AudioTrack
 from gateway.rtc.call_metrics import CallEnd, CallMetrics
 from gateway.rtc.channel import EventChannel
 from gateway.rtc.intake import Sound
 from gateway.rtc.outgoing import OutgoingAudio
+from gateway.rtc.path import NetworkPath
 from gateway.rtc.receive_buffer import BufferCounters
 from gateway.rtc.video_track import watch
 
@@ -43,11 +47,10 @@ log = logging.getLogger("headstart.rtc")
 ANSWER_WAIT_S = 10.0
 """For gathering our candidates; only a STUN or TURN server that is silent takes so long."""
 CONNECT_WAIT_S = 20.0
+ROUND_TRIP_EVERY_S = 2.0
 HEARTBEAT_S = 0.5
 """With the 3.5 s of an unanswered question, a peer that vanishes is noticed within 5 s."""
 CLOSE_WAIT_S = 5.0
-OPUS = "audio/opus"
-
 
 _closing: set[asyncio.Task[None]] = set()
 """Calls that are being closed behind an answer that came too late; each as long as that takes."""
@@ -78,6 +81,7 @@ class Call:
         self._pump: Pump | None = None
         self._audio: AudioTrack | None = None
         self._counted = BufferCounters()
+        self._path = NetworkPath()
         self._camera: aiortc_hooks.NewestFrame | None = None
         self._end = CallEnd.GONE
         self._alive_s = 0.0
@@ -99,6 +103,8 @@ class Call:
             await self._close_peer()
             log.info("an offer was refused: %r", error)
             reason = str(error) or type(error).__name__
+            if isinstance(error, OperationError):
+                reason += f" (audio codecs here: {', '.join(codecs.SOUND)})"
             raise BadOffer(f"The SDP offer cannot be answered: {reason}") from error
         except asyncio.CancelledError:
             self._give_up(answering)
@@ -122,10 +128,10 @@ class Call:
         if "m=audio" in self._offer:
             self._peer.addTrack(self.outgoing)
             (transceiver,) = self._peer.getTransceivers()
-            audio = RTCRtpReceiver.getCapabilities("audio")
-            assert audio is not None
-            transceiver.setCodecPreferences([c for c in audio.codecs if c.mimeType.lower() == OPUS])
+            transceiver.setCodecPreferences(codecs.preferences())
         await self._peer.setRemoteDescription(RTCSessionDescription(self._offer, "offer"))
+        if "m=audio" in self._offer:
+            self.outgoing.codec = codecs.spoken(aiortc_hooks.codecs(transceiver))
         await self._peer.setLocalDescription(await self._peer.createAnswer())
         aiortc_hooks.lose_late(self._peer)
         answer = _asking_for_fec(str(self._peer.localDescription.sdp))
@@ -139,7 +145,7 @@ class Call:
         self._pump = pump
         self._metrics.calls_open.inc()
         loop = asyncio.get_running_loop()
-        tasks = [loop.create_task(self._heartbeat())]
+        tasks = [loop.create_task(self._heartbeat()), loop.create_task(self._time_path())]
         if self._camera is not None:
             tasks.append(loop.create_task(watch(self._camera, pump.see)))
         try:
@@ -170,17 +176,32 @@ class Call:
         """The first microphone is heard and the first camera seen; more are ignored."""
         (receiver,) = (r for r in self._peer.getReceivers() if r.track is track)
         if track.kind == "audio" and self._audio is None:
-            self._audio = AudioTrack(self._hear)
+            self._audio = AudioTrack(self._hear, self._agree(receiver))
             aiortc_hooks.tap_packets(receiver, self._audio.receive)
+            aiortc_hooks.strays(receiver, self._audio.receive)
         elif track.kind == "video" and self._camera is None:
             self._camera = aiortc_hooks.newest_frame(receiver)
         else:
             aiortc_hooks.ignore(receiver)
 
+    def _agree(self, receiver: RTCRtpReceiver) -> codecs.Formats:
+        """What the microphone's packets may hold."""
+        (transceiver,) = (t for t in self._peer.getTransceivers() if t.receiver is receiver)
+        agreed = aiortc_hooks.codecs(transceiver)
+        media = SessionDescription.parse(self._offer).media
+        sections = (m.rtp for m in media if m.kind == "audio")
+        offered = [c for rtp in sections if rtp.muxId in ("", transceiver.mid) for c in rtp.codecs]
+        agreed += codecs.key_presses(offered, agreed)
+        return codecs.formats(offered, agreed)
+
     def _hear(self, sound: Sound) -> bool:
-        if sound.received_ns is not None:
+        arrival = None
+        if sound.received_ns is not None and sound.timestamp is not None:
             self._is_alive(time.monotonic())
-        return self._pump is not None and self._pump.hear(sound.pcm24k, sound.received_ns)
+            delay_ns = self._path.delay_ns(sound.timestamp, sound.received_ns)
+            departed_ns = None if delay_ns is None else sound.received_ns - delay_ns
+            arrival = Arrival(sound.received_ns, departed_ns)
+        return self._pump is not None and self._pump.hear(sound.pcm24k, arrival)
 
     def _on_state(self) -> None:
         log.debug("call %s: %s", self.call_id, self._peer.connectionState)
@@ -224,6 +245,14 @@ class Call:
             if probe is not None:
                 probe.cancel()
                 await asyncio.gather(probe, return_exceptions=True)
+
+    async def _time_path(self) -> None:
+        """Keep up what the latency budget says of the network."""
+        while True:
+            taken_ns = await aiortc_hooks.round_trip_ns(self._peer)
+            if taken_ns is not None:
+                self._path.answered(taken_ns, time.monotonic_ns())
+            await asyncio.sleep(HEARTBEAT_S if taken_ns is None else ROUND_TRIP_EVERY_S)
 
     def _count(self) -> None:
         if self._audio is not None:

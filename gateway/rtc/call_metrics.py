@@ -9,7 +9,16 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from gateway.rtc.receive_buffer import RTP_SAMPLES_PER_MS, BufferCounters
 
-PACKET_FATES = ("received", "lost", "late", "duplicate", "reordered", "bad")
+PACKET_FATES = (
+    "received",
+    "lost",
+    "late",
+    "duplicate",
+    "reordered",
+    "bad",
+    "foreign",
+    "soundless",
+)
 SOUND_KINDS = ("audio", "concealed", "silence")
 
 

@@ -30,12 +30,14 @@ from gateway.client_secrets import (
     LIFETIME_S_MAX,
     LIFETIME_S_MIN,
 )
+from gateway.clocks import since_boot_s
 from gateway.door import holder_of
 from gateway.protocol import errors
 from gateway.protocol.errors import FatalProtocolError, ProtocolError
 from gateway.protocol.parse import decode_json, parse_session
 from gateway.protocol.session_config import SessionUpdate
 from gateway.resume.seats import HEADER, LAST_EVENT, Seat
+from gateway.rtc import aiortc_hooks, steady_time
 from gateway.rtc.call import AnswerTooSlow, BadOffer, Call, describe_ice
 from gateway.rtc.call_metrics import CallEnd, CallMetrics
 
@@ -64,6 +66,7 @@ class Calls:
     """The calls of one gateway. `end_all` before the loop ends."""
 
     def __init__(self, gateway: Gateway, metrics: CallMetrics) -> None:
+        steady_time.install()
         self._gateway = gateway
         self.metrics = metrics
         self._ice_servers = describe_ice(
@@ -71,6 +74,8 @@ class Calls:
             gateway.settings.turn_username,
             gateway.settings.turn_credential,
         )
+        if "turn" in gateway.settings.ice_servers:
+            aiortc_hooks.tell_of_relay()
         self._calls: dict[str, Call] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
 
@@ -139,9 +144,9 @@ class Calls:
             lifetime_s = _lifetime_s(body.get("expires_after"))
         except ProtocolError as error:
             return _failed(400, error)
-        value, expires_at = self._gateway.secrets.issue(
-            session, lifetime_s, time.time(), holder_of(request.scope)
-        )
+        expires_at = int(time.time()) + lifetime_s  # a date for people; `ClientSecrets` has none
+        holder = holder_of(request.scope)
+        value = self._gateway.secrets.issue(session, lifetime_s, since_boot_s(), holder)
         effective = core.describe() | {"expires_at": 0}
         return JSONResponse({"value": value, "expires_at": expires_at, "session": effective})
 
@@ -163,7 +168,7 @@ class Calls:
         return _Asked(offer, sessions)
 
     def _secrets_session(self, request: Request) -> tuple[SessionUpdate, ...]:
-        grant = self._gateway.secrets.find(key_of(request.headers), time.time())
+        grant = self._gateway.secrets.find(key_of(request.headers), since_boot_s())
         if grant is None or grant.session is None:
             return ()
         return (parse_session(grant.session),)
@@ -240,6 +245,7 @@ async def _multipart(request: Request) -> tuple[str, str | None]:
     parser = MultiPartParser(
         request.headers, _limited(request), max_fields=8, max_part_size=SESSION_BYTES_MAX
     )
+    parser.spool_max_size = BODY_BYTES_MAX  # else a long one would be written to the disk
     try:
         form = await parser.parse()
     except (MultiPartException, KeyError, ValueError) as error:

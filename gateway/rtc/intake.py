@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gateway.media.timebase import WIRE_RATE_HZ
-from gateway.rtc.opus import OpusTimeline, packet_samples
+from aiortc.rtp import RtpPacket
+
+from gateway.rtc.clocks import RtpClock
+from gateway.rtc.codecs import Formats
 from gateway.rtc.receive_buffer import (
     BufferCounters,
     BufferSettings,
@@ -13,12 +15,13 @@ from gateway.rtc.receive_buffer import (
     PieceKind,
     ReceiveBuffer,
 )
+from gateway.rtc.timeline import Timeline
 
 
 @dataclass(frozen=True, slots=True)
 class Sound:
-    """s16 mono at 24 kHz. `received_ns` and `timestamp` (RTP, unwrapped) of the packet that brought
-    it; None for filling."""
+    """s16 mono at 24 kHz. `received_ns` and `timestamp` (RTP at 48 kHz, unwrapped) of the packet
+    that brought it; None for filling."""
 
     pcm24k: bytes
     kind: PieceKind
@@ -27,12 +30,14 @@ class Sound:
 
 
 class AudioIntake:
-    """Receive buffer and decoder of one track. The sound of `pull` is as long as the
+    """Receive buffer and decoders of one track. The sound of `pull` is as long as the
     timeline: what was lost or left out is in it."""
 
-    def __init__(self, settings: BufferSettings | None = None) -> None:
+    def __init__(self, formats: Formats, settings: BufferSettings | None = None) -> None:
+        self._formats = formats
         self._buffer = ReceiveBuffer(settings)
-        self._opus = OpusTimeline(self._buffer.counters, WIRE_RATE_HZ)
+        self._timeline = Timeline(self._buffer.counters)
+        self._clock = RtpClock()
         self._source: int | None = None
 
     @property
@@ -44,23 +49,35 @@ class AudioIntake:
         """When to `pull` if no packet comes until then."""
         return self._buffer.due_ns
 
-    def push(self, source: int, sequence: int, timestamp: int, payload: bytes, now_ns: int) -> None:
-        """One RTP packet; `source` is its SSRC, whose change begins another stream."""
-        samples = packet_samples(payload)
+    def push(self, packet: RtpPacket, now_ns: int) -> None:
+        """One RTP packet; a change of its SSRC begins another stream. What it holds is told by its
+        payload type; of one that was not agreed on nothing is believed."""
+        codec = self._formats.get(packet.payload_type)
+        if codec is None:
+            self.counters.foreign += 1
+            return
+        if not codec.is_sound:
+            self.counters.soundless += 1
+            if packet.ssrc == self._source:
+                self._buffer.skip(packet.sequence_number, now_ns)
+            return
+        samples = codec.samples(packet.payload)
         if samples is None:
             self.counters.bad += 1
             return
-        if source != self._source:
+        if packet.ssrc != self._source:
             if self._source is not None:
                 self._buffer.restart()
-            self._source = source
-        self._buffer.push(Packet(sequence, timestamp, payload, samples), now_ns)
+            self._source, self._clock = packet.ssrc, RtpClock()
+        number = packet.sequence_number
+        timestamp = self._clock.place(number, packet.timestamp, samples, codec.rate_hz)
+        self._buffer.push(Packet(number, timestamp, packet.payload, samples, codec), now_ns)
 
     def pull(self, now_ns: int) -> list[Sound]:
         """All sound that is due."""
         sounds = []
         for piece in self._buffer.pull(now_ns):
-            pcm = self._opus.decode(piece).tobytes()
+            pcm = self._timeline.decode(piece).tobytes()
             received_ns = piece.received_ns if piece.kind is PieceKind.AUDIO else None
             if pcm:
                 sounds.append(Sound(pcm, piece.kind, received_ns, piece.timestamp))

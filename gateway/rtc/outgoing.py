@@ -1,4 +1,4 @@
-"""The spoken answer's way out: 24 kHz sound, paced onto a WebRTC audio track as Opus.
+"""The spoken answer's way out: 24 kHz sound, paced onto a WebRTC audio track.
 
 Whoever speaks `put`s sound as fast as it is made; the track sends a frame each 20 ms. While there
 is nothing to say it sends nothing, and RTP time goes on, so that the next word comes at its place.
@@ -29,13 +29,13 @@ from fractions import Fraction
 from typing import Any
 
 import av
-import numpy as np
 from aiortc import MediaStreamTrack
 
 from gateway.media.timebase import BYTES_PER_SAMPLE, NS_PER_MS, WIRE_RATE_HZ, wire_samples
 from gateway.ports import Player
+from gateway.rtc.codecs import Codec
+from gateway.rtc.encoders import FRAME_MS, Encode, encoder_of
 
-FRAME_MS = 20
 FRAME_NS = FRAME_MS * NS_PER_MS
 FRAME_SAMPLES = wire_samples(FRAME_MS)
 FRAME_BYTES = FRAME_SAMPLES * BYTES_PER_SAMPLE
@@ -44,14 +44,6 @@ SENT_FRAMES_KEPT = 300
 """6 s, longer than it takes to notice that a peer has vanished."""
 TAIL_FRAMES = 5
 """Silent frames behind the last word: a peer that runs dry in mid-sound draws it out."""
-BIT_RATE = 32_000
-OPUS_OPTIONS = {
-    "application": "voip",
-    "frame_duration": str(FRAME_MS),
-    "compression_level": "5",  # of 10: half the time, and no difference that a voice shows
-    "fec": "1",
-    "packet_loss": "5",
-}
 
 
 class Playout:
@@ -146,12 +138,14 @@ class OutgoingAudio(MediaStreamTrack):
         self.on_stopped: Callable[[], None] = _nothing
         self.alive_ns = now_ns()
         """When the peer was last heard of; kept up by the call."""
+        self.codec = Codec.OPUS
+        """What was agreed on; set before the first frame."""
         self._now_ns = now_ns
         self._origin_ns = now_ns()
         self._playout = Playout()
         self._filled = asyncio.Event()
         self._playing = False
-        self._codec: av.AudioCodecContext | None = None
+        self._encode: Encode | None = None
         self._last_frame = -1
 
     @property
@@ -213,28 +207,13 @@ class OutgoingAudio(MediaStreamTrack):
             self.on_stopped()
 
     def _encoded(self, pcm: bytes, due_ns: int) -> av.Packet[Any]:
-        codec = self._codec = self._codec or _encoder()
-        sound = np.frombuffer(pcm, np.int16)[None]
-        frame = av.AudioFrame.from_ndarray(sound, format="s16", layout="mono")
-        frame.sample_rate = WIRE_RATE_HZ
+        encode = self._encode = self._encode or encoder_of(self.codec)
         # RTP time goes on in pauses, in whole frames.
         number = max(self._last_frame + 1, (due_ns - self._origin_ns) // FRAME_NS)
         self._last_frame = number
-        (packet,) = codec.encode(frame)
+        packet = av.Packet(encode(pcm))
         packet.pts, packet.time_base = number * FRAME_SAMPLES, Fraction(1, WIRE_RATE_HZ)
         return packet
-
-
-def _encoder() -> av.AudioCodecContext:
-    codec = av.CodecContext.create("libopus", "w")
-    assert isinstance(codec, av.AudioCodecContext)
-    codec.bit_rate = BIT_RATE
-    codec.format = "s16"
-    codec.layout = "mono"
-    codec.sample_rate = WIRE_RATE_HZ
-    codec.time_base = Fraction(1, WIRE_RATE_HZ)
-    codec.options = OPUS_OPTIONS
-    return codec
 
 
 def _nothing() -> None:

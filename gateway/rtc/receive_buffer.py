@@ -1,5 +1,7 @@
 """The receive buffer: RTP audio packets in, one gapless timeline out. No I/O, no clock, no codec.
 
+Lengths and times of packets are at 48 kHz, whatever their codec counts in (`gateway.rtc.clocks`).
+
 Whoever listens here is a recogniser, not a loudspeaker: it needs order and no holes, but no even
 pace. So nothing that is in order ever waits: it leaves in the `pull` after it came, and what the
 network delayed comes in one burst and is caught up with at once. Only packets behind a hole wait,
@@ -10,6 +12,7 @@ RTP time. No waiting time outlives its hole, so latency returns to nothing by it
                       packets are late here, and shorter again after calm
     lost packets      concealed for `conceal_ms`, then silence
     DTX               sequence numbers go on and timestamps jump: silence
+    no sound in it    a packet that only holds its place (`skip`): as DTX
     nothing comes     silence at the clock's pace after `stall_ms` (at once when the sender had
                       announced DTX), at most `longest_fill_ms`; then time stands still. Packets
                       that were only delayed are taken all the same: their words are worth more
@@ -28,7 +31,7 @@ from enum import StrEnum
 
 from gateway.media.timebase import NS_PER_MS
 
-RTP_RATE_HZ = 48_000  # of every Opus stream, RFC 7587 §4.1
+RTP_RATE_HZ = 48_000  # Opus's clock, RFC 7587 §4.1
 RTP_SAMPLES_PER_MS = RTP_RATE_HZ // 1000
 SILENCE_STEP_SAMPLES = 20 * RTP_SAMPLES_PER_MS
 DTX_PAYLOAD_BYTES = 2  # a packet this short says "silence from here on", RFC 6716 §2.1.9
@@ -49,26 +52,29 @@ class PieceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """One RTP packet of audio. `samples`: its length at 48 kHz; both RTP numbers as on the wire."""
+    """One RTP packet of audio. `samples`: its length at 48 kHz, 0 if it has no sound; both RTP
+    numbers as on the wire; `codec` is handed on to whoever decodes."""
 
     sequence: int
     timestamp: int
     payload: bytes
     samples: int
+    codec: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The next `samples` (48 kHz) of the timeline. `payload`: the packet's; where all that was lost
-    is CONCEALED, that of the packet behind, which may hold a copy of the end of it. `timestamp`,
-    the packet's RTP time unwrapped, of AUDIO only. `received_ns`: when the packet came, or the
-    filling was decided on."""
+    """The next `samples` (48 kHz) of the timeline. `payload` and `codec`: the packet's; where all
+    that was lost is CONCEALED, those of the packet behind, which may hold a copy of the end of it.
+    `timestamp`, the packet's RTP time unwrapped, of AUDIO only. `received_ns`: when the packet
+    came, or the filling was decided on."""
 
     kind: PieceKind
     samples: int
     received_ns: int
     payload: bytes = b""
     timestamp: int | None = None
+    codec: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +96,9 @@ class BufferCounters:
     late: int = 0
     duplicate: int = 0
     reordered: int = 0  # came after a later one, and in time
-    bad: int = 0  # whoever owns the codec counts here what it cannot read
+    bad: int = 0  # whoever owns the codec counts here what it cannot read,
+    foreign: int = 0  # here what is of a payload type that was not agreed on
+    soundless: int = 0  # and here key presses and comfort noise
     dtx: int = 0  # pauses that the sender left out
     stalls: int = 0
     restarts: int = 0
@@ -168,6 +176,16 @@ class ReceiveBuffer:
         timestamp = unwrapped(packet.timestamp, self._next_timestamp, 32)
         self._held[sequence] = _Held(timestamp, packet, now_ns)
         self._heard_ns = now_ns
+
+    def skip(self, sequence: int, now_ns: int) -> None:
+        """A packet with no sound in it holds this place: nothing is missing there."""
+        if not self._started:
+            return
+        sequence = unwrapped(sequence, self._next_sequence, 16)
+        ahead = sequence - self._next_sequence
+        if 0 <= ahead <= MAX_DROPOUT and sequence not in self._held:
+            nothing = Packet(sequence & 0xFFFF, 0, b"", samples=0)
+            self._held[sequence] = _Held(self._next_timestamp, nothing, now_ns)
 
     def restart(self) -> None:
         """Another stream begins: what is held of the old one is dropped, the timeline goes on."""
@@ -272,6 +290,10 @@ class ReceiveBuffer:
     def _release(self, held: _Held, now_ns: int) -> Iterator[Piece]:
         """A packet, behind whatever fills the timeline up to it."""
         packet = held.packet
+        if not packet.samples:
+            self._next_sequence += 1
+            self._announced_dtx = True
+            return
         gap = held.timestamp - self._next_timestamp - self._ahead_samples
         elapsed_ns = held.received_ns - self._released_ns + JITTER_SLACK_NS
         gap = min(gap, self._longest_fill_samples - self._ahead_samples, _samples(elapsed_ns))
@@ -288,7 +310,12 @@ class ReceiveBuffer:
         self._announced_dtx = len(packet.payload) <= DTX_PAYLOAD_BYTES
         self.counters.audio_samples += packet.samples
         yield Piece(
-            PieceKind.AUDIO, packet.samples, held.received_ns, packet.payload, held.timestamp
+            PieceKind.AUDIO,
+            packet.samples,
+            held.received_ns,
+            packet.payload,
+            held.timestamp,
+            packet.codec,
         )
 
     def _fill(self, gap: int, behind: Packet, now_ns: int) -> Iterator[Piece]:
@@ -299,7 +326,7 @@ class ReceiveBuffer:
             concealed = min(gap, self.settings.conceal_ms * RTP_SAMPLES_PER_MS)
             self.counters.concealed_samples += concealed
             copy = behind.payload if concealed == gap else b""
-            yield Piece(PieceKind.CONCEALED, concealed, now_ns, copy)
+            yield Piece(PieceKind.CONCEALED, concealed, now_ns, copy, codec=behind.codec)
         if gap > concealed:
             yield self._silence(gap - concealed, now_ns)
 

@@ -8,25 +8,20 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
+import functools
 import json
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import (
-    ConnectionClosed,
-    InvalidHandshake,
-    InvalidStatus,
-    InvalidURI,
-)
-
 from gateway.errors import ServerFailed, ServerRefused, ServerUnreachable
+from gateway.talk.comeback import Line, Track, lasting
 from gateway.talk.dialog import Dialog, Event, Turn
 from gateway.talk.media import AudioPacket, Clip, JpegFrame, pcm_ms, play, probe, silence
+from gateway.talk.socket import open_socket
 
 DEFAULT_PACKET_MS = 40
 SILENCE_MS_MIN = 1000
@@ -34,10 +29,8 @@ SILENCE_MARGIN_MS = 500
 """Beyond the server's own silence limit, so that it surely ends the turn."""
 EXTRA_SILENCES = 5
 """Times more silence is sent to a server that still hears speech; then the turn is committed."""
-HANDSHAKE_WAIT_S = 20.0
 QUIET_WAIT_S = 180.0
 """A server that owes something and sends nothing for so long has failed."""
-FRAME_BYTES_MAX = 64 * 1024 * 1024
 EXTENSION_EVENTS = ["latency", "chunks", "hearing", "endpoint", "engine"]
 
 
@@ -68,6 +61,9 @@ class Watcher:
     def progress(self, sent_ms: float) -> None:
         """So much of it has been sent."""
 
+    def lost(self, kept_s: float | None) -> None:
+        """The connection is lost, and the server waits so long for it; None: it is back."""
+
     def turn_ended(self, turn: Turn) -> None:
         """Nothing more will come of this turn."""
 
@@ -81,10 +77,10 @@ async def talk(
     """Play `files` to the server at `url` (http, https, ws or wss; with or without a path), one
     turn each. Returns all that was said. Raises `TalkError`s; a failed answer is none: see
     `Turn.last_answer.status`."""
-    options = options or TalkOptions()
+    options, watcher = options or TalkOptions(), watcher or Watcher()
     clips = [await asyncio.to_thread(probe, path) for path in files]
-    async with _connected(realtime_url(url, options.model), options) as (line, track):
-        talker = _Talker(line, track, options, watcher or Watcher())
+    async with _connected(realtime_url(url, options.model), options, watcher) as (line, track):
+        talker = _Talker(line, track, options, watcher)
         async with talker.listening():
             await talker.agree()
             for clip in clips:
@@ -105,68 +101,19 @@ def realtime_url(url: str, model: str | None) -> str:
     return urlunsplit((scheme, parts.netloc, path, query, ""))
 
 
-class Line(Protocol):
-    """Events both ways."""
-
-    async def send(self, text: str, /) -> None: ...
-    def __aiter__(self) -> AsyncIterator[str | bytes]: ...
-
-
-class Track(Protocol):
-    """Sound apart from the events; see `gateway.talk.webrtc`."""
-
-    async def play(self, pcm24k: bytes) -> None: ...
-    async def drained(self) -> None: ...
-
-
 @contextlib.asynccontextmanager
-async def _connected(url: str, options: TalkOptions) -> AsyncIterator[tuple[Line, Track | None]]:
+async def _connected(
+    url: str, options: TalkOptions, watcher: Watcher
+) -> AsyncIterator[tuple[Line, Track | None]]:
     if options.webrtc:
         from gateway.talk.webrtc import call  # aiortc takes half a second to import
 
-        async with call(url, options.api_key) as rtc_line:
-            yield rtc_line, rtc_line
+        async with lasting(lambda ticket: call(url, options.api_key, ticket), watcher.lost) as line:
+            yield line, line
     else:
-        async with _socket(url, options) as socket:
-            yield socket, None
-
-
-@contextlib.asynccontextmanager
-async def _socket(url: str, options: TalkOptions) -> AsyncIterator[ClientConnection]:
-    headers = {"Authorization": f"Bearer {options.api_key}"}
-    try:
-        socket = await connect(
-            url,
-            additional_headers=headers,
-            max_size=FRAME_BYTES_MAX,
-            compression=None,
-            open_timeout=HANDSHAKE_WAIT_S,
-        )
-    except InvalidStatus as error:
-        body = (error.response.body or b"").decode(errors="replace").strip()
-        raise ServerRefused(
-            f"{url} answered {error.response.status_code} instead of opening a session: "
-            f"{_message_in(body) or error.response.reason_phrase}"
-        ) from error
-    except (OSError, TimeoutError) as error:
-        raise ServerUnreachable(
-            f"nobody answers at {url} ({error}): start a server with `headstart serve`, check the "
-            f"address, or leave out --url to have one started"
-        ) from error
-    except (InvalidHandshake, InvalidURI) as error:
-        raise ServerRefused(f"{url} does not speak this protocol: {error}") from error
-    try:
-        yield socket
-    except ConnectionClosed as closed:
-        raise ServerFailed(f"the server ended the session: {closed}") from closed
-    finally:
-        await socket.close()
-
-
-def _message_in(body: str) -> str:
-    with contextlib.suppress(json.JSONDecodeError, TypeError, KeyError):
-        return str(json.loads(body)["error"]["message"])
-    return body[:200]
+        dial = functools.partial(open_socket, url, options.api_key)
+        async with lasting(dial, watcher.lost) as line:
+            yield line, None
 
 
 class _Talker:
@@ -203,9 +150,8 @@ class _Talker:
                 self._watcher.event(event, self.dialog)
                 async with self._changed:
                     self._changed.notify_all()
-            self._ended = ServerFailed("the server ended the session before all was said")
-        except ConnectionClosed as closed:
-            self._ended = ServerFailed(f"the server ended the session: {closed}")
+        except ServerFailed as failed:
+            self._ended = failed
         except (ValueError, KeyError, TypeError) as error:
             self._ended = ServerFailed(f"the server broke the protocol: {error!r}")
         async with self._changed:
@@ -250,7 +196,7 @@ class _Talker:
             "audio": {"input": {"transcription": {"model": "whisper-1"}}},
         }
         if self._extensions:
-            session["gateway"] = {"events": EXTENSION_EVENTS}
+            session["gateway"] = {"events": EXTENSION_EVENTS, "resume": True}
         answers = self.dialog.barriers + len(self.dialog.errors)
         await self._send("session.update", session=session)
         await self._until(
@@ -331,9 +277,16 @@ class _Talker:
     async def _barrier(self) -> None:
         if self._track is not None:  # sound and events do not wait for each other
             await self._track.drained()
-        passed = self.dialog.barriers
-        await self._send("session.update", session={"type": "realtime"})
-        await self._until(lambda: self.dialog.barriers > passed, "session.updated")
+        passed, comebacks = self.dialog.barriers, -1
+        while self.dialog.barriers == passed:
+            # What was sent before a loss may have been lost with it.
+            if comebacks != self.dialog.comebacks:
+                comebacks = self.dialog.comebacks
+                await self._send("session.update", session={"type": "realtime"})
+            await self._until(self._passed_or_back(passed, comebacks), "session.updated")
+
+    def _passed_or_back(self, passed: int, comebacks: int) -> Callable[[], bool]:
+        return lambda: self.dialog.barriers > passed or self.dialog.comebacks > comebacks
 
 
 class _Pace:

@@ -147,6 +147,8 @@ class Dialog:
         """`session.updated` has answered our settings."""
         self.barriers = 0
         """How many `session.updated`s have come."""
+        self.comebacks = 0
+        """How often the session has gone on over another connection."""
         self.errors: list[dict[str, Any]] = []
         self.engine: Event | None = None
         self.turns: list[Turn] = []
@@ -167,6 +169,9 @@ class Dialog:
             case "session.updated":
                 self.session = event["session"]
                 self.barriers += 1
+            case "gateway.session.resumed":
+                self.session = event["session"]
+                self.comebacks += 1
             case "error":
                 self.errors.append(event["error"])
             case "gateway.engine.status":

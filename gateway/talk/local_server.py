@@ -5,11 +5,12 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import sys
 import urllib.error
 import urllib.request
 from collections import deque
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
@@ -61,10 +62,13 @@ def _ended(returncode: int, tail: deque[str]) -> ServerFailed:
 
 @contextlib.asynccontextmanager
 async def local_server(
-    arguments: list[str], port: int = 0, on_line: Callable[[str], None] = lambda _: None
+    arguments: list[str],
+    port: int = 0,
+    on_line: Callable[[str], None] = lambda _: None,
+    environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[LocalServer]:
-    """Start `headstart serve` with `arguments`, stop it at the end; `on_line` is given its log.
-    Raises `ServerFailed`."""
+    """Start `headstart serve` with `arguments`, and `environment` beside ours, stop it at the end;
+    `on_line` is given its log. Raises `ServerFailed`."""
     argv = [sys.executable, "-m", "gateway", "serve", "--port", str(port), "--announce", *arguments]
     process = await asyncio.create_subprocess_exec(
         *die_with_parent(argv),
@@ -72,6 +76,7 @@ async def local_server(
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         start_new_session=True,  # Ctrl-C reaches us; we end it in order
+        env={**os.environ, **(environment or {})},
     )
     assert process.stdout is not None
     assert process.stderr is not None

@@ -32,6 +32,14 @@ FRAMES_PER_S = 12
 class Output(Watcher):
     """What `run` needs besides a `Watcher`."""
 
+    def lost(self, kept_s: float | None) -> None:
+        """Said on stderr, where it disturbs neither lines nor bars."""
+        if kept_s is None:
+            print("connected again: the conversation goes on", file=sys.stderr, flush=True)
+        else:
+            line = f"connection lost: trying again, for up to {kept_s:.0f} s"
+            print(line, file=sys.stderr, flush=True)
+
     def status(self, status: Status) -> None:
         """The server is getting ready."""
 

@@ -7,7 +7,7 @@ import asyncio
 import contextlib
 from collections import deque
 from collections.abc import AsyncIterator
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import urljoin, urlsplit, urlunsplit
 
 import httpx
 from aiortc import (
@@ -18,16 +18,20 @@ from aiortc import (
     RTCSessionDescription,
 )
 
-from gateway.errors import ServerFailed, ServerRefused, ServerUnreachable
+from gateway.errors import ConnectionLost, ResumeRefused, ServerRefused, ServerUnreachable
 from gateway.media.timebase import wire_samples
-from gateway.rtc import aiortc_hooks
+from gateway.resume.seats import HEADER, LAST_EVENT
+from gateway.rtc import aiortc_hooks, codecs
 from gateway.rtc.channel import LABEL
 from gateway.rtc.outgoing import OutgoingAudio
+from gateway.talk.comeback import Ticket
 
 CONNECT_WAIT_S = 20.0
 LEAD_SAMPLES = wire_samples(200)
 """Sound that may wait on the track: it must never run dry in mid-word."""
 DRAIN_POLL_S = 0.02
+HEARTBEAT_S = 1.0
+HANGUP_WAIT_S = 2.0
 
 
 class RtcLine:
@@ -39,7 +43,10 @@ class RtcLine:
         self._track = OutgoingAudio()
         self._events: deque[str] = deque()
         self._changed = asyncio.Event()
+        self._vanished = False
         peer.addTrack(self._track)
+        (self._transceiver,) = peer.getTransceivers()
+        self._transceiver.setCodecPreferences(codecs.preferences())
         peer.on("track", self._on_track)
         peer.on("connectionstatechange", self._changed.set)
         channel.on("open", self._changed.set)
@@ -48,9 +55,15 @@ class RtcLine:
 
     @property
     def is_over(self) -> bool:
-        return self._peer.connectionState in ("closed", "failed") or (
-            self._channel.readyState == "closed"
+        return (
+            self._vanished
+            or self._peer.connectionState in ("closed", "failed")
+            or self._channel.readyState == "closed"
         )
+
+    def agreed(self) -> None:
+        """The answer has come: what it says that sound is sent in."""
+        self._track.codec = codecs.spoken(aiortc_hooks.codecs(self._transceiver))
 
     async def connected(self) -> None:
         """Wait for the channel. Raises `ServerUnreachable`."""
@@ -67,9 +80,9 @@ class RtcLine:
             ) from error
 
     async def send(self, text: str) -> None:
-        """One event. Raises `ServerFailed` once the call is over."""
-        if self._channel.readyState != "open":
-            raise ServerFailed("the server ended the call")
+        """One event."""
+        if self.is_over or self._channel.readyState != "open":
+            raise ConnectionLost("the call is over")
         self._channel.send(text)
 
     async def play(self, pcm24k: bytes) -> None:
@@ -87,10 +100,18 @@ class RtcLine:
         while True:
             while self._events:
                 yield self._events.popleft()
-            if self.is_over:
-                return
+            if self.is_over:  # a channel has no word for why
+                raise ConnectionLost("the call is over")
             self._changed.clear()
             await self._changed.wait()
+
+    async def heartbeat(self) -> None:
+        """Notice within 5 s that nothing gets through any more; the connection itself would take
+        half a minute."""
+        while await aiortc_hooks.answers(self._peer):
+            await asyncio.sleep(HEARTBEAT_S)
+        self._vanished = True
+        self._changed.set()
 
     def _on_message(self, data: str | bytes) -> None:
         if isinstance(data, str):
@@ -104,21 +125,35 @@ class RtcLine:
 
 
 @contextlib.asynccontextmanager
-async def call(realtime_url: str, api_key: str) -> AsyncIterator[RtcLine]:
-    """A call to the server behind a `client.realtime_url`. Raises `TalkError`s."""
+async def call(
+    realtime_url: str, api_key: str, ticket: Ticket | None = None
+) -> AsyncIterator[RtcLine]:
+    """A call to the server behind a `client.realtime_url`, or one that goes on with the ticket's
+    session. Raises `TalkError`s. It is hung up at the end, unless it is over already."""
     peer = RTCPeerConnection(RTCConfiguration(iceServers=[]))
-    try:
+    headers = {"Authorization": f"Bearer {api_key}"}
+    async with contextlib.AsyncExitStack() as stack:
+        stack.push_async_callback(peer.close)
+        http = await stack.enter_async_context(httpx.AsyncClient(headers=headers))
         line = RtcLine(peer, peer.createDataChannel(LABEL))
         await peer.setLocalDescription(await peer.createOffer())
-        answer = await _answer(calls_url(realtime_url), peer.localDescription.sdp, api_key)
+        url = calls_url(realtime_url)
+        response = await _answer(http, url, peer.localDescription.sdp, ticket)
         try:
-            await peer.setRemoteDescription(RTCSessionDescription(answer, "answer"))
+            await peer.setRemoteDescription(RTCSessionDescription(response.text, "answer"))
         except ValueError as error:
             raise ServerRefused(f"the server's answer is no SDP: {error}") from error
+        line.agreed()
         await line.connected()
-        yield line
-    finally:
-        await peer.close()
+        beating = asyncio.create_task(line.heartbeat())
+        stack.callback(beating.cancel)
+        try:
+            yield line
+        finally:
+            if not line.is_over and "Location" in response.headers:  # or the server waits for us
+                with contextlib.suppress(httpx.HTTPError):
+                    address = urljoin(url, response.headers["Location"])
+                    await http.post(f"{address}/hangup", timeout=HANGUP_WAIT_S)
 
 
 def calls_url(realtime_url: str) -> str:
@@ -128,16 +163,22 @@ def calls_url(realtime_url: str) -> str:
     return urlunsplit((scheme, parts.netloc, f"{parts.path}/calls", parts.query, ""))
 
 
-async def _answer(url: str, offer: str, api_key: str) -> str:
-    headers = {"Content-Type": "application/sdp", "Authorization": f"Bearer {api_key}"}
+async def _answer(
+    http: httpx.AsyncClient, url: str, offer: str, ticket: Ticket | None
+) -> httpx.Response:
+    headers = {"Content-Type": "application/sdp"}
+    query = {}
+    if ticket is not None:
+        headers[HEADER], query[LAST_EVENT] = ticket.token, ticket.last_event_id
     try:
-        async with httpx.AsyncClient(timeout=CONNECT_WAIT_S) as http:
-            response = await http.post(url, content=offer, headers=headers)
+        target = httpx.URL(url).copy_merge_params(query)
+        response = await http.post(target, content=offer, headers=headers, timeout=CONNECT_WAIT_S)
     except httpx.HTTPError as error:
         raise ServerUnreachable(f"nobody answers at {url} ({error or type(error)})") from error
-    if response.status_code != 201:
-        raise ServerRefused(
-            f"{url} answered {response.status_code} instead of taking the call: "
-            f"{response.text[:200]}"
-        )
-    return response.text
+    if response.status_code == 201:
+        return response
+    said = response.text[:200]
+    if ticket is not None and response.status_code in (404, 409):
+        code = "resume_in_use" if response.status_code == 409 else "resume_token_unknown"
+        raise ResumeRefused(code, said)
+    raise ServerRefused(f"{url} answered {response.status_code} instead of taking the call: {said}")

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -61,8 +61,15 @@ class Vits:
 
     def speak(self, text: str, speed: float) -> Iterator[Samples]:
         """See `Synthesiser.speak`."""
+        return self._say(self._phonemizer.phonemize(self._language, text), speed)
+
+    def pronounce(self, phonemes: str, speed: float) -> Iterator[Samples]:
+        """The same for a sound that has no spelling, given in eSpeak's IPA."""
+        return self._say([list(phonemes)], speed)
+
+    def _say(self, clauses: Iterable[Sequence[str]], speed: float) -> Iterator[Samples]:
         resampler = ToWire(self._rate_hz)
-        for phonemes in self._phonemizer.phonemize(self._language, text):
+        for phonemes in clauses:
             if not any(phoneme.isalpha() for phoneme in phonemes):
                 continue
             latent = self._encode(phonemes, speed)

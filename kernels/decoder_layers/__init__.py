@@ -56,7 +56,8 @@ class LayerSizes:
 class Rows:
     """Where the rows of one step stand; names and shapes as in `paged_attention` and `rope`.
 
-    `wanted` int64 [n] are the rows that come out of the last layer, in this order; None: all.
+    `wanted` int64 [n] are the rows that come out of the last layer, in this order, any of them more
+    than once; None: all.
     """
 
     cos: Tensor

@@ -27,7 +27,8 @@ typedef struct {
     float eps;
 } Call;
 
-/* One block of memory, cut in parts. */
+/* One block of memory, cut in parts; room for as many rows as there are or come out (a row may be
+ * wanted twice). */
 typedef struct {
     float *normed, *q, *k, *v, *q_turned, *k_turned, *heads, *gate, *up, *product;
     int32_t *seqs, *contexts;
@@ -40,14 +41,15 @@ static int allocate(const Call *c, Buffers *b, void **memory)
     const int64_t widths[PARTS] = {c->hidden, q, kv, kv, q, kv, q, c->ffn, c->ffn, c->hidden};
     float **parts[PARTS] = {&b->normed, &b->q, &b->k, &b->v, &b->q_turned,
                             &b->k_turned, &b->heads, &b->gate, &b->up, &b->product};
+    const int64_t rows = a->rows > c->wanted_rows ? a->rows : c->wanted_rows;
     int64_t total = 2; /* sequence and context of the wanted rows */
     for (int i = 0; i < PARTS; i++) total += widths[i];
-    float *at = malloc((size_t)(total * a->rows) * sizeof(float));
+    float *at = malloc((size_t)(total * rows) * sizeof(float));
     if (!at) return -1;
     *memory = at;
-    for (int i = 0; i < PARTS; at += widths[i++] * a->rows) *parts[i] = at;
+    for (int i = 0; i < PARTS; at += widths[i++] * rows) *parts[i] = at;
     b->seqs = (int32_t *)at;
-    b->contexts = b->seqs + a->rows;
+    b->contexts = b->seqs + rows;
     return 0;
 }
 

@@ -5,6 +5,9 @@ single long row fills many processors. One program takes one (row, KV head, span
 running maximum, total and unnormalised output; a second kernel merges a row's spans in order. The
 cut does not depend on the batch, so neither do a row's bits.
 
+Pools of int8 and fp8 are read as they lie: a tile's codes become fp32 as they are loaded, times the
+scale behind each row (storage.py).
+
 It has been run in Triton's interpreter only (TRITON_INTERPRET=1): right there, never timed. The
 public entry does not call it.
 """
@@ -18,6 +21,9 @@ import triton  # type: ignore[import-untyped]
 import triton.language as tl  # type: ignore[import-untyped]
 from torch import Tensor
 
+from kernels.native import KernelInputError
+from kernels.paged_attention.storage import LARGEST, SCALE_BYTES
+
 SPAN = 256
 # tl.dot multiplies tiles of at least 16 a side.
 LEAST_TILE = 16
@@ -26,10 +32,37 @@ Constant = Any
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def _tile(
+    p_pool: Any,
+    p_scale: Any,
+    row: Any,
+    m_row: Any,
+    o_dim: Any,
+    head_dim: tl.constexpr,
+    width: tl.constexpr,
+    coded: tl.constexpr,
+) -> Any:
+    """Stored rows as fp32 [T_TOKENS, T_DIM], zeros where `m_row` is not or beyond head_dim.
+
+    A row is `width` elements, the first head_dim of them K or V. `coded`: they are codes, and the
+    fp32 behind them is their scale; p_scale is p_pool's bytes as fp32.
+    """
+    mask = m_row[:, None] & (o_dim < head_dim)[None, :]
+    at = row[:, None] * width + o_dim[None, :]
+    b_tile = tl.load(p_pool + at, mask=mask, other=0.0).to(tl.float32)
+    if coded:
+        behind = (row * width + head_dim) // 4  # in fp32, which a row is whole ones of
+        b_tile *= tl.load(p_scale + behind, mask=m_row, other=0.0)[:, None]
+    return b_tile
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def _span_kernel(
     p_q: Any,
     p_k: Any,
     p_v: Any,
+    p_k_scale: Any,
+    p_v_scale: Any,
     p_tables: Any,
     p_seq: Any,
     p_context: Any,
@@ -42,6 +75,8 @@ def _span_kernel(
     group: tl.constexpr,
     head_dim: tl.constexpr,
     block_size: tl.constexpr,
+    width: tl.constexpr,
+    coded: tl.constexpr,
     spans: Any,
     span: tl.constexpr,
     T_GROUP: tl.constexpr,
@@ -59,19 +94,17 @@ def _span_kernel(
 
     context = tl.load(p_context + i_row)
     p_table = p_tables + tl.load(p_seq + i_row).to(tl.int64) * max_blocks
-    start = i_span * span
-    end = tl.minimum(context, start + span)
+    end = tl.minimum(context, (i_span + 1) * span)
     b_most = tl.full((T_GROUP,), float("-inf"), tl.float32)
     b_total = tl.zeros((T_GROUP,), tl.float32)
     b_out = tl.zeros((T_GROUP, T_DIM), tl.float32)
-    for first in range(start, end, T_TOKENS):
+    for first in range(i_span * span, end, T_TOKENS):
         o_token = first + tl.arange(0, T_TOKENS)
         m_token = o_token < end
         block = tl.load(p_table + o_token // block_size, mask=m_token, other=0).to(tl.int64)
-        at = ((block * kv_heads + i_kv) * block_size + o_token % block_size) * head_dim
-        m_kv = m_token[:, None] & m_dim[None, :]
-        b_k = tl.load(p_k + at[:, None] + o_dim[None, :], mask=m_kv, other=0.0).to(tl.float32)
-        b_v = tl.load(p_v + at[:, None] + o_dim[None, :], mask=m_kv, other=0.0).to(tl.float32)
+        row = (block * kv_heads + i_kv) * block_size + o_token % block_size
+        b_k = _tile(p_k, p_k_scale, row, m_token, o_dim, head_dim, width, coded)
+        b_v = _tile(p_v, p_v_scale, row, m_token, o_dim, head_dim, width, coded)
         b_score = tl.dot(b_q, tl.trans(b_k), input_precision="ieee")
         b_score = tl.where(m_token[None, :], b_score, float("-inf"))
         b_now = tl.maximum(b_most, tl.max(b_score, axis=1))
@@ -134,10 +167,11 @@ def paged_attention(
     """Shapes as in the package's `paged_attention`, all tensors contiguous and on one GPU.
 
     `span` is the tokens one program takes; it must not change between calls whose bits are to be
-    the same.
+    the same. Raises KernelInputError for pools of codes whose scales do not lie on whole fp32s.
     """
     rows, heads, head_dim = q.shape
-    _, kv_heads, block_size, _ = k_pool.shape
+    _, kv_heads, block_size, width = k_pool.shape
+    k_scale, v_scale = _scales(k_pool, head_dim), _scales(v_pool, head_dim)
     group = heads // kv_heads
     # Enough for the longest possible context: asking the GPU for the actual one would wait for it.
     spans = triton.cdiv(tables.shape[1] * block_size, span)
@@ -150,6 +184,8 @@ def paged_attention(
         q,
         k_pool,
         v_pool,
+        k_scale,
+        v_scale,
         tables,
         seq_of_row,
         context_of_row,
@@ -162,6 +198,8 @@ def paged_attention(
         group,
         head_dim,
         block_size,
+        width,
+        k_pool.dtype in LARGEST,
         spans,
         span,
         T_GROUP=max(LEAST_TILE, triton.next_power_of_2(group)),
@@ -172,3 +210,12 @@ def paged_attention(
         part, most, total, context_of_row, out, heads, head_dim, spans, span, T_DIM=tile_dim
     )
     return out
+
+
+def _scales(pool: Tensor, head_dim: int) -> Tensor:
+    """The pool's bytes as fp32, if it holds codes; else the pool, which nobody looks at."""
+    if pool.dtype not in LARGEST:
+        return pool
+    if head_dim % SCALE_BYTES:
+        raise KernelInputError(f"head_dim {head_dim}: expected a multiple of {SCALE_BYTES}")
+    return pool.view(torch.int8).view(torch.float32)

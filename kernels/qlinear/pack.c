@@ -70,7 +70,7 @@ static void pack_head(int kind, const uint8_t *block, uint8_t *cell, int r)
         }
 }
 
-/* Codes of 16 rows (row-major, 32 values) -> one half of a group. */
+/* Codes of 8 rows, 32 of each, `row_stride` apart -> one half of a group, which is zeros. */
 static void pack_half(int bits, const uint8_t *codes, int64_t row_stride, uint8_t *half)
 {
     int planes = plane_bytes(bits);

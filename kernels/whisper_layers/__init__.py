@@ -107,13 +107,15 @@ class WhisperLayers:
         backend: str | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
         """x fp32 [rows of all sequences, D] -> the same shape, without a final norm; and of each
-        sequence the attention [watched, rows, T] of those (layer, head) to the sound.
+        sequence the attention [watched, rows, T] of those (layer, head) to the sound. Each of them
+        is named once.
 
         x is not kept. Raises KernelInputError; then nothing was written.
         """
         require(x, "x", (sum(s.rows for s in sequences), self.width), torch.float32)
         for i, sequence in enumerate(sequences):
             self._check_sequence(sequence, f"sequence {i}")
+        self._check_watched(watched)
         lib = library("whisper_layers", native.declare, backend)
         if lib is None or not len(x):
             return reference.whisper_layers(self, x, sequences, watched, backend)
@@ -121,6 +123,8 @@ class WhisperLayers:
 
     def _check_layer(self, layer: Layer, name: str) -> None:
         width, ffn = self.width, self.ffn
+        if (layer.cross is None) != (self.layers[0].cross is None):
+            raise KernelInputError(f"{name}: expected attention to the sound in all layers or none")
         linears = [(layer.qkv, 3 * width, width), (layer.out, width, width)]
         linears += [(layer.up, ffn, width), (layer.down, width, ffn)]
         norms = [*layer.self_norm, *layer.mlp_norm]
@@ -135,6 +139,16 @@ class WhisperLayers:
                 _require_dense(linear.bias, f"{name} bias", (rows,))
         for norm in norms:
             _require_dense(norm, f"{name} norm", (width,))
+
+    def _check_watched(self, watched: Many[tuple[int, int]]) -> None:
+        good = len(set(watched)) == len(watched) and all(
+            0 <= layer < len(self.layers) and 0 <= head < self.heads for layer, head in watched
+        )
+        if not good:
+            raise KernelInputError(
+                f"watched: expected different (layer, head) below ({len(self.layers)}, "
+                f"{self.heads}), came {list(watched)}"
+            )
 
     def _check_sequence(self, s: Sequence, name: str) -> None:
         shape = (len(self.layers), self.heads, None, self.width // self.heads)

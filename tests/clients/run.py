@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -25,6 +26,8 @@ STAMP = ".installed"
 NODE_MAJOR_MIN = 20
 PYTHON_CLIENTS = ("openai_agents", "pipecat", "livekit")
 JS_CLIENTS = ("openai_agents_js",)
+RELAY = "relay"
+"""coturn, at which our own client and server meet."""
 CLIENT_LIMIT_S = 900
 
 
@@ -84,6 +87,29 @@ def js_client(name: str) -> list[str]:
     return [str(tools / "node"), str(folder / "turns.mjs")]
 
 
+def relay() -> list[str]:
+    """The command that calls through coturn: the system's, or Debian's package, unpacked with its
+    libraries in a folder, for which nobody has to be root."""
+    turnserver = shutil.which("turnserver")
+    if turnserver is None:
+        folder = environment(RELAY, ["packages.txt"], unpack_relay)
+        turnserver = str(folder / "usr" / "bin" / "turnserver")
+    return [sys.executable, "-m", "tests.clients.relay.turns", turnserver]
+
+
+def unpack_relay(folder: Path) -> None:
+    """The packages of the list and the libraries they need, but for those every system has."""
+    folder.mkdir(parents=True)
+    wanted = (HERE / RELAY / "packages.txt").read_text().split()
+    depends = subprocess.run(
+        ["apt-cache", "depends", *wanted], capture_output=True, text=True, check=True
+    ).stdout
+    libraries = re.findall(r"Depends: (lib(?:event|hiredis|mariadb|pq|sqlite)\S+)", depends)
+    subprocess.run(["apt-get", "download", "-qq", *wanted, *libraries], cwd=folder, check=True)
+    for package in folder.glob("*.deb"):
+        subprocess.run(["dpkg", "-x", package.name, "."], cwd=folder, check=True)
+
+
 def node_folder() -> Path:
     """Where `node` and `npm` are: the system's if new enough, else those of PyPI's wheel."""
     node = shutil.which("node")
@@ -101,7 +127,10 @@ def node_folder() -> Path:
 def run(name: str, urls: dict[str, str]) -> str:
     """One client's turns; "" or why it failed."""
     try:
-        command = js_client(name) if name in JS_CLIENTS else python_client(name)
+        if name == RELAY:
+            command = relay()
+        else:
+            command = python_client(name) if name in PYTHON_CLIENTS else js_client(name)
     except (subprocess.CalledProcessError, OSError) as error:
         return f"its environment could not be built: {error}"
     own = {"PYTHONPATH": str(ROOT), "HEADSTART_ROOT": str(ROOT), "PYTHONWARNINGS": "ignore"}
@@ -115,7 +144,7 @@ def run(name: str, urls: dict[str, str]) -> str:
 
 
 def main(names: Sequence[str]) -> int:
-    known = (*PYTHON_CLIENTS, *JS_CLIENTS)
+    known = (*PYTHON_CLIENTS, *JS_CLIENTS, RELAY)
     unknown = [name for name in names if name not in known]
     if unknown:
         say(f"there is no {', '.join(unknown)}; there are {', '.join(known)}")

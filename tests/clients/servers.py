@@ -11,6 +11,7 @@ import tempfile
 import time
 import urllib.request
 from collections.abc import Iterator
+from typing import IO
 
 READY_WAIT_S = 300
 
@@ -26,15 +27,17 @@ FAKE_ENGINE = f"--answer {shlex.quote(ANSWER)} --words {shlex.quote(WORDS)} --de
 
 
 @contextlib.contextmanager
-def serving(*settings: str, model: str = "tiny", engine: str = "local") -> Iterator[str]:
-    """`headstart serve`, ready: its URL. Raises `RuntimeError` with the end of its log if it is not
-    ready in time."""
+def serving(
+    *settings: str, model: str = "tiny", engine: str = "local", log: IO[str] | None = None
+) -> Iterator[str]:
+    """`headstart serve`, ready: its URL. Its log goes to `log`, which stays open. Raises
+    `RuntimeError` with the end of it if the server is not ready in time."""
     argv = [sys.executable, "-m", "gateway", "serve", "--port", "0", "--announce"]
     argv += ["--model", model, "--engine", engine]
     for setting in settings:
         argv += ["--set", setting]
     with (
-        tempfile.TemporaryFile("w+") as log,
+        contextlib.nullcontext(log) if log is not None else tempfile.TemporaryFile("w+") as log,
         subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=log, text=True) as process,
     ):
         assert process.stdout is not None

@@ -81,6 +81,7 @@ class FakeWords:
     stages_ms: Mapping[str, float] = field(
         default_factory=lambda: {"mel": 1.0, "encode": 2.0, "decode": 3.0}
     )
+    likely: tuple[float, ...] = ()
 
 
 class FakeEars:
@@ -116,7 +117,7 @@ class FakeEars:
 class FakeEyes:
     """Sees the picture's first byte."""
 
-    def look(self, image: api.Image, stream: Stream) -> View:
+    def look(self, image: api.Image, stream: Stream, *, live: bool = False) -> View:
         vector = np.full((1, 4), image.rgb[0], dtype=np.float32)
         return View(tuple(stream.soft.intern(vector)), f"picture {image.rgb[0]}", str(image.rgb[0]))
 

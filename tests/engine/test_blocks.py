@@ -10,11 +10,16 @@ from engine.blocks import BlockPool, BlockTable
 from engine.errors import CacheFull
 
 
+def grow(table: BlockTable, tokens: int) -> None:
+    """Have room for so many tokens in all, as whoever writes them would."""
+    table.write(table.capacity_tokens, tokens)
+
+
 def test_a_table_holds_the_blocks_its_tokens_need() -> None:
     """Growing to n tokens holds ceil(n / block size) blocks; growing to less changes nothing."""
     table = BlockTable(BlockPool(num_blocks=10, block_size=16))
     for tokens, blocks in ((0, 0), (1, 1), (16, 1), (17, 2), (5, 2), (33, 3)):
-        table.grow(tokens)
+        grow(table, tokens)
         assert len(table.blocks) == blocks
     assert table.capacity_tokens == 48
 
@@ -23,7 +28,7 @@ def test_truncating_frees_whole_blocks_only() -> None:
     """A block stays while one of its tokens does, and the blocks kept are the first ones."""
     pool = BlockPool(num_blocks=4, block_size=4)
     table = BlockTable(pool)
-    table.grow(16)
+    grow(table, 16)
     before = list(table.blocks)
     table.truncate(5)
     assert table.blocks == before[:2]
@@ -36,9 +41,9 @@ def test_a_full_pool_refuses_and_takes_nothing() -> None:
     """`CacheFull` says how many blocks were needed and free, and no block was taken."""
     pool = BlockPool(num_blocks=3, block_size=4)
     first, second = BlockTable(pool), BlockTable(pool)
-    first.grow(8)
+    grow(first, 8)
     with pytest.raises(CacheFull) as caught:
-        second.grow(8)
+        grow(second, 8)
     assert (caught.value.needed, caught.value.free) == (2, 1)
     assert second.blocks == []
     pool.check_books([first, second])
@@ -48,11 +53,11 @@ def test_blocks_are_used_again_before_fresh_ones() -> None:
     """What was freed last is taken first, in the same order, so that touched memory is reused."""
     pool = BlockPool(num_blocks=100, block_size=4)
     table = BlockTable(pool)
-    table.grow(12)
+    grow(table, 12)
     blocks = list(table.blocks)
     assert blocks == [0, 1, 2]
     table.free()
-    table.grow(12)
+    grow(table, 12)
     assert table.blocks == blocks
 
 
@@ -60,7 +65,7 @@ def test_a_shared_block_is_free_when_its_last_holder_gives_it_back() -> None:
     """Reference counts: sharing keeps a block through the first give-back."""
     pool = BlockPool(num_blocks=2, block_size=4)
     first, second = BlockTable(pool), BlockTable(pool)
-    first.grow(4)
+    grow(first, 4)
     pool.share(first.blocks)
     second.blocks = list(first.blocks)
     pool.check_books([first, second])
@@ -86,7 +91,7 @@ def test_check_books_finds_a_lost_and_a_doubly_listed_block() -> None:
     """Books that do not balance are noticed."""
     pool = BlockPool(num_blocks=3, block_size=4)
     table, other = BlockTable(pool), BlockTable(pool)
-    table.grow(8)
+    grow(table, 8)
     with pytest.raises(AssertionError, match="references"):
         pool.check_books([])
     other.blocks = table.blocks[:1]
@@ -106,12 +111,76 @@ def test_books_balance_after_any_growing_and_cutting(moves: list[tuple[int, int]
             table.truncate(min(tokens, table.capacity_tokens))
         elif pool.blocks_for(tokens) - held > pool.free_blocks:
             with pytest.raises(CacheFull):
-                table.grow(tokens)
+                grow(table, tokens)
             assert len(table.blocks) == held
         else:
-            table.grow(tokens)
+            grow(table, tokens)
             assert table.capacity_tokens >= tokens
         pool.check_books(tables)
+
+
+def test_a_shared_block_is_written_to_as_a_copy() -> None:
+    """The writer gets a block of its own in place of the open one, lets go of the other, and takes
+    one more than the tokens need; what the other table lists stays."""
+    pool = BlockPool(num_blocks=4, block_size=4)
+    table = BlockTable(pool)
+    grow(table, 6)
+    other = table.fork()
+    assert table.missing(6, 7) == 1
+    copy = table.write(6, 7)
+    assert copy is not None
+    assert (copy.source, copy.target) == (other.blocks[1], table.blocks[1])
+    assert table.blocks[0] == other.blocks[0]
+    assert pool.used_blocks == 3
+    pool.check_books([table, other])
+    assert other.write(6, 7) is None  # it is nobody else's by now
+    pool.check_books([table, other])
+
+
+def test_a_block_that_is_written_to_is_not_known_any_more() -> None:
+    """Nobody may adopt by its old content what is about to be overwritten."""
+    pool = BlockPool(num_blocks=2, block_size=4, max_cached=2)
+    table = BlockTable(pool)
+    grow(table, 4)
+    pool.register(table.blocks[0], b"key")
+    assert table.write(2, 3) is None
+    assert pool.adopt(b"key") is None
+
+
+def test_cached_blocks_are_found_by_content_and_go_oldest_first() -> None:
+    """A block that nobody holds is kept for its content until it is adopted, pushed out by newer
+    ones, or wanted for something else; in each case the books tell one story."""
+    pool = BlockPool(num_blocks=4, block_size=4, max_cached=2)
+    blocks = pool.take(3)
+    for block, key in zip(blocks, (b"a", b"b", b"c"), strict=True):
+        pool.register(block, key)
+        pool.give_back([block])
+    pool.check_books([])
+    assert pool.cached_blocks == 2
+    assert pool.adopt(b"a") is None  # the oldest made room
+    table = BlockTable(pool)
+    found = pool.adopt(b"b")
+    assert found == blocks[1]
+    table.blocks = [found]
+    pool.check_books([table])
+    assert pool.cached_blocks == 1
+    table.blocks += pool.take(3)
+    pool.check_books([table])
+    assert pool.adopt(b"c") is None
+
+
+def test_a_second_block_of_one_content_stays_unknown() -> None:
+    """The first one is as good; both can be given back."""
+    pool = BlockPool(num_blocks=2, block_size=4, max_cached=2)
+    table = BlockTable(pool)
+    grow(table, 8)
+    for block in table.blocks:
+        pool.register(block, b"key")
+    assert [pool.key_of(block) for block in table.blocks] == [b"key", None]
+    pool.check_books([table])
+    table.free()
+    pool.check_books([])
+    assert pool.cached_blocks == 1
 
 
 def test_a_pool_that_does_not_share_knows_no_contents() -> None:

@@ -50,7 +50,7 @@ class Eyes:
     def __init__(self, hidden: int) -> None:
         self._hidden = hidden
 
-    def look(self, image: api.Image, stream: Stream) -> View:
+    def look(self, image: api.Image, stream: Stream, *, live: bool = False) -> View:
         vectors = np.random.default_rng(image.rgb[0]).normal(size=(2, self._hidden))
         soft = stream.soft.intern(vectors.astype(np.float32))
         return View(tuple(soft), f"picture {image.rgb[0]}", str(image.rgb[0]))

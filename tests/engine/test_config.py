@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import Any
 
@@ -22,6 +23,9 @@ from engine.errors import BadSettings
         ("prefix_cache_share", 1.1),
         ("encoder_cache_bytes", -1),
         ("encoder_cache_ttl_s", -0.5),
+        ("encoder_cache_ttl_s", math.inf),
+        ("idle_after_s", math.inf),
+        ("idle_after_s", math.nan),
         ("kv_dtype", "int3"),
         ("backend", "cuda"),
     ],
@@ -30,7 +34,7 @@ def test_a_setting_out_of_range_is_named(field: str, value: Any) -> None:
     """`BadSettings` carries the field and what came."""
     with pytest.raises(BadSettings) as caught:
         EngineConfig(**{field: value})
-    assert (caught.value.field, caught.value.got) == (field, value)
+    assert (caught.value.field, repr(caught.value.got)) == (field, repr(value))
 
 
 def test_the_defaults_are_in_range_and_use_the_cores_we_have() -> None:

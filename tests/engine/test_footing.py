@@ -21,7 +21,7 @@ def test_behind_an_eviction_nothing_is_shared_until_it_is_cut() -> None:
     """From the block of the first cut on K/V are this stream's only; cut before, they are whole."""
     pool, positions = BlockPool(8, 4), Positions(Counting())
     table, tokens = BlockTable(pool), list(range(20))
-    table.grow(20)
+    table.write(0, 20)
     positions.extend(tokens, [None] * 20)
     footing = Footing(pool, positions)
     positions.delete(10, 13, tokens, [None] * 20)

@@ -44,8 +44,9 @@ def same(stream: Stream) -> None:
 
 def evicted(stream: Stream) -> None:
     """Some of it was forgotten, so that it is nobody else's any more, and its sink was copied."""
-    move = stream.evict([(7, 11)], 5)
+    move = stream.evict([(5, 9)], 5)
     assert move is not None
+    assert stream.tables[1].blocks
     MOVERS[stream.name](move)
 
 
@@ -111,7 +112,9 @@ def test_a_shared_beginning_is_kept_once_and_taken_from_who_still_has_it(
     once = host.used_bytes
     assert second.park(host)
     assert host.used_bytes - once == 4 * model.cache.bytes_per_token  # its own last block
+    host.check_books([*first.berth.parked, *second.berth.parked])
     second.unpark()
+    host.check_books(first.berth.parked)
     assert second.table.blocks[:2] == third.table.blocks[:2]
     model.pool.check_books([s.table for s in streams])
     first.close()
@@ -144,6 +147,61 @@ def test_what_does_not_fit_stays_where_it_is(model: LoadedModel) -> None:
     alone.append([*PROMPT, 40])
     assert torch.equal(finish(model, alone), again)
     alone.close()
+
+
+def test_who_comes_back_is_known_by_content_again(model: LoadedModel) -> None:
+    """Its full blocks lie elsewhere now, and others find them there."""
+    overwrite_what_is_free(model)  # what other tests left behind would be known in their place
+    stream, host = model.new_stream("s"), host_of(model)
+    stream.append([*PROMPT, 40])
+    finish(model, stream)
+    assert stream.park(host)
+    overwrite_what_is_free(model)
+    stream.unpark()
+    other = model.new_stream("other")
+    other.append([*PROMPT, 41])
+    assert other.adopt() == 8
+    other.close()
+    stream.close()
+
+
+def test_coming_back_in_vain_holds_nothing(model: LoadedModel) -> None:
+    """Where there is no room for all of it, what others still have in the pool is not kept from
+    them either."""
+    first, second, host = model.new_stream("first"), model.new_stream("second"), host_of(model)
+    for stream in (first, second):
+        stream.append([*PROMPT, 40])
+        stream.adopt()
+        finish(model, stream)
+    assert second.park(host)
+    taken = model.pool.take(model.pool.free_blocks)
+    with pytest.raises(CacheFull):
+        second.unpark()
+    assert [model.pool.references(block) for block in first.table.blocks] == [1] * 3
+    model.pool.give_back(taken)
+    second.unpark()
+    assert second.table.blocks[:2] == first.table.blocks[:2]
+    first.close()
+    second.close()
+
+
+def test_a_stream_goes_whole_or_not_at_all(model: LoadedModel) -> None:
+    """Room for its tokens and none for the copy of its sink, in a pool where nothing is free and
+    another stream holds the same blocks: it stays, and nothing of it is left in host memory."""
+    stream = model.new_stream("s")
+    MOVERS["s"] = model.runner.move
+    stream.append([*PROMPT, 40, 41, 42, 43])
+    finish(model, stream)
+    evicted(stream)
+    other = stream.fork("other")
+    taken = model.pool.take(model.pool.free_blocks)
+    host, blocks = host_of(model, stream.kv_len * model.cache.bytes_per_token), stream.kv_blocks
+    assert not stream.park(host)
+    assert (stream.kv_blocks, host.used_bytes) == (blocks, 0)
+    model.pool.give_back(taken)
+    other.close()
+    stream.close()
+    model.pool.check_books([])
 
 
 def test_only_the_bytes_in_use_are_copied(model: LoadedModel, tmp_path: Path) -> None:

@@ -122,3 +122,24 @@ def test_gaps_are_closed_from_the_newest_back() -> None:
     left = positions.cut(45)
     positions.extend(tokens[left:], places[left:])
     assert np.array_equal(positions.between(0, 70), after)
+
+
+def test_an_eviction_before_another_ones_gap() -> None:
+    """Both gaps are known, at the places where they are now; what follows at once, and what follows
+    on a cut between them, stands where it would have stood."""
+    positions, tokens, places = a_walk()
+    whole = positions.between(0, 150)
+    for start, end in ((60, 100), (20, 30)):
+        positions.delete(start, end, tokens, places)
+        del tokens[start:end], places[start:end]
+    first = int(whole[:, 30].min() - whole[:, :20].max()) - 1
+    second = int(whole[:, 100].min() - whole[:, 30:60].max()) - 1
+    assert positions.gaps() == [(20, first), (50, second)]
+    expected = np.concatenate((whole[:, :20], whole[:, 30:60], whole[:, 100:]), axis=1)
+    assert np.array_equal(positions.between(0, 100), expected)
+    positions.extend([7], [None])
+    assert positions.between(100, 101).tolist() == [[int(whole.max()) + 1]] * 3
+    for length in (90, 51, 45):
+        left = positions.cut(length)
+        positions.extend(tokens[left:length], places[left:length])
+        assert np.array_equal(positions.between(0, length), expected[:, :length])

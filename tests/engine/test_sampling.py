@@ -72,6 +72,14 @@ def test_greedy_takes_the_best_and_leaves_the_logits_alone() -> None:
     assert torch.equal(logits, before)
 
 
+def test_the_lowest_temperature_is_greedy() -> None:
+    """A temperature that any logit divided by is infinite takes the best, too, in every mode."""
+    logits = random_logits()
+    best = int(logits.argmax())
+    for settings in ({}, {"top_k": 8}, {"top_p": 0.9}):
+        assert draw(plain(temperature=5e-324, **settings), logits, 5) == [best] * 5
+
+
 def test_the_same_seed_gives_the_same_tokens_whatever_else_is_drawn() -> None:
     """A sampler's random numbers are its own; another seed gives other tokens."""
     logits = random_logits()
@@ -109,6 +117,23 @@ def test_top_k_and_top_p_draw_from_the_set_they_define(
     allowed = set(ranked.indices[:size].tolist())
     sampling = plain(temperature=temperature, top_p=top_p, top_k=top_k, seed=seed)
     assert set(draw(sampling, logits, 5)) <= allowed
+
+
+def test_the_nucleus_keeps_its_proportions() -> None:
+    """What was left out is divided among all that is kept, not given to the last of them."""
+    logits = torch.full((VOCAB,), -torch.inf)
+    logits[3:6] = torch.tensor([0.5, 0.3, 0.2]).log()
+    drawn = draw(plain(temperature=1.0, top_p=0.6, seed=1), logits, 2000)
+    assert set(drawn) == {3, 4}
+    assert 0.58 < drawn.count(3) / len(drawn) < 0.67  # 0.625; four deviations are 0.043
+
+
+def test_what_cannot_be_is_not_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even where the dice show exactly 0, a token of probability 0 is passed over."""
+    logits = torch.full((VOCAB,), -torch.inf)
+    logits[7] = 0.0
+    monkeypatch.setattr(torch, "rand", lambda *_, **options: torch.zeros((), dtype=torch.float64))
+    assert draw(plain(temperature=1.0), logits, 1) == [7]
 
 
 def test_a_wide_nucleus_is_drawn_from_whole() -> None:

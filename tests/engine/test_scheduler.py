@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -147,11 +148,17 @@ def test_every_session_is_served_again_and_again(sessions: list[Load], budget: i
         carry_out(plan)
 
 
-def test_a_probed_place_is_named_in_the_step_that_computes_it() -> None:
-    """A prefill of 100 tokens in steps of 64 probes its 80th in the second step, as row 15."""
-    request = Request(make_stream(100), deadline_ns=0, probe=79)
+@pytest.mark.parametrize(
+    ("probe", "rows"), [(0, (0, None)), (63, (63, None)), (64, (None, 0)), (79, (None, 15))]
+)
+def test_a_probed_place_is_named_in_the_step_that_computes_it(
+    probe: int, rows: tuple[int | None, int | None]
+) -> None:
+    """A prefill of 100 tokens in steps of 64 probes its 64th in the first step, as row 63, and its
+    80th in the second, as row 15; and each in one step only."""
+    request = Request(make_stream(100), deadline_ns=0, probe=probe)
     scheduler = Scheduler(64)
-    first = scheduler.plan([request], now_ns=0)
-    assert [work.probe_row for work in first.works] == [None]
-    carry_out(first)
-    assert [work.probe_row for work in scheduler.plan([request], now_ns=1).works] == [15]
+    for now_ns, row in enumerate(rows):
+        plan = scheduler.plan([request], now_ns)
+        assert [work.probe_row for work in plan.works] == [row]
+        carry_out(plan)

@@ -199,3 +199,124 @@ def test_recomputing_moves_the_cache_back_and_nothing_else() -> None:
     assert stream.rolled_back_kv_tokens == 0
     stream.recompute(9)
     assert stream.kv_len == 5
+
+
+@pytest.mark.parametrize(
+    ("until", "adopted"), [(None, 8), (12, 8), (11, 8), (8, 8), (7, 4), (4, 4), (3, 0)]
+)
+def test_what_logits_are_wanted_of_is_not_adopted(until: int | None, adopted: int) -> None:
+    """Where all that a stream reads is in the cache, whole blocks of it are taken over, but for the
+    last token's, and those from the asked place on: nobody else's logits are there to be had."""
+    first = make_stream()
+    first.append([*range(12)])
+    compute(first)
+    second = Stream("second", first.table.pool, VOCAB, 64)
+    second.append([*range(12)])
+    assert second.adopt(until) == adopted
+    assert (second.kv_len, second.pending) == (adopted, 12 - adopted)
+    first.table.pool.check_books([*first.tables, *second.tables])
+
+
+def evicted_stream() -> Stream:
+    """Sixteen tokens computed, four of them forgotten behind a sink of four, five more to come."""
+    stream = make_stream()
+    stream.append([*range(16)])
+    compute(stream)
+    assert stream.evict([(4, 8)], sink=4) is not None
+    stream.append([20, 21, 22, 23, 24])
+    return stream
+
+
+def test_behind_an_eviction_nothing_is_adopted() -> None:
+    """Others that read the same words have them at other positions, and without what was seen of
+    the words that are gone."""
+    stream = evicted_stream()
+    other = Stream("other", stream.table.pool, VOCAB, 64)
+    other.append(stream.tokens)
+    compute(other)
+    assert stream.adopt() == 0
+
+
+def test_behind_an_eviction_nothing_is_given_to_others() -> None:
+    """What is computed there is this stream's own, though another one reads the same so far and
+    would go on with it; the sink, as it was computed, is anybody's."""
+    stream = evicted_stream()
+    other = Stream("other", stream.table.pool, VOCAB, 64)
+    other.append(stream.tokens[:12])
+    assert other.adopt() == 4
+    compute(other)
+    compute(stream)
+    other.append(stream.tokens[12:])
+    assert other.adopt() == 0
+
+
+def test_what_is_computed_anew_is_known_by_what_it_reads_now() -> None:
+    """Once an evicted stream's K/V were given up and computed again they are anybody's: those who
+    read the same find them, and who reads the words that were forgotten does not."""
+    stream = evicted_stream()
+    stream.recompute(0)
+    compute(stream)
+    found = {}
+    for name, tokens in (("same", stream.tokens), ("old", [*range(16)])):
+        other = Stream(name, stream.table.pool, VOCAB, 64)
+        other.append(tokens)
+        found[name] = other.adopt()
+    assert found == {"same": 16, "old": 4}
+
+
+def test_what_is_computed_after_a_rollback_is_known_by_the_new_words() -> None:
+    """Who reads the words that were rolled back finds only what stood before them."""
+    stream = make_stream()
+    stream.append([*range(9)])
+    compute(stream)
+    stream.reconcile([50, 51, 52, 53, 54], start=4)
+    compute(stream)
+    found = {}
+    for name, tokens in (("new", stream.tokens), ("old", [*range(9)])):
+        other = Stream(name, stream.table.pool, VOCAB, 64)
+        other.append(tokens)
+        found[name] = other.adopt()
+    assert found == {"new": 8, "old": 4}
+
+
+def test_a_fork_has_embeddings_of_its_own() -> None:
+    """It begins with the same ones; what it adds or gives up is not the other's."""
+    stream = make_stream()
+    (picture,) = stream.soft.intern(np.ones((1, 8), dtype=np.float32))
+    stream.append([1, picture])
+    fork = stream.fork("fork")
+    assert picture in fork.soft
+    (later,) = fork.soft.intern(np.zeros((1, 8), dtype=np.float32))
+    assert later not in stream.soft
+    fork.close()
+    assert picture in stream.soft
+
+
+def test_positions_are_counted_anew_when_k_and_v_are() -> None:
+    """Behind an eviction they have a gap, which the sink is moved up to; they have none once K/V
+    are given up, nor where there was no block for the copy of the sink in the first place."""
+    stream = evicted_stream()
+    assert stream.axes(0, 17)[0].tolist() == [*range(4, 8), *range(8, 21)]
+    stream.recompute(0)
+    assert stream.axes(0, 17)[0].tolist() == [*range(17)]
+    full = make_stream(num_blocks=4)
+    full.append([*range(16)])
+    compute(full)
+    assert full.evict([(4, 8)], sink=4) is None
+    assert (full.kv_len, full.axes(0, 12)[0].tolist()) == (4, [*range(12)])
+
+
+def test_what_an_eviction_writes_over_is_nobody_elses() -> None:
+    """A fork goes on with the blocks as they were; and who reads the old words finds none of those
+    that were moved up in place, only the sink."""
+    alone = evicted_stream()
+    other = Stream("other", alone.table.pool, VOCAB, 64)
+    other.append([*range(16)])
+    assert other.adopt() == 4
+    stream = make_stream()
+    stream.append([*range(16)])
+    compute(stream)
+    fork = stream.fork("fork")
+    assert stream.evict([(4, 8)], sink=4) is not None
+    assert not set(stream.table.blocks) & set(fork.table.blocks)
+    stream.table.pool.check_books([*stream.tables, *fork.tables])

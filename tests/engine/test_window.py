@@ -159,6 +159,18 @@ def test_positions_count_as_well_as_tokens() -> None:
     assert overflow(laid, entries, window, positions) == [(len(SINK), laid.places[4].lead)]
 
 
+def test_the_sink_counts_for_the_reach() -> None:
+    """It is looked back at over all that follows: where sink and rest together are one position
+    wider than the model's reach, something goes, and not before."""
+    turn = [(Role.USER, [(Modality.AUDIO, 6)]), (Role.ASSISTANT, [(Modality.GENERATED, 6)])]
+    entries = entries_of(turn * 4)
+    laid = laid_out(entries)
+    positions = line(len(laid.ids))
+    wide = len(SINK) + int(positions[-1] - positions[len(SINK)])
+    assert overflow(laid, entries, Window(999, 999, 999, wide, 0.75), positions) == []
+    assert overflow(laid, entries, Window(999, 999, 999, wide - 1, 0.75), positions) != []
+
+
 def test_of_one_endless_message_the_beginning_goes() -> None:
     """Somebody who never stops is remembered from some word on, and a picture is not halved."""
     entries = entries_of([(Role.USER, [(Modality.AUDIO, 50), (Modality.IMAGE, 10)])])

@@ -25,6 +25,7 @@ from gateway.actions import (
 from gateway.config import Settings
 from gateway.media import pictures
 from gateway.metrics import Metrics
+from gateway.open_utterance import Arrival
 from gateway.protocol.ids import IdMaker
 from gateway.session import Session
 from gateway.voice.messages import Said, Sound, Speak, Stop
@@ -139,12 +140,19 @@ class SessionBench:
     def track_frame(self, image: api.Image) -> None:
         self._take(self.session.receive_image(image, self.now_ns))
 
-    def hearing(self, text: str, *, final: bool = False, wordless: bool = False) -> None:
+    def hearing(
+        self,
+        text: str,
+        *,
+        final: bool = False,
+        wordless: bool = False,
+        likely: tuple[float, ...] = (),
+    ) -> None:
         """Play the ears' part: so much was understood of the newest utterance, up to now."""
         audio = self.commands(api.Audio)[-1]
         end_sample = audio.start_sample + audio.samples
         ref = self.told_ref()
-        self.engine(api.Hearing("sess_test", ref, "", text, end_sample, final, wordless))
+        self.engine(api.Hearing("sess_test", ref, "", text, end_sample, final, wordless, likely))
 
     def told_ref(self) -> api.TurnRef:
         """What the engine was told last of the newest utterance."""
@@ -193,6 +201,11 @@ class SessionBench:
                 self.now_ns += len(packet) * NS_PER_MS // WIRE_BYTES_PER_MS
             self.client("input_audio_buffer.append", audio=base64.b64encode(packet).decode())
 
+    def track(self, pcm: bytes, received_ns: int | None, departed_ns: int | None = None) -> None:
+        """Sound of a call's track."""
+        arrival = None if received_ns is None else Arrival(received_ns, departed_ns)
+        self._take(self.session.receive_audio(pcm, arrival, self.now_ns))
+
     def answer(self, *words: str, reason: api.FinishReason = api.FinishReason.STOP) -> None:
         """Play the engine's part for the answer that was asked for last."""
         generation = self.respond_command().generation
@@ -201,9 +214,13 @@ class SessionBench:
         self.finish(generation, "".join(words), reason)
 
     def finish(
-        self, generation: int, text: str, reason: api.FinishReason = api.FinishReason.STOP
+        self,
+        generation: int,
+        text: str,
+        reason: api.FinishReason = api.FinishReason.STOP,
+        usage: api.Usage | None = None,
     ) -> None:
-        usage = api.Usage(input_text=5, input_audio=7, cached=10, output=3)
+        usage = usage or api.Usage(input_text=5, input_audio=7, cached=10, output=3)
         kv = api.KvStats(tokens=15, blocks=1, bytes=1500, bytes_per_token=100)
         self.engine(api.Finished("sess_test", generation, reason, text, usage, kv))
 

@@ -20,6 +20,7 @@ from gateway.app import Gateway
 from gateway.config import Settings, load
 from gateway.engine_client import EngineLink, private_endpoint
 from gateway.media.pictures import Outcome
+from gateway.open_utterance import Arrival
 from gateway.protocol.session_config import SessionUpdate
 from gateway.rtc.call_metrics import CallMetrics
 from gateway.rtc.calls import Calls
@@ -43,6 +44,7 @@ class EchoSession:
         self.ticks = 0
         self.pieces = 0
         self.heard = bytearray()  # s16 mono at 24 kHz
+        self.under_way_ns: list[int] = []
         self.seen: list[api.Image] = []
         self.closed = False
         self.token = ""
@@ -106,8 +108,10 @@ class EchoSession:
     def receive_binary(self, size: int, now_ns: int) -> list[Action]:
         return [Send({"type": "binary", "size": size})]
 
-    def receive_audio(self, pcm24k: bytes, received_ns: int | None, now_ns: int) -> list[Action]:
+    def receive_audio(self, pcm24k: bytes, arrival: Arrival | None, now_ns: int) -> list[Action]:
         self.heard += pcm24k
+        if arrival is not None and arrival.captured_ns is not None:
+            self.under_way_ns.append(arrival.received_ns - arrival.captured_ns)
         return []
 
     def receive_image(self, image: api.Image, now_ns: int) -> list[Action]:

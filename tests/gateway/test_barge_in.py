@@ -70,6 +70,31 @@ def test_a_sign_of_listening_passes(words: str) -> None:
     assert not bench.holds()
 
 
+def test_a_hum_that_is_heard_as_words_passes() -> None:
+    """Also as three of them: the ears doubt each, so the answer goes on as behind a cough."""
+    bench = answering()
+    sing(bench, 420)
+    bench.hearing("Yes, I", likely=(0.05, 0.12))
+    assert bench.holds()
+    bench.hear(silence_pcm(260))
+    bench.hearing("Yes, I was...", final=True, likely=(0.05, 0.12, 0.04))
+    assert not bench.holds()
+    bench.hear(silence_pcm(600))
+    assert states(bench) == ["possible", "false"]
+    assert not bench.commands(api.Cancel)
+    assert len(bench.commands(api.DropSpeech)) == 1
+
+
+def test_a_doubted_word_may_become_a_sure_one() -> None:
+    """What is said next decides, at once."""
+    bench = answering()
+    sing(bench, 600)
+    bench.hearing("Store", likely=(0.13,))
+    assert not bench.commands(api.Cancel)
+    bench.hearing("Stop it", likely=(0.81, 0.98))
+    assert len(bench.commands(api.Cancel)) == 1
+
+
 def test_words_interrupt() -> None:
     """Two words of a sentence: speech_started as of its beginning, the answer is cancelled, what
     is queued is cleared, the voice stopped; the words follow under the same item."""

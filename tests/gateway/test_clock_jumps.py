@@ -9,9 +9,8 @@ ROOT = Path(__file__).resolve().parents[2]
 WALL_CLOCK = {"time", "time_ns"}
 # Where it is asked, and what for.
 ALLOWED = {
-    "gateway/app.py": "until when an ephemeral secret is good, which clients are told as a date",
-    "gateway/door.py": "the same",
-    "gateway/rtc/calls.py": "the same",
+    "gateway/rtc/calls.py": "a secret's `expires_at`, told and never compared",
+    "gateway/rtc/steady_time.py": "once, where the steady dates begin",
     "gateway/serve.py": "a session's `expires_at`, told and never compared",
 }
 

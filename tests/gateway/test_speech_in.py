@@ -39,6 +39,26 @@ def test_a_client_stamp_gives_the_network_stage() -> None:
     assert abs(budget["stages_ms"]["network"] - 30) < 1
 
 
+def test_a_track_gives_the_network_stage_where_it_is_known() -> None:
+    """A call's sound is anchored where its packet left the peer, as the call estimates it; where
+    the call cannot, the stage is null and the anchor is the receipt."""
+    for under_way_ms, anchor in ((35, "departed"), (None, "received")):
+        bench = SessionBench()
+        bench.update(gateway={"events": ["latency"]})
+        pcm = clip_pcm("capital.wav") + silence_pcm(700)
+        for start in range(0, len(pcm), 960):
+            packet = pcm[start : start + 960]
+            bench.now_ns = round((start + len(packet)) / 48 * 1e6)
+            came_ns = bench.now_ns - 2 * 10**6  # it waited behind a hole
+            departed_ns = None if under_way_ms is None else came_ns - under_way_ms * 10**6
+            bench.track(packet, came_ns, departed_ns)
+        bench.answer("Paris.")
+        budget = bench.last("gateway.latency.report")["budget"]
+        assert budget["anchor"] == anchor
+        assert budget["stages_ms"]["network"] == under_way_ms
+        assert budget["stages_ms"]["buffer"] == 2
+
+
 def test_clearing_forgets_the_utterance() -> None:
     """The engine drops it, the client is told, and nothing is committed."""
     bench = SessionBench()

@@ -133,3 +133,22 @@ def test_a_second_look_is_a_second_hush() -> None:
     bench.engine(api.EndOfMessage("sess_test", second.ref, 0, 0.9))
     bench.hear(silence_pcm(40))
     assert bench.commands(api.EndSpeech)
+
+
+def test_what_a_pause_for_thought_wasted_is_told() -> None:
+    """A hush is speculated on, speech goes on: the engine is told to take it back, the answer that
+    counts is begun anew, and the report says how many tokens the first one cost."""
+    bench = SessionBench()
+    bench.update(gateway={"events": ["latency"]})
+    bench.hear(silence_pcm(100) + speech.join(speech.voice(1200)) + silence_pcm(300))
+    bench.hear(speech.join(speech.voice(600)) + silence_pcm(600))
+    first, second = bench.commands(api.Hush)
+    assert first.speculate is not None
+    assert second.speculate == first.speculate
+    assert (first.ref.turn, first.ref.revision) == (second.ref.turn, second.ref.revision - 1)
+    assert [resume.ref for resume in bench.commands(api.Resume)] == [second.ref]
+    generation = bench.respond_command().generation
+    bench.engine(api.Delta("sess_test", generation, "Yes.", bench.now_ns))
+    bench.finish(generation, "Yes.", usage=api.Usage(output=2, speculated=2, wasted=31))
+    usage = bench.last("gateway.latency.report")["usage"]
+    assert (usage["speculated_tokens"], usage["wasted_tokens"]) == (2, 31)

@@ -194,6 +194,17 @@ async def test_tiny_messages_come_one_by_one_and_in_order() -> None:
             assert (await receive(socket, "echo"))["text"] == f"m{number}"
 
 
+async def test_a_pong_that_we_have_not_read_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A flood is read at its share's pace, for longer than a pong may take: the pongs are in it."""
+    monkeypatch.setattr("gateway.serve.PING_INTERVAL_S", 0.1)
+    monkeypatch.setattr("gateway.serve.PING_TIMEOUT_S", 0.3)
+    async with running_gateway() as running, connect(running.ws_url) as socket:
+        for _ in range(60):
+            await socket.send("work 10" + " " * 4000)
+        for _ in range(60):
+            await receive(socket, "worked")
+
+
 async def test_long_and_short_messages_keep_their_order() -> None:
     """A long one goes by way of another thread; a short one behind it waits."""
     async with running_gateway() as running, connect(running.ws_url) as socket:

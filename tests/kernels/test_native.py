@@ -104,6 +104,20 @@ def test_a_cache_that_cannot_be_written_is_named(
         native.build()
 
 
+def test_a_library_that_cannot_be_loaded_is_as_good_as_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """From a cache mounted without `exec` nothing can be loaded: everything still runs, with one
+    warning, and who asks for native gets the system's words."""
+    (tmp_path / "native.so").write_text("not to be loaded")
+    monkeypatch.setattr(native, "build", lambda *, scalar=False: (tmp_path / "native.so", False))
+    with caplog.at_level(logging.WARNING, logger="kernels"):
+        assert native.default_backend() == "reference"
+    assert f"cannot load the kernels from {tmp_path}" in caplog.text
+    with pytest.raises(CompilerError, match="cannot load the kernels"):
+        native.library("nothing has this name", lambda _: None, "native")
+
+
 @pytest.mark.parametrize("value", ["Native", "cuda"])
 def test_a_mistyped_setting_is_an_error(value: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """HEADSTART_KERNELS with an unknown value is refused and not taken for the default."""

@@ -76,3 +76,46 @@ def test_a_forked_child_computes() -> None:
         "sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
     )
     subprocess.run([sys.executable, "-c", script], check=True, cwd=ROOT.parent, timeout=120)
+
+
+# A child that is forked while another thread's job runs, and then runs one of its own. Its many new
+# workers take long to start: time enough to take pieces of the parent's job, were there any.
+FORKED_IN_MID_JOB = """
+import ctypes, os, sys, threading, time
+from kernels.native import build
+library = ctypes.CDLL(str(build()[0]))
+Task = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
+parent, begun, strays, done = os.getpid(), threading.Event(), [], []
+
+@Task
+def slow(context, piece):
+    begun.set()
+    if os.getpid() != parent:
+        strays.append(piece)
+    time.sleep(0.002)
+
+@Task
+def quick(context, piece):
+    done.append(piece)
+
+def run(task, pieces, threads):
+    library.hs_run(task, None, ctypes.c_int64(pieces), threads)
+
+job = threading.Thread(target=run, args=(slow, 300, 3))
+job.start()
+begun.wait()
+child = os.fork()
+if child == 0:
+    run(quick, 50, 200)
+    time.sleep(0.2)
+    os._exit(1 if strays or sorted(done) != list(range(50)) else 0)
+job.join()
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork (POSIX)")
+def test_a_child_forked_in_mid_job_leaves_that_job_alone() -> None:
+    """It computes none of the pieces that the parent has not taken yet, and all of its own."""
+    script = [sys.executable, "-W", "ignore", "-c", FORKED_IN_MID_JOB]
+    subprocess.run(script, check=True, cwd=ROOT.parent, timeout=120)

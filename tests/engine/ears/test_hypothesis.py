@@ -15,6 +15,7 @@ from engine.ears.hypothesis import (
     Hypothesis,
     LoopSettings,
     Word,
+    likely,
     loop_start,
     text_of,
     token_limit,
@@ -199,3 +200,18 @@ def test_token_limit_grows_with_time() -> None:
     """No sound allows a few tokens, each second some more."""
     assert 0 < token_limit(0) < 10
     assert 30 <= token_limit(5) - token_limit(0) <= 60
+
+
+def test_how_likely_each_word_is() -> None:
+    """Its worst part counts, parts that no space divides are one word, and a few are enough."""
+    words = [_word("what", -0.1), Word("'s", (1,), -0.7), _word("this?", -0.2)]
+    assert likely(words) == pytest.approx((math.exp(-0.7), math.exp(-0.2)))
+    assert likely(words[1:]) == pytest.approx((math.exp(-0.7), math.exp(-0.2)))
+    assert len(likely(words * 9, at_most=3)) == 3
+    assert likely([]) == ()
+
+
+def test_a_doubtful_full_stop_does_not_make_the_word_doubtful() -> None:
+    """Whether "on" is followed by a full stop is another question."""
+    word = Word(" on.", (1, 2), math.log(0.3), letters_logprob=math.log(0.9))
+    assert likely([word]) == pytest.approx((0.9,))

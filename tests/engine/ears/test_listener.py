@@ -191,6 +191,17 @@ def test_finish_of_heard_sound_costs_nothing(ears: Ears, question: Sound) -> Non
     assert sum(ears.finish(utterance).stages_ms.values()) == 0.0
 
 
+def test_each_word_is_as_likely_as_its_decoder_thinks(ears: Ears, question: Sound) -> None:
+    """A number for each word as spaces part them, on the way and at the end."""
+    utterance, heard = _hear(ears, question, 500)
+    final = ears.finish(utterance)
+    assert final.committed == QUESTION
+    for words in (*heard, final):
+        assert len(words.likely) == len(words.text.split())
+        assert all(0 < p <= 1 for p in words.likely)
+    assert min(final.likely) > 0.5
+
+
 @pytest.mark.parametrize("kind", ["silence", "faint", "noise", "hum", "clicks"])
 def test_nothing_is_heard_in_nothing(ears: Ears, kind: str) -> None:
     """Silence and noise give no word, neither on the way nor at the end."""

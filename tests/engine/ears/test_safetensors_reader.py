@@ -95,3 +95,11 @@ def test_refuses_a_wrong_index(tmp_path: Path, weight_map: object, message: str)
     """A shard that is not there, or lies elsewhere, is named."""
     with pytest.raises(BadWeights, match=message):
         read_shards(_index(tmp_path, weight_map))
+
+
+def test_a_clone_without_its_large_files_is_told(tmp_path: Path) -> None:
+    """Git LFS leaves a few lines of text in a file's place."""
+    path = tmp_path / "model.safetensors"
+    path.write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 5\n")
+    with pytest.raises(BadWeights, match="Git LFS pointer"):
+        read_safetensors(path)

@@ -70,6 +70,18 @@ def test_shards_outside_of_the_directory_are_refused(folder: Path) -> None:
         load(folder, Loading())
 
 
+def test_shards_without_their_index_or_without_one_of_them_are_told(folder: Path) -> None:
+    """A download that stopped half way: which file is missing."""
+    whole = folder / "model.safetensors"
+    whole.rename(folder / "model-00001-of-00002.safetensors")
+    with pytest.raises(BadWeights, match=r"index\.json: file: expected there to be one beside mod"):
+        load(folder, Loading())
+    files = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
+    with pytest.raises(BadWeights, match=r"model-00002-of-00002\.safetensors: file"):
+        load(folder, Loading())
+
+
 def test_a_family_we_do_not_know_is_refused(folder: Path) -> None:
     """With the list of those we know."""
     (folder / "config.json").write_text('{"model_type": "mamba"}')

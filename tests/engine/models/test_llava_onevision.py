@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import random
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 import torch
+from torch import Tensor
 
-from engine.models.interface import TailPolicy
+from engine import api
+from engine.models.interface import Frame, TailPolicy
 from engine.models.llava_onevision import LlavaOnevision, our_name
+from engine.models.pixels import Rgb
+from engine.models.senses import ModelEyes
 from engine.models.siglip import Siglip
 from engine.models.tensors import Dummy
 from tests.engine.models import twins
@@ -23,19 +29,34 @@ class Twins(NamedTuple):
     theirs: Any
     ours: LlavaOnevision
     rig: Rig
+    dtype: torch.dtype
 
 
-@pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Twins:
-    theirs = twins.llava_onevision()
+TOLERANCE = {torch.float32: 1e-4, torch.float64: 1e-9}
+
+
+@pytest.fixture(scope="module", params=[torch.float32, torch.float64], ids=["fp32", "fp64"])
+def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Twins:
+    dtype: torch.dtype = request.param
+    theirs = twins.llava_onevision().to(dtype)
     folder = twins.save(theirs, tmp_path_factory.mktemp("llava"))
-    ours = loaded(LlavaOnevision, folder, torch.float64)
-    return Twins(theirs, ours, Rig(ours, torch.float64))
+    ours = loaded(LlavaOnevision, folder, dtype)
+    return Twins(theirs, ours, Rig(ours, dtype), dtype)
+
+
+def compare(pair: Twins, logits: Tensor | None, ids: Tensor, **seen: Tensor) -> None:
+    """Final logits against one forward of theirs over `ids`."""
+    exact = twins.in_double("qwen2") if pair.dtype == torch.float64 else nullcontext()
+    with exact, torch.inference_mode():
+        wanted = pair.theirs(input_ids=ids, attention_mask=torch.ones_like(ids), **seen)
+    assert logits is not None
+    assert wanted.logits[0, -1].abs().max() > 1
+    assert (logits - wanted.logits[0, -1]).abs().max() <= TOLERANCE[pair.dtype]
 
 
 @pytest.mark.parametrize("count", [1, 3, 6])
 def test_a_video_frame_by_frame(pair: Twins, count: int) -> None:
-    """Frames one by one, a newline behind the last: the logits of the whole video, to 1e-9."""
+    """Frames one by one, a newline behind the last: the logits of the whole video."""
     chance = random.Random(count)
     stream = pair.rig.stream()
     stream.append([1, 2])
@@ -43,18 +64,64 @@ def test_a_video_frame_by_frame(pair: Twins, count: int) -> None:
     play(pair.rig, stream, Sounded(frames=frames), TailPolicy.PROVISIONAL, chance)
     stream.append([4, 5])
     logits = pair.rig.settle(stream, chance)
-    assert logits is not None
     ids = torch.tensor([[twins.VIDEO if stream.soft.place(t) else t for t in stream.tokens]])
     assert int((ids == twins.VIDEO).sum()) == count * 9 + 1  # 5 x 5 patches pooled to 3 x 3
-    with twins.in_double("qwen2"), torch.inference_mode():
-        wanted = pair.theirs(
-            input_ids=ids,
-            attention_mask=torch.ones_like(ids),
-            pixel_values_videos=pair.ours.pixels(frames)[None].double(),
-        ).logits[0, -1]
-    assert wanted.abs().max() > 1
-    assert (logits - wanted).abs().max() <= 1e-9
+    compare(pair, logits, ids, pixel_values_videos=pair.ours.pixels(frames)[None].to(pair.dtype))
     stream.close()
+
+
+# height, width, and tokens: those of the whole picture (25), and those of its tiles with newlines
+STILLS = [
+    (70, 70, 25 + 5 * 6),
+    (64, 200, 25 + 5 * 16),  # three tiles across, barely a margin
+    (200, 60, 25 + 15 * 6),
+    (90, 120, 25 + 8 * 11),  # four tiles, margins above and below
+    (333, 500, 25 + 10 * 16),
+    (400, 400, 25 + 12 * 13),  # nine tiles, more than six may take
+    (12, 150, 25 + 1 * 16),
+    (1, 90, 25 + 1 * 11),  # so thin that nearly all rows are margin
+]
+
+
+@pytest.mark.parametrize(("height", "width", "tokens"), STILLS)
+def test_a_still_in_tiles(pair: Twins, height: int, width: int, tokens: int) -> None:
+    """A picture in a message, of any shape: the logits of `transformers` on the same tiles."""
+    chance = random.Random(height)
+    stream = pair.rig.stream()
+    stream.append([1, 2])
+    picture = still(height, width)
+    view = ModelEyes(pair.ours).look(picture, stream)
+    stream.append([*view.ids, 4, 5])
+    logits = pair.rig.settle(stream, chance)
+    ids = torch.tensor([[twins.IMAGE if stream.soft.place(t) else t for t in stream.tokens]])
+    assert int((ids == twins.IMAGE).sum()) == tokens
+    tiles = pair.ours.tiles(Frame(pixels_of(picture)))[None].to(pair.dtype)
+    sizes = torch.tensor([[height, width]])
+    compare(pair, logits, ids, pixel_values=tiles, image_sizes=sizes)
+    stream.close()
+
+
+def test_a_live_picture_is_a_video_of_one_frame(pair: Twins) -> None:
+    """A camera's picture outside of an utterance: pooled, a newline behind it, and no tiles."""
+    stream = pair.rig.stream()
+    stream.append([1, 2])
+    picture = still(90, 120)
+    view = ModelEyes(pair.ours).look(picture, stream, live=True)
+    stream.append([*view.ids, 4, 5])
+    logits = pair.rig.settle(stream)
+    ids = torch.tensor([[1, 2, *[twins.VIDEO] * (9 + 1), 4, 5]])
+    frames = pair.ours.pixels([Frame(pixels_of(picture))])[None].to(pair.dtype)
+    compare(pair, logits, ids, pixel_values_videos=frames)
+    stream.close()
+
+
+def still(height: int, width: int) -> api.Image:
+    rng = np.random.default_rng(height * width)
+    return api.Image(width, height, rng.integers(0, 256, (height, width, 3), np.uint8).tobytes())
+
+
+def pixels_of(picture: api.Image) -> Rgb:
+    return np.frombuffer(picture.rgb, np.uint8).reshape(picture.height, picture.width, 3)
 
 
 def test_the_encoder_takes_what_fits_its_patches(pair: Twins) -> None:

@@ -70,7 +70,8 @@ def llava_onevision() -> Any:
         text_config={"model_type": "qwen2", **TEXT},
         image_token_index=IMAGE,
         video_token_index=VIDEO,
-        image_grid_pinpoints=[[70, 70]],
+        image_grid_pinpoints=[[70 * i, 70 * j] for i in (1, 2, 3) for j in (1, 2, 3)],
+        vision_aspect_ratio="anyres_max_6",
         vision_feature_layer=-1,
         vision_feature_select_strategy="full",
     )

@@ -19,6 +19,7 @@ from aiortc import (
     RTCConfiguration,
     RTCDataChannel,
     RTCPeerConnection,
+    RTCRtpSender,
     RTCSessionDescription,
 )
 
@@ -106,54 +107,89 @@ class Peer:
 
     def vanish(self) -> None:
         """From now on nothing of it reaches the network, and nothing is said about that."""
-        for connection in _ice_connections(self.pc):
+        for connection in ice_connections(self.pc):
             for protocol in connection._protocols:
                 protocol.transport.abort()
 
 
-def _ice_connections(pc: RTCPeerConnection) -> set[Any]:
+def ice_connections(pc: RTCPeerConnection) -> set[Any]:
     transports = {t.receiver.transport for t in pc.getTransceivers()}
     if pc.sctp is not None:
         transports.add(pc.sctp.transport)
     return {t.transport._connection for t in transports}
 
 
+def delay(pc: RTCPeerConnection, delay_s: float) -> None:
+    """From now on all it sends, of any kind, takes that long."""
+    loop = asyncio.get_running_loop()
+    for connection in ice_connections(pc):
+        for protocol in connection._protocols:
+            at_once = protocol.transport
+
+            class Slow:
+                """A datagram transport that is in no hurry."""
+
+                def __init__(self, transport: Any) -> None:
+                    self._transport = transport
+
+                def sendto(self, data: bytes, address: Any = None) -> None:
+                    if not self._transport.is_closing():
+                        loop.call_later(delay_s, self._transport.sendto, data, address)
+
+                def __getattr__(self, name: str) -> Any:
+                    return getattr(self._transport, name)
+
+            protocol.transport = Slow(at_once)
+
+
 def lose(pc: RTCPeerConnection, share: float, seed: int) -> None:
     """Drop that share of the RTP packets on their way out; RTCP passes."""
     rng = random.Random(seed)
-    transport: Any = pc.getTransceivers()[0].sender.transport
-    send: Callable[[bytes], Any] = transport._send_rtp
-
-    async def lossy(data: bytes) -> None:
-        is_rtcp = 192 <= data[1] <= 223  # RFC 5761 §4
-        if is_rtcp or rng.random() >= share:
-            await send(data)
-
-    transport._send_rtp = lossy
+    change_packets(pc, lambda data: data if rng.random() >= share else None)
 
 
 def garble(pc: RTCPeerConnection, seed: int) -> None:
-    """Of the audio packets one in four has a random payload, one none, and one another codec's
-    payload type; the fourth passes as it is."""
+    """Of the audio packets one in four has a random payload, one none, and one a payload type that
+    nobody agreed on; the fourth passes as it is."""
     rng = random.Random(seed)
+
+    def garbled(data: bytes) -> bytes:
+        head = head_bytes(data)
+        match rng.randrange(4):
+            case 0:
+                return data[:head] + rng.randbytes(rng.randrange(1, 200))
+            case 1:
+                return data[:head]
+            case 2:
+                return data[:1] + bytes([data[1] & 0x80 | 77]) + data[2:]
+            case _:
+                return data
+
+    change_packets(pc, garbled)
+
+
+def change_packets(pc: RTCPeerConnection, change: Callable[[bytes], bytes | None]) -> None:
+    """What becomes of each RTP packet on its way out, before it is encrypted; None: it is lost."""
     transport: Any = pc.getTransceivers()[0].sender.transport
     send: Callable[[bytes], Any] = transport._send_rtp
 
-    async def garbled(data: bytes) -> None:
-        if not 192 <= data[1] <= 223:
-            head = 12 + 4 * (data[0] & 15)
-            if data[0] & 0x10:  # an extension, RFC 3550 §5.3.1
-                head += 4 + 4 * int.from_bytes(data[head + 2 : head + 4], "big")
-            match rng.randrange(4):
-                case 0:
-                    data = data[:head] + rng.randbytes(rng.randrange(1, 200))
-                case 1:
-                    data = data[:head]
-                case 2:
-                    data = data[:1] + bytes([data[1] & 0x80]) + data[2:]  # PCMU
+    async def changed(data: bytes) -> None:
+        if not 192 <= data[1] <= 223:  # RTCP, RFC 5761 §4
+            new = change(data)
+            if new is None:
+                return
+            data = new
         await send(data)
 
-    transport._send_rtp = garbled
+    transport._send_rtp = changed
+
+
+def head_bytes(data: bytes) -> int:
+    """The length of an RTP packet's header, with its extension (RFC 3550 §5.3.1)."""
+    head = 12 + 4 * (data[0] & 15)
+    if data[0] & 0x10:
+        head += 4 + 4 * int.from_bytes(data[head + 2 : head + 4], "big")
+    return head
 
 
 async def offer_of(pc: RTCPeerConnection) -> str:
@@ -166,12 +202,18 @@ async def prepared(
     microphone: MediaStreamTrack | None = None,
     camera: MediaStreamTrack | None = None,
     data: bool = True,
+    codecs: tuple[str, ...] = (),
+    configuration: RTCConfiguration | None = None,
 ) -> AsyncIterator[Peer]:
-    """A client that has not called yet."""
-    pc = RTCPeerConnection(RTCConfiguration(iceServers=[]))
+    """A client that has not called yet. `codecs`: the audio types that it offers, all if none."""
+    pc = RTCPeerConnection(configuration or RTCConfiguration(iceServers=[]))
     for track in (microphone, camera):
         if track is not None:
             pc.addTrack(track)
+    if codecs:
+        known = RTCRtpSender.getCapabilities("audio").codecs
+        wanted = [each for name in codecs for each in known if each.mimeType == name]
+        pc.getTransceivers()[0].setCodecPreferences(wanted)
     peer = Peer(pc, pc.createDataChannel("oai-events") if data else None)
     if peer.channel is not None:
         peer.channel.on("message", peer.take)
@@ -182,15 +224,23 @@ async def prepared(
         await pc.close()
 
 
+def _as_it_is(sdp: str) -> str:
+    return sdp
+
+
 async def post_offer(
-    peer: Peer, url: str, headers: dict[str, str] | None = None, last_event_id: str = ""
+    peer: Peer,
+    url: str,
+    headers: dict[str, str] | None = None,
+    last_event_id: str = "",
+    edit: Callable[[str], str] = _as_it_is,
 ) -> httpx.Response:
-    """Call the server; the answer is not applied yet."""
+    """Call the server; the answer is not applied yet. `edit`: what the server gets of the offer."""
     async with httpx.AsyncClient(timeout=WAIT_S) as http:
         return await http.post(
             f"{url}/v1/realtime/calls",
             params={"last_event_id": last_event_id} if last_event_id else {},
-            content=await offer_of(peer.pc),
+            content=edit(await offer_of(peer.pc)),
             headers={"Content-Type": "application/sdp"} | (headers or {}),
         )
 
@@ -201,10 +251,12 @@ async def calling(
     microphone: MediaStreamTrack | None = None,
     camera: MediaStreamTrack | None = None,
     data: bool = True,
+    codecs: tuple[str, ...] = (),
+    edit: Callable[[str], str] = _as_it_is,
 ) -> AsyncIterator[Peer]:
     """A client that has called the server at `url` and is connected."""
-    async with prepared(microphone, camera, data) as peer:
-        response = await post_offer(peer, url)
+    async with prepared(microphone, camera, data, codecs) as peer:
+        response = await post_offer(peer, url, edit=edit)
         assert response.status_code == 201, response.text
         await connect(peer, response.headers["Location"], response.text)
         yield peer

@@ -1,4 +1,4 @@
-"""Sines through Opus, and how to recognise them again."""
+"""Sines as a call's packets, and how to recognise them again."""
 
 from __future__ import annotations
 
@@ -9,8 +9,46 @@ from fractions import Fraction
 import av
 import numpy as np
 import numpy.typing as npt
+from aiortc.rtp import RtpPacket
+
+from gateway.media import g711
+from gateway.rtc.codecs import Codec
 
 Samples = npt.NDArray[np.int16]
+
+
+OPUS_TYPE = 111
+FORMATS = {
+    OPUS_TYPE: Codec.OPUS,
+    0: Codec.PCMU,
+    8: Codec.PCMA,
+    13: Codec.NOISE,
+    101: Codec.EVENT,
+}
+
+
+def rtp(
+    number: int,
+    payload: bytes,
+    timestamp: int | None = None,
+    payload_type: int = OPUS_TYPE,
+    source: int = 7,
+) -> RtpPacket:
+    """A packet; without a `timestamp` that of the number, 20 ms at 48 kHz each."""
+    packet = RtpPacket(
+        payload_type=payload_type,
+        sequence_number=number & 0xFFFF,
+        timestamp=(number * 960 if timestamp is None else timestamp) & 0xFFFFFFFF,
+    )
+    packet.ssrc, packet.payload = source, payload
+    return packet
+
+
+def g711_packets(sound: Samples, law: g711.Law, frame_ms: int = 20) -> list[bytes]:
+    """Mono int16[n] at 8 kHz as packets."""
+    codes = g711.compress(law, sound)
+    step = 8 * frame_ms
+    return [codes[at : at + step] for at in range(0, len(codes) - step + 1, step)]
 
 
 def sine(hz: float, seconds: float, rate_hz: int, amplitude: float = 8000) -> Samples:

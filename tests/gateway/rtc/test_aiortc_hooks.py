@@ -5,14 +5,21 @@ from typing import Any
 
 import av
 import pytest
-from aiortc import MediaStreamTrack, RTCPeerConnection, RTCSessionDescription, rtcrtpreceiver
+from aioice import ice, stun
+from aiortc import (
+    MediaStreamTrack,
+    RTCPeerConnection,
+    RTCSessionDescription,
+    rtcdtlstransport,
+    rtcrtpreceiver,
+)
 from aiortc.rtcrtpreceiver import RemoteStreamTrack, RTCRtpReceiver
 from aiortc.rtcsctptransport import InitChunk
 from aiortc.rtp import RtpPacket
 
 from gateway.rtc import aiortc_hooks
 from gateway.rtc.aiortc_hooks import ENCODED_FRAMES_MAX, NewestFrame, _BoundedQueue
-from tests.gateway.rtc.peer import Camera, Microphone, offer_of, prepared
+from tests.gateway.rtc.peer import Camera, Microphone, change_packets, offer_of, prepared
 from tests.gateway.shell_fakes import until
 
 PRIVATE = ("jitter_buffer", "decoder_queue", "decoder_error", "decoder_thread", "stop_decoder")
@@ -28,6 +35,11 @@ def test_aiortc_still_has_the_parts_that_are_reached_into() -> None:
     assert "self.__decoder_queue.put(" in source
     assert "self._track._queue" in source
     assert isinstance(RemoteStreamTrack("video")._queue, asyncio.Queue)
+    assert "transceiver._codecs = common" in inspect.getsource(RTCPeerConnection)
+    dtls = inspect.getsource(rtcdtlstransport)
+    assert "receiver = self._rtp_router.route_rtp(packet)" in dtls
+    assert "ssrc_receiver = self.ssrc_table.get(packet.ssrc)" in dtls
+    assert "relayed_candidate(" in inspect.getsource(ice.Connection)
     worker = inspect.getsource(rtcrtpreceiver.decoder_worker)
     assert "input_q.get()" in worker
     assert "output_q.put(frame)" in worker
@@ -83,6 +95,27 @@ async def test_overheard_packets_are_decoded_all_the_same() -> None:
     await receiver.close()
 
 
+async def test_strays_are_noticed() -> None:
+    """A known source's packets of a payload type nobody agreed on come to the listener, as
+    they are; without it they would be dropped unseen."""
+    found: list[RtpPacket] = []
+    known: list[RtpPacket] = []
+
+    def listen(receiver: Any) -> None:
+        aiortc_hooks.tap_packets(receiver, known.append)
+        aiortc_hooks.strays(receiver, found.append)
+
+    microphone = Microphone()
+    sender, receiver = await _pair(microphone, listen)
+    await until(lambda: known)
+    change_packets(sender, lambda data: data[:1] + bytes([77]) + data[2:])
+    await until(lambda: len(found) >= 3)
+    assert {packet.payload_type for packet in found} == {77}
+    assert {packet.ssrc for packet in found} == {known[0].ssrc}
+    await sender.close()
+    await receiver.close()
+
+
 async def test_a_video_track_nobody_reads_holds_one_picture() -> None:
     """Pictures come and go; what is kept is the newest, and taking it leaves nothing."""
     kept: list[NewestFrame] = []
@@ -124,8 +157,12 @@ async def test_a_peer_answers_while_it_is_there() -> None:
         assert not await aiortc_hooks.answers(lonely.pc)
     sender, receiver = await _pair(Microphone(), lambda _: None)
     assert await aiortc_hooks.answers(receiver)
+    taken_ns = await aiortc_hooks.round_trip_ns(receiver)
+    assert taken_ns is not None
+    assert 0 < taken_ns < 1.5e9
     await sender.close()
     assert not await aiortc_hooks.answers(receiver)
+    assert await aiortc_hooks.round_trip_ns(receiver) is None
     await receiver.close()
 
 
@@ -152,3 +189,37 @@ async def test_what_the_channel_sends_too_late_is_lost() -> None:
     silent = RTCPeerConnection()
     aiortc_hooks.lose_late(silent)  # a call without a channel
     await silent.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "line"),
+    [
+        ((401, "Unauthorized"), "refuses us: 401 Unauthorized (turn_username, turn_credential)"),
+        ((486, "Allocation Quota Reached"), "refuses us: 486 Allocation Quota Reached"),
+        (OSError("no route"), "gives no relay: no route"),
+        (stun.TransactionTimeout(), "gives no relay"),
+        (asyncio.CancelledError(), "does not answer"),
+    ],
+)
+async def test_a_relay_that_is_missing_is_explained(
+    error: Any, line: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One line of the log names the server and the reason, and the password never; the error goes
+    on to who asked. Hooking in twice says it once."""
+
+    async def relayed_candidate(**_: Any) -> None:
+        if isinstance(error, tuple):
+            answer = stun.Message(stun.Method.ALLOCATE, stun.Class.ERROR)
+            answer.attributes["ERROR-CODE"] = error
+            raise stun.TransactionFailed(answer)
+        raise error
+
+    monkeypatch.setattr(ice, "relayed_candidate", relayed_candidate)
+    aiortc_hooks.tell_of_relay()
+    aiortc_hooks.tell_of_relay()
+    ask: Any = ice.relayed_candidate
+    with pytest.raises((stun.TransactionError, OSError, asyncio.CancelledError)):
+        await ask(turn_server=("turn.example", 3478), turn_password="secret")
+    (record,) = caplog.records
+    assert record.getMessage().startswith("the TURN server turn.example:3478 " + line)
+    assert "secret" not in record.getMessage()

@@ -1,20 +1,12 @@
 import asyncio
 
-from aiortc.rtp import RtpPacket
-
 from gateway.rtc.audio_track import AudioTrack
 from gateway.rtc.intake import Sound
 from gateway.rtc.receive_buffer import PieceKind
-from tests.gateway.rtc.sound import opus_packets, sine
+from tests.gateway.rtc.sound import FORMATS, opus_packets, rtp, sine
 from tests.gateway.shell_fakes import until
 
 AUDIO, CONCEALED = PieceKind.AUDIO, PieceKind.CONCEALED
-
-
-def rtp(number: int, payload: bytes) -> RtpPacket:
-    packet = RtpPacket(payload_type=111, sequence_number=number, timestamp=number * 960)
-    packet.ssrc, packet.payload = 7, payload
-    return packet
 
 
 async def test_a_hole_is_filled_although_nothing_more_comes() -> None:
@@ -25,7 +17,7 @@ async def test_a_hole_is_filled_although_nothing_more_comes() -> None:
         heard.append(sound)
         return True
 
-    track = AudioTrack(hear)
+    track = AudioTrack(hear, FORMATS)
     payloads = opus_packets(sine(440, 0.1, 48_000), 48_000)
     track.receive(rtp(0, payloads[0]))
     assert len(heard) == 1
@@ -44,7 +36,7 @@ async def test_silence_goes_on_and_ends_with_the_track() -> None:
         heard.extend(sound.pcm24k)
         return True
 
-    track = AudioTrack(hear)
+    track = AudioTrack(hear, FORMATS)
     track.receive(rtp(0, opus_packets(sine(440, 0.1, 48_000), 48_000)[0]))
     await until(lambda: len(heard) > 2 * 24_000 * 0.3)
     assert track.intake.counters.stalls == 1
@@ -57,7 +49,7 @@ async def test_silence_goes_on_and_ends_with_the_track() -> None:
 
 async def test_what_is_not_taken_is_counted() -> None:
     """A session too far behind drops sound; the track knows how much."""
-    track = AudioTrack(lambda _: False)
+    track = AudioTrack(lambda _: False, FORMATS)
     track.receive(rtp(0, opus_packets(sine(440, 0.1, 48_000), 48_000)[0]))
     assert track.dropped_bytes == 2 * 480
     track.close()

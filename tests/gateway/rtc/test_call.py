@@ -13,10 +13,12 @@ from gateway.rtc import call as call_module
 from gateway.rtc.call import describe_ice
 from gateway.rtc.call_metrics import CallEnd
 from gateway.rtc.calls import Calls
+from gateway.rtc.path import NetworkPath
 from tests.gateway.rtc.peer import (
     Camera,
     Microphone,
     calling,
+    delay,
     garble,
     lose,
     post_offer,
@@ -61,6 +63,23 @@ async def test_sound_is_heard_without_an_event(running: RunningGateway) -> None:
         assert pitch_hz(sound[12_000:], 24_000) == pytest.approx(440, abs=0.5)
 
 
+async def test_how_long_sound_is_under_way(running: RunningGateway) -> None:
+    """With 60 ms there and 60 ms back the session is told that packets take 60 ms, and what their
+    own unevenness comes to; nothing before the first round trip has been timed."""
+    async with calling(running.url, Microphone(sine(440, 5, 48_000))) as peer:
+        assert running.gateway.calls is not None
+        (call,) = running.gateway.calls._calls.values()
+        delay(call._peer, 0.06)
+        delay(peer.pc, 0.06)
+        call._path = NetworkPath()  # as if it had been so from the start
+        session = running.sessions[0]
+        session.under_way_ns.clear()
+        await until(lambda: len(session.under_way_ns) > 50)
+        under_way_ms = np.array(session.under_way_ns) / 1e6
+        assert 60 <= under_way_ms.min() < 80
+        assert np.median(under_way_ms) < 100
+
+
 async def test_sound_is_heard_through_loss(running: RunningGateway) -> None:
     """With a fifth of the packets gone the session's clock keeps the microphone's time, and the
     sine in it is still a sine."""
@@ -78,7 +97,7 @@ async def test_sound_is_heard_through_loss(running: RunningGateway) -> None:
 
 
 async def test_garbage_is_lost_packets_and_no_more(running: RunningGateway) -> None:
-    """Random and empty payloads and another codec's packets, three of four: the session's clock
+    """Random and empty payloads and payload types nobody knows, three of four: the session's clock
     keeps the microphone's time, and the sine is heard as before once they end."""
     microphone = Microphone(sine(440, 20, 48_000))
     async with calling(running.url, microphone) as peer:

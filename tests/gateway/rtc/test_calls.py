@@ -1,5 +1,7 @@
 import asyncio
+import errno
 import json
+import tempfile
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -45,7 +47,7 @@ async def test_a_raw_offer(running: RunningGateway) -> None:
         assert "a=end-of-candidates" in response.text
         assert "opus/48000" in response.text
         assert "useinbandfec=1" in response.text
-        assert "PCMU" not in response.text
+        assert "G722" not in response.text
         await connect(peer, response.headers["location"], response.text)
         await peer.event("session.created")
 
@@ -172,14 +174,17 @@ async def test_offers_that_are_none(
     assert not running.gateway.pumps
 
 
-async def test_an_offer_without_opus(running: RunningGateway, http: httpx.AsyncClient) -> None:
-    """Telephone codecs alone are refused by name, not taken and misheard."""
-    async with prepared(Microphone()) as peer:
-        lines = (await offer_of(peer.pc)).split("\r\n")
-    kept = [line for line in lines if "opus" not in line.lower()]
-    response = await http.post("/v1/realtime/calls", content="\r\n".join(kept), headers=SDP)
+async def test_an_offer_without_a_codec_of_ours(
+    running: RunningGateway, http: httpx.AsyncClient
+) -> None:
+    """G.722 alone is refused by name, not taken and misheard."""
+    async with prepared(Microphone(), codecs=("audio/G722",)) as peer:
+        offer = await offer_of(peer.pc)
+    response = await http.post("/v1/realtime/calls", content=offer, headers=SDP)
     assert response.status_code == 400
-    assert response.json()["error"]["code"] == "invalid_offer"
+    error = response.json()["error"]
+    assert error["code"] == "invalid_offer"
+    assert "opus, pcmu, pcma" in error["message"]
     assert not running.gateway.pumps
 
 
@@ -312,3 +317,18 @@ async def test_a_server_too_busy_to_answer_says_so(
     await until(lambda: not running.gateway.pumps)
     async with calling(running.url, Microphone()) as peer:
         await peer.event("session.created")
+
+
+async def test_a_long_form_touches_no_disk(
+    http: httpx.AsyncClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session's settings of over a MiB are read from memory: the disk may be full, and nothing
+    that a client says is written to it."""
+
+    def full(_: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(tempfile.SpooledTemporaryFile, "rollover", full)
+    files = {"sdp": ("a", b"nothing"), "session": ("b", b" " * (1 << 20) + b"{}")}
+    response = await http.post("/v1/realtime/calls", files=files)
+    assert response.status_code == 400

@@ -4,7 +4,7 @@ import pytest
 from gateway.media.resample import StreamResampler
 from gateway.media.timebase import HEAR_RATE_HZ, NS_PER_MS, WIRE_RATE_HZ
 from gateway.rtc.intake import AudioIntake
-from tests.gateway.rtc.sound import Samples, opus_packets, pitch_hz, rms, sine
+from tests.gateway.rtc.sound import FORMATS, Samples, opus_packets, pitch_hz, rms, rtp, sine
 from tests.gateway.session_bench import clip_pcm
 
 FRAME_NS = 20 * NS_PER_MS
@@ -12,14 +12,14 @@ FRAME_NS = 20 * NS_PER_MS
 
 def played(packets: list[bytes], lost: set[int] | None = None) -> tuple[AudioIntake, Samples]:
     """The packets at their pace; all sound at 24 kHz."""
-    intake = AudioIntake()
+    intake = AudioIntake(FORMATS)
     pcm = b""
     for i, payload in enumerate(packets):
         now_ns = i * FRAME_NS
         while intake.due_ns is not None and intake.due_ns < now_ns:
             pcm += b"".join(sound.pcm24k for sound in intake.pull(intake.due_ns))
         if i not in (lost or set()):
-            intake.push(1, i, i * 960, payload, now_ns)
+            intake.push(rtp(i, payload), now_ns)
         pcm += b"".join(sound.pcm24k for sound in intake.pull(now_ns))
     return intake, np.frombuffer(pcm, np.int16)
 
@@ -76,12 +76,13 @@ def test_what_is_no_opus_is_a_lost_packet() -> None:
 
 def test_another_source_begins_another_stream() -> None:
     """A new SSRC with numbers of its own is followed at once."""
-    intake = AudioIntake()
+    intake = AudioIntake(FORMATS)
     packets = opus_packets(sine(440, 0.4, 48_000), 48_000)
     heard = 0
     for i, payload in enumerate(packets):
         source, first = (1, 0) if i < 10 else (2, 30_000)
-        intake.push(source, first + i, first * 7 + i * 960, payload, i * FRAME_NS)
+        packet = rtp(first + i, payload, first * 7 + i * 960, source=source)
+        intake.push(packet, i * FRAME_NS)
         heard += sum(len(sound.pcm24k) for sound in intake.pull(i * FRAME_NS))
     assert heard == len(packets) * 480 * 2
     assert intake.counters.restarts == 1
@@ -89,11 +90,11 @@ def test_another_source_begins_another_stream() -> None:
 
 def test_stamps_are_the_packets_own() -> None:
     """Sound that waited behind a hole keeps the instant at which it came; filling has none."""
-    intake = AudioIntake()
+    intake = AudioIntake(FORMATS)
     packets = opus_packets(sine(440, 0.2, 48_000), 48_000)
-    intake.push(1, 0, 0, packets[0], 0)
+    intake.push(rtp(0, packets[0]), 0)
     intake.pull(0)
-    intake.push(1, 2, 1920, packets[2], 7)
+    intake.push(rtp(2, packets[2]), 7)
     due_ns = intake.due_ns
     assert due_ns == 7 + 20 * NS_PER_MS
     assert intake.pull(due_ns - 1) == []
@@ -118,3 +119,62 @@ def test_single_losses_are_recovered() -> None:
 
     assert error(broken, lost) < 0.2
     assert error(worse, lost) > 0.5
+
+
+def test_keys_hold_their_place_and_are_silent() -> None:
+    """Between words a key is pressed for 200 ms: ten packets with one timestamp. Silence is there
+    at the clock's pace, the words behind it are where they belong, and nothing counts as lost."""
+    intake = AudioIntake(FORMATS)
+    packets = opus_packets(sine(440, 1.0, 48_000), 48_000)
+    heard: list[bytes] = []
+    for i, payload in enumerate(packets):
+        now_ns = i * FRAME_NS
+        while intake.due_ns is not None and intake.due_ns < now_ns:
+            heard += [sound.pcm24k for sound in intake.pull(intake.due_ns)]
+        pressed = 20 <= i < 30
+        intake.push(
+            rtp(i, b"\x05\x0a\x00\xa0", 20 * 960, 101) if pressed else rtp(i, payload), now_ns
+        )
+        heard += [sound.pcm24k for sound in intake.pull(now_ns)]
+        if i == 29:  # before there is a word again
+            assert sum(map(len, heard)) >= 2 * 480 * 26
+    sound = np.frombuffer(b"".join(heard), np.int16)
+    assert len(sound) == WIRE_RATE_HZ
+    assert rms(sound[20 * 480 : 30 * 480]) == 0
+    assert rms(sound[31 * 480 :]) > 4_000
+    counters = intake.counters
+    assert (counters.soundless, counters.lost, counters.concealed_samples) == (10, 0, 0)
+
+
+def test_a_lost_key_press_costs_nothing() -> None:
+    """Of the packets of a key some are lost: the rest of the call is where it was."""
+    intake = AudioIntake(FORMATS)
+    packets = opus_packets(sine(440, 1.0, 48_000), 48_000)
+    heard = 0
+    for i, payload in enumerate(packets):
+        now_ns = i * FRAME_NS
+        while intake.due_ns is not None and intake.due_ns < now_ns:
+            heard += sum(len(sound.pcm24k) for sound in intake.pull(intake.due_ns))
+        if 20 <= i < 30:
+            if i % 3:
+                intake.push(rtp(i, b"\x05\x0a\x00\xa0", 20 * 960, 101), now_ns)
+        else:
+            intake.push(rtp(i, payload), now_ns)
+        heard += sum(len(sound.pcm24k) for sound in intake.pull(now_ns))
+    assert heard == 2 * WIRE_RATE_HZ
+
+
+def test_a_key_before_the_first_word_begins_nothing() -> None:
+    """There is no time yet that it could have a place in."""
+    intake = AudioIntake(FORMATS)
+    intake.push(rtp(5, b"\x05\x0a\x00\xa0", 5, 101), 0)
+    assert intake.pull(0) == []
+    assert intake.due_ns is None
+
+
+def test_foreign_packets_are_counted() -> None:
+    """A payload type that was not agreed on is nothing but a number."""
+    intake = AudioIntake(FORMATS)
+    intake.push(rtp(0, opus_packets(sine(440, 0.1, 48_000), 48_000)[0], payload_type=77), 0)
+    assert intake.counters.foreign == 1
+    assert intake.pull(0) == []

@@ -58,6 +58,14 @@ def test_wrong_pools_are_refused() -> None:
     assert not k_pool.any()
 
 
+@pytest.mark.parametrize("shape", [(3, 2, 0, 8), (3, 0, 4, 8)])
+def test_pools_without_heads_or_slots_are_refused(shape: tuple[int, ...]) -> None:
+    """Where a slot lies is found by dividing by them: that would end the process."""
+    pool, row = torch.zeros(shape), torch.zeros(1, dtype=torch.int32)
+    with pytest.raises(KernelInputError, match="expected heads and slots"):
+        paged_attention(torch.randn(1, 4, 8), pool, pool, torch.zeros(1, 1).int(), row, row, 1.0)
+
+
 @pytest.mark.parametrize("slot", [-1, 12])
 def test_slots_outside_the_pool_are_refused(slot: int) -> None:
     """A slot outside the pool stores nothing at all, not even the rows before it."""

@@ -125,6 +125,24 @@ def test_what_does_not_fit_is_refused_and_nothing_written() -> None:
         assert torch.equal(good.k, kept) or good.k.isnan().any()
 
 
+@pytest.mark.parametrize("backend", ["native", "reference"])
+@pytest.mark.parametrize("watched", [[(2, 0)], [(0, 2)], [(-1, 0)], [(0, 1), (0, 1)]])
+def test_heads_that_cannot_be_watched_are_refused(
+    watched: list[tuple[int, int]], backend: str
+) -> None:
+    """One that is not there, or is named twice, would come back as memory nobody wrote."""
+    model, sequences = decoder()
+    with pytest.raises(KernelInputError, match=r"watched: .* below \(2, 2\)"):
+        model(batch_of(sequences), copies(sequences), watched, backend=backend)
+
+
+def test_layers_of_two_kinds_are_refused() -> None:
+    """A layer that attends to a sound behind one that does not has no sound to attend to."""
+    plain = stack(causal=True, cross=False).layers
+    with pytest.raises(KernelInputError, match="all layers or none"):
+        WhisperLayers([plain[0], *stack(causal=True, cross=True).layers], 2, causal=True)
+
+
 def test_sizes_that_no_whisper_has_are_refused() -> None:
     """Heads must divide the width into whole vectors."""
     with pytest.raises(KernelInputError):

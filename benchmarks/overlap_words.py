@@ -1,0 +1,88 @@
+"""What the ears' final words of a sound mean, without an answer, a session and a language model.
+
+The sound goes through the gateway's listener up to each hush, and through the ears in one pass: a
+tenth of the time of the whole path, enough to choose a rule. `plain` is the rule by words alone.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from benchmarks.voices import Samples
+from engine.ears.listener import Ears
+from gateway.interruption import InterruptionRule, Meaning
+from gateway.listening import (
+    Detection,
+    Hushed,
+    Listener,
+    ListeningSettings,
+    SpeechChunk,
+    SpeechStarted,
+)
+from gateway.voice.synthesiser import RATE_HZ
+
+PACKET_SAMPLES = RATE_HZ // 50
+ROOM_LEVEL = 8  # s16 units either way
+LEAD_S, TAIL_S = 0.3, 1.0
+
+
+@dataclass(frozen=True)
+class Words:
+    """At one hush."""
+
+    text: str
+    likely: tuple[float, ...]
+
+    def interrupts(self, *, plain: bool) -> bool:
+        likely = () if plain else self.likely
+        judged = InterruptionRule().judge(self.text, 0.0, final=True, likely=likely)
+        return judged is Meaning.INTERRUPTION
+
+
+def words_of(ears: Ears, sound: Samples) -> list[Words]:
+    """The final words at each hush of one sound."""
+    random = np.random.default_rng(1)
+    lead, tail = (
+        random.integers(-ROOM_LEVEL, ROOM_LEVEL + 1, int(seconds * RATE_HZ)).astype(np.int16)
+        for seconds in (LEAD_S, TAIL_S)
+    )
+    whole = np.concatenate([lead, sound, tail])
+    listener = Listener(Detection(), ListeningSettings(chunk_ms=5000))
+    utterance, found = ears.open(), []
+    for start in range(0, len(whole), PACKET_SAMPLES):
+        packet = whole[start : start + PACKET_SAMPLES].tobytes()
+        for event in listener.feed(packet, received_ns=start * 10**9 // RATE_HZ):
+            match event:
+                case SpeechStarted():
+                    utterance = ears.open()
+                case SpeechChunk():
+                    pcm = np.frombuffer(event.pcm, "<i2").astype(np.float32)
+                    ears.hear(utterance, pcm / np.float32(32768))
+                case Hushed():
+                    heard = ears.finish(utterance)
+                    found.append(Words(heard.text, heard.likely))
+                case _:
+                    pass
+    return found
+
+
+def summed(outcomes: list[tuple[str, list[Words]]], *, wanted: bool) -> dict[str, Any]:
+    """Of one kind: how many sounds there were, how many interrupted, and what went wrong."""
+    by_rule = {
+        plain: [any(words.interrupts(plain=plain) for words in heard) for _, heard in outcomes]
+        for plain in (False, True)
+    }
+    wrong = [
+        f"{name} {[words.text for words in heard]}"
+        for (name, heard), interrupts in zip(outcomes, by_rule[False], strict=True)
+        if interrupts is not wanted
+    ]
+    return {
+        "sounds": len(outcomes),
+        "interrupted": sum(by_rule[False]),
+        "interrupted_plain": sum(by_rule[True]),
+        "which": wrong,
+    }

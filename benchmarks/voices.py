@@ -1,0 +1,146 @@
+"""A cast of voices for benchmarks: what one person's sound teaches is to be tried on others'.
+
+joe, and Kokoro's (neural, of real people; their English has an accent); eSpeak NG's (by rules); and
+Flite's, units of recordings, where the system has it (Debian's `flite`). A hum has no spelling that
+a voice could read ("em em aitch…"), so a line may give its phonemes instead, in IPA.
+"""
+
+# ruff: noqa: RUF001  (IPA)
+from __future__ import annotations
+
+import ctypes
+import importlib
+import json
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import av
+import numpy as np
+import numpy.typing as npt
+
+from engine.weights import ensure
+from gateway.voice.espeak import Espeak
+from gateway.voice.synthesiser import RATE_HZ, VoiceUnavailable
+from gateway.voice.vits import load_vits
+
+Samples = npt.NDArray[np.int16]  # 24 kHz mono
+
+PEAK = 12_000  # all are made equally loud
+FLITE_PHONES = {"m": "m", "h": "hh", "ʌ": "ah", "ɑ": "aa", "ə": "ah", "ɜ": "er"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """What is said; `phonemes`: how, in IPA, where spelling would mislead."""
+
+    text: str
+    phonemes: str = ""
+
+
+Say = Callable[[Line], Samples]
+
+
+def cast(names: tuple[str, ...]) -> Iterator[tuple[str, Say]]:
+    """Those of the voices that this machine has, each loaded when its turn comes.
+
+    Raises `VoiceUnavailable` where the extra 'voice' is not installed.
+    """
+    for name in names:
+        kind, _, voice = name.partition(" ")
+        match kind:
+            case "joe":
+                yield name, _joe()
+            case "kokoro":
+                yield name, _kokoro(voice)
+            case "espeak":
+                yield name, _espeak(voice)
+            case "flite" if shutil.which("flite"):
+                yield name, _flite(voice)
+            case "flite":
+                continue
+            case _:
+                raise VoiceUnavailable(f"there is no voice {name!r}")
+
+
+def _level(sound: Samples) -> Samples:
+    peak = max(int(np.abs(sound.astype(np.int32)).max(initial=0)), 1)
+    return np.rint(sound.astype(np.float64) * (PEAK / peak)).astype(np.int16)
+
+
+def _joe() -> Say:
+    voice = load_vits("joe", ensure("joe"))
+
+    def say(line: Line) -> Samples:
+        spoken = voice.pronounce(line.phonemes, 1.0) if line.phonemes else voice.speak(line.text, 1)
+        return _level(np.concatenate(list(spoken)))
+
+    return say
+
+
+def _kokoro(voice: str) -> Say:
+    folder = ensure("kokoro")
+    runtime: Any = importlib.import_module("onnxruntime")
+    phonemizer = importlib.import_module("piper.phonemize_espeak").EspeakPhonemizer()
+    options = runtime.SessionOptions()
+    options.intra_op_num_threads = 1
+    model = runtime.InferenceSession(
+        str(folder / "kokoro-v1.0.int8.onnx"), options, ["CPUExecutionProvider"]
+    )
+    ids = json.loads((folder / "vocab.json").read_text())["vocab"]
+    styles = np.load(folder / "voices_ja.npz")[voice]  # [tokens, 1, 256]
+
+    def say(line: Line) -> Samples:
+        sentences = phonemizer.phonemize("en-us", line.text)
+        spelt = line.phonemes or "".join(phoneme for one in sentences for phoneme in one)
+        tokens = [ids[letter] for letter in spelt if letter in ids]
+        feed = {
+            "tokens": np.array([[0, *tokens, 0]], np.int64),
+            "style": styles[len(tokens)].reshape(1, -1).astype(np.float32),
+            "speed": np.array([1.0], np.float32),
+        }
+        sound = np.asarray(model.run(None, feed)[0]).reshape(-1)
+        return _level((np.clip(sound, -1, 1) * 32767).astype(np.int16))
+
+    return say
+
+
+def _espeak(voice: str) -> Say:
+    espeak = Espeak()
+    library: ctypes.CDLL = espeak._library
+
+    def say(line: Line) -> Samples:
+        if line.phonemes:  # its IPA is not the others', and its hums are no person's
+            return np.empty(0, np.int16)
+        library.espeak_SetVoiceByName(voice.encode())
+        return _level(np.concatenate(list(espeak.speak(line.text, 1.0))))
+
+    return say
+
+
+def _flite(voice: str) -> Say:
+    def say(line: Line) -> Samples:
+        words = ["-t", line.text]
+        if line.phonemes:
+            phones = [FLITE_PHONES[p] for p in line.phonemes if p in FLITE_PHONES]
+            words = ["-p", " ".join(["pau", *phones, "pau"])]
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder) / "said.wav"
+            command = ["flite", "-voice", voice, *words, "-o", str(path)]
+            subprocess.run(command, check=True, capture_output=True, timeout=60)
+            return _level(load(path))
+
+    return say
+
+
+def load(path: Path) -> Samples:
+    """Any recording, as s16 24 kHz mono."""
+    with av.open(str(path)) as container:
+        resampler = av.AudioResampler(format="s16", layout="mono", rate=RATE_HZ)
+        frames = [f for frame in container.decode(audio=0) for f in resampler.resample(frame)]
+        frames += resampler.resample(None)
+    return np.concatenate([frame.to_ndarray()[0] for frame in frames]).astype(np.int16)

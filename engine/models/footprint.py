@@ -1,0 +1,59 @@
+"""What a model's weights will take, found out by building it on none of them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from engine.host_memory import available_bytes
+from engine.models.decoders import in_int8, in_torch
+from engine.models.errors import NotEnoughMemory
+from engine.models.families import Loading
+from engine.models.source import Source
+
+_INT8_BYTES = 34 / 32  # a weight with its share of a scale (`engine.models.int8`)
+# Beside weights and K/V: libraries, activations of the widest step, what is quantised at a time.
+OVERHEAD_BYTES = 1 << 30
+
+
+@dataclass(slots=True)
+class Measured:
+    """`engine.models.tensors.Tensors` without contents that adds up what they would take."""
+
+    dtype: torch.dtype
+    int8: bool
+    bytes: float = 0.0
+
+    def has(self, name: str) -> bool:
+        return True
+
+    def copied(self, name: str) -> None:
+        """Nothing was."""
+
+    def take(self, name: str, *shape: int) -> Tensor:
+        decodes = name.startswith("decoder.") or name == "lm_head.weight"
+        each = _INT8_BYTES if self.int8 and decodes and len(shape) > 1 else self.dtype.itemsize
+        self.bytes += math.prod(shape) * each
+        return torch.empty(shape, dtype=self.dtype, device="meta")
+
+
+def weights_bytes(source: Source, how: Loading) -> int:
+    """Memory of all that is loaded `how` says. Raises as `source.load` does for a directory whose
+    sizes cannot be read."""
+    measured = Measured(how.dtype, int8=how.build is in_int8)
+    source.on(replace(how, build=in_torch), measured)
+    return int(measured.bytes)
+
+
+def check_fits(source: Source, how: Loading, kv_pool_bytes: int) -> int:
+    """Bytes of the weights. Raises `NotEnoughMemory` if they, K/V and what computing takes are more
+    than this process may have."""
+    weights = weights_bytes(source, how)
+    left = available_bytes()
+    if left is not None and weights + kv_pool_bytes + OVERHEAD_BYTES > left:
+        form = "int8" if how.build is in_int8 else str(how.dtype).removeprefix("torch.")
+        raise NotEnoughMemory(source.name, form, weights, kv_pool_bytes + OVERHEAD_BYTES, left)
+    return weights
