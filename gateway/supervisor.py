@@ -104,6 +104,7 @@ class Supervisor:
         self._on_exit = on_exit
         self._backoff = Backoff()
         self._ever_healthy = False
+        self._log_bytes = 0  # read of its words
         self._stopping = asyncio.Event()
         self._process: Process | None = None
 
@@ -181,7 +182,10 @@ class Supervisor:
         reading = asyncio.create_task(self._read_log(self._process.stdout))
         returncode = await self._process.wait()
         # A grandchild may hold the pipe open: what it would still say is not waited for.
-        await asyncio.wait([reading], timeout=1.0)
+        before = -1
+        while not reading.done() and self._log_bytes > before:
+            before = self._log_bytes
+            await asyncio.wait([reading], timeout=1.0)
         reading.cancel()
         self.pid = None
         if self._on_exit is not None and not self._stopping.is_set():
@@ -191,6 +195,7 @@ class Supervisor:
     async def _read_log(self, stream: asyncio.StreamReader) -> None:
         pending = b""
         while data := await stream.read(LOG_LINE_BYTES_MAX):
+            self._log_bytes += len(data)
             *lines, pending = (pending + data).split(b"\n")
             if len(pending) > LOG_LINE_BYTES_MAX:
                 lines, pending = [*lines, pending], b""

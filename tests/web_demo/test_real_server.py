@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+import jiwer
 import numpy as np
 import pytest
 import soxr
@@ -107,7 +108,10 @@ def test_a_spoken_question_is_heard_and_answered(
     page.click("#talk")
     page.wait_for_selector(".entry.assistant[data-state=done]", timeout=ANSWER_TIMEOUT_MS)
     page.wait_for_selector(".entry.user[data-state=done]")
-    assert "what is the capital of france" in demo.text(".entry.user .words").lower()
+    heard = demo.text(".entry.user .words").lower().rstrip("?.")
+    # One word may be wrong: by where the microphone happens to begin, the small Whisper hears the
+    # country as "friends" in one of twenty. What is claimed here is that the words come through.
+    assert round(6 * jiwer.wer("what is the capital of france", heard)) <= 1, heard
     assert demo.text(".entry.assistant .words").strip()
     page.wait_for_selector("#budget:not([hidden])")
     drawn = page.locator("#bar .segment").evaluate_all(
