@@ -12,6 +12,8 @@ from tests.end_to_end.conftest import Server, packets, within
 
 pytestmark = pytest.mark.weights
 
+BRIEFLY = "Answer in one short sentence."  # `tiny` knows its capitals then, whatever our manner is
+
 
 def client(server: Server) -> AsyncOpenAI:
     return AsyncOpenAI(api_key="unused", base_url=f"{server.url}/v1")
@@ -44,7 +46,7 @@ async def test_a_text_turn(server: Server) -> None:
                     "content": [{"type": "input_text", "text": "What is the capital of France?"}],
                 }
             )
-            await connection.response.create()
+            await connection.response.create(response={"instructions": BRIEFLY})
             return await events_until(connection, "response.done")
 
     events = await within(turn())
@@ -64,6 +66,7 @@ async def test_a_spoken_turn_under_server_vad(server: Server, capital_pcm: bytes
             await connection.session.update(
                 session={
                     "type": "realtime",
+                    "instructions": BRIEFLY,
                     "audio": {"input": {"transcription": {"model": "whisper-1"}}},
                 }
             )
