@@ -36,6 +36,7 @@ async def test_a_text_turn(server: Server) -> None:
     async def turn() -> list[Any]:
         async with client(server).realtime.connect(model="tiny") as connection:
             assert (await connection.recv()).type == "session.created"
+            await connection.session.update(session={"type": "realtime", "instructions": BRIEFLY})
             await connection.session.update(
                 session={"type": "realtime", "output_modalities": ["text"]}
             )
@@ -46,7 +47,7 @@ async def test_a_text_turn(server: Server) -> None:
                     "content": [{"type": "input_text", "text": "What is the capital of France?"}],
                 }
             )
-            await connection.response.create(response={"instructions": BRIEFLY})
+            await connection.response.create()
             return await events_until(connection, "response.done")
 
     events = await within(turn())
