@@ -83,8 +83,10 @@ class Link:
         # Loading may have taken longer than an orphan is given: count from now.
         self._last_ping_s = time.monotonic()
         busy = False
-        while not self.stopping and not self._orphaned():
+        while not self.stopping:
             self.pump(wait_ms=0 if busy else IDLE_WAIT_MS)
+            if self._orphaned():  # judged behind `pump`: a long beat has left pings unread
+                break
             was_busy, busy = busy, engine.step()
             self._steps += busy
             if was_busy and not busy:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -105,3 +106,33 @@ def test_an_engine_without_a_gateway_ends(tmp_path: Path, monkeypatch: pytest.Mo
         _, thread = serve(endpoint)
         thread.join(10)
         assert not thread.is_alive()
+
+
+def test_a_beat_longer_than_an_orphans_wait_is_no_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large model may compute for longer than that; the pings meanwhile lie in the socket."""
+    monkeypatch.setattr(link, "ORPHAN_AFTER_S", 0.5)
+    with gateway_socket(tmp_path) as (socket, endpoint):
+        ours, thread = serve(endpoint)
+        assert isinstance(receive(socket), api.Ready)
+        assert ours._engine is not None
+        step, beats = ours._engine.step, threading.Event()
+
+        def long_step() -> bool:
+            if not beats.is_set():
+                beats.set()
+                time.sleep(0.8)
+            return step()
+
+        monkeypatch.setattr(ours._engine, "step", long_step)
+        socket.send(api.encode(api.Ping(1)))
+        assert beats.wait(5)
+        socket.send(api.encode(api.Ping(2)))  # while it computes
+        sent_ns = 0
+        while sent_ns != 2:
+            stats = receive(socket)
+            sent_ns = stats.ping_sent_ns if isinstance(stats, api.Stats) else 0
+        assert thread.is_alive()
+        ours.stopping = True
+        thread.join(10)
