@@ -5,12 +5,11 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Callable
-from pathlib import Path
 
-import av
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.recordings import CLIPS, load_s16
 from engine import api
 from engine.assemble import ModelPaths, assemble
 from engine.config import EngineConfig
@@ -18,7 +17,6 @@ from engine.core import Engine
 from engine.weights import resolve_model
 
 Samples = npt.NDArray[np.int16]
-CLIPS = Path(__file__).resolve().parent.parent / "gateway" / "clips"
 CHUNK_SAMPLES = 8_000  # half a second
 INSTRUCTIONS = "You are a friendly assistant. Answer in one or two short sentences."
 SAMPLING = api.Sampling(max_tokens=16)
@@ -26,11 +24,7 @@ SAMPLING = api.Sampling(max_tokens=16)
 
 def clip(name: str) -> Samples:
     """A bundled clip as s16 mono 16 kHz."""
-    with av.open(str(CLIPS / name)) as container:
-        resampler = av.AudioResampler(format="s16", layout="mono", rate=api.SAMPLE_RATE_HZ)
-        frames = [f for frame in container.decode(audio=0) for f in resampler.resample(frame)]
-        frames += resampler.resample(None)
-    return np.concatenate([frame.to_ndarray()[0] for frame in frames]).astype(np.int16)
+    return load_s16(CLIPS / name, api.SAMPLE_RATE_HZ)
 
 
 def speech_of(seconds: float) -> Samples:

@@ -29,7 +29,7 @@ import psutil
 from websockets.asyncio.client import ClientConnection, connect
 
 from benchmarks import report
-from benchmarks.in_process import CLIPS
+from benchmarks.recordings import CLIPS
 from gateway.talk.client import realtime_url
 from gateway.talk.local_server import local_server, until_ready
 from gateway.talk.media import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, AudioPacket, play, probe

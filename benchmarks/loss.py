@@ -38,7 +38,8 @@ from aiortc.mediastreams import MediaStreamError
 from aiortc.rtp import RtpPacket
 
 from benchmarks import report
-from benchmarks.in_process import CLIPS, Samples
+from benchmarks.in_process import Samples
+from benchmarks.recordings import CLIPS, load_s16
 from gateway.media.resample import StreamResampler
 from gateway.media.timebase import HEAR_RATE_HZ, WIRE_RATE_HZ
 from gateway.rtc import aiortc_hooks, codecs
@@ -249,13 +250,9 @@ def _at_random(loss: float, during: range) -> Callable[[int], bool]:
 
 def _monologue() -> Samples:
     """int16 at 24 kHz."""
-    with av.open(str(CLIPS / "monologue.ogg")) as container:
-        resampler = av.AudioResampler(format="s16", layout="mono", rate=WIRE_RATE_HZ)
-        frames = [f for frame in container.decode(audio=0) for f in resampler.resample(frame)]
-        frames += resampler.resample(None)
-    sound = np.concatenate([frame.to_ndarray()[0] for frame in frames])
+    sound = load_s16(CLIPS / "monologue.ogg", WIRE_RATE_HZ)
     frame_samples = round(FRAME_S * WIRE_RATE_HZ)
-    return sound[: len(sound) // frame_samples * frame_samples].astype(np.int16)
+    return sound[: len(sound) // frame_samples * frame_samples]
 
 
 class _Words:

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 
-import av
 import numpy as np
 import numpy.typing as npt
 
 from benchmarks import report
+from benchmarks.recordings import CLIPS, load_f32
 from engine.ears.listener import Ears
 from gateway.listening import (
     Detection,
@@ -29,7 +28,6 @@ Sound = npt.NDArray[np.float64]  # [samples], 24 kHz mono, -1..1
 RATE_HZ = 24_000
 PACKET_SAMPLES = RATE_HZ // 50
 SEED = 7
-MONOLOGUE = Path(__file__).resolve().parent.parent / "gateway" / "clips" / "monologue.ogg"
 
 
 def _coloured(random: np.random.Generator, samples: int, exponent: float) -> Sound:
@@ -141,10 +139,7 @@ def _throat(random: np.random.Generator, samples: int) -> Sound:
 
 def _radio(random: np.random.Generator, samples: int) -> Sound:
     """The bundled monologue from another room: narrow, reverberated, 6 dB under pink noise."""
-    with av.open(str(MONOLOGUE)) as container:
-        resampler = av.AudioResampler(format="flt", layout="mono", rate=RATE_HZ)
-        frames = [f for frame in container.decode(audio=0) for f in resampler.resample(frame)]
-    speech = np.concatenate([frame.to_ndarray()[0] for frame in frames]).astype(np.float64)
+    speech = load_f32(CLIPS / "monologue.ogg", RATE_HZ).astype(np.float64)
     speech = _band(np.resize(speech, samples), 400, 2500)
     tail = random.standard_normal(RATE_HZ) * np.exp(-np.arange(RATE_HZ) / (0.15 * RATE_HZ))
     length = 1 << (samples + len(tail)).bit_length()

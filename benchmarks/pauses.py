@@ -15,10 +15,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-import av
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.recordings import load_s16
 from engine.weights import ensure
 from gateway.media.resample import StreamResampler
 from gateway.voice import synthesiser
@@ -75,7 +75,7 @@ def recordings(lines: Sequence[tuple[Path, str]]) -> list[Recording]:
         ends = text.endswith((".", "?", "!")) and not text.endswith("..")
         if ends and text[:1].isupper() and len(text.split()) >= LEAST_WORDS:
             chosen.setdefault(text, path)
-    loaded = [Recording(_trimmed(_load(path)), text) for text, path in chosen.items()]
+    loaded = [Recording(_trimmed(load_s16(path, RATE_HZ)), text) for text, path in chosen.items()]
     return [r for r in loaded if 0 < len(r.sound) <= LONGEST_S * RATE_HZ]
 
 
@@ -127,14 +127,6 @@ def turns(found: Sequence[Recording], speakers: int) -> Iterator[SpokenTurn]:
 def room(ms: float) -> Samples:
     """Silence of a quiet room."""
     return _room(np.random.default_rng(SEED), ms)
-
-
-def _load(path: Path) -> Samples:
-    with av.open(str(path)) as container:
-        resampler = av.AudioResampler(format="s16", layout="mono", rate=RATE_HZ)
-        frames = [f for frame in container.decode(audio=0) for f in resampler.resample(frame)]
-        frames += resampler.resample(None)
-    return np.concatenate([frame.to_ndarray()[0] for frame in frames]).astype(np.int16)
 
 
 def _trimmed(sound: Samples) -> Samples:

@@ -19,10 +19,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import av
 import numpy as np
 import numpy.typing as npt
 
+from benchmarks.recordings import load_s16
 from engine.weights import ensure
 from gateway.voice.espeak import Espeak
 from gateway.voice.synthesiser import RATE_HZ, VoiceUnavailable
@@ -132,15 +132,6 @@ def _flite(voice: str) -> Say:
             path = Path(folder) / "said.wav"
             command = ["flite", "-voice", voice, *words, "-o", str(path)]
             subprocess.run(command, check=True, capture_output=True, timeout=60)
-            return _level(load(path))
+            return _level(load_s16(path, RATE_HZ))
 
     return say
-
-
-def load(path: Path) -> Samples:
-    """Any recording, as s16 24 kHz mono."""
-    with av.open(str(path)) as container:
-        resampler = av.AudioResampler(format="s16", layout="mono", rate=RATE_HZ)
-        frames = [f for frame in container.decode(audio=0) for f in resampler.resample(frame)]
-        frames += resampler.resample(None)
-    return np.concatenate([frame.to_ndarray()[0] for frame in frames]).astype(np.int16)

@@ -24,11 +24,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import av
 import numpy as np
 import numpy.typing as npt
 
 from benchmarks import noise, report
+from benchmarks.recordings import load_f32
 from engine.ears.chosen import find_ears, load_ears
 from engine.ears.listener import Ears
 from engine.ears.mel import SAMPLE_RATE_HZ
@@ -122,11 +122,7 @@ def read_list(path: Path) -> list[tuple[Path, str]]:
 
 def load(path: Path) -> Sound:
     """Any file PyAV opens, fp32 16 kHz mono."""
-    with av.open(str(path)) as container:
-        resampler = av.AudioResampler(format="flt", layout="mono", rate=SAMPLE_RATE_HZ)
-        frames = [f for frame in container.decode(audio=0) for f in resampler.resample(frame)]
-        frames += resampler.resample(None)
-    return np.concatenate([frame.to_ndarray()[0] for frame in frames])
+    return load_f32(path, SAMPLE_RATE_HZ)
 
 
 def stream(

@@ -144,8 +144,7 @@ class Session:
 
     def receive_text(self, text: str, now_ns: int) -> list[Action]:
         """One text frame of the client's."""
-        append = self._appends.quick(text)
-        return self._receive(append, now_ns) if append is not None else self.prepare(text)(now_ns)
+        return self.prepare(text)(now_ns)
 
     def prepare(self, text: str) -> Callable[[int], list[Action]]:
         """The part of `receive_text` that may be done on another thread, between two events of the

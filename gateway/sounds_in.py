@@ -54,8 +54,7 @@ class Clip:
         for start in range(0, len(self.data), step):
             last = start + step >= len(self.data)
             pcm = wire.to_wire(self.data[start : start + step], self.sound_format)
-            heard = hear.feed(pcm).tobytes()
-            yield heard + (hear.flush().tobytes() if last else b""), last
+            yield hear.feed_pcm(pcm) + (hear.flush_pcm() if last else b""), last
 
 
 @dataclass(frozen=True, slots=True)

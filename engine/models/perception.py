@@ -37,11 +37,6 @@ class Perception:
         self._last_sound: list[int] = []
         self._last_shots: list[Shot] = []
 
-    @property
-    def sound_tokens(self) -> int:
-        """Tokens of sound so far, provisional ones too."""
-        return len(self._committed) + len(self._open_sound)
-
     def hear(self, pcm: Tensor) -> None:
         """Take [samples] fp32 at 16 kHz. After `finish`, the clip goes on."""
         self._finished, self._heard = False, True

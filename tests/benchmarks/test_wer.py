@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks import wer
-from benchmarks.in_process import CLIPS
+from benchmarks.recordings import CLIPS
 from engine.ears.listener import Ears
 
 

@@ -56,6 +56,18 @@ async def live(pcm: bytes) -> AsyncIterator[bytes]:
         yield pcm[start : start + size]
 
 
+def scripted_words(text: str) -> str:
+    """What the scripted ears say that they heard."""
+    assert text.startswith(HEARD), text
+    return repr(text)
+
+
+def question_words(text: str) -> str:
+    """The bundled question, by real ears."""
+    assert "capital of france" in text.lower(), text
+    return repr(text)
+
+
 def run(client: str, steps: dict[str, Step]) -> None:
     """All steps, one line each; exits with 1 if one failed. A step returns what it saw."""
     failed = False

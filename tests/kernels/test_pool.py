@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -60,7 +59,6 @@ def test_workers_that_fell_asleep_wake_up() -> None:
         assert torch.equal(silu_mul(gate, up), want)
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork (POSIX)")
 def test_a_forked_child_computes() -> None:
     """A child of a process whose workers were running has none of them, and works."""
     script = (
@@ -114,7 +112,6 @@ sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
 """
 
 
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork (POSIX)")
 def test_a_child_forked_in_mid_job_leaves_that_job_alone() -> None:
     """It computes none of the pieces that the parent has not taken yet, and all of its own."""
     script = [sys.executable, "-W", "ignore", "-c", FORKED_IN_MID_JOB]

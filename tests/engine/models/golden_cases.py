@@ -15,15 +15,6 @@ from engine.models.interface import Frame
 WORDS_BEFORE, WORDS_BEHIND = [1, 2, 3], [4, 5]
 IMAGE, VIDEO, VISION_BOS, VISION_EOS = 191, 192, 196, 197
 AUDIO, AUDIO_BOS, AUDIO_EOS = 190, 193, 194
-TEXT = {
-    "vocab_size": 200,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 4096,
-}
 SOUND_SAMPLES = 38_400  # 2.4 s: a closed window and an open one
 STILL_SIZE = (90, 120)  # height, width
 MEL_AT = [(frame, band) for frame in (0, 1, 57, 98, 99) for band in (0, 5, 40, 79)]

@@ -26,8 +26,9 @@ from engine.models.directory import Config
 from engine.models.interface import Frame
 from engine.models.pixels import Normalisation, patches, resize
 from tests.engine.models import golden_cases as cases
-from tests.engine.models.golden_cases import TEXT, WORDS_BEFORE, WORDS_BEHIND
+from tests.engine.models.golden_cases import WORDS_BEFORE, WORDS_BEHIND
 from tests.engine.models.omni_twin import offline_mel
+from tests.engine.models.sizes import OMNI_AUDIO, OMNI_VISION, QWEN2_VISION, SIGLIP, TEXT
 
 transformers: Any = importlib.import_module("transformers")
 ROPE = {"rope_theta": 1e6, "rope_scaling": {"type": "mrope", "mrope_section": [2, 3, 3]}}
@@ -107,16 +108,7 @@ def _qwen2_vl() -> dict[str, Any]:
     config = transformers.Qwen2VLConfig(
         **TEXT,
         **ROPE,
-        vision_config={
-            "depth": 2,
-            "embed_dim": 32,
-            "hidden_size": 64,
-            "num_heads": 2,
-            "mlp_ratio": 2,
-            "patch_size": 14,
-            "spatial_merge_size": 2,
-            "temporal_patch_size": 2,
-        },
+        vision_config={**QWEN2_VISION},
         image_token_id=cases.IMAGE,
         video_token_id=cases.VIDEO,
         vision_start_token_id=cases.VISION_BOS,
@@ -136,28 +128,8 @@ def _qwen2_vl() -> dict[str, Any]:
 
 def _omni_config() -> Any:
     return transformers.Qwen2_5OmniThinkerConfig(
-        audio_config={
-            "num_mel_bins": 16,
-            "d_model": 32,
-            "encoder_layers": 2,
-            "encoder_attention_heads": 2,
-            "encoder_ffn_dim": 64,
-            "max_source_positions": 100,
-            "n_window": 100,
-            "output_dim": 64,
-        },
-        vision_config={
-            "depth": 4,
-            "hidden_size": 32,
-            "intermediate_size": 48,
-            "num_heads": 2,
-            "patch_size": 14,
-            "spatial_merge_size": 2,
-            "temporal_patch_size": 2,
-            "window_size": 56,
-            "out_hidden_size": 64,
-            "fullatt_block_indexes": [1, 3],
-        },
+        audio_config={**OMNI_AUDIO},
+        vision_config={**OMNI_VISION},
         text_config={**TEXT, **ROPE},
         audio_token_index=cases.AUDIO,
         image_token_index=cases.IMAGE,
@@ -204,16 +176,7 @@ def _omni() -> dict[str, Any]:
 
 def _llava() -> dict[str, Any]:
     config = transformers.LlavaOnevisionConfig(
-        vision_config={
-            "model_type": "siglip_vision_model",
-            "hidden_size": 32,
-            "intermediate_size": 48,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-            "image_size": 70,
-            "patch_size": 14,
-            "vision_use_head": False,
-        },
+        vision_config={**SIGLIP},
         text_config={"model_type": "qwen2", **TEXT},
         image_token_index=cases.IMAGE,
         video_token_index=cases.VIDEO,

@@ -18,6 +18,7 @@ from engine.models.qwen2_5_omni import Qwen25Omni
 from engine.positions import PlaceKind
 from engine.stream import Stream
 from tests.engine.models.playing import Sounded
+from tests.engine.models.sizes import OMNI_AUDIO, OMNI_VISION, TEXT
 
 transformers: Any = importlib.import_module("transformers")
 theirs: Any = importlib.import_module("transformers.models.qwen2_5_omni.modeling_qwen2_5_omni")
@@ -30,36 +31,10 @@ UNIT_IDS = 50
 
 def tiny_config() -> Any:
     config = transformers.Qwen2_5OmniThinkerConfig(
-        audio_config={
-            "num_mel_bins": 16,
-            "d_model": 32,
-            "encoder_layers": 2,
-            "encoder_attention_heads": 2,
-            "encoder_ffn_dim": 64,
-            "max_source_positions": 100,
-            "n_window": 100,
-            "output_dim": 64,
-        },
-        vision_config={
-            "depth": 4,
-            "hidden_size": 32,
-            "intermediate_size": 48,
-            "num_heads": 2,
-            "patch_size": 14,
-            "spatial_merge_size": 2,
-            "temporal_patch_size": 2,
-            "window_size": 56,
-            "out_hidden_size": 64,
-            "fullatt_block_indexes": [1, 3],
-        },
+        audio_config={**OMNI_AUDIO},
+        vision_config={**OMNI_VISION},
         text_config={
-            "vocab_size": 200,
-            "hidden_size": 64,
-            "intermediate_size": 96,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 4,
-            "num_key_value_heads": 2,
-            "max_position_embeddings": 4096,
+            **TEXT,
             "rope_parameters": {
                 "rope_type": "default",
                 "rope_theta": 1e6,

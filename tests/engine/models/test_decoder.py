@@ -14,6 +14,7 @@ from engine.models.text import TextModel
 from engine.scheduler import Plan, Work
 from tests.engine.models import twins
 from tests.engine.models.rig import Rig
+from tests.engine.models.sizes import VOCAB
 
 
 class Twins(NamedTuple):
@@ -29,7 +30,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Twins:
 
 def tokens(seed: int, count: int) -> list[int]:
     chance = random.Random(seed)
-    return [chance.randrange(twins.VOCAB) for _ in range(count)]
+    return [chance.randrange(VOCAB) for _ in range(count)]
 
 
 def test_streams_in_one_batch_get_what_each_gets_alone(pair: Twins) -> None:

@@ -19,6 +19,7 @@ from engine.models.families import FAMILIES, Loading, load
 from engine.models.tensors import Dummy, Scope
 from engine.models.text_config import decoder_spec, rope_sections
 from tests.engine.models import twins
+from tests.engine.models.sizes import TEXT
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -100,7 +101,7 @@ def test_progress_counts_up_to_the_models_size(folder: Path) -> None:
 
 def test_what_the_decoder_cannot_compute_is_refused(tmp_path: Path) -> None:
     """Other ropes, windows, activations and interleaved sections."""
-    sizes = dict(twins.TEXT)
+    sizes = dict(TEXT)
     refused: list[dict[str, Any]] = [
         {"rope_parameters": {"rope_type": "yarn"}},
         {"use_sliding_window": True},
@@ -173,7 +174,7 @@ def test_loading_needs_no_second_copy(tmp_path: Path, folder: Path, form: str) -
 
 def _write_large(folder: Path) -> int:
     """A Qwen2 of 300 MB; its size in KiB."""
-    sizes = {**twins.TEXT, "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 8}
+    sizes = {**TEXT, "hidden_size": 1024, "intermediate_size": 4096, "num_hidden_layers": 8}
     config = {**sizes, "model_type": "qwen2", "vocab_size": 8192, "head_dim": 256}
     (folder / "config.json").write_text(json.dumps(config))
     dummy = Recorder(torch.bfloat16)

@@ -12,18 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from tests.engine.models.sizes import QWEN2_VISION, SIGLIP, TEXT
+
 transformers: Any = importlib.import_module("transformers")
-VOCAB = 200
 IMAGE, VIDEO, BOS, EOS = 191, 192, 196, 197
-TEXT = {
-    "vocab_size": VOCAB,
-    "hidden_size": 64,
-    "intermediate_size": 96,
-    "num_hidden_layers": 2,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "max_position_embeddings": 4096,
-}
 
 
 def qwen2_vl() -> Any:
@@ -36,16 +28,7 @@ def qwen2_vl() -> Any:
                 "mrope_section": [2, 3, 3],
             },
         },
-        vision_config={
-            "depth": 2,
-            "embed_dim": 32,
-            "hidden_size": 64,
-            "num_heads": 2,
-            "mlp_ratio": 2,
-            "patch_size": 14,
-            "spatial_merge_size": 2,
-            "temporal_patch_size": 2,
-        },
+        vision_config={**QWEN2_VISION},
         image_token_id=IMAGE,
         video_token_id=VIDEO,
         vision_start_token_id=BOS,
@@ -57,16 +40,7 @@ def qwen2_vl() -> Any:
 
 def llava_onevision() -> Any:
     config = transformers.LlavaOnevisionConfig(
-        vision_config={
-            "model_type": "siglip_vision_model",
-            "hidden_size": 32,
-            "intermediate_size": 48,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-            "image_size": 70,
-            "patch_size": 14,
-            "vision_use_head": False,
-        },
+        vision_config={**SIGLIP},
         text_config={"model_type": "qwen2", **TEXT},
         image_token_index=IMAGE,
         video_token_index=VIDEO,

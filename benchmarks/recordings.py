@@ -1,0 +1,30 @@
+"""Recordings of any kind that PyAV opens, whole and mono, as the benchmarks want them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import av
+import numpy as np
+import numpy.typing as npt
+
+CLIPS = Path(__file__).resolve().parent.parent / "gateway" / "clips"
+"""The bundled ones."""
+
+
+def load_s16(path: Path, rate_hz: int) -> npt.NDArray[np.int16]:
+    """int16[n] at `rate_hz`."""
+    return _load(path, rate_hz, "s16").astype(np.int16, copy=False)
+
+
+def load_f32(path: Path, rate_hz: int) -> npt.NDArray[np.float32]:
+    """float32[n] at `rate_hz`, full scale ±1."""
+    return _load(path, rate_hz, "flt").astype(np.float32, copy=False)
+
+
+def _load(path: Path, rate_hz: int, form: str) -> npt.NDArray[np.generic]:
+    with av.open(str(path)) as container:
+        resampler = av.AudioResampler(format=form, layout="mono", rate=rate_hz)
+        frames = [f for frame in container.decode(audio=0) for f in resampler.resample(frame)]
+        frames += resampler.resample(None)
+    return np.concatenate([frame.to_ndarray()[0] for frame in frames])
