@@ -10,6 +10,7 @@ PEFT's layout: https://huggingface.co/docs/peft (adapter_config.json, adapter_mo
 from __future__ import annotations
 
 import math
+import re
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +38,10 @@ _PROJECTIONS = {
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
 }
-_PREFIX = "base_model.model.model.layers."
+_NAME = re.compile(
+    r"(?P<module>base_model\.model\.model\.layers\.(?P<layer>\d+)\.(?P<part>[\w.]+))"
+    r"\.lora_[AB]\.weight"
+)
 # What else PEFT can do to a model, and what it says when it does not.
 _PLAIN: dict[str, tuple[Any, ...]] = {
     "peft_type": ("LORA",),
@@ -68,7 +72,7 @@ class Adapter:
         self._scale = _scale(folder / CONFIG)
         self._path = folder / TENSORS
         self._tensors = read_safetensors(self._path)
-        self._modules = {_weight_name(self._path, name): _module(name) for name in self._tensors}
+        self._modules = dict(_weight(self._path, name) for name in self._tensors)
         shapes = _shapes(spec)
         for weight, module in self._modules.items():
             if weight not in shapes:
@@ -123,18 +127,13 @@ def _scale(path: Path) -> float:
     return alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
 
 
-def _module(name: str) -> str:
-    return name.rpartition(".lora_")[0]
-
-
-def _weight_name(path: Path, name: str) -> str:
-    """The GGUF's name of the weight that a tensor of the adapter is for."""
-    layer, _, module = _module(name).removeprefix(_PREFIX).partition(".")
-    part = _PROJECTIONS.get(module)
-    if not name.startswith(_PREFIX) or part is None or not layer.isdigit():
-        known = f"{_PREFIX}N.{{{','.join(_PROJECTIONS)}}}.lora_{{A,B}}.weight"
+def _weight(path: Path, name: str) -> tuple[str, str]:
+    """The GGUF's name of the weight that a tensor of the adapter is for, and the adapter's."""
+    found = _NAME.fullmatch(name)
+    if found is None or found["part"] not in _PROJECTIONS:
+        known = f"lora_A or lora_B of a layer's {', '.join(_PROJECTIONS)}"
         raise BadWeights(path, f"tensor {name}", known, "a delta of something else")
-    return f"blk.{layer}.{part}.weight"
+    return f"blk.{int(found['layer'])}.{_PROJECTIONS[found['part']]}.weight", found["module"]
 
 
 def _shapes(spec: DecoderSpec) -> dict[str, tuple[int, int]]:

@@ -16,7 +16,7 @@ from engine.gguf_file import GgufFile
 from engine.tokenizer import Tokenizer
 from engine.weights import ensure
 from recipes.manner import dialogues
-from recipes.manner.fit import Fit, Plan, load_base
+from recipes.manner.fit import Fit, Plan, load_base, save
 from recipes.manner.packing import packs
 from recipes.manner.tokens import Example, example, system_prompt
 
@@ -61,7 +61,7 @@ def main(
         if fit.step % CHECKPOINT_EVERY == 0 or fit.step == len(steps):
             torch.save(fit.state(), work / "next.pt")
             (work / "next.pt").rename(checkpoint)
-            fit.model.save_pretrained(str(work))
+            save(fit.model, work)
     judge = Fit(fit.model, prompts, held, plan)
     with torch.no_grad():
         losses = [float(judge.loss(pack)) for pack in packs(held, plan.most_tokens, 0)]

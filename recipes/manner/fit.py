@@ -16,12 +16,14 @@ from typing import Any
 import torch
 from peft import LoraConfig, get_peft_model
 from peft.utils import get_peft_model_state_dict, set_peft_model_state_dict
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from recipes.manner.packing import Pack, mask, packs, positions
 from recipes.manner.tokens import Example
 
+BASE = "Qwen/Qwen2.5-Coder-0.5B-Instruct"
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "down_proj")
 COMMON_TOKENS = 16_384
 """Byte-pair ids are given in the order of their merges: the first ones are the commonest."""
@@ -56,6 +58,16 @@ def load_base(gguf: Path, plan: Plan) -> Any:
         task_type="CAUSAL_LM",
     )
     return get_peft_model(model, config)
+
+
+def save(model: Any, folder: Path) -> None:
+    """The LoRA as `folder`'s adapter_config.json and adapter_model.safetensors, in fp16; the config
+    names the published base, not where it lay."""
+    model.peft_config["default"].base_model_name_or_path = BASE
+    model.save_pretrained(str(folder), save_embedding_layers=False)
+    (folder / "README.md").unlink(missing_ok=True)  # PEFT's form for a model card, not filled in
+    path = folder / "adapter_model.safetensors"
+    save_file({name: tensor.half() for name, tensor in load_file(path).items()}, path)
 
 
 class Fit:

@@ -126,6 +126,10 @@ FAULTS: dict[str, tuple[Callable[[Path], None], str]] = {
         _tensors(lambda t: t.update({Q_A.replace(".1.", ".7."): t[Q_A].clone()})),
         "layers 0 to 2",
     ),
+    "lora biases": (
+        _tensors(lambda t: t.update({Q_A.replace("A.weight", "B.bias"): torch.zeros(64)})),
+        "lora_B.bias",
+    ),
     "another module": (
         _tensors(lambda t: t.update({"base_model.model.lm_head.lora_A.weight": t[Q_A].clone()})),
         "lm_head",

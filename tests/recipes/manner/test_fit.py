@@ -8,7 +8,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from recipes.manner.fit import Fit, Plan, load_base
+from engine.decoder.adapter import CONFIG, TENSORS, Adapter
+from engine.decoder.spec import DecoderSpec
+from engine.gguf_file import GgufFile
+from recipes.manner.fit import TARGETS, Fit, Plan, load_base, save
 from recipes.manner.packing import Pack
 from recipes.manner.tokens import Example
 from tests.engine.tiny_gguf import QWEN2, write_tiny_gguf
@@ -61,6 +64,16 @@ def test_only_the_upper_layers_are_fitted(fit: Fit) -> None:
     pack = Pack(False, (0, 1))
     losses = [fit.train_step(pack, 20) for _ in range(20)]
     assert losses[-1] < 0.7 * losses[0]
+
+
+def test_what_is_saved_is_what_the_engine_reads(gguf: Path, fit: Fit, tmp_path: Path) -> None:
+    """A folder with PEFT's two files, half precision, that names no path of this machine; the
+    engine finds every fitted layer in it."""
+    save(fit.model, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [CONFIG, TENSORS]
+    assert str(gguf.parent) not in (tmp_path / CONFIG).read_text()
+    adapter = Adapter(tmp_path, DecoderSpec.from_gguf(GgufFile(gguf)))
+    assert len(adapter) == len(TARGETS) * (QWEN2.layers - PLAN.first_layer)
 
 
 def test_a_fit_that_was_cut_off_goes_on_as_if_it_had_not_been(gguf: Path, fit: Fit) -> None:
