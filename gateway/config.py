@@ -44,6 +44,12 @@ class Settings(BaseSettings):
         pattern=r"^([a-z]{2,3}|auto)$",
         description="what people speak: a code such as 'en', or 'auto'; ears of many languages",
     )
+    adapter: str = Field(
+        "auto",
+        min_length=1,
+        description="a LoRA for a packaged model, the folder that PEFT saved; 'auto': the model's "
+        "own, if it has one; 'off': none",
+    )
     weights: Literal["auto", "bf16", "fp32", "int8", "dummy"] = Field(
         "auto",
         description="how a model directory's weights are kept; 'auto': int8 where the native "
