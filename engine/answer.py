@@ -1,4 +1,4 @@
-"""One answer while it is being decoded: speculated on a KV mark, adopted, sent, finished."""
+"""One answer while it is being decoded: speculated on, adopted, sent, finished."""
 
 from __future__ import annotations
 
