@@ -6,6 +6,8 @@ Tests that use one carry the marker `weights`.
 from __future__ import annotations
 
 import os
+import random
+import sys
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,14 @@ from engine.weights import ensure
 settings.register_profile("headstart", deadline=None, derandomize=True)
 settings.register_profile("search", deadline=None, max_examples=500)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "headstart"))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup() -> None:
+    """Chance is the same for a test, and for the fixtures made for it, whatever ran before."""
+    random.seed(0)
+    if "torch" in sys.modules:  # it takes seconds to import, and half of the tests need none
+        sys.modules["torch"].manual_seed(0)
 
 
 @pytest.fixture(scope="session")

@@ -33,7 +33,7 @@ class Server:
     log: deque[str]
 
     def status(self) -> dict[str, Any]:
-        with urllib.request.urlopen(f"{self.url}/status", timeout=10) as response:
+        with urllib.request.urlopen(f"{self.url}/status", timeout=60) as response:
             body: dict[str, Any] = json.load(response)
         return body
 
@@ -66,7 +66,7 @@ def serving(model: str, *settings: str) -> Iterator[Server]:
             yield running
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(60)
 
 
 @pytest.fixture(scope="session")

@@ -37,7 +37,7 @@ def speaking_url() -> Iterator[str]:
         url = json.loads(process.stdout.readline())["url"]
         end_s = time.monotonic() + VOICE_WAIT_S
         while True:
-            with urllib.request.urlopen(f"{url}/status", timeout=10) as response:
+            with urllib.request.urlopen(f"{url}/status", timeout=60) as response:
                 status = json.load(response)
             if status["voice"]["state"] == "ready" and status["engine"]["state"] == "ready":
                 break

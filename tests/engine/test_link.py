@@ -31,7 +31,7 @@ def gateway_socket(folder: Path) -> Iterator[tuple[zmq.Socket[bytes], str]]:
 
 
 def receive(socket: zmq.Socket[bytes]) -> api.Event:
-    assert socket.poll(10_000), "the engine said nothing for 10 s"
+    assert socket.poll(60_000), "the engine said nothing for a minute"
     return api.decode_event(socket.recv())
 
 
@@ -70,7 +70,7 @@ def test_it_says_ready_answers_pings_and_works(tmp_path: Path) -> None:
             text += event.text
         assert text == "You said: one."
         ours.stopping = True
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
 
 
@@ -84,7 +84,7 @@ def test_a_gateway_that_comes_later_learns_that_the_engine_is_ready(tmp_path: Pa
         assert isinstance(second, api.Ready)
         assert second == first
         ours.stopping = True
-        thread.join(10)
+        thread.join(60)
 
 
 def test_garbage_is_logged_and_survived(tmp_path: Path) -> None:
@@ -96,7 +96,7 @@ def test_garbage_is_logged_and_survived(tmp_path: Path) -> None:
         socket.send(api.encode(api.Ping(1)))
         assert isinstance(receive(socket), api.Stats)
         ours.stopping = True
-        thread.join(10)
+        thread.join(60)
 
 
 def test_an_engine_without_a_gateway_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +104,7 @@ def test_an_engine_without_a_gateway_ends(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(link, "ORPHAN_AFTER_S", 0.0)
     with gateway_socket(tmp_path) as (_, endpoint):
         _, thread = serve(endpoint)
-        thread.join(10)
+        thread.join(60)
         assert not thread.is_alive()
 
 
@@ -112,7 +112,6 @@ def test_a_beat_longer_than_an_orphans_wait_is_no_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A large model may compute for longer than that; the pings meanwhile lie in the socket."""
-    monkeypatch.setattr(link, "ORPHAN_AFTER_S", 0.5)
     with gateway_socket(tmp_path) as (socket, endpoint):
         ours, thread = serve(endpoint)
         assert isinstance(receive(socket), api.Ready)
@@ -121,13 +120,16 @@ def test_a_beat_longer_than_an_orphans_wait_is_no_end(
 
         def long_step() -> bool:
             if not beats.is_set():
+                monkeypatch.setattr(link, "ORPHAN_AFTER_S", 0.5)
                 beats.set()
                 time.sleep(0.8)
+            else:  # it was judged in between, and is not again on this machine's time
+                monkeypatch.setattr(link, "ORPHAN_AFTER_S", 60.0)
             return step()
 
         monkeypatch.setattr(ours._engine, "step", long_step)
         socket.send(api.encode(api.Ping(1)))
-        assert beats.wait(5)
+        assert beats.wait(60)
         socket.send(api.encode(api.Ping(2)))  # while it computes
         sent_ns = 0
         while sent_ns != 2:
@@ -135,4 +137,4 @@ def test_a_beat_longer_than_an_orphans_wait_is_no_end(
             sent_ns = stats.ping_sent_ns if isinstance(stats, api.Stats) else 0
         assert thread.is_alive()
         ours.stopping = True
-        thread.join(10)
+        thread.join(60)

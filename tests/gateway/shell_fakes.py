@@ -28,7 +28,7 @@ from gateway.serve import GatewayServer, bind, url_of, uvicorn_config
 from gateway.voice.messages import Said, Sound
 from gateway.voice.status import VoiceStatus
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 
 
 class EchoSession:
@@ -114,7 +114,7 @@ class EchoSession:
             self.under_way_ns.append(arrival.received_ns - arrival.captured_ns)
         return []
 
-    frame_size = api.PictureSize(pixels=5000)
+    frame_size = api.PictureSize(pixels=160 * 120)
 
     def receive_image(self, image: api.Image, now_ns: int) -> list[Action]:
         self.seen.append(image)

@@ -43,7 +43,8 @@ async def types_sent(*before_start: str) -> list[str]:
         else:
             pump.engine_lost()
     running = asyncio.create_task(pump.run())
-    await asyncio.sleep(0.05)
+    for _ in range(50):  # until nobody has anything left to do
+        await asyncio.sleep(0)
     channel.gone.set()
     await running
     return [kind for kind in channel.sent if kind != "lost"]

@@ -56,7 +56,7 @@ async def opened(running: RunningGateway) -> AsyncIterator[Streams]:
 async def end_of(reader: asyncio.StreamReader) -> bytes:
     """What came until the server had had enough."""
     data = b""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         with contextlib.suppress(ConnectionError):
             while piece := await reader.read(4096):
                 data += piece

@@ -160,7 +160,7 @@ def test_child_dies_with_a_killed_parent(tmp_path: Path) -> None:
         assert parent.stdout is not None
         child = psutil.Process(int(parent.stdout.readline()))
         parent.kill()
-    child.wait(timeout=20)
+    child.wait(timeout=60)
 
 
 def _alive(pid: int) -> bool:

@@ -14,7 +14,7 @@ from tests.gateway.shell_fakes import fake_engine, receive, running_gateway, unt
 
 async def closing(socket: Any) -> ConnectionClosed:
     """Read to the end; how it was closed."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while True:
             try:
                 await socket.recv()

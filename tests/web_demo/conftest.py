@@ -14,7 +14,7 @@ from playwright.sync_api import Browser, ConsoleMessage, Page, Playwright, sync_
 from tests.web_demo import chromium
 from tests.web_demo.mock_gateway import MockGateway
 
-FIND_TIMEOUT_MS = 15_000
+FIND_TIMEOUT_MS = 60_000
 POLL_MS = 20
 
 

@@ -34,7 +34,7 @@ from gateway.protocol.events import Events, PartRef
 from gateway.protocol.ids import IdMaker
 
 RATE_HZ = 24_000
-START_WITHIN_S = 10.0
+START_WITHIN_S = 60.0
 
 Json = dict[str, Any]
 

@@ -96,11 +96,11 @@ def wire() -> Iterator[Wire]:
         yield relay
         relay.close()
         os.kill(server.pid, signal.SIGTERM)
-        server.wait(20)
+        server.wait(60)
 
 
 def counted(url: str, sample: str) -> float:
-    with urllib.request.urlopen(f"{url}/metrics", timeout=10) as response:
+    with urllib.request.urlopen(f"{url}/metrics", timeout=60) as response:
         lines = response.read().decode().splitlines()
     return sum(float(line.split()[-1]) for line in lines if line.startswith(sample + " "))
 

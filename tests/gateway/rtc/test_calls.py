@@ -27,7 +27,7 @@ async def running() -> AsyncIterator[RunningGateway]:
 
 @pytest.fixture
 async def http(running: RunningGateway) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=running.url, timeout=20) as client:
+    async with httpx.AsyncClient(base_url=running.url, timeout=60) as client:
         yield client
 
 

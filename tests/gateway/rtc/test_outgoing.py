@@ -118,7 +118,7 @@ async def test_a_track_goes_on_where_another_stopped() -> None:
     assert before.queued_samples == 0
     assert after.queued_samples == 3 * FRAME_SAMPLES
     assert after.sent_samples == FRAME_SAMPLES
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         await after.recv()
     assert after.sent_samples == 2 * FRAME_SAMPLES
 
@@ -209,7 +209,7 @@ async def test_a_peer_hears_it() -> None:
         await until(lambda: listener.tracks)
         track.put(sine(440, 1.0, WIRE_RATE_HZ).tobytes())
         heard: list[Samples] = []
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             # The last frames stay in that receiver's buffer.
             while sum(map(len, heard)) < 0.95 * 48_000:
                 frame = await listener.tracks[0].recv()

@@ -8,6 +8,7 @@ import pytest
 from engine import api
 from gateway.rtc.aiortc_hooks import NewestFrame
 from gateway.rtc.video_track import picture_of, watch
+from tests.gateway.shell_fakes import until
 
 
 def frame(rgb: tuple[int, int, int], width: int = 640, height: int = 480) -> av.VideoFrame:
@@ -41,12 +42,12 @@ async def test_the_newest_picture_wins() -> None:
     for level in range(0, 200, 20):
         await source.put(frame((level, level, level)))
     task = asyncio.create_task(watch(source, seen.append, lambda: api.SMALL_PICTURE, 0.02))
-    await asyncio.sleep(0.3)
+    await until(lambda: seen)
+    await asyncio.sleep(0.1)
     assert len(seen) == 1
     assert abs(np.frombuffer(seen[0].rgb, np.uint8).mean() - 180) < 4
     await source.put(frame((0, 0, 0)))
-    await asyncio.sleep(0.3)
-    assert len(seen) == 2
+    await until(lambda: len(seen) == 2)
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task

@@ -135,7 +135,7 @@ async def test_what_is_sent_waits_for_the_next_connection() -> None:
     await anext(reading)
     coming = asyncio.ensure_future(anext(reading))
     await asyncio.sleep(0)
-    await asyncio.wait_for(line.send("hello"), 5)
+    await asyncio.wait_for(line.send("hello"), 60)
     assert second.sent == ["hello"]
     await coming
     with pytest.raises(ServerFailed):
@@ -154,7 +154,7 @@ async def test_nothing_waits_for_a_connection_that_will_not_come() -> None:
         await anext(aiter(line))
     only.is_up = False
     with pytest.raises(ServerFailed):
-        await asyncio.wait_for(line.send("anybody?"), 5)
+        await asyncio.wait_for(line.send("anybody?"), 60)
     await line.close()
 
 

@@ -62,5 +62,5 @@ def test_espeak_speaks_through_the_pipe() -> None:
             assert data
             events += unpacker.feed(data)
         process.stdin.close()
-        assert process.wait(10) == 0
+        assert process.wait(60) == 0
     assert 24_000 < sum(e.samples for e in events if isinstance(e, Sound)) < 72_000
