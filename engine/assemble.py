@@ -100,6 +100,8 @@ def assemble(
         kv_pool_bytes=model.cache.pool_bytes,
         weights_bytes=sum(p.stat().st_size for p in (paths.llm, paths.eyes)),
         load_s=time.monotonic() - began_s,
+        still=api.SMALL_PICTURE,
+        frame=api.SMALL_PICTURE,
     )
     return engine, info
 

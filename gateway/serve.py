@@ -318,6 +318,7 @@ def make_gateway(
             wall_s=time.time(),
             stopwatch=time.perf_counter_ns,
             speaks=voice is not None and voice.status.speaks,
+            model=None if link.ready is None else link.ready.model,
         )
 
     def restarts() -> int:

@@ -65,7 +65,8 @@ NS_PER_MINUTE = 60 * 10**9
 
 
 class Session:
-    """See the module's docstring. `stopwatch` only measures work; decisions use `now_ns`."""
+    """See the module's docstring. `stopwatch` only measures work; decisions use `now_ns`. `model`:
+    what the engine said of it, if it has been ready."""
 
     def __init__(
         self,
@@ -80,6 +81,7 @@ class Session:
         wall_s: float,
         stopwatch: Callable[[], int],
         speaks: bool = False,
+        model: api.ModelInfo | None = None,
     ) -> None:
         config = SessionConfig(
             session_id=session_id,
@@ -94,6 +96,8 @@ class Session:
             ),
         )
         self._state = SessionState(session_id, settings, config, ids, metrics, engine_ready)
+        if model is not None:
+            self._state.sees(model.still, model.frame)
         self._metrics = metrics
         self._speech = SpeechIn(self._state, stopwatch)
         self._out = SpeechOut(self._state)
@@ -183,6 +187,11 @@ class Session:
         self._speech.hear(pcm24k, arrival, self._answers, now_ns)
         return self._state.take()
 
+    @property
+    def frame_size(self) -> api.PictureSize:
+        """No picture of a track need be larger."""
+        return self._state.frame_size
+
     def receive_image(self, image: api.Image, now_ns: int) -> list[Action]:
         """A picture from a track."""
         self._pictures.track_frame(image, now_ns)
@@ -223,6 +232,8 @@ class Session:
                 self._failed(event)
             case api.Pressure():
                 self._pictures.pressure(event.level)
+            case api.Looked():
+                pass  # the pump's concern
             case api.Loading() | api.Ready() | api.Stats():
                 raise AssertionError(f"{type(event).__name__} belongs to no session")
             case _:
@@ -244,6 +255,7 @@ class Session:
         """There is an engine (again): give it the conversation."""
         state = self._state
         state.engine_up = True
+        state.sees(ready.model.still, ready.model.frame)
         # An utterance it has not heard the beginning of cannot be heard.
         self._speech.engine_lost(self._answers, now_ns)
         state.tell(open_command(state))
