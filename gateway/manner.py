@@ -11,6 +11,10 @@ INSTRUCTIONS = (
     "You are headstart, a friendly assistant in a spoken conversation. Answer in one or two short, "
     "plain sentences."
 )
+SILENCE_NOTE = (
+    "The user has said nothing since. Ask in one short sentence whether they are still there, or "
+    "help them to go on."
+)
 BLIND_NOTE = "[camera: off, I can't see anything]"
 
 
