@@ -2,15 +2,16 @@
 
 Time is the sample clock's, so a client that sends no sound is absent, not idle. The silence becomes
 an item, as in the API. There it is heard by the model; our ears make words, and silence has none,
-so the model is told of it in a note for this one answer.
+so what the model reads of it is a word for it, and for this one answer a note.
 """
 
 from __future__ import annotations
 
 from openai.types.realtime import RealtimeResponseCreateParams
 
+from engine import api
 from gateway.answers import Answers
-from gateway.manner import SILENCE_NOTE
+from gateway.manner import SILENCE, SILENCE_NOTE
 from gateway.media.timebase import hear_ms, hear_ms_exact, hear_samples
 from gateway.protocol.session_config import ServerVadConfig
 from gateway.state import SessionState
@@ -51,7 +52,9 @@ class Idle:
         item_id = state.ids.item()
         start_ms, end_ms = hear_ms(start_sample), hear_ms(end_sample)
         state.send(state.events.timeout_triggered(item_id, start_ms, end_ms))
-        add_spoken(state, item_id, "")
+        kept = add_spoken(state, item_id, "")
+        kept.engine = api.Item(item_id, api.Role.USER, (api.Text(SILENCE),))
+        state.tell(api.AddItem(state.session_id, kept.engine, state.talk.engine_place(item_id)))
         if state.config.transcription is not None:
             silent_s = hear_ms_exact(end_sample - start_sample) / 1000
             state.send(state.events.transcription_completed(item_id, "", silent_s))

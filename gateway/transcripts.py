@@ -16,14 +16,16 @@ from gateway.state import SessionState
 MAX_UNHEARD = 16
 
 
-def add_spoken(state: SessionState, item_id: str, transcript: str | None) -> None:
+def add_spoken(state: SessionState, item_id: str, transcript: str | None) -> Kept:
     """Sound of the input buffer becomes an item, of which the engine is not told here."""
     previous = state.talk.tail_id
     wire = items.message(item_id, "user", [items.input_audio(transcript)])
-    state.talk.insert(Kept(wire, None), previous)
+    kept = Kept(wire, None)
+    state.talk.insert(kept, previous)
     state.send(state.events.committed(item_id, previous))
     state.send(state.events.item_added(wire, previous))
     state.send(state.events.item_done(wire, previous))
+    return kept
 
 
 class Transcripts:

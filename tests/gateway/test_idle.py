@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from engine import api
-from gateway.manner import SILENCE_NOTE
+from gateway.manner import SILENCE, SILENCE_NOTE
 from tests.gateway.session_bench import SessionBench, clip_pcm, silence_pcm
 
 TRIGGERED = "input_audio_buffer.timeout_triggered"
@@ -36,7 +36,7 @@ def asked(bench: SessionBench, sound_ms: int = 1_000) -> None:
 
 def test_a_silence_behind_an_answer_is_an_item_and_has_an_answer() -> None:
     """Counted from where its sound has been played: told, committed as an item without words, and
-    answered by a model that is told of it; the conversation goes on from there."""
+    answered by a model that reads of it; the conversation goes on from there."""
     bench = bench_with()
     bench.hear(silence_pcm(500))
     asked(bench, sound_ms=2_000)
@@ -58,6 +58,8 @@ def test_a_silence_behind_an_answer_is_an_item_and_has_an_answer() -> None:
     words = bench.last("conversation.item.input_audio_transcription.completed")
     assert (words["transcript"], words["usage"]["seconds"]) == ("", 5.0)
     assert bench.types()[5:] == ["response.created"]
+    added = bench.commands(api.AddItem)[-1].item
+    assert (added.item_id, added.role, added.parts) == (item["id"], "user", (api.Text(SILENCE),))
     assert bench.respond_command().instructions == SILENCE_NOTE
     assert bench.commands(api.BeginSpeech) == []
     answer(bench)
