@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engine.api import TurnRef
+from gateway.compiled_vad import speech_score
 from gateway.endpoint import Pause, Verdict
 from gateway.listen_events import (
     CommitTooShortError,
@@ -56,7 +57,6 @@ from gateway.vad import (
     SpeechGate,
     SpeechScore,
     VadWindows,
-    WebRtcScore,
     Window,
 )
 
@@ -98,7 +98,7 @@ class Listener:
         self,
         detection: Detection | None,
         settings: ListeningSettings | None = None,
-        score: Callable[[float], SpeechScore] = WebRtcScore,
+        score: Callable[[float], SpeechScore] = speech_score,
     ) -> None:
         self.settings = settings or ListeningSettings()
         self._make_score = score
@@ -242,7 +242,7 @@ class Listener:
             assert self._open is not None
             self._deliver_chunks(events, self._open, self.clock_samples, arrival)
         elif self._windows is not None:
-            for window in self._windows.feed(pcm16k):
+            for window in self._windows.feed(pcm16k, from_speech=self._gate.is_quiet):
                 if window.is_speech or not self._gate.is_quiet:
                     self._judge(events, self._detection, window, arrival)
         self._trim()

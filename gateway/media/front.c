@@ -6,6 +6,7 @@
 #include <string.h>
 
 enum { BLOCK_MAX = 480, HISTORY_MAX = 192, OUTPUTS_MAX = 480 };  /* 48 kHz; as in front.py */
+enum { RATE_HZ = 16000, WINDOW = 320 };  /* what the VAD hears */
 enum { PITCH = 160, LAG_FIRST = 10, LAG_END = 58 };
 
 typedef float floats __attribute__((vector_size(32), aligned(4)));
@@ -121,4 +122,50 @@ double headstart_voicing(const int16_t *last, const int16_t *window) {
         if (share > most) most = share;
     }
     return most;
+}
+
+/* A speech score's numbers and state; vad.WebRtcScore says what they mean and what is done. */
+struct score {
+    int (*process)(void *vad, int rate_hz, const int16_t *window, size_t n);
+    void *vad;  /* the WebRTC project's */
+    double floor_dbfs, silence_dbfs, least_voicing;
+    double room_fall, room_rise, margin_db, going_on_margin_db;
+    long least_voiced, going_on_voiced, voice_lasts;
+    double room_dbfs;
+    long warming_up, voiced, since_voice;
+    int16_t last[WINDOW];
+};
+
+static double level_dbfs(const struct score *s, const int16_t *window) {
+    const double mean_square = headstart_mean_square(window, WINDOW);
+    if (mean_square <= 0.0) return s->silence_dbfs;
+    const double level = 10.0 * log10(mean_square / (32768.0 * 32768.0));
+    return level > s->silence_dbfs ? level : s->silence_dbfs;
+}
+
+static int is_speech(struct score *s, const int16_t *window) {
+    const double level = level_dbfs(s, window);
+    const int likely =
+        s->process(s->vad, RATE_HZ, window, WINDOW) == 1 && level >= s->floor_dbfs;
+    const int has_voice = likely && headstart_voicing(s->last, window) >= s->least_voicing;
+    memcpy(s->last, window, sizeof s->last);
+    const int going_on = s->since_voice < s->voice_lasts;
+    if (!has_voice && !going_on)
+        s->room_dbfs += (level < s->room_dbfs ? s->room_fall : s->room_rise)
+                        * (level - s->room_dbfs);
+    const int stands_out =
+        level >= s->room_dbfs + (going_on ? s->going_on_margin_db : s->margin_db);
+    s->voiced = has_voice && stands_out ? s->voiced + 1 : 0;
+    const int is_voice = s->voiced >= (going_on ? s->going_on_voiced : s->least_voiced);
+    s->since_voice = is_voice ? 0 : s->since_voice + 1;
+    if (s->warming_up) {
+        s->warming_up--;
+        return 0;
+    }
+    return likely && s->since_voice < s->voice_lasts;
+}
+
+/* pcm: int16[n][320] at 16 kHz. Into speech, for each of the n windows, 1 or 0. */
+void headstart_judge(struct score *s, const int16_t *pcm, long n, uint8_t *speech) {
+    for (long i = 0; i < n; i++) speech[i] = (uint8_t)is_speech(s, pcm + i * WINDOW);
 }

@@ -92,6 +92,10 @@ class Front:
         self._voicing = loaded.headstart_voicing
         self._voicing.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
         self._voicing.restype = ctypes.c_double
+        self.judge = loaded.headstart_judge
+        """Of a `gateway.compiled_vad.CompiledScore`."""
+        self.judge.argtypes = [pointer, ctypes.c_char_p, size, pointer]
+        self.judge.restype = None
 
     @staticmethod
     def has_room(block: int, history: int, outputs: int) -> bool:

@@ -5,6 +5,7 @@ from engine import api
 from gateway.actions import Action, Decode, Hangup
 from gateway.media.pictures import Outcome
 from gateway.outbound import Bounds
+from gateway.ports import TakeAtOnce
 from gateway.pump import Pump
 from tests.gateway.shell_fakes import EchoSession, until
 
@@ -19,7 +20,7 @@ class ListChannel:
         self.sent: list[str] = []
         self.gone = asyncio.Event()
 
-    async def receive(self) -> str | None:
+    async def receive(self, at_once: TakeAtOnce | None = None) -> str | None:
         if self.messages:
             return self.messages.pop(0)
         await self.gone.wait()
