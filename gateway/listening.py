@@ -42,6 +42,7 @@ from gateway.media.timebase import (
     HEAR_RATE_HZ,
     NS_PER_MS,
     WIRE_RATE_HZ,
+    hear_bytes,
     hear_ms,
     hear_ms_exact,
     hear_ns,
@@ -81,8 +82,8 @@ __all__ = [
 
 # An utterance that took less than this share of its own length to arrive was fed from a file.
 REALTIME_SHARE = 0.5
-# Audio that nothing can ask for may lie about up to that much before it is let go.
-TRIM_SAMPLES = hear_samples(500)
+# Below so much, audio that nothing can ask for may lie about.
+TRIM_BYTES = hear_bytes(hear_samples(1000))
 
 
 _Events = list[ListenEvent]  # each step appends to it
@@ -234,10 +235,10 @@ class Listener:
 
     def _hear(self, pcm16k: bytes, arrival: Arrival) -> list[ListenEvent]:
         events: _Events = []
-        before = self.clock_samples
         self._audio.append(pcm16k)
         if self._detection is None:
             if self._open is None:
+                before = self.clock_samples - len(pcm16k) // BYTES_PER_SAMPLE
                 self._begin(events, before, before, before, arrival)
             assert self._open is not None
             self._deliver_chunks(events, self._open, self.clock_samples, arrival)
@@ -377,11 +378,11 @@ class Listener:
         elif self._detection is None:
             keep = self.clock_samples
         else:
+            if self._audio.size_bytes < TRIM_BYTES:
+                return  # by and by
             windows = self._gate.hysteresis.start_of + 1
             preroll = hear_samples(self._detection.prefix_padding_ms) + windows * WINDOW_SAMPLES
             keep = max(self._consumed_sample, self.clock_samples - preroll)
-            if keep - self._audio.start_sample < TRIM_SAMPLES:
-                return  # by and by
         self._audio.drop_before(keep)
 
     def _held_ms(self) -> float:

@@ -191,10 +191,10 @@ class VadWindows:
         """s16 at 16 kHz, following on what came before. Every window filled; `from_speech`: only
         from the first one with speech on (a gate that is quiet has no use for those before)."""
         if self._carry:
-            pcm = self._carry + pcm
-        rest_bytes = len(pcm) % WINDOW_BYTES
-        self._carry = pcm[len(pcm) - rest_bytes :]
-        speech = self.score.judge(pcm[: len(pcm) - rest_bytes] if rest_bytes else pcm)
+            pcm, self._carry = self._carry + pcm, b""
+        if rest_bytes := len(pcm) % WINDOW_BYTES:
+            pcm, self._carry = pcm[:-rest_bytes], pcm[-rest_bytes:]
+        speech = self.score.judge(pcm)
         start_sample = self._next_sample
         self._next_sample += len(speech) * WINDOW_SAMPLES
         first = speech.find(1) if from_speech else 0
