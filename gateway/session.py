@@ -152,6 +152,12 @@ class Session:
         """One text frame of the client's."""
         return self.prepare(text)(now_ns)
 
+    def receive_sound(self, text: str, now_ns: int) -> list[Action] | None:
+        """`receive_text` of a packet of sound, done in one go. None: `text` is something else, or
+        more, and nothing was done."""
+        packet = self._appends.packet(text)
+        return None if packet is None else self._receive(packet, now_ns)
+
     def prepare(self, text: str) -> Callable[[int], list[Action]]:
         """The part of `receive_text` that may be done on another thread, between two events of the
         client's; the rest is what it returns, to be called with the time."""

@@ -105,6 +105,9 @@ class EchoSession:
             return [Tell(api.BeginSpeech(self.session_id, ref, "item_0", 0)), Tell(audio)]
         return [Send({"type": "echo", "text": text})]
 
+    def receive_sound(self, text: str, now_ns: int) -> list[Action] | None:
+        return None
+
     def receive_binary(self, size: int, now_ns: int) -> list[Action]:
         return [Send({"type": "binary", "size": size})]
 
