@@ -41,6 +41,11 @@ class Appends:
             return None
         return quick_append(text, extensions=config.gateway is not None)
 
+    def packet(self, text: str) -> QuickAppend | None:
+        """The same, if it is one piece."""
+        append = self.quick(text)
+        return append if append is not None and len(append.audio) <= PIECE_BYTES else None
+
     def take(self, event: QuickAppend | InputAudioBufferAppendEvent, now_ns: int) -> None:
         """Raises `ProtocolError` for what is no sound, and when push-to-talk has gone on for too
         long; what came before the piece that was too much is kept."""

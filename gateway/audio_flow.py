@@ -20,17 +20,14 @@ class AudioFlow:
         self._clip_samples = 0
         self._told_sample = 0
         self._done_sample = 0
+        self.must_wait = False
+        """The engine is too far behind for more."""
         self._caught_up = asyncio.Event()
         self._caught_up.set()
 
     @property
     def behind_samples(self) -> int:
         return max(0, self._told_sample - self._done_sample) + self._clip_samples
-
-    @property
-    def must_wait(self) -> bool:
-        """The engine is too far behind for more."""
-        return not self._caught_up.is_set()
 
     def told(self, command: api.Command) -> None:
         match command:
@@ -67,10 +64,11 @@ class AudioFlow:
         self._update()
 
     def _update(self) -> None:
-        if self.behind_samples <= AUDIO_BEHIND_SAMPLES:
-            self._caught_up.set()
-        else:
+        self.must_wait = self.behind_samples > AUDIO_BEHIND_SAMPLES
+        if self.must_wait:
             self._caught_up.clear()
+        else:
+            self._caught_up.set()
 
     async def wait(self) -> None:
         if self.must_wait:

@@ -231,11 +231,9 @@ class EngineLink:
         for _ in range(DRAIN_MESSAGES):
             if self._loop is None:
                 return  # closed since this was scheduled, or by what the last message led to
-            try:
-                data = self._socket.recv(zmq.NOBLOCK)
-            except zmq.Again:
+            if not _readable(self._socket):  # cheaper than zmq.Again
                 return
-            self._received(data)
+            self._received(self._socket.recv(zmq.NOBLOCK))
         if self._loop is not None:
             self._loop.call_soon(self._drain)
 

@@ -24,6 +24,11 @@ class Share:
         self._seen_s = now_s
         self._turn_s = 0.0
 
+    @property
+    def overdrawn(self) -> bool:
+        """More than its share was spent, when `spend` was called last."""
+        return self._left_s < 0
+
     def spend(self, took_s: float, now_s: float) -> float | None:
         """`took_s` was spent on one message, until `now_s`. How long its reader has to wait before
         the next one: None: not at all; 0: only until the others have had their turn."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 
@@ -17,21 +18,30 @@ class Inbox:
     def __init__(self) -> None:
         self._messages: deque[Any] = deque()
         self._reader: asyncio.Future[None] | None = None
+        self._at_once: Callable[[str], bool] | None = None
 
     def empty(self) -> bool:
         return not self._messages
+
+    def offer(self, text: str) -> None:
+        """`put_nowait`, unless the reader waits and takes it at once."""
+        waits = self._reader is not None and not self._messages
+        if not (waits and self._at_once is not None and self._at_once(text)):
+            self.put_nowait(text)
 
     def put_nowait(self, message: Any) -> None:
         self._messages.append(message)
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
 
-    async def get(self) -> Any:
+    async def get(self, at_once: Callable[[str], bool] | None = None) -> Any:
+        """The next message. While this waits for one, `at_once` may take what is offered, and says
+        whether it has: to wake a task costs as much as to hear a packet of sound."""
         while not self._messages:
             assert self._reader is None, "two read one inbox"
-            self._reader = asyncio.get_running_loop().create_future()
+            self._reader, self._at_once = asyncio.get_running_loop().create_future(), at_once
             try:
                 await self._reader
             finally:
-                self._reader = None
+                self._reader = self._at_once = None
         return self._messages.popleft()

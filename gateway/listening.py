@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from engine.api import TurnRef
+from gateway.compiled_vad import speech_score
 from gateway.endpoint import Pause, Verdict
 from gateway.listen_events import (
     CommitTooShortError,
@@ -41,6 +42,7 @@ from gateway.media.timebase import (
     HEAR_RATE_HZ,
     NS_PER_MS,
     WIRE_RATE_HZ,
+    hear_bytes,
     hear_ms,
     hear_ms_exact,
     hear_ns,
@@ -56,7 +58,6 @@ from gateway.vad import (
     SpeechGate,
     SpeechScore,
     VadWindows,
-    WebRtcScore,
     Window,
 )
 
@@ -81,8 +82,8 @@ __all__ = [
 
 # An utterance that took less than this share of its own length to arrive was fed from a file.
 REALTIME_SHARE = 0.5
-# Audio that nothing can ask for may lie about up to that much before it is let go.
-TRIM_SAMPLES = hear_samples(500)
+# Below so much, audio that nothing can ask for may lie about.
+TRIM_BYTES = hear_bytes(hear_samples(1000))
 
 
 _Events = list[ListenEvent]  # each step appends to it
@@ -98,7 +99,7 @@ class Listener:
         self,
         detection: Detection | None,
         settings: ListeningSettings | None = None,
-        score: Callable[[float], SpeechScore] = WebRtcScore,
+        score: Callable[[float], SpeechScore] = speech_score,
     ) -> None:
         self.settings = settings or ListeningSettings()
         self._make_score = score
@@ -234,15 +235,15 @@ class Listener:
 
     def _hear(self, pcm16k: bytes, arrival: Arrival) -> list[ListenEvent]:
         events: _Events = []
-        before = self.clock_samples
         self._audio.append(pcm16k)
         if self._detection is None:
             if self._open is None:
+                before = self.clock_samples - len(pcm16k) // BYTES_PER_SAMPLE
                 self._begin(events, before, before, before, arrival)
             assert self._open is not None
             self._deliver_chunks(events, self._open, self.clock_samples, arrival)
         elif self._windows is not None:
-            for window in self._windows.feed(pcm16k):
+            for window in self._windows.feed(pcm16k, from_speech=self._gate.is_quiet):
                 if window.is_speech or not self._gate.is_quiet:
                     self._judge(events, self._detection, window, arrival)
         self._trim()
@@ -377,11 +378,11 @@ class Listener:
         elif self._detection is None:
             keep = self.clock_samples
         else:
+            if self._audio.size_bytes < TRIM_BYTES:
+                return  # by and by
             windows = self._gate.hysteresis.start_of + 1
             preroll = hear_samples(self._detection.prefix_padding_ms) + windows * WINDOW_SAMPLES
             keep = max(self._consumed_sample, self.clock_samples - preroll)
-            if keep - self._audio.start_sample < TRIM_SAMPLES:
-                return  # by and by
         self._audio.drop_before(keep)
 
     def _held_ms(self) -> float:

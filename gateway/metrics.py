@@ -7,6 +7,8 @@ codes are the exception and are capped.
 
 from __future__ import annotations
 
+from collections import defaultdict
+
 from prometheus_client import (
     CONTENT_TYPE_LATEST,
     CollectorRegistry,
@@ -104,7 +106,8 @@ class Metrics:
         self.audio_ms = Counter(
             "headstart_audio_ms", "Audio received, by what became of it", ["fate"], registry=r
         )
-        self._audio_ms: dict[str, Counter] = {}  # by fate: looking a label up costs microseconds
+        self._audio_ms: defaultdict[str, float] = defaultdict(float)
+        """By fate, since it was shown last: a counter's lock would cost each packet 3 us."""
 
         self.frames = Counter(
             "headstart_frames", "Camera frames, by what became of them", ["fate"], registry=r
@@ -150,10 +153,7 @@ class Metrics:
 
     def audio(self, fate: str, ms: float) -> None:
         """`fate`: received, inserted (silence for packets that never came), dropped or late."""
-        counter = self._audio_ms.get(fate)
-        if counter is None:
-            counter = self._audio_ms[fate] = self.audio_ms.labels(fate)
-        counter.inc(ms)
+        self._audio_ms[fate] += ms
 
     def frame(self, fate: str) -> None:
         """`fate`: kept, too_soon, unchanged, enough, replaced (a newer one came) or broken."""
@@ -176,4 +176,7 @@ class Metrics:
 
     def render(self) -> bytes:
         """The text exposition, served with `CONTENT_TYPE`."""
+        while self._audio_ms:
+            fate, ms = self._audio_ms.popitem()
+            self.audio_ms.labels(fate).inc(ms)
         return generate_latest(self.registry)

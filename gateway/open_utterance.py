@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+
+import msgspec
 
 from engine.api import TurnRef
 from gateway.media.timebase import hear_samples
@@ -13,7 +14,7 @@ from gateway.media.timebase import hear_samples
 CONTINUES_WITHIN_MS = 700
 
 
-class Arrival(NamedTuple):
+class Arrival(msgspec.Struct, frozen=True, gc=False):  # a third of what a tuple with names costs
     """Of the packet now being taken in. `is_real` is false for the watchdog's silence."""
 
     received_ns: int

@@ -29,6 +29,7 @@ class SessionCore(Protocol):
     def prepare(self, text: str) -> Callable[[int], list[Action]]: ...
     def more(self, now_ns: int) -> list[Action]: ...
     def receive_text(self, text: str, now_ns: int) -> list[Action]: ...
+    def receive_sound(self, text: str, now_ns: int) -> list[Action] | None: ...
     def receive_binary(self, size: int, now_ns: int) -> list[Action]: ...
     def receive_audio(
         self, pcm24k: bytes, arrival: Arrival | None, now_ns: int
@@ -49,12 +50,17 @@ class SessionCore(Protocol):
     def close(self, now_ns: int) -> list[Action]: ...
 
 
+TakeAtOnce = Callable[[str], bool]
+"""Whether it has taken a client's text, which else somebody is woken for."""
+
+
 class Channel(Protocol):
     """One client's connection for events."""
 
-    async def receive(self) -> str | int | None:
+    async def receive(self, at_once: TakeAtOnce | None = None) -> str | int | None:
         """The next text; of a binary message, which the protocol does not have, its size in bytes;
-        None when the client is gone."""
+        None when the client is gone. A channel may offer texts that come while this waits to
+        `at_once`; those that it takes are not returned."""
 
     async def send(self, text: str) -> bool:
         """Returns once `text` is on its way; False: the client is gone."""

@@ -209,13 +209,18 @@ class Pump:
         if not self._closed and self._outbound.hangup is None:
             self._guarded(method, *arguments)
 
-    def _guarded(self, method: Callable[..., list[Action]], *arguments: object) -> None:
+    def _guarded(self, method: Callable[..., list[Action] | None], *arguments: object) -> bool:
+        """False: the session did nothing with it."""
         try:
-            self._carry_out(method(*arguments, self._now_ns()))
+            actions = method(*arguments, self._now_ns())
+            if actions is None:
+                return False
+            self._carry_out(actions)
         except Exception:
             # Ours to mend, and one session's end must not be another's.
             log.exception("session %s: internal error", self.session_id)
             self._outbound.end(Hangup(CLOSE_INTERNAL_ERROR, "internal error"), discard=False)
+        return True
 
     def _carry_out(self, actions: list[Action]) -> None:
         for action in actions:
@@ -317,7 +322,7 @@ class Pump:
                 await self._ordered
                 self._ordered = None
                 continue  # there may be more to do behind it
-            message = await self._channel.receive()
+            message = await self._channel.receive(self._take_at_once)
             self._heard_ns = self._now_ns()
             if message is None:
                 return
@@ -330,6 +335,20 @@ class Pump:
                 step = await PARSER.run(self._session.prepare, message)
                 self._call(step)
             pause_s = self._spent(began_s)
+
+    def _take_at_once(self, text: str) -> bool:
+        """A packet of sound, for which the reader, which waits, need not be woken. It is if there
+        is a reason to read no further."""
+        if self._closed or self._outbound.hangup is not None:
+            return False
+        if self._share.overdrawn or self._audio.must_wait:
+            return False
+        began_s = time.perf_counter()
+        if not self._guarded(self._session.receive_sound, text):
+            return False
+        self._heard_ns = self._now_ns()
+        self._spent(began_s)  # others have their turn before this client's next packet anyway
+        return True
 
     def _spent(self, began_s: float) -> float | None:
         """The pause for time since `began_s`, if any."""

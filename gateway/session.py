@@ -37,6 +37,7 @@ from gateway.answers import Answers
 from gateway.appends import Appends
 from gateway.budget import ChunkBudget
 from gateway.config import Settings
+from gateway.idle import Idle
 from gateway.items_in import delete_item
 from gateway.listening import CommitTooShortError
 from gateway.media.pictures import Outcome
@@ -105,6 +106,7 @@ class Session:
         self._appends = Appends(self._state, self._speech, self._answers)
         self._pictures = PicturesIn(self._state, lambda: self._speech.clock_samples)
         self._pictured = Pictured(self._state, self._pictures, self._answers)
+        self._idle = Idle(self._state, self._answers)
         self._offer = Offer(self._state)
         self._updates = Updates(
             self._state, self._speech, self._answers, self._out, self._pictures, self._offer
@@ -150,6 +152,12 @@ class Session:
         """One text frame of the client's."""
         return self.prepare(text)(now_ns)
 
+    def receive_sound(self, text: str, now_ns: int) -> list[Action] | None:
+        """`receive_text` of a packet of sound, done in one go. None: `text` is something else, or
+        more, and nothing was done."""
+        packet = self._appends.packet(text)
+        return None if packet is None else self._receive(packet, now_ns)
+
     def prepare(self, text: str) -> Callable[[int], list[Action]]:
         """The part of `receive_text` that may be done on another thread, between two events of the
         client's; the rest is what it returns, to be called with the time."""
@@ -174,6 +182,7 @@ class Session:
                 self._pictured.sounds.more()
             else:
                 self._appends.more(now_ns)
+                self._idle.look(self._speech.clock_samples, now_ns)
         except ProtocolError as error:
             return self._refuse(error)
         return self._state.take()
@@ -185,6 +194,7 @@ class Session:
     def receive_audio(self, pcm24k: bytes, arrival: Arrival | None, now_ns: int) -> list[Action]:
         """Sound from a track: s16 mono at 24 kHz, no client event; see `Pump.hear`."""
         self._speech.hear(pcm24k, arrival, self._answers, now_ns)
+        self._idle.look(self._speech.clock_samples, now_ns)
         return self._state.take()
 
     @property
@@ -321,6 +331,7 @@ class Session:
         match event:
             case QuickAppend() | InputAudioBufferAppendEvent():
                 self._appends.take(event, now_ns)
+                self._idle.look(self._speech.clock_samples, now_ns)
             case InputAudioBufferCommitEvent():
                 self._commit(now_ns)
             case InputAudioBufferClearEvent():

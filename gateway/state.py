@@ -8,6 +8,7 @@ from gateway.actions import Action, ClearPlayout, Play, Send, Tell, Utter
 from gateway.budget import ChunkBudget, ChunkSummary
 from gateway.config import Settings
 from gateway.conversation import Conversation
+from gateway.idle_clock import IdleClock
 from gateway.metrics import Metrics
 from gateway.protocol.events import Events
 from gateway.protocol.extensions import Endpointing, GatewayEventName, Interruption
@@ -45,6 +46,7 @@ class SessionState:
         self.events = Events(ids)
         self.talk = Conversation()
         self.turns = TurnMachine()
+        self.idle = IdleClock()
         self.chunks = ChunkSummary()
         self.conversation_id = ids.conversation()
         self._out: list[Action] = []

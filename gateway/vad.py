@@ -57,10 +57,10 @@ GOING_ON_VOICED_WINDOWS = 1
 
 
 class SpeechScore(Protocol):
-    """Judges one window; may keep state from one window to the next (Silero will)."""
+    """Judges windows; may keep state from one window to the next (Silero will)."""
 
-    def is_speech(self, window: bytes, energy_dbfs: float) -> bool:
-        """`window`: s16[320] at 16 kHz; `energy_dbfs`: its level."""
+    def judge(self, pcm: bytes) -> bytes:
+        """`pcm`: s16[n, 320] at 16 kHz. For each of the n windows, 1 (speech) or 0."""
         ...
 
 
@@ -118,16 +118,20 @@ class WebRtcScore:
             raise ValueError(f"threshold must be between 0 and 1, got {threshold}")
         self.aggressiveness = min(3, int(threshold * 4))
         self.floor_dbfs = FLOOR_DBFS_AT_0 + FLOOR_DBFS_PER_UNIT * threshold
-        self._vad = webrtcvad.Vad(self.aggressiveness)
+        self.vad = webrtcvad.Vad(self.aggressiveness)
         self._warming_up = WARM_UP_WINDOWS
         self._room = Room()
         self._last = bytes(WINDOW_BYTES)
         self._voiced_windows = 0  # without a break
         self._since_voice = VOICE_LASTS_WINDOWS
 
-    def is_speech(self, window: bytes, energy_dbfs: float) -> bool:
+    def judge(self, pcm: bytes) -> bytes:
+        cuts = (pcm[at : at + WINDOW_BYTES] for at in range(0, len(pcm), WINDOW_BYTES))
+        return bytes(self._is_speech(window, energy_dbfs(window)) for window in cuts)
+
+    def _is_speech(self, window: bytes, energy_dbfs: float) -> bool:
         # Asked even below the floor: it learns the noise from every window it sees.
-        likely = bool(self._vad.is_speech(window, HEAR_RATE_HZ))
+        likely = bool(self.vad.is_speech(window, HEAR_RATE_HZ))
         likely = likely and energy_dbfs >= self.floor_dbfs
         last, self._last = self._last, window
         has_voice = likely and voicing(last, window) >= LEAST_VOICING
@@ -151,7 +155,6 @@ class Window(NamedTuple):
 
     start_sample: int
     is_speech: bool
-    energy_dbfs: float
 
     @property
     def end_sample(self) -> int:
@@ -184,20 +187,23 @@ class VadWindows:
         """Samples that wait for the window to fill."""
         return len(self._carry) // 2
 
-    def feed(self, pcm: bytes) -> list[Window]:
-        """s16 at 16 kHz, following on what came before. Every window filled."""
+    def feed(self, pcm: bytes, *, from_speech: bool = False) -> list[Window]:
+        """s16 at 16 kHz, following on what came before. Every window filled; `from_speech`: only
+        from the first one with speech on (a gate that is quiet has no use for those before)."""
         if self._carry:
-            pcm = self._carry + pcm
-        windows = []
-        at = 0
-        while (end := at + WINDOW_BYTES) <= len(pcm):
-            cut = pcm[at:end]
-            level = energy_dbfs(cut)
-            windows.append(Window(self._next_sample, self.score.is_speech(cut, level), level))
-            self._next_sample += WINDOW_SAMPLES
-            at = end
-        self._carry = pcm[at:]
-        return windows
+            pcm, self._carry = self._carry + pcm, b""
+        if rest_bytes := len(pcm) % WINDOW_BYTES:
+            pcm, self._carry = pcm[:-rest_bytes], pcm[-rest_bytes:]
+        speech = self.score.judge(pcm)
+        start_sample = self._next_sample
+        self._next_sample += len(speech) * WINDOW_SAMPLES
+        first = speech.find(1) if from_speech else 0
+        if first < 0:
+            return []
+        return [
+            Window(start_sample + i * WINDOW_SAMPLES, speech[i] == 1)
+            for i in range(first, len(speech))
+        ]
 
 
 class GateState(Enum):

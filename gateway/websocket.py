@@ -20,6 +20,7 @@ from websockets.protocol import OPEN
 
 from gateway.actions import Hangup
 from gateway.inbox import Inbox
+from gateway.ports import TakeAtOnce
 from gateway.quick_frame import quick_text
 
 log = logging.getLogger("headstart.websocket")
@@ -51,7 +52,7 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
         if not waiting and len(data) <= SLICE_BYTES:
             text = quick_text(data) if self._is_between_messages() else None
             if text is not None:
-                self._inbox.put_nowait(text)
+                self._inbox.offer(text)
             else:
                 super().data_received(data)
             return
@@ -84,10 +85,10 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
             self._held = False
             self.transport.resume_reading()
 
-    async def receive(self) -> Any:
+    async def receive(self, at_once: TakeAtOnce | None = None) -> Any:
         """ASGI's messages; a text that came the short way is a plain string, which only
-        `WebSocketChannel` knows."""
-        message = await self.queue.get()
+        `WebSocketChannel` knows. Only those are offered to `at_once`."""
+        message = await self._inbox.get(at_once)
         if self._held:
             self._go_on()
         return message
@@ -167,10 +168,10 @@ class WebSocketChannel:
         """One side has said goodbye."""
         self._socket = socket
         # Past starlette, which would look at each message and make two calls of it.
-        self._receive = socket.scope.get("extensions", {}).get(INBOX_EXTENSION, socket.receive)
+        self._receive = socket.scope["extensions"][INBOX_EXTENSION]
 
-    async def receive(self) -> str | int | None:
-        message = await self._receive()
+    async def receive(self, at_once: TakeAtOnce | None = None) -> str | int | None:
+        message = await self._receive(at_once)
         if isinstance(message, str):
             return message
         if message["type"] == "websocket.disconnect":

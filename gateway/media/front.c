@@ -6,6 +6,8 @@
 #include <string.h>
 
 enum { BLOCK_MAX = 480, HISTORY_MAX = 192, OUTPUTS_MAX = 480 };  /* 48 kHz; as in front.py */
+enum { SIDE = 40, STEP_MAX = 16 };  /* of many slices */
+enum { RATE_HZ = 16000, WINDOW = 320 };  /* what the VAD hears */
 enum { PITCH = 160, LAG_FIRST = 10, LAG_END = 58 };
 
 typedef float floats __attribute__((vector_size(32), aligned(4)));
@@ -15,26 +17,8 @@ static inline void put(int16_t *out, float sum) {
     *out = (int16_t)(whole < -32768.0f ? -32768.0f : whole > 32767.0f ? 32767.0f : whole);
 }
 
-/* 24 to 16 kHz, which is nearly all there is: five slices of 32 outputs side by side, so that no
-   sum waits for the one before it. */
-static void five_slices(const float *x, const float *matrix, int16_t *out, long taps, long step) {
-    for (long half = 0; half < 32; half += 16) {
-        floats sum[5][2] = {0};
-        for (long t = 0; t < taps; t++) {
-            const float *row = matrix + t * 32 + half;
-            const floats low = *(const floats *)row, high = *(const floats *)(row + 8);
-            for (int i = 0; i < 5; i++) {
-                sum[i][0] += x[i * step + t] * low;
-                sum[i][1] += x[i * step + t] * high;
-            }
-        }
-        for (int i = 0; i < 5; i++)
-            for (int k = 0; k < 16; k++) put(out + i * 32 + half + k, sum[i][k / 8][k % 8]);
-    }
-}
-
-static inline void slice(const float *x, const float *matrix, int16_t *out, long taps,
-                         long outputs) {
+/* One slice, where there are few: its outputs side by side. */
+static void slice(const float *x, const float *matrix, int16_t *out, long taps, long outputs) {
     float sum[OUTPUTS_MAX];
     for (long k = 0; k < outputs; k++) sum[k] = 0.0f;
     for (long t = 0; t < taps; t++) {  /* in this order, however packets were cut */
@@ -52,16 +36,60 @@ struct stream {
     int16_t kept[HISTORY_MAX + BLOCK_MAX];  /* history, then those */
 };
 
-static void one_block(const struct stream *s, const int16_t *x, int16_t *out) {
-    float line[HISTORY_MAX + BLOCK_MAX];
+/* `put`, of SIDE sums at a time. */
+static inline void put_all(int16_t *out, long apart, const floats *sums) {
+    float sum[SIDE];
+    int32_t whole[SIDE];
+    memcpy(sum, sums, sizeof sum);
+    for (int i = 0; i < SIDE; i++) {
+        const float low = sum[i] < -32768.0f ? -32768.0f : sum[i];
+        const float in = low > 32767.0f ? 32767.0f : low;
+        whole[i] = (int32_t)((in + 0x1.8p23f) - 0x1.8p23f);  /* rintf, of so small a number */
+    }
+    for (int i = 0; i < SIDE; i++) out[i * apart] = (int16_t)whole[i];
+}
+
+/* Outputs k to k + together of SIDE slices, from which x was taken apart: no sum waits for the one
+   before it. The samples that a row of weights is for lie `row` apart, those of slices in a row. */
+static inline __attribute__((always_inline)) void side_by_side(
+    const struct stream *s, const float *from, long row, long k, int16_t *out, int together) {
+    floats sum[2][SIDE / 8] = {0};
+    const float *weight = s->matrix + k;
+    for (long t = 0, i = 0; t < s->history + s->step; t++, weight += s->outputs) {
+        const float *at = from + i * row;
+        for (int j = 0; j < SIDE / 8; j++) {
+            const floats x = *(const floats *)(at + 8 * j);
+            for (int o = 0; o < together; o++) sum[o][j] += x * weight[o];
+        }
+        if (++i == s->step) i = 0, from++;
+    }
+    for (int o = 0; o < together; o++) put_all(out + k + o, s->outputs, sum[o]);
+}
+
+/* Many slices: sample i of every one goes into row i, and they are done side by side. */
+static void many_slices(const struct stream *s, const float *x, int16_t *out) {
+    const long slices = s->block / s->step, row = slices + s->history / s->step + 1;
+    float rows[HISTORY_MAX + BLOCK_MAX + STEP_MAX];
+    for (long i = 0; i < s->step; i++)
+        for (long at = i, k = 0; at < s->history + s->block; at += s->step)
+            rows[i * row + k++] = x[at];
+    for (long first = 0; first < slices; first += SIDE, out += SIDE * s->outputs) {
+        long k = 0;
+        for (; k + 2 <= s->outputs; k += 2) side_by_side(s, rows + first, row, k, out, 2);
+        if (k < s->outputs) side_by_side(s, rows + first, row, k, out, 1);
+    }
+}
+
+static void one_block(const struct stream *s, const int16_t *in, int16_t *out) {
     const long taps = s->history + s->step, slices = s->block / s->step;
-    for (long i = 0; i < s->history + s->block; i++) line[i] = x[i];
-    if (s->outputs == 32 && slices == 5) {
-        five_slices(line, s->matrix, out, taps, s->step);
+    float x[HISTORY_MAX + BLOCK_MAX];
+    for (long i = 0; i < s->history + s->block; i++) x[i] = in[i];
+    if (slices % SIDE == 0 && s->step <= STEP_MAX) {
+        many_slices(s, x, out);
         return;
     }
     for (long i = 0; i < slices; i++)
-        slice(line + i * s->step, s->matrix, out + i * s->outputs, taps, s->outputs);
+        slice(x + i * s->step, s->matrix, out + i * s->outputs, taps, s->outputs);
 }
 
 /* in: int16[n]. Every block of the stream that is full now becomes slices * outputs samples of
@@ -121,4 +149,50 @@ double headstart_voicing(const int16_t *last, const int16_t *window) {
         if (share > most) most = share;
     }
     return most;
+}
+
+/* A speech score's numbers and state; vad.WebRtcScore says what they mean and what is done. */
+struct score {
+    int (*process)(void *vad, int rate_hz, const int16_t *window, size_t n);
+    void *vad;  /* the WebRTC project's */
+    double floor_dbfs, silence_dbfs, least_voicing;
+    double room_fall, room_rise, margin_db, going_on_margin_db;
+    long least_voiced, going_on_voiced, voice_lasts;
+    double room_dbfs;
+    long warming_up, voiced, since_voice;
+    int16_t last[WINDOW];
+};
+
+static double level_dbfs(const struct score *s, const int16_t *window) {
+    const double mean_square = headstart_mean_square(window, WINDOW);
+    if (mean_square <= 0.0) return s->silence_dbfs;
+    const double level = 10.0 * log10(mean_square / (32768.0 * 32768.0));
+    return level > s->silence_dbfs ? level : s->silence_dbfs;
+}
+
+static int is_speech(struct score *s, const int16_t *window) {
+    const double level = level_dbfs(s, window);
+    const int likely =
+        s->process(s->vad, RATE_HZ, window, WINDOW) == 1 && level >= s->floor_dbfs;
+    const int has_voice = likely && headstart_voicing(s->last, window) >= s->least_voicing;
+    memcpy(s->last, window, sizeof s->last);
+    const int going_on = s->since_voice < s->voice_lasts;
+    if (!has_voice && !going_on)
+        s->room_dbfs += (level < s->room_dbfs ? s->room_fall : s->room_rise)
+                        * (level - s->room_dbfs);
+    const int stands_out =
+        level >= s->room_dbfs + (going_on ? s->going_on_margin_db : s->margin_db);
+    s->voiced = has_voice && stands_out ? s->voiced + 1 : 0;
+    const int is_voice = s->voiced >= (going_on ? s->going_on_voiced : s->least_voiced);
+    s->since_voice = is_voice ? 0 : s->since_voice + 1;
+    if (s->warming_up) {
+        s->warming_up--;
+        return 0;
+    }
+    return likely && s->since_voice < s->voice_lasts;
+}
+
+/* pcm: int16[n][320] at 16 kHz. Into speech, for each of the n windows, 1 or 0. */
+void headstart_judge(struct score *s, const int16_t *pcm, long n, uint8_t *speech) {
+    for (long i = 0; i < n; i++) speech[i] = (uint8_t)is_speech(s, pcm + i * WINDOW);
 }

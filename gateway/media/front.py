@@ -29,7 +29,8 @@ SOURCE = Path(__file__).with_name("front.c")
 COMPILERS = ("cc", "gcc", "clang")
 # Nothing fuses or is put in another order: the same samples give the same bits in any packets, and
 # on any processor. A word on the edge has turned with the last bit of a few samples.
-FLAGS = ("-std=gnu11", "-O3", "-march=native", "-ffp-contract=off", "-fPIC", "-shared")
+EXACT = ("-ffp-contract=off", "-fno-trapping-math")  # the latter changes no number
+FLAGS = ("-std=gnu11", "-O3", "-march=native", *EXACT, "-fPIC", "-shared")
 COMPILE_TIMEOUT_S = 60.0
 BLOCK_MAX, HISTORY_MAX, OUTPUTS_MAX = 480, 192, 480  # as in front.c
 SWITCH = "HEADSTART_FRONT"
@@ -92,6 +93,10 @@ class Front:
         self._voicing = loaded.headstart_voicing
         self._voicing.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
         self._voicing.restype = ctypes.c_double
+        self.judge = loaded.headstart_judge
+        """Of a `gateway.compiled_vad.CompiledScore`."""
+        self.judge.argtypes = [pointer, ctypes.c_char_p, size, pointer]
+        self.judge.restype = None
 
     @staticmethod
     def has_room(block: int, history: int, outputs: int) -> bool:

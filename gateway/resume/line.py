@@ -21,7 +21,7 @@ from dataclasses import dataclass
 import msgspec
 
 from gateway.actions import Hangup
-from gateway.ports import Link
+from gateway.ports import Link, TakeAtOnce
 
 log = logging.getLogger("headstart.resume")
 
@@ -107,10 +107,10 @@ class Line:
 
     # --- for the pump ----------------------------------------------------------------------------
 
-    async def receive(self) -> str | int | None:
+    async def receive(self, at_once: TakeAtOnce | None = None) -> str | int | None:
         """The client's next message, over whichever link; None when the line is over."""
         while (link := self._link or await self._attached()) is not None and not self.is_over:
-            message = await link.receive()
+            message = await link.receive(at_once)
             if message is not None:
                 return message
             self._broken(link)

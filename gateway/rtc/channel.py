@@ -18,6 +18,7 @@ from aiortc import RTCDataChannel
 from aiortc.exceptions import InvalidStateError
 
 from gateway.actions import Hangup
+from gateway.ports import TakeAtOnce
 from gateway.protocol import frames
 
 log = logging.getLogger("headstart.rtc")
@@ -81,7 +82,7 @@ class EventChannel:
         self._inbound.append(len(data) if isinstance(data, bytes) else data)
         self._arrived.set()
 
-    async def receive(self) -> str | int | None:
+    async def receive(self, at_once: TakeAtOnce | None = None) -> str | int | None:
         while not self._inbound or self.is_gone:
             if self.is_gone:
                 return None

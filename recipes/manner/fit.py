@@ -36,7 +36,7 @@ class Plan:
     first_layer: int = 12
     rank: int = 16
     alpha: int = 32
-    rate: float = 8e-4
+    rate: float = 4e-4
     epochs: int = 1
     most_tokens: int = 600
     warm_up_steps: int = 10

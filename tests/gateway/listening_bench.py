@@ -18,7 +18,7 @@ from gateway.listening import (
     SpeechStopped,
 )
 from gateway.media.timebase import NS_PER_MS, wire_ms_exact, wire_samples
-from gateway.vad import WINDOW_MS, SpeechScore
+from gateway.vad import WINDOW_BYTES, WINDOW_MS, SpeechScore
 
 E = TypeVar("E")
 
@@ -30,9 +30,9 @@ class Script:
         self.pattern = pattern
         self.asked = 0
 
-    def is_speech(self, window: bytes, energy_dbfs: float) -> bool:
-        self.asked += 1
-        return self.pattern[self.asked - 1 : self.asked] == "#"
+    def judge(self, pcm: bytes) -> bytes:
+        first, self.asked = self.asked, self.asked + len(pcm) // WINDOW_BYTES
+        return bytes(self.pattern[i : i + 1] == "#" for i in range(first, self.asked))
 
 
 def scripted(pattern: str) -> Callable[[float], SpeechScore]:

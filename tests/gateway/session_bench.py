@@ -129,6 +129,12 @@ class SessionBench:
     def raw(self, text: str) -> None:
         self._take(self.session.receive_text(text, self.now_ns))
 
+    def sound(self, text: str) -> bool:
+        """Whether a text is taken as a packet of sound, at once; then it is."""
+        actions = self.session.receive_sound(text, self.now_ns)
+        self._take(actions or [])
+        return actions is not None
+
     def engine(self, event: api.Event) -> None:
         self._take(self.session.receive_engine(event, self.now_ns))
 

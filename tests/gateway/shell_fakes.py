@@ -105,6 +105,9 @@ class EchoSession:
             return [Tell(api.BeginSpeech(self.session_id, ref, "item_0", 0)), Tell(audio)]
         return [Send({"type": "echo", "text": text})]
 
+    def receive_sound(self, text: str, now_ns: int) -> list[Action] | None:
+        return None
+
     def receive_binary(self, size: int, now_ns: int) -> list[Action]:
         return [Send({"type": "binary", "size": size})]
 
@@ -114,7 +117,7 @@ class EchoSession:
             self.under_way_ns.append(arrival.received_ns - arrival.captured_ns)
         return []
 
-    frame_size = api.PictureSize(pixels=160 * 120)
+    frame_size = api.PictureSize(pixels=5000)
 
     def receive_image(self, image: api.Image, now_ns: int) -> list[Action]:
         self.seen.append(image)

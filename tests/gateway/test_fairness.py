@@ -32,3 +32,12 @@ def test_a_long_message_is_paid_for_afterwards() -> None:
     """A second of work on one message keeps its reader away for four."""
     wait_s = Share(0.0).spend(1.0, 1.0)
     assert wait_s == pytest.approx((1.0 - BURST_S) / SHARE)
+
+
+def test_what_was_overdrawn_comes_back() -> None:
+    """By `SHARE` of the time that passes, noticed when something is spent."""
+    share = Share(0.0)
+    share.spend(1.0, 1.0)
+    assert share.overdrawn
+    share.spend(0.0, 1.0 + (1.0 - BURST_S) / SHARE + 0.01)
+    assert not share.overdrawn

@@ -45,3 +45,37 @@ async def test_one_reader_at_a_time() -> None:
         await inbox.get()
     inbox.put_nowait("for the first")
     assert await reader == "for the first"
+
+
+async def test_a_reader_that_waits_may_take_what_is_offered() -> None:
+    """It is not woken then; what it does not take, and all behind that, it gets as ever."""
+    inbox, taken = Inbox(), list[str]()
+
+    def take(text: str) -> bool:
+        taken.append(text)
+        return text != "no"
+
+    inbox.offer("before it waits")
+    assert await inbox.get(take) == "before it waits"
+    reader = asyncio.create_task(inbox.get(take))
+    await asyncio.sleep(0)
+    for text in ("one", "two", "no", "behind it"):
+        inbox.offer(text)
+    assert await reader == "no"
+    assert await inbox.get(take) == "behind it"
+    assert taken == ["one", "two", "no"]
+
+
+async def test_who_waits_for_everything_is_offered_nothing() -> None:
+    """Nor is a reader that has gone."""
+    inbox, taken = Inbox(), list[str]()
+    gone = asyncio.create_task(inbox.get(lambda text: bool(taken.append(text)) or True))
+    await asyncio.sleep(0)
+    gone.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await gone
+    reader = asyncio.create_task(inbox.get())
+    await asyncio.sleep(0)
+    inbox.offer("for it")
+    assert await reader == "for it"
+    assert taken == []

@@ -1,10 +1,13 @@
 import asyncio
+import contextlib
 import json
+from collections.abc import AsyncIterator
 
 from engine import api
 from gateway.actions import Action, Decode, Hangup
 from gateway.media.pictures import Outcome
 from gateway.outbound import Bounds
+from gateway.ports import TakeAtOnce
 from gateway.pump import Pump
 from tests.gateway.shell_fakes import EchoSession, until
 
@@ -19,7 +22,7 @@ class ListChannel:
         self.sent: list[str] = []
         self.gone = asyncio.Event()
 
-    async def receive(self) -> str | None:
+    async def receive(self, at_once: TakeAtOnce | None = None) -> str | None:
         if self.messages:
             return self.messages.pop(0)
         await self.gone.wait()
@@ -79,3 +82,74 @@ async def test_what_follows_from_pictures_is_done_before_the_next_message() -> N
     channel.gone.set()
     await running
     assert channel.sent == ["session.created", "piece", "piece", "echo"]
+
+
+class OfferingChannel(ListChannel):
+    """Offers what is put into `offered` to whoever waits."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.at_once: TakeAtOnce | None = None
+        self.refused = asyncio.Queue[str]()
+
+    async def receive(self, at_once: TakeAtOnce | None = None) -> str | None:
+        self.at_once = at_once
+        return await self.refused.get() or None
+
+    def offer(self, text: str) -> bool:
+        assert self.at_once is not None
+        return self.at_once(text)
+
+
+class HearingSession(EchoSession):
+    """Sound is what begins with "sound"; "sound N" tells the engine of N ms of it."""
+
+    def receive_sound(self, text: str, now_ns: int) -> list[Action] | None:
+        word, _, rest = text.partition(" ")
+        if word != "sound":
+            return None
+        return self.receive_text(rest, now_ns)
+
+
+@contextlib.asynccontextmanager
+async def hearing() -> AsyncIterator[OfferingChannel]:
+    """A pump that waits for its client."""
+    channel = OfferingChannel()
+    pump = Pump("s", channel, HearingSession("s", True, "m"), lambda _: True, Bounds())
+    running = asyncio.create_task(pump.run())
+    await until(lambda: channel.at_once)
+    yield channel
+    channel.refused.put_nowait("")
+    await running
+
+
+async def test_sound_is_taken_at_once() -> None:
+    """While the reader waits; all else is read."""
+    async with hearing() as channel:
+        assert channel.offer("sound a packet")
+        assert not channel.offer("bye")
+        await until(lambda: "echo" in channel.sent)
+        assert channel.sent == ["session.created", "echo"]
+
+
+async def test_who_has_had_more_than_its_share_is_read_no_further() -> None:
+    """The reader gets the next packet, and stands back behind it."""
+    async with hearing() as channel:
+        assert channel.offer("sound work 80")
+        assert not channel.offer("sound work 80")
+
+
+async def test_sound_that_the_engine_is_behind_of_is_not_taken_at_once() -> None:
+    """The reader is woken, and waits."""
+    async with hearing() as channel:
+        assert channel.offer("sound hear 31000")
+        assert not channel.offer("sound hear 40")
+
+
+async def test_a_bug_in_hearing_ends_its_session_only() -> None:
+    """Nothing reaches the socket that the sound came from; the session is hung up, and takes no
+    more."""
+    async with hearing() as channel:
+        assert channel.offer("sound bug")
+        assert not channel.offer("sound a packet")
+        await until(channel.gone.is_set)

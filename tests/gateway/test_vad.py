@@ -22,6 +22,7 @@ from gateway.vad import (
     energy_dbfs,
 )
 from tests.gateway import speech
+from tests.gateway.listening_bench import Script
 
 
 def heard(*parts: Samples) -> bytes:
@@ -31,7 +32,7 @@ def heard(*parts: Samples) -> bytes:
 
 def windows_of(pattern: str) -> list[Window]:
     """One window a character; `#` is speech."""
-    return [Window(i * WINDOW_SAMPLES, c == "#", -30.0) for i, c in enumerate(pattern)]
+    return [Window(i * WINDOW_SAMPLES, c == "#") for i, c in enumerate(pattern)]
 
 
 def states(pattern: str, gate: SpeechGate) -> list[GateState]:
@@ -41,7 +42,7 @@ def states(pattern: str, gate: SpeechGate) -> list[GateState]:
 @settings(max_examples=30, deadline=None)
 @given(sizes=st.lists(st.integers(1, 1500), min_size=1, max_size=8))
 def test_windows_do_not_depend_on_packets(sizes: list[int]) -> None:
-    """However the samples are cut, the windows, their scores and their levels are the same."""
+    """However the samples are cut, the windows and their scores are the same."""
     pcm = heard(speech.hiss(200), speech.voice(400), speech.hiss(300))
     whole = VadWindows(WebRtcScore()).feed(pcm)
     cutter, cut, at, i = VadWindows(WebRtcScore()), [], 0, 0
@@ -53,6 +54,17 @@ def test_windows_do_not_depend_on_packets(sizes: list[int]) -> None:
     assert cut == whole
     assert len(whole) == len(pcm) // WINDOW_BYTES
     assert cutter.carried_samples == len(pcm) // 2 % WINDOW_SAMPLES
+
+
+@given(pattern=st.text("#.", max_size=12), sizes=st.lists(st.integers(1, 900), min_size=1))
+def test_windows_before_speech_can_be_left_out(pattern: str, sizes: list[int]) -> None:
+    """From the first with speech on, of each packet; the sample numbers stay."""
+    every, some = VadWindows(Script(pattern)), VadWindows(Script(pattern))
+    for size in sizes:
+        windows = every.feed(bytes(2 * size))
+        speech = [w.is_speech for w in windows]
+        first = speech.index(True) if any(speech) else len(windows)
+        assert some.feed(bytes(2 * size), from_speech=True) == windows[first:]
 
 
 def test_windows_count_from_where_they_are_told() -> None:

@@ -26,7 +26,14 @@ def compiled() -> Front:
 
 @pytest.mark.parametrize(
     "rates",
-    [(24_000, 16_000), (16_000, 24_000), (8_000, 16_000), (48_000, 16_000), (44_100, 16_000)],
+    [
+        (24_000, 16_000),  # two outputs of many slices together
+        (16_000, 24_000),  # two and one
+        (8_000, 16_000),
+        (48_000, 16_000),
+        (12_000, 16_000),
+        (44_100, 16_000),  # few slices
+    ],
 )
 @pytest.mark.usefixtures("compiled")
 def test_resampling_is_the_matrix_product(rates: tuple[int, int]) -> None:

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from gateway.actions import Hangup
+from gateway.ports import TakeAtOnce
 from gateway.resume import line as line_module
 from gateway.resume.line import EventLog, Line
 
@@ -27,7 +28,7 @@ class FakeLink:
         self.alive = False
         self._inbound.put_nowait(None)
 
-    async def receive(self) -> str | None:
+    async def receive(self, at_once: TakeAtOnce | None = None) -> str | None:
         return await self._inbound.get()
 
     async def send(self, text: str) -> bool:
