@@ -20,7 +20,8 @@ import av
 import numpy as np
 import numpy.typing as npt
 import soxr
-from playwright.sync_api import Page, sync_playwright
+from av.video.plane import VideoPlane
+from playwright.sync_api import Page, ViewportSize, sync_playwright
 
 from tests.web_demo import chromium
 
@@ -29,7 +30,7 @@ MICROPHONE_HZ = 48_000
 FIRST_S, PAUSE_S = (2.0, 2.13, 2.27, 2.41), 9.0
 """Silence before the first question, try by try, and after each: time for its answer."""
 EXPECTED = ("Paris", "Seine", "cat")
-SIZE = {"width": 1280, "height": 800}
+SIZE: ViewportSize = {"width": 1280, "height": 800}
 TIMEOUT_MS = 120_000
 CAMERA_HZ, CAMERA_FRAMES = 2, 4
 
@@ -46,7 +47,9 @@ def sound_of(path: Path) -> Samples:
             for part in frames.resample(frame)
         ]
         rate_hz = clip.streams.audio[0].rate
-    return soxr.resample(np.concatenate(parts) / 32_768, rate_hz, MICROPHONE_HZ)
+    whole = np.concatenate(parts).astype(np.float64) / 32_768
+    sound: Samples = soxr.resample(whole, rate_hz, MICROPHONE_HZ)
+    return sound
 
 
 def write_microphone(path: Path, first_s: float) -> None:
@@ -73,10 +76,10 @@ def write_camera(path: Path) -> None:
             out.write(b"FRAME\n" + planes)
 
 
-def _rows(plane: av.video.plane.VideoPlane) -> bytes:
+def _rows(plane: VideoPlane) -> bytes:
     """A plane without what pads its lines."""
-    lines = np.frombuffer(plane, np.uint8).reshape(plane.height, plane.line_size)
-    return lines[:, : plane.width].tobytes()
+    lines = np.frombuffer(bytes(plane), np.uint8).reshape(plane.height, plane.line_size)
+    return bytes(lines[:, : plane.width].tobytes())
 
 
 def converse(page: Page) -> bool:
