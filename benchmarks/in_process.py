@@ -42,7 +42,15 @@ def speech_of(seconds: float) -> Samples:
 def paths_of(model: str) -> ModelPaths:
     """The files of a model, fetched if need be."""
     found = resolve_model(model)
-    return ModelPaths(found.name, found.llm, found.ears, found.eyes, found.names, found.faces)
+    return ModelPaths(
+        name=found.name,
+        llm=found.llm,
+        ears=found.ears,
+        eyes=found.eyes,
+        class_names=found.names,
+        faces=found.faces,
+        adapter=found.adapter,
+    )
 
 
 class Live:

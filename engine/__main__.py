@@ -62,6 +62,7 @@ def _serve(link: Link, arguments: argparse.Namespace) -> None:
     config = EngineConfig(
         model=arguments.model,
         ears_language=arguments.ears_language,
+        adapter=arguments.adapter,
         kv_pool_bytes=arguments.kv_pool_mib * MIB,
         kv_dtype=arguments.kv_dtype,
         offload_bytes=arguments.offload_mib * MIB,
@@ -88,6 +89,7 @@ def _serve(link: Link, arguments: argparse.Namespace) -> None:
 def _packaged(link: Link, ears_name: str | None, config: EngineConfig) -> tuple[Engine, ModelInfo]:
     """An engine on weights by name, fetched if need be."""
     from engine.assemble import ModelPaths, assemble
+    from engine.decoder.adapter import chosen_adapter
     from engine.ears.chosen import find_ears
     from engine.weights import resolve_model
 
@@ -101,6 +103,7 @@ def _packaged(link: Link, ears_name: str | None, config: EngineConfig) -> tuple[
         eyes=resolved.eyes,
         class_names=resolved.names,
         faces=resolved.faces,
+        adapter=chosen_adapter(config.adapter, resolved.adapter),
     )
     return assemble(paths, config, link.send, link.loading)
 
@@ -130,6 +133,8 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--transcribe", default="auto", choices=("auto", "on", "off"))
     parser.add_argument("--ears", help="a Whisper's folder or weights; none: the model's own")
     parser.add_argument("--ears-language", default="en", help="code such as en, or auto")
+    lora = "a LoRA for the language model, as PEFT saves it; auto: the model's own; off: none"
+    parser.add_argument("--adapter", default="auto", help=lora)
     parser.add_argument("--kv-pool-mib", type=int, default=256, help="memory of the KV cache")
     parser.add_argument("--kv-dtype", default="fp32", choices=("fp32", "fp16", "int8", "fp8"))
     offload = "host memory for K and V of idle sessions"

@@ -1,4 +1,4 @@
-"""One answer while it is being decoded: speculated on a KV mark, adopted, sent, finished."""
+"""One answer while it is being decoded: speculated on, adopted, sent, finished."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torch import Tensor
 
 from engine import api
 from engine.api import FinishReason, Sampling, Span, Tool, ToolChoice
-from engine.conversation import Prompt
 from engine.faculties import Faculties, Sampler, TextDecoder
 from engine.layout import Chat, Modality
+from engine.prompt import Prompt
 from engine.sentences import SentenceLimit
 from engine.stop_strings import StopStrings
 from engine.stream import Stream

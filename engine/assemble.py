@@ -43,6 +43,7 @@ class ModelPaths:
     eyes: Path
     class_names: Path
     faces: Path | None = None
+    adapter: Path | None = None  # a LoRA of the language model
 
 
 class LoadedEyes:
@@ -81,7 +82,7 @@ def assemble(
     report("ears", 0, 0)  # first: they may be somebody's own, and wrong
     ears = load_ears(paths.ears, config.ears_language)
     report("language model", 0, 0)
-    model = load_model(paths.llm, config, report)
+    model = load_model(paths.llm, config, report, paths.adapter)
     report("eyes", 0, 0)
     eyes = LoadedEyes(
         Eyes.load(paths.eyes, paths.class_names, paths.faces),
@@ -99,6 +100,8 @@ def assemble(
         kv_pool_bytes=model.cache.pool_bytes,
         weights_bytes=sum(p.stat().st_size for p in (paths.llm, paths.eyes)),
         load_s=time.monotonic() - began_s,
+        still=api.SMALL_PICTURE,
+        frame=api.SMALL_PICTURE,
     )
     return engine, info
 

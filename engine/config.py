@@ -36,6 +36,8 @@ class EngineConfig:
     Attributes:
         model: a set of weights ("small", "tiny").
         ears_language: what people speak, a code such as "en", or "auto".
+        adapter: a LoRA for a packaged model's decoder, the folder that PEFT wrote; "auto": the
+            model's own, if it has one; "off": none.
         kv_pool_bytes: memory set aside for K and V of all sessions; touched only as it is used.
         block_size: tokens in one block of the paged cache.
         max_context_tokens: limit of one session; the model's own limit applies too.
@@ -69,6 +71,7 @@ class EngineConfig:
 
     model: str = "small"
     ears_language: str = "en"
+    adapter: str = "auto"
     kv_pool_bytes: int = 512 * MIB
     block_size: int = 16
     max_context_tokens: int = 8192

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import assert_never
 
 import numpy as np
@@ -14,30 +14,16 @@ from engine import api
 from engine.clips import Clips
 from engine.errors import ContextFull
 from engine.faculties import Faculties, View, Watcher
-from engine.layout import Entry, Laid, Modality, Segment, Separator, count, render
+from engine.layout import Entry, Laid, Modality, Segment, Separator, render
 from engine.moves import Move
+from engine.prompt import ANSWER_RESERVE_TOKENS, Prompt, prompt_within, require_short, reserve
 from engine.session_errors import UnknownItem
 from engine.stream import Stream
 from engine.utterance import Utterance
 from engine.window import Range, Window, overflow, remaining, within
 
-# Room an answer needs behind the prompt before old items have to go.
-ANSWER_RESERVE_TOKENS = 512
 # Evicted items that may still be named: to be removed, or to have something put behind them.
 MAX_EVICTED_NAMES = 4096
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """What an answer follows; `counts` are its tokens by modality (the rest is text)."""
-
-    ids: tuple[int, ...]
-    kinds: bytes  # a `Modality` for each of them
-    counts: dict[Modality, int]
-
-    @classmethod
-    def of(cls, laid: Laid, entries: Sequence[Entry]) -> Prompt:
-        return cls(tuple(laid.ids), bytes(laid.kinds), count(entries))
 
 
 def _seen(view: View) -> Segment:
@@ -84,7 +70,7 @@ class Conversation:
 
     def add(self, item: api.Item, after: str | None) -> None:
         """Insert an item. Raises `UnknownItem` when `after` names none, and `ContextFull` for one
-        that is longer than a session can be."""
+        that is longer than a session can be: of an answer, the end is remembered."""
         if after is None:
             at = len(self._entries)
         elif after == "root" or after in self._evicted:
@@ -94,9 +80,8 @@ class Conversation:
         entry = self.entry(item, self._stream)
         if self.only_hears:
             return
-        length = sum(len(segment.ids) for segment in entry.segments)
-        if length > self.window.behind(len(self._system)):
-            raise ContextFull(self.window.behind(len(self._system)), length)
+        frame = len(self._faculties.chat.user_open)
+        require_short(entry, self.window.behind(len(self._system)) - frame)
         if entry.role is api.Role.USER and self._view is not None:
             entry = Entry(entry.item_id, entry.role, (_seen(self._view), *entry.segments))
             self._view = None
@@ -243,9 +228,24 @@ class Conversation:
         """Set the bounds of what is remembered."""
         self.window = Window.of(self.room, self._stream.reach, wanted)
 
-    def fit(self) -> tuple[Laid, list[Move]]:
+    def window_before(
+        self, instructions: str | None, tools: Sequence[api.Tool], max_tokens: int
+    ) -> Window:
+        """The window when an answer of so many tokens, with instructions and tools of its own, is
+        to follow. Raises `ContextFull` when there is no room for it behind the sink alone."""
+        chat, limit = self._faculties.chat, self._stream.limit
+        following = len(self._own_system(instructions, tools))
+        following += len(chat.user_close) + len(chat.assistant_open)
+        sink = max(len(self._system), len(self._blind_system))
+        if sink + following >= limit:
+            raise ContextFull(limit, sink + following)
+        left = limit - following - reserve(max_tokens)
+        return replace(self.window, room=min(self.window.room, left))
+
+    def fit(self, window: Window | None = None) -> tuple[Laid, list[Move]]:
         """Forget what is outside of the window: in these books and in the stream. Returns what is
         left, and what has to be moved in memory for it, in order, before anything else is."""
+        window = self.window if window is None else window
         entries = self.now()
         laid = self._render(entries)
         if not laid.places:
@@ -254,9 +254,9 @@ class Conversation:
         agreed = self._stream.agreed(laid.ids)
         positions = self._positions(agreed, len(laid.ids))
         moves = []
-        if positions[-1] - positions[sink] > self.window.reach - sink:
+        if positions[-1] - positions[sink] > window.reach - sink:
             moves.append(self._stream.rejoin(sink))
-        cuts = self._overflow(entries, laid, agreed)
+        cuts = self._overflow(entries, laid, agreed, window)
         if cuts:
             self._forget(entries, laid, cuts)
             self.forget_unused()
@@ -265,15 +265,17 @@ class Conversation:
             laid = self.laid()
         return laid, [move for move in moves if move is not None]
 
-    def is_full(self) -> bool:
+    def is_full(self, window: Window | None = None) -> bool:
         """Whether `fit` has something to forget."""
         entries = self.now()
         laid = self._render(entries)
-        return bool(self._overflow(entries, laid, self._stream.agreed(laid.ids)))
+        agreed = self._stream.agreed(laid.ids)
+        return bool(self._overflow(entries, laid, agreed, window or self.window))
 
-    def _overflow(self, entries: Sequence[Entry], laid: Laid, agreed: int) -> list[Range]:
-        positions = self._positions(agreed, len(laid.ids))
-        return overflow(laid, entries, self.window, positions)
+    def _overflow(
+        self, entries: Sequence[Entry], laid: Laid, agreed: int, window: Window
+    ) -> list[Range]:
+        return overflow(laid, entries, window, self._positions(agreed, len(laid.ids)))
 
     def _positions(self, agreed: int, length: int) -> npt.NDArray[np.int64]:
         """Of `length` tokens and the next, as far as the stream has them, and then one by one."""
@@ -320,28 +322,39 @@ class Conversation:
         speculation. `instructions` and `tools` hold for this answer alone; they come last, so that
         the cache stays good."""
         entries = self.now(with_utterance=with_utterance)
-        own = instructions or tools
-        extra = self._faculties.chat.system(instructions or "", tools) if own else ()
+        extra = self._own_system(instructions, tools)
         laid = self._render(entries, answer_next=True, extra_system=extra)
         return Prompt.of(laid, entries)
+
+    def _own_system(self, instructions: str | None, tools: Sequence[api.Tool]) -> Sequence[int]:
+        """What one answer alone is told."""
+        if not instructions and not tools:
+            return ()
+        return self._faculties.chat.system(instructions or "", tools)
 
     def prompt_aside(
         self,
         items: Sequence[api.Item],
+        stream: Stream,
         instructions: str | None,
         tools: Sequence[api.Tool] | None,
-        stream: Stream,
+        max_tokens: int,
     ) -> Prompt:
-        """The prompt of an answer out of band: `items` alone, in a stream of its own. None: what
-        the session has."""
+        """The prompt of an answer out of band: `items` alone, the oldest less where they leave no
+        room for it, in a stream of its own. None: what the session has. Raises `ContextFull` for
+        an item that is too long by itself."""
         chat = self._faculties.chat
         system: Sequence[int] = self._system
         if instructions or tools is not None:
             text = self._instructions if instructions is None else instructions
             system = chat.system(text, self.tools if tools is None else tools)
         entries = [self.entry(item, stream) for item in items]
-        laid = render(chat, self._separator, system, entries, answer_next=True)
-        return Prompt.of(laid, entries)
+
+        def lay_out(entries: Sequence[Entry]) -> Laid:
+            return render(chat, self._separator, system, entries, answer_next=True)
+
+        room = stream.limit - reserve(max_tokens)
+        return prompt_within(room, stream.reach, entries, lay_out)
 
     def _render(
         self,

@@ -77,10 +77,20 @@ class Engine:
     def receive(self, command: api.Command) -> None:
         """Take one command of any session. Never raises for what the peer did."""
         assert not isinstance(command, api.Ping), "pings are the link's business"
+        session = self.sessions.get(command.session)
+        waiting_bytes = session.inbox.picture_bytes if session is not None else 0
         try:
             self._receive(command)
         except EngineError as error:
             _report(self._emit, command, error)
+        if session is not None:
+            given_up = waiting_bytes + api.picture_bytes(command) - session.inbox.picture_bytes
+            self._looked(session, given_up)
+
+    def _looked(self, session: Session, num_bytes: int) -> None:
+        """Tell a gateway that waits to send more."""
+        if num_bytes:
+            self._emit(api.Looked(session.name, num_bytes))
 
     def _receive(self, command: api.Command) -> None:
         match command:
@@ -203,6 +213,7 @@ class Engine:
                 waiting[0].run(command)
             except EngineError as error:
                 _report(self._emit, command, error)
+            self._looked(waiting[0], api.picture_bytes(command))
             if isinstance(command, _HEAVY):
                 return True
         return worked

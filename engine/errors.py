@@ -11,7 +11,6 @@
     ├── UnknownSession     a command names a session that is not open         (caller)
     ├── UnknownSoftToken   a token id stands for an embedding we do not hold  (caller)
     ├── SoftTableFull      a session holds too many embeddings                (client)
-    ├── StaleMark          a rollback to a mark the stream was cut below      (caller)
     ├── StreamClosed       work for a stream that was closed                  (caller)
     └── BrokenNumbers      the model gave NaN or infinite logits              (weights or us)
 
@@ -120,16 +119,6 @@ class SoftTableFull(EngineError):
     def __init__(self, limit: int, wanted: int) -> None:
         self.limit, self.wanted = limit, wanted
         super().__init__(f"the session would hold {wanted} embeddings, its limit is {limit}")
-
-
-class StaleMark(EngineError):
-    code = "stale_mark"
-
-    def __init__(self, length: int, cut_to: int) -> None:
-        self.length, self.cut_to = length, cut_to
-        super().__init__(
-            f"cannot roll back to length {length}: the stream was cut to {cut_to} since the mark"
-        )
 
 
 class StreamClosed(EngineError):

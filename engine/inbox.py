@@ -18,6 +18,8 @@ from engine.session_errors import SessionOverloaded
 # Commands waiting in one session: about ten minutes of half-second chunks. What comes beyond is
 # refused by name; the words heard so far stay.
 MAX_WAITING = 1_200
+# Pictures among them: a gateway that waits for `Looked` never comes near it.
+MAX_PICTURE_BYTES = 128 << 20
 # Sound heard in one pass of a session that is behind. The ears take this much in one step.
 MAX_TOGETHER_SAMPLES = 2 * api.SAMPLE_RATE_HZ
 # Chunks came live if they lie at least this share of their own length apart. Networks bunch
@@ -45,20 +47,25 @@ class Inbox:
         self._name = name
         self._waiting: deque[Waiting] = deque()
         self._clips_due_ns = 0  # the last one's
+        self.picture_bytes = 0  # that came with what waits
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def push(self, command: api.Command, now_ns: int) -> None:
-        """Queue a command. Raises `SessionOverloaded` when `MAX_WAITING` are waiting already."""
+        """Queue a command. Raises `SessionOverloaded` when as much as may wait does already."""
         if isinstance(command, api.Resume):
             # A final hearing pass that has not begun need not be made any more.
             self.remove(lambda c: isinstance(c, api.Hush))
         if len(self._waiting) >= MAX_WAITING:
             raise SessionOverloaded(self._name, MAX_WAITING)
+        pictures = api.picture_bytes(command)
+        if pictures and self.picture_bytes + pictures > MAX_PICTURE_BYTES:
+            raise SessionOverloaded(self._name, MAX_PICTURE_BYTES, "bytes of pictures")
         due_ns = _due_ns(command, now_ns)
         if isinstance(command, api.Clip):
             due_ns = self._clips_due_ns = max(self._clips_due_ns, now_ns) + _length_ns(command)
+        self.picture_bytes += pictures
         self._waiting.append(Waiting(command, due_ns))
 
     @property
@@ -75,6 +82,7 @@ class Inbox:
         kept = deque(w for w in self._waiting if not unwanted(w.command))
         found = len(kept) < len(self._waiting)
         self._waiting = kept
+        self.picture_bytes = sum(api.picture_bytes(waiting.command) for waiting in kept)
         return found
 
     @property
@@ -83,7 +91,9 @@ class Inbox:
 
     def pop(self) -> api.Command:
         """The next command."""
-        return self._waiting.popleft().command
+        command = self._waiting.popleft().command
+        self.picture_bytes -= api.picture_bytes(command)
+        return command
 
     def pop_audio(self, now_ns: int) -> tuple[api.Audio, ...]:
         """The next chunk, and if it is late those behind it that are heard with it: they came

@@ -13,19 +13,21 @@ from collections.abc import Callable
 
 from engine import api
 from engine.answer import Answer, words_only
-from engine.conversation import Conversation, Prompt
+from engine.conversation import Conversation
 from engine.errors import ContextFull, EngineError
 from engine.faculties import Faculties, Words
 from engine.hearing import Portion
 from engine.inbox import Inbox, chunk_due_ns
 from engine.layout import Laid, Modality, count
 from engine.moves import Move
+from engine.prompt import Prompt
 from engine.session_errors import AnswerRunning, NothingHeard
 from engine.stream import Reconciled, Stream
 from engine.summary import Summaries
 from engine.ticket import Ticket, stage_spans
-from engine.turn_report import kv_stats_of, usage_of
+from engine.turn_report import kv_stats_of, unbegun, usage_of
 from engine.utterance import Utterance
+from engine.window import Window
 
 # Spans of one turn that its budget is told of; of a longer turn the newest count.
 MAX_TURN_SPANS = 256
@@ -234,12 +236,12 @@ class Session:
             wanted = wanted[: max(certain, self.stream.agreed(wanted))]
         return self.stream.reconcile(wanted, kinds=laid.kinds[: len(wanted)])
 
-    def _fit(self) -> Laid:
+    def _fit(self, window: Window | None = None) -> Laid:
         """Forget what is outside of the window; what the conversation reads now."""
         silent = [answer for answer in self.side_answers if answer.silent]
-        if silent and self.talk.is_full():
+        if silent and self.talk.is_full(window):
             self._drop(silent[0])  # it holds the K/V that are to be moved
-        laid, moves = self.talk.fit()
+        laid, moves = self.talk.fit(window)
         for move in moves:
             self._move(move)
         return laid
@@ -289,13 +291,14 @@ class Session:
             self._drop_speculation()
             self._emit_finished_unbegun(command.generation)
             return
-        if self.answer is None:
-            self._fit()
-        prompt = self.talk.prompt(words_only(command, self.talk.tools), tools=command.tools or ())
-        self.talk.settle_view()
+        sampling, tools = command.sampling, command.tools or ()
+        instructions = words_only(command, self.talk.tools)
+        prompt = self.talk.prompt(instructions, tools=tools)
         answer = self.answer
-        if answer is None or not answer.matches(prompt, command.sampling):
+        if answer is None or not answer.matches(prompt, sampling):
             self._drop_speculation()
+            self._fit(self.talk.window_before(instructions, tools, sampling.max_tokens))
+            prompt = self.talk.prompt(instructions, tools=tools)
             answer = self._new_answer(self.stream, prompt, command)
             answer.lay_out()
             self.stream.adopt()
@@ -303,6 +306,7 @@ class Session:
             self.answer = answer
         else:
             answer.cached_tokens = min(len(prompt.ids), self.stream.kv_len)
+        self.talk.settle_view()
         answer.after = len(self.talk)
         answer.generation, answer.item_id = command.generation, command.item_id
         self.deadline_ns = self._clock()
@@ -312,8 +316,8 @@ class Session:
         """Out of band: a stream of its own, the conversation stays as it was."""
         assert command.items is not None
         stream = self._new_stream(f"{self.name}/{command.generation}")
-        own = command.instructions, command.tools
-        prompt = self.talk.prompt_aside(command.items, *own, stream)
+        own = command.instructions, command.tools, command.sampling.max_tokens
+        prompt = self.talk.prompt_aside(command.items, stream, *own)
         answer = self._new_answer(stream, prompt, command)
         answer.generation, answer.item_id = command.generation, command.item_id
         answer.out_of_band = True
@@ -380,16 +384,7 @@ class Session:
             self.report(error, about="answer")
 
     def _emit_finished_unbegun(self, generation: int) -> None:
-        self._emit(
-            api.Finished(
-                session=self.name,
-                generation=generation,
-                reason=api.FinishReason.CANCELLED,
-                text="",
-                usage=api.Usage(),
-                kv=self._kv_stats(self.stream),
-            )
-        )
+        self._emit(unbegun(self.name, generation, self._kv_stats(self.stream)))
 
     def _kv_stats(self, stream: Stream) -> api.KvStats:
         return kv_stats_of(stream, self._faculties.kv_bytes_per_token, self.talk.window)

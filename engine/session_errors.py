@@ -40,6 +40,6 @@ class AnswerRunning(EngineError):
 class SessionOverloaded(EngineError):
     code = "session_overloaded"
 
-    def __init__(self, session: str, limit: int) -> None:
+    def __init__(self, session: str, limit: int, what: str = "commands") -> None:
         self.session, self.limit = session, limit
-        super().__init__(f"session {session!r} has {limit} commands waiting, which is the limit")
+        super().__init__(f"session {session!r} has {limit} {what} waiting, which is the limit")

@@ -27,7 +27,6 @@ from engine.blocks import BlockPool, BlockTable, Copy
 from engine.content import ContentKeys
 from engine.errors import CacheFull, ContextFull, StreamClosed, UnknownSoftToken
 from engine.footing import Footing
-from engine.marks import Cuts, Mark
 from engine.moves import Move
 from engine.offload import Berth, HostMemory
 from engine.positions import Counting, PositionRule, Positions
@@ -77,7 +76,6 @@ class Stream:
         self.evicted_tokens = 0
         self._footing = Footing(pool, self._positions)
         self._berth = Berth()
-        self._cuts = Cuts()
 
     def __repr__(self) -> str:
         return f"Stream({self.name!r}, tokens={len(self._tokens)}, kv_len={self._kv_len})"
@@ -165,7 +163,6 @@ class Stream:
         assert 0 <= length <= len(self._tokens), "a stream is cut, never stretched"
         if length == len(self._tokens):
             return
-        self._cuts.note(length)
         del self._tokens[length:]
         del self._kinds[length:]
         self._keys.truncate(length)
@@ -188,16 +185,6 @@ class Stream:
         self.table.truncate(self._kv_len)
         if is_whole:
             self._follow(self._kv_len)  # without the gaps
-
-    def mark(self) -> Mark:
-        self._require_open()
-        return self._cuts.mark(len(self._tokens))
-
-    def rollback(self, mark: Mark) -> None:
-        """Cut back to `mark`. Raises `StaleMark` if what stood there is gone since."""
-        self._require_open()
-        self._cuts.require_good(mark)
-        self.truncate(mark.length)
 
     def missing_blocks(self, num_tokens: int) -> int:
         """Free blocks that `make_room` takes."""
@@ -284,7 +271,6 @@ class Stream:
             self._footing.delete(start, end)
             self.evicted_tokens += end - start
         self._keys.truncate(first)
-        self._cuts.note(first)
         kept = np.flatnonzero(stays)
         self._follow(len(kept))
         if len(kept) < kv_len or len(kept) <= self._footing.rigid_tokens:

@@ -36,3 +36,9 @@ def kv_stats_of(stream: Stream, bytes_per_token: int, window: Window) -> api.KvS
         evicted=stream.evicted_tokens,
         window=window.to_api(),
     )
+
+
+def unbegun(session: str, generation: int, kv: api.KvStats) -> api.Finished:
+    """Of an answer that was cancelled before anything was done for it."""
+    cancelled = api.FinishReason.CANCELLED
+    return api.Finished(session, generation, cancelled, text="", usage=api.Usage(), kv=kv)

@@ -4,13 +4,15 @@ The *sink*, that is the system prompt, stays; behind it a window of the newest m
 that a shorter one of the newest pictures, which cost far more tokens than the words about them.
 Pure functions: from a conversation as it is laid out to the ranges of tokens that have to go. Whole
 units go: pictures and turns, from the oldest on, and enough of them that it does not come up with
-every chunk. Only in a last message that is longer than the window is it single tokens.
+every chunk. Only in a last turn that is longer than the window is it messages and, in one of them,
+single tokens.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
@@ -148,16 +150,38 @@ def _drop_oldest(
 def _drop_beginning(
     keep: Kept, laid: Laid, entries: Sequence[Entry], first: int, window: Window
 ) -> None:
-    """Of the message that begins with entry `first`: its oldest entries, then the oldest of what
-    the newest one says."""
+    """Of the turn that begins with entry `first`: its oldest messages, and of the next one what it
+    began with; of an answer that filled the window, the newest words stay."""
     places, bound = laid.places, window.behind(laid.places[0].lead)
+    lead = places[first].lead
+    most = int(window.retained * bound)
+    if keep[lead:].sum() <= most:  # it is only positions that are short
+        most = int(window.retained * keep[lead:].sum())
+    messages = [i for i in range(first, len(places)) if i == first or not places[i].joined]
+    for begin, following in pairwise(messages):
+        whole = keep[places[begin].lead : places[following].lead]
+        spare = int(keep[lead:].sum()) - most
+        if spare <= 0:
+            return
+        is_partly_kept = whole.sum() > spare
+        if is_partly_kept:
+            _drop_oldest_parts(keep, laid, entries, range(begin, following), spare)
+        if not is_partly_kept or keep[lead:].sum() > bound:
+            whole[:] = False
+    spare = int(keep[lead:].sum()) - most
+    if spare > 0:
+        newest = range(messages[-1], len(places))
+        _drop_oldest_parts(keep, laid, entries, newest, spare)
+
+
+def _drop_oldest_parts(
+    keep: Kept, laid: Laid, entries: Sequence[Entry], message: range, spare: int
+) -> None:
+    """Of one message at least `spare` tokens: its oldest entries, then the oldest of what the
+    newest one says."""
+    places, first = laid.places, message.start
     begin = places[first].content
-    last = first
-    while last + 1 < len(places) and places[last + 1].joined and entries[last + 1].segments:
-        last += 1
-    spare = int(keep[places[first].lead :].sum()) - int(window.retained * bound)
-    if spare <= 0:  # it is only positions that are short
-        spare = int(keep[begin : places[last].end].sum() * (1 - window.retained))
+    last = max((i for i in message if entries[i].segments), default=first)
     for i in range(first + 1, last + 1):
         older = keep[begin : places[i].content]
         if older.sum() >= spare or i == last:

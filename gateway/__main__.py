@@ -1,6 +1,6 @@
 """`python -m gateway` is the `headstart` command."""
 
-from gateway.cli import main
+from gateway.start import main
 
 if __name__ == "__main__":
     main()

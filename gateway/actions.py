@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from engine.api import Command
+from engine.api import SMALL_PICTURE, Command, PictureSize
 from gateway.media.pictures import Encoded
 from gateway.voice.messages import Speak, Stop
 
@@ -61,12 +61,13 @@ class ClearPlayout:
 
 @dataclass(frozen=True, slots=True)
 class Decode:
-    """Decode pictures off the loop, then call `Session.decoded` with `ticket` and what came of it;
-    `ordered`: before any further event of the client's."""
+    """Decode pictures off the loop, none larger than `size`, then call `Session.decoded` with
+    `ticket` and what came of it; `ordered`: before any further event of the client's."""
 
     ticket: int
     pictures: tuple[Encoded, ...]
     ordered: bool
+    size: PictureSize = SMALL_PICTURE
 
 
 @dataclass(frozen=True, slots=True)

@@ -349,6 +349,8 @@ class Answers:
         if running is self._main:
             self._main = None
             state.turns.finish()
+            if running.announced and ending.status != "failed":
+                state.idle.arm()
         kept = state.talk.find(response.facts.item_id)
         if kept is not None:
             kept.wire = response.item(item_status(ending))

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from gateway.errors import GatewayError
+from gateway.start import at_work
 
 PLUGIN_GROUP = "headstart.commands"
 PLUGIN_HELP = {
@@ -101,7 +102,9 @@ def serve(
     flags = {"model": model, "engine": engine, "host": host, "port": port}
     flags |= {"ears": ears, "ears_language": ears_language}
     flags |= {"weights": weights, "size": size, "tail": tail}
-    processes.serve(_settings(config, flags, assignments), announce)
+    wanted = _settings(config, flags, assignments)
+    at_work()
+    processes.serve(wanted, announce)
 
 
 def web(
@@ -117,7 +120,9 @@ def web(
     from gateway import serve as processes
 
     flags = {"engine_endpoint": endpoint, "model": model, "host": host, "port": port}
-    processes.web(_settings(config, flags, assignments), announce)
+    wanted = _settings(config, flags, assignments)
+    at_work()
+    processes.web(wanted, announce)
 
 
 def engine(
@@ -138,7 +143,9 @@ def engine(
     flags = {"engine_endpoint": endpoint, "model": model, "engine": engine}
     flags |= {"ears": ears, "ears_language": ears_language}
     flags |= {"weights": weights, "size": size, "tail": tail}
-    processes.engine(_settings(config, flags, assignments))
+    wanted = _settings(config, flags, assignments)
+    at_work()
+    processes.engine(wanted)
 
 
 def talk(
@@ -178,6 +185,7 @@ def talk(
         raise typer.BadParameter("--webrtc is always in real time: leave out --fast")
     options = TalkOptions(fast=fast, frames=frames, model=model, packet_ms=packet_ms, webrtc=webrtc)
     command = TalkCommand(files, url, as_json, options, arguments, stay)
+    at_work()
     raise typer.Exit(run(command))
 
 
@@ -190,6 +198,7 @@ def demo(model: Model = None, ears: Ears = None, ears_language: EarsLanguage = N
     files = [clips / name for name in ("capital.wav", "demo.mp4")]
     options, arguments = TalkOptions(model=model), _ears_arguments(ears, ears_language)
     command = TalkCommand(files, options=options, server_arguments=arguments, stay=True)
+    at_work()
     raise typer.Exit(run(command))
 
 
@@ -247,6 +256,7 @@ def _add_plugin(app: typer.Typer, entry: importlib.metadata.EntryPoint) -> None:
                 file=sys.stderr,
             )
             raise typer.Exit(1) from error
+        at_work()
         loaded(args=list(context.args), prog_name=f"headstart {entry.name}")
 
     app.command(

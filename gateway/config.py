@@ -44,6 +44,12 @@ class Settings(BaseSettings):
         pattern=r"^([a-z]{2,3}|auto)$",
         description="what people speak: a code such as 'en', or 'auto'; ears of many languages",
     )
+    adapter: str = Field(
+        "auto",
+        min_length=1,
+        description="a LoRA for a packaged model, the folder that PEFT saved; 'auto': the model's "
+        "own, if it has one; 'off': none",
+    )
     weights: Literal["auto", "bf16", "fp32", "int8", "dummy"] = Field(
         "auto",
         description="how a model directory's weights are kept; 'auto': int8 where the native "
@@ -124,6 +130,19 @@ class Settings(BaseSettings):
     )
     video_max_frames: int = Field(
         16, ge=0, le=10_000, description="camera frames kept of one turn, at most; 0: no limit"
+    )
+    image_max_pixels: int = Field(
+        1_048_576,
+        ge=65_536,
+        le=16_777_216,
+        description="pixels of a picture in an item, at most; models that can use fewer get fewer, "
+        "and more than four pictures at once share what four may have",
+    )
+    video_max_pixels: int = Field(
+        196_608,
+        ge=65_536,
+        le=2_073_600,
+        description="pixels of a camera's frame, at most; models that can use fewer get fewer",
     )
     window_tokens: int = Field(
         0,

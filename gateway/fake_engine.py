@@ -142,6 +142,8 @@ class FakeEngine:
                 self._fail(command, now_ns, "unknown_session", "this session is not open")
             case _:
                 self._in_session(command, self._streams[command.session], now_ns)
+                if pictures := api.picture_bytes(command):
+                    self._later(now_ns, api.Looked(command.session, pictures))
 
     def _in_session(self, command: api.Command, stream: _Stream, now_ns: int) -> None:
         match command:

@@ -126,7 +126,8 @@ class PicturesIn:
     def _decode(self, pictures: Sequence[Encoded], asked: _Asked, *, ordered: bool) -> None:
         self._tickets += 1
         self._asked[self._tickets] = asked
-        self._state.act(Decode(self._tickets, tuple(pictures), ordered))
+        size = self._state.still_size(len(pictures)) if ordered else self._state.frame_size
+        self._state.act(Decode(self._tickets, tuple(pictures), ordered, size))
 
     # --- a camera's ------------------------------------------------------------------------------
 

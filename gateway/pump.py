@@ -44,6 +44,7 @@ from gateway.fairness import Share
 from gateway.media import pictures
 from gateway.open_utterance import Arrival
 from gateway.outbound import Bounds, Outbound
+from gateway.picture_flow import PictureFlow
 from gateway.ports import Channel, Player, SessionCore
 from gateway.threads import PARSER
 from gateway.voice.messages import Said, Sound, VoiceCommand
@@ -89,6 +90,7 @@ class Pump:
         self._heard_ns = now_ns()
         self._outbound = Outbound(bounds)
         self._audio = AudioFlow()
+        self._pictures = PictureFlow()
         self._share = Share(time.perf_counter())
         self._more = False
         self._closed = False
@@ -153,10 +155,12 @@ class Pump:
 
     def engine_event(self, event: api.Event) -> None:
         self._audio.heard(event)
+        self._pictures.looked(event)
         self._call(self._session.receive_engine, event)
 
     def engine_lost(self) -> None:
         self._audio.forget()
+        self._pictures.forget()
         self._ready_before = None
         self._call(self._session.engine_lost)
 
@@ -190,6 +194,11 @@ class Pump:
         self._call(self._session.receive_audio, pcm24k, arrival)
         return True
 
+    @property
+    def frame_size(self) -> api.PictureSize:
+        """No picture of a track need be larger."""
+        return self._session.frame_size
+
     def see(self, image: api.Image) -> None:
         """A picture from a track."""
         self._call(self._session.receive_image, image)
@@ -220,6 +229,7 @@ class Pump:
                     self._send(action)
                 case Tell():
                     self._audio.told(action.command)
+                    self._pictures.told(action.command)
                     self._tell(action.command)
                 case Decode():
                     self._decode(action)
@@ -266,7 +276,7 @@ class Pump:
             self._ordered = task
 
     async def _decoded(self, action: Decode) -> None:
-        outcome = await pictures.run(action.pictures)
+        outcome = await pictures.run(action.pictures, action.size)
         self._call(self._session.decoded, action.ticket, outcome)
 
     def _send(self, action: Send) -> None:
@@ -306,6 +316,8 @@ class Pump:
                     pause_s = self._spent(began_s)
             if self._audio.must_wait:
                 await self._audio.wait()
+            if self._pictures.must_wait:
+                await self._pictures.wait()
             if self._ordered is not None:
                 await self._ordered
                 self._ordered = None

@@ -115,7 +115,7 @@ def engine_argv(settings: Settings, endpoint: str) -> list[str]:
     module = "gateway.fake_engine" if settings.engine == "fake" else "engine"
     argv = [sys.executable, "-m", module, "--endpoint", endpoint, "--model", settings.model]
     argv += ["--kv-pool-mib", str(settings.kv_pool_mib), "--kv-dtype", settings.kv_dtype]
-    argv += ["--ears-language", settings.ears_language]
+    argv += ["--ears-language", settings.ears_language, "--adapter", settings.adapter]
     if settings.ears is not None:
         argv += ["--ears", settings.ears]
     argv += ["--weights", settings.weights, "--tail", settings.tail]
@@ -318,6 +318,7 @@ def make_gateway(
             wall_s=time.time(),
             stopwatch=time.perf_counter_ns,
             speaks=voice is not None and voice.status.speaks,
+            model=None if link.ready is None else link.ready.model,
         )
 
     def restarts() -> int:

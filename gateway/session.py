@@ -37,6 +37,7 @@ from gateway.answers import Answers
 from gateway.appends import Appends
 from gateway.budget import ChunkBudget
 from gateway.config import Settings
+from gateway.idle import Idle
 from gateway.items_in import delete_item
 from gateway.listening import CommitTooShortError
 from gateway.media.pictures import Outcome
@@ -65,7 +66,8 @@ NS_PER_MINUTE = 60 * 10**9
 
 
 class Session:
-    """See the module's docstring. `stopwatch` only measures work; decisions use `now_ns`."""
+    """See the module's docstring. `stopwatch` only measures work; decisions use `now_ns`. `model`:
+    what the engine said of it, if it has been ready."""
 
     def __init__(
         self,
@@ -80,6 +82,7 @@ class Session:
         wall_s: float,
         stopwatch: Callable[[], int],
         speaks: bool = False,
+        model: api.ModelInfo | None = None,
     ) -> None:
         config = SessionConfig(
             session_id=session_id,
@@ -94,6 +97,8 @@ class Session:
             ),
         )
         self._state = SessionState(session_id, settings, config, ids, metrics, engine_ready)
+        if model is not None:
+            self._state.sees(model.still, model.frame)
         self._metrics = metrics
         self._speech = SpeechIn(self._state, stopwatch)
         self._out = SpeechOut(self._state)
@@ -101,6 +106,7 @@ class Session:
         self._appends = Appends(self._state, self._speech, self._answers)
         self._pictures = PicturesIn(self._state, lambda: self._speech.clock_samples)
         self._pictured = Pictured(self._state, self._pictures, self._answers)
+        self._idle = Idle(self._state, self._answers)
         self._offer = Offer(self._state)
         self._updates = Updates(
             self._state, self._speech, self._answers, self._out, self._pictures, self._offer
@@ -176,6 +182,7 @@ class Session:
                 self._pictured.sounds.more()
             else:
                 self._appends.more(now_ns)
+                self._idle.look(self._speech.clock_samples, now_ns)
         except ProtocolError as error:
             return self._refuse(error)
         return self._state.take()
@@ -187,7 +194,13 @@ class Session:
     def receive_audio(self, pcm24k: bytes, arrival: Arrival | None, now_ns: int) -> list[Action]:
         """Sound from a track: s16 mono at 24 kHz, no client event; see `Pump.hear`."""
         self._speech.hear(pcm24k, arrival, self._answers, now_ns)
+        self._idle.look(self._speech.clock_samples, now_ns)
         return self._state.take()
+
+    @property
+    def frame_size(self) -> api.PictureSize:
+        """No picture of a track need be larger."""
+        return self._state.frame_size
 
     def receive_image(self, image: api.Image, now_ns: int) -> list[Action]:
         """A picture from a track."""
@@ -229,6 +242,8 @@ class Session:
                 self._failed(event)
             case api.Pressure():
                 self._pictures.pressure(event.level)
+            case api.Looked():
+                pass  # the pump's concern
             case api.Loading() | api.Ready() | api.Stats():
                 raise AssertionError(f"{type(event).__name__} belongs to no session")
             case _:
@@ -250,6 +265,7 @@ class Session:
         """There is an engine (again): give it the conversation."""
         state = self._state
         state.engine_up = True
+        state.sees(ready.model.still, ready.model.frame)
         # An utterance it has not heard the beginning of cannot be heard.
         self._speech.engine_lost(self._answers, now_ns)
         state.tell(open_command(state))
@@ -315,6 +331,7 @@ class Session:
         match event:
             case QuickAppend() | InputAudioBufferAppendEvent():
                 self._appends.take(event, now_ns)
+                self._idle.look(self._speech.clock_samples, now_ns)
             case InputAudioBufferCommitEvent():
                 self._commit(now_ns)
             case InputAudioBufferClearEvent():

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from engine import api
+from engine.api import SMALL_PICTURE, PictureSize
 from gateway.actions import Action, ClearPlayout, Play, Send, Tell, Utter
 from gateway.budget import ChunkBudget, ChunkSummary
 from gateway.config import Settings
 from gateway.conversation import Conversation
+from gateway.idle_clock import IdleClock
 from gateway.metrics import Metrics
 from gateway.protocol.events import Events
 from gateway.protocol.extensions import Endpointing, GatewayEventName, Interruption
 from gateway.protocol.ids import IdMaker
+from gateway.protocol.images import within
 from gateway.protocol.items import Json
 from gateway.protocol.session_config import SessionConfig
 from gateway.tools import calling_of
 from gateway.turns import TurnMachine
 from gateway.voice.messages import Speak, Stop
+
+# Of one event's pictures at most so many have all the pixels that `image_max_pixels` allows one.
+STILLS_AT_ONCE = 4
 
 
 class SessionState:
@@ -36,9 +42,11 @@ class SessionState:
         self.ids = ids
         self.metrics = metrics
         self.engine_up = engine_up
+        self._sizes = SMALL_PICTURE, SMALL_PICTURE  # until an engine says more
         self.events = Events(ids)
         self.talk = Conversation()
         self.turns = TurnMachine()
+        self.idle = IdleClock()
         self.chunks = ChunkSummary()
         self.conversation_id = ids.conversation()
         self._out: list[Action] = []
@@ -96,6 +104,22 @@ class SessionState:
         """All that has come together since the last call."""
         out, self._out = self._out, []
         return out
+
+    # --- what the model's eyes can use -----------------------------------------------------------
+
+    def sees(self, still: PictureSize, frame: PictureSize) -> None:
+        """What the engine says they can."""
+        self._sizes = still, frame
+
+    def still_size(self, together: int) -> PictureSize:
+        """Of each of so many pictures that come at once: they share what four of them may have."""
+        pixels = self.settings.image_max_pixels
+        return within(self._sizes[0], min(pixels, STILLS_AT_ONCE * pixels // together))
+
+    @property
+    def frame_size(self) -> PictureSize:
+        """Of a camera's frame."""
+        return within(self._sizes[1], self.settings.video_max_pixels)
 
     # --- settings in force -----------------------------------------------------------------------
 

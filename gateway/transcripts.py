@@ -16,6 +16,18 @@ from gateway.state import SessionState
 MAX_UNHEARD = 16
 
 
+def add_spoken(state: SessionState, item_id: str, transcript: str | None) -> Kept:
+    """Sound of the input buffer becomes an item, of which the engine is not told here."""
+    previous = state.talk.tail_id
+    wire = items.message(item_id, "user", [items.input_audio(transcript)])
+    kept = Kept(wire, None)
+    state.talk.insert(kept, previous)
+    state.send(state.events.committed(item_id, previous))
+    state.send(state.events.item_added(wire, previous))
+    state.send(state.events.item_done(wire, previous))
+    return kept
+
+
 class Transcripts:
     """One session's utterances that are over and wait for their final words, by turn, in order."""
 
@@ -29,12 +41,7 @@ class Transcripts:
     def commit(self, spoken: Spoken) -> None:
         """The utterance is over and an item from now on; its words follow when they are final."""
         state = self._state
-        previous = state.talk.tail_id
-        wire = items.message(spoken.item_id, "user", [items.input_audio(None)])
-        state.talk.insert(Kept(wire, None), previous)
-        state.send(state.events.committed(spoken.item_id, previous))
-        state.send(state.events.item_added(wire, previous))
-        state.send(state.events.item_done(wire, previous))
+        add_spoken(state, spoken.item_id, None)
         self._unheard[spoken.turn] = spoken
         if not state.engine_up:
             self._give_up(spoken, "engine_unavailable", "The engine is not available.")

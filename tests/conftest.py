@@ -5,6 +5,7 @@ Tests that use one carry the marker `weights`.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -12,9 +13,11 @@ from hypothesis import settings
 
 from engine.weights import ensure
 
-# No test is about time: on a crowded machine an example takes as long as it takes.
-settings.register_profile("headstart", deadline=None)
-settings.load_profile("headstart")
+# No test is about time: on a crowded machine an example takes as long as it takes. The suite is a
+# verdict, so it draws the same examples twice; to look for new ones, HYPOTHESIS_PROFILE=search.
+settings.register_profile("headstart", deadline=None, derandomize=True)
+settings.register_profile("search", deadline=None, max_examples=500)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "headstart"))
 
 
 @pytest.fixture(scope="session")

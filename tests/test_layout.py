@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
-PACKAGES = ("gateway", "engine", "kernels", "benchmarks")
+PACKAGES = ("gateway", "engine", "kernels", "benchmarks", "recipes")
 
 MAX_FILE_LINES = 400
 MAX_KERNEL_LINES = 600

@@ -32,6 +32,7 @@ from engine.api.commands import (
     RemoveItem,
     Respond,
     Resume,
+    picture_bytes,
 )
 from engine.api.events import (
     Call,
@@ -45,6 +46,7 @@ from engine.api.events import (
     Heard,
     Hearing,
     Loading,
+    Looked,
     ModelInfo,
     Pressure,
     Ready,
@@ -52,6 +54,7 @@ from engine.api.events import (
 )
 from engine.api.values import (
     SAMPLE_RATE_HZ,
+    SMALL_PICTURE,
     FinishReason,
     Image,
     Item,
@@ -59,6 +62,7 @@ from engine.api.values import (
     Level,
     Message,
     Part,
+    PictureSize,
     Role,
     Sampling,
     Sound,
@@ -76,6 +80,7 @@ from engine.api.values import (
 
 __all__ = [
     "SAMPLE_RATE_HZ",
+    "SMALL_PICTURE",
     "AddItem",
     "Audio",
     "BeginSpeech",
@@ -104,10 +109,12 @@ __all__ = [
     "KvStats",
     "Level",
     "Loading",
+    "Looked",
     "Message",
     "ModelInfo",
     "Open",
     "Part",
+    "PictureSize",
     "Ping",
     "Pressure",
     "Ready",
@@ -132,6 +139,7 @@ __all__ = [
     "decode_command",
     "decode_event",
     "encode",
+    "picture_bytes",
 ]
 
 _encoder = msgspec.msgpack.Encoder()

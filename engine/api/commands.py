@@ -186,3 +186,19 @@ Command = (
     | Respond
     | Cancel
 )
+
+
+def picture_bytes(command: Command) -> int:
+    """Of the pictures that come with it, and that the engine tells of (`Looked`): all but those of
+    a conversation that is restored."""
+    match command:
+        case Frame():
+            return len(command.image.rgb)
+        case AddItem():
+            items: tuple[Item, ...] = (command.item,)
+        case Respond():
+            items = command.items or ()
+        case _:
+            return 0
+    parts = (part for item in items for part in item.parts)
+    return sum(len(part.rgb) for part in parts if isinstance(part, Image))

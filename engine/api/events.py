@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import msgspec
 
-from engine.api.values import FinishReason, KvStats, Level, Message, Span, TurnRef, Usage
+from engine.api.values import (
+    SMALL_PICTURE,
+    FinishReason,
+    KvStats,
+    Level,
+    Message,
+    PictureSize,
+    Span,
+    TurnRef,
+    Usage,
+)
 
 
 class ModelInfo(msgspec.Struct, frozen=True):
@@ -14,6 +24,8 @@ class ModelInfo(msgspec.Struct, frozen=True):
     kv_pool_bytes: int
     weights_bytes: int
     load_s: float
+    still: PictureSize = SMALL_PICTURE
+    frame: PictureSize = SMALL_PICTURE  # of a camera
 
 
 class Loading(Message, frozen=True, tag="loading"):
@@ -118,6 +130,14 @@ class ClipHeard(Message, frozen=True, tag="clip_heard"):
     final: bool = False
 
 
+class Looked(Message, frozen=True, tag="looked"):
+    """Pictures of so many bytes, which came with commands, wait no more: they were looked at, or
+    given up."""
+
+    session: str
+    bytes: int
+
+
 class Chunk(Message, frozen=True, tag="chunk"):
     """What one audio chunk cost: stage times in ms against the chunk's own duration."""
 
@@ -194,6 +214,7 @@ Event = (
     | EndOfMessage
     | Heard
     | ClipHeard
+    | Looked
     | Chunk
     | Delta
     | Call

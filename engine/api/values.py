@@ -68,6 +68,17 @@ class Image(msgspec.Struct, frozen=True, tag_field="part", tag="image"):
     rgb: bytes
 
 
+class PictureSize(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The largest picture that eyes gain from: in pixels on its shorter side, and in all; 0: any.
+    A larger one is scaled down before it is sent, its shape kept."""
+
+    short_side: int = 0
+    pixels: int = 0
+
+
+SMALL_PICTURE = PictureSize(short_side=256)  # eyes that know nothing of tiles
+
+
 class Sound(msgspec.Struct, frozen=True, tag_field="part", tag="sound"):
     """What was heard of a `Clip` of that name."""
 

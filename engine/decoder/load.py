@@ -10,6 +10,7 @@ from engine.blocks import BlockPool
 from engine.cache import KvCache, paged
 from engine.chat import ChatFormat
 from engine.config import EngineConfig
+from engine.decoder.adapter import Adapter
 from engine.decoder.decoder import Decoder
 from engine.decoder.spec import DecoderSpec
 from engine.decoder.weights import WeightLoader
@@ -42,8 +43,14 @@ class LoadedModel:
         )
 
 
-def load_model(path: Path, config: EngineConfig, progress: Progress | None = None) -> LoadedModel:
-    """Read and check everything, weights last. Raises `BadWeights` or `UnsupportedModel`."""
+def load_model(
+    path: Path,
+    config: EngineConfig,
+    progress: Progress | None = None,
+    adapter: Path | None = None,
+) -> LoadedModel:
+    """Read and check everything, weights last; `adapter`: a LoRA's folder. Raises `BadWeights` or
+    `UnsupportedModel`."""
     report = progress or (lambda what, done, total: None)
     report("header", 0, 0)
     file = GgufFile(path)
@@ -52,7 +59,8 @@ def load_model(path: Path, config: EngineConfig, progress: Progress | None = Non
     tokenizer = Tokenizer.from_gguf(file)
     chat = ChatFormat.from_gguf(file, tokenizer)
     backend = default_backend() if config.backend == "auto" else config.backend
-    weights = WeightLoader(file, spec, backend).load(
+    lora = None if adapter is None else Adapter(adapter, spec)
+    weights = WeightLoader(file, spec, backend, lora).load(
         lambda done, total: report("weights", done, total)
     )
     file.close()  # packed copies are ours now: let the mapped pages go

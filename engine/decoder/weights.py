@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from engine.decoder.adapter import KIND, Adapter
 from engine.decoder.dense import DenseEmbedding, DenseHead, DenseLayer, DenseStack
 from engine.decoder.key_scale import key_scale
 from engine.decoder.spec import DecoderSpec
@@ -84,8 +85,10 @@ class DecoderWeights:
 class WeightLoader:
     """Takes a decoder's tensors out of a GGUF file, checking each one's name and shape."""
 
-    def __init__(self, file: GgufFile, spec: DecoderSpec, backend: str) -> None:
-        self.file, self.spec, self.backend = file, spec, backend
+    def __init__(
+        self, file: GgufFile, spec: DecoderSpec, backend: str, adapter: Adapter | None = None
+    ) -> None:
+        self.file, self.spec, self.backend, self.adapter = file, spec, backend, adapter
         self.dense = backend == "reference"
         self.nbytes = 0
 
@@ -169,8 +172,12 @@ class WeightLoader:
         tensor = self.file.tensor(name, (rows, cols))
         if tensor.kind not in FORMATS:
             raise UnsupportedModel(self.file.path, f"tensor {name}", FORMATS, tensor.kind)
-        raw = tensor.raw if order is None else tensor.raw[order]
-        weight = pack(tensor.kind, raw, rows, cols)
+        adapted = None if self.adapter is None else self.adapter.adapted(tensor, order)
+        if adapted is not None:
+            weight = pack(KIND, adapted, rows, cols)
+        else:
+            raw = tensor.raw if order is None else tensor.raw[order]
+            weight = pack(tensor.kind, raw, rows, cols)
         self.nbytes += rows * cols * torch.float32.itemsize if self.dense else weight.nbytes
         return weight
 

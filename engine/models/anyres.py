@@ -19,6 +19,7 @@ from torch.nn import functional as F
 
 from engine.errors import BadWeights, UnsupportedModel
 from engine.models.directory import Config
+from engine.models.interface import StillSpec
 from engine.models.pixels import Rgb, resize
 
 _TILES_A_SIDE = 6  # of the canvases that the published models know
@@ -57,6 +58,13 @@ class Anyres:
             raise UnsupportedModel(config.path, "vision_aspect_ratio", ["anyres_max_<tiles>"], way)
         canvases = tuple((int(height), int(width)) for height, width in sizes)
         return cls(canvases, tile_px, tile_tokens, int(most[1]))
+
+    @property
+    def still(self) -> StillSpec:
+        """What stills cost: the whole picture in one tile, then tiles with a newline a row."""
+        whole = self.tile_tokens**2
+        largest = max(height * width for height, width in self.canvases)
+        return StillSpec(largest, self.tile_px**2, whole + self.tile_tokens, whole)
 
     def canvas(self, size: Size) -> Size:
         """The canvas for a picture of `size`: most of its pixels kept, then least wasted."""

@@ -48,14 +48,35 @@ class AudioSpec:
 
 
 @dataclass(frozen=True, slots=True)
+class StillSpec:
+    """What a still costs: `fixed_tokens`, and for each of its cells of `cell_pixels`
+    `cell_tokens`."""
+
+    max_pixels: int
+    cell_pixels: int
+    cell_tokens: int
+    fixed_tokens: int = 0
+
+    def pixels_for(self, tokens: int) -> int:
+        """Pixels of a still that takes about so many tokens; of one cell at the least."""
+        cells = max((tokens - self.fixed_tokens) // self.cell_tokens, 1)
+        return min(cells * self.cell_pixels, self.max_pixels)
+
+
+@dataclass(frozen=True, slots=True)
 class VisionSpec:
     """How a model sees: pictures whose sides are multiples of `side_px`, `frames_per_unit` at a
-    time, within a budget of pixels per frame."""
+    time, within a budget of pixels per frame. A still that is more than a frame has its own."""
 
     side_px: int
     frames_per_unit: int
     min_pixels: int
     max_pixels: int
+    tiled: StillSpec | None = None
+
+    @property
+    def still(self) -> StillSpec:
+        return self.tiled or StillSpec(self.max_pixels, self.side_px**2, 1)
 
 
 @dataclass(frozen=True, slots=True)

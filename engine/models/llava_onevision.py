@@ -92,9 +92,11 @@ class LlavaOnevision(TextModel):
             mean = preprocessor.numbers("image_mean", list(mean))
             std = preprocessor.numbers("image_std", list(std))
         self._normalise = Normalisation(mean, std)
-        pixels = sizes.image_px**2
-        seen = VisionSpec(sizes.image_px, 1, min_pixels=pixels, max_pixels=pixels)
         self.anyres = Anyres.of(config, sizes.image_px, sizes.side)
+        pixels = sizes.image_px**2
+        seen = VisionSpec(
+            sizes.image_px, 1, min_pixels=pixels, max_pixels=pixels, tiled=self.anyres.still
+        )
         self.spec = ModelSpec(FAMILY, self.spec.decoder, vision=seen)
         self.layout = VideoLayout()
 

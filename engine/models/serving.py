@@ -21,6 +21,7 @@ from engine.faculties import Ears, Faculties
 from engine.models.captions import CaptionedEars
 from engine.models.footprint import check_fits
 from engine.models.interface import StreamModel, TailPolicy
+from engine.models.picture_sizes import frame_size, still_size
 from engine.models.senses import ModelEars, ModelEyes
 from engine.models.source import Source, loading_of
 from engine.models.warm_up import warm_up
@@ -79,6 +80,8 @@ def assemble_source(
         kv_pool_bytes=cache.pool_bytes,
         weights_bytes=weights_bytes,
         load_s=time.monotonic() - began_s,
+        still=still_size(model.spec.vision, context_tokens),
+        frame=frame_size(model.spec.vision),
     )
     return engine, info
 

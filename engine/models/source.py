@@ -38,6 +38,9 @@ class Source:
 def source_of(config: EngineConfig) -> Source | None:
     """The model that the settings name; None for a packaged one. Raises `BadSettings`, or
     `BadWeights` for a directory that holds no model."""
+    if config.adapter not in ("auto", "off") and (config.size or is_directory(config.model)):
+        expected = "auto or off: only packaged models take a LoRA"
+        raise BadSettings("adapter", expected, config.adapter)
     random = config.weights == "dummy"
     if config.size is not None:
         return _published(config.size)

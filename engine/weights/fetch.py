@@ -32,6 +32,7 @@ from engine.weights.errors import (
 )
 from engine.weights.join import join_parts
 from engine.weights.manifest import (
+    ADAPTERS,
     File,
     HubSource,
     LocalSource,
@@ -186,6 +187,7 @@ class ResolvedModel:
     faces: Path | None  # None: the model's eyes don't look for people
     # Why `name` isn't `asked_for`; None when it is.
     fallback_reason: str | None
+    adapter: Path | None = None  # a LoRA of the language model, part of this package
 
 
 def ensure(name: str, progress: Progress | None = None) -> Path:
@@ -229,7 +231,8 @@ def resolve_model(
     llm, heard_by, eyes, names = paths
     faces = _faces(fetch, model, progress)
     reason = "; ".join(reasons) or None
-    return ResolvedModel(model.name, name, llm, heard_by, eyes, names, faces, reason)
+    adapter = None if model.adapter is None else ADAPTERS / model.adapter
+    return ResolvedModel(model.name, name, llm, heard_by, eyes, names, faces, reason, adapter)
 
 
 def _needed(

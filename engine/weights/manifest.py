@@ -17,6 +17,7 @@ import msgspec
 from engine.weights.errors import ManifestError, UnknownName
 
 MANIFEST_PATH = Path(__file__).with_name("manifest.toml")
+ADAPTERS = Path(__file__).with_name("adapters")
 
 _SHA256_HEX_DIGITS = 64
 _T = TypeVar("_T")
@@ -91,7 +92,8 @@ class Weight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Weights that work together, by the part each plays; without `faces` it works too."""
+    """Weights that work together, by the part each plays; without `faces` it works too. `adapter`:
+    a LoRA of ours for the language model, a folder beside the manifest."""
 
     name: str
     about: str
@@ -101,6 +103,7 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     names: str
     faces: str | None = None
     fallback: str | None = None
+    adapter: str | None = None
 
     @property
     def needed(self) -> tuple[str, str, str, str]:

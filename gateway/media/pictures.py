@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import av
 import numpy as np
@@ -41,15 +42,16 @@ class Seen:
 Outcome = tuple[Seen, ...] | ProtocolError
 
 
-async def run(pictures: Sequence[Encoded]) -> Outcome:
+async def run(pictures: Sequence[Encoded], size: api.PictureSize) -> Outcome:
     """`decode` on another thread."""
-    return await PICTURES.run(decode, tuple(pictures))
+    return await PICTURES.run(partial(decode, size=size), tuple(pictures))
 
 
-def decode(pictures: Sequence[Encoded]) -> Outcome:
-    """All pictures, or what is wrong with the first that cannot be decoded."""
+def decode(pictures: Sequence[Encoded], size: api.PictureSize = api.SMALL_PICTURE) -> Outcome:
+    """All pictures, none larger than `size`, or what is wrong with the first that cannot be
+    decoded."""
     try:
-        return tuple(_decode(picture) for picture in pictures)
+        return tuple(_decode(picture, size) for picture in pictures)
     except ProtocolError as error:
         return error
 
@@ -64,7 +66,7 @@ def look_at(image: api.Image) -> Seen:
     return Seen(image, np.asarray(small.to_ndarray(), np.uint8))
 
 
-def _decode(picture: Encoded) -> Seen:
+def _decode(picture: Encoded, size: api.PictureSize) -> Seen:
     data = decode_image_url(picture.text, param=picture.param, bare_base64=picture.bare_base64)
-    pixels = decode_image(data, param=picture.param)
+    pixels = decode_image(data, size, param=picture.param)
     return look_at(api.Image(pixels.width, pixels.height, pixels.rgb))

@@ -75,6 +75,15 @@ class Events:
             "input_audio_buffer.committed", item_id=item_id, previous_item_id=previous_item_id
         )
 
+    def timeout_triggered(self, item_id: str, audio_start_ms: int, audio_end_ms: int) -> Json:
+        """A silence, counted from the session's start, that is to become an item."""
+        return self._event(
+            "input_audio_buffer.timeout_triggered",
+            item_id=item_id,
+            audio_start_ms=audio_start_ms,
+            audio_end_ms=audio_end_ms,
+        )
+
     def cleared(self) -> Json:
         return self._event("input_audio_buffer.cleared")
 

@@ -1,7 +1,7 @@
 """Pictures as clients send them: a data URI, or the bare base64 of it, of a PNG or a JPEG.
 
     decode_image_url   text  -> the file's bytes, checked to be what they say
-    decode_image       bytes -> pixels, no larger than the model will look at
+    decode_image       bytes -> pixels, no larger than is asked for
 
 The size is read from the file's header before anything is decoded, so that a small file that
 unfolds into a huge picture is refused at no cost. Decoding takes milliseconds: call `decode_image`
@@ -11,6 +11,7 @@ off the event loop.
 from __future__ import annotations
 
 import io
+import math
 import struct
 from dataclasses import dataclass
 from typing import Final, Literal, NamedTuple
@@ -19,6 +20,7 @@ import av
 import pybase64
 from av.video.reformatter import Interpolation
 
+from engine.api import SMALL_PICTURE, PictureSize
 from gateway.protocol import errors
 from gateway.protocol.wording import SHOWN_CHARS
 
@@ -45,7 +47,6 @@ class ImageLimits:
     max_bytes: int = 10 << 20
     max_pixels: int = 40_000_000
     max_side: int = 16_384  # keeps a picture one pixel high from staying huge when scaled
-    short_side: int = 256  # larger pictures are scaled down to it
 
 
 class Picture(NamedTuple):
@@ -91,24 +92,28 @@ def decode_image_url(
 
 
 def decode_image(
-    data: bytes, limits: ImageLimits = DEFAULT_LIMITS, *, param: str = "image"
+    data: bytes,
+    size: PictureSize = SMALL_PICTURE,
+    limits: ImageLimits = DEFAULT_LIMITS,
+    *,
+    param: str = "image",
 ) -> Picture:
-    """Pixels, scaled so that the short side is at most `limits.short_side`; the shape is kept.
+    """Pixels, scaled down to `size`; the shape is kept.
 
     Raises `ProtocolError` naming `param`: no PNG or JPEG, too many pixels, damaged.
     """
     kind = _kind_of(data)
-    size = _png_size(data) if kind == "png" else _jpeg_size(data) if kind == "jpeg" else None
-    if kind is None or size is None or 0 in size:
+    found = _png_size(data) if kind == "png" else _jpeg_size(data) if kind == "jpeg" else None
+    if kind is None or found is None or 0 in found:
         raise errors.invalid_image(param, "Expected a PNG or JPEG but found no picture in it.")
-    width, height = size
-    if width * height > limits.max_pixels or max(size) > limits.max_side:
+    width, height = found
+    if width * height > limits.max_pixels or max(found) > limits.max_side:
         raise errors.invalid_image(
             param,
             f"Expected at most {limits.max_pixels} pixels and {limits.max_side} a side "
             f"but got {width}x{height}.",
         )
-    out_width, out_height = fit(width, height, limits.short_side)
+    out_width, out_height = fit(width, height, size)
     try:
         frame = _decode_frame(data, kind, limits)
         scaled = frame.reformat(
@@ -170,12 +175,21 @@ def _jpeg_size(data: bytes) -> tuple[int, int] | None:
     return None
 
 
-def fit(width: int, height: int, short_side: int = DEFAULT_LIMITS.short_side) -> tuple[int, int]:
-    """The size of a picture whose short side is at most `short_side`, its shape kept."""
+def fit(width: int, height: int, size: PictureSize) -> tuple[int, int]:
+    """The largest size that is no larger than `size` nor than the picture, its shape kept."""
     shorter = min(width, height)
-    if shorter <= short_side:
-        return width, height
-    return max(1, round(width * short_side / shorter)), max(1, round(height * short_side / shorter))
+    if 0 < size.short_side < shorter:
+        width = max(1, round(width * size.short_side / shorter))
+        height = max(1, round(height * size.short_side / shorter))
+    if 0 < size.pixels < width * height:
+        scale = math.sqrt(size.pixels / (width * height))
+        width, height = max(1, int(width * scale)), max(1, int(height * scale))
+    return width, height
+
+
+def within(size: PictureSize, pixels: int) -> PictureSize:
+    """What is neither larger than `size` nor than so many pixels."""
+    return PictureSize(size.short_side, min(size.pixels or pixels, pixels))
 
 
 def _decode_frame(data: bytes, kind: ImageKind, limits: ImageLimits) -> av.VideoFrame:

@@ -42,7 +42,7 @@ LIMITS: dict[str, tuple[Any, ...]] = {
     "threshold": (Ge(0), Le(1)),
     "prefix_padding_ms": (Ge(0), Le(10_000)),
     "silence_duration_ms": (Ge(0), Le(60_000)),
-    "idle_timeout_ms": (Ge(0), Le(600_000)),
+    "idle_timeout_ms": (Ge(1_000), Le(600_000)),
     # session and response
     "strength": (Ge(0), Le(1)),
     "speed": (Ge(0.25), Le(1.5)),

@@ -147,7 +147,7 @@ class Call:
         loop = asyncio.get_running_loop()
         tasks = [loop.create_task(self._heartbeat()), loop.create_task(self._time_path())]
         if self._camera is not None:
-            tasks.append(loop.create_task(watch(self._camera, pump.see)))
+            tasks.append(loop.create_task(watch(self._camera, pump.see, lambda: pump.frame_size)))
         try:
             await line.carry(self.channel)
         finally:

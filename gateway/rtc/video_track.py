@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
+from functools import partial
 from typing import Protocol
 
 import av
@@ -28,22 +29,25 @@ class FrameSource(Protocol):
 
 
 async def watch(
-    source: FrameSource, see: Callable[[api.Image], None], interval_s: float = LOOK_INTERVAL_S
+    source: FrameSource,
+    see: Callable[[api.Image], None],
+    size: Callable[[], api.PictureSize],
+    interval_s: float = LOOK_INTERVAL_S,
 ) -> None:
-    """Until cancelled. The newest picture wins; scaling and colours are done off the loop, one at a
-    time. A picture that cannot be converted is left out."""
+    """Until cancelled. The newest picture wins, none larger than `size`; scaling and colours are
+    done off the loop, one at a time. A picture that cannot be converted is left out."""
     while True:
         frame = source.take()
         if frame is not None:
             try:
-                see(await PICTURES.run(picture_of, frame))
+                see(await PICTURES.run(partial(picture_of, size=size()), frame))
             except (av.error.FFmpegError, ValueError) as error:
                 log.info("a camera's picture was left out: %s", error)
         await asyncio.sleep(interval_s)
 
 
-def picture_of(frame: av.VideoFrame) -> api.Image:
-    """RGB, no larger than the model looks at."""
-    width, height = fit(frame.width, frame.height)
+def picture_of(frame: av.VideoFrame, size: api.PictureSize = api.SMALL_PICTURE) -> api.Image:
+    """RGB, no larger than `size`."""
+    width, height = fit(frame.width, frame.height, size)
     scaled = frame.reformat(width, height, format="rgb24", interpolation=Interpolation.AREA)
     return api.Image(width, height, scaled.to_ndarray().tobytes())

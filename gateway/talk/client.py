@@ -18,7 +18,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
 from gateway.errors import ServerFailed, ServerRefused, ServerUnreachable
-from gateway.talk.comeback import Line, Track, lasting
+from gateway.talk.comeback import Comeback, Track, lasting
 from gateway.talk.dialog import Dialog, Event, Turn
 from gateway.talk.media import AudioPacket, Clip, JpegFrame, pcm_ms, play, probe, silence
 from gateway.talk.socket import open_socket
@@ -104,7 +104,7 @@ def realtime_url(url: str, model: str | None) -> str:
 @contextlib.asynccontextmanager
 async def _connected(
     url: str, options: TalkOptions, watcher: Watcher
-) -> AsyncIterator[tuple[Line, Track | None]]:
+) -> AsyncIterator[tuple[Comeback, Track | None]]:
     if options.webrtc:
         from gateway.talk.webrtc import call  # aiortc takes half a second to import
 
@@ -120,7 +120,7 @@ class _Talker:
     """One connection's sending half, and the wait for what the other half brings."""
 
     def __init__(
-        self, line: Line, track: Track | None, options: TalkOptions, watcher: Watcher
+        self, line: Comeback, track: Track | None, options: TalkOptions, watcher: Watcher
     ) -> None:
         self.dialog = Dialog()
         self._line = line
@@ -172,8 +172,26 @@ class _Talker:
 
     # --- sending ---------------------------------------------------------------------------------
 
-    async def _send(self, kind: str, **fields: Any) -> None:
-        await self._line.send(json.dumps({"type": kind, **fields}))
+    async def _send(self, kind: str, **fields: Any) -> int:
+        """One event; what it returns is `Comeback.send`'s."""
+        return await self._line.send(json.dumps({"type": kind, **fields}))
+
+    async def _ask(self, what: str, came: Callable[[], int], kind: str, **fields: Any) -> None:
+        """Send an event until its answer, `what`, has come: until `came` counts more.
+
+        What is asked just before a connection is lost may be lost with it. A server answers each of
+        these at once, and who has come back gets all that was missed before `resumed`: so if the
+        answer is not there by then, the question was not heard.
+        """
+        before = came()
+        while came() == before:
+            sent_over = await self._send(kind, **fields)
+            await self._until(self._more_or_lost(came, before, sent_over), what)
+
+    def _more_or_lost(
+        self, came: Callable[[], int], before: int, sent_over: int
+    ) -> Callable[[], bool]:
+        return lambda: came() > before or self.dialog.comebacks > sent_over
 
     async def agree(self) -> None:
         """Settle the session: text out, transcripts in, our own events if the server has them."""
@@ -197,10 +215,11 @@ class _Talker:
         }
         if self._extensions:
             session["gateway"] = {"events": EXTENSION_EVENTS, "resume": True}
-        answers = self.dialog.barriers + len(self.dialog.errors)
-        await self._send("session.update", session=session)
-        await self._until(
-            lambda: self.dialog.barriers + len(self.dialog.errors) > answers, "session.updated"
+        await self._ask(
+            "session.updated",
+            lambda: self.dialog.barriers + len(self.dialog.errors),
+            "session.update",
+            session=session,
         )
 
     async def take_turn(self, clip: Clip) -> None:
@@ -250,8 +269,12 @@ class _Talker:
         """
         detection = self.dialog.session["audio"]["input"].get("turn_detection")
         if detection is None:  # push-to-talk
-            await self._send("input_audio_buffer.commit")
-            await self._send("response.create")
+            await self._commit(turn)
+            await self._ask(
+                "response.created",
+                lambda: len(turn.answers) + len(self.dialog.errors),
+                "response.create",
+            )
             await self._barrier()
         else:
             wait_ms = (detection.get("silence_duration_ms") or 0) + SILENCE_MARGIN_MS
@@ -261,9 +284,17 @@ class _Talker:
                 if not turn.speaking:
                     break
             else:
-                await self._send("input_audio_buffer.commit")
-                await self._barrier()
+                await self._commit(turn)
         turn.all_sent = True
+
+    async def _commit(self, turn: Turn) -> None:
+        if self._track is not None:  # sound and events do not wait for each other
+            await self._track.drained()
+        await self._ask(
+            "input_audio_buffer.committed",
+            lambda: turn.committed + len(self.dialog.errors),
+            "input_audio_buffer.commit",
+        )
 
     async def _send_silence(self, total_ms: float, pace: _Pace, sent_ms: float) -> float:
         end_ms = sent_ms + total_ms
@@ -277,16 +308,12 @@ class _Talker:
     async def _barrier(self) -> None:
         if self._track is not None:  # sound and events do not wait for each other
             await self._track.drained()
-        passed, comebacks = self.dialog.barriers, -1
-        while self.dialog.barriers == passed:
-            # What was sent before a loss may have been lost with it.
-            if comebacks != self.dialog.comebacks:
-                comebacks = self.dialog.comebacks
-                await self._send("session.update", session={"type": "realtime"})
-            await self._until(self._passed_or_back(passed, comebacks), "session.updated")
-
-    def _passed_or_back(self, passed: int, comebacks: int) -> Callable[[], bool]:
-        return lambda: self.dialog.barriers > passed or self.dialog.comebacks > comebacks
+        await self._ask(
+            "session.updated",
+            lambda: self.dialog.barriers,
+            "session.update",
+            session={"type": "realtime"},
+        )
 
 
 class _Pace:

@@ -1,8 +1,9 @@
 """A talk's line that outlives its connection, where the server keeps sessions (docs/session.md).
 
 It reads along: the token that the server offers, and the last event of each connection. When the
-network ends one, the next is opened with them; what is to be sent waits meanwhile. A server that
-says goodbye means it.
+network ends one, the next is opened with them; what is to be sent waits meanwhile. What was sent
+just before may be lost with the connection: `send` says which one it went over, so that who sent it
+can tell. A server that says goodbye means it.
 """
 
 from __future__ import annotations
@@ -57,6 +58,7 @@ class Comeback:
         self._open = open_
         self._told = told
         self._line: Line | None = None
+        self._comebacks = 0
         self._stack = AsyncExitStack()
         self._up = asyncio.Event()
         self._ended: ServerFailed | None = None
@@ -72,11 +74,13 @@ class Comeback:
     async def close(self) -> None:
         await self._stack.aclose()
 
-    async def send(self, text: str, /) -> None:
+    async def send(self, text: str, /) -> int:
+        """How many connections had been lost before the one that it went over."""
         while True:
-            line = await self._ready()
+            line, comebacks = await self._ready(), self._comebacks
             try:
-                return await line.send(text)
+                await line.send(text)
+                return comebacks
             except ConnectionLost:
                 if line is self._line and self._ended is None:
                     self._up.clear()  # until whoever reads has noticed, too
@@ -143,6 +147,7 @@ class Comeback:
             failed = ServerFailed(f"{lost}; the server does not let it go on: {refused}")
             self._end(failed)
             raise failed from refused
+        self._comebacks += 1
         self._told(None)
         self._up.set()
 

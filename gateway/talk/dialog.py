@@ -70,6 +70,11 @@ class Turn:
         return any(not utterance.committed for utterance in self.utterances.values())
 
     @property
+    def committed(self) -> int:
+        """Utterances that are."""
+        return sum(utterance.committed for utterance in self.utterances.values())
+
+    @property
     def heard_nothing(self) -> bool:
         return self.all_sent and not self.utterances
 
@@ -234,8 +239,7 @@ def _receive_transcription(turn: Turn, event: Mapping[str, Any]) -> None:
 def _receive_answer(turn: Turn, event: Mapping[str, Any]) -> None:
     if event["type"] == "response.created":
         response_id = event["response"]["id"]
-        committed = sum(said.committed for said in turn.utterances.values())
-        turn.answers[response_id] = Answer(response_id, after_utterances=committed)
+        turn.answers[response_id] = Answer(response_id, after_utterances=turn.committed)
         return
     response_id = event["response"]["id"] if "response" in event else event["response_id"]
     answer = turn.answers.get(response_id)

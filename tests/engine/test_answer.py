@@ -5,7 +5,7 @@ from __future__ import annotations
 from engine.answer import SPECULATION_LIMIT_TOKENS, Answer, Calling
 from engine.api import FinishReason, Sampling
 from engine.blocks import BlockPool
-from engine.conversation import Prompt
+from engine.prompt import Prompt
 from engine.sampling import Sampler
 from engine.sentences import SentenceLimit
 from engine.stop_strings import StopStrings

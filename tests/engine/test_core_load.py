@@ -202,3 +202,23 @@ def test_who_asks_by_hand_is_answered_without_words() -> None:
     bench.tell(end(), respond())
     bench.run()
     assert bench.finished().reason is api.FinishReason.STOP
+
+
+def test_pictures_are_told_of_when_they_wait_no_more() -> None:
+    """Looked at, refused, or cancelled before it came to that: all their bytes come back once."""
+    bench = Bench()
+    bench.open()
+
+    def told() -> list[int]:
+        return [event.bytes for event in bench.events if isinstance(event, api.Looked)]
+
+    picture = api.Image(1, 1, bytes(3))
+    item = api.Item("p", api.Role.USER, (picture, picture, api.Text("?")))
+    bench.tell(api.AddItem("s", item), api.AddItem("s", item, "nowhere"))
+    bench.run()
+    assert told() == [6, 6]
+    bench.tell(api.Respond("s", 1, "a", api.Sampling(), items=(item,)), api.Cancel("s", 1))
+    assert told() == [6, 6, 6]
+    bench.tell(api.Frame("s", 0, picture))
+    bench.run()
+    assert told() == [6, 6, 6, 3]

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
 from engine import api
 from engine.books import Modality
+from engine.prompt import ANSWER_RESERVE_TOKENS
 from tests.engine.fakes import Bench
-from tests.engine.test_core import end, respond, user_item
+from tests.engine.test_core import end, hush, respond, user_item
 
 
 def failures(bench: Bench) -> list[str]:
@@ -108,6 +114,175 @@ def test_an_item_longer_than_the_context_is_refused() -> None:
     bench.run()
     assert failures(bench) == ["context_full"]
     assert bench.stream_text() == "<S>Hi</>"
+
+
+ENDLESS = api.Sampling(max_tokens=10_000, repetition_penalty=1.0)
+GENERATED, USER = api.Role.ASSISTANT, api.Role.USER
+
+
+def respond_endlessly(generation: int, **own: Any) -> api.Respond:
+    return api.Respond("s", generation, f"a{generation}", ENDLESS, **own)
+
+
+def spoken(bench: Bench) -> None:
+    bench.say()
+    bench.tell(hush())
+    bench.run()
+    bench.tell(end())
+
+
+def typed(bench: Bench) -> None:
+    bench.tell(api.AddItem("s", user_item("u", "tell me everything")))
+
+
+def called(bench: Bench) -> None:
+    """A tool and what it gave, which fills most of the window."""
+    typed(bench)
+    call = api.Item("c", GENERATED, (api.ToolCall("look", "{}"),))
+    bench.tell(api.AddItem("s", call))
+    bench.tell(api.AddItem("s", api.Item("r", USER, (api.ToolResult("q" * 300),))))
+
+
+def shown(bench: Bench) -> None:
+    bench.tell(api.AddItem("s", api.Item("p", USER, (api.Image(1, 1, bytes(3)), api.Text("?")))))
+
+
+@pytest.mark.parametrize("ask", [typed, spoken, called, shown])
+def test_an_answer_that_filled_its_session_can_be_followed_by_another(
+    ask: Callable[[Bench], None],
+) -> None:
+    """And another: each has the room an answer needs, at the cost of what was said first, and ends
+    by length. The instructions stay, and with them what was said last."""
+    letters = "".join(chr(ord("a") + i % 26) for i in range(9000))
+    bench = Bench(reply=lambda _: letters, limit=900)
+    bench.open()
+    ask(bench)
+    bench.tell(respond_endlessly(1))
+    bench.run()
+    for generation in (2, 3, 4):
+        bench.tell(respond_endlessly(generation))
+        bench.run()
+        answer = bench.finished(generation)
+        assert (answer.reason, answer.code) == (api.FinishReason.LENGTH, "")
+        assert answer.usage.output >= ANSWER_RESERVE_TOKENS
+        assert bench.stream_text().startswith("<S>Hi</>")
+        assert bench.stream_text().endswith(answer.text[-100:] + "</>")
+    assert not bench.of(api.Failed)
+    assert bench.engine.sessions["s"].stream.evicted_tokens > 1500
+
+
+def test_instructions_of_one_answer_take_the_room_of_what_is_oldest() -> None:
+    """Where both do not fit beside an answer, turns go for them; and they were for that answer
+    alone."""
+    bench = Bench(reply=lambda _: "yes", limit=900)
+    bench.open()
+    for i in range(6):
+        bench.tell(api.AddItem("s", user_item(f"u{i}", f"message {i} " + 40 * "x")), respond(i))
+        bench.run()
+    bench.tell(respond_endlessly(9, instructions="rhyme " * 50))
+    bench.run()
+    assert bench.finished(9).reason is api.FinishReason.STOP
+    assert "message 5" in bench.stream_text()
+    assert "message 0" not in bench.stream_text()
+    assert "rhyme" not in bench.stream_text()
+
+
+def test_a_speculated_answer_gives_way_to_one_with_long_instructions() -> None:
+    """What was begun before the endpoint did not know of them: their room is made all the same."""
+    bench = Bench(reply=lambda _: "yes", limit=900)
+    bench.open()
+    bench.tell(api.AddItem("s", user_item("u", "old " * 80)), respond(1))
+    bench.run()
+    spoken(bench)
+    bench.tell(respond_endlessly(2, instructions="rhyme " * 40))
+    bench.run()
+    assert bench.finished(2).reason is api.FinishReason.STOP
+    assert "old" not in bench.stream_text()
+    assert "capital of france" in bench.stream_text()
+
+
+def test_instructions_that_nothing_makes_room_for_cost_nothing() -> None:
+    """They are refused by name, and all is remembered that was."""
+    bench = Bench(reply=lambda _: "yes", limit=900)
+    bench.open()
+    typed(bench)
+    bench.tell(respond_endlessly(1, instructions="rhyme " * 200))
+    bench.run()
+    assert (bench.finished(1).reason, bench.finished(1).code) == (
+        api.FinishReason.FAILED,
+        "context_full",
+    )
+    assert "tell me everything" in bench.stream_text()
+    bench.tell(respond(2))
+    bench.run()
+    assert bench.finished(2).reason is api.FinishReason.STOP
+
+
+def test_beside_the_conversation_the_newest_items_are_answered() -> None:
+    """An answer out of band reads what fits of its input, whole turns from the newest back, and
+    the conversation is as it was."""
+    asked: list[str] = []
+
+    def reply(question: str) -> str:
+        asked.append(question)
+        return "yes"
+
+    bench = Bench(reply=reply, limit=900)
+    bench.open()
+    typed(bench)
+    bench.run()
+    before = bench.stream_text()
+    items = [
+        item
+        for i in range(20)
+        for item in (
+            user_item(f"q{i}", f"question {i} " + "k" * 50),
+            api.Item(f"a{i}", GENERATED, (api.Text("no"),)),
+        )
+    ]
+    bench.tell(respond_endlessly(1, items=(*items, user_item("q", "and now?"))))
+    bench.run()
+    assert bench.finished(1).reason is api.FinishReason.STOP
+    assert 300 < bench.finished(1).usage.input <= 900 - ANSWER_RESERVE_TOKENS
+    assert asked[-1] == "and now?"
+    assert bench.stream_text() == before
+
+
+def test_beside_the_conversation_an_answer_that_filled_it_can_be_named() -> None:
+    """Its end is read; a question that is too long by itself is refused."""
+    bench = Bench(reply=lambda _: "yes", limit=900)
+    bench.open()
+    said = api.Item("a", GENERATED, (api.Text("so it goes " * 80),))
+    bench.tell(respond_endlessly(1, items=(said, user_item("q", "Why?"))))
+    bench.tell(respond_endlessly(2, items=(user_item("q", "Why?"), said)))
+    bench.tell(respond_endlessly(3, items=(user_item("q", "why " * 100),)))
+    bench.run()
+    assert [bench.finished(i).code for i in (1, 2, 3)] == ["", "", "context_full"]
+    assert bench.finished(2).usage.input > 250
+
+
+def test_a_small_answer_beside_the_conversation_has_nothing_forgotten_for_it() -> None:
+    """Only as much room is kept free as it may take."""
+    bench = Bench(reply=lambda _: "yes", limit=900)
+    bench.open()
+    items = (user_item("a", "k" * 400), user_item("b", "k" * 400))
+    short = api.Sampling(max_tokens=8, repetition_penalty=1.0)
+    bench.tell(api.Respond("s", 1, "a1", short, items=items))
+    bench.run()
+    assert bench.finished(1).usage.input > 800
+
+
+def test_a_conversation_is_restored_with_the_end_of_an_answer_that_filled_it() -> None:
+    """It was said here: after a restart it is no failure, and what was asked behind it is there."""
+    bench = Bench(reply=lambda _: "yes", limit=900)
+    said = api.Item("a", GENERATED, (api.Text("so it goes on " * 60 + "and ends."),))
+    bench.tell(api.Open("s", "Hi", (user_item("u", "Tell me."), said)))
+    bench.run()
+    assert not bench.of(api.Failed)
+    assert bench.stream_text().endswith("and ends.</>")
+    bench.tell(respond())
+    bench.run()
+    assert bench.finished().reason is api.FinishReason.STOP
 
 
 def test_a_conversation_is_restored_without_what_is_too_long_now() -> None:

@@ -19,7 +19,6 @@ EXAMPLES: tuple[EngineError, ...] = (
     errors.UnknownSession("s"),
     errors.UnknownSoftToken(77),
     errors.SoftTableFull(8, 9),
-    errors.StaleMark(4, 2),
     errors.StreamClosed("s"),
     errors.BrokenNumbers("logits", float("nan")),
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from engine import api
+from engine import inbox as inbox_module
 from engine.inbox import MAX_TOGETHER_SAMPLES, MAX_WAITING, URGENT_NS, Inbox, chunk_due_ns
 from engine.session_errors import SessionOverloaded
 
@@ -111,3 +112,20 @@ def test_clips_are_due_as_if_they_were_spoken_now() -> None:
     assert inbox.due_ns == 2 * 10**9
     inbox.pop()
     assert inbox.due_ns == -URGENT_NS
+
+
+def test_pictures_that_wait_are_bounded_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more is refused, and taken when another has gone, to be looked at or with its answer."""
+    monkeypatch.setattr(inbox_module, "MAX_PICTURE_BYTES", 20)
+    inbox = Inbox("s")
+    picture = api.Item("p", api.Role.USER, (api.Image(1, 3, bytes(9)),))
+    inbox.push(api.AddItem("s", picture), 0)
+    inbox.push(api.Respond("s", 1, "a", api.Sampling(), items=(picture,)), 0)
+    assert inbox.picture_bytes == 18
+    with pytest.raises(SessionOverloaded, match="20 bytes of pictures"):
+        inbox.push(api.Frame("s", 0, api.Image(1, 1, bytes(3))), 0)
+    inbox.push(api.AddItem("s", api.Item("w", api.Role.USER, (api.Text("words"),))), 0)
+    inbox.remove(lambda command: isinstance(command, api.Respond))
+    assert inbox.picture_bytes == 9
+    inbox.pop()
+    assert inbox.picture_bytes == 0

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from engine.decoder.decoder import Decoder
 from engine.decoder.load import LoadedModel
-from engine.errors import CacheFull, StaleMark
-from engine.marks import Mark
+from engine.errors import CacheFull
 from engine.scheduler import Plan, Request, Scheduler, Work
 from engine.stream import Stream
 from tests.engine.harness import finish, greedy, load_tiny, logits_at_once
@@ -139,18 +138,17 @@ def test_interleaved_sessions_answer_as_they_do_alone(tmp_path: Path) -> None:
 
 Move = tuple[str, int, int]
 histories = st.lists(
-    st.tuples(st.sampled_from("arrmbxss"), st.integers(0, 2), st.integers(0, 30)), max_size=40
+    st.tuples(st.sampled_from("arrtxss"), st.integers(0, 2), st.integers(0, 30)), max_size=40
 )
 
 
 @given(histories)
 @settings(max_examples=60, deadline=None)
 def test_the_books_balance_after_any_history(model: LoadedModel, history: list[Move]) -> None:
-    """Appends, reconciles, marks, rollbacks, closes and steps of three streams on a pool of ten
+    """Appends, reconciles, cuts, closes and steps of three streams on a pool of ten
     blocks: after every move the books balance and every stream's counters are in order; a full
     cache refuses and harms nothing."""
     streams = [model.new_stream(str(i)) for i in range(3)]
-    marks: dict[int, Mark] = {}
     scheduler = Scheduler(token_budget=9)
 
     def step() -> None:
@@ -159,17 +157,9 @@ def test_the_books_balance_after_any_history(model: LoadedModel, history: list[M
         assert all(isinstance(full, CacheFull) for full in result.refused.values())
         assert not set(result.refused) & set(result.logits)
 
-    def rollback(which: int) -> None:
-        if which in marks:
-            try:
-                streams[which].rollback(marks[which])
-            except StaleMark:
-                del marks[which]
-
     def reopen(which: int) -> None:
         streams[which].close()
         streams[which] = model.new_stream(str(which))
-        marks.pop(which, None)
 
     for what, which, amount in history:
         stream = streams[which]
@@ -178,10 +168,8 @@ def test_the_books_balance_after_any_history(model: LoadedModel, history: list[M
                 stream.append([amount] * (amount // 3))
             case "r":
                 stream.reconcile([amount % 3] * amount, start=min(amount // 2, len(stream)))
-            case "m":
-                marks[which] = stream.mark()
-            case "b":
-                rollback(which)
+            case "t":
+                stream.truncate(min(amount, len(stream)))
             case "x":
                 reopen(which)
             case "s":

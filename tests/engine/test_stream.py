@@ -1,4 +1,4 @@
-"""A session's tokens: reconcile, marks, soft tokens, and how they end."""
+"""A session's tokens: reconcile, soft tokens, and how they end."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from engine.blocks import BlockPool
-from engine.errors import ContextFull, StaleMark, StreamClosed, UnknownSoftToken
+from engine.errors import ContextFull, StreamClosed, UnknownSoftToken
 from engine.stream import Reconciled, Stream
 
 VOCAB = 100
@@ -37,12 +37,10 @@ def test_reconcile_keeps_the_common_prefix() -> None:
 
 
 def test_reconcile_with_the_same_tokens_changes_nothing() -> None:
-    """What is already so costs nothing and spoils no mark."""
+    """What is already so costs nothing."""
     stream = make_stream()
     stream.append([1, 2, 3])
-    mark = stream.mark()
     assert stream.reconcile([1, 2, 3]) == Reconciled(3, 0, 0, 0)
-    stream.rollback(mark)
     assert list(stream.tokens) == [1, 2, 3]
 
 
@@ -66,40 +64,6 @@ def test_a_stream_over_its_limit_is_refused_unchanged() -> None:
     assert list(stream.tokens) == [1, 2, 3]
     stream.reconcile([9] * 5)
     assert len(stream) == 5
-
-
-def test_a_mark_survives_growth_and_deeper_marks_do_not_survive_a_cut() -> None:
-    """Rolling back to an early mark spoils the later ones, even after the stream grew again."""
-    stream = make_stream()
-    stream.append([1, 2])
-    early = stream.mark()
-    stream.append([3, 4])
-    late = stream.mark()
-    stream.append([5])
-    stream.rollback(late)
-    stream.rollback(early)
-    stream.append([7, 8, 9])
-    with pytest.raises(StaleMark) as caught:
-        stream.rollback(late)
-    assert (caught.value.length, caught.value.cut_to) == (4, 2)
-    stream.rollback(early)
-    assert list(stream.tokens) == [1, 2]
-
-
-def test_the_deepest_cut_since_a_mark_counts() -> None:
-    """A cut to the mark's own length is harmless, a deeper one right behind it is not."""
-    stream = make_stream()
-    stream.append([1, 2, 3])
-    mark = stream.mark()
-    stream.append([4])
-    stream.truncate(3)
-    stream.rollback(mark)
-    stream.append([4])
-    stream.truncate(3)
-    stream.truncate(2)
-    stream.append([3, 4])
-    with pytest.raises(StaleMark):
-        stream.rollback(mark)
 
 
 def test_soft_tokens_are_known_by_content() -> None:
@@ -134,7 +98,7 @@ def test_a_closed_stream_holds_nothing_and_takes_nothing() -> None:
     stream.close()
     stream.close()
     assert stream.table.pool.used_blocks == 0
-    for act in (stream.mark, lambda: stream.append([1]), lambda: stream.truncate(0)):
+    for act in (lambda: stream.append([1]), lambda: stream.truncate(0)):
         with pytest.raises(StreamClosed):
             act()
 
@@ -157,36 +121,6 @@ def test_a_stream_always_reads_what_was_asked_for(wishes: list[list[int]]) -> No
             compute(stream, 1 + turn % stream.pending)
         assert stream.prefilled_tokens == stream.kv_len + stream.rolled_back_kv_tokens
         stream.table.pool.check_books([stream.table])
-
-
-@given(st.lists(st.tuples(st.sampled_from("gcm"), st.integers(0, 4)), max_size=40))
-def test_a_mark_is_good_exactly_if_what_it_marked_still_stands(
-    moves: list[tuple[str, int]],
-) -> None:
-    """Against a model that gives each appended token a number of its own."""
-    stream = make_stream(limit=1000)
-    serials: list[int] = []
-    next_serial = 0
-    marks = []
-    for move, amount in moves:
-        if move == "g":
-            stream.append([1] * amount)
-            serials += range(next_serial, next_serial + amount)
-            next_serial += amount
-        elif move == "c":
-            length = min(amount, len(stream))
-            stream.truncate(length)
-            del serials[length:]
-        else:
-            marks.append((stream.mark(), list(serials)))
-    marks.sort(key=lambda pair: -pair[0].length)  # rolling back spoils longer marks only
-    for mark, then in marks:
-        if serials[: len(then)] == then:
-            stream.rollback(mark)
-            assert len(stream) == len(then)
-        else:
-            with pytest.raises(StaleMark):
-                stream.rollback(mark)
 
 
 def test_recomputing_moves_the_cache_back_and_nothing_else() -> None:

@@ -11,7 +11,7 @@ from engine import api
 from engine.api import Role
 from engine.layout import Entry, Laid, Modality, Segment, Separator, render
 from engine.window import Holes, Range, Window, overflow, remaining, without
-from tests.engine.fakes import ASSISTANT, SYSTEM, USER, FakeChat
+from tests.engine.fakes import ASSISTANT, USER, FakeChat
 
 SINK = tuple(FakeChat().system("Be brief."))
 SEPARATOR = Separator((10,))
@@ -98,10 +98,8 @@ def _least(laid: Laid, entries: list[Entry]) -> int:
     """Tokens of a conversation of which no more can go: the frame of the last message, its newest
     token or picture, and an answer to it."""
     places = laid.places
-    opening = [i for i, p in enumerate(places) if laid.ids[p.lead] in (USER, SYSTEM)]
-    first = last = opening[-1] if opening else 0
-    while last + 1 < len(places) and places[last + 1].joined and entries[last + 1].segments:
-        last += 1
+    first = max(i for i, place in enumerate(places) if not place.joined)
+    last = max((i for i in range(first, len(places)) if entries[i].segments), default=first)
     newest = entries[last].segments[-1:]
     whole = [len(s.ids) if s.modality is Modality.IMAGE else 1 for s in newest]
     frame = places[first].content - places[first].lead
@@ -187,6 +185,43 @@ def test_of_one_endless_message_the_beginning_goes() -> None:
     laid = laid_out(lone)
     (cut,) = overflow(laid, lone, Window(30, 30, 999, 999, 0.5), line(len(laid.ids)))
     assert cut == (laid.places[0].content, laid.places[0].segments[1][1])
+
+
+def test_of_an_endless_answer_the_beginning_goes_behind_the_question() -> None:
+    """Where nothing was asked since, the turn's oldest goes: the question, and then the first words
+    of an answer that alone is longer than the window. What it said last stays."""
+    entries = entries_of(
+        [(Role.USER, [(Modality.TEXT, 7)]), (Role.ASSISTANT, [(Modality.GENERATED, 90)])]
+    )
+    laid = laid_out(entries)
+    cuts = overflow(laid, entries, Window(80, 80, 999, 999, 0.5), line(len(laid.ids)))
+    (after,) = left(entries, laid, cuts)
+    assert after.role is Role.ASSISTANT
+    assert after.segments[0].ids == entries[1].segments[0].ids[-38:]
+
+
+def test_of_answers_that_follow_one_another_the_oldest_go() -> None:
+    """As many whole ones as have to, and of the next one what it said first."""
+    answer = (Role.ASSISTANT, [(Modality.GENERATED, 20)])
+    entries = entries_of([(Role.USER, [(Modality.TEXT, 7)]), *[answer] * 4])
+    laid = laid_out(entries)
+    cuts = overflow(laid, entries, Window(80, 80, 999, 999, 0.5), line(len(laid.ids)))
+    after = left(entries, laid, cuts)
+    assert [len(entry.segments[0].ids) for entry in after] == [16, 20]
+
+
+def test_a_picture_that_alone_is_too_much_goes_with_its_question() -> None:
+    """An answer to it that leaves no room for it stays."""
+    entries = entries_of(
+        [
+            (Role.USER, [(Modality.TEXT, 7), (Modality.IMAGE, 40)]),
+            (Role.ASSISTANT, [(Modality.GENERATED, 30)]),
+        ]
+    )
+    laid = laid_out(entries)
+    cuts = overflow(laid, entries, Window(60, 60, 999, 999, 0.9), line(len(laid.ids)))
+    (after,) = left(entries, laid, cuts)
+    assert after == entries[1]
 
 
 def test_bounds_are_what_was_asked_for_where_there_is_room() -> None:

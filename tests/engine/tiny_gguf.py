@@ -104,8 +104,13 @@ def write_tiny_gguf(
 
 
 def tiny_tensors(config: TinyConfig, vocab_size: int) -> dict[str, npt.NDArray[np.float32]]:
-    """Random weights, large enough that every part of the model matters to the logits."""
+    """Random weights, large enough that every part of the model matters to the logits.
+
+    A tied head has the embedding's large rows: its input is scaled down, so that its logits too are
+    a few units and not tens, and an absolute tolerance says the same for every configuration.
+    """
     random = np.random.default_rng(config.seed)
+    last = 0.125 if config.tied_output else 1.0
 
     def normal(*shape: int, around: float = 0.0, scale: float = 0.2) -> npt.NDArray[np.float32]:
         return random.normal(around, scale, shape).astype(np.float32)
@@ -113,7 +118,7 @@ def tiny_tensors(config: TinyConfig, vocab_size: int) -> dict[str, npt.NDArray[n
     hidden, ffn, kv = config.hidden, config.ffn, config.kv_width
     tensors = {
         "token_embd.weight": normal(vocab_size, hidden, scale=1.0),
-        "output_norm.weight": normal(hidden, around=1.0),
+        "output_norm.weight": normal(hidden, around=1.0) * np.float32(last),
     }
     if not config.tied_output:
         tensors["output.weight"] = normal(vocab_size, hidden)

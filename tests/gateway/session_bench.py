@@ -59,6 +59,7 @@ class SessionBench:
         *,
         engine_ready: bool = True,
         speaks: bool = False,
+        model: api.ModelInfo | None = None,
         before_start: Callable[[SessionBench], None] = lambda _: None,
         **settings: Any,
     ) -> None:
@@ -84,6 +85,7 @@ class SessionBench:
             wall_s=1_000.0,
             stopwatch=lambda: 0,
             speaks=speaks,
+            model=model,
         )
         before_start(self)
         self._take(self.session.start(self.now_ns))
@@ -140,7 +142,7 @@ class SessionBench:
         """Decode the pictures that were asked for, in order."""
         held, self.held = self.held, []
         for action in held:
-            outcome = pictures.decode(action.pictures)
+            outcome = pictures.decode(action.pictures, action.size)
             self._take(self.session.decoded(action.ticket, outcome, self.now_ns))
 
     def track_frame(self, image: api.Image) -> None:

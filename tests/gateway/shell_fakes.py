@@ -117,6 +117,8 @@ class EchoSession:
             self.under_way_ns.append(arrival.received_ns - arrival.captured_ns)
         return []
 
+    frame_size = api.PictureSize(pixels=5000)
+
     def receive_image(self, image: api.Image, now_ns: int) -> list[Action]:
         self.seen.append(image)
         return []

@@ -113,6 +113,14 @@ def truncated_twice(bench: SessionBench) -> None:
     bench.client("conversation.item.retrieve", item_id=item_id)
 
 
+def nobody_speaks(bench: SessionBench) -> None:
+    bench.update(
+        audio={"input": {"turn_detection": {"type": "server_vad", "idle_timeout_ms": 5000}}}
+    )
+    spoken_answer(bench)
+    bench.hear(silence_pcm(7_000))
+
+
 def played_by_the_server(bench: SessionBench) -> None:
     spoken_answer(bench)
     bench.playout("started", 480)
@@ -154,6 +162,7 @@ SCENARIOS: list[Scenario] = [
     out_of_band,
     items_read_and_deleted,
     truncated_twice,
+    nobody_speaks,
     played_by_the_server,
     buffer_cleared,
     own_input_in_the_conversation,
@@ -176,6 +185,7 @@ TIER_1 = [
     "input_audio_buffer.cleared",
     "input_audio_buffer.speech_started",
     "input_audio_buffer.speech_stopped",
+    "input_audio_buffer.timeout_triggered",
     "output_audio_buffer.started",
     "output_audio_buffer.stopped",
     "output_audio_buffer.cleared",

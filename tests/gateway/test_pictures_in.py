@@ -210,3 +210,54 @@ def test_frames_are_the_first_to_give_way_when_memory_is_short() -> None:
     assert kept(10) == 5
     bench.engine(api.Pressure("s", api.Level.CALM))
     assert kept(10) == 10
+
+
+def ready(still: api.PictureSize, frame: api.PictureSize) -> api.Ready:
+    model = api.ModelInfo("eyes", 8192, 100, 1 << 20, 1 << 20, 1.0, still=still, frame=frame)
+    return api.Ready("x", model)
+
+
+def sizes_sent(bench: SessionBench) -> list[tuple[int, int]]:
+    """Of all pictures that the engine got, in items and as frames."""
+    images = []
+    for command in bench.told:
+        if isinstance(command, api.AddItem):
+            images += [part for part in command.item.parts if isinstance(part, api.Image)]
+        elif isinstance(command, api.Frame):
+            images.append(command.image)
+    return [(image.width, image.height) for image in images]
+
+
+def test_the_models_eyes_decide_how_large_a_picture_is() -> None:
+    """A still and a camera's frame come as large as the engine says that they are of use; of one
+    that says nothing, as small as the packaged eyes take them."""
+    picture = png(800, 600, 10)
+    bench = seeing()
+    bench.client("conversation.item.create", item=picture_item(picture))
+    show(bench, picture)
+    assert sizes_sent(bench) == [(341, 256), (341, 256)]
+    bench = seeing()
+    still, frame = api.PictureSize(pixels=480_000), api.PictureSize(short_side=300)
+    bench.session.engine_ready(ready(still, frame), bench.now_ns)
+    bench.client("conversation.item.create", item=picture_item(picture))
+    show(bench, picture)
+    assert sizes_sent(bench) == [(800, 600), (400, 300)]
+    assert bench.session.frame_size == api.PictureSize(short_side=300, pixels=196_608)
+    bench = SessionBench(model=ready(still, frame).model)
+    bench.client("conversation.item.create", item=picture_item(picture))
+    assert sizes_sent(bench) == [(800, 600)]
+
+
+def test_the_servers_settings_cap_what_eyes_ask_for() -> None:
+    """Each picture by itself; more than four at once have together what four may have."""
+    bench = SessionBench(image_max_pixels=120_000, video_max_pixels=76_800)
+    huge = api.PictureSize(pixels=12_845_056)
+    bench.session.engine_ready(ready(huge, huge), bench.now_ns)
+    picture = png(800, 600, 10)
+    bench.client("conversation.item.create", item=picture_item(*[picture] * 4))
+    show(bench, picture)
+    assert sizes_sent(bench) == [(400, 300)] * 4 + [(320, 240)]
+    bench.told.clear()
+    crowd = picture_item(*[picture] * 16) | {"id": "item_q"}
+    bench.client("conversation.item.create", item=crowd)
+    assert sizes_sent(bench) == [(200, 150)] * 16

@@ -41,7 +41,9 @@ SESSION = {
     "audio.input.turn_detection.interrupt_response": (
         "test_session::test_a_question_during_an_answer_waits_when_interrupting_is_off"
     ),
-    "audio.input.turn_detection.idle_timeout_ms": _DEFAULTS,
+    "audio.input.turn_detection.idle_timeout_ms": (
+        "test_idle::test_a_silence_behind_an_answer_is_an_item_and_has_an_answer"
+    ),
     "audio.output.format": "test_sound_format::test_a_telephones_turn",
     "audio.output.speed": "test_protocol_tables::test_speed_is_the_voices",
     "audio.output.voice": f"{CONFIG}::test_a_custom_voice_is_echoed_by_its_id",

@@ -74,7 +74,7 @@ def test_any_cut_of_the_input_gives_the_offline_logits(
     models: dict[str, LoadedModel], offline: Any, script: list[tuple[str, list[int]]]
 ) -> None:
     """Appended in pieces, rolled back, chunked: fp32 logits within 1e-4 of one offline forward by
-    `transformers` on the same dequantised weights (and 1e-5 of logits that are in the tens)."""
+    `transformers` on the same dequantised weights."""
     model = models["reference"]
     stream = model.new_stream("s")
     play(model, stream, script)
@@ -82,7 +82,7 @@ def test_any_cut_of_the_input_gives_the_offline_logits(
     expected = offline_logits(offline, stream.tokens)[-1]
     stream.close()
     assert expected.abs().max() > 0.1
-    assert torch.allclose(logits, expected, rtol=1e-5, atol=TOLERANCE)
+    assert (logits - expected).abs().max() <= TOLERANCE
 
 
 @given(moves)

@@ -64,10 +64,10 @@ def play(rig: Rig, stream: Stream, clip: Sounded, tail: TailPolicy, chance: rand
         if chance.random() < 0.2:  # an ending that does not come: an answer is begun and dropped
             perception.finish()
             stream.reconcile([*perception.ids(), 5, 6, 7], start)
-            mark = stream.mark()
+            asked = len(stream)
             rig.settle(stream, chance)
             stream.append([8, 9])
             rig.settle(stream, chance)
-            stream.rollback(mark)
+            stream.truncate(asked)
     perception.finish()
     stream.reconcile(perception.ids(), start)

@@ -10,6 +10,7 @@ import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from tokenizers.pre_tokenizers import ByteLevel
 
+from tests.engine.models import twins
 from tests.engine.models.omni_twin import tiny_config, tiny_twin, write_directory
 
 SPECIAL = [
@@ -61,3 +62,9 @@ def write_served(folder: Path) -> Any:
     write_directory(model, folder, "thinker.")
     write_tokenizer(folder)
     return model
+
+
+def write_tiled(folder: Path, tile_px: int) -> None:
+    """A directory of a model that cuts stills into tiles of that size."""
+    twins.save(twins.llava_onevision(tile_px, vocab_size=280), folder)
+    write_tokenizer(folder)

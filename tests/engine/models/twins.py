@@ -38,13 +38,13 @@ def qwen2_vl() -> Any:
     return lively(transformers.Qwen2VLForConditionalGeneration, config)
 
 
-def llava_onevision() -> Any:
+def llava_onevision(tile_px: int = 70, vocab_size: int = TEXT["vocab_size"]) -> Any:
     config = transformers.LlavaOnevisionConfig(
-        vision_config={**SIGLIP},
-        text_config={"model_type": "qwen2", **TEXT},
+        vision_config={**SIGLIP, "image_size": tile_px},
+        text_config={"model_type": "qwen2", **TEXT, "vocab_size": vocab_size},
         image_token_index=IMAGE,
         video_token_index=VIDEO,
-        image_grid_pinpoints=[[70 * i, 70 * j] for i in (1, 2, 3) for j in (1, 2, 3)],
+        image_grid_pinpoints=[[tile_px * i, tile_px * j] for i in (1, 2, 3) for j in (1, 2, 3)],
         vision_aspect_ratio="anyres_max_6",
         vision_feature_layer=-1,
         vision_feature_select_strategy="full",

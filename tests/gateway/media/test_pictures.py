@@ -8,6 +8,7 @@ import time
 
 import pytest
 
+from engine.api import SMALL_PICTURE, PictureSize
 from gateway.media import pictures
 from gateway.media.frames import THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH
 from gateway.media.pictures import Encoded
@@ -41,6 +42,15 @@ def test_the_first_bad_picture_is_named() -> None:
     assert outcome.param == "b"
 
 
+def test_a_picture_is_no_larger_than_asked_for() -> None:
+    """By its short side, or by its pixels; asked for more, it comes as it is."""
+    sizes = [SMALL_PICTURE, PictureSize(pixels=300_000), PictureSize(pixels=480_000)]
+    outcomes = [pictures.decode([Encoded(png(800, 600, 9), "image")], size) for size in sizes]
+    images = [o[0].image for o in outcomes if not isinstance(o, ProtocolError)]
+    shapes = [(image.width, image.height) for image in images]
+    assert shapes == [(341, 256), (632, 474), (800, 600)]
+
+
 async def test_the_loop_goes_on_meanwhile() -> None:
     """While pictures are decoded on other threads, the loop runs other things."""
     turns, done = 0, threading.Event()
@@ -54,7 +64,7 @@ async def test_the_loop_goes_on_meanwhile() -> None:
     spinning = asyncio.create_task(spin())
     large = Encoded(png(2000, 1500, 9), "image")
     began_s = time.perf_counter()
-    outcomes = await asyncio.gather(*(pictures.run([large]) for _ in range(6)))
+    outcomes = await asyncio.gather(*(pictures.run([large], SMALL_PICTURE) for _ in range(6)))
     assert time.perf_counter() - began_s > 0.01, "too quick to tell"
     done.set()
     await spinning

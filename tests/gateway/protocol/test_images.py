@@ -7,9 +7,12 @@ from fractions import Fraction
 import av
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from engine.api import SMALL_PICTURE, PictureSize
 from gateway.protocol.errors import ProtocolError
-from gateway.protocol.images import ImageLimits, decode_image, decode_image_url
+from gateway.protocol.images import ImageLimits, decode_image, decode_image_url, fit, within
 
 
 def _encode(pixels: np.ndarray, codec: str) -> bytes:
@@ -67,7 +70,7 @@ def _refused(url: str, limits: ImageLimits | None = None, bare: bool = False) ->
 
 def _undecodable(data: bytes, limits: ImageLimits | None = None) -> str:
     with pytest.raises(ProtocolError) as caught:
-        decode_image(data, limits or ImageLimits(), param="image")
+        decode_image(data, limits=limits or ImageLimits(), param="image")
     assert (caught.value.code, caught.value.param) == ("invalid_value", "image")
     return caught.value.message
 
@@ -137,10 +140,39 @@ def test_pixels_come_from_the_top_left_in_rgb(data: bytes, tolerance: int) -> No
 def test_the_short_side_is_scaled_down_and_the_shape_kept(
     size: tuple[int, int], scaled: tuple[int, int]
 ) -> None:
-    """To 256 pixels; a picture that is small enough stays as it is."""
+    """To 256 pixels, if nobody asks for more; a picture that is small enough stays as it is."""
     picture = decode_image(_encode(_quarters(*size), "png"))
     assert (picture.width, picture.height) == scaled
     assert len(picture.rgb) == scaled[0] * scaled[1] * 3
+
+
+@given(
+    st.integers(1, 5000),
+    st.integers(1, 5000),
+    st.integers(0, 3000),
+    st.one_of(st.just(0), st.integers(1000, 3_000_000)),
+)
+def test_a_picture_is_as_large_as_it_may_be(
+    width: int, height: int, short_side: int, pixels: int
+) -> None:
+    """Never larger than itself, than its short side may be, or than its pixels; where it was scaled
+    down, within a pixel of one of the bounds, and of the same shape."""
+    got = fit(width, height, PictureSize(short_side, pixels))
+    assert (got[0] <= width, got[1] <= height) == (True, True)
+    assert not short_side or min(got) <= max(short_side, 1)
+    assert not pixels or got[0] * got[1] <= pixels or 1 in got
+    if got != (width, height):
+        reaches_side = bool(short_side) and min(got) >= short_side
+        reaches_pixels = bool(pixels) and (got[0] + 1) * (got[1] + 1) > pixels
+        assert reaches_side or reaches_pixels
+        assert abs(got[0] - width * got[1] / height) <= 1 + width / height
+
+
+def test_of_two_bounds_the_tighter_one_holds() -> None:
+    """A model's own and the server's."""
+    assert within(PictureSize(pixels=500), 900) == PictureSize(pixels=500)
+    assert within(PictureSize(pixels=900), 500) == PictureSize(pixels=500)
+    assert within(SMALL_PICTURE, 500) == PictureSize(short_side=256, pixels=500)
 
 
 @pytest.mark.parametrize(

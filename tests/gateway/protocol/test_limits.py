@@ -49,7 +49,7 @@ RANGES: list[tuple[str, dict[str, Any], float, float, float]] = [
     (f"{_VAD}.threshold", {"type": "server_vad"}, 0, 1, 0.001),
     (f"{_VAD}.prefix_padding_ms", {"type": "server_vad"}, 0, 10_000, 1),
     (f"{_VAD}.silence_duration_ms", {"type": "server_vad"}, 0, 60_000, 1),
-    (f"{_VAD}.idle_timeout_ms", {"type": "server_vad"}, 0, 600_000, 1),
+    (f"{_VAD}.idle_timeout_ms", {"type": "server_vad"}, 1_000, 600_000, 1),
     ("session.audio.input.noise_reduction.strength", {}, 0, 1, 0.001),
     ("session.audio.output.speed", {}, 0.25, 1.5, 0.001),
     ("session.max_output_tokens", {}, 1, 4096, 1),

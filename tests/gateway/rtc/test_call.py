@@ -119,11 +119,12 @@ async def test_garbage_is_lost_packets_and_no_more(running: RunningGateway) -> N
 
 
 async def test_the_camera_is_seen(running: RunningGateway) -> None:
-    """A video track's newest picture reaches the session, in its colours, about once a second."""
+    """A video track's newest picture reaches the session, in its colours and no larger than the
+    session wants it, about once a second."""
     async with calling(running.url, Microphone(), Camera((200, 30, 30))):
         await until(lambda: len(running.sessions[0].seen) >= 2)
         image = running.sessions[0].seen[-1]
-        assert (image.width, image.height) == (320, 240)
+        assert (image.width, image.height) == (81, 61)  # of 320 x 240, and 5000 pixels wanted
         pixels = np.frombuffer(image.rgb, np.uint8).reshape(-1, 3).mean(axis=0)
         assert np.abs(pixels - (200, 30, 30)).max() < 15
 

@@ -22,7 +22,7 @@ def frame(rgb: tuple[int, int, int], width: int = 640, height: int = 480) -> av.
 def test_pictures_are_scaled_and_keep_their_shape(
     size: tuple[int, int], scaled: tuple[int, int]
 ) -> None:
-    """The short side is 256 at most; small ones stay."""
+    """The short side is 256 at most, if nothing else is asked for; small ones stay."""
     image = picture_of(frame((10, 20, 30), *size))
     assert (image.width, image.height) == scaled
     assert len(image.rgb) == 3 * image.width * image.height
@@ -40,7 +40,7 @@ async def test_the_newest_picture_wins() -> None:
     seen: list[api.Image] = []
     for level in range(0, 200, 20):
         await source.put(frame((level, level, level)))
-    task = asyncio.create_task(watch(source, seen.append, interval_s=0.02))
+    task = asyncio.create_task(watch(source, seen.append, lambda: api.SMALL_PICTURE, 0.02))
     await asyncio.sleep(0.3)
     assert len(seen) == 1
     assert abs(np.frombuffer(seen[0].rgb, np.uint8).mean() - 180) < 4

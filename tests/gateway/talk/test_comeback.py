@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+import httpx
 import pytest
 from aiortc import RTCPeerConnection
 
@@ -20,6 +21,8 @@ from gateway.talk import comeback, webrtc
 from gateway.talk.client import TalkOptions, Watcher, talk
 from gateway.talk.comeback import Comeback, Ticket, lasting
 from gateway.talk.dialog import Dialog
+from gateway.talk.socket import SocketLine
+from gateway.talk.webrtc import RtcLine
 from tests.gateway.rtc.peer import Peer
 
 TOKEN = {
@@ -135,7 +138,7 @@ async def test_what_is_sent_waits_for_the_next_connection() -> None:
     await anext(reading)
     coming = asyncio.ensure_future(anext(reading))
     await asyncio.sleep(0)
-    await asyncio.wait_for(line.send("hello"), 5)
+    assert await asyncio.wait_for(line.send("hello"), 5) == 1, "it went over the second"
     assert second.sent == ["hello"]
     await coming
     with pytest.raises(ServerFailed):
@@ -169,6 +172,7 @@ class Proxy:
         self._streams: set[asyncio.StreamWriter] = set()
         self._server: asyncio.Server | None = None
         self._is_down = False
+        self._deaf: set[str] = set()
         self.url = ""
 
     async def __aenter__(self) -> Proxy:
@@ -184,8 +188,13 @@ class Proxy:
     def cut(self, *, for_good: bool = False) -> None:
         """As if a cable were pulled: no goodbye on either side."""
         self._is_down = for_good
+        self._deaf.clear()
         for stream in self._streams:
             stream.transport.abort()
+
+    def lose(self, direction: str) -> None:
+        """From now on what goes "there" or comes "back" is lost, unnoticed until the cut."""
+        self._deaf.add(direction)
 
     async def _carry(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         if self._is_down:
@@ -193,16 +202,20 @@ class Proxy:
             return
         there = await asyncio.open_connection(self._target.hostname, self._target.port)
         self._streams |= {writer, there[1]}
-        await asyncio.gather(_pour(reader, there[1]), _pour(there[0], writer))
+        await asyncio.gather(
+            self._pour("there", reader, there[1]), self._pour("back", there[0], writer)
+        )
         self._streams -= {writer, there[1]}
 
-
-async def _pour(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    with contextlib.suppress(ConnectionError):
-        while data := await reader.read(65_536):
-            writer.write(data)
-            await writer.drain()
-    writer.close()
+    async def _pour(
+        self, direction: str, reader: asyncio.StreamReader, writer: asyncio.StreamWriter
+    ) -> None:
+        with contextlib.suppress(ConnectionError):
+            while data := await reader.read(65_536):
+                if direction not in self._deaf:
+                    writer.write(data)
+                    await writer.drain()
+        writer.close()
 
 
 @pytest.fixture(scope="module")
@@ -258,19 +271,25 @@ async def test_a_socket_that_stays_cut(hesitant_url: str, spoken: Path) -> None:
     assert cutter.told == [6.0]
 
 
-async def test_a_call_that_vanishes_in_mid_answer(
-    hesitant_url: str, spoken: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No packet gets through any more: another call goes on with the session, and the answer is
-    whole."""
-    peers: list[RTCPeerConnection] = []
+@pytest.fixture
+def peers(monkeypatch: pytest.MonkeyPatch) -> list[RTCPeerConnection]:
+    """The calls that are made, in order."""
+    made: list[RTCPeerConnection] = []
 
     class Recorded(RTCPeerConnection):
         def __init__(self, *arguments: Any) -> None:
             super().__init__(*arguments)
-            peers.append(self)
+            made.append(self)
 
     monkeypatch.setattr(webrtc, "RTCPeerConnection", Recorded)
+    return made
+
+
+async def test_a_call_that_vanishes_in_mid_answer(
+    hesitant_url: str, spoken: Path, peers: list[RTCPeerConnection]
+) -> None:
+    """No packet gets through any more: another call goes on with the session, and the answer is
+    whole."""
     cutter = Cutter(lambda: Peer(peers[0], None).vanish())
     dialog = await talk([spoken], hesitant_url, TalkOptions(webrtc=True), cutter)
     assert len(peers) == 2
@@ -278,3 +297,78 @@ async def test_a_call_that_vanishes_in_mid_answer(
     result = dialog.to_wire()
     assert result["answer"] == "This is an answer that comes word by word."
     assert result["status"] == "completed"
+
+
+# --- what was asked at the cut ----------------------------------------------------------------
+
+
+async def push_to_talk(url: str) -> str:
+    """A secret whose sessions have turn detection off, so that `talk` commits and asks."""
+    session = {"type": "realtime", "audio": {"input": {"turn_detection": None}}}
+    async with httpx.AsyncClient() as http:
+        answer = await http.post(f"{url}/v1/realtime/client_secrets", json={"session": session})
+    return str(answer.json()["value"])
+
+
+def before_sending(
+    monkeypatch: pytest.MonkeyPatch, line: type[SocketLine] | type[RtcLine], kind: str, do: Any
+) -> list[str]:
+    """Have `do` done right before the first event of a type leaves; the types of all that do."""
+    send, sent = line.send, list[str]()
+
+    async def watched(self: Any, text: str, /) -> None:
+        what = json.loads(text)["type"]
+        if what == kind and kind not in sent:
+            await asyncio.sleep(0.3)  # what went before it has arrived
+            do()
+        sent.append(what)
+        await send(self, text)
+
+    monkeypatch.setattr(line, "send", watched)
+    return sent
+
+
+def is_whole(dialog: Dialog) -> None:
+    """One utterance, one answer, nothing amiss."""
+    (turn,) = dialog.turns
+    assert (turn.committed, len(turn.answers)) == (1, 1)
+    assert dialog.to_wire()["answer"] == "This is an answer that comes word by word."
+    assert dialog.errors == []
+
+
+@pytest.mark.parametrize("kind", ["input_audio_buffer.commit", "response.create"])
+@pytest.mark.parametrize("direction", ["there", "back"])
+async def test_what_is_asked_as_a_socket_is_cut(
+    hesitant_url: str, spoken: Path, monkeypatch: pytest.MonkeyPatch, kind: str, direction: str
+) -> None:
+    """Lost on its way it is sent again; if only its answer was lost it is not, or there would be
+    an error: the turn is committed once and answered once."""
+    key = await push_to_talk(hesitant_url)
+    async with Proxy(hesitant_url) as proxy:
+
+        def lose() -> None:
+            proxy.lose(direction)
+            asyncio.get_running_loop().call_later(0.3, proxy.cut)
+
+        sent = before_sending(monkeypatch, SocketLine, kind, lose)
+        dialog = await talk([spoken], proxy.url, TalkOptions(fast=True, api_key=key))
+    assert dialog.comebacks == 1
+    assert sent.count(kind) == (2 if direction == "there" else 1)
+    is_whole(dialog)
+
+
+@pytest.mark.parametrize("kind", ["input_audio_buffer.commit", "response.create"])
+async def test_what_is_asked_as_a_call_vanishes(
+    hesitant_url: str,
+    spoken: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    peers: list[RTCPeerConnection],
+    kind: str,
+) -> None:
+    """The same over a call, whose channel takes an event and says nothing of its loss."""
+    sent = before_sending(monkeypatch, RtcLine, kind, lambda: Peer(peers[0], None).vanish())
+    key = await push_to_talk(hesitant_url)
+    dialog = await talk([spoken], hesitant_url, TalkOptions(webrtc=True, api_key=key))
+    assert len(peers) == 2
+    assert sent.count(kind) == 2
+    is_whole(dialog)

@@ -1,0 +1,1 @@
+"""A LoRA that teaches `small` how to talk, fitted on dialogues written for it (README.md)."""

@@ -1,0 +1,75 @@
+"""`python -m recipes.manner`: fit the adapter, from the last checkpoint if there is one."""
+
+from __future__ import annotations
+
+import json
+import time
+import zlib
+from pathlib import Path
+from typing import Annotated
+
+import torch
+import typer
+
+from engine.chat import ChatFormat
+from engine.gguf_file import GgufFile
+from engine.tokenizer import Tokenizer
+from engine.weights import ensure
+from recipes.manner import dialogues
+from recipes.manner.fit import Fit, Plan, load_base, save
+from recipes.manner.packing import packs
+from recipes.manner.tokens import Example, example, system_prompt
+
+CHECKPOINT_EVERY = 10
+HELD_PERCENT = 4
+PLAN = Plan()
+
+
+def main(
+    work: Annotated[Path, typer.Option(help="checkpoints and the result go here")],
+    data: Annotated[Path, typer.Option(help="*.jsonl")] = dialogues.FOLDER,
+    epochs: int = PLAN.epochs,
+    rate: float = PLAN.rate,
+    threads: int = 2,
+) -> None:
+    """Writes WORK/adapter_model.safetensors and adapter_config.json, as PEFT does."""
+    torch.set_num_threads(threads)
+    work.mkdir(parents=True, exist_ok=True)
+    plan = Plan(epochs=epochs, rate=rate)
+    gguf = ensure("qwen2.5-coder-0.5b")
+    file = GgufFile(gguf)
+    tokenizer = Tokenizer.from_gguf(file)
+    chat = ChatFormat.from_gguf(file, tokenizer)
+    learnt: list[Example] = []
+    held: list[Example] = []
+    for dialogue in dialogues.load(data):
+        kept_back = zlib.crc32(dialogue.turns[0].said.encode()) % 100 < HELD_PERCENT
+        (held if kept_back else learnt).append(example(chat, tokenizer, dialogue))
+    prompts = [system_prompt(chat, sees=sees) for sees in (False, True)]
+    fit = Fit(load_base(gguf, plan), prompts, [*learnt, *held], plan)
+    fit.examples = learnt
+    checkpoint = work / "checkpoint.pt"
+    if checkpoint.exists():
+        fit.restore(torch.load(checkpoint, weights_only=True))
+    steps = fit.steps()
+    print(f"{len(learnt)} dialogues, {len(held)} held out, {len(steps)} steps", flush=True)
+    while fit.step < len(steps):
+        began = time.monotonic()
+        loss = fit.train_step(steps[fit.step], len(steps))
+        took_s = time.monotonic() - began
+        print(f"step {fit.step}/{len(steps)}: loss {loss:.3f}, {took_s:.0f} s", flush=True)
+        if fit.step % CHECKPOINT_EVERY == 0 or fit.step == len(steps):
+            torch.save(fit.state(), work / "next.pt")
+            (work / "next.pt").rename(checkpoint)
+            save(fit.model, work)
+    judge = Fit(fit.model, prompts, held, plan)
+    with torch.no_grad():
+        losses = [float(judge.loss(pack)) for pack in packs(held, plan.most_tokens, 0)]
+        with fit.model.disable_adapter():
+            before = [float(judge.loss(pack)) for pack in packs(held, plan.most_tokens, 0)]
+    result = {"held_out_loss": sum(losses) / len(losses), "before": sum(before) / len(before)}
+    print(json.dumps({"steps": len(steps), "dialogues": len(learnt), **result}))
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,100 @@
+"""Dialogues to learn from, checked, and kept apart from the questions that judge the result."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "dialogues"
+QUESTIONS = Path(__file__).parents[2] / "benchmarks" / "questions.toml"
+OFF = "off"
+MOST_ALIKE = 0.6
+_NOTE = re.compile(r"\[camera: [^\[\]]+\]")
+_WORDS = re.compile(r"[a-z]+|\d+")
+_COUNTED = """
+zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen
+sixteen seventeen eighteen nineteen twenty
+"""
+_NUMBERS = _COUNTED.split()
+# Words that say nothing about what a question is about.
+_COMMON = """
+a an and are at can could did do does for how i in is it me much my of on or s so tell that the
+there they this to was what when where which who why will with would you your
+"""
+_EMPTY = frozenset(_COMMON.split())
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """`note`: what the camera showed anew just before these words, or ""."""
+
+    note: str
+    said: str
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dialogue:
+    kind: str
+    turns: tuple[Turn, ...]
+
+    @property
+    def sees(self) -> bool:
+        """Whether a picture is in the context."""
+        return any(turn.note for turn in self.turns)
+
+
+def load(folder: Path = FOLDER) -> list[Dialogue]:
+    """All dialogues of `folder`'s files, by name and line. Raises `ValueError` naming the line that
+    is malformed or that asks what the benchmark asks."""
+    asked = [content(question) for question in questions()]
+    return [
+        _dialogue(json.loads(line), f"{path.name}:{number}", asked)
+        for path in sorted(folder.glob("*.jsonl"))
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+    ]
+
+
+def questions() -> Iterator[str]:
+    """What `headstart bench answers` asks."""
+    for dialog in tomllib.loads(QUESTIONS.read_text())["dialog"]:
+        yield from (question["say"] for question in dialog["ask"])
+
+
+def content(text: str) -> frozenset[str]:
+    """The words of `text` that say what it is about; numbers to twenty are spelt out."""
+    words = _WORDS.findall(text.lower())
+    spelt = (_NUMBERS[int(w)] if w.isdigit() and int(w) < len(_NUMBERS) else w for w in words)
+    return frozenset(spelt) - _EMPTY
+
+
+def alike(a: frozenset[str], b: frozenset[str]) -> float:
+    """Shared part of all words (Jaccard), 0 to 1; sums with other numbers are other questions."""
+    numbers = frozenset(_NUMBERS)
+    if a & numbers != b & numbers:
+        return 0.0
+    return len(a & b) / len(a | b) if a | b else 0.0
+
+
+def _dialogue(line: dict[str, object], where: str, asked: list[frozenset[str]]) -> Dialogue:
+    kind, camera, turns = line.get("kind"), line.get("camera"), line.get("turns")
+    if not (isinstance(kind, str) and isinstance(camera, str) and isinstance(turns, list)):
+        raise ValueError(f"{where}: expected kind, camera and turns, got {sorted(line)}")
+    seen = "" if camera == OFF else camera
+    read = []
+    for said, answer, *later in turns:
+        note = later[0] if later else seen
+        if note and not _NOTE.fullmatch(note):
+            raise ValueError(f"{where}: expected a note like [camera: ...], got {note!r}")
+        about = content(said)
+        if len(about) > 1 and max(alike(about, one) for one in asked) >= MOST_ALIKE:
+            raise ValueError(f"{where}: {said!r} is what the benchmark asks")
+        read.append(Turn(note, said, answer))
+        seen = ""
+    if not read:
+        raise ValueError(f"{where}: expected at least one turn")
+    return Dialogue(kind, tuple(read))

@@ -1,0 +1,58 @@
+"""Dialogues side by side in one row: each sees the system prompt and itself, and nobody pads."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from recipes.manner.tokens import Example
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """Indices of examples that share a system prompt."""
+
+    sees: bool
+    members: tuple[int, ...]
+
+
+def packs(examples: Sequence[Example], most_tokens: int, seed: int) -> list[Pack]:
+    """All examples once, in an order drawn from `seed`, at most `most_tokens` a pack (or one
+    example that is longer)."""
+    draw = random.Random(seed)
+    order = list(range(len(examples)))
+    draw.shuffle(order)
+    out: list[Pack] = []
+    for sees in (False, True):
+        open_pack: list[int] = []
+        size = 0
+        for index in order:
+            if examples[index].sees is not sees:
+                continue
+            length = len(examples[index].ids)
+            if open_pack and size + length > most_tokens:
+                out.append(Pack(sees, tuple(open_pack)))
+                open_pack, size = [], 0
+            open_pack.append(index)
+            size += length
+        if open_pack:
+            out.append(Pack(sees, tuple(open_pack)))
+    draw.shuffle(out)
+    return out
+
+
+def positions(prefix: int, lengths: Sequence[int]) -> Tensor:
+    """int64 [1, prefix + sum(lengths)]: each example goes on where the system prompt ended."""
+    parts = [torch.arange(prefix), *(prefix + torch.arange(n) for n in lengths)]
+    return torch.cat(parts)[None]
+
+
+def mask(prefix: int, lengths: Sequence[int]) -> Tensor:
+    """bool [1, 1, n, n], True where a row may look: back, at the prompt and at its own example."""
+    owner = torch.cat([torch.full((n,), i) for i, n in enumerate((prefix, *lengths))])
+    own = owner[:, None] == owner[None, :]
+    return (torch.tril(own | (owner == 0)[None, :]))[None, None]

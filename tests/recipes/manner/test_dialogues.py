@@ -1,0 +1,75 @@
+"""What is learnt from is well-formed, and none of it is what the benchmark asks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from recipes.manner.dialogues import FOLDER, Turn, alike, content, load, questions
+
+
+def _write(folder: Path, *turns: list[str], camera: str = "off") -> Path:
+    line = {"kind": "fact", "camera": camera, "turns": list(turns)}
+    (folder / "a.jsonl").write_text(json.dumps(line) + "\n")
+    return folder
+
+
+def test_all_of_ours_load_and_cover_every_kind_of_question() -> None:
+    """More than a thousand dialogues of six kinds; loading checks each against the questions."""
+    dialogues = load()
+    assert len(dialogues) > 1000
+    kinds = {"fact", "arithmetic", "everyday", "small talk", "cannot know", "seeing"}
+    assert {dialogue.kind for dialogue in dialogues} == kinds
+    assert sum(1 for _ in questions()) == 70
+
+
+def test_no_answer_is_a_lecture() -> None:
+    """Every answer fits one breath, as it will be spoken: at most 30 words, no lists, no markup."""
+    for dialogue in load():
+        for turn in dialogue.turns:
+            assert 1 <= len(turn.answer.split()) <= 30, turn
+            assert not set("*#_[]\n") & set(turn.answer), turn
+
+
+@pytest.mark.parametrize(
+    "said",
+    ["What is the capital of France?", "so, who painted the Mona Lisa", "What is 7 plus 8?"],
+)
+def test_what_the_benchmark_asks_is_refused(tmp_path: Path, said: str) -> None:
+    """A question of the test set, reworded a little or with digits, names its file and line."""
+    with pytest.raises(ValueError, match=r"a\.jsonl:1: .* is what the benchmark asks"):
+        load(_write(tmp_path, [said, "No."]))
+
+
+def test_another_sum_is_another_question() -> None:
+    """ "nine plus four" is asked; "nine plus five" is not, and stays."""
+    assert alike(content("What is 9 plus 4?"), content("nine plus four")) == 1.0
+    assert alike(content("What is nine plus five?"), content("What is nine plus four?")) == 0.0
+
+
+def test_a_note_stands_before_the_words_that_follow_it(tmp_path: Path) -> None:
+    """The dialogue's picture comes with its first turn; a third member is a new one."""
+    first, later = "[camera: a lamp; light: dark; colour: red]", "[camera: nothing, all black]"
+    (one,) = load(_write(tmp_path, ["Look!", "A lamp."], ["Now?", "No.", later], camera=first))
+    assert one.turns == (Turn(first, "Look!", "A lamp."), Turn(later, "Now?", "No."))
+    assert one.sees
+
+
+@pytest.mark.parametrize("camera", ["on", "[a lamp]", "[camera: a [b]]"])
+def test_a_note_of_another_form_is_refused(tmp_path: Path, camera: str) -> None:
+    """Only what the eyes write is a note."""
+    with pytest.raises(ValueError, match="expected a note like"):
+        load(_write(tmp_path, ["Look!", "A lamp."], camera=camera))
+
+
+def test_a_dialogue_without_turns_is_refused(tmp_path: Path) -> None:
+    """Nothing to learn from is a mistake in the file."""
+    with pytest.raises(ValueError, match="at least one turn"):
+        load(_write(tmp_path))
+
+
+def test_the_folder_is_the_packages_own() -> None:
+    """It is found wherever the command runs."""
+    assert FOLDER.is_dir()

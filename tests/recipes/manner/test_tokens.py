@@ -1,0 +1,69 @@
+"""The fit reads what a live session reads, and learns the answers."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine.api import Role
+from engine.books import Modality
+from engine.chat import ChatFormat
+from engine.gguf_file import GgufFile
+from engine.layout import Entry, Segment, Separator, render
+from engine.tokenizer import Tokenizer
+from recipes.manner.dialogues import Dialogue, Turn
+from recipes.manner.tokens import ANSWER_WEIGHT, SAID_WEIGHT, example, system_prompt
+from tests.engine.tiny_gguf import write_tiny_gguf
+
+NOTE = "[camera: a lamp; light: dark; colour: red]"
+TALK = Dialogue("seeing", (Turn(NOTE, "What is it?", "A lamp."), Turn("", "Thanks.", "Sure!")))
+
+
+@pytest.fixture(scope="module")
+def words(tmp_path_factory: pytest.TempPathFactory) -> tuple[ChatFormat, Tokenizer]:
+    file = GgufFile(write_tiny_gguf(tmp_path_factory.mktemp("words") / "tiny.gguf"))
+    tokenizer = Tokenizer.from_gguf(file)
+    return ChatFormat.from_gguf(file, tokenizer), tokenizer
+
+
+def test_an_example_is_the_layout_of_that_conversation(
+    words: tuple[ChatFormat, Tokenizer],
+) -> None:
+    """Token by token what `engine.layout.render` makes of the same items."""
+    chat, tokenizer = words
+    entries = []
+    for number, turn in enumerate(TALK.turns):
+        said = Segment(Modality.TEXT, tuple(tokenizer.encode(turn.said)))
+        seen = Segment(Modality.IMAGE, tuple(tokenizer.encode(f"{turn.note}\n")))
+        answer = Segment(Modality.GENERATED, tuple(tokenizer.encode(turn.answer)))
+        segments = (seen, said) if turn.note else (said,)
+        entries.append(Entry(f"u{number}", Role.USER, segments))
+        entries.append(Entry(f"a{number}", Role.ASSISTANT, (answer,)))
+    separator = Separator(tuple(tokenizer.encode("\n")))
+    system = system_prompt(chat, sees=True)
+    laid = render(chat, separator, system, entries)
+    assert (*system, *example(chat, tokenizer, TALK).ids) == tuple(laid.ids)
+
+
+def test_answers_and_their_ends_are_learnt(words: tuple[ChatFormat, Tokenizer]) -> None:
+    """In full: each answer and the token that ends it. A little: what was said and its end. Not at
+    all: notes and the template's own strings."""
+    chat, tokenizer = words
+    made = example(chat, tokenizer, TALK)
+    end = tokenizer.decode(chat.assistant_close[:1], special=True)
+
+    def learnt(weight: float) -> str:
+        ids = [i for i, w in zip(made.ids, made.weights, strict=True) if w == weight]
+        return tokenizer.decode(ids, special=True)
+
+    assert learnt(ANSWER_WEIGHT) == f"A lamp.{end}Sure!{end}"
+    assert learnt(SAID_WEIGHT) == f"What is it?{end}Thanks.{end}"
+
+
+def test_the_system_prompt_says_when_the_camera_is_off(
+    words: tuple[ChatFormat, Tokenizer],
+) -> None:
+    """As the gateway tells a session that has seen nothing yet."""
+    chat, tokenizer = words
+    off, on = (tokenizer.decode(system_prompt(chat, sees=sees)) for sees in (False, True))
+    assert "[camera: off" in off
+    assert "[camera" not in on
