@@ -26,6 +26,7 @@ from gateway.media.front import front
 Samples = npt.NDArray[np.int16]
 
 BLOCKS_PER_S = 100
+NUMPY_OUTPUTS = 32  # of a slice, at least: many small ones cost it more than zeros do
 DELAY_PER_S = 500  # the filter reaches 1/500 s = 2 ms to either side
 KAISER_BETA = 6.76  # 70 dB: 0.1102 * (70 - 8.7), Kaiser 1974
 TRANSITION_HZ = 1080  # (70 - 8) / (2.285 * 2 pi * 4 ms): from pass to stop, Kaiser 1974
@@ -36,22 +37,25 @@ class UnsupportedRateError(ValueError):
     """A rate whose 10 ms block or 2 ms delay is no whole number of samples."""
 
 
-def slices_per_block(in_rate: int, out_rate: int) -> int:
-    """As many as both rates allow: the smaller the matrix, the fewer of its entries are zero, and
-    the surer it stays in the processor's cache. From 24 to 16 kHz a slice is 3 samples in, 2 out.
+def slices_per_block(in_rate: int, out_rate: int, least_outputs: int = 1) -> int:
+    """As many as both rates allow while a slice gives `least_outputs`: the smaller the matrix, the
+    fewer of its entries are zero, and the surer it stays in the processor's cache. From 24 to
+    16 kHz a slice is 3 samples in, 2 out.
     """
-    return gcd(in_rate // BLOCKS_PER_S, out_rate // BLOCKS_PER_S)
+    common = gcd(in_rate // BLOCKS_PER_S, out_rate // BLOCKS_PER_S)
+    most = max(1, out_rate // BLOCKS_PER_S // least_outputs)
+    return max(n for n in range(1, most + 1) if common % n == 0)
 
 
 @lru_cache(maxsize=16)  # rates in use are a handful; one matrix serves all sessions
-def slice_matrix(in_rate: int, out_rate: int) -> npt.NDArray[np.float32]:
+def slice_matrix(in_rate: int, out_rate: int, least_outputs: int = 1) -> npt.NDArray[np.float32]:
     """float32 [history + slice, outputs of a slice]: (history ++ slice) @ matrix = outputs.
 
     Column k is the low-pass around input instant k * in_rate / out_rate - 2 ms, in input samples
     from the start of the slice, with its gain brought to exactly 1 for a constant.
     """
     reach = in_rate / DELAY_PER_S
-    slices = slices_per_block(in_rate, out_rate)
+    slices = slices_per_block(in_rate, out_rate, least_outputs)
     step, outputs = in_rate // BLOCKS_PER_S // slices, out_rate // BLOCKS_PER_S // slices
     # Going down, nothing may fold back, so the stop band begins at the new limit. Going up, the
     # old limit is the middle of the transition: telephone speech keeps its last octave, and what
@@ -68,9 +72,9 @@ def slice_matrix(in_rate: int, out_rate: int) -> npt.NDArray[np.float32]:
 
 
 @lru_cache(maxsize=16)
-def slice_rows(in_rate: int, out_rate: int) -> npt.NDArray[np.intp]:
+def slice_rows(in_rate: int, out_rate: int, least_outputs: int = 1) -> npt.NDArray[np.intp]:
     """intp [slices, history + slice]: where each row's samples lie in (history ++ block)."""
-    slices = slices_per_block(in_rate, out_rate)
+    slices = slices_per_block(in_rate, out_rate, least_outputs)
     step = in_rate // BLOCKS_PER_S // slices
     return np.arange(slices)[:, None] * step + np.arange(history_samples(in_rate) + step)
 
@@ -115,8 +119,8 @@ class NumpyBlocks:
     def __init__(self, in_rate: int, out_rate: int) -> None:
         self._plain = PlainBlocks(in_rate // BLOCKS_PER_S)
         self._block = in_rate // BLOCKS_PER_S
-        self._matrix = slice_matrix(in_rate, out_rate)
-        self._rows = slice_rows(in_rate, out_rate)
+        self._matrix = slice_matrix(in_rate, out_rate, NUMPY_OUTPUTS)
+        self._rows = slice_rows(in_rate, out_rate, NUMPY_OUTPUTS)
         self._past = np.zeros(history_samples(in_rate), np.float32)
 
     @property

@@ -69,7 +69,12 @@ async def test_a_reader_that_waits_may_take_what_is_offered() -> None:
 async def test_who_waits_for_everything_is_offered_nothing() -> None:
     """Nor is a reader that has gone."""
     inbox, taken = Inbox(), list[str]()
-    gone = asyncio.create_task(inbox.get(lambda text: bool(taken.append(text)) or True))
+
+    def take(text: str) -> bool:
+        taken.append(text)
+        return True
+
+    gone = asyncio.create_task(inbox.get(take))
     await asyncio.sleep(0)
     gone.cancel()
     with pytest.raises(asyncio.CancelledError):
