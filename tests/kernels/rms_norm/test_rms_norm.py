@@ -36,6 +36,26 @@ def test_rows_and_threads_do_not_change_a_bit() -> None:
         torch.set_num_threads(before)
 
 
+@pytest.mark.parametrize("backend", ["native", "scalar"])
+@pytest.mark.parametrize("size", [1, 33, 896])
+def test_nothing_is_written_behind_the_last_row(
+    backend: str, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What lies behind the result in memory stays as it is."""
+    made: list[torch.Tensor] = []
+
+    def with_a_guard(shape: tuple[int, int], dtype: torch.dtype) -> torch.Tensor:
+        rows, width = shape
+        made.append(torch.full((rows * width + 16,), 7.0, dtype=dtype))
+        return made[-1][: rows * width].view(rows, width)
+
+    x, weight = torch.randn(3, size), torch.randn(size)
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "empty", with_a_guard)
+        rms_norm(x, weight, 1e-6, backend=backend)
+    assert made[-1][3 * size :].tolist() == [7.0] * 16
+
+
 def test_wrong_weight_is_refused() -> None:
     """A weight of another width is named."""
     with pytest.raises(KernelInputError, match="weight"):
