@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import time
 import zlib
 from pathlib import Path
@@ -31,6 +32,8 @@ def main(
     epochs: int = PLAN.epochs,
     rate: float = PLAN.rate,
     threads: int = 2,
+    start: Annotated[Path | None, typer.Option(help="an adapter to go on from")] = None,
+    replay: Annotated[int, typer.Option(help="so many of the first dialogues beside DATA's")] = 0,
 ) -> None:
     """Writes WORK/adapter_model.safetensors and adapter_config.json, as PEFT does."""
     torch.set_num_threads(threads)
@@ -42,12 +45,16 @@ def main(
     chat = ChatFormat.from_gguf(file, tokenizer)
     learnt: list[Example] = []
     held: list[Example] = []
-    for dialogue in dialogues.load(data):
+    first = dialogues.load() if replay else []
+    replayed = random.Random(plan.seed).sample(first, replay)
+    for dialogue in [*dialogues.load(data), *replayed]:
         kept_back = zlib.crc32(dialogue.turns[0].said.encode()) % 100 < HELD_PERCENT
         (held if kept_back else learnt).append(example(chat, tokenizer, dialogue))
     prompts = [system_prompt(chat, sees=sees) for sees in (False, True)]
     fit = Fit(load_base(gguf, plan), prompts, [*learnt, *held], plan)
     fit.examples = learnt
+    if start is not None:
+        fit.go_on_from(start)
     checkpoint = work / "checkpoint.pt"
     if checkpoint.exists():
         fit.restore(torch.load(checkpoint, weights_only=True))

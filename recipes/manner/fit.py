@@ -149,6 +149,11 @@ class Fit:
         self.optimizer.load_state_dict(state["optimizer"])
         self.step = state["step"]
 
+    def go_on_from(self, folder: Path) -> None:
+        """Begin with the deltas that `save` wrote there in place of none."""
+        tensors = load_file(folder / "adapter_model.safetensors")
+        set_peft_model_state_dict(self.model, {n: t.float() for n, t in tensors.items()})
+
     def _schedule(self, of: int) -> float:
         """Linear warm-up, then a cosine down to a tenth."""
         if self.step < self.plan.warm_up_steps:

@@ -91,3 +91,17 @@ def test_a_fit_that_was_cut_off_goes_on_as_if_it_had_not_been(gguf: Path, fit: F
     for pack in steps[2:4]:
         resumed = again.train_step(pack, len(steps))
     assert resumed == pytest.approx(whole, abs=1e-6)
+
+
+def test_a_fit_goes_on_from_what_was_saved(gguf: Path, fit: Fit, tmp_path: Path) -> None:
+    """A second stage begins where the first one's weights (in half precision) left off."""
+    pack = Pack(False, (0, 1))
+    for _ in range(10):
+        fit.train_step(pack, 20)
+    save(fit.model, tmp_path)
+    again = Fit(load_base(gguf, PLAN), PROMPTS, EXAMPLES, PLAN)
+    fresh = float(again.loss(pack).detach())
+    again.go_on_from(tmp_path)
+    loss = float(again.loss(pack).detach())
+    assert loss == pytest.approx(float(fit.loss(pack).detach()), abs=0.01)
+    assert abs(loss - fresh) > 0.1
