@@ -23,7 +23,7 @@ from rich.table import Table
 from engine.errors import EngineError
 from engine.weights.errors import UnknownName, WeightsError
 from engine.weights.fetch import Fetcher, ensure
-from engine.weights.manifest import HubSource, LocalSource, PypiSource, Source, Weight
+from engine.weights.manifest import ADAPTERS, HubSource, LocalSource, PypiSource, Source, Weight
 from engine.weights.store import Store, locate
 
 app = typer.Typer(
@@ -116,8 +116,10 @@ def info(
         facts = [_facts(weight, store) for weight in fetcher.manifest.members(name)]
     except UnknownName as error:
         _fail(error, _EXIT_USAGE)
+    adapters = {model.name: model.adapter for model in fetcher.manifest.models}
+    adapter = adapters.get(name)
     if as_json:
-        typer.echo(json.dumps({"name": name, "weights": facts}))
+        typer.echo(json.dumps({"name": name, "weights": facts, "adapter": adapter}))
         return
     for fact in facts:
         typer.echo(f"{fact['name']}: {fact['about']}")
@@ -128,6 +130,10 @@ def info(
             typer.echo(f"           sha256 {file['sha256']}")
         for source in fact["sources"]:
             typer.echo(f"  source   {source}")
+    if adapter is not None:
+        typer.echo(f"{adapter}: a LoRA of ours for the language model (recipes/manner)")
+        typer.echo("  licence  Apache-2.0 (from this repository)")
+        typer.echo(f"  path     {ADAPTERS / adapter}")
 
 
 def _info_directory(folder: Path, as_json: bool) -> None:

@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from engine.weights import cli
 from engine.weights.fetch import Fetcher
+from engine.weights.manifest import ADAPTERS, packaged
 from tests.engine.weights.helpers import BIG, Shelf, fetcher
 
 RUNNER = CliRunner()
@@ -77,3 +78,13 @@ def test_info_tells_bytes_licence_and_sources() -> None:
     text = RUNNER.invoke(cli.app, ["info", "big"]).output
     assert f"sha256 {fact['files'][0]['sha256']}" in text
     assert "(not fetched)" in text.replace(os.linesep, "\n")
+
+
+def test_every_adapter_that_the_manifest_names_is_in_the_package() -> None:
+    """`small` has one, with both of PEFT's files, and no other folder lies beside it unused."""
+    named = {model.adapter for model in packaged().models if model.adapter is not None}
+    assert "small" in named
+    for name in named:
+        files = sorted(path.name for path in (ADAPTERS / name).iterdir())
+        assert files == ["adapter_config.json", "adapter_model.safetensors"]
+    assert {path.name for path in ADAPTERS.iterdir()} == named
