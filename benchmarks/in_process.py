@@ -41,16 +41,7 @@ def speech_of(seconds: float) -> Samples:
 
 def paths_of(model: str) -> ModelPaths:
     """The files of a model, fetched if need be."""
-    found = resolve_model(model)
-    return ModelPaths(
-        name=found.name,
-        llm=found.llm,
-        ears=found.ears,
-        eyes=found.eyes,
-        class_names=found.names,
-        faces=found.faces,
-        adapter=found.adapter,
-    )
+    return ModelPaths.of(resolve_model(model))
 
 
 class Live:

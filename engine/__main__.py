@@ -89,23 +89,13 @@ def _serve(link: Link, arguments: argparse.Namespace) -> None:
 def _packaged(link: Link, ears_name: str | None, config: EngineConfig) -> tuple[Engine, ModelInfo]:
     """An engine on weights by name, fetched if need be."""
     from engine.assemble import ModelPaths, assemble
-    from engine.decoder.adapter import chosen_adapter
     from engine.ears.chosen import find_ears
     from engine.weights import resolve_model
 
     progress = _FetchProgress(link)
     ears = find_ears(ears_name, progress) if ears_name else None
     resolved = resolve_model(config.model, progress, ears=ears)
-    paths = ModelPaths(
-        name=resolved.name,
-        llm=resolved.llm,
-        ears=resolved.ears,
-        eyes=resolved.eyes,
-        class_names=resolved.names,
-        faces=resolved.faces,
-        adapter=chosen_adapter(config.adapter, resolved.adapter),
-    )
-    return assemble(paths, config, link.send, link.loading)
+    return assemble(ModelPaths.of(resolved, config.adapter), config, link.send, link.loading)
 
 
 class _FetchProgress:

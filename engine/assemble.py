@@ -14,6 +14,7 @@ import torch
 from engine import api
 from engine.config import EngineConfig
 from engine.core import Engine, EngineParts
+from engine.decoder.adapter import chosen_adapter
 from engine.decoder.load import LoadedModel, load_model
 from engine.ears.chosen import load_ears
 from engine.ears.listener import Ears
@@ -25,6 +26,7 @@ from engine.sampling import SamplerFactory
 from engine.scheduler import Scheduler
 from engine.session import Emit
 from engine.stream import Stream
+from engine.weights import ResolvedModel
 from kernels.native import default_backend, set_threads
 
 Report = Callable[[str, int, int], None]
@@ -44,6 +46,19 @@ class ModelPaths:
     class_names: Path
     faces: Path | None = None
     adapter: Path | None = None  # a LoRA of the language model
+
+    @classmethod
+    def of(cls, found: ResolvedModel, adapter: str = "auto") -> ModelPaths:
+        """Of a model by name; `adapter`: `EngineConfig.adapter`."""
+        return cls(
+            name=found.name,
+            llm=found.llm,
+            ears=found.ears,
+            eyes=found.eyes,
+            class_names=found.names,
+            faces=found.faces,
+            adapter=chosen_adapter(adapter, found.adapter),
+        )
 
 
 class LoadedEyes:

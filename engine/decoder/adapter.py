@@ -27,7 +27,6 @@ from engine.gguf_file import GgufTensor
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 KIND = "Q8_0"
-Floats = npt.NDArray[np.float32]
 
 _PROJECTIONS = {
     "self_attn.q_proj": "attn_q",
@@ -65,7 +64,6 @@ class Adapter:
     """The deltas of one folder. Raises `BadWeights` for one that this is not, or not for `spec`."""
 
     def __init__(self, folder: Path, spec: DecoderSpec) -> None:
-        self.folder = folder
         for name in (CONFIG, TENSORS):
             if not (folder / name).is_file():
                 raise BadWeights(folder, "adapter", f"{CONFIG} and {TENSORS}", f"no {name}")

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FOLDER = Path(__file__).parent / "dialogues"
+SECOND = FOLDER / "second"
+"""Of the second stage."""
 QUESTIONS = Path(__file__).parents[2] / "benchmarks" / "questions.toml"
 OFF = "off"
 MOST_ALIKE = 0.6

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from recipes.manner.dialogues import FOLDER, Turn, alike, content, load, questions
+from recipes.manner.dialogues import SECOND, Turn, alike, content, load, questions
 
 
 def _write(folder: Path, *turns: list[str], camera: str = "off") -> Path:
@@ -25,9 +25,15 @@ def test_all_of_ours_load_and_cover_every_kind_of_question() -> None:
     assert sum(1 for _ in questions()) == 70
 
 
+def test_the_second_stage_asks_nothing_of_the_benchmarks_either() -> None:
+    """Its files load, too, and most of them are about the light."""
+    light = [d for d in load(SECOND) if any("dark" in t.answer + t.note for t in d.turns)]
+    assert len(light) > len(load(SECOND)) / 3
+
+
 def test_no_answer_is_a_lecture() -> None:
     """Every answer fits one breath, as it will be spoken: at most 30 words, no lists, no markup."""
-    for dialogue in load():
+    for dialogue in [*load(), *load(SECOND)]:
         for turn in dialogue.turns:
             assert 1 <= len(turn.answer.split()) <= 30, turn
             assert not set("*#_[]\n") & set(turn.answer), turn
@@ -68,8 +74,3 @@ def test_a_dialogue_without_turns_is_refused(tmp_path: Path) -> None:
     """Nothing to learn from is a mistake in the file."""
     with pytest.raises(ValueError, match="at least one turn"):
         load(_write(tmp_path))
-
-
-def test_the_folder_is_the_packages_own() -> None:
-    """It is found wherever the command runs."""
-    assert FOLDER.is_dir()
