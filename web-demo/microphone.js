@@ -2,9 +2,11 @@
 
 import { RATE_HZ } from "./protocol.js";
 
+// Whoever listens is a recogniser, which knows noise better than what is left of words behind a
+// filter against it. Echo goes, for answers are played aloud; gain stays, for those who sit far off.
 const WANTED = {
   echoCancellation: true,
-  noiseSuppression: true,
+  noiseSuppression: false,
   autoGainControl: true,
   channelCount: 1,
 };

@@ -33,15 +33,16 @@ class Ending(StrEnum):
 @dataclass(frozen=True)
 class Task:
     """One decoding. `opening` steers the model and ends where words begin; `limit`: the most
-    tokens after it; `positions`: of the sound, without the silence behind it; `capital`: whether
-    text begins with one where nothing goes before; `end_first`: whether the end may come at once,
-    behind the forced tokens."""
+    tokens after it; `positions`: of the sound, without the silence behind it; `frozen`: of these,
+    not to be encoded anew; `capital`: whether text begins with one where nothing goes before;
+    `end_first`: whether the end may come at once, behind the forced tokens."""
 
     opening: tuple[int, ...]
     forced: tuple[int, ...]
     draft: tuple[int, ...]
     limit: int
     positions: int
+    frozen: int = 0
     capital: bool = True
     end_first: bool = True
 
@@ -75,22 +76,33 @@ class Memory:
     """Rows of one text that are in its cache: `tokens` and, of each, the place in the sound where
     the next token was heard (`places_s`, empty without alignment heads).
 
-    Rows of the opening and of forced words are used again by the next decoding: what is committed
-    has been heard, and more sound behind it changes little.
+    The first `settled` rows are used again by the next decoding: what they listened to is frozen.
+    A row from before that knows only a beginning of the sound, and misleads whoever reads on behind
+    it: "the capital of", made when "France" had not been said, had it heard as "friends".
     """
 
     cache: TextCache
     tokens: list[int] = field(default_factory=list)
     places_s: list[float] = field(default_factory=list)
+    settled: int = 0
 
     def copy(self) -> Memory:
-        return Memory(self.cache.copy(), list(self.tokens), list(self.places_s))
+        return Memory(self.cache.copy(), list(self.tokens), list(self.places_s), self.settled)
 
     def cut(self, rows: int) -> None:
         """Forget all rows from `rows` on."""
         self.cache.cut(rows)
         del self.tokens[rows:]
         del self.places_s[rows:]
+        self.settled = min(self.settled, rows)
+
+    def settle(self, first: int, end: int, frozen_s: float) -> None:
+        """Note which rows are done with: of those from `first` on, that choose the forced words up
+        to row `end`, all before the first that looked behind `frozen_s`; then the opening too."""
+        places_s = self.places_s[first:end]
+        done = sum(1 for _ in takewhile(lambda place_s: place_s < frozen_s, places_s))
+        if done:
+            self.settled = max(self.settled, first + done)
 
     def keep(self, given: Sequence[int], at_most: int) -> int:
         """Cut back to what it shares with `given`; how many rows that is."""
@@ -231,7 +243,9 @@ class GreedyDecoder:
             if self._watched:
                 memory.places_s += _places_s(text.attention, run.task.positions)
             if run.passes == 0:
-                run.places_s = memory.places_s[len(run.task.opening) - 1 : run.first]
+                opened = len(run.task.opening) - 1
+                run.places_s = memory.places_s[opened : run.first]
+                memory.settle(opened, run.first, run.task.frozen / POSITIONS_PER_SECOND)
             start = max(run.first + len(run.tokens) - before, 0)
             asked.append(out[start:])
             run.passes += 1
@@ -246,9 +260,8 @@ class GreedyDecoder:
             memory.cut(run.first + len(run.tokens))
             return run.tokens[-1:]
         given = (*task.opening, *task.forced, *task.draft)
-        # The row that chooses the first word is run anew. Where nothing is forced all are: words
-        # that nobody is sure of must not lean on what the opening made of less sound.
-        kept = memory.keep(given, at_most=run.first if task.forced else 0)
+        # The row that chooses the first new word is run anew, and all that are not settled.
+        kept = memory.keep(given, at_most=min(run.first, memory.settled) if task.forced else 0)
         return list(given[kept:])
 
     def _choose(self, runs: Sequence[_Run], asked: Sequence[Tensor]) -> list[list[_Choice]]:

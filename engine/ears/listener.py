@@ -346,6 +346,7 @@ class Ears:
             limit=token_limit(seconds, language.rate),
             # Silence behind the sound is for the encoder; its keys stay, nothing is heard there.
             positions=utterance.window_frames // 2 + 1,
+            frozen=utterance.frozen.positions,
             capital=language.is_english,
         )
 

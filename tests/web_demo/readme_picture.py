@@ -5,8 +5,8 @@
 
 A real browser whose microphone plays the bundled questions and whose camera shows the bundled cat.
 The picture is taken while somebody speaks again, two answers being there. It is to show a good
-conversation, and by where the microphone begins the small Whisper hears "France" as "friends": so
-there are several tries, and it says how many it took.
+conversation, and the browser's fake microphone drops sound on a crowded machine: so there are
+several tries, and it says how many it took.
 """
 
 from __future__ import annotations

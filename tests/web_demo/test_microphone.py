@@ -21,7 +21,7 @@ NEVER_S = 1e9
 # 1.0 on a quiet machine; on a busy one the browser's fake device itself drops buffers of 10 ms.
 ALIKE = 0.5
 DROPPED_S = 0.05
-# The page asks for echo, noise and gain control; what those do to a sound is the browser's affair.
+# The page asks for echo and gain control; what those do to a sound is the browser's affair.
 UNTOUCHED = """
 const devices = navigator.mediaDevices;
 const open = devices.getUserMedia.bind(devices);
@@ -104,6 +104,30 @@ def test_the_server_hears_the_microphone(
         alike[max(0, best - RATE_HZ) : best + RATE_HZ] = 0.0
     apart_s = abs(places[1] - places[0]) / RATE_HZ
     assert apart_s == pytest.approx(SECOND_S - FIRST_S, abs=DROPPED_S)
+
+
+def test_words_are_not_filtered(
+    browser_factory: BrowserFactory, mock: MockGateway, open_page: PageOpener
+) -> None:
+    """The browser takes echo out and evens the gain, but does not suppress noise: that takes parts
+    of words along. (Asked of the track, which is what the page got; all three are on otherwise.)"""
+    demo = open_page(browser_factory(*chromium.FAKE_DEVICES), mock.url)
+    demo.phase("idle")
+    demo.page.evaluate(
+        """() => {
+          const open = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
+          navigator.mediaDevices.getUserMedia = async (wanted) => {
+            const stream = await open(wanted);
+            globalThis.got = stream.getAudioTracks()[0].getSettings();
+            return stream;
+          };
+        }"""
+    )
+    demo.page.click("#talk")
+    demo.phase("listening")
+    got = demo.page.evaluate("() => globalThis.got")
+    names = ("echoCancellation", "noiseSuppression", "autoGainControl")
+    assert [got[name] for name in names] == [True, False, True]
 
 
 def test_another_sound_is_told_apart(question: Samples, clips: Path) -> None:

@@ -109,8 +109,7 @@ def test_a_spoken_question_is_heard_and_answered(
     page.wait_for_selector(".entry.assistant[data-state=done]", timeout=ANSWER_TIMEOUT_MS)
     page.wait_for_selector(".entry.user[data-state=done]")
     heard = demo.text(".entry.user .words").lower().rstrip("?.")
-    # One word may be wrong: by where the microphone happens to begin, the small Whisper hears the
-    # country as "friends" in one of twenty. What is claimed here is that the words come through.
+    # One word may be wrong: on a crowded machine the browser's fake device drops buffers of 10 ms.
     assert round(6 * jiwer.wer("what is the capital of france", heard)) <= 1, heard
     assert demo.text(".entry.assistant .words").strip()
     page.wait_for_selector("#budget:not([hidden])")

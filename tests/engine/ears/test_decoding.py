@@ -17,6 +17,7 @@ from engine.ears.decoding import Decoded, Ending, GreedyDecoder, Job, Task
 from engine.ears.languages import Language
 from engine.ears.mel import LogMel
 from engine.ears.tokens import WhisperTokens
+from engine.ears.whisper import POSITIONS_PER_SECOND
 from engine.ears.whisper_decoder import CrossCache
 
 pytestmark = pytest.mark.weights
@@ -164,18 +165,48 @@ def test_never_says_what_is_suppressed(
     assert plain.tokens[0] not in other.tokens
 
 
-def test_remembered_rows_change_nothing_of_the_same_sound(
+def test_rows_of_frozen_sound_change_nothing(
     greedy: GreedyDecoder, sound: CrossCache, task: Task, plain: Decoded
 ) -> None:
-    """Forced words whose rows are remembered: the result is that without, in fewer rows."""
+    """Forced words that listened to frozen sound are remembered: the result is that without."""
     memory = greedy.memory()
+    forced = replace(task, forced=plain.tokens[:4], frozen=task.positions)
     with torch.inference_mode():
-        greedy.decode(sound, task, memory)
-        again = replace(task, forced=plain.tokens[:4], draft=plain.tokens[4:])
+        greedy.decode(sound, forced, memory)
+        again = replace(forced, forced=plain.tokens[:5], draft=plain.tokens[5:])
+        assert memory.settled == len(task.opening) - 1 + 4
         remembered = greedy.decode(sound, again, memory)
     forgotten = _decode(greedy, sound, again)
     assert (remembered.tokens, remembered.places_s) == (forgotten.tokens, forgotten.places_s)
     assert remembered.logprobs == pytest.approx(forgotten.logprobs, abs=1e-3)
+
+
+def test_words_that_knew_less_sound_are_read_anew(
+    exact: Checkpoint, greedy: GreedyDecoder, audio: Tensor, task: Task, plain: Decoded
+) -> None:
+    """Words forced when only half had been said leave nothing behind: once all has been, the
+    choices behind them are, bit for bit, those of a decoder that never heard the half."""
+    memory, forced = greedy.memory(), replace(task, forced=plain.tokens[:4])
+    with torch.inference_mode():
+        half, whole = (exact.decoder.listen(rows) for rows in (audio[:60], audio))
+        greedy.decode(half, replace(forced, positions=60), memory)
+        assert greedy.decode(whole, forced, memory) == greedy.decode(whole, forced)
+
+
+def test_only_rows_before_the_frozen_limit_are_settled(
+    greedy: GreedyDecoder, sound: CrossCache, task: Task, plain: Decoded
+) -> None:
+    """Of the forced words' rows those are kept that looked before the limit, and behind the first
+    that did not, none; where that is the very first, the opening is not kept either."""
+    memory = greedy.memory()
+    third_s = plain.places_s[2]
+    settled = []
+    with torch.inference_mode():
+        for frozen_s in (0.0, third_s):
+            frozen = round(frozen_s * POSITIONS_PER_SECOND)
+            greedy.decode(sound, replace(task, forced=plain.tokens[:5], frozen=frozen), memory)
+            settled.append(memory.settled)
+    assert settled == [0, len(task.opening) - 1 + 2]
 
 
 def test_a_memory_of_other_words_is_no_memory(

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import pytest
 import torch
 
+from benchmarks.recordings import load_f32
 from engine.ears.errors import BadAudio
 from engine.ears.listener import Ears, EarsSettings, Heard, Utterance
 from engine.errors import BadSettings, BadWeights
@@ -20,6 +21,7 @@ from engine.errors import BadSettings, BadWeights
 Sound = npt.NDArray[np.float32]
 Clip = Callable[[str], Sound]
 
+CAPTURED = Path(__file__).parents[2] / "data" / "captured"
 QUESTION = "What is the capital of France?"
 MONOLOGUE = (
     "I would like to tell you about the small garden behind our house. When we moved in, there was"
@@ -76,6 +78,14 @@ def test_any_chunking_hears_the_question(ears: Ears, question: Sound, chunk_ms: 
     final = ears.finish(utterance)
     assert (final.committed, final.tentative) == (QUESTION, "")
     assert final.audio_tokens == -(-len(question) // 320)
+
+
+@pytest.mark.parametrize("chunk_ms", [400, 500, 700, 1000])
+def test_any_chunking_hears_what_a_browser_sends(ears: Ears, chunk_ms: int) -> None:
+    """The question by microphone and call, louder and rougher than the clip: words committed of
+    its beginning do not mislead about its end."""
+    utterance, _ = _hear(ears, load_f32(CAPTURED / "question-by-webrtc.wav", 16_000), chunk_ms)
+    assert ears.finish(utterance).committed == QUESTION
 
 
 def test_words_show_while_spoken(ears: Ears, question: Sound) -> None:
