@@ -48,10 +48,8 @@ def quick_append(text: str, *, extensions: bool) -> QuickAppend | None:
 
 
 def _looks_like_one(text: str) -> bool:
-    end = len(text)
     return (
-        text.find(_MARK, 0, _MARK_WITHIN_CHARS) >= 0
-        or text.find(_MARK, max(0, end - _MARK_WITHIN_CHARS), end) >= 0
+        text.find(_MARK, 0, _MARK_WITHIN_CHARS) >= 0 or text.find(_MARK, -_MARK_WITHIN_CHARS) >= 0
     )
 
 
