@@ -94,7 +94,7 @@ static void one_block(const struct stream *s, const int16_t *in, int16_t *out) {
 
 /* in: int16[n]. Every block of the stream that is full now becomes slices * outputs samples of
    out; the rest is held. */
-void headstart_resample(struct stream *s, const int16_t *in, long n, int16_t *out) {
+void headstart_resample(struct stream *s, const int16_t *in, int n, int16_t *out) {
     const long outputs = s->block / s->step * s->outputs;
     int16_t *waiting = s->kept + s->history;
     while (s->held + n >= s->block) {
@@ -193,6 +193,6 @@ static int is_speech(struct score *s, const int16_t *window) {
 }
 
 /* pcm: int16[n][320] at 16 kHz. Into speech, for each of the n windows, 1 or 0. */
-void headstart_judge(struct score *s, const int16_t *pcm, long n, uint8_t *speech) {
+void headstart_judge(struct score *s, const int16_t *pcm, int n, uint8_t *speech) {
     for (long i = 0; i < n; i++) speech[i] = (uint8_t)is_speech(s, pcm + i * WINDOW);
 }

@@ -59,5 +59,6 @@ def _is_right(append: QuickAppend) -> bool:
         return False
     if append.event_id is not None and len(append.event_id) > limits.MAX_ID_CHARS:
         return False
-    captured_ms = append.captured_at_ms if isinstance(append, TimedQuickAppend) else None
-    return captured_ms is None or math.isfinite(captured_ms)
+    if not isinstance(append, TimedQuickAppend) or append.captured_at_ms is None:
+        return True
+    return math.isfinite(append.captured_at_ms)
