@@ -60,6 +60,13 @@ class ModelPaths:
             adapter=chosen_adapter(adapter, found.adapter),
         )
 
+    @property
+    def weights_bytes(self) -> int:
+        """Of every part's files, as they lie on disk."""
+        parts = (self.llm, self.ears, self.eyes, self.faces, self.adapter)
+        files = (f for p in parts if p for f in (p.rglob("*") if p.is_dir() else (p,)))
+        return sum(f.stat().st_size for f in files if f.is_file())
+
 
 class LoadedEyes:
     """`engine.faculties.Eyes` over the image network and the connector."""
@@ -113,7 +120,7 @@ def assemble(
         context_tokens=model.context_tokens,
         kv_bytes_per_token=model.cache.bytes_per_token,
         kv_pool_bytes=model.cache.pool_bytes,
-        weights_bytes=sum(p.stat().st_size for p in (paths.llm, paths.eyes)),
+        weights_bytes=paths.weights_bytes,
         load_s=time.monotonic() - began_s,
         still=api.SMALL_PICTURE,
         frame=api.SMALL_PICTURE,

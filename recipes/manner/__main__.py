@@ -28,12 +28,12 @@ PLAN = Plan()
 
 def main(
     work: Annotated[Path, typer.Option(help="checkpoints and the result go here")],
-    data: Annotated[Path, typer.Option(help="*.jsonl")] = dialogues.FOLDER,
+    data: Annotated[list[Path], typer.Option(help="a folder of *.jsonl; may be given again")],
     epochs: int = PLAN.epochs,
     rate: float = PLAN.rate,
     threads: int = 2,
     start: Annotated[Path | None, typer.Option(help="an adapter to go on from")] = None,
-    replay: Annotated[int, typer.Option(help="so many of the first dialogues beside DATA's")] = 0,
+    replay: Annotated[int, typer.Option(help="so many of the first fit's beside DATA's")] = 0,
 ) -> None:
     """Writes WORK/adapter_model.safetensors and adapter_config.json, as PEFT does."""
     torch.set_num_threads(threads)
@@ -45,9 +45,9 @@ def main(
     chat = ChatFormat.from_gguf(file, tokenizer)
     learnt: list[Example] = []
     held: list[Example] = []
-    first = dialogues.load() if replay else []
+    first = dialogues.load(dialogues.FOLDER, dialogues.TAUGHT) if replay else []
     replayed = random.Random(plan.seed).sample(first, replay)
-    for dialogue in [*dialogues.load(data), *replayed]:
+    for dialogue in [*dialogues.load(*data), *replayed]:
         kept_back = zlib.crc32(dialogue.turns[0].said.encode()) % 100 < HELD_PERCENT
         (held if kept_back else learnt).append(example(chat, tokenizer, dialogue))
     prompts = [system_prompt(chat, sees=sees) for sees in (False, True)]

@@ -10,8 +10,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FOLDER = Path(__file__).parent / "dialogues"
-SECOND = FOLDER / "second"
-"""Of the second stage."""
+TAUGHT = FOLDER / "taught"
+"""Facts that the base mostly does not know."""
+KNOWN = FOLDER / "known"
+"""Facts that it knows, in its own words, and more of everyday life and of light."""
+LIGHT = FOLDER / "light"
+"""Dark or bright?"""
 QUESTIONS = Path(__file__).parents[2] / "benchmarks" / "questions.toml"
 OFF = "off"
 MOST_ALIKE = 0.6
@@ -50,12 +54,13 @@ class Dialogue:
         return any(turn.note for turn in self.turns)
 
 
-def load(folder: Path = FOLDER) -> list[Dialogue]:
-    """All dialogues of `folder`'s files, by name and line. Raises `ValueError` naming the line that
-    is malformed or that asks what the benchmark asks."""
+def load(*folders: Path) -> list[Dialogue]:
+    """All dialogues of the folders' files, by name and line; FOLDER has those of every fit. Raises
+    `ValueError` naming the line that is malformed or that asks what the benchmark asks."""
     asked = [content(question) for question in questions()]
     return [
         _dialogue(json.loads(line), f"{path.name}:{number}", asked)
+        for folder in folders or (FOLDER,)
         for path in sorted(folder.glob("*.jsonl"))
         for number, line in enumerate(path.read_text().splitlines(), 1)
     ]

@@ -173,3 +173,14 @@ def test_the_same_picture_in_a_second_session_costs_no_encoder_and_no_decoder_wo
     assert texts[0] == texts[1]
     assert computed[1] <= 16 + 8  # the open block, and the turn's suffix
     assert whole.engine.kv_books().shared_blocks >= 2
+
+
+def test_a_models_weight_is_that_of_every_part(tmp_path: Path) -> None:
+    """Files and folders, the LoRA's too; a part that is missing weighs nothing."""
+    (tmp_path / "lora").mkdir()
+    sizes = {"llm": 1000, "ears": 200, "eyes": 30, "names": 7, "lora/a": 4, "lora/b": 1}
+    for name, size in sizes.items():
+        (tmp_path / name).write_bytes(bytes(size))
+    at = tmp_path.joinpath
+    paths = ModelPaths("m", at("llm"), at("ears"), at("eyes"), at("names"), None, at("lora"))
+    assert paths.weights_bytes == 1235

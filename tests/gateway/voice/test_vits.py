@@ -77,3 +77,13 @@ def test_an_unknown_voice_is_named() -> None:
     """With the names there are."""
     with pytest.raises(VoiceUnavailable, match="espeak"):
         load("marvin", None)
+
+
+@pytest.mark.weights
+def test_a_sound_without_spelling_is_pronounced(joe: Vits) -> None:
+    """A word's own phonemes last about as long as the word; marks alone are silence."""
+    (phonemes,) = joe._phonemizer.phonemize("en-us", "Remarkable")
+    spoken = sum(map(len, joe.speak("Remarkable", 1.0)))
+    pronounced = sum(map(len, joe.pronounce("".join(phonemes), 1.0)))
+    assert 0.6 < pronounced / spoken < 1.7
+    assert not any(len(piece) for piece in joe.pronounce("?.", 1.0))

@@ -7,7 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from recipes.manner.dialogues import SECOND, Turn, alike, content, load, questions
+from recipes.manner.dialogues import (
+    FOLDER,
+    KNOWN,
+    LIGHT,
+    TAUGHT,
+    Turn,
+    alike,
+    content,
+    load,
+    questions,
+)
 
 
 def _write(folder: Path, *turns: list[str], camera: str = "off") -> Path:
@@ -18,22 +28,28 @@ def _write(folder: Path, *turns: list[str], camera: str = "off") -> Path:
 
 def test_all_of_ours_load_and_cover_every_kind_of_question() -> None:
     """More than a thousand dialogues of six kinds; loading checks each against the questions."""
-    dialogues = load()
+    dialogues = load(FOLDER, TAUGHT)
     assert len(dialogues) > 1000
     kinds = {"fact", "arithmetic", "everyday", "small talk", "cannot know", "seeing"}
     assert {dialogue.kind for dialogue in dialogues} == kinds
     assert sum(1 for _ in questions()) == 70
 
 
-def test_the_second_stage_asks_nothing_of_the_benchmarks_either() -> None:
-    """Its files load, too, and most of them are about the light."""
-    light = [d for d in load(SECOND) if any("dark" in t.answer + t.note for t in d.turns)]
-    assert len(light) > len(load(SECOND)) / 3
+def test_no_fit_asks_what_the_benchmark_asks() -> None:
+    """The later fits' files load, too; most that are about light speak of the dark as well."""
+    light = load(LIGHT)
+    assert sum(any("dark" in t.answer + t.note for t in d.turns) for d in light) > len(light) / 3
+    assert {dialogue.kind for dialogue in load(KNOWN)} == {
+        "fact",
+        "everyday",
+        "small talk",
+        "seeing",
+    }
 
 
 def test_no_answer_is_a_lecture() -> None:
     """Every answer fits one breath, as it will be spoken: at most 30 words, no lists, no markup."""
-    for dialogue in [*load(), *load(SECOND)]:
+    for dialogue in load(FOLDER, TAUGHT, KNOWN, LIGHT):
         for turn in dialogue.turns:
             assert 1 <= len(turn.answer.split()) <= 30, turn
             assert not set("*#_[]\n") & set(turn.answer), turn
