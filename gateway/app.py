@@ -45,12 +45,13 @@ from gateway.outbound import Bounds
 from gateway.ports import Link, Player, SessionCore
 from gateway.protocol import frames
 from gateway.protocol.errors import FatalProtocolError
-from gateway.pump import CLOSE_SERVICE_RESTART, Pump
+from gateway.pump import CLOSE_SERVICE_RESTART, TICK_S, Pump
 from gateway.reception import Cuts
 from gateway.resume.line import Line
 from gateway.resume.seats import HEADER as RESUME_HEADER
 from gateway.resume.seats import LAST_EVENT, ResumeMetrics, Seat, Seats, new_token
 from gateway.resume.seats import SUBPROTOCOL as RESUME_SUBPROTOCOL
+from gateway.ticker import Ticker
 from gateway.voice.link import VoiceLink
 from gateway.voice.messages import VoiceCommand
 from gateway.websocket import WebSocketChannel
@@ -102,6 +103,7 @@ class Gateway:
         self.voice = voice
         self.draining = False
         self.loop_lag = LoopLag()
+        self._ticker = Ticker(TICK_S)
         self.sessions_refused = 0
         self.sessions_shed = 0
         self.cuts = Cuts()
@@ -152,7 +154,16 @@ class Gateway:
         bounds = Bounds(
             settings.outbound_events, settings.outbound_bytes, settings.idle_s, frame_bytes
         )
-        pump = Pump(session_id, line, core, self.link.tell, bounds, utter=self.utter, player=player)
+        pump = Pump(
+            session_id,
+            line,
+            core,
+            self.link.tell,
+            bounds,
+            utter=self.utter,
+            player=player,
+            ticker=self._ticker,
+        )
         token = new_token()
         if keep_s > 0:
             core.offer_resume(token, round(keep_s * 1000))

@@ -13,7 +13,7 @@ from gateway.actions import More
 from gateway.answers import Answers
 from gateway.listening import UtteranceTooLongError
 from gateway.protocol import errors
-from gateway.protocol.quick_append import QuickAppend, quick_append
+from gateway.protocol.quick_append import QuickAppend, TimedQuickAppend, quick_append
 from gateway.sound_format import SoundIn
 from gateway.speech_in import SpeechIn
 from gateway.state import SessionState
@@ -45,6 +45,12 @@ class Appends:
         """The same, if it is one piece."""
         append = self.quick(text)
         return append if append is not None and len(append.audio) <= PIECE_BYTES else None
+
+    def take_packet(self, packet: QuickAppend, now_ns: int) -> None:
+        """`take`, of what `packet` gave."""
+        pcm = self._sound_in.to_wire(packet.audio, self._state.config.input_format)
+        captured_ms = packet.captured_at_ms if isinstance(packet, TimedQuickAppend) else None
+        self._feed(pcm, captured_ms, now_ns)
 
     def take(self, event: QuickAppend | InputAudioBufferAppendEvent, now_ns: int) -> None:
         """Raises `ProtocolError` for what is no sound, and when push-to-talk has gone on for too

@@ -14,7 +14,7 @@ from typing import Any
 import _webrtcvad
 
 from gateway import vad
-from gateway.media.front import Front, front
+from gateway.media.front import Front, Room, front
 from gateway.vad import WINDOW_BYTES, WINDOW_SAMPLES, SpeechScore, WebRtcScore
 
 log = logging.getLogger("headstart.vad")
@@ -69,16 +69,16 @@ class CompiledScore:
             warming_up=vad.WARM_UP_WINDOWS,
             since_voice=vad.VOICE_LASTS_WINDOWS,
         )
-        self._at = ctypes.addressof(self._score)
+        self._at = ctypes.c_void_p(ctypes.addressof(self._score))
         self._judge = compiled.judge
-        self._speech = ctypes.create_string_buffer(0)
+        self._speech = Room(0)
 
     def judge(self, pcm: bytes) -> bytes:
         windows = len(pcm) // WINDOW_BYTES
-        if windows != len(self._speech):  # the next packet will be as long
-            self._speech = ctypes.create_string_buffer(windows)
-        self._judge(self._at, pcm, windows, self._speech)
-        return self._speech.raw
+        if windows != self._speech.size:  # the next packet will be as long
+            self._speech = Room(windows)
+        self._judge(self._at, pcm, windows, self._speech.at)
+        return self._speech.buffer.raw
 
 
 def _pointer(detector: Any) -> int:

@@ -6,7 +6,7 @@
 The socket is watched with `loop.add_reader` and drained without awaiting: one callback empties up
 to `DRAIN_MESSAGES`, so a flood of events cannot hold the loop. This works alike on asyncio and
 uvloop and costs a fraction of `zmq.asyncio`'s future per message. ZeroMQ's file descriptor is
-edge-triggered, so after each send the readable flag is looked at again.
+edge-triggered, so after sends the socket is read again, once for all of a turn.
 
 Bounds: `HIGH_WATER_MESSAGES` in each direction. When the engine leaves that many commands unread it
 is declared LOST: dropping a single command would leave gateway and engine with different ideas of a
@@ -40,6 +40,7 @@ HIGH_WATER_MESSAGES = 4096
 DRAIN_MESSAGES = 256
 PING_INTERVAL_S = 1.0
 IPC_PATH_BYTES_MAX = 100  # sun_path holds 108 with its zero; ZeroMQ may append to the name
+NOBLOCK = int(zmq.NOBLOCK)
 WATCHED = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
 
 
@@ -137,6 +138,7 @@ class EngineLink:
         self._listeners: dict[str, EngineListener] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._will_read = False  # soon, whatever the descriptor says
         self._context = zmq.Context()
         self._socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
         self._socket.set_hwm(HIGH_WATER_MESSAGES)
@@ -220,20 +222,24 @@ class EngineLink:
 
     def _send(self, command: api.Command) -> bool:
         try:
-            self._socket.send(api.encode(command), zmq.NOBLOCK)
+            self._socket.send(api.encode(command), NOBLOCK)
         except zmq.Again:
             return False
-        if self._loop is not None and _readable(self._socket):
+        if self._loop is not None and not self._will_read:
+            self._will_read = True
             self._loop.call_soon(self._drain)
         return True
 
     def _drain(self) -> None:
+        self._will_read = False
         for _ in range(DRAIN_MESSAGES):
             if self._loop is None:
                 return  # closed since this was scheduled, or by what the last message led to
-            if not _readable(self._socket):  # cheaper than zmq.Again
+            try:
+                data = self._socket.recv(NOBLOCK)
+            except zmq.Again:
                 return
-            self._received(self._socket.recv(zmq.NOBLOCK))
+            self._received(data)
         if self._loop is not None:
             self._loop.call_soon(self._drain)
 

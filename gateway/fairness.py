@@ -20,25 +20,23 @@ class Share:
     """Sans-clock: times in seconds of any one clock."""
 
     def __init__(self, now_s: float) -> None:
+        self.overdrawn = False
+        """More than its share was spent, when `spend` was called last."""
         self._left_s = BURST_S
         self._seen_s = now_s
         self._turn_s = 0.0
 
-    @property
-    def overdrawn(self) -> bool:
-        """More than its share was spent, when `spend` was called last."""
-        return self._left_s < 0
-
     def spend(self, took_s: float, now_s: float) -> float | None:
         """`took_s` was spent on one message, until `now_s`. How long its reader has to wait before
         the next one: None: not at all; 0: only until the others have had their turn."""
-        filled_s = SHARE * (now_s - self._seen_s)
+        left_s = self._left_s + SHARE * (now_s - self._seen_s)
         self._seen_s = now_s
-        self._left_s = min(BURST_S, self._left_s + filled_s) - took_s
+        self._left_s = left_s = (left_s if left_s < BURST_S else BURST_S) - took_s
         self._turn_s += took_s
-        if self._left_s < 0:
+        self.overdrawn = left_s < 0
+        if self.overdrawn:
             self._turn_s = 0.0
-            return -self._left_s / SHARE
+            return -left_s / SHARE
         if self._turn_s >= TURN_S:
             self._turn_s = 0.0
             return 0.0

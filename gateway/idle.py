@@ -13,7 +13,7 @@ from engine import api
 from gateway.answers import Answers
 from gateway.manner import SILENCE, SILENCE_NOTE
 from gateway.media.timebase import hear_ms, hear_ms_exact, hear_samples
-from gateway.protocol.session_config import ServerVadConfig
+from gateway.protocol.session_config import ServerVadConfig, SessionConfig
 from gateway.state import SessionState
 from gateway.transcripts import add_spoken
 from gateway.turns import TurnState
@@ -25,22 +25,25 @@ class Idle:
     def __init__(self, state: SessionState, answers: Answers) -> None:
         self._state = state
         self._answers = answers
+        self._config = state.config  # that `_timeout_ms` is of
+        self._timeout_ms = self._timeout_of(state.config)
 
     def look(self, clock_samples: int, now_ns: int) -> None:
         """So much of the session's sound has come."""
         state = self._state
         if not state.idle.armed:
             return
-        timeout_ms = self._timeout_ms()
-        waits = timeout_ms is not None and state.engine_up
-        busy = state.turns.state is not TurnState.QUIET or self._answers.audible(now_ns)
-        timeout_samples = hear_samples(timeout_ms or 0)
-        silence = state.idle.look(clock_samples, timeout_samples, busy=busy or not waits)
+        if self._config is not state.config:
+            self._config, self._timeout_ms = state.config, self._timeout_of(state.config)
+        busy = self._timeout_ms is None or not state.engine_up
+        busy = busy or state.turns.state is not TurnState.QUIET or self._answers.audible(now_ns)
+        timeout_samples = hear_samples(self._timeout_ms or 0)
+        silence = state.idle.look(clock_samples, timeout_samples, busy=busy)
         if silence is not None:
             self._prompt(*silence, now_ns)
 
-    def _timeout_ms(self) -> int | None:
-        config = self._state.config
+    @staticmethod
+    def _timeout_of(config: SessionConfig) -> int | None:
         turns = config.turn_detection
         if config.only_transcribes or not isinstance(turns, ServerVadConfig):
             return None

@@ -18,30 +18,26 @@ class Inbox:
     def __init__(self) -> None:
         self._messages: deque[Any] = deque()
         self._reader: asyncio.Future[None] | None = None
-        self._at_once: Callable[[str], bool] | None = None
+        self.at_once: Callable[[str], bool] | None = None
+        """Of the reader, if it waits for a message: may take one that need not be put, and says
+        whether it has. To wake a task costs as much as to hear a packet of sound."""
 
     def empty(self) -> bool:
         return not self._messages
 
-    def offer(self, text: str) -> None:
-        """`put_nowait`, unless the reader waits and takes it at once."""
-        waits = self._reader is not None and not self._messages
-        if not (waits and self._at_once is not None and self._at_once(text)):
-            self.put_nowait(text)
-
     def put_nowait(self, message: Any) -> None:
         self._messages.append(message)
+        self.at_once = None
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
 
     async def get(self, at_once: Callable[[str], bool] | None = None) -> Any:
-        """The next message. While this waits for one, `at_once` may take what is offered, and says
-        whether it has: to wake a task costs as much as to hear a packet of sound."""
+        """The next message. While this waits for one, `at_once` may take others."""
         while not self._messages:
             assert self._reader is None, "two read one inbox"
-            self._reader, self._at_once = asyncio.get_running_loop().create_future(), at_once
+            self._reader, self.at_once = asyncio.get_running_loop().create_future(), at_once
             try:
                 await self._reader
             finally:
-                self._reader = self._at_once = None
+                self._reader = self.at_once = None
         return self._messages.popleft()

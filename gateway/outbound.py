@@ -1,9 +1,13 @@
-"""What waits for one client to read it: a bounded queue between a session and its writer."""
+"""What waits for one client to read it: a bounded queue between a session and its writer.
+
+Nearly always nothing waits: then an event goes past the queue, at half the cost of waking a task.
+"""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway.actions import Hangup, Send
@@ -29,14 +33,18 @@ class _Queued:
 
 
 class Outbound:
-    """The bounded queue between session and writer. Single consumer."""
+    """The bounded queue between session and writer. Single consumer. `at_once` may take what is
+    put while that waits for something, and says whether it has; not what wants a stamp, for what
+    the stamp leads to comes behind all that is put together."""
 
-    def __init__(self, bounds: Bounds) -> None:
+    def __init__(self, bounds: Bounds, at_once: Callable[[bytes], bool] = lambda _: False) -> None:
         self.bounds = bounds
         self.waiting_bytes = 0
         self.hangup: Hangup | None = None
         self._queue: deque[_Queued] = deque()
         self._filled = asyncio.Event()
+        self._at_once = at_once
+        self._is_waited_for = False
 
     def __len__(self) -> int:
         return len(self._queue)
@@ -44,6 +52,9 @@ class Outbound:
     def put(self, action: Send) -> bool:
         """False: full, nothing was queued."""
         encoded = frames.encode(action.event, self.bounds.frame_bytes)
+        free = self._is_waited_for and not self._queue and self.hangup is None
+        if free and not action.wants_sent_stamp and self._at_once(encoded):
+            return True
         full = (
             len(self._queue) >= self.bounds.events
             or self.waiting_bytes + len(encoded) > self.bounds.bytes
@@ -74,7 +85,11 @@ class Outbound:
             if self.hangup is not None:
                 return None
             self._filled.clear()
-            await self._filled.wait()
+            self._is_waited_for = True
+            try:
+                await self._filled.wait()
+            finally:
+                self._is_waited_for = False
         item = self._queue.popleft()
         self.waiting_bytes -= item.size_bytes
         return item

@@ -65,6 +65,10 @@ class Channel(Protocol):
     async def send(self, text: str) -> bool:
         """Returns once `text` is on its way; False: the client is gone."""
 
+    def send_at_once(self, data: bytes) -> bool:
+        """`send`, of a text's UTF-8, if there is nothing to wait for. False: nothing was sent. Not
+        to be called while a `send` is under way."""
+
     async def close(self, hangup: Hangup) -> None:
         """End the connection, telling the client why as well as the transport can."""
 

@@ -2,8 +2,8 @@
 
     channel ──reader──▶ Session ──actions──▶ Tell: engine link (never blocks)
     tracks ───────────▶ Session              Send: outbound queue ──writer──▶ channel
-    engine link ──────▶ Session              Hangup: behind all that is queued
-    timer, TICK_S ────▶ Session
+    engine link ──────▶ Session                    (past both, where nothing waits)
+    ticker, TICK_S ───▶ Session              Hangup: behind all that is queued
 
 All calls into the session happen on the loop, one after the other; none awaits. A channel is a
 WebSocket (`gateway.websocket`) or a WebRTC data channel (`gateway.rtc.channel`). Bounds:
@@ -47,6 +47,7 @@ from gateway.outbound import Bounds, Outbound
 from gateway.picture_flow import PictureFlow
 from gateway.ports import Channel, Player, SessionCore
 from gateway.threads import PARSER
+from gateway.ticker import Ticker
 from gateway.voice.messages import Said, Sound, VoiceCommand
 from gateway.voice.status import VoiceStatus
 
@@ -75,6 +76,7 @@ class Pump:
         *,
         utter: Callable[[VoiceCommand], bool] = lambda _: False,
         player: Player | None = None,
+        ticker: Ticker | None = None,
     ) -> None:
         self.session_id = session_id
         self.answering = 0
@@ -88,7 +90,7 @@ class Pump:
         self._play_on(player)
         self._now_ns = now_ns
         self._heard_ns = now_ns()
-        self._outbound = Outbound(bounds)
+        self._outbound = Outbound(bounds, channel.send_at_once)
         self._audio = AudioFlow()
         self._pictures = PictureFlow()
         self._share = Share(time.perf_counter())
@@ -99,7 +101,7 @@ class Pump:
         self._decoding: set[asyncio.Task[None]] = set()
         self._ordered: asyncio.Task[None] | None = None
         self._writer: asyncio.Task[None] | None = None
-        self._ticker: asyncio.TimerHandle | None = None
+        self._ticker = ticker or Ticker(TICK_S)
 
     async def run(self) -> None:
         """Until either side closes. Never raises for what the peer did."""
@@ -111,13 +113,12 @@ class Pump:
         reader = loop.create_task(self._read())
         self._writer = loop.create_task(self._write())
         tasks = (reader, self._writer)
-        self._set_ticker()
+        end_ticks = self._ticker.add(self._tick)
         try:
             await asyncio.wait({reader, self._writer}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             self._closed = True
-            assert self._ticker is not None
-            self._ticker.cancel()
+            end_ticks()
             for task in (*tasks, *self._decoding):
                 task.cancel()
             await asyncio.gather(*tasks, *self._decoding, return_exceptions=True)
@@ -209,18 +210,18 @@ class Pump:
         if not self._closed and self._outbound.hangup is None:
             self._guarded(method, *arguments)
 
-    def _guarded(self, method: Callable[..., list[Action] | None], *arguments: object) -> bool:
-        """False: the session did nothing with it."""
+    def _guarded(self, method: Callable[..., list[Action]], *arguments: object) -> None:
         try:
             actions = method(*arguments, self._now_ns())
-            if actions is None:
-                return False
-            self._carry_out(actions)
+            if actions:
+                self._carry_out(actions)
         except Exception:
-            # Ours to mend, and one session's end must not be another's.
-            log.exception("session %s: internal error", self.session_id)
-            self._outbound.end(Hangup(CLOSE_INTERNAL_ERROR, "internal error"), discard=False)
-        return True
+            self._broken()
+
+    def _broken(self) -> None:
+        """Ours to mend, and one session's end must not be another's."""
+        log.exception("session %s: internal error", self.session_id)
+        self._outbound.end(Hangup(CLOSE_INTERNAL_ERROR, "internal error"), discard=False)
 
     def _carry_out(self, actions: list[Action]) -> None:
         for action in actions:
@@ -343,11 +344,19 @@ class Pump:
             return False
         if self._share.overdrawn or self._audio.must_wait:
             return False
-        began_s = time.perf_counter()
-        if not self._guarded(self._session.receive_sound, text):
-            return False
-        self._heard_ns = self._now_ns()
-        self._spent(began_s)  # others have their turn before this client's next packet anyway
+        began_s, now_ns = time.perf_counter(), self._now_ns()
+        try:
+            actions = self._session.receive_sound(text, now_ns)
+            if actions is None:
+                return False
+            if actions:
+                self._carry_out(actions)
+        except Exception:
+            self._broken()
+        self._heard_ns = now_ns
+        now_s = time.perf_counter()
+        # Others have their turn before this client's next packet anyway.
+        self._share.spend(now_s - began_s, now_s)
         return True
 
     def _spent(self, began_s: float) -> float | None:
@@ -362,11 +371,7 @@ class Pump:
             if item.action.wants_sent_stamp:
                 self._call(self._session.sent, item.action)
 
-    def _set_ticker(self) -> None:
-        self._ticker = asyncio.get_running_loop().call_later(TICK_S, self._tick)
-
     def _tick(self) -> None:
-        self._set_ticker()
         self._call(self._session.tick)
         bound_s = self._outbound.bounds.idle_s
         if bound_s and self._now_ns() - self._heard_ns > bound_s * 1e9 and not self.answering:

@@ -153,10 +153,15 @@ class Session:
         return self.prepare(text)(now_ns)
 
     def receive_sound(self, text: str, now_ns: int) -> list[Action] | None:
-        """`receive_text` of a packet of sound, done in one go. None: `text` is something else, or
-        more, and nothing was done."""
-        packet = self._appends.packet(text)
-        return None if packet is None else self._receive(packet, now_ns)
+        """`receive_text` of a packet of sound in one piece. None: it is none, nothing was done."""
+        if (packet := self._appends.packet(text)) is None:
+            return None
+        try:
+            self._appends.take_packet(packet, now_ns)
+            self._idle.look(self._speech.clock_samples, now_ns)
+        except ProtocolError as error:
+            return self._refuse(error.about(packet.event_id))
+        return self._state.take()
 
     def prepare(self, text: str) -> Callable[[int], list[Action]]:
         """The part of `receive_text` that may be done on another thread, between two events of the
@@ -380,9 +385,8 @@ class Session:
         log.warning("engine: %s failed: %s (%s)", event.about, event.message, event.code)
         self._metrics.error(event.code)
         if not (self._speech.failed(event) or self._pictured.sounds.failed(event)):
-            self._state.send(
-                self._state.events.error(errors.server_error(event.code, event.message))
-            )
+            error = errors.server_error(event.code, event.message)
+            self._state.send(self._state.events.error(error))
 
     # --- odds and ends ---------------------------------------------------------------------------
 

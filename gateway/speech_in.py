@@ -120,6 +120,8 @@ class SpeechIn:
         self._state.send(self._state.events.cleared())
 
     def tick(self, answers: Answering, now_ns: int) -> None:
+        if self._open is None and self._undecided is None:
+            return  # nobody speaks
         self._handle(self._listener.tick(now_ns), answers, now_ns)
         over = self._undecided
         spoken = over.spoken if over is not None else self._open

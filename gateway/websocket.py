@@ -33,6 +33,7 @@ SLICE_BYTES = 16 * 1024
 ABORT_EXTENSION = "headstart.abort"
 PING_EXTENSION = "headstart.ping"
 INBOX_EXTENSION = "headstart.inbox"
+WRITE_EXTENSION = "headstart.write"
 NOT_UTF8 = 1007
 GOODBYE = 1000  # RFC 6455 §7.4.1; a page that is left or reloaded says 1001
 
@@ -47,14 +48,22 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
     _held = False  # the peer is
     _inbox: Inbox
 
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._asked = {}
+        self._inbox = Inbox()
+        self.queue = cast(Any, self._inbox)
+        self.read_paused = True  # uvicorn would stop reading after each message, at two syscalls
+        super().connection_made(transport)
+
     def data_received(self, data: bytes) -> None:
-        waiting = bool(self._backlog) or not (self.queue.empty() or self.close_sent)
-        if not waiting and len(data) <= SLICE_BYTES:
+        take = self._inbox.at_once
+        free = take is not None or self.queue.empty() or self.close_sent
+        if free and not self._backlog and len(data) <= SLICE_BYTES:
             text = quick_text(data) if self._is_between_messages() else None
-            if text is not None:
-                self._inbox.offer(text)
-            else:
+            if text is None:
                 super().data_received(data)
+            elif take is None or not take(text):
+                self._inbox.put_nowait(text)
             return
         self._backlog += data
         if not self._held:
@@ -93,22 +102,30 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
             self._go_on()
         return message
 
+    def write_text(self, data: bytes) -> bool:
+        """Send a text message of UTF-8 now, past Starlette. False: nothing was sent, for the peer
+        reads too slowly, or the connection is not open."""
+        if self.close_sent or not self.writable.is_set() or self.transport.is_closing():
+            return False
+        if self.conn.state is not OPEN or not self.handshake_complete:
+            return False
+        self.conn.send_text(data)
+        self.transport.write(b"".join(self.conn.data_to_send()))
+        return True
+
     async def send(self, message: Any) -> None:
         await super().send(message)
         if self.close_sent:  # the peer's answer to it may be in the backlog
             self._go_on()
 
     def handle_connect(self, event: Request) -> None:
-        self._asked = {}
-        self._inbox = Inbox()
-        self.queue = cast(Any, self._inbox)
-        self.read_paused = True  # uvicorn would stop reading after each message, at two syscalls
         super().handle_connect(event)
         if self.response.status_code == 101:
             extensions: dict[str, Any] = self.scope["extensions"]
             extensions[ABORT_EXTENSION] = self.transport.abort
             extensions[PING_EXTENSION] = self._ping
             extensions[INBOX_EXTENSION] = self.receive
+            extensions[WRITE_EXTENSION] = self.write_text
 
     def keepalive_timeout(self) -> None:
         if not self._held:
@@ -169,6 +186,7 @@ class WebSocketChannel:
         self._socket = socket
         # Past starlette, which would look at each message and make two calls of it.
         self._receive = socket.scope["extensions"][INBOX_EXTENSION]
+        self._write = socket.scope["extensions"][WRITE_EXTENSION]
 
     async def receive(self, at_once: TakeAtOnce | None = None) -> str | int | None:
         message = await self._receive(at_once)
@@ -187,6 +205,9 @@ class WebSocketChannel:
             # RuntimeError: starlette's word for "after the close".
             return False
         return True
+
+    def send_at_once(self, data: bytes) -> bool:
+        return bool(self._write(data))
 
     async def close(self, hangup: Hangup) -> None:
         """Close with the hangup's code and reason; a peer that reads nothing any more is cut."""

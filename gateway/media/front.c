@@ -36,21 +36,20 @@ struct stream {
     int16_t kept[HISTORY_MAX + BLOCK_MAX];  /* history, then those */
 };
 
-/* `put`, of SIDE sums at a time. */
-static inline void put_all(int16_t *out, long apart, const floats *sums) {
+/* `put`, of SIDE sums at a time, as whole numbers. */
+static inline void round_all(int32_t *whole, const floats *sums) {
     float sum[SIDE];
-    int32_t whole[SIDE];
     memcpy(sum, sums, sizeof sum);
     for (int i = 0; i < SIDE; i++) {
         const float low = sum[i] < -32768.0f ? -32768.0f : sum[i];
         const float in = low > 32767.0f ? 32767.0f : low;
         whole[i] = (int32_t)((in + 0x1.8p23f) - 0x1.8p23f);  /* rintf, of so small a number */
     }
-    for (int i = 0; i < SIDE; i++) out[i * apart] = (int16_t)whole[i];
 }
 
-/* Outputs k to k + together of SIDE slices, from which x was taken apart: no sum waits for the one
-   before it. The samples that a row of weights is for lie `row` apart, those of slices in a row. */
+/* Outputs k to k + together of SIDE slices, from whose samples rows were made: no sum waits for the
+   one before it. The samples that a row of weights is for lie `row` apart, those of slices in a
+   row. */
 static inline __attribute__((always_inline)) void side_by_side(
     const struct stream *s, const float *from, long row, long k, int16_t *out, int together) {
     floats sum[2][SIDE / 8] = {0};
@@ -63,16 +62,33 @@ static inline __attribute__((always_inline)) void side_by_side(
         }
         if (++i == s->step) i = 0, from++;
     }
-    for (int o = 0; o < together; o++) put_all(out + k + o, s->outputs, sum[o]);
+    int32_t whole[2][SIDE];
+    for (int o = 0; o < together; o++) round_all(whole[o], sum[o]);
+    if (together == 2 && s->outputs == 2) {  /* the usual ones, which lie close together */
+        for (int i = 0; i < SIDE; i++)
+            out[2 * i] = (int16_t)whole[0][i], out[2 * i + 1] = (int16_t)whole[1][i];
+        return;
+    }
+    for (int o = 0; o < together; o++)
+        for (int i = 0; i < SIDE; i++) out[k + o + i * s->outputs] = (int16_t)whole[o][i];
 }
 
-/* Many slices: sample i of every one goes into row i, and they are done side by side. */
-static void many_slices(const struct stream *s, const float *x, int16_t *out) {
-    const long slices = s->block / s->step, row = slices + s->history / s->step + 1;
+/* Sample i of every slice goes into row i. */
+static inline __attribute__((always_inline)) void take_apart(
+    float *rows, long row, const int16_t *in, long n, long step) {
+    for (long i = 0; i < step; i++)
+        for (long k = 0; k < n / step; k++) rows[i * row + k] = in[k * step + i];
+}
+
+/* Many slices are done side by side. */
+static void many_slices(const struct stream *s, const int16_t *in, int16_t *out) {
+    const long slices = s->block / s->step, n = s->history + s->block;
+    const long row = n / s->step + 1;
     float rows[HISTORY_MAX + BLOCK_MAX + STEP_MAX];
-    for (long i = 0; i < s->step; i++)
-        for (long at = i, k = 0; at < s->history + s->block; at += s->step)
-            rows[i * row + k++] = x[at];
+    if (s->step == 3) take_apart(rows, row, in, n, 3);  /* from 24 to 16 kHz: known, it is quicker */
+    else take_apart(rows, row, in, n, s->step);
+    for (long at = n / s->step * s->step; at < n; at++)  /* less than a slice */
+        rows[at % s->step * row + at / s->step] = in[at];
     for (long first = 0; first < slices; first += SIDE, out += SIDE * s->outputs) {
         long k = 0;
         for (; k + 2 <= s->outputs; k += 2) side_by_side(s, rows + first, row, k, out, 2);
@@ -82,19 +98,19 @@ static void many_slices(const struct stream *s, const float *x, int16_t *out) {
 
 static void one_block(const struct stream *s, const int16_t *in, int16_t *out) {
     const long taps = s->history + s->step, slices = s->block / s->step;
-    float x[HISTORY_MAX + BLOCK_MAX];
-    for (long i = 0; i < s->history + s->block; i++) x[i] = in[i];
     if (slices % SIDE == 0 && s->step <= STEP_MAX) {
-        many_slices(s, x, out);
+        many_slices(s, in, out);
         return;
     }
+    float x[HISTORY_MAX + BLOCK_MAX];
+    for (long i = 0; i < s->history + s->block; i++) x[i] = in[i];
     for (long i = 0; i < slices; i++)
         slice(x + i * s->step, s->matrix, out + i * s->outputs, taps, s->outputs);
 }
 
 /* in: int16[n]. Every block of the stream that is full now becomes slices * outputs samples of
    out; the rest is held. */
-void headstart_resample(struct stream *s, const int16_t *in, long n, int16_t *out) {
+void headstart_resample(struct stream *s, const int16_t *in, int n, int16_t *out) {
     const long outputs = s->block / s->step * s->outputs;
     int16_t *waiting = s->kept + s->history;
     while (s->held + n >= s->block) {
@@ -193,6 +209,6 @@ static int is_speech(struct score *s, const int16_t *window) {
 }
 
 /* pcm: int16[n][320] at 16 kHz. Into speech, for each of the n windows, 1 or 0. */
-void headstart_judge(struct score *s, const int16_t *pcm, long n, uint8_t *speech) {
+void headstart_judge(struct score *s, const int16_t *pcm, int n, uint8_t *speech) {
     for (long i = 0; i < n; i++) speech[i] = (uint8_t)is_speech(s, pcm + i * WINDOW);
 }

@@ -53,6 +53,15 @@ class _Stream(ctypes.Structure):
     )
 
 
+class Room:
+    """Memory for a function to write to, and its address as ctypes passes it on quickest."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.buffer = ctypes.create_string_buffer(size)
+        self.at = ctypes.c_void_p(ctypes.addressof(self.buffer))
+
+
 class CompiledBlocks:
     """One stream's `gateway.media.resample.Blocks`."""
 
@@ -65,17 +74,17 @@ class CompiledBlocks:
         self._block = block
         self._out_bytes = 2 * (block // step * outputs)
         self._stream = _Stream(matrix.ctypes.data, history, block, step, outputs, 0)
-        self._at = ctypes.addressof(self._stream)
-        self._out = ctypes.create_string_buffer(0)
+        self._at = ctypes.c_void_p(ctypes.addressof(self._stream))
+        self._out = Room(0)
 
     def feed(self, pcm: bytes) -> bytes:
         samples = len(pcm) // 2
         blocks, self.held_samples = divmod(self.held_samples + samples, self._block)
         size = blocks * self._out_bytes
-        out = self._out if size == len(self._out) else ctypes.create_string_buffer(size)
-        self._resample(self._at, pcm, samples, out)
-        self._out = out  # the next packet will be as long
-        return out.raw
+        if size != self._out.size:  # the next packet will be as long
+            self._out = Room(size)
+        self._resample(self._at, pcm, samples, self._out.at)
+        return self._out.buffer.raw
 
 
 class Front:
@@ -83,9 +92,10 @@ class Front:
 
     def __init__(self, library: Path) -> None:
         loaded = ctypes.PyDLL(str(library))
-        pointer, size = ctypes.c_void_p, ctypes.c_long
+        size = ctypes.c_long
+        # Without types to convert to, a call takes half as long: these are every packet's, and get
+        # what they are called with as it is: addresses in `c_void_p`, `bytes`, and ints for C's.
         self._resample = loaded.headstart_resample
-        self._resample.argtypes = [pointer, ctypes.c_char_p, size, pointer]
         self._resample.restype = None
         self._mean_square = loaded.headstart_mean_square
         self._mean_square.argtypes = [ctypes.c_char_p, size]
@@ -95,7 +105,6 @@ class Front:
         self._voicing.restype = ctypes.c_double
         self.judge = loaded.headstart_judge
         """Of a `gateway.compiled_vad.CompiledScore`."""
-        self.judge.argtypes = [pointer, ctypes.c_char_p, size, pointer]
         self.judge.restype = None
 
     @staticmethod

@@ -48,10 +48,8 @@ def quick_append(text: str, *, extensions: bool) -> QuickAppend | None:
 
 
 def _looks_like_one(text: str) -> bool:
-    end = len(text)
     return (
-        text.find(_MARK, 0, _MARK_WITHIN_CHARS) >= 0
-        or text.find(_MARK, max(0, end - _MARK_WITHIN_CHARS), end) >= 0
+        text.find(_MARK, 0, _MARK_WITHIN_CHARS) >= 0 or text.find(_MARK, -_MARK_WITHIN_CHARS) >= 0
     )
 
 
@@ -61,5 +59,6 @@ def _is_right(append: QuickAppend) -> bool:
         return False
     if append.event_id is not None and len(append.event_id) > limits.MAX_ID_CHARS:
         return False
-    captured_ms = append.captured_at_ms if isinstance(append, TimedQuickAppend) else None
-    return captured_ms is None or math.isfinite(captured_ms)
+    if not isinstance(append, TimedQuickAppend) or append.captured_at_ms is None:
+        return True
+    return math.isfinite(append.captured_at_ms)

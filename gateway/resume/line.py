@@ -128,6 +128,14 @@ class Line:
             # else: it went to a link that was given up meanwhile; the next one gets it again
         return False
 
+    def send_at_once(self, data: bytes) -> bool:
+        link = self._link
+        if link is None or self.is_over or self._again or not link.send_at_once(data):
+            return False
+        if self._keeps():
+            self._log.add(data.decode())
+        return True
+
     async def close(self, hangup: Hangup) -> None:
         if self._link is not None:
             await self._link.close(hangup)

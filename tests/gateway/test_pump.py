@@ -32,6 +32,9 @@ class ListChannel:
         self.sent.append(json.loads(text)["type"])
         return True
 
+    def send_at_once(self, data: bytes) -> bool:
+        return False
+
     async def close(self, hangup: Hangup) -> None:
         self.gone.set()
 

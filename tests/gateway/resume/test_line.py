@@ -18,6 +18,7 @@ class FakeLink:
         self.alive = alive
         self.finished = False
         self.sent: list[str] = []
+        self.is_quick = True
         self.closed: list[Hangup] = []
         self._inbound: asyncio.Queue[str | None] = asyncio.Queue()
 
@@ -35,6 +36,11 @@ class FakeLink:
         if self.alive:
             self.sent.append(json.loads(text)["event_id"])
         return self.alive
+
+    def send_at_once(self, data: bytes) -> bool:
+        if self.alive and self.is_quick:
+            self.sent.append(json.loads(data)["event_id"])
+        return self.alive and self.is_quick
 
     async def close(self, hangup: Hangup) -> None:
         self.closed.append(hangup)
@@ -54,6 +60,28 @@ async def broken(line: Line, link: FakeLink) -> asyncio.Task[str | int | None]:
     while not line.is_detached and not line.is_over:
         await asyncio.sleep(0)
     return reading
+
+
+async def test_what_is_sent_at_once_is_sent_in_order_and_again() -> None:
+    """Nothing goes at once while there is no link, or it cannot, or the last link's events are
+    still to be sent again; what went at once over the last link comes again with the others."""
+    first, second = FakeLink(), FakeLink()
+    line = Line(first, lambda: True, 5.0)
+    assert await line.send(event(1))
+    assert line.send_at_once(event(2).encode())
+    first.is_quick = False
+    assert not line.send_at_once(event(3).encode())
+    reading = await broken(line, first)
+    assert not line.send_at_once(event(3).encode())
+    assert await line.claim()
+    assert line.attach(second, "e1") == 1
+    assert not line.send_at_once(event(3).encode())
+    assert await line.send(event(3))
+    assert line.send_at_once(event(4).encode())
+    assert (first.sent, second.sent) == (["e1", "e2"], ["e2", "e3", "e4"])
+    reading.cancel()
+    line.give_up()
+    assert not line.send_at_once(event(5).encode())
 
 
 async def test_a_line_goes_on_over_the_next_link() -> None:
