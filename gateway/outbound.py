@@ -1,6 +1,6 @@
 """What waits for one client to read it: a bounded queue between a session and its writer.
 
-Nearly always nothing waits: then an event goes past the queue, at half the cost of waking a task.
+Nearly always nothing waits: then an event goes past the queue, and no task is woken for it.
 """
 
 from __future__ import annotations

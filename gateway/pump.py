@@ -8,7 +8,7 @@
 All calls into the session happen on the loop, one after the other; none awaits. A channel is a
 WebSocket (`gateway.websocket`) or a WebRTC data channel (`gateway.rtc.channel`). Bounds:
 
-- outbound: `outbound_events` and `outbound_bytes` that the peer has not read yet. When full, this
+- outbound: `outbound_events` and `outbound_bytes` behind what the socket holds. When full, this
   reader is shed: close 1013. What was queued is thrown away, for a stream with holes is worse.
 - pictures: decoded on other threads; the reader waits for an item's, one of a camera is under way.
 - inbound: the channel's own, and a share of the loop (`gateway.fairness`); whoever has had more is
