@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -9,6 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from gateway.talk.local_server import until_ready
 
 CLIPS = Path(__file__).parents[3] / "gateway" / "clips"
 SILENCE_MS = 300
@@ -29,8 +32,7 @@ def fake_server_url() -> Iterator[str]:
     ]
     argv += ["--engine", "fake", "--set", f"silence_ms={SILENCE_MS}"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        yield json.loads(process.stdout.readline())["url"]
+        yield ready_url(process)
         process.terminate()
 
 
@@ -38,3 +40,11 @@ def fake_server_url() -> Iterator[str]:
 def spoken() -> Path:
     """2.3 s, one question."""
     return CLIPS / "capital.wav"
+
+
+def ready_url(process: subprocess.Popen[str]) -> str:
+    """Of a server that announces itself, when its engine, another process, takes sessions too."""
+    assert process.stdout is not None
+    url: str = json.loads(process.stdout.readline())["url"]
+    asyncio.run(until_ready(url, lambda _: None))
+    return url

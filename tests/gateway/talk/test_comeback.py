@@ -24,6 +24,7 @@ from gateway.talk.dialog import Dialog
 from gateway.talk.socket import SocketLine
 from gateway.talk.webrtc import RtcLine
 from tests.gateway.rtc.peer import Peer
+from tests.gateway.talk.conftest import ready_url
 
 TOKEN = {
     "type": "gateway.session.resumable",
@@ -226,8 +227,7 @@ def hesitant_url() -> Iterator[str]:
     argv += ["--engine", "fake", "--set", "engine_args=--delta-ms 150"]
     argv += ["--set", "silence_ms=300", "--set", "voice=none", "--set", "resume_s=6"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
-        assert process.stdout is not None
-        yield json.loads(process.stdout.readline())["url"]
+        yield ready_url(process)
         process.terminate()
 
 
