@@ -200,8 +200,10 @@ async def real_ears() -> str:
 
 
 async def real_model() -> str:
-    """A spoken question to real weights: the answer is right."""
+    """A spoken question to real weights: the answer is right, by instructions that were set."""
     async with talk(steps.TINY_URL) as it:
+        # The smallest model knows little: what it is asked stands in what it is told.
+        await it.session.update_instructions("You are brief. The capital of France is Paris.")
         speaking = asyncio.create_task(it.speak(steps.spoken_question(9_000)))
         text, _ = await it.collect(await it.begun.get())
         speaking.cancel()
