@@ -19,7 +19,7 @@ from engine.weights import ensure
 from recipes.manner import dialogues
 from recipes.manner.fit import Fit, Plan, load_base, save
 from recipes.manner.packing import packs
-from recipes.manner.tokens import Example, example, system_prompt
+from recipes.manner.tokens import Example, example, system_prompts
 
 CHECKPOINT_EVERY = 10
 HELD_PERCENT = 4
@@ -33,7 +33,8 @@ def main(
     rate: float = PLAN.rate,
     threads: int = 2,
     start: Annotated[Path | None, typer.Option(help="an adapter to go on from")] = None,
-    replay: Annotated[int, typer.Option(help="so many of the first fit's beside DATA's")] = 0,
+    replay: Annotated[int, typer.Option(help="so many of AGAIN's beside DATA's")] = 0,
+    again: Annotated[list[Path] | None, typer.Option(help="folders of earlier fits")] = None,
 ) -> None:
     """Writes WORK/adapter_model.safetensors and adapter_config.json, as PEFT does."""
     torch.set_num_threads(threads)
@@ -45,12 +46,12 @@ def main(
     chat = ChatFormat.from_gguf(file, tokenizer)
     learnt: list[Example] = []
     held: list[Example] = []
-    first = dialogues.load(dialogues.FOLDER, dialogues.TAUGHT) if replay else []
-    replayed = random.Random(plan.seed).sample(first, replay)
+    earlier = dialogues.load(*again) if again else []
+    replayed = random.Random(plan.seed).sample(earlier, replay)
     for dialogue in [*dialogues.load(*data), *replayed]:
-        kept_back = zlib.crc32(dialogue.turns[0].said.encode()) % 100 < HELD_PERCENT
+        kept_back = zlib.crc32(str(dialogue.turns[0].said).encode()) % 100 < HELD_PERCENT
         (held if kept_back else learnt).append(example(chat, tokenizer, dialogue))
-    prompts = [system_prompt(chat, sees=sees) for sees in (False, True)]
+    prompts = system_prompts(chat)
     fit = Fit(load_base(gguf, plan), prompts, [*learnt, *held], plan)
     fit.examples = learnt
     if start is not None:

@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
+from typing import Any
+
+from engine.api import Tool, ToolCall
 
 FOLDER = Path(__file__).parent / "dialogues"
 TAUGHT = FOLDER / "taught"
@@ -16,6 +20,10 @@ KNOWN = FOLDER / "known"
 """Facts that it knows, in its own words, and more of everyday life and of light."""
 LIGHT = FOLDER / "light"
 """Dark or bright?"""
+TOOLS = FOLDER / "tools"
+"""What may be called, is where it helps."""
+DEFINED = Path(__file__).parent / "tools.toml"
+"""By name, what dialogues may call."""
 QUESTIONS = Path(__file__).parents[2] / "benchmarks" / "questions.toml"
 OFF = "off"
 MOST_ALIKE = 0.6
@@ -35,18 +43,26 @@ _EMPTY = frozenset(_COMMON.split())
 
 
 @dataclass(frozen=True, slots=True)
+class Result:
+    """What a called function gave back, as JSON: it stands where a user's words would."""
+
+    output: str
+
+
+@dataclass(frozen=True, slots=True)
 class Turn:
     """`note`: what the camera showed anew just before these words, or ""."""
 
     note: str
-    said: str
-    answer: str
+    said: str | Result
+    answer: str | ToolCall
 
 
 @dataclass(frozen=True, slots=True)
 class Dialogue:
     kind: str
     turns: tuple[Turn, ...]
+    tools: tuple[Tool, ...] = ()
 
     @property
     def sees(self) -> bool:
@@ -87,21 +103,44 @@ def alike(a: frozenset[str], b: frozenset[str]) -> float:
     return len(a & b) / len(a | b) if a | b else 0.0
 
 
-def _dialogue(line: dict[str, object], where: str, asked: list[frozenset[str]]) -> Dialogue:
+def _dialogue(line: dict[str, Any], where: str, asked: list[frozenset[str]]) -> Dialogue:
     kind, camera, turns = line.get("kind"), line.get("camera"), line.get("turns")
     if not (isinstance(kind, str) and isinstance(camera, str) and isinstance(turns, list)):
         raise ValueError(f"{where}: expected kind, camera and turns, got {sorted(line)}")
     seen = "" if camera == OFF else camera
+    defined = _defined()
+    unknown = sorted(set(line.get("tools", ())) - set(defined))
+    if unknown:
+        raise ValueError(f"{where}: tools.toml defines no {unknown}")
+    tools = tuple(defined[name] for name in line.get("tools", ()))
     read = []
     for said, answer, *later in turns:
         note = later[0] if later else seen
         if note and not _NOTE.fullmatch(note):
             raise ValueError(f"{where}: expected a note like [camera: ...], got {note!r}")
-        about = content(said)
+        about = content(said) if isinstance(said, str) else frozenset()
         if len(about) > 1 and max(alike(about, one) for one in asked) >= MOST_ALIKE:
             raise ValueError(f"{where}: {said!r} is what the benchmark asks")
-        read.append(Turn(note, said, answer))
+        read.append(Turn(note, _said(said), _answer(answer, tools, where)))
         seen = ""
     if not read:
         raise ValueError(f"{where}: expected at least one turn")
-    return Dialogue(kind, tuple(read))
+    return Dialogue(kind, tuple(read), tools)
+
+
+def _said(said: str | dict[str, Any]) -> str | Result:
+    return said if isinstance(said, str) else Result(json.dumps(said["result"]))
+
+
+def _answer(answer: str | dict[str, Any], tools: Collection[Tool], where: str) -> str | ToolCall:
+    if isinstance(answer, str):
+        return answer
+    if answer["call"] not in {tool.name for tool in tools}:
+        raise ValueError(f"{where}: {answer['call']} is called, and not among its tools")
+    return ToolCall(answer["call"], json.dumps(answer["arguments"]))
+
+
+@cache
+def _defined() -> dict[str, Tool]:
+    read = tomllib.loads(DEFINED.read_text())
+    return {name: Tool(name, t["description"], t["parameters"]) for name, t in read.items()}

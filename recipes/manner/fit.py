@@ -21,7 +21,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from recipes.manner.packing import Pack, mask, packs, positions
-from recipes.manner.tokens import Example
+from recipes.manner.tokens import Example, Prompt
 
 BASE = "Qwen/Qwen2.5-Coder-0.5B-Instruct"
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "down_proj")
@@ -71,7 +71,7 @@ def save(model: Any, folder: Path) -> None:
 
 
 class Fit:
-    """One fit over `examples`; `prompts[sees]` are the system prompts' tokens."""
+    """One fit over `examples`; `prompts` are the system prompts' tokens, by `Prompt`."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class Fit:
         self._head = head[kept].contiguous()
         self._place = {token: place for place, token in enumerate(kept)}
         self._lower: dict[int, Tensor] = {}
-        self._prefix: dict[bool, Tensor] = {}
+        self._prefix: dict[Prompt, Tensor] = {}
         self._weights = [p for p in model.parameters() if p.requires_grad]
         self.optimizer = torch.optim.AdamW(self._weights, lr=plan.rate, weight_decay=0.0)
         self.step = 0
@@ -104,7 +104,7 @@ class Fit:
 
     def loss(self, pack: Pack) -> Tensor:
         """Weighted mean of the negative log-likelihood, nats a token."""
-        prompt = self.prompts[pack.sees]
+        prompt = self.prompts[pack.prompt]
         members = [self.examples[i] for i in pack.members]
         hidden = self._upper(self._middle(pack), len(prompt), [len(m.ids) for m in members])
         rows: list[int] = []
@@ -164,17 +164,17 @@ class Fit:
     def _middle(self, pack: Pack) -> Tensor:
         """fp32 [1, n, hidden]: what the lower layers make of the prompt and the pack."""
         missing = tuple(i for i in pack.members if i not in self._lower)
-        if missing or pack.sees not in self._prefix:
-            prompt = self.prompts[pack.sees]
+        if missing or pack.prompt not in self._prefix:
+            prompt = self.prompts[pack.prompt]
             lengths = [len(self.examples[i].ids) for i in missing]
             tokens = [*prompt, *(t for i in missing for t in self.examples[i].ids)]
             with torch.no_grad():
                 x = self._body.embed_tokens(torch.tensor([tokens]))
                 x = self._run(x, len(prompt), lengths, range(self.plan.first_layer))
             parts = torch.split(x[0], [len(prompt), *lengths])
-            self._prefix[pack.sees] = parts[0]
+            self._prefix[pack.prompt] = parts[0]
             self._lower.update(zip(missing, parts[1:], strict=True))
-        parts = (self._prefix[pack.sees], *(self._lower[i] for i in pack.members))
+        parts = (self._prefix[pack.prompt], *(self._lower[i] for i in pack.members))
         return torch.cat(parts)[None]
 
     def _upper(self, x: Tensor, prefix: int, lengths: Sequence[int]) -> Tensor:

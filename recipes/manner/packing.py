@@ -9,14 +9,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from recipes.manner.tokens import Example
+from recipes.manner.tokens import Example, Prompt
 
 
 @dataclass(frozen=True, slots=True)
 class Pack:
     """Indices of examples that share a system prompt."""
 
-    sees: bool
+    prompt: Prompt
     members: tuple[int, ...]
 
 
@@ -27,20 +27,20 @@ def packs(examples: Sequence[Example], most_tokens: int, seed: int) -> list[Pack
     order = list(range(len(examples)))
     draw.shuffle(order)
     out: list[Pack] = []
-    for sees in (False, True):
+    for prompt in Prompt:
         open_pack: list[int] = []
         size = 0
         for index in order:
-            if examples[index].sees is not sees:
+            if examples[index].prompt is not prompt:
                 continue
             length = len(examples[index].ids)
             if open_pack and size + length > most_tokens:
-                out.append(Pack(sees, tuple(open_pack)))
+                out.append(Pack(prompt, tuple(open_pack)))
                 open_pack, size = [], 0
             open_pack.append(index)
             size += length
         if open_pack:
-            out.append(Pack(sees, tuple(open_pack)))
+            out.append(Pack(prompt, tuple(open_pack)))
     draw.shuffle(out)
     return out
 

@@ -2,31 +2,48 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import IntEnum
 
+from engine.api import Tool, ToolCall
 from engine.chat import ChatFormat
 from engine.tokenizer import Tokenizer
 from gateway.manner import BLIND_NOTE, INSTRUCTIONS
-from recipes.manner.dialogues import Dialogue
+from recipes.manner.dialogues import Dialogue, Result
 
 ANSWER_WEIGHT = 1.0
 SAID_WEIGHT = 0.1
 """Of the user's words and of their end: the semantic endpoint reads that probability."""
 
 
+class Prompt(IntEnum):
+    """Which system prompt an example follows; its own stands in its own tokens."""
+
+    BLIND = 0
+    SEES = 1
+    OWN = 2
+
+
 @dataclass(frozen=True, slots=True)
 class Example:
-    """`ids` follow the system prompt that `sees` names; `weights[i]` is that of predicting
-    `ids[i]` from what stands before it."""
+    """`ids` follow the system prompt; `weights[i]` is that of predicting `ids[i]` from what stands
+    before it."""
 
-    sees: bool
+    prompt: Prompt
     ids: tuple[int, ...]
     weights: tuple[float, ...]
 
 
-def system_prompt(chat: ChatFormat, *, sees: bool) -> tuple[int, ...]:
+def system_prompt(chat: ChatFormat, *, sees: bool, tools: Sequence[Tool] = ()) -> tuple[int, ...]:
     """What a session with the gateway's own manner begins with."""
-    return chat.system(INSTRUCTIONS if sees else f"{INSTRUCTIONS}\n{BLIND_NOTE}")
+    return chat.system(INSTRUCTIONS if sees else f"{INSTRUCTIONS}\n{BLIND_NOTE}", tools)
+
+
+def system_prompts(chat: ChatFormat) -> list[tuple[int, ...]]:
+    """By `Prompt`."""
+    return [system_prompt(chat, sees=False), system_prompt(chat, sees=True), ()]
 
 
 def example(chat: ChatFormat, tokenizer: Tokenizer, dialogue: Dialogue) -> Example:
@@ -38,13 +55,31 @@ def example(chat: ChatFormat, tokenizer: Tokenizer, dialogue: Dialogue) -> Examp
         ids.extend(tokens)
         weights.extend([weight] * len(tokens))
 
-    for turn in dialogue.turns:
+    if dialogue.tools:
+        add(system_prompt(chat, sees=dialogue.sees, tools=dialogue.tools), 0.0)
+    for turn, follows in zip(dialogue.turns, (*dialogue.turns[1:], None), strict=True):
         add(chat.user_open, 0.0)
         add(tokenizer.encode(f"{turn.note}\n") if turn.note else [], 0.0)
-        add(tokenizer.encode(turn.said), SAID_WEIGHT)
-        add(chat.user_close[:1], SAID_WEIGHT)
+        weight = SAID_WEIGHT
+        if isinstance(turn.said, Result):
+            add(chat.result(turn.said.output), weight := 0.0)
+        else:
+            add(tokenizer.encode(turn.said), weight)
+        add(chat.user_close[:1], weight)
         add(chat.user_close[1:] + chat.assistant_open, 0.0)
-        add(tokenizer.encode(turn.answer), ANSWER_WEIGHT)
-        add(chat.assistant_close[:1], ANSWER_WEIGHT)
+        weight = ANSWER_WEIGHT
+        if not isinstance(turn.answer, ToolCall):
+            add(tokenizer.encode(turn.answer), weight)
+        elif follows is None:
+            add(tokenizer.encode(_bare(turn.answer)), weight)
+        else:  # laid out with its tags, as context alone
+            add(chat.call(turn.answer.name, turn.answer.arguments), weight := 0.0)
+        add(chat.assistant_close[:1], weight)
         add(chat.assistant_close[1:], 0.0)
-    return Example(dialogue.sees, tuple(ids), tuple(weights))
+    prompt = Prompt.OWN if dialogue.tools else Prompt(dialogue.sees)
+    return Example(prompt, tuple(ids), tuple(weights))
+
+
+def _bare(call: ToolCall) -> str:
+    """How the base calls: it has never learnt the tags, which `engine.tool_calls` does without."""
+    return f'{{"name": {json.dumps(call.name)}, "arguments": {call.arguments}}}'

@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from engine.api import ToolCall
 from recipes.manner.dialogues import (
     FOLDER,
     KNOWN,
     LIGHT,
     TAUGHT,
+    TOOLS,
+    Result,
     Turn,
     alike,
     content,
@@ -38,7 +41,9 @@ def test_all_of_ours_load_and_cover_every_kind_of_question() -> None:
 def test_no_fit_asks_what_the_benchmark_asks() -> None:
     """The later fits' files load, too; most that are about light speak of the dark as well."""
     light = load(LIGHT)
-    assert sum(any("dark" in t.answer + t.note for t in d.turns) for d in light) > len(light) / 3
+    assert (
+        sum(any("dark" in f"{t.answer}{t.note}" for t in d.turns) for d in light) > len(light) / 3
+    )
     assert {dialogue.kind for dialogue in load(KNOWN)} == {
         "fact",
         "everyday",
@@ -49,8 +54,10 @@ def test_no_fit_asks_what_the_benchmark_asks() -> None:
 
 def test_no_answer_is_a_lecture() -> None:
     """Every answer fits one breath, as it will be spoken: at most 30 words, no lists, no markup."""
-    for dialogue in load(FOLDER, TAUGHT, KNOWN, LIGHT):
+    for dialogue in load(FOLDER, TAUGHT, KNOWN, LIGHT, TOOLS):
         for turn in dialogue.turns:
+            if isinstance(turn.answer, ToolCall):
+                continue
             assert 1 <= len(turn.answer.split()) <= 30, turn
             assert not set("*#_[]\n") & set(turn.answer), turn
 
@@ -90,3 +97,37 @@ def test_a_dialogue_without_turns_is_refused(tmp_path: Path) -> None:
     """Nothing to learn from is a mistake in the file."""
     with pytest.raises(ValueError, match="at least one turn"):
         load(_write(tmp_path))
+
+
+def test_what_is_called_is_among_the_tools(tmp_path: Path) -> None:
+    """By a name that tools.toml defines; a result stands where words would."""
+    line = {
+        "kind": "tools",
+        "camera": "off",
+        "tools": ["set_timer"],
+        "turns": [
+            ["Ten minutes!", {"call": "set_timer", "arguments": {"minutes": 10}}],
+            [{"result": {"ok": True}}, "It runs."],
+        ],
+    }
+    (tmp_path / "a.jsonl").write_text(json.dumps(line))
+    (one,) = load(tmp_path)
+    assert [tool.name for tool in one.tools] == ["set_timer"]
+    called = Turn("", "Ten minutes!", ToolCall("set_timer", '{"minutes": 10}'))
+    assert one.turns == (called, Turn("", Result('{"ok": true}'), "It runs."))
+    (tmp_path / "a.jsonl").write_text(json.dumps({**line, "tools": ["stop_music"]}))
+    with pytest.raises(
+        ValueError, match=r"a\.jsonl:1: set_timer is called, and not among its tools"
+    ):
+        load(tmp_path)
+    (tmp_path / "a.jsonl").write_text(json.dumps({**line, "tools": ["fly"]}))
+    with pytest.raises(ValueError, match=r"tools.toml defines no \['fly'\]"):
+        load(tmp_path)
+
+
+def test_tools_are_called_where_they_help_and_left_alone_where_not() -> None:
+    """About as often the one as the other."""
+    loaded = load(TOOLS)
+    calls = sum(any(isinstance(t.answer, ToolCall) for t in d.turns) for d in loaded)
+    assert 0.3 < calls / len(loaded) < 0.7
+    assert all(dialogue.tools for dialogue in loaded)

@@ -13,15 +13,15 @@ from engine.decoder.spec import DecoderSpec
 from engine.gguf_file import GgufFile
 from recipes.manner.fit import TARGETS, Fit, Plan, load_base, save
 from recipes.manner.packing import Pack
-from recipes.manner.tokens import Example
+from recipes.manner.tokens import Example, Prompt
 from tests.engine.tiny_gguf import QWEN2, write_tiny_gguf
 
 PLAN = Plan(first_layer=1, rank=2, alpha=4, rate=1e-2, epochs=2, most_tokens=20, warm_up_steps=2)
 PROMPTS = ((1, 2, 3, 4), (1, 2))
 EXAMPLES = [
-    Example(False, (5, 6, 7, 8), (0.0, 0.1, 1.0, 1.0)),
-    Example(False, (9, 10, 200), (1.0, 1.0, 0.0)),
-    Example(True, (11, 12, 13, 14, 15), (0.0, 0.0, 1.0, 1.0, 1.0)),
+    Example(Prompt.BLIND, (5, 6, 7, 8), (0.0, 0.1, 1.0, 1.0)),
+    Example(Prompt.BLIND, (9, 10, 200), (1.0, 1.0, 0.0)),
+    Example(Prompt.SEES, (11, 12, 13, 14, 15), (0.0, 0.0, 1.0, 1.0, 1.0)),
 ]
 
 
@@ -37,7 +37,7 @@ def fit(gguf: Path) -> Fit:
 
 def _offline(fit: Fit, example: Example) -> tuple[torch.Tensor, float]:
     """Sum of weighted losses by the whole model on the example alone, and the weights' sum."""
-    prompt = fit.prompts[example.sees]
+    prompt = fit.prompts[example.prompt]
     ids = torch.tensor([[*prompt, *example.ids]])
     with torch.no_grad():
         logits = fit.model(ids).logits[0].log_softmax(-1)
@@ -53,7 +53,7 @@ def test_a_packs_loss_is_that_of_its_examples_alone(fit: Fit) -> None:
     parts = [_offline(fit, EXAMPLES[i]) for i in (0, 1)]
     wanted = sum(float(total) for total, _ in parts) / sum(weight for _, weight in parts)
     for _ in range(2):
-        assert float(fit.loss(Pack(False, (0, 1)))) == pytest.approx(wanted, abs=1e-4)
+        assert float(fit.loss(Pack(Prompt.BLIND, (0, 1)))) == pytest.approx(wanted, abs=1e-4)
 
 
 def test_only_the_upper_layers_are_fitted(fit: Fit) -> None:
@@ -61,7 +61,7 @@ def test_only_the_upper_layers_are_fitted(fit: Fit) -> None:
     names = [name for name, p in fit.model.named_parameters() if p.requires_grad]
     assert names
     assert not any(".layers.0." in name for name in names)
-    pack = Pack(False, (0, 1))
+    pack = Pack(Prompt.BLIND, (0, 1))
     losses = [fit.train_step(pack, 20) for _ in range(20)]
     assert losses[-1] < 0.7 * losses[0]
 
@@ -95,7 +95,7 @@ def test_a_fit_that_was_cut_off_goes_on_as_if_it_had_not_been(gguf: Path, fit: F
 
 def test_a_fit_goes_on_from_what_was_saved(gguf: Path, fit: Fit, tmp_path: Path) -> None:
     """A second stage begins where the first one's weights (in half precision) left off."""
-    pack = Pack(False, (0, 1))
+    pack = Pack(Prompt.BLIND, (0, 1))
     for _ in range(10):
         fit.train_step(pack, 20)
     save(fit.model, tmp_path)

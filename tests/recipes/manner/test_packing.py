@@ -6,27 +6,27 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from recipes.manner.packing import mask, packs, positions
-from recipes.manner.tokens import Example
+from recipes.manner.tokens import Example, Prompt
 
-sizes = st.lists(st.tuples(st.booleans(), st.integers(1, 50)), max_size=30)
+sizes = st.lists(st.tuples(st.sampled_from(Prompt), st.integers(1, 50)), max_size=30)
 
 
 @given(sizes, st.integers(1, 100), st.integers(0, 5))
 def test_every_example_is_in_one_pack(
-    given_sizes: list[tuple[bool, int]], most: int, seed: int
+    given_sizes: list[tuple[Prompt, int]], most: int, seed: int
 ) -> None:
     """Once each, beside others of its own system prompt, and within the limit unless alone."""
-    examples = [Example(sees, (0,) * n, (1.0,) * n) for sees, n in given_sizes]
+    examples = [Example(prompt, (0,) * n, (1.0,) * n) for prompt, n in given_sizes]
     made = packs(examples, most, seed)
     assert sorted(i for pack in made for i in pack.members) == list(range(len(examples)))
     for pack in made:
-        assert {examples[i].sees for i in pack.members} == {pack.sees}
+        assert {examples[i].prompt for i in pack.members} == {pack.prompt}
         assert len(pack.members) == 1 or sum(len(examples[i].ids) for i in pack.members) <= most
 
 
 def test_the_order_is_the_seeds() -> None:
     """The same seed gives the same steps, which a fit that was cut off goes on with."""
-    examples = [Example(bool(i % 2), (0,) * 5, (1.0,) * 5) for i in range(40)]
+    examples = [Example(Prompt(i % 3), (0,) * 5, (1.0,) * 5) for i in range(40)]
     assert packs(examples, 20, 1) == packs(examples, 20, 1) != packs(examples, 20, 2)
 
 

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from engine.api import Role
+from engine.api import Role, Tool, ToolCall
 from engine.books import Modality
 from engine.chat import ChatFormat
 from engine.gguf_file import GgufFile
 from engine.layout import Entry, Segment, Separator, render
 from engine.tokenizer import Tokenizer
-from recipes.manner.dialogues import Dialogue, Turn
-from recipes.manner.tokens import ANSWER_WEIGHT, SAID_WEIGHT, example, system_prompt
+from recipes.manner.dialogues import Dialogue, Result, Turn
+from recipes.manner.tokens import (
+    ANSWER_WEIGHT,
+    SAID_WEIGHT,
+    Example,
+    Prompt,
+    example,
+    system_prompt,
+)
 from tests.engine.tiny_gguf import write_tiny_gguf
 
 NOTE = "[camera: a lamp; light: dark; colour: red]"
@@ -32,6 +39,8 @@ def test_an_example_is_the_layout_of_that_conversation(
     chat, tokenizer = words
     entries = []
     for number, turn in enumerate(TALK.turns):
+        assert isinstance(turn.said, str)
+        assert isinstance(turn.answer, str)
         said = Segment(Modality.TEXT, tuple(tokenizer.encode(turn.said)))
         seen = Segment(Modality.IMAGE, tuple(tokenizer.encode(f"{turn.note}\n")))
         answer = Segment(Modality.GENERATED, tuple(tokenizer.encode(turn.answer)))
@@ -67,3 +76,35 @@ def test_the_system_prompt_says_when_the_camera_is_off(
     off, on = (tokenizer.decode(system_prompt(chat, sees=sees)) for sees in (False, True))
     assert "[camera: off" in off
     assert "[camera" not in on
+
+
+TOOL = Tool("lamp", "A lamp.", "{}")
+CALL = Turn("", "Light!", ToolCall("lamp", '{"on": true}'))
+
+
+def test_a_call_is_learnt_without_tags(words: tuple[ChatFormat, Tokenizer]) -> None:
+    """As the base makes it; what may be called stands in the example's own system prompt."""
+    chat, tokenizer = words
+    made = example(chat, tokenizer, Dialogue("tools", (CALL,), (TOOL,)))
+    system = system_prompt(chat, sees=False, tools=(TOOL,))
+    assert made.prompt is Prompt.OWN
+    assert made.ids[: len(system)] == system
+    call = tokenizer.encode('{"name": "lamp", "arguments": {"on": true}}')
+    assert _learnt(made, ANSWER_WEIGHT) == (*call, *chat.assistant_close[:1])
+    assert _learnt(made, SAID_WEIGHT) == (*tokenizer.encode("Light!"), *chat.user_close[:1])
+
+
+def test_a_result_and_the_call_before_it_are_context(words: tuple[ChatFormat, Tokenizer]) -> None:
+    """They stand as a session lays them out, and only what is said of them is learnt."""
+    chat, tokenizer = words
+    turns = (CALL, Turn("", Result('{"ok": 1}'), "It's on."))
+    made = example(chat, tokenizer, Dialogue("tools", turns, (TOOL,)))
+    answer = (*tokenizer.encode("It's on."), *chat.assistant_close[:1])
+    assert _learnt(made, ANSWER_WEIGHT) == answer
+    text = tokenizer.decode(made.ids, special=True)
+    for part in (chat.call("lamp", '{"on": true}'), chat.result('{"ok": 1}')):
+        assert tokenizer.decode(part, special=True) in text
+
+
+def _learnt(made: Example, weight: float) -> tuple[int, ...]:
+    return tuple(i for i, w in zip(made.ids, made.weights, strict=True) if w == weight)
