@@ -47,6 +47,8 @@ def main(
     learnt: list[Example] = []
     held: list[Example] = []
     earlier = dialogues.load(*again) if again else []
+    if replay > len(earlier):
+        raise typer.BadParameter(f"--replay {replay}: --again has {len(earlier)} dialogues")
     replayed = random.Random(plan.seed).sample(earlier, replay)
     for dialogue in [*dialogues.load(*data), *replayed]:
         kept_back = zlib.crc32(str(dialogue.turns[0].said).encode()) % 100 < HELD_PERCENT
