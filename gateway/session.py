@@ -35,10 +35,9 @@ from engine import api
 from gateway.actions import Action, Hangup, Send
 from gateway.answers import Answers
 from gateway.appends import Appends
-from gateway.budget import ChunkBudget
 from gateway.config import Settings
 from gateway.idle import Idle
-from gateway.items_in import delete_item
+from gateway.items_in import delete_item, item_failed
 from gateway.listening import CommitTooShortError
 from gateway.media.pictures import Outcome
 from gateway.metrics import Metrics
@@ -258,7 +257,7 @@ class Session:
     def engine_lost(self, now_ns: int) -> list[Action]:
         """The engine died or fell silent. What it was saying and hearing is lost, and said so."""
         state = self._state
-        state.engine_up = False
+        state.engine_lost()
         self._answers.engine_lost(now_ns)
         self._speech.engine_lost(self._answers, now_ns)
         self._pictured.sounds.engine_lost()
@@ -351,9 +350,9 @@ class Session:
                 kept = self._state.talk.get(event.item_id, "retrieve")
                 self._state.send(self._state.events.item_retrieved(kept.wire))
             case ConversationItemTruncateEvent():
-                self._answers.truncate(event.item_id, event.audio_end_ms)
+                self._answers.truncate(event)
             case ConversationItemDeleteEvent():
-                delete_item(self._state, event.item_id)
+                delete_item(self._state, self._answers, event.item_id)
             case ResponseCreateEvent() if self._state.config.only_transcribes:
                 raise errors.no_responses()
             case ResponseCreateEvent():
@@ -374,7 +373,8 @@ class Session:
     # --- engine events ---------------------------------------------------------------------------
 
     def _chunk(self, chunk: api.Chunk) -> None:
-        budget = ChunkBudget.from_chunk(chunk)
+        if (budget := self._state.chunk_budget(chunk)) is None:
+            return
         self._metrics.chunk(budget)
         self._pictures.chunk(budget)
         self._state.report_chunk(chunk, budget, self._speech.item_id_of(chunk.ref.turn))
@@ -384,11 +384,10 @@ class Session:
         failed transcription, since to some clients every error is fatal."""
         log.warning("engine: %s failed: %s (%s)", event.about, event.message, event.code)
         self._metrics.error(event.code)
-        if not (self._speech.failed(event) or self._pictured.sounds.failed(event)):
+        told = self._speech.failed(event) or self._pictured.sounds.failed(event)
+        if not (told or item_failed(self._state, event)):
             error = errors.server_error(event.code, event.message)
             self._state.send(self._state.events.error(error))
-
-    # --- odds and ends ---------------------------------------------------------------------------
 
     def _refuse(self, error: ProtocolError, now_ns: int = 0) -> list[Action]:
         state = self._state
