@@ -83,17 +83,19 @@ class Session:
         speaks: bool = False,
         model: api.ModelInfo | None = None,
     ) -> None:
+        vad = ServerVadConfig(
+            threshold=settings.vad_threshold,
+            prefix_padding_ms=settings.pre_roll_ms,
+            silence_duration_ms=settings.silence_ms,
+        )
         config = SessionConfig(
             session_id=session_id,
             model=model_name,
             expires_at=int(wall_s) + settings.max_session_minutes * 60,
             speaks=speaks,
             instructions=settings.instructions,
-            turn_detection=ServerVadConfig(
-                threshold=settings.vad_threshold,
-                prefix_padding_ms=settings.pre_roll_ms,
-                silence_duration_ms=settings.silence_ms,
-            ),
+            server_vad=vad,
+            turn_detection=vad,
         )
         self._state = SessionState(session_id, settings, config, ids, metrics, engine_ready)
         if model is not None:

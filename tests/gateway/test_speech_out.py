@@ -140,11 +140,10 @@ def test_what_was_heard_is_what_was_said() -> None:
     bench.told.clear()
     bench.client("conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=1000)
     assert bench.last("conversation.item.truncated")["audio_end_ms"] == 1000
+    heard = api.Item(item_id, api.Role.ASSISTANT, (api.Text("It is big."),))
     assert bench.told == [
         api.RemoveItem("sess_test", item_id),
-        api.AddItem(
-            "sess_test", api.Item(item_id, api.Role.ASSISTANT, (api.Text("It is big."),)), "root"
-        ),
+        api.AddItem("sess_test", heard, None),  # at the end, where it stood
     ]
     bench.client("conversation.item.retrieve", item_id=item_id)
     content = bench.last("conversation.item.retrieved")["item"]["content"]
