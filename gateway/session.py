@@ -375,11 +375,10 @@ class Session:
     # --- engine events ---------------------------------------------------------------------------
 
     def _chunk(self, chunk: api.Chunk) -> None:
-        if (budget := self._state.chunk_budget(chunk)) is None:
-            return
-        self._metrics.chunk(budget)
-        self._pictures.chunk(budget)
-        self._state.report_chunk(chunk, budget, self._speech.item_id_of(chunk.ref.turn))
+        if (budget := self._state.chunk_budget(chunk)) is not None:
+            self._metrics.chunk(budget)
+            self._pictures.chunk(budget)
+            self._state.report_chunk(chunk, budget, self._speech.item_id_of(chunk.ref.turn))
 
     def _failed(self, event: api.Failed) -> None:
         """A command the engine could not carry out. Speech that was not understood is told as a

@@ -347,7 +347,9 @@ def _merged_options(
 ) -> GatewayOptions | None:
     if update is None:
         return None
-    merged = (dump(now) if now is not None else {}) | update.model_dump(exclude_unset=True)
-    if isinstance(merged.get("sampling"), dict) and now is not None and now.sampling is not None:
-        merged["sampling"] = dump(now.sampling) | merged["sampling"]
+    before = {} if now is None else dump(now)
+    merged = before | update.model_dump(exclude_unset=True)
+    for name in ("sampling", "video", "window"):
+        if isinstance(merged.get(name), dict):
+            merged[name] = before.get(name, {}) | merged[name]
     return GatewayOptions.model_validate(merged)
