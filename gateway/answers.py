@@ -12,8 +12,8 @@ import msgspec
 from openai.types.realtime import ConversationItemTruncateEvent, RealtimeResponseCreateParams
 
 from engine import api
-from gateway.asked import Asked
 from gateway.answer_items import close_message, open_message, settle, text_over
+from gateway.asked import Asked
 from gateway.budget import BudgetError, TurnBudget, TurnStamps, Unmeasured
 from gateway.function_calls import FunctionCalls
 from gateway.protocol import errors

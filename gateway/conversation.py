@@ -217,8 +217,9 @@ class Conversation:
 
     def _books_of(self, item: Kept) -> dict[str, int]:
         """Where the calls and the outputs of calls are counted."""
-        kind = item.wire.get("type")
-        return {"function_call": self._calls, "function_call_output": self._outputs}.get(kind, {})
+        if item.wire.get("type") == "function_call":
+            return self._calls
+        return self._outputs if item.wire.get("type") == "function_call_output" else {}
 
     def _drop(self, item: Kept) -> None:
         self._chain.take(item)

@@ -1,7 +1,8 @@
 """What this server speaks beyond the API: one key of the session, one client event, one field.
 
 `session.gateway` turns our own server events and settings on; nothing of ours is sent to a session
-that did not send it; the ranges of numbers are in `limits.RANGES`. `input_image_buffer.append` is spelt as another vendor's clients send it.
+that did not send it. `input_image_buffer.append` is spelt as another vendor's clients send it. What
+numbers may be is in `limits.RANGES`.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ def test_what_came_behind_a_cancel_is_not_in_the_prompt() -> None:
 
 def test_an_answer_that_was_over_before_its_cancel_is_cancelled() -> None:
     """What was not sent any more is not called complete."""
-    bench, item_id, generation = growing("Once")
+    bench, _, generation = growing("Once")
     bench.client("response.cancel")
     bench.engine(api.Delta("sess_test", generation, " upon", 0))
     bench.finish(generation, "Once upon")
@@ -116,7 +116,7 @@ def test_nothing_in_the_closing_events_brings_back_what_was_cut() -> None:
 
 def test_an_answer_stands_behind_what_it_has_read() -> None:
     """An item that came while nothing was said yet follows it, for client and engine."""
-    bench, item_id, generation = growing()
+    bench, _, generation = growing()
     bench.client("conversation.item.create", item=user_text("And?", id="late"))
     bench.client("conversation.item.delete", item_id="q")
     bench.engine(api.Delta("sess_test", generation, "Yes", 0))

@@ -10,7 +10,7 @@ from gateway.chain import Chain, Link
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 20))))
 def test_a_chain_is_a_list(moves: list[tuple[bool, int]]) -> None:
-    """Links put in behind one of them, or at the head, and taken out: the same order, either way."""
+    """Links put in behind one of them, or at the head, and taken out: the same order."""
     chain, wanted = Chain(), list[Link]()
     for put, number in moves:
         if put:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import sys
 from collections.abc import Callable
 from types import FrameType
@@ -141,10 +142,9 @@ def long_talk(count: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
         item = Kept({"id": f"i{i}", **kind}, api.Item(f"i{i}", api.Role.USER, ()), known=True)
         talk.insert(item, talk.tail_id)
     middle = f"i{count // 2}"
-    insert = lambda name, where: talk.insert(kept(name), talk.place(name, where))  # noqa: E731
     return {
-        "append": steps(lambda: insert("new", None)),
-        "insert": steps(lambda: insert("other", middle)),
+        "append": steps(lambda: talk.insert(kept("new"), talk.place("new", None))),
+        "insert": steps(lambda: talk.insert(kept("other"), talk.place("other", middle))),
         "place": steps(lambda: talk.engine_place(f"i{count - 1}")),
         "has_call": steps(lambda: talk.has_call("c0")),
         "repeats": steps(talk.repeats_itself),
@@ -170,7 +170,7 @@ def test_a_full_conversation_forgets_at_the_same_price(monkeypatch: pytest.Monke
         for i in range(count + 10):
             picture = api.Item(f"p{i}", api.Role.USER, (api.Image(10, 10, bytes(300)),))
             talk.insert(Kept({"id": f"p{i}"}, picture), talk.tail_id)
-        costs.append(steps(lambda: talk.insert(kept("new"), talk.tail_id)))
+        costs.append(steps(functools.partial(talk.insert, kept("new"), talk.tail_id)))
     assert costs[0] == costs[1]
 
 

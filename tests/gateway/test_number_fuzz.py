@@ -173,7 +173,7 @@ async def test_a_client_secret_s_lifetime_has_its_range() -> None:
     ends = [f"{end + step:.0f}" for end in (span.least, span.most) for step in (-1, 0, 1)]
     async with running_gateway() as running, httpx.AsyncClient(base_url=running.url) as http:
         for number in [*ODD, *ends]:
-            body = '{"expires_after": {"anchor": "created_at", "seconds": %s}}' % number
+            body = f'{{"expires_after": {{"anchor": "created_at", "seconds": {number}}}}}'
             answer = await http.post("/v1/realtime/client_secrets", content=body)
             whole = number.isdigit() and span.holds(int(number)) if len(number) < 9 else False
             assert answer.status_code == (200 if whole else 400), (number, answer.text)

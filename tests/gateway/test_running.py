@@ -52,7 +52,7 @@ def test_stamps_that_contradict_each_other_end_nothing() -> None:
     bench.client("response.create")
     bench.answer("Again.")
     assert bench.last("gateway.latency.report")["budget"]["total_ms"] == 0
-    assert list(budget) and set(budget) == set(bench.last("gateway.latency.report")["budget"])
+    assert set(budget) == set(bench.last("gateway.latency.report")["budget"])
 
 
 def test_a_clock_that_goes_back_ends_nothing() -> None:

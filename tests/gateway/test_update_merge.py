@@ -1,4 +1,4 @@
-"""`session.update` after `session.update`: what is in force is the documented merge, whatever was in
+"""One `session.update` after the other: what is in force is the documented merge, whatever was in
 force before."""
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from hypothesis import strategies as st
 
 from tests.gateway.session_bench import Json, SessionBench
 
-SERVER_VAD = {"threshold": 0.7, "prefix_padding_ms": 120, "silence_duration_ms": 710}
+SERVER_VAD: Json = {"threshold": 0.7, "prefix_padding_ms": 120, "silence_duration_ms": 710}
 SERVER_VAD |= {"idle_timeout_ms": None, "create_response": True, "interrupt_response": True}
-DEFAULTS = {
+DEFAULTS: dict[str, Json] = {
     "server_vad": SERVER_VAD,
     "semantic_vad": {"eagerness": "auto", "create_response": True, "interrupt_response": True},
 }

@@ -18,6 +18,7 @@ from tests.gateway.session_bench import Json, SessionBench
 
 NAME = "sess_test"
 SOUND_SAMPLES = 2_400  # of each piece of a clause: 100 ms
+VAD = {"audio": {"input": {"transcription": {"model": "any"}}}}
 PTT = {"audio": {"input": {"turn_detection": None, "transcription": {"model": "any"}}}}
 
 
@@ -31,7 +32,7 @@ class Mirror:
         self.open_parts: set[str] = set()
         self.hearing: set[str] = set()  # words were told, and not that they are final
         self.responses: set[str] = set()
-        self.committed: set[str] = set()
+        self.speaking: set[str] = set()
         self.deleted: set[str] = set()
         self.cut: set[str] = set()
         self.errors: list[Json] = []
@@ -46,7 +47,7 @@ class Mirror:
 
     def settled(self) -> None:
         """Everything that was begun has ended."""
-        begun = [self.open_items, self.open_parts, self.responses, self.hearing]
+        begun = [self.open_items, self.open_parts, self.responses, self.hearing, self.speaking]
         assert not any(begun), f"never ended: {begun}"
 
     def _error(self, event: Json) -> None:
@@ -93,6 +94,12 @@ class Mirror:
 
     def _conversation_item_input_audio_transcription_failed(self, event: Json) -> None:
         self.hearing.discard(event["item_id"])
+
+    def _input_audio_buffer_speech_started(self, event: Json) -> None:
+        self.speaking.add(event["item_id"])
+
+    def _input_audio_buffer_speech_stopped(self, event: Json) -> None:
+        self.speaking.remove(event["item_id"])
 
     def _response_created(self, event: Json) -> None:
         self.responses.add(event["response"]["id"])
@@ -159,9 +166,9 @@ class WholeBench(SessionBench):
             if isinstance(action, Tell):
                 self.to_engine.append(action.command)
             elif isinstance(action, Utter) and isinstance(action.command, Stop):
-                stop = action.command
-                wanted = lambda c: stop.generation not in (None, c.generation)  # noqa: B023, E731
-                self.voiced = [c for c in self.voiced if wanted(c)]
+                stopped = action.command.generation
+                left = [c for c in self.voiced if stopped not in (None, c.generation)]
+                self.voiced = left
             elif isinstance(action, Utter) and isinstance(action.command, Speak):
                 self.voiced.append(action.command)
         super()._take(actions)
@@ -188,7 +195,7 @@ class WholeBench(SessionBench):
         events, self.from_engine = self.from_engine[:count], self.from_engine[count:]
         for event in events:
             assert not isinstance(event, api.Failed), event
-            if event.session == NAME:
+            if getattr(event, "session", "") == NAME:
                 self.engine(event)
 
     def lose_engine(self) -> None:
