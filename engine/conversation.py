@@ -24,6 +24,8 @@ from engine.window import Range, Window, overflow, remaining, within
 
 # Evicted items that may still be named: to be removed, or to have something put behind them.
 MAX_EVICTED_NAMES = 4096
+# Of the model's own notes (`engine.summary`); longer than a client's item may be called.
+NOTES_ID = "what the model noted of the conversation"
 
 
 def _seen(view: View) -> Segment:
@@ -117,11 +119,16 @@ class Conversation:
         self._entries, self._answer_end = entries, None
 
     def remove(self, item_id: str) -> None:
-        """Forget an item; of one that was evicted, its name. Raises `UnknownItem`."""
+        """Forget an item; of one that was evicted, its name; and the notes that may tell of it,
+        which are those behind it. Raises `UnknownItem`."""
+        at = 0
         if item_id in self._evicted:
             del self._evicted[item_id]
         else:
-            del self._entries[self._index(item_id)]
+            at = self._index(item_id)
+            del self._entries[at]
+        left = [entry for entry in self._entries[at:] if entry.item_id != NOTES_ID]
+        self._entries[at:] = left
 
     def entry(self, item: api.Item, stream: Stream) -> Entry:
         """An item as segments; embeddings of its pictures are interned in `stream`."""

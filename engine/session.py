@@ -92,6 +92,9 @@ class Session:
                 self.talk.add(command.item, command.after)
             case api.RemoveItem():
                 self.talk.remove(command.item_id)
+                self._summaries.forget()
+                for answer in [answer for answer in self.side_answers if answer.silent]:
+                    self._drop(answer)
             case api.Instruct():
                 self.talk.instruct(command.instructions, command.blind, command.tools)
             case api.Remember():

@@ -111,7 +111,21 @@ def test_every_range_is_fuzzed() -> None:
     assert set(limits.RANGES) - NO_EVENT <= names
 
 
-@settings(max_examples=400, deadline=None)
+def test_each_number_may_be_anything_odd() -> None:
+    """Every place, one after the other, with every value that has hurt somebody before."""
+    bench = SessionBench()
+    for event, way in PLACES:
+        for number in ODD:
+            bench.update(gateway={})
+            bench.clear()
+            bench.raw(with_number(event, way, number))
+            assert len(bench.of("error")) <= 1
+            for asked in bench.commands(api.Respond):
+                bench.finish(asked.generation, "")
+    assert not bench.hangups
+
+
+@settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(st.sampled_from(PLACES), NUMBERS), max_size=12))
 def test_no_number_ends_a_session(
     given: list[tuple[tuple[dict[str, Any], tuple[Any, ...]], str]],
