@@ -195,7 +195,10 @@ class Person:
             return
         if kind == "gateway.chunk.report":
             tally.chunks.append(event)
-        elif kind == "gateway.latency.report" and event["budget"]["anchor"] != "requested":
+        elif kind == "gateway.latency.report" and event["budget"]["anchor"] not in (
+            "requested",
+            None,  # its stamps contradict each other
+        ):
             tally.ttft_ms.append(event["budget"]["total_ms"])
         elif kind == "gateway.hearing":
             packet = min(int(event["audio_ms"] / PACKET_MS), len(self._sent_at_s)) - 1

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from engine import api
 from engine.api import FinishReason, Sampling, Span, Tool, ToolChoice
-from engine.faculties import Faculties, Sampler, TextDecoder
+from engine.faculties import Faculties, Sampler, TextDecoder, Tokenizer
 from engine.layout import Chat, Modality
 from engine.prompt import Prompt
 from engine.sentences import SentenceLimit
@@ -85,7 +85,6 @@ class Answer:
     calling: Calling
     generation: int | None = None
     item_id: str = ""
-    after: int = 0  # entries of the conversation that stand before this answer
     out_of_band: bool = False
     silent: bool = False  # for the session's own use: nobody is told
     cached_tokens: int = 0
@@ -212,16 +211,17 @@ class Answer:
         """Whether a client has got anything of it."""
         return self.sent_chars > 0 or self.sent_calls > 0
 
-    def called(self) -> list[api.ToolCall]:
-        """The calls that are whole."""
-        done = {piece.call for piece in self.calls if piece.done}
-        return [
-            api.ToolCall(
-                next(p.name for p in self.calls if p.call == call),
-                "".join(p.arguments for p in self.calls if p.call == call),
-            )
-            for call in sorted(done)
-        ]
+    def called(self, call: int) -> api.ToolCall:
+        """A call that is whole."""
+        pieces = [piece for piece in self.calls if piece.call == call]
+        return api.ToolCall(pieces[0].name, "".join(piece.arguments for piece in pieces))
+
+    def said(self, tokenizer: Tokenizer) -> list[int]:
+        """The tokens of its text, as far as that has come: what was held back is not said."""
+        if self.calls:
+            return tokenizer.encode(self.text)
+        self._forget_unsaid()
+        return self.tokens
 
     def fail(self, code: str, message: str) -> None:
         self.finished, self.code, self.message = FinishReason.FAILED, code, message

@@ -24,6 +24,8 @@ from engine.window import Range, Window, overflow, remaining, within
 
 # Evicted items that may still be named: to be removed, or to have something put behind them.
 MAX_EVICTED_NAMES = 4096
+# Of the model's own notes (`engine.summary`); longer than a client's item may be called.
+NOTES_ID = "what the model noted of the conversation"
 
 
 def _seen(view: View) -> Segment:
@@ -44,6 +46,7 @@ class Conversation:
         self._entries: list[Entry] = []
         self._instructions = ""
         self.tools: tuple[api.Tool, ...] = ()
+        self._answer_end: Entry | None = None  # while an answer runs: its items stand before it
         self._evicted: OrderedDict[str, None] = OrderedDict()  # names of items, oldest first
         self._has_seen = False  # a picture that was evicted
         self._view: View | None = None  # seen, but not yet part of an item
@@ -91,26 +94,41 @@ class Conversation:
         """Add what is not anybody's item."""
         self._entries += entries
 
-    def insert_answer(
-        self, at: int, item_id: str, said: Sequence[int], calls: Sequence[api.ToolCall]
-    ) -> None:
-        """An answer that is over: the tokens it said, and each call as an item of its own."""
-        role = api.Role.ASSISTANT
+    def open_answer(self, item_id: str) -> None:
+        """An answer begins. Its items will stand behind what it has read, whatever is added or
+        removed meanwhile, and may be named from now on; without content they are not read."""
+        self._answer_end = Entry("", api.Role.ASSISTANT, ())
+        self._entries += (Entry(item_id, api.Role.ASSISTANT, ()), self._answer_end)
+
+    def add_call(self, item_id: str, number: int, call: api.ToolCall) -> None:
+        """The answer that runs has called a function: an item of its own."""
+        item = api.Item(api.call_item_id(item_id, number), api.Role.ASSISTANT, (call,))
+        at = next(i for i, held in enumerate(self._entries) if held is self._answer_end)
+        self._entries.insert(at, self.entry(item, self._stream))
+
+    def close_answer(self, item_id: str, said: Sequence[int]) -> None:
+        """The answer is over, and has said these tokens: they are its item, if that has not been
+        removed."""
         entries = []
-        if said:
-            entries.append(Entry(item_id, role, (Segment(Modality.GENERATED, tuple(said)),)))
-        for number, call in enumerate(calls):
-            item = api.Item(api.call_item_id(item_id, number), role, (call,))
-            entries.append(self.entry(item, self._stream))
-        at = min(at, len(self._entries))
-        self._entries[at:at] = entries
+        for entry in self._entries:
+            if entry.item_id != item_id or entry.segments:
+                entries += [entry] if entry is not self._answer_end else []
+            elif said:
+                segment = Segment(Modality.GENERATED, tuple(said))
+                entries.append(replace(entry, segments=(segment,)))
+        self._entries, self._answer_end = entries, None
 
     def remove(self, item_id: str) -> None:
-        """Forget an item; of one that was evicted, its name. Raises `UnknownItem`."""
+        """Forget an item; of one that was evicted, its name; and the notes that may tell of it,
+        which are those behind it. Raises `UnknownItem`."""
+        at = 0
         if item_id in self._evicted:
             del self._evicted[item_id]
         else:
-            del self._entries[self._index(item_id)]
+            at = self._index(item_id)
+            del self._entries[at]
+        left = [entry for entry in self._entries[at:] if entry.item_id != NOTES_ID]
+        self._entries[at:] = left
 
     def entry(self, item: api.Item, stream: Stream) -> Entry:
         """An item as segments; embeddings of its pictures are interned in `stream`."""

@@ -392,6 +392,7 @@ def _report(emit: Emit, command: api.Command, error: EngineError) -> None:
     about = type(command).__struct_config__.tag
     ref_id = command.item_id if isinstance(command, api.RemoveItem | api.BeginSpeech) else ""
     ref_id = command.clip if isinstance(command, api.Clip) else ref_id
+    ref_id = command.item.item_id if isinstance(command, api.AddItem) else ref_id
     retry_after_s = error.retry_after_s if isinstance(error, NoRoom) else 0.0
     failed = api.Failed(command.session, str(about), error.code, str(error), ref_id, retry_after_s)
     emit(failed)

@@ -92,6 +92,9 @@ class Session:
                 self.talk.add(command.item, command.after)
             case api.RemoveItem():
                 self.talk.remove(command.item_id)
+                self._summaries.forget()
+                for answer in [answer for answer in self.side_answers if answer.silent]:
+                    self._drop(answer)
             case api.Instruct():
                 self.talk.instruct(command.instructions, command.blind, command.tools)
             case api.Remember():
@@ -307,7 +310,7 @@ class Session:
         else:
             answer.cached_tokens = min(len(prompt.ids), self.stream.kv_len)
         self.talk.settle_view()
-        answer.after = len(self.talk)
+        self.talk.open_answer(command.item_id)
         answer.generation, answer.item_id = command.generation, command.item_id
         self.deadline_ns = self._clock()
         self.flush(answer)
@@ -340,6 +343,8 @@ class Session:
             self._emit(api.Delta(self.name, answer.generation, text, self._clock(), spans))
         for call in answer.unsent_calls(self.name, () if text else spans):
             self._emit(call)
+            if call.done and not answer.out_of_band:
+                self.talk.add_call(answer.item_id, call.call, answer.called(call.call))
         if answer.finished is not None:
             self.conclude(answer)
 
@@ -374,8 +379,7 @@ class Session:
         if answer.has_begun or answer.finished is not api.FinishReason.CANCELLED:
             self._unanswered = False
         self._turn_spans.clear()
-        said = self._faculties.tokenizer.encode(answer.text) if answer.calls else answer.tokens
-        self.talk.insert_answer(answer.after, answer.item_id, said, answer.called())
+        self.talk.close_answer(answer.item_id, answer.said(self._faculties.tokenizer))
         self._note()
         self._rolled_back_before = self.stream.rolled_back_kv_tokens
         try:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from engine import api
 from engine.answer import Answer
-from engine.conversation import Conversation
+from engine.conversation import NOTES_ID, Conversation
 from engine.faculties import Faculties
 from engine.layout import Entry, Laid, Modality, Segment
 from engine.stream import Stream
@@ -21,7 +21,6 @@ REQUEST = (
 )
 OPENING = "Notes on the conversation so far: "
 SAMPLING = api.Sampling(max_tokens=96, max_sentences=3)
-ITEM_ID = "summary"
 GENERATION = -(1 << 60)  # gateways count up from 0, and down from -1 beside the conversation
 # The part of the window that is filled when a summary is asked for: the rest is time to write it.
 DUE = 0.9
@@ -62,7 +61,11 @@ class Summaries:
         if text and answer.finished in (api.FinishReason.STOP, api.FinishReason.LENGTH):
             ids = tuple(self._faculties.chat.system(OPENING + text))
             segment = Segment(Modality.TEXT, ids)
-            self._written = [Entry(ITEM_ID, api.Role.SYSTEM, (segment,))]
+            self._written = [Entry(NOTES_ID, api.Role.SYSTEM, (segment,))]
+
+    def forget(self) -> None:
+        """What was written may tell of an item that is removed now: write another."""
+        self._written, self._asked_at = [], None
 
     def take(self) -> list[Entry]:
         """What was written since the last call, as an item."""

@@ -9,12 +9,12 @@ from __future__ import annotations
 import dataclasses
 
 import msgspec
-from openai.types.realtime import RealtimeResponseCreateParams
+from openai.types.realtime import ConversationItemTruncateEvent, RealtimeResponseCreateParams
 
 from engine import api
+from gateway.answer_items import close_message, open_message, settle, text_over
 from gateway.asked import Asked
-from gateway.budget import BudgetError, TurnBudget, TurnStamps
-from gateway.conversation import Kept
+from gateway.budget import BudgetError, TurnBudget, TurnStamps, Unmeasured
 from gateway.function_calls import FunctionCalls
 from gateway.protocol import errors
 from gateway.protocol.items import Json
@@ -25,7 +25,6 @@ from gateway.response import (
     ResponseFacts,
     ending_of,
     failed,
-    item_status,
 )
 from gateway.running import Running, send_report
 from gateway.speech_out import SpeechOut
@@ -71,9 +70,10 @@ class Answers:
 
     def running_item(self) -> Json | None:
         """The item that is growing in the conversation, as far as it has got."""
-        if self._main is None or not self._main.response.opened:
+        main = self._main
+        if main is None or not main.response.opened or main.item_id not in self._state.talk:
             return None
-        return self._main.response.item("in_progress")
+        return main.response.item("in_progress")
 
     # --- asked for -------------------------------------------------------------------------------
 
@@ -105,8 +105,7 @@ class Answers:
         if self._main is not None:
             self._announce(self._main)  # the error names it
             raise errors.active_response(self._main.response.facts.response_id)
-        running = self._begin(asked, stamps)
-        running.own_input = aside is not None
+        running = self._begin(asked, stamps, own_input=aside is not None)
         self._start(running, aside)
 
     def cancel(self, response_id: str | None) -> None:
@@ -119,6 +118,15 @@ class Answers:
                 self._cancel(running, "client_cancelled")
                 return
         raise errors.cancel_not_active()
+
+    def give_up(self, item_id: str) -> bool:
+        """An item was deleted. Where a response still grows in it, the response ends; whether that
+        was so."""
+        main = self._main
+        if main is None or not main.grows(item_id):
+            return False
+        self._cancel(main, "client_cancelled")
+        return True
 
     def interrupt(self) -> None:
         """Somebody speaks over the answer, or over what is still played of the last one."""
@@ -149,7 +157,7 @@ class Answers:
             )
             self._conclude(running, cancelled)
 
-    def _begin(self, asked: Asked, stamps: TurnStamps) -> Running:
+    def _begin(self, asked: Asked, stamps: TurnStamps, *, own_input: bool = False) -> Running:
         state = self._state
         out_of_band = asked.out_of_band
         if out_of_band and len(self._running) - self.active >= MAX_ASIDE:
@@ -166,7 +174,11 @@ class Answers:
             metadata=asked.metadata,
             audio=state.config.response_audio(asked.modality, asked.sound_format),
         )
-        running = Running(asked, Response(facts, state.events), FunctionCalls(state, facts), stamps)
+        place = None if out_of_band else state.talk.reserve()
+        in_engine = not (out_of_band or own_input)
+        calls = FunctionCalls(state, facts, place, in_engine=in_engine)
+        running = Running(asked, Response(facts, state.events), calls, stamps)
+        running.place, running.own_input = place, own_input
         if facts.spoken:
             running.speaking = Speaking()
         self._running[facts.generation] = running
@@ -226,7 +238,7 @@ class Answers:
         first = not response.opened
         if first:
             self._announce(running)
-            self._open(running)
+            open_message(state, running)
             self._first(running, event.spans, now_ns)
         state.send(response.delta(event.text), wants_sent_stamp=first)
         if running.speaking is not None:
@@ -235,7 +247,10 @@ class Answers:
     def called(self, event: api.Call, now_ns: int) -> None:
         """A piece of a function call."""
         running = self._running.get(event.generation)
-        if running is None or running.response.cancel_reason is not None:
+        if running is None:
+            return
+        if running.response.cancel_reason is not None:
+            running.calls.drop(event)
             return
         if running.response.opened:
             running.calls.hold(event)
@@ -256,21 +271,12 @@ class Answers:
         running.stamp_pending = True
         self._stamping.append(running)
 
-    def _open(self, running: Running) -> None:
-        state = self._state
-        response = running.response
-        previous = None if response.facts.out_of_band else state.talk.tail_id
-        for event in response.open(previous):
-            state.send(event)
-        if not response.facts.out_of_band:
-            wire = response.item("in_progress")
-            state.talk.insert(Kept(wire, None, running.speaking), previous)
-
     def finished(self, event: api.Finished, now_ns: int) -> None:
         """An answer's text is over, one way or another; what is left of it is still spoken."""
         running = self._running.get(event.generation)
         if running is None:
             return
+        text_over(self._state, running, event)
         speaking = running.speaking
         if speaking is not None and event.reason in (
             api.FinishReason.STOP,
@@ -315,14 +321,14 @@ class Answers:
         if running.text_over is not None and running.speaking.over:
             self._conclude(running, running.text_over)
 
-    def truncate(self, item_id: str, audio_end_ms: int) -> None:
-        """A client's `conversation.item.truncate`. Raises `ProtocolError`."""
-        running = self._main is not None and self._main.response.facts.item_id == item_id
-        self._out.truncate(item_id, audio_end_ms, running=running)
+    def truncate(self, event: ConversationItemTruncateEvent) -> None:
+        """A client's wish. Raises `ProtocolError`."""
+        running = self._main is not None and self._main.item_id == event.item_id
+        self._out.truncate(event, running=running)
 
     def cleared(self, dropped_samples: int) -> None:
         """The playout dropped what it still held."""
-        item_id = self._main.response.facts.item_id if self._main is not None else None
+        item_id = self._main.item_id if self._main is not None else None
         self._out.cleared(dropped_samples, item_id)
 
     def engine_lost(self, now_ns: int) -> None:
@@ -342,6 +348,7 @@ class Answers:
         response = running.response
         if ending.status != "cancelled":
             self._announce(running)
+        close_message(state, running)
         for event in response.finish(ending, *running.calls.close(ending)):
             if running.announced:
                 state.send(event)
@@ -351,22 +358,7 @@ class Answers:
             state.turns.finish()
             if running.announced and ending.status != "failed":
                 state.idle.arm()
-        kept = state.talk.find(response.facts.item_id)
-        if kept is not None:
-            kept.wire = response.item(item_status(ending))
-            said = (api.Text(response.text),)
-            kept.engine = api.Item(response.facts.item_id, api.Role.ASSISTANT, said)
-            self._out.settle(kept)
-        if running.own_input:
-            self._join(running)
-
-    def _join(self, running: Running) -> None:
-        """The engine answered out of band what belongs to the conversation."""
-        ids = [running.response.facts.item_id, *running.calls.item_ids]
-        for kept in filter(None, map(self._state.talk.find, ids)):
-            if kept.engine is not None:
-                after = self._state.talk.engine_place(kept.item_id)
-                self._state.tell(api.AddItem(self._state.session_id, kept.engine, after))
+        settle(state, running, ending)
 
     # --- budgets ---------------------------------------------------------------------------------
 
@@ -385,9 +377,10 @@ class Answers:
         running.stamps = dataclasses.replace(running.stamps, sent_ns=now_ns)
         try:
             running.budget = TurnBudget.from_stamps(running.stamps, self._state.latency_budget_ms)
+            self._state.metrics.turn_budget(running.budget)
         except BudgetError as error:
-            raise AssertionError(f"our own stamps contradict each other: {error}") from error
-        self._state.metrics.turn_budget(running.budget)
+            running.budget = Unmeasured(self._state.latency_budget_ms, running.stamps.realtime)
+            self._state.impossible(error)
         if running.finished is not None:
             send_report(self._state, running, running.finished)
 

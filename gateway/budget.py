@@ -103,7 +103,7 @@ class TurnBudget:
     work_ns: Mapping[str, int | None]
     hidden_ns: int
     realtime: bool
-    latency_budget_ms: int = DEFAULT_LATENCY_BUDGET_MS
+    latency_budget_ms: float = DEFAULT_LATENCY_BUDGET_MS
 
     @property
     def total_ms(self) -> float:
@@ -127,7 +127,7 @@ class TurnBudget:
 
     @classmethod
     def from_stamps(
-        cls, stamps: TurnStamps, latency_budget_ms: int = DEFAULT_LATENCY_BUDGET_MS
+        cls, stamps: TurnStamps, latency_budget_ms: float = DEFAULT_LATENCY_BUDGET_MS
     ) -> TurnBudget:
         """Cut the turn's interval into stages. Raises BudgetError."""
         _check_spans(stamps.spans)
@@ -170,6 +170,22 @@ class TurnBudget:
             "latency_budget_ms": self.latency_budget_ms,
             "over_budget": self.over_budget,
         }
+
+
+@dataclass(frozen=True)
+class Unmeasured:
+    """Stands for the budget of a turn whose stamps contradict each other: nothing is known."""
+
+    latency_budget_ms: float
+    realtime: bool
+    total_ns: None = None
+
+    def to_wire(self) -> dict[str, Any]:
+        """As of a `TurnBudget`, with null for each number."""
+        known = {"realtime": self.realtime, "latency_budget_ms": self.latency_budget_ms}
+        unknown = dict.fromkeys(("anchor", "total_ms", "hidden_ms", "over_budget"))
+        stages = {"stages_ms": dict.fromkeys(STAGES), "work_ms": _in_ms(_work(()))}
+        return {**unknown, **stages, **known}
 
 
 @dataclass(frozen=True)

@@ -13,10 +13,12 @@ import secrets
 from dataclasses import dataclass
 from typing import Any
 
+from gateway.protocol.limits import RANGES
+
 PREFIX = "ek_"
 SECRET_BYTES = 24
 SECRETS_MAX = 10_000
-LIFETIME_S_MIN, LIFETIME_S_MAX, LIFETIME_S_DEFAULT = 10, 7200, 600
+LIFETIME_S, LIFETIME_S_DEFAULT = RANGES["expires_after.seconds"], 600
 
 
 @dataclass(frozen=True, slots=True)

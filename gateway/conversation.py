@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import islice
 
 import msgspec
 
 from engine import api
+from gateway.chain import Chain, Link
 from gateway.protocol import errors
 from gateway.protocol.items import Json
 from gateway.voice.speaking import Speaking
@@ -16,8 +19,9 @@ ROOT = "root"  # the protocol's word for "before all items"
 # them. Pictures go first: they are kept for a restarted engine only.
 ITEMS_MAX = 4_096
 BYTES_MAX = 64 * 1024 * 1024
-PICTURED = 16  # newest items that keep their pictures when it gets tight
+PICTURED = 16  # newest items with pictures that keep their pictures when it gets tight
 RECENT = 32  # newest items whose content may still be coming
+LOOKED_BACK = 64  # newest items among which a call that is made again counts
 _ITEM_BYTES = 2_048  # its JSON besides texts and pictures, roughly
 
 # Code and message of a transcript that nobody makes; the turn itself goes on.
@@ -27,15 +31,26 @@ NO_TRANSCRIBER = (
 )
 
 
-@dataclass(slots=True)
-class Kept:
+class Place(Link):
+    """Where a running answer's items will stand: behind those that it has read, whatever is put in
+    or taken out meanwhile. The engine keeps the same one."""
+
+    __slots__ = ()
+
+
+@dataclass(slots=True, eq=False)
+class Kept(Link):
     """One item: its JSON, the engine's view of it (None: nothing for the model to read), and how
-    it was spoken, if it is an answer that was."""
+    it was spoken, if it is an answer that was. `known`: the engine has an item of that name."""
 
     wire: Json
     engine: api.Item | None
     speech: Speaking | None = None
+    known: bool = False
     counted_bytes: int = 0  # of the conversation's bound
+
+    def __post_init__(self) -> None:
+        Link.__init__(self)
 
     @property
     def item_id(self) -> str:
@@ -62,19 +77,28 @@ class Kept:
 
 
 class Conversation:
-    """Items in order. Ids are unique; what a client gets wrong raises `ProtocolError`."""
+    """Items in order. Ids are unique; what a client gets wrong raises `ProtocolError`.
+
+    Nothing that is done for one item looks at all of them, however many there are.
+    """
 
     def __init__(self) -> None:
-        self._items: list[Kept] = []
+        self._chain = Chain()
         self._by_id: dict[str, Kept] = {}
+        self._calls: dict[str, int] = {}  # by call id: the items that call, mostly one
+        self._outputs: dict[str, int] = {}  # and those with its output
+        self._pictured: dict[str, Kept] = {}  # the oldest first
         self._bytes = 0
 
     def __len__(self) -> int:
-        return len(self._items)
+        return len(self._by_id)
+
+    def __iter__(self) -> Iterator[Kept]:
+        return (link for link in self._chain if isinstance(link, Kept))
 
     @property
     def tail_id(self) -> str | None:
-        return self._items[-1].item_id if self._items else None
+        return self._name_before(self._chain.head)
 
     def __contains__(self, item_id: object) -> bool:
         return item_id in self._by_id
@@ -90,16 +114,17 @@ class Conversation:
 
     def has_call(self, call_id: str) -> bool:
         """Whether a function was called by that id."""
-        return any(
-            item.wire["type"] == "function_call" and item.wire["call_id"] == call_id
-            for item in self._items
-        )
+        return call_id in self._calls
+
+    def has_output(self, call_id: str) -> bool:
+        """Whether that call has got its output."""
+        return call_id in self._outputs
 
     def repeats_itself(self) -> bool:
         """Whether the same call was made twice since the user's last message: a small model asks
         again for what it has just been given, and would for ever."""
         made = set()
-        for item in reversed(self._items):
+        for item in self._back(LOOKED_BACK):
             if item.wire.get("role") == "user":
                 return False
             if item.wire["type"] == "function_call":
@@ -108,6 +133,8 @@ class Conversation:
                     return True
                 made.add(call)
         return False
+
+    # --- places ----------------------------------------------------------------------------------
 
     def place(self, item_id: str, previous_item_id: str | None) -> str | None:
         """Check a new item's id and place; the id of the item it will follow (None: it is first).
@@ -124,14 +151,51 @@ class Conversation:
             raise errors.previous_item_not_found(previous_item_id)
         return previous_item_id
 
-    def insert(self, item: Kept, previous_item_id: str | None) -> None:
-        """Put an item behind the one that `place` named."""
-        at = 0
-        if previous_item_id is not None:
-            at = 1 + self._items.index(self._by_id[previous_item_id])
-        self._items.insert(at, item)
+    def previous_id(self, at: str | Place) -> str | None:
+        """The id of the item that now stands before that one or that place; None: none does."""
+        return self._name_before(at if isinstance(at, Place) else self._by_id[at])
+
+    def reserve(self) -> Place:
+        """The place of an answer that begins now: at the end. `free` it when it is over."""
+        place = Place()
+        self._chain.put(place, self._chain.last)
+        return place
+
+    def free(self, place: Place) -> None:
+        self._chain.take(place)
+
+    def engine_place(self, item_id: str) -> str | None:
+        """Where the engine has to put that item, in the words of `api.AddItem.after`: behind the
+        nearest one before it that the engine knows."""
+        item = self._by_id[item_id]
+        if item is self._chain.last:
+            return None
+        known = (link for link in self._chain.back_from(item) if isinstance(link, Kept))
+        return next((link.item_id for link in known if link.known), ROOT)
+
+    # --- in and out ------------------------------------------------------------------------------
+
+    def insert(self, item: Kept, previous_item_id: str | None) -> list[Kept]:
+        """Put an item behind the one that `place` named; behind the last one is the end, and an
+        answer that runs stands before it. Returns the items that had to be forgotten for it."""
+        behind = self._chain.head
+        if previous_item_id == self.tail_id:
+            behind = self._chain.last
+        elif previous_item_id is not None:
+            behind = self._by_id[previous_item_id]
+        return self._insert(item, behind)
+
+    def insert_answer(self, item: Kept, place: Place) -> list[Kept]:
+        """Put an answer's next item at its place. Returns as `insert` does."""
+        return self._insert(item, place.before)
+
+    def _insert(self, item: Kept, behind: Link) -> list[Kept]:
+        self._chain.put(item, behind)
         self._by_id[item.item_id] = item
-        self._forget_oldest(item)
+        _add(self._books_of(item), item, 1)
+        if item.picture_bytes:
+            self._pictured[item.item_id] = item
+        return self._forget_oldest(item)
 
     def remove(self, item_id: str) -> Kept:
         """Forget an item. Raises `ProtocolError`."""
@@ -141,13 +205,27 @@ class Conversation:
 
     def clear(self) -> None:
         """Forget all items; with their pictures they would wait for the collector."""
-        self._items.clear()
-        self._by_id.clear()
+        self._chain.clear()
+        for books in (self._by_id, self._calls, self._outputs, self._pictured):
+            books.clear()
         self._bytes = 0
 
+    def engine_lost(self) -> None:
+        """The engine that knew some of them is gone."""
+        for item in self:
+            item.known = False
+
+    def _books_of(self, item: Kept) -> dict[str, int]:
+        """Where the calls and the outputs of calls are counted."""
+        if item.wire.get("type") == "function_call":
+            return self._calls
+        return self._outputs if item.wire.get("type") == "function_call_output" else {}
+
     def _drop(self, item: Kept) -> None:
-        self._items.remove(item)
+        self._chain.take(item)
         del self._by_id[item.item_id]
+        self._pictured.pop(item.item_id, None)
+        _add(self._books_of(item), item, -1)
         self._bytes -= item.counted_bytes
 
     def _count(self, item: Kept) -> None:
@@ -156,31 +234,46 @@ class Conversation:
         item.counted_bytes = item.text_bytes + item.picture_bytes
         self._bytes += item.counted_bytes
 
-    def _forget_oldest(self, newest: Kept) -> None:
+    def _forget_oldest(self, newest: Kept) -> list[Kept]:
         """Keep within the bounds, whatever it costs but the newest item."""
         # Answers and transcripts come into their items after those were put here.
-        for item in self._items[-RECENT:]:
+        for item in self._back(RECENT):
             self._count(item)
         self._count(newest)
-        if self._bytes > BYTES_MAX:
-            for item in self._items[:-PICTURED]:
-                if item is not newest:
-                    item.drop_pictures()
-                    self._count(item)
-        while len(self._items) > 1 and (len(self._items) > ITEMS_MAX or self._bytes > BYTES_MAX):
-            self._drop(self._items[0] if self._items[0] is not newest else self._items[1])
+        while self._bytes > BYTES_MAX and len(self._pictured) > PICTURED:
+            item = self._pictured.pop(next(iter(self._pictured)))
+            item.drop_pictures()
+            self._count(item)
+        forgotten = []
+        while len(self) > 1 and (len(self) > ITEMS_MAX or self._bytes > BYTES_MAX):
+            oldest = next(item for item in self if item is not newest)
+            self._drop(oldest)
+            forgotten.append(oldest)
+        return forgotten
 
-    def engine_place(self, item_id: str) -> str:
-        """The id behind which the engine has to put that item: of the nearest one before it that
-        the engine knows, or "root"."""
-        before = self._items[: self._items.index(self._by_id[item_id])]
-        known = [item.item_id for item in before if item.engine is not None]
-        return known[-1] if known else ROOT
+    # --- as a whole ------------------------------------------------------------------------------
+
+    def _back(self, count: int) -> Iterator[Kept]:
+        """The last `count` items, from the end."""
+        links = self._chain.back_from(self._chain.head)
+        return islice((link for link in links if isinstance(link, Kept)), count)
+
+    def _name_before(self, link: Link) -> str | None:
+        before = self._chain.back_from(link)
+        return next((item.item_id for item in before if isinstance(item, Kept)), None)
 
     def newest(self, count: int) -> list[Json]:
         """The last `count` items as the client sees them."""
-        return [item.wire for item in self._items[-count:]]
+        return [item.wire for item in self._back(count)][::-1]
 
     def for_engine(self) -> tuple[api.Item, ...]:
         """What a new engine has to know."""
-        return tuple(item.engine for item in self._items if item.engine is not None)
+        return tuple(item.engine for item in self if item.engine is not None)
+
+
+def _add(books: dict[str, int], item: Kept, count: int) -> None:
+    """Count an item under its call's id."""
+    if (call_id := item.wire.get("call_id")) is not None:
+        books[call_id] = books.get(call_id, 0) + count
+        if not books[call_id]:
+            del books[call_id]

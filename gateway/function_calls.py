@@ -11,7 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from engine import api
-from gateway.conversation import Kept
+from gateway.conversation import Kept, Place
+from gateway.engine_items import keep_answer
 from gateway.protocol import items
 from gateway.protocol.items import ItemStatus, Json
 from gateway.response import Ending, ResponseFacts
@@ -24,7 +25,6 @@ class _Call:
     call_id: str
     name: str
     output_index: int
-    previous_item_id: str | None
     arguments: str = ""
     done: bool = False
 
@@ -33,13 +33,22 @@ class _Call:
 
 
 class FunctionCalls:
-    """Of one response. Keeps the conversation's books of them; the events are the caller's."""
+    """Of one response. Keeps the conversation's books of them; the events are the caller's.
 
-    def __init__(self, state: SessionState, facts: ResponseFacts) -> None:
+    `place`: in the conversation; None: out of band. `in_engine`: the engine has in its own what
+    was called, as soon as a call is whole.
+    """
+
+    def __init__(
+        self, state: SessionState, facts: ResponseFacts, place: Place | None, *, in_engine: bool
+    ) -> None:
         self._state = state
         self._facts = facts
+        self._place = place
+        self._in_engine = in_engine
         self._calls: dict[int, _Call] = {}
         self._held: list[api.Call] = []
+        self._unseen: set[int] = set()  # whole calls that the client will not hear of
         self._message = False  # the response has one, at output index 0
 
     @property
@@ -49,6 +58,15 @@ class FunctionCalls:
     @property
     def item_ids(self) -> list[str]:
         return [call.item_id for call in self._calls.values()]
+
+    def is_open(self, item_id: str) -> bool:
+        """Whether arguments may still come into that item."""
+        return any(c.item_id == item_id and not c.done for c in self._calls.values())
+
+    def drop(self, piece: api.Call) -> None:
+        """A piece that came when the response was cancelled already."""
+        if piece.done:
+            self._unseen.add(piece.call)
 
     def hold(self, piece: api.Call) -> None:
         """Keep a piece until the message is over."""
@@ -78,42 +96,50 @@ class FunctionCalls:
         for piece in self._held:
             if wanted:
                 out += self.take(piece)
-            elif piece.done and not self._facts.out_of_band:
-                self._forget(piece.call)
+            else:
+                self.drop(piece)
+        for number in sorted(self._unseen) if self._in_engine else ():
+            self._forget(number)
         for call in self._calls.values():
             if not call.done:
                 self._close(call, "incomplete", out)
-        return out, [c.item("completed" if c.done else "incomplete") for c in self._calls.values()]
+        calls = [call for call in self._calls.values() if not self._is_gone(call)]
+        return out, [call.item("completed" if call.done else "incomplete") for call in calls]
+
+    def _is_gone(self, call: _Call) -> bool:
+        """Whether its item was deleted: no event names it any more."""
+        return self._place is not None and call.item_id not in self._state.talk
 
     def _open(self, piece: api.Call, out: list[Json]) -> _Call:
-        state, facts = self._state, self._facts
-        talk = state.talk
+        state, facts, place = self._state, self._facts, self._place
         call = _Call(
             item_id=api.call_item_id(facts.item_id, piece.call),
             call_id=state.ids.call(),
             name=piece.name,
             output_index=len(self._calls) + self._message,
-            previous_item_id=None if facts.out_of_band else talk.tail_id,
         )
         self._calls[piece.call] = call
         wire = call.item("in_progress")
         out.append(state.events.output_item_added(facts.response_id, call.output_index, wire))
-        if not facts.out_of_band:
-            talk.insert(Kept(wire, None), call.previous_item_id)
-            out.append(state.events.item_added(wire, call.previous_item_id))
+        if place is not None:
+            out.append(state.events.item_added(wire, state.talk.previous_id(place)))
+            keep_answer(state, Kept(wire, None), place)
         return call
 
     def _close(self, call: _Call, status: ItemStatus, out: list[Json]) -> None:
         state, facts = self._state, self._facts
+        if self._is_gone(call):
+            return
         wire = call.item(status)
-        kept = None if facts.out_of_band else state.talk.find(call.item_id)
+        kept = state.talk.find(call.item_id) if self._place is not None else None
         if kept is not None:
             kept.wire = wire
             if status == "completed":
                 called = (api.ToolCall(call.name, call.arguments),)
                 kept.engine = api.Item(call.item_id, api.Role.ASSISTANT, called)
-        if not facts.out_of_band:
-            out.append(state.events.item_done(wire, call.previous_item_id))
+                kept.known = self._in_engine and state.engine_keeps
+            previous = state.talk.previous_id(call.item_id)
+            out.append(state.events.item_done(wire, previous))
         out.append(state.events.output_item_done(facts.response_id, call.output_index, wire))
 
     def _forget(self, number: int) -> None:

@@ -54,6 +54,10 @@ class Ending:
 def ending_of(finished: Finished, cancel_reason: CancelReason | None) -> Ending:
     """The engine's verdict in the protocol's words."""
     match finished.reason:
+        case FinishReason.STOP | FinishReason.LENGTH if cancel_reason is not None:
+            # It was over before the engine heard of it; what came since was not sent.
+            details = StatusDetails("cancelled", reason=cancel_reason)
+            return Ending("cancelled", details, finished.usage)
         case FinishReason.STOP:
             return Ending("completed", StatusDetails("completed"), finished.usage)
         case FinishReason.LENGTH:
@@ -80,6 +84,7 @@ class Response:
     text: str = ""
     previous_item_id: str | None = None
     opened: bool = False
+    gone: bool = False  # its item was deleted: no event names it any more
     done: bool = False
     _ref: PartRef = field(init=False)
 
@@ -117,12 +122,13 @@ class Response:
     def finish(
         self, ending: Ending, closing: Sequence[Json] = (), calls: Sequence[Json] = ()
     ) -> list[Json]:
-        """Close everything that is open: the message, then by the events `closing` the `calls`."""
+        """Close everything that is open: the message, then by the events `closing` the `calls`.
+        `text` and `previous_item_id` are those of the end by now."""
         assert not self.done
         self.done = True
         out: list[Json] = []
         output: list[Json] = []
-        if self.opened:
+        if self.opened and not self.gone:
             item = self.item(item_status(ending))
             output.append(item)
             if self.facts.spoken:

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 from engine import api
 from gateway.asked import Asked
-from gateway.budget import TurnBudget, TurnStamps
+from gateway.budget import TurnBudget, TurnStamps, Unmeasured
+from gateway.conversation import Place
 from gateway.function_calls import FunctionCalls
 from gateway.response import Response, kv_to_wire
 from gateway.speech_out import voice_report
@@ -24,17 +25,29 @@ class Running:
     stamps: TurnStamps
     turn: int = 0  # the utterance it answers; 0: none
     question_id: str | None = None
-    budget: TurnBudget | None = None
+    budget: TurnBudget | Unmeasured | None = None
     stamp_pending: bool = False  # its first delta is on its way to the socket
     finished: api.Finished | None = None  # over before that delta was on the wire
     speaking: Speaking | None = None  # of a spoken answer
     text_over: api.Finished | None = None  # the engine is through with it, the voice is not
+    place: Place | None = None  # in the conversation; None: it is out of band
+    said: str = ""  # once it is over: its text as the engine keeps it in the conversation
     own_input: bool = False  # it answers items of its own, and joins the conversation
     announced: bool = False  # the client knows of it
 
     @property
     def generation(self) -> int:
         return self.response.facts.generation
+
+    @property
+    def item_id(self) -> str:
+        """Of the message, if it says anything."""
+        return self.response.facts.item_id
+
+    def grows(self, item_id: str) -> bool:
+        """Whether more of it may still come into that item."""
+        is_message = self.response.opened and self.item_id == item_id
+        return is_message or self.calls.is_open(item_id)
 
 
 def send_report(state: SessionState, running: Running, event: api.Finished) -> None:
@@ -46,7 +59,7 @@ def send_report(state: SessionState, running: Running, event: api.Finished) -> N
         "latency",
         state.events.latency_report(
             turn=running.turn,
-            item_id=running.question_id,
+            item_id=running.question_id if running.question_id in state.talk else None,
             response_id=running.response.facts.response_id,
             budget=running.budget.to_wire(),
             kv=kv_to_wire(event.kv),

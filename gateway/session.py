@@ -35,10 +35,9 @@ from engine import api
 from gateway.actions import Action, Hangup, Send
 from gateway.answers import Answers
 from gateway.appends import Appends
-from gateway.budget import ChunkBudget
 from gateway.config import Settings
 from gateway.idle import Idle
-from gateway.items_in import delete_item
+from gateway.items_in import delete_item, item_failed
 from gateway.listening import CommitTooShortError
 from gateway.media.pictures import Outcome
 from gateway.metrics import Metrics
@@ -84,17 +83,19 @@ class Session:
         speaks: bool = False,
         model: api.ModelInfo | None = None,
     ) -> None:
+        vad = ServerVadConfig(
+            threshold=settings.vad_threshold,
+            prefix_padding_ms=settings.pre_roll_ms,
+            silence_duration_ms=settings.silence_ms,
+        )
         config = SessionConfig(
             session_id=session_id,
             model=model_name,
             expires_at=int(wall_s) + settings.max_session_minutes * 60,
             speaks=speaks,
             instructions=settings.instructions,
-            turn_detection=ServerVadConfig(
-                threshold=settings.vad_threshold,
-                prefix_padding_ms=settings.pre_roll_ms,
-                silence_duration_ms=settings.silence_ms,
-            ),
+            server_vad=vad,
+            turn_detection=vad,
         )
         self._state = SessionState(session_id, settings, config, ids, metrics, engine_ready)
         if model is not None:
@@ -258,7 +259,7 @@ class Session:
     def engine_lost(self, now_ns: int) -> list[Action]:
         """The engine died or fell silent. What it was saying and hearing is lost, and said so."""
         state = self._state
-        state.engine_up = False
+        state.engine_lost()
         self._answers.engine_lost(now_ns)
         self._speech.engine_lost(self._answers, now_ns)
         self._pictured.sounds.engine_lost()
@@ -351,9 +352,9 @@ class Session:
                 kept = self._state.talk.get(event.item_id, "retrieve")
                 self._state.send(self._state.events.item_retrieved(kept.wire))
             case ConversationItemTruncateEvent():
-                self._answers.truncate(event.item_id, event.audio_end_ms)
+                self._answers.truncate(event)
             case ConversationItemDeleteEvent():
-                delete_item(self._state, event.item_id)
+                delete_item(self._state, self._answers, event.item_id)
             case ResponseCreateEvent() if self._state.config.only_transcribes:
                 raise errors.no_responses()
             case ResponseCreateEvent():
@@ -374,21 +375,20 @@ class Session:
     # --- engine events ---------------------------------------------------------------------------
 
     def _chunk(self, chunk: api.Chunk) -> None:
-        budget = ChunkBudget.from_chunk(chunk)
-        self._metrics.chunk(budget)
-        self._pictures.chunk(budget)
-        self._state.report_chunk(chunk, budget, self._speech.item_id_of(chunk.ref.turn))
+        if (budget := self._state.chunk_budget(chunk)) is not None:
+            self._metrics.chunk(budget)
+            self._pictures.chunk(budget)
+            self._state.report_chunk(chunk, budget, self._speech.item_id_of(chunk.ref.turn))
 
     def _failed(self, event: api.Failed) -> None:
         """A command the engine could not carry out. Speech that was not understood is told as a
         failed transcription, since to some clients every error is fatal."""
         log.warning("engine: %s failed: %s (%s)", event.about, event.message, event.code)
         self._metrics.error(event.code)
-        if not (self._speech.failed(event) or self._pictured.sounds.failed(event)):
+        told = self._speech.failed(event) or self._pictured.sounds.failed(event)
+        if not (told or item_failed(self._state, event)):
             error = errors.server_error(event.code, event.message)
             self._state.send(self._state.events.error(error))
-
-    # --- odds and ends ---------------------------------------------------------------------------
 
     def _refuse(self, error: ProtocolError, now_ns: int = 0) -> list[Action]:
         state = self._state

@@ -160,10 +160,11 @@ class SoundsIn:
             return
         place, state = self._unheard.pop(event.clip), self._state
         kept = state.talk.find(place.item_id)
-        if kept is not None:
-            kept.wire["content"][place.content_index]["transcript"] = event.text
-            if kept.engine is not None:
-                kept.engine = _with_words(kept.engine, place.content_index, event.text)
+        if kept is None:
+            return  # it was deleted: nothing more is told of it
+        kept.wire["content"][place.content_index]["transcript"] = event.text
+        if kept.engine is not None:
+            kept.engine = _with_words(kept.engine, place.content_index, event.text)
         if state.config.transcription is None:
             return
         if event.text:
@@ -191,7 +192,7 @@ class SoundsIn:
         if place is None:
             return
         state.metrics.error(code)
-        if state.config.transcription is not None:
+        if state.config.transcription is not None and place.item_id in state.talk:
             failed = state.events.transcription_failed
             state.send(failed(place.item_id, code, message, place.content_index))
 

@@ -21,7 +21,6 @@ from gateway.interruption import Meaning
 from gateway.listening import (
     Detection,
     Dropped,
-    DropReason,
     Hushed,
     Listener,
     ListenEvent,
@@ -312,10 +311,11 @@ class SpeechIn:
         state.tell(api.DropSpeech(state.session_id, event.ref))
         if spoken.is_held:
             self._barge_in.forget(spoken, answers, now_ns)
-        elif event.reason is DropReason.TOO_SHORT:
+        elif not spoken.by_hand:
             # The client was told that somebody speaks; nothing will be committed.
             at_ms = hear_ms(event.at_sample)
             state.send(state.events.speech_stopped(spoken.item_id, at_ms))
+        self._transcripts.dropped(spoken)
         self._waiting, self._resay = self._waiting or self._resay, None
         self.answer_ended(answers, now_ns)
 
@@ -377,13 +377,12 @@ class SpeechIn:
         spoken = self._open
         if spoken is None:
             return
-        was_held = spoken.is_held
+        if not spoken.is_held:
+            lost = "The engine was lost; say it again."
+            self._transcripts.tell_failed(spoken, "engine_lost", lost)
         for event in self._listener.clear():
             if isinstance(event, Dropped):
                 self._dropped(event, answers, now_ns)
-        if not was_held:
-            lost = "The engine was lost; say it again."
-            self._transcripts.tell_failed(spoken, "engine_lost", lost)
 
     def _spoken(self, turn: int) -> Spoken | None:
         over = self._undecided

@@ -10,10 +10,12 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Literal
 
-from engine import api
+from openai.types.realtime import ConversationItemTruncateEvent
+
 from gateway.actions import HoldPlayout
-from gateway.budget import TurnBudget, TurnStamps
+from gateway.budget import TurnBudget, TurnStamps, Unmeasured
 from gateway.conversation import Kept
+from gateway.engine_items import amend, said
 from gateway.media.timebase import WIRE_RATE_HZ, ns_to_ms
 from gateway.protocol import errors
 from gateway.response import Response
@@ -88,22 +90,25 @@ class SpeechOut:
 
     # --- what was heard --------------------------------------------------------------------------
 
-    def truncate(self, item_id: str, audio_end_ms: int, *, running: bool) -> None:
+    def truncate(self, event: ConversationItemTruncateEvent, *, running: bool) -> None:
         """Of a spoken item only so much was heard. Raises `ProtocolError`. While the answer is
         `running` its text is still growing: it is settled at its end."""
-        kept = self._state.talk.get(item_id, "truncate")
+        kept = self._state.talk.get(event.item_id, "truncate")
         speech = kept.speech
         if speech is None:
             raise errors.truncate_not_audio()
-        if audio_end_ms > speech.duration_ms + OVERSHOOT_MS:
-            raise errors.truncate_beyond_end(speech.duration_ms, audio_end_ms)
-        self._cut(kept, speech, audio_end_ms * WIRE_RATE_HZ // 1000, running=running)
+        if event.content_index != 0:
+            raise errors.no_such_content(event.content_index, 1)
+        end_ms = event.audio_end_ms
+        if end_ms > speech.duration_ms + OVERSHOOT_MS:
+            raise errors.truncate_beyond_end(speech.duration_ms, end_ms)
+        self._cut(kept, speech, end_ms * WIRE_RATE_HZ // 1000, running=running)
 
     def _cut(self, kept: Kept, speech: Speaking, heard_samples: int, *, running: bool) -> None:
         state = self._state
         speech.cut(heard_samples)
         self._plays_until_ns = 0
-        heard_ms = heard_samples * 1000 // WIRE_RATE_HZ
+        heard_ms = speech.heard_ms  # an earlier cut may have been shorter
         state.send(state.events.item_truncated(kept.item_id, 0, heard_ms))
         if not running:
             self.settle(kept)
@@ -111,20 +116,10 @@ class SpeechOut:
     def settle(self, kept: Kept) -> None:
         """Where an answer that is over was cut, its item ends: for the client, for the model, and
         so in the KV cache, whose rows behind the last word heard are dropped."""
-        speech, before = kept.speech, kept.engine
-        if speech is None or not speech.is_cut:
-            return
-        heard = speech.heard()
+        assert kept.speech is not None
+        heard = kept.speech.heard()
         kept.wire["content"] = [kept.wire["content"][0] | {"transcript": heard}]
-        if before is None or before.parts == (api.Text(heard),):
-            return
-        state = self._state
-        state.tell(api.RemoveItem(state.session_id, kept.item_id))
-        kept.engine = None
-        if heard:
-            kept.engine = api.Item(kept.item_id, api.Role.ASSISTANT, (api.Text(heard),))
-            after = state.talk.engine_place(kept.item_id)
-            state.tell(api.AddItem(state.session_id, kept.engine, after))
+        amend(self._state, kept, said(kept.item_id, heard))
 
     # --- a playout of our own --------------------------------------------------------------------
 
@@ -179,7 +174,7 @@ class SpeechOut:
 
 
 def voice_report(
-    speaking: Speaking | None, stamps: TurnStamps, budget: TurnBudget
+    speaking: Speaking | None, stamps: TurnStamps, budget: TurnBudget | Unmeasured
 ) -> dict[str, float | str | None] | None:
     """Of a spoken answer, in ms; None of one that was not.
 
@@ -190,10 +185,11 @@ def voice_report(
     if speaking is None:
         return None
     clause_ns, sound_ns = speaking.first_clause_ns, speaking.first_sound_ns
+    began_ns = None if budget.total_ns is None else stamps.sent_ns - budget.total_ns
     return {
         "first_clause_ms": _between_ms(stamps.first_delta_received_ns, clause_ns),
         "first_sound_ms": _between_ms(clause_ns, sound_ns),
-        "total_ms": _between_ms(stamps.sent_ns - budget.total_ns, sound_ns),
+        "total_ms": _between_ms(began_ns, sound_ns),
         "audio_ms": speaking.duration_ms,
         "problem": speaking.problem or None,
     }

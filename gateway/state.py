@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import logging
+
 from engine import api
 from engine.api import SMALL_PICTURE, PictureSize
 from gateway.actions import Action, ClearPlayout, Play, Send, Tell, Utter
-from gateway.budget import ChunkBudget, ChunkSummary
+from gateway.budget import BudgetError, ChunkBudget, ChunkSummary
 from gateway.config import Settings
 from gateway.conversation import Conversation
 from gateway.idle_clock import IdleClock
@@ -19,6 +21,8 @@ from gateway.protocol.session_config import SessionConfig
 from gateway.tools import calling_of
 from gateway.turns import TurnMachine
 from gateway.voice.messages import Speak, Stop
+
+log = logging.getLogger("headstart.session")
 
 # Of one event's pictures at most so many have all the pixels that `image_max_pixels` allows one.
 STILLS_AT_ONCE = 4
@@ -83,6 +87,19 @@ class SessionState:
         """Anything else that the shell shall do."""
         self._out.append(action)
 
+    def chunk_budget(self, chunk: api.Chunk) -> ChunkBudget | None:
+        """What a chunk cost; None, and counted, where the engine's account of it is impossible."""
+        try:
+            return ChunkBudget.from_chunk(chunk)
+        except BudgetError as error:
+            self.impossible(error)
+            return None
+
+    def impossible(self, error: BudgetError) -> None:
+        """Stamps of a turn or a chunk contradict each other: no reason to end a conversation."""
+        log.warning("session %s: %s", self.session_id, error)
+        self.metrics.error("latency_stamps")
+
     def report_chunk(self, chunk: api.Chunk, budget: ChunkBudget, item_id: str | None) -> None:
         """What a chunk of the utterance `item_id` cost: into the sums and to the client."""
         self.chunks.add(budget)
@@ -99,6 +116,16 @@ class SessionState:
                 rolled_back_tokens=chunk.rolled_back_tokens,
             ),
         )
+
+    def engine_lost(self) -> None:
+        """And with it what it knew of the conversation."""
+        self.engine_up = False
+        self.talk.engine_lost()
+
+    @property
+    def engine_keeps(self) -> bool:
+        """Whether the engine has, from now on, the items that it is told of."""
+        return self.engine_up and not self.config.only_transcribes
 
     def take(self) -> list[Action]:
         """All that has come together since the last call."""
@@ -140,10 +167,10 @@ class SessionState:
         return self.settings.endpointing
 
     @property
-    def latency_budget_ms(self) -> int:
+    def latency_budget_ms(self) -> float:
         options = self.config.gateway
         if options is not None and options.latency_budget_ms is not None:
-            return round(options.latency_budget_ms)
+            return options.latency_budget_ms
         return self.settings.latency_budget_ms
 
     def sampling(

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from engine import api
 from gateway.conversation import NO_TRANSCRIBER, Kept
+from gateway.engine_items import keep
 from gateway.media.timebase import hear_ms_exact
 from gateway.protocol import items
 from gateway.spoken import Spoken
@@ -17,11 +18,11 @@ MAX_UNHEARD = 16
 
 
 def add_spoken(state: SessionState, item_id: str, transcript: str | None) -> Kept:
-    """Sound of the input buffer becomes an item, of which the engine is not told here."""
+    """Sound of the input buffer becomes an item; whoever calls tells the engine of it."""
     previous = state.talk.tail_id
     wire = items.message(item_id, "user", [items.input_audio(transcript)])
-    kept = Kept(wire, None)
-    state.talk.insert(kept, previous)
+    kept = Kept(wire, None, known=state.engine_keeps)
+    keep(state, kept, previous)
     state.send(state.events.committed(item_id, previous))
     state.send(state.events.item_added(wire, previous))
     state.send(state.events.item_done(wire, previous))
@@ -36,7 +37,9 @@ class Transcripts:
         self._unheard: dict[int, Spoken] = {}
 
     def find(self, turn: int) -> Spoken | None:
-        return self._unheard.get(turn)
+        """None also of one whose item was deleted: nothing more is told of it."""
+        spoken = self._unheard.get(turn)
+        return spoken if spoken is not None and spoken.item_id in self._state.talk else None
 
     def commit(self, spoken: Spoken) -> None:
         """The utterance is over and an item from now on; its words follow when they are final."""
@@ -68,17 +71,16 @@ class Transcripts:
     def heard(self, event: api.Heard) -> None:
         """The final words."""
         spoken = self._unheard.pop(event.ref.turn, None)
-        if spoken is None:
+        kept = self._state.talk.find(spoken.item_id) if spoken is not None else None
+        if spoken is None or kept is None:
             return
         state = self._state
-        kept = state.talk.find(spoken.item_id)
-        if kept is not None:
-            kept.wire["content"][0]["transcript"] = event.text if event.transcribed else None
-            words = (api.Text(event.text),) if event.text else ()
-            kept.engine = api.Item(spoken.item_id, api.Role.USER, words)
+        kept.wire["content"][0]["transcript"] = event.text if event.transcribed else None
+        words = (api.Text(event.text),) if event.text else ()
+        kept.engine = api.Item(spoken.item_id, api.Role.USER, words)
         if not event.transcribed:
             self.tell_failed(spoken, *NO_TRANSCRIBER)
-        elif state.config.transcription is not None:
+        elif state.config.transcription is not None or spoken.shown_chars:
             self._show(spoken, event.text)
             audio_s = hear_ms_exact(spoken.end_sample - spoken.start_sample) / 1000
             state.send(state.events.transcription_completed(spoken.item_id, event.text, audio_s))
@@ -98,10 +100,14 @@ class Transcripts:
 
     def tell_failed(self, spoken: Spoken, code: str, message: str) -> None:
         """An utterance of which there will be no words."""
+        self._state.metrics.error(code)
+        self._tell_end(spoken, code, message)
+
+    def _tell_end(self, spoken: Spoken, code: str, message: str) -> None:
         state = self._state
-        state.metrics.error(code)
-        if state.config.transcription is not None:
+        if state.config.transcription is not None or spoken.shown_chars:
             state.send(state.events.transcription_failed(spoken.item_id, code, message))
+            spoken.shown_chars = 0  # that is over
 
     def _show(self, spoken: Spoken, committed: str) -> None:
         """Send what is new of the committed words, if the session wants transcripts."""
@@ -111,6 +117,16 @@ class Transcripts:
             spoken.shown_chars += len(new)
             state.send(state.events.transcription_delta(spoken.item_id, new))
 
+    def dropped(self, spoken: Spoken) -> None:
+        """The open utterance becomes no item. Who was told words of it is told that no more come;
+        that is no error of ours, and not counted as one."""
+        if spoken.shown_chars:
+            message = "The sound was dropped before it became an item."
+            self._tell_end(spoken, "dropped", message)
+
     def _give_up(self, spoken: Spoken, code: str, message: str) -> None:
         self._unheard.pop(spoken.turn, None)
-        self.tell_failed(spoken, code, message)
+        kept = self._state.talk.find(spoken.item_id)
+        if kept is not None:
+            kept.known = kept.known and code == "engine_behind"  # that one still reads it
+            self.tell_failed(spoken, code, message)

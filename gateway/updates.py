@@ -71,6 +71,8 @@ def _video(config: SessionConfig) -> VideoOptions | None:
 def open_command(state: SessionState) -> api.Open:
     """What an engine is told of a session that it does not know."""
     config = state.config
+    for kept in state.talk:
+        kept.known = kept.engine is not None and state.engine_keeps
     return api.Open(
         state.session_id,
         config.instructions,

@@ -230,6 +230,11 @@ def truncate_not_audio() -> ProtocolError:
     return ProtocolError(None, "Only model output audio messages can be truncated")
 
 
+def no_such_content(content_index: int, count: int) -> ProtocolError:
+    """Of an item that has `count` parts."""
+    return invalid_value("content_index", f"less than {count}, the item's parts", content_index)
+
+
 def truncate_beyond_end(audio_ms: int, audio_end_ms: int) -> ProtocolError:
     return ProtocolError(
         "invalid_value",
@@ -241,6 +246,14 @@ def unknown_tool_call(call_id: str) -> ProtocolError:
     return ProtocolError(
         "invalid_tool_call_id",
         f"Error adding item: no function call with call_id '{call_id}' exists.",
+        param="item.call_id",
+    )
+
+
+def answered_tool_call(call_id: str) -> ProtocolError:
+    return ProtocolError(
+        "invalid_tool_call_id",
+        f"Error adding item: the function call with call_id '{call_id}' has its output already.",
         param="item.call_id",
     )
 

@@ -1,14 +1,15 @@
 """What this server speaks beyond the API: one key of the session, one client event, one field.
 
 `session.gateway` turns our own server events and settings on; nothing of ours is sent to a session
-that did not send it. `input_image_buffer.append` is spelt as another vendor's clients send it.
+that did not send it. `input_image_buffer.append` is spelt as another vendor's clients send it. What
+numbers may be is in `limits.RANGES`.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from annotated_types import Ge, Le, MaxLen
+from annotated_types import MaxLen
 from openai.types.realtime import (
     InputAudioBufferAppendEvent,
     RealtimeSessionCreateRequest,
@@ -26,12 +27,12 @@ Endpointing = Literal["fixed", "adaptive", "semantic"]
 class SamplingOptions(BaseModel):
     """How the answer's tokens are chosen; what is absent or null stays as the server has it."""
 
-    temperature: Annotated[float, Ge(0), Le(2)] | None = None
-    top_p: Annotated[float, Ge(0), Le(1)] | None = None
-    top_k: Annotated[int, Ge(0), Le(1_000_000)] | None = None
-    repetition_penalty: Annotated[float, Ge(0.1), Le(10)] | None = None
-    seed: Annotated[int, Ge(0), Le(2**53 - 1)] | None = None
-    max_sentences: Annotated[int, Ge(0), Le(1000)] | None = None
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    repetition_penalty: float | None = None
+    seed: int | None = None
+    max_sentences: int | None = None
 
 
 class VideoOptions(BaseModel):
@@ -44,10 +45,10 @@ class VideoOptions(BaseModel):
     """
 
     sampler: Literal["scene", "uniform", "all"] | None = None
-    fps: Annotated[float, Ge(0.05), Le(30)] | None = None
-    motion: Annotated[float, Ge(0), Le(1)] | None = None
-    max_gap_ms: Annotated[float, Ge(0), Le(3_600_000)] | None = None
-    max_frames: Annotated[int, Ge(0), Le(10_000)] | None = None
+    fps: float | None = None
+    motion: float | None = None
+    max_gap_ms: float | None = None
+    max_frames: int | None = None
 
 
 class WindowOptions(BaseModel):
@@ -58,8 +59,8 @@ class WindowOptions(BaseModel):
     server has it; more than the model's context counts as all of it.
     """
 
-    tokens: Annotated[int, Ge(256), Le(10_000_000)] | None = None
-    vision_tokens: Annotated[int, Ge(1), Le(10_000_000)] | None = None
+    tokens: int | None = None
+    vision_tokens: int | None = None
     summarise: bool | None = None
 
 
@@ -77,7 +78,7 @@ class GatewayOptions(BaseModel):
     sampling: SamplingOptions | None = None
     video: VideoOptions | None = None
     window: WindowOptions | None = None
-    latency_budget_ms: Annotated[float, Ge(1), Le(600_000)] | None = None
+    latency_budget_ms: float | None = None
     interruption: Interruption | None = None
     endpointing: Endpointing | None = None
     resume: bool | None = None

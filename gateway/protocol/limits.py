@@ -1,11 +1,15 @@
-"""The ranges that the schema's types do not know, in one table.
+"""The ranges that the schema's types do not know: `RANGES` of numbers, `LIMITS` of the rest.
 
 Where the API states a range (threshold, speed, max_output_tokens, metadata) it is that one; the
 others are generous bounds that keep one event's cost bounded. Strings are measured in characters.
+
+Every number that a client can send has its row in `RANGES`, in events and in HTTP bodies; a test
+walks through all fields, and another sends each of them everything that JSON can hold.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 from annotated_types import Ge, Le, MaxLen, MinLen
@@ -33,23 +37,72 @@ _AUDIO = (MaxLen(MAX_EVENT_CHARS),)  # held to MAX_AUDIO_BYTES when it is decode
 _NEW_ITEM_ID = (MinLen(1), MaxLen(MAX_ITEM_ID_CHARS))
 _ID = (MaxLen(MAX_ID_CHARS),)
 _ONE_OF_TWO = (MinLen(1), MaxLen(1))  # text or audio; audio brings its transcript along
-_NOT_NEGATIVE = (Ge(0), Le(MAX_INTEGER))
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Both ends are in it."""
+
+    least: float
+    most: float
+
+    @property
+    def marks(self) -> tuple[Any, ...]:
+        return (Ge(self.least), Le(self.most))
+
+    def holds(self, value: float) -> bool:
+        """Not for NaN."""
+        return self.least <= value <= self.most
+
+
+_SHARE = Range(0, 1)
+_COUNT = Range(0, MAX_INTEGER)
+_CLOCK_MS = Range(0, MAX_INTEGER)  # since any zero: 285,000 years in whole milliseconds
+_ANY_CODE = Range(-MAX_INTEGER, MAX_INTEGER)
 
 # By field name, or by "Class.field" where the name alone would say too much (the class as the
-# `openai` package calls it). A limit holds for the field's strings, numbers and arrays.
-LIMITS: dict[str, tuple[Any, ...]] = {
+# `openai` package calls it); of what is in no event, by its path in the HTTP body.
+RANGES: dict[str, Range] = {
     # turn detection
-    "threshold": (Ge(0), Le(1)),
-    "prefix_padding_ms": (Ge(0), Le(10_000)),
-    "silence_duration_ms": (Ge(0), Le(60_000)),
-    "idle_timeout_ms": (Ge(1_000), Le(600_000)),
+    "threshold": _SHARE,
+    "prefix_padding_ms": Range(0, 10_000),
+    "silence_duration_ms": Range(40, 60_000),  # as the server's own `silence_ms` begins
+    "idle_timeout_ms": Range(1_000, 600_000),
     # session and response
-    "strength": (Ge(0), Le(1)),
-    "speed": (Ge(0.25), Le(1.5)),
-    "max_output_tokens": (Ge(1), Le(4096)),
+    "strength": _SHARE,
+    "speed": Range(0.25, 1.5),
+    "max_output_tokens": Range(1, 4096),
+    "retention_ratio": _SHARE,
+    "post_instructions": _COUNT,
+    # events and items
+    "content_index": _COUNT,
+    "audio_end_ms": _COUNT,
+    "RealtimeMcpProtocolError.code": _ANY_CODE,  # in items that are refused all the same
+    "RealtimeMcphttpError.code": _ANY_CODE,
+    # ours
+    "temperature": Range(0, 2),
+    "top_p": _SHARE,
+    "top_k": Range(0, 1_000_000),
+    "repetition_penalty": Range(0.1, 10),
+    "seed": _COUNT,
+    "max_sentences": Range(0, 1000),
+    "fps": Range(0.05, 30),
+    "motion": _SHARE,
+    "max_gap_ms": Range(0, 3_600_000),
+    "max_frames": Range(0, 10_000),
+    "tokens": Range(256, 10_000_000),
+    "vision_tokens": Range(1, 10_000_000),
+    "latency_budget_ms": Range(1, 600_000),
+    "captured_at_ms": _CLOCK_MS,
+    "timestamp_ms": _CLOCK_MS,
+    # HTTP
+    "expires_after.seconds": Range(10, 7_200),
+}
+
+# By the same names. A limit holds for the field's strings and arrays.
+LIMITS: dict[str, tuple[Any, ...]] = {
+    # session and response
     "output_modalities": _ONE_OF_TWO,
-    "retention_ratio": (Ge(0), Le(1)),
-    "post_instructions": _NOT_NEGATIVE,
     "tools": (MaxLen(MAX_ARRAY),),
     "keywords": (MaxLen(MAX_ARRAY),),
     "languages": (MaxLen(MAX_ARRAY),),
@@ -61,8 +114,6 @@ LIMITS: dict[str, tuple[Any, ...]] = {
     "response_id": _ID,
     "ResponseItemReference.id": _ID,
     "content": (MaxLen(MAX_ARRAY),),
-    "content_index": _NOT_NEGATIVE,
-    "audio_end_ms": _NOT_NEGATIVE,
     "call_id": _NEW_ITEM_ID,
     "RealtimeConversationItemSystemMessage.id": _NEW_ITEM_ID,
     "RealtimeConversationItemUserMessage.id": _NEW_ITEM_ID,

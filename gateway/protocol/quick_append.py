@@ -7,12 +7,11 @@ then the long way finds the error and its words. A test holds the two against ea
 
 from __future__ import annotations
 
-import math
-
 import msgspec
 
 from gateway.protocol import limits
 
+_CAPTURED_AT = limits.RANGES["captured_at_ms"]
 _MARK = '"input_audio_buffer.append"'
 _MARK_WITHIN_CHARS = 120  # of either end: some clients write the type first, some last
 
@@ -61,4 +60,4 @@ def _is_right(append: QuickAppend) -> bool:
         return False
     if not isinstance(append, TimedQuickAppend) or append.captured_at_ms is None:
         return True
-    return math.isfinite(append.captured_at_ms)
+    return _CAPTURED_AT.holds(append.captured_at_ms)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, cast
 
+import msgspec
 from openai.types.realtime import (
     ConversationItem,
     ConversationItemCreateEvent,
@@ -74,6 +75,8 @@ def check_item(item: ConversationItem, path: str) -> None:
         _check_content(item, path)
     elif not isinstance(item, FunctionItem):
         raise errors.unsupported(f"{path}.type", "MCP items are")
+    elif isinstance(item, RealtimeConversationItemFunctionCall):
+        _check_arguments(item.arguments, f"{path}.arguments")
     if item.id == _ROOT:
         raise errors.invalid_value(f"{path}.id", f"any id but '{_ROOT}'", item.id)
 
@@ -96,6 +99,16 @@ def _check_content(item: MessageItem, path: str) -> None:
         text_chars += len(part.text or getattr(part, "transcript", None) or "")
         if text_chars > limits.MAX_STRING_CHARS:
             raise errors.string_too_long(f"{where}.text", limits.MAX_STRING_CHARS, text_chars)
+
+
+def _check_arguments(arguments: str, path: str) -> None:
+    """The model reads them as they are, inside of a JSON object."""
+    try:
+        given = msgspec.json.decode(arguments)
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
+        given = None
+    if not isinstance(given, dict):
+        raise errors.invalid_value(path, "a JSON object, as text", arguments)
 
 
 def _check_session(session: RealtimeSessionCreateRequest) -> None:

@@ -37,9 +37,6 @@ _STRICT = ConfigDict(
     defer_build=False,
 )
 _SCALAR_KINDS: dict[Any, str] = {str: "string", int: "integer", float: "decimal", bool: "boolean"}
-_DEFAULT_LIMITS: dict[Any, tuple[Any, ...]] = {
-    int: (Ge(-limits.MAX_INTEGER), Le(limits.MAX_INTEGER)),
-}
 # Fields whose annotation in the library says less than its documentation.
 _ANNOTATIONS: dict[str, Any] = {
     "SessionUpdateEvent.session": Union[  # noqa: UP007  read like the library's own
@@ -93,7 +90,8 @@ def _field_annotation(owner: str, name: str, field: FieldInfo) -> Any:
     qualified = f"{owner}.{name}"
     annotation = _ANNOTATIONS.get(qualified, field.annotation)
     bounds = limits.LIMITS.get(qualified, limits.LIMITS.get(name, ()))
-    return _convert(annotation, bounds)
+    span = limits.RANGES.get(qualified, limits.RANGES.get(name))
+    return _convert(annotation, bounds if span is None else span.marks)
 
 
 def _convert(annotation: Any, bounds: Sequence[Any] = ()) -> Any:
@@ -111,7 +109,7 @@ def _convert(annotation: Any, bounds: Sequence[Any] = ()) -> Any:
     if annotation is object:
         return Any
     if annotation in _SCALAR_KINDS:
-        return _bounded(annotation, (Strict(), *(bounds or _DEFAULT_LIMITS.get(annotation, ()))))
+        return _bounded(annotation, (Strict(), *bounds))
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return strict(annotation)
     return annotation  # a Literal

@@ -97,6 +97,8 @@ class SessionConfig:
     requested_modality: Modality = "audio"
     input_format: Json = field(default_factory=lambda: dict(PCM_24K))
     output_format: Json = field(default_factory=lambda: dict(PCM_24K))
+    server_vad: ServerVadConfig = ServerVadConfig()
+    """What the server's settings make of `{"type": "server_vad"}`, whatever was in force before."""
     turn_detection: TurnDetection | None = ServerVadConfig()
     transcription: Json | None = None
     noise_reduction: Json | None = None
@@ -281,7 +283,7 @@ def _input_changes(
     if update.format is not None:
         changes["input_format"] = wire_format(update.format)
     if "turn_detection" in update.model_fields_set:
-        changes["turn_detection"] = _merged_turns(config.turn_detection, update.turn_detection)
+        changes["turn_detection"] = _merged_turns(config, update.turn_detection)
     if "transcription" in update.model_fields_set:
         changes["transcription"] = _merged(config.transcription, update.transcription)
     if "noise_reduction" in update.model_fields_set:
@@ -306,15 +308,16 @@ def _output_changes(
 
 
 def _merged_turns(
-    now: TurnDetection | None,
+    config: SessionConfig,
     update: RealtimeAudioInputTurnDetection | RealtimeTranscriptionSessionAudioInputTurnDetection,
 ) -> TurnDetection | None:
-    """Another type starts from that type's defaults."""
+    """Another type starts from that type's defaults, and so does a type after null."""
+    now = config.turn_detection
     if update is None:
         return None
     given = {key: value for key, value in dump(update).items() if key != "type"}
     if update.type == "server_vad":
-        base: TurnDetection = now if isinstance(now, ServerVadConfig) else ServerVadConfig()
+        base: TurnDetection = now if isinstance(now, ServerVadConfig) else config.server_vad
         if "idle_timeout_ms" in update.model_fields_set:
             given["idle_timeout_ms"] = update.idle_timeout_ms
     else:
@@ -344,7 +347,9 @@ def _merged_options(
 ) -> GatewayOptions | None:
     if update is None:
         return None
-    merged = (dump(now) if now is not None else {}) | update.model_dump(exclude_unset=True)
-    if isinstance(merged.get("sampling"), dict) and now is not None and now.sampling is not None:
-        merged["sampling"] = dump(now.sampling) | merged["sampling"]
+    before = {} if now is None else dump(now)
+    merged = before | update.model_dump(exclude_unset=True)
+    for name in ("sampling", "video", "window"):
+        if isinstance(merged.get(name), dict):
+            merged[name] = before.get(name, {}) | merged[name]
     return GatewayOptions.model_validate(merged)

@@ -25,11 +25,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from gateway.access import key_of
-from gateway.client_secrets import (
-    LIFETIME_S_DEFAULT,
-    LIFETIME_S_MAX,
-    LIFETIME_S_MIN,
-)
+from gateway.client_secrets import LIFETIME_S, LIFETIME_S_DEFAULT
 from gateway.clocks import since_boot_s
 from gateway.door import holder_of
 from gateway.protocol import errors
@@ -271,8 +267,8 @@ def _lifetime_s(expires_after: Any) -> int:
         raise errors.invalid_type("expires_after", "an object", expires_after)
     seconds = expires_after.get("seconds", LIFETIME_S_DEFAULT)
     whole = isinstance(seconds, int) and not isinstance(seconds, bool)
-    if not whole or not LIFETIME_S_MIN <= seconds <= LIFETIME_S_MAX:
-        allowed = f"a whole number from {LIFETIME_S_MIN} to {LIFETIME_S_MAX}"
+    if not whole or not LIFETIME_S.holds(seconds):
+        allowed = f"a whole number from {LIFETIME_S.least} to {LIFETIME_S.most}"
         raise errors.invalid_value("expires_after.seconds", allowed, seconds)
     return int(seconds)
 

@@ -136,7 +136,7 @@ class PrettyOutput(Output):
         wire = turn.to_wire()
         if wire["error"]:
             self._console.print(Text(f"failed: {wire['error'].get('message')}", style="red"))
-        if wire["budget"]:
+        if wire["budget"] and wire["budget"]["total_ms"] is not None:
             self._console.print(budget_table(wire["budget"]))
         for line in facts(wire):
             self._console.print(Text(line, style="bright_black"))

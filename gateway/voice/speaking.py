@@ -45,6 +45,12 @@ class Speaking:
         return self._heard_samples is not None
 
     @property
+    def heard_ms(self) -> int:
+        """How much of it counts as heard, rounded up as `duration_ms` is."""
+        heard = self.samples if self._heard_samples is None else self._heard_samples
+        return -(-heard * 1000 // WIRE_RATE_HZ)
+
+    @property
     def over(self) -> bool:
         """All text has come and has been said."""
         return self._text_over and all(clause.said for clause in self._clauses)

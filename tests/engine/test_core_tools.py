@@ -129,11 +129,14 @@ def test_a_model_is_told_that_it_must_not_call() -> None:
 
 
 def test_what_cannot_be_called_fails_the_answer() -> None:
-    """An unknown function: failed, with a code; the session goes on."""
+    """An unknown function: failed, with a code; the session goes on, and the model does not read
+    what nobody was told of."""
     bench = bench_with(api.Tool("hang_up"))
     ask(bench, "weather?")
     assert bench.finished().reason is api.FinishReason.FAILED
     assert bench.finished().code == "tool_call_malformed"
+    assert bench.stream_text() == "<S>Hi[hang_up]</><U>weather?"
+    bench.tell(api.RemoveItem("s", "u1"))
     ask(bench, "hello", generation=2)
     assert bench.text(2) == "Hello"
 

@@ -79,3 +79,28 @@ def test_a_summary_does_not_stand_in_the_way_of_forgetting() -> None:
     assert not bench.of(api.Failed)
     assert stream.rolled_back_kv_tokens == 0
     assert stream.evicted_tokens > 1000
+
+
+def test_notes_do_not_outlive_what_they_tell_of() -> None:
+    """An item is removed that was evicted, or stands before a note, or is in the sight of one that
+    is being written: the note goes too, and another one is made without it. One behind the note is
+    nothing that it can tell of."""
+    bench = chatting(60)
+    assert OPENING in bench.stream_text()
+    bench.tell(api.RemoveItem("s", "a60"))
+    bench.run()
+    assert OPENING in bench.stream_text()
+    bench.tell(api.RemoveItem("s", "u0"))  # the first of all, gone for long
+    bench.run()
+    assert OPENING not in bench.stream_text()
+    bench = chatting(13)
+    number = 13
+    while not bench.engine.sessions["s"].side_answers:
+        bench.tell(api.AddItem("s", user_item(f"u{number}", "and one more")))
+        bench.engine.step()
+        number += 1
+    bench.tell(api.RemoveItem("s", f"u{number - 1}"))
+    bench.engine.step()
+    assert not bench.engine.sessions["s"].side_answers
+    bench.run()
+    assert not bench.of(api.Failed)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import functools
+import sys
+from collections.abc import Callable
+from types import FrameType
+from typing import Any
+
 import pytest
 
 from engine import api
+from gateway import conversation
 from gateway.conversation import BYTES_MAX, ITEMS_MAX, Conversation, Kept
 from gateway.protocol.errors import ProtocolError
 
 
 def kept(item_id: str, *, for_engine: bool = True) -> Kept:
     item = api.Item(item_id, api.Role.USER, (api.Text(item_id),))
-    return Kept({"id": item_id}, item if for_engine else None)
+    wire = {"id": item_id, "type": "message"}
+    return Kept(wire, item if for_engine else None)
 
 
 def filled(*item_ids: str) -> Conversation:
@@ -104,3 +112,104 @@ def test_long_texts_count_when_they_have_come() -> None:
         talk.remove(item_id)
     talk.insert(kept("z"), None)
     assert len(talk) == 1
+
+
+def steps(of: Callable[[], object]) -> int:
+    """Calls and lines that a piece of work takes in the books: a count, not a time."""
+    count = 0
+
+    def trace(frame: FrameType, event: str, arg: object) -> Any:
+        nonlocal count
+        wanted = frame.f_code.co_filename.endswith(("conversation.py", "chain.py"))
+        count += wanted
+        return trace if wanted else None
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        of()
+    finally:
+        sys.settrace(before)
+    return count
+
+
+def long_talk(count: int, monkeypatch: pytest.MonkeyPatch) -> dict[str, int]:
+    """What each thing costs that is done for one item of `count`."""
+    monkeypatch.setattr(conversation, "ITEMS_MAX", 20_000)
+    talk = Conversation()
+    for i in range(count):
+        kind = {"type": "function_call", "call_id": f"c{i}", "name": "f", "arguments": "{}"}
+        item = Kept({"id": f"i{i}", **kind}, api.Item(f"i{i}", api.Role.USER, ()), known=True)
+        talk.insert(item, talk.tail_id)
+    middle = f"i{count // 2}"
+    return {
+        "append": steps(lambda: talk.insert(kept("new"), talk.place("new", None))),
+        "insert": steps(lambda: talk.insert(kept("other"), talk.place("other", middle))),
+        "place": steps(lambda: talk.engine_place(f"i{count - 1}")),
+        "has_call": steps(lambda: talk.has_call("c0")),
+        "repeats": steps(talk.repeats_itself),
+        "previous": steps(lambda: talk.previous_id(middle)),
+        "remove": steps(lambda: talk.remove(f"i{count // 2 - 1}")),
+        "newest": steps(lambda: talk.newest(64)),
+    }
+
+
+def test_an_item_costs_the_same_among_ten_thousand(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever is done for one item takes the same number of steps among 1,000 and 10,000."""
+    few, many = (long_talk(count, monkeypatch) for count in (1_000, 10_000))
+    assert few == many
+
+
+def test_a_full_conversation_forgets_at_the_same_price(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also with pictures that have to go, and with items of which the oldest is forgotten."""
+    costs = []
+    for count in (100, 1_000):
+        monkeypatch.setattr(conversation, "ITEMS_MAX", count)
+        monkeypatch.setattr(conversation, "BYTES_MAX", count * conversation._ITEM_BYTES + 50_000)
+        talk = Conversation()
+        for i in range(count + 10):
+            picture = api.Item(f"p{i}", api.Role.USER, (api.Image(10, 10, bytes(300)),))
+            talk.insert(Kept({"id": f"p{i}"}, picture), talk.tail_id)
+        costs.append(steps(functools.partial(talk.insert, kept("new"), talk.tail_id)))
+    assert costs[0] == costs[1]
+
+
+def test_an_answer_stands_where_it_was_asked_for() -> None:
+    """Behind what it has read, whatever is put in and taken out before it has words. What is put
+    behind the last item there is comes behind it, as it was asked for later."""
+    talk = filled("a", "b")
+    place = talk.reserve()
+    talk.insert(kept("late"), talk.place("late", "b"))
+    talk.insert(kept("later"), talk.place("later", None))
+    talk.insert(kept("after b"), talk.place("after b", "b"))
+    talk.remove("b")
+    assert talk.previous_id(place) == "after b"
+    talk.insert_answer(kept("answer"), place)
+    talk.insert_answer(kept("call"), place)
+    talk.free(place)
+    order = [item.item_id for item in talk]
+    assert order == ["a", "after b", "answer", "call", "late", "later"]
+
+
+def test_the_engine_is_told_of_places_that_it_knows() -> None:
+    """None is the end; else the nearest item before that it has; "root" where it has none."""
+    talk = filled("a", "b", "c", "d")
+    assert talk.engine_place("d") is None
+    assert talk.engine_place("c") == "root"
+    talk.get("a", "retrieve").known = True
+    assert talk.engine_place("c") == "a"
+    talk.engine_lost()
+    assert talk.engine_place("c") == "root"
+
+
+def test_outputs_are_counted_by_their_call() -> None:
+    """Until the item is deleted."""
+    talk = Conversation()
+    for item_id, kind in (("a", "function_call"), ("b", "function_call_output")):
+        talk.insert(Kept({"id": item_id, "type": kind, "call_id": "c"}, None), talk.tail_id)
+    assert talk.has_call("c")
+    assert talk.has_output("c")
+    talk.remove("b")
+    assert not talk.has_output("c")
+    talk.remove("a")
+    assert not talk.has_call("c")

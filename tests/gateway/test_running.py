@@ -32,3 +32,34 @@ def test_what_never_spoke_is_not_reported() -> None:
     bench.client("response.create")
     bench.answer(reason=api.FinishReason.CANCELLED)
     assert not bench.of("gateway.latency.report")
+
+
+def test_stamps_that_contradict_each_other_end_nothing() -> None:
+    """The report has null for each number; it is counted, and the conversation goes on."""
+    bench = SessionBench()
+    bench.update(gateway={"events": ["latency", "chunks"]})
+    bench.client("response.create")
+    generation = bench.respond_command().generation
+    impossible = (api.Span("mel", 2, 1),)
+    bench.engine(api.Delta("sess_test", generation, "Hi.", bench.now_ns, impossible))
+    bench.finish(generation, "Hi.")
+    budget = bench.last("gateway.latency.report")["budget"]
+    assert (budget["anchor"], budget["total_ms"], budget["over_budget"]) == (None, None, None)
+    assert set(budget["stages_ms"].values()) == {None}
+    bench.engine(api.Chunk("sess_test", api.TurnRef(1), 0, 0, {}, 5.0, 0, 0))
+    assert not bench.of("gateway.chunk.report")
+    assert 'errors_total{code="latency_stamps"} 2.0' in bench.metrics.render().decode()
+    bench.client("response.create")
+    bench.answer("Again.")
+    assert bench.last("gateway.latency.report")["budget"]["total_ms"] == 0
+    assert set(budget) == set(bench.last("gateway.latency.report")["budget"])
+
+
+def test_a_clock_that_goes_back_ends_nothing() -> None:
+    """As when a machine was stopped and its clock set: the first token leaves before its turn."""
+    bench = SessionBench()
+    bench.now_ns = 10**9
+    bench.client("response.create")
+    bench.now_ns = 0
+    bench.answer("Hi.")
+    assert bench.last("response.done")["response"]["status"] == "completed"

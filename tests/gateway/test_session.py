@@ -298,8 +298,10 @@ def test_items_are_inserted_where_the_client_says() -> None:
     bench.client(create, item=user_text("b", id="b"))
     bench.client(create, item=user_text("a", id="a"), previous_item_id="root")
     bench.client(create, item=user_text("c", id="c"), previous_item_id="b")
-    assert [c.after for c in bench.commands(api.AddItem)] == [None, "root", "b"]
-    assert [e["previous_item_id"] for e in bench.of("conversation.item.added")] == [None, None, "b"]
+    bench.client(create, item=user_text("d", id="d"), previous_item_id="a")
+    assert [c.after for c in bench.commands(api.AddItem)] == [None, "root", None, "a"]
+    previous = [e["previous_item_id"] for e in bench.of("conversation.item.added")]
+    assert previous == [None, None, "b", "a"]
     bench.client("conversation.item.delete", item_id="b")
     assert bench.last("conversation.item.deleted")["item_id"] == "b"
     assert bench.commands(api.RemoveItem)[0].item_id == "b"

@@ -246,3 +246,9 @@ def test_an_item_deleted_before_it_was_heard_is_gone() -> None:
     assert bench.commands(api.RemoveItem)
     heard(bench, "hello")
     assert not bench.of("error")
+    bench.update(audio={"input": {"transcription": {"model": "x"}}})
+    bench.client("conversation.item.create", item=spoken(bytes(4_800), id="u2"))
+    bench.client("conversation.item.delete", item_id="u2")
+    bench.clear()
+    bench.engine_lost()
+    assert bench.sent == []

@@ -140,11 +140,10 @@ def test_what_was_heard_is_what_was_said() -> None:
     bench.told.clear()
     bench.client("conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=1000)
     assert bench.last("conversation.item.truncated")["audio_end_ms"] == 1000
+    heard = api.Item(item_id, api.Role.ASSISTANT, (api.Text("It is big."),))
     assert bench.told == [
         api.RemoveItem("sess_test", item_id),
-        api.AddItem(
-            "sess_test", api.Item(item_id, api.Role.ASSISTANT, (api.Text("It is big."),)), "root"
-        ),
+        api.AddItem("sess_test", heard, None),  # at the end, where it stood
     ]
     bench.client("conversation.item.retrieve", item_id=item_id)
     content = bench.last("conversation.item.retrieved")["item"]["content"]
@@ -257,3 +256,26 @@ def test_a_voice_that_has_spoken_stays() -> None:
     bench = answered()
     bench.update(audio={"output": {"voice": "cedar"}})
     assert bench.error()["code"] == "cannot_update_voice"
+
+
+def test_a_part_that_is_not_there_cannot_be_cut() -> None:
+    """Refused by name, and nothing is cut."""
+    bench = answered()
+    item_id = bench.last("response.done")["response"]["output"][0]["id"]
+    bench.client("conversation.item.truncate", item_id=item_id, content_index=1, audio_end_ms=0)
+    assert (bench.error()["code"], bench.error()["param"]) == ("invalid_value", "content_index")
+    assert not bench.of("conversation.item.truncated")
+    assert not bench.commands(api.RemoveItem)
+
+
+def test_a_truncation_tells_what_counts_as_heard() -> None:
+    """Not what was asked for, where an earlier cut was shorter or the sound ends before."""
+    bench = answered()
+    item_id = bench.last("response.done")["response"]["output"][0]["id"]
+    echoes = []
+    for wanted_ms in (2_001, 500, 900):
+        bench.client(
+            "conversation.item.truncate", item_id=item_id, content_index=0, audio_end_ms=wanted_ms
+        )
+        echoes.append(bench.last("conversation.item.truncated")["audio_end_ms"])
+    assert echoes == [2_000, 500, 500]

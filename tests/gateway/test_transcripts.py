@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from engine import api
 from gateway.transcripts import MAX_UNHEARD
 from tests.gateway.session_bench import SessionBench, clip_pcm, silence_pcm
@@ -46,3 +48,51 @@ def test_a_model_without_words_says_so() -> None:
     item = bench.last("conversation.item.retrieved")["item"]
     assert item["content"][0]["transcript"] is None
     assert not bench.of("error")
+
+
+@pytest.mark.parametrize("end", ["clear", "push_to_talk", "engine_lost"])
+def test_words_of_what_becomes_no_item_have_an_end(end: str) -> None:
+    """Who was told that somebody speaks, and words of it, is told that no more will come: once."""
+    bench = SessionBench()
+    bench.update(**TRANSCRIBE)
+    bench.hear(clip_pcm("capital.wav")[: 48 * 1500])
+    bench.engine(api.Hearing("sess_test", api.TurnRef(1), "What is", "", 16000))
+    item_id = bench.last("input_audio_buffer.speech_started")["item_id"]
+    bench.clear()
+    if end == "clear":
+        bench.client("input_audio_buffer.clear")
+    elif end == "push_to_talk":
+        bench.update(audio={"input": {"turn_detection": None}})
+        bench.client("input_audio_buffer.clear")
+    else:
+        bench.engine_lost()
+    (stopped,) = bench.of("input_audio_buffer.speech_stopped")
+    (failed,) = bench.of("conversation.item.input_audio_transcription.failed")
+    assert stopped["item_id"] == failed["item_id"] == item_id
+    assert failed["error"]["code"] == ("engine_lost" if end == "engine_lost" else "dropped")
+
+
+def test_nothing_is_told_of_an_utterance_that_was_deleted() -> None:
+    """Its words, when they come, go nowhere, and the engine forgets them."""
+    bench = SessionBench()
+    bench.update(**TRANSCRIBE, gateway={"events": ["hearing", "endpoint", "chunks"]})
+    bench.hear(clip_pcm("capital.wav") + silence_pcm(700))
+    ref, item_id = api.TurnRef(1), bench.last("input_audio_buffer.committed")["item_id"]
+    bench.client("conversation.item.delete", item_id=item_id)
+    assert bench.commands(api.RemoveItem)[0].item_id == item_id
+    bench.clear()
+    bench.engine(api.Hearing("sess_test", ref, "What is", "", 8000))
+    bench.engine(api.EndOfMessage("sess_test", ref, 8000, 0.5))
+    bench.engine(api.Chunk("sess_test", ref, 0, 8000, {}, 5.0, 0, 0))
+    bench.engine(api.Heard("sess_test", ref, item_id, "What is it?", 4))
+    assert not any(item_id in repr(event) for event in bench.sent)
+
+
+def test_what_the_model_heard_without_words_can_be_deleted() -> None:
+    """Sound that nobody wrote down is an item of the engine's all the same."""
+    bench = SessionBench()
+    bench.hear(clip_pcm("capital.wav") + silence_pcm(700))
+    item_id = bench.last("input_audio_buffer.committed")["item_id"]
+    bench.engine(api.Heard("sess_test", api.TurnRef(1), item_id, "", 40, transcribed=False))
+    bench.client("conversation.item.delete", item_id=item_id)
+    assert bench.commands(api.RemoveItem)[0].item_id == item_id

@@ -81,7 +81,7 @@ FULL: list[dict[str, Any]] = [
                         "type": "server_vad",
                         "threshold": 0,
                         "prefix_padding_ms": 0,
-                        "silence_duration_ms": 0,
+                        "silence_duration_ms": 40,
                         "idle_timeout_ms": None,
                         "create_response": False,
                         "interrupt_response": False,

