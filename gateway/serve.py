@@ -231,7 +231,10 @@ async def _serve(
     supervising = None
     if supervised:
         supervisor = Supervisor(
-            engine_argv(settings, link.endpoint), engine_environment(settings), link.lost
+            engine_argv(settings, link.endpoint),
+            engine_environment(settings),
+            link.lost,
+            link.look_at_address,
         )
     announcer = link.observer = Announcer(url, supervisor)
     voice = VoiceLink(functools.partial(choose, settings.voice))
