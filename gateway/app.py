@@ -51,6 +51,7 @@ from gateway.resume.line import Line
 from gateway.resume.seats import HEADER as RESUME_HEADER
 from gateway.resume.seats import LAST_EVENT, ResumeMetrics, Seat, Seats, new_token
 from gateway.resume.seats import SUBPROTOCOL as RESUME_SUBPROTOCOL
+from gateway.share_domains import ShareDomains
 from gateway.ticker import Ticker
 from gateway.voice.link import VoiceLink
 from gateway.voice.messages import VoiceCommand
@@ -98,6 +99,7 @@ class Gateway:
         self.link = link
         self.pumps: dict[str, Pump] = {}
         self.seats = Seats(resume_metrics)
+        self._share_domains = ShareDomains(between_keys=settings.share_between_keys)
         self.secrets = ClientSecrets()
         self.calls: Calls | None = None
         self.voice = voice
@@ -158,7 +160,7 @@ class Gateway:
             session_id,
             line,
             core,
-            self.link.tell,
+            self._share_domains.telling(holder, self.link.tell),
             bounds,
             utter=self.utter,
             player=player,
