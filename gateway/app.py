@@ -108,6 +108,7 @@ class Gateway:
         self._ticker = Ticker(TICK_S)
         self.sessions_refused = 0
         self.sessions_shed = 0
+        self.sessions_stuck = 0
         self.cuts = Cuts()
         self.access = Access.from_settings(settings, self.secrets)
         self._seats_of: Counter[str] = Counter()  # by whose key it was
@@ -191,6 +192,7 @@ class Gateway:
             if not self._seats_of[holder]:
                 del self._seats_of[holder]
             self.sessions_shed += pump.shed
+            self.sessions_stuck += pump.stuck
 
     def utter(self, command: VoiceCommand) -> bool:
         """To the voice. False: there is none."""
@@ -314,6 +316,7 @@ class Gateway:
                 "detached": sum(seat.line.is_detached for seat in self.seats),
                 "refused": self.sessions_refused,
                 "shed": self.sessions_shed,
+                "stuck": self.sessions_stuck,
             },
             "connections_cut": dict(self.cuts),
             "webrtc": self.calls is not None,

@@ -41,6 +41,7 @@ from gateway.protocol.parse import prepare
 from gateway.reception import CutsCollector, Reception
 from gateway.resume.seats import ResumeMetrics
 from gateway.supervisor import Supervisor
+from gateway.unread import StuckCollector
 from gateway.voice.choose import choose
 from gateway.voice.link import VoiceLink
 from gateway.websocket import RealtimeProtocol
@@ -339,6 +340,7 @@ def make_gateway(
     resumes = ResumeMetrics(metrics.registry)
     gateway = Gateway(settings, link, make_session, render, restarts, voice, resumes)
     metrics.registry.register(CutsCollector(gateway.cuts))
+    metrics.registry.register(StuckCollector(lambda: gateway.sessions_stuck))
     gateway.calls = Calls(gateway, CallMetrics(metrics.registry))
     return gateway
 

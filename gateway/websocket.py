@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import time
 from typing import Any, cast
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -34,6 +35,7 @@ ABORT_EXTENSION = "headstart.abort"
 PING_EXTENSION = "headstart.ping"
 INBOX_EXTENSION = "headstart.inbox"
 WRITE_EXTENSION = "headstart.write"
+UNREAD_EXTENSION = "headstart.unread"
 NOT_UTF8 = 1007
 GOODBYE = 1000  # RFC 6455 §7.4.1; a page that is left or reloaded says 1001
 
@@ -46,6 +48,7 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
     _asked: dict[bytes, asyncio.Future[None]]
     _backlog = b""  # read, and not yet taken apart; less than one read
     _held = False  # the peer is
+    _sliced_ns = 0  # when the last slice of the backlog was taken, or the backlog began
     _inbox: Inbox
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -65,6 +68,8 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
             elif take is None or not take(text):
                 self._inbox.put_nowait(text)
             return
+        if not self._backlog:
+            self._sliced_ns = time.monotonic_ns()
         self._backlog += data
         if not self._held:
             self._held = True
@@ -81,6 +86,7 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
         """The next slice, unless the session has still to read what came of the last one."""
         if self._backlog and not self.disconnected and (self.queue.empty() or self.close_sent):
             piece, self._backlog = self._backlog[:SLICE_BYTES], self._backlog[SLICE_BYTES:]
+            self._sliced_ns = time.monotonic_ns()
             super().data_received(piece)
             self._go_on()
 
@@ -101,6 +107,12 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
         if self._held:
             self._go_on()
         return message
+
+    def unread_since_ns(self) -> int | None:
+        """Since when something of the peer's has waited for the session; None: nothing waits."""
+        if self._backlog and self.queue.empty():
+            return self._sliced_ns
+        return self._inbox.unread_since_ns
 
     def write_text(self, data: bytes) -> bool:
         """Send a text message of UTF-8 now, past Starlette. False: nothing was sent, for the peer
@@ -126,6 +138,7 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
             extensions[PING_EXTENSION] = self._ping
             extensions[INBOX_EXTENSION] = self.receive
             extensions[WRITE_EXTENSION] = self.write_text
+            extensions[UNREAD_EXTENSION] = self.unread_since_ns
 
     def keepalive_timeout(self) -> None:
         if not self._held:
@@ -187,6 +200,7 @@ class WebSocketChannel:
         # Past starlette, which would look at each message and make two calls of it.
         self._receive = socket.scope["extensions"][INBOX_EXTENSION]
         self._write = socket.scope["extensions"][WRITE_EXTENSION]
+        self._unread_since_ns = socket.scope["extensions"][UNREAD_EXTENSION]
 
     async def receive(self, at_once: TakeAtOnce | None = None) -> str | int | None:
         message = await self._receive(at_once)
@@ -197,6 +211,11 @@ class WebSocketChannel:
             return None
         text: str | None = message.get("text")
         return text if text is not None else len(message.get("bytes") or b"")
+
+    @property
+    def unread_since_ns(self) -> int | None:
+        since_ns: int | None = self._unread_since_ns()
+        return since_ns
 
     async def send(self, text: str) -> bool:
         try:

@@ -57,8 +57,8 @@ def remove_folder(path: Path) -> None:
 async def test_an_engine_comes_back_after_its_address_was_removed(
     remove: Callable[[Path], None], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A cleaner of temporary folders takes the socket's file, or its folder; the engine, which is
-    connected, works on; killed later, the next one finds the gateway. The log says what happened."""
+    """A cleaner of temporary folders takes the socket's file, or its folder. The engine, which is
+    connected, works on; when it is killed, the next one finds the gateway. The log says why."""
     async with kept_alive() as (link, supervisor):
         assert link.ready is not None
         first = link.ready.incarnation

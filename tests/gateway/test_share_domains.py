@@ -1,5 +1,3 @@
-from collections.abc import Iterator
-
 import msgspec
 import pytest
 from websockets.asyncio.client import connect
@@ -43,7 +41,7 @@ def test_only_what_opens_a_session_is_changed() -> None:
 
 
 @pytest.fixture
-def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[api.Open]]:
+def opened(monkeypatch: pytest.MonkeyPatch) -> list[api.Open]:
     """What engines are told of sessions that begin."""
     told: list[api.Open] = []
 
@@ -53,7 +51,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[api.Open]]:
         return True
 
     monkeypatch.setattr("gateway.engine_client.EngineLink.tell", tell)
-    yield told
+    return told
 
 
 @pytest.mark.parametrize("between_keys", [False, True])
