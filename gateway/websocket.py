@@ -48,6 +48,8 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
     _asked: dict[bytes, asyncio.Future[None]]
     _backlog = b""  # read, and not yet taken apart; less than one read
     _held = False  # the peer is
+    _parser_bytes = 0  # that the parser was given
+    _whole_bytes = 0  # of them, up to the end of the last whole frame, or of the handshake
     _sliced_ns = 0  # when the last slice of the backlog was taken, or the backlog began
     _inbox: Inbox
 
@@ -56,6 +58,13 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
         self._inbox = Inbox()
         self.queue = cast(Any, self._inbox)
         self.read_paused = True  # uvicorn would stop reading after each message, at two syscalls
+        take_in = self.conn.recv_frame
+
+        def noted(frame: Frame) -> None:
+            self._whole_bytes = self._parser_bytes - len(self.conn.reader.buffer)
+            take_in(frame)
+
+        self.conn.recv_frame = noted  # type: ignore[method-assign]
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
@@ -64,7 +73,7 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
         if free and not self._backlog and len(data) <= SLICE_BYTES:
             text = quick_text(data) if self._is_between_messages() else None
             if text is None:
-                super().data_received(data)
+                self._parse(data)
             elif take is None or not take(text):
                 self._inbox.put_nowait(text)
             return
@@ -76,18 +85,22 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
             self.transport.pause_reading()
         self._take_slice()
 
+    def _parse(self, data: bytes) -> None:
+        self._parser_bytes += len(data)
+        super().data_received(data)
+
     def _is_between_messages(self) -> bool:
-        """The parser waits for the first byte of one, and somebody wants it."""
-        conn = self.conn
-        between = conn.state is OPEN and conn.cur_size is None and not conn.reader.buffer
-        return between and not self.close_sent
+        """The parser waits for the first byte of one, and somebody wants it. What it has read of a
+        frame is in no buffer: only where the last one ended tells whether it has begun another."""
+        between = self._whole_bytes == self._parser_bytes and self.conn.cur_size is None
+        return between and self.conn.state is OPEN and not self.close_sent
 
     def _take_slice(self) -> None:
         """The next slice, unless the session has still to read what came of the last one."""
         if self._backlog and not self.disconnected and (self.queue.empty() or self.close_sent):
             piece, self._backlog = self._backlog[:SLICE_BYTES], self._backlog[SLICE_BYTES:]
             self._sliced_ns = time.monotonic_ns()
-            super().data_received(piece)
+            self._parse(piece)
             self._go_on()
 
     def _go_on(self) -> None:
@@ -132,6 +145,7 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
+        self._whole_bytes = self._parser_bytes - len(self.conn.reader.buffer)
         if self.response.status_code == 101:
             extensions: dict[str, Any] = self.scope["extensions"]
             extensions[ABORT_EXTENSION] = self.transport.abort
