@@ -113,6 +113,15 @@ class LinkObserver:
         """The engine is lost although its process may live: restart it."""
 
 
+def _guarded(tell: Callable[..., None], *what: object) -> None:
+    """One listener's fault is logged: the others are told all the same, and the next messages are
+    read. A session that does not hear that the engine is ready would never be opened."""
+    try:
+        tell(*what)
+    except Exception:
+        log.exception("a listener of the engine's failed")
+
+
 def _readable(socket: zmq.Socket[bytes]) -> bool:
     return bool(int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
 
@@ -221,7 +230,7 @@ class EngineLink:
             return
         self.counters.losses += 1
         for listener in list(self._listeners.values()):
-            listener.engine_lost()
+            _guarded(listener.engine_lost)
 
     # --- from the loop ---------------------------------------------------------------------------
 
@@ -290,7 +299,7 @@ class EngineLink:
                 if listener is None or self.state is not LinkState.READY:
                     self.counters.events_stale += 1
                 else:
-                    listener.engine_event(event)
+                    _guarded(listener.engine_event, event)
 
     def _on_loading(self, event: api.Loading) -> None:
         if self.state is LinkState.READY:
@@ -298,7 +307,7 @@ class EngineLink:
         self.loading = event
         if self.state is not LinkState.LOADING:
             self._set_state(LinkState.LOADING, f"it is loading: {event.what}")
-        self.observer.engine_loading(event)
+        _guarded(self.observer.engine_loading, event)
 
     def _on_ready(self, ready: api.Ready) -> None:
         if self.state is LinkState.READY:
@@ -319,11 +328,11 @@ class EngineLink:
         self.ready = ready
         self.loading = None
         self._set_state(LinkState.READY, "")
-        self.observer.engine_ready(ready)
+        _guarded(self.observer.engine_ready, ready)
         for session_id, listener in list(self._listeners.items()):
             if same:  # it was only silent, and still holds what the sessions will open again
                 self.tell(api.Close(session=session_id))
-            listener.engine_ready(ready)
+            _guarded(listener.engine_ready, ready)
 
     def _stalled(self, reason: str) -> None:
         if self.state is LinkState.READY:

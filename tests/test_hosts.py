@@ -34,6 +34,7 @@ def found(text: str) -> list[str]:
 
 
 def test_hosts_are_found() -> None:
+    """In any letters."""
     assert found("https://" + HOSTS[0].upper() + "/simple/name/") == [HOSTS[0]]
     assert found("pip download name") == []
 

@@ -42,6 +42,7 @@ def test_who_sends_the_same_prompt_in_another_domain_is_spared_nothing(other: by
 
 
 def test_without_domains_all_share() -> None:
+    """As before there were any."""
     bench = Bench(max_cached=64)
     assert cached_tokens(bench, "a", b"", aside=True) == 0
     assert cached_tokens(bench, "b", b"", aside=True) > 16

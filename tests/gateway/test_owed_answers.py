@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import itertools
 from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
@@ -25,6 +26,7 @@ from gateway import pump as pumps
 from gateway.actions import Action, Decode, More, Send, Tell
 from gateway.app import Gateway, build_app
 from gateway.config import load
+from gateway.media import pictures
 from gateway.media.pictures import Outcome
 from gateway.pump import LONG_CHARS
 from gateway.unread import Wait
@@ -43,13 +45,13 @@ class NumberedSession(EchoSession):
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
-        self.seen: list[int] = []
+        self.done: list[int] = []
         self.number = 0
         self.works: Callable[[float], None] = lambda _: None
         self.told_sample = 0
 
     def answered(self, number: int) -> list[Action]:
-        self.seen.append(number)
+        self.done.append(number)
         return [Send({"type": "answer", "number": number})]
 
     def prepare(self, text: str) -> Callable[[int], list[Action]]:
@@ -117,7 +119,7 @@ class Rig:
         for module in ("pump", "websocket", "inbox"):
             patch.setattr(f"gateway.{module}.time", clock)
         patch.setattr(pumps, "PARSER", SimpleNamespace(run=self._parse))
-        patch.setattr(pumps.pictures, "run", self._decode)
+        patch.setattr(pictures, "run", self._decode)
         link = SimpleNamespace(
             is_ready=True, ready=None, tell=lambda _: True, attach=self._attach, detach=lambda _: 0
         )
@@ -189,7 +191,7 @@ def test_every_message_is_answered_once_and_in_order(kinds: list[str], data: st.
         stream = b"".join(bytes_of(kind, number) for number, kind in enumerate(kinds))
         cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=12))
         edges = [0, *sorted(cuts), len(stream)]
-        for start, end in zip(edges, edges[1:], strict=False):
+        for start, end in itertools.pairwise(edges):
             if data.draw(st.booleans()):
                 await asyncio.sleep(data.draw(moments))
             client.transport.feed(stream[start:end])
@@ -200,7 +202,7 @@ def test_every_message_is_answered_once_and_in_order(kinds: list[str], data: st.
         await settled(lambda: len(answers(client)) >= len(kinds))
         wanted = list(range(len(kinds)))
         assert answers(client) == wanted
-        assert rig.session.seen == wanted
+        assert rig.session.done == wanted
         pings = [str(number).encode() for number, kind in enumerate(kinds) if kind == "ping"]
         assert client.pongs == pings
         assert client.closed is None
@@ -259,7 +261,7 @@ def test_a_fault_ends_the_connection(kinds: list[str], fault: str, data: st.Data
             async def fails(*_: Any) -> Any:
                 raise ZeroDivisionError("a bug in the decoder")
 
-            patch.setattr(pumps.pictures, "run", fails)
+            patch.setattr(pictures, "run", fails)
             client.transport.feed(frame("picture 99"))
         else:
             padding = " " + "x" * LONG_CHARS if fault == "unparsable" else ""
@@ -381,7 +383,7 @@ def test_who_comes_back_and_asks_again_is_answered(losses: list[int], data: st.D
                     await asyncio.sleep(0.1)
                     headers = f"headstart-resume: {token}\r\n".encode()
                     client = Client(rig.config, loop, headers)
-                    assert await settled(lambda: client.events)
+                    assert await settled(lambda: client.events)  # noqa: B023
                     assert client.closed is None
         assert sorted(set(note())) == list(range(8))
         client.transport.lose()

@@ -1,3 +1,5 @@
+import functools
+
 import msgspec
 import pytest
 from websockets.asyncio.client import connect
@@ -21,11 +23,13 @@ def test_each_holder_has_a_domain_that_nobody_can_work_out() -> None:
 
 
 def test_one_domain_for_all_where_that_is_wanted_or_nobody_has_a_key() -> None:
+    """It is the empty one."""
     assert ShareDomains(between_keys=True).of("ada") == b""
     assert ShareDomains(between_keys=False).of(Admitted().holder) == b""
 
 
 def test_only_what_opens_a_session_is_changed() -> None:
+    """All else goes through as it is, and so does the answer."""
     told: list[api.Command] = []
 
     def tell(command: api.Command) -> bool:
@@ -54,6 +58,10 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[api.Open]:
     return told
 
 
+def has(opened: list[api.Open], number: int) -> bool:
+    return len(opened) == number
+
+
 @pytest.mark.parametrize("between_keys", [False, True])
 async def test_sessions_of_a_key_share_and_those_of_two_do_not(
     between_keys: bool, opened: list[api.Open]
@@ -65,7 +73,7 @@ async def test_sessions_of_a_key_share_and_those_of_two_do_not(
         for number, key in enumerate((ADA, ADA, BOB), 1):
             headers = {"Authorization": f"Bearer {key}"}
             async with connect(running.ws_url, additional_headers=headers):
-                await until(lambda n=number: len(opened) == n)
+                await until(functools.partial(has, opened, number))
     first, second, third = (command.share_domain for command in opened)
     assert first == second
     assert (first != third) is (not between_keys)
@@ -88,6 +96,7 @@ async def test_a_secrets_sessions_share_with_its_keys(opened: list[api.Open]) ->
 
 
 async def test_without_keys_there_are_no_domains(opened: list[api.Open]) -> None:
+    """Everybody is alike, and shares."""
     async with running_gateway() as running, connect(running.ws_url):
         await until(lambda: len(opened) == 1)
     assert opened[0].share_domain == b""

@@ -44,6 +44,7 @@ def test_who_goes_on_is_left_alone() -> None:
 
 
 def test_they_are_counted() -> None:
+    """For Prometheus."""
     registry = CollectorRegistry()
     registry.register(StuckCollector(lambda: 3))
     assert registry.get_sample_value("headstart_sessions_stuck_total") == 3
