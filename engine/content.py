@@ -2,7 +2,8 @@
 
 The key of block i names all tokens from the first to the last of that block, in order, because K/V
 of a token depend on every token before it. Soft tokens are named by their embedding, for their ids
-differ between streams.
+differ between streams. A *share domain* enters every key of its streams: equal content has equal
+names within one only, and whoever does not know the domain can make none of its names.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ _SOFT = -1
 
 
 class ContentKeys:
-    """Keys of one stream's full blocks, made when they are asked for."""
+    """Keys of one stream's full blocks, made when they are asked for. `domain`: any bytes; empty is
+    the domain of all who have none."""
 
-    def __init__(self, block_size: int, soft: SoftTokens) -> None:
+    def __init__(self, block_size: int, soft: SoftTokens, domain: bytes = b"") -> None:
         self._block_size = block_size
         self._soft = soft
+        self._root = blake2b(domain, digest_size=KEY_BYTES).digest() if domain else b""
         self._keys: list[bytes] = []
 
     def truncate(self, num_tokens: int) -> None:
@@ -34,7 +37,7 @@ class ContentKeys:
         size = self._block_size
         while len(self._keys) <= index:
             start = len(self._keys) * size
-            before = self._keys[-1] if self._keys else b""
+            before = self._keys[-1] if self._keys else self._root
             self._keys.append(self._chain(before, tokens[start : start + size]))
         return self._keys[index]
 

@@ -107,6 +107,7 @@ class Session:
 
     def begin(self, command: api.Open) -> None:
         """Take over instructions, and a conversation that another engine process held."""
+        self.stream.share_within(command.share_domain)
         self.talk.only_hears = command.only_hears
         self.talk.instruct(command.instructions, command.blind, command.tools)
         self.talk.remember(command.window)
@@ -319,6 +320,7 @@ class Session:
         """Out of band: a stream of its own, the conversation stays as it was."""
         assert command.items is not None
         stream = self._new_stream(f"{self.name}/{command.generation}")
+        stream.share_within(self.stream.share_domain)
         own = command.instructions, command.tools, command.sampling.max_tokens
         prompt = self.talk.prompt_aside(command.items, stream, *own)
         answer = self._new_answer(stream, prompt, command)

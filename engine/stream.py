@@ -71,6 +71,7 @@ class Stream:
         self._tokens: list[int] = []
         self._kinds = bytearray()
         self._keys = ContentKeys(pool.block_size, self.soft)
+        self._share_domain = b""
         self._kv_len = 0
         self._positions = Positions(Counting() if rule is None else rule)
         self.evicted_tokens = 0
@@ -97,6 +98,17 @@ class Stream:
     def pending(self) -> int:
         """Tokens at the end that have no K/V yet."""
         return len(self._tokens) - self._kv_len
+
+    @property
+    def share_domain(self) -> bytes:
+        """With whom it shares what is computed: other streams of the same domain."""
+        return self._share_domain
+
+    def share_within(self, domain: bytes) -> None:
+        """Share from now on within `domain` only. Before there is anything to share."""
+        assert not self._tokens, "the stream is known by its content already"
+        self._share_domain = domain
+        self._keys = ContentKeys(self.table.pool.block_size, self.soft, domain)
 
     def axes(self, start: int, stop: int) -> npt.NDArray[np.int64]:
         """Positions int64 [3, stop - start] of the tokens from `start` on."""
@@ -239,7 +251,7 @@ class Stream:
         self._require_open()
         other = Stream(name, self.table.pool, self.vocab_size, self.limit, None, self.reach)
         other.soft = self.soft.copy()
-        other._keys = ContentKeys(self.table.pool.block_size, other.soft)
+        other.share_within(self._share_domain)
         other._tokens, other._kinds = list(self._tokens), bytearray(self._kinds)
         other._kv_len, other.adopted_tokens = self._kv_len, self._kv_len
         other._positions = deepcopy(self._positions)

@@ -51,6 +51,7 @@ from gateway.resume.line import Line
 from gateway.resume.seats import HEADER as RESUME_HEADER
 from gateway.resume.seats import LAST_EVENT, ResumeMetrics, Seat, Seats, new_token
 from gateway.resume.seats import SUBPROTOCOL as RESUME_SUBPROTOCOL
+from gateway.share_domains import ShareDomains
 from gateway.ticker import Ticker
 from gateway.voice.link import VoiceLink
 from gateway.voice.messages import VoiceCommand
@@ -98,6 +99,7 @@ class Gateway:
         self.link = link
         self.pumps: dict[str, Pump] = {}
         self.seats = Seats(resume_metrics)
+        self._share_domains = ShareDomains(between_keys=settings.share_between_keys)
         self.secrets = ClientSecrets()
         self.calls: Calls | None = None
         self.voice = voice
@@ -106,6 +108,7 @@ class Gateway:
         self._ticker = Ticker(TICK_S)
         self.sessions_refused = 0
         self.sessions_shed = 0
+        self.sessions_stuck = 0
         self.cuts = Cuts()
         self.access = Access.from_settings(settings, self.secrets)
         self._seats_of: Counter[str] = Counter()  # by whose key it was
@@ -158,7 +161,7 @@ class Gateway:
             session_id,
             line,
             core,
-            self.link.tell,
+            self._share_domains.telling(holder, self.link.tell),
             bounds,
             utter=self.utter,
             player=player,
@@ -189,6 +192,7 @@ class Gateway:
             if not self._seats_of[holder]:
                 del self._seats_of[holder]
             self.sessions_shed += pump.shed
+            self.sessions_stuck += pump.stuck
 
     def utter(self, command: VoiceCommand) -> bool:
         """To the voice. False: there is none."""
@@ -312,6 +316,7 @@ class Gateway:
                 "detached": sum(seat.line.is_detached for seat in self.seats),
                 "refused": self.sessions_refused,
                 "shed": self.sessions_shed,
+                "stuck": self.sessions_stuck,
             },
             "connections_cut": dict(self.cuts),
             "webrtc": self.calls is not None,

@@ -179,6 +179,11 @@ class Settings(BaseSettings):
         "", repr=False, description="keys that clients need, with commas; none: nobody needs one"
     )
     api_keys_file: Path | None = Field(None, description="file of such keys, one a line")
+    share_between_keys: bool = Field(
+        False,
+        description="sessions of different keys share what was computed for equal prompts and "
+        "pictures, and can tell by it that somebody used them",
+    )
     allowed_origins: str = Field(
         "",
         pattern=r"^((\*|https?://[^\s/]+/?)(\s+|$))*$",

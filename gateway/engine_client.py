@@ -33,6 +33,7 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from engine import api
+from gateway.engine_address import Address
 
 log = logging.getLogger("headstart.engine_link")
 
@@ -112,6 +113,15 @@ class LinkObserver:
         """The engine is lost although its process may live: restart it."""
 
 
+def _guarded(tell: Callable[..., None], *what: object) -> None:
+    """One listener's fault is logged: the others are told all the same, and the next messages are
+    read. A session that does not hear that the engine is ready would never be opened."""
+    try:
+        tell(*what)
+    except Exception:
+        log.exception("a listener of the engine's failed")
+
+
 def _readable(socket: zmq.Socket[bytes]) -> bool:
     return bool(int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
 
@@ -126,7 +136,7 @@ class EngineLink:
         now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.state = LinkState.WAITING
-        self.reason = "the engine has not started yet"
+        self._reason = "the engine has not started yet"
         self.loading: api.Loading | None = None
         self.ready: api.Ready | None = None
         self.stats: api.Stats | None = None
@@ -144,12 +154,24 @@ class EngineLink:
         self._socket.set_hwm(HIGH_WATER_MESSAGES)
         self._socket.linger = 0
         self._monitor: zmq.Socket[bytes] = self._socket.get_monitor_socket(WATCHED)
-        self._socket.bind(endpoint)
-        self.endpoint = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
+        self._address = Address(self._socket, endpoint)
+        self.endpoint = self._address.endpoint
 
     @property
     def is_ready(self) -> bool:
         return self.state is LinkState.READY
+
+    @property
+    def reason(self) -> str:
+        """Why it is not READY, and why no other engine can come, if that is so."""
+        problem = "" if self.is_ready else self._address.problem
+        return "; ".join(filter(None, (self._reason, problem)))
+
+    def look_at_address(self) -> None:
+        """See that an engine which starts now finds us."""
+        made_again = self._address.look()
+        if made_again and self.state in (LinkState.WAITING, LinkState.LOST):
+            self._address.forget_old()
 
     def start(self) -> None:
         """Watch the socket and ping from now on. Call on the running loop."""
@@ -171,6 +193,7 @@ class EngineLink:
             self._loop = None
         self._socket.disable_monitor()
         self._monitor.close(linger=0)
+        self._address.remove()
         self._socket.close(linger=0)
         self._context.term()
 
@@ -202,11 +225,12 @@ class EngineLink:
             return
         self._set_state(LinkState.LOST, reason)
         self.loading = None
+        self._address.forget_old()
         if not was_ready:
             return
         self.counters.losses += 1
         for listener in list(self._listeners.values()):
-            listener.engine_lost()
+            _guarded(listener.engine_lost)
 
     # --- from the loop ---------------------------------------------------------------------------
 
@@ -214,6 +238,7 @@ class EngineLink:
         assert self._loop is not None
         self._timer = self._loop.call_later(PING_INTERVAL_S, self._heartbeat)
         now_ns = self._now_ns()
+        self.look_at_address()
         # Full or nobody there: silence is what tells, below.
         self._send(api.Ping(sent_ns=now_ns))
         silence_ns = now_ns - self._last_heard_ns
@@ -274,7 +299,7 @@ class EngineLink:
                 if listener is None or self.state is not LinkState.READY:
                     self.counters.events_stale += 1
                 else:
-                    listener.engine_event(event)
+                    _guarded(listener.engine_event, event)
 
     def _on_loading(self, event: api.Loading) -> None:
         if self.state is LinkState.READY:
@@ -282,7 +307,7 @@ class EngineLink:
         self.loading = event
         if self.state is not LinkState.LOADING:
             self._set_state(LinkState.LOADING, f"it is loading: {event.what}")
-        self.observer.engine_loading(event)
+        _guarded(self.observer.engine_loading, event)
 
     def _on_ready(self, ready: api.Ready) -> None:
         if self.state is LinkState.READY:
@@ -303,11 +328,11 @@ class EngineLink:
         self.ready = ready
         self.loading = None
         self._set_state(LinkState.READY, "")
-        self.observer.engine_ready(ready)
+        _guarded(self.observer.engine_ready, ready)
         for session_id, listener in list(self._listeners.items()):
             if same:  # it was only silent, and still holds what the sessions will open again
                 self.tell(api.Close(session=session_id))
-            listener.engine_ready(ready)
+            _guarded(listener.engine_ready, ready)
 
     def _stalled(self, reason: str) -> None:
         if self.state is LinkState.READY:
@@ -317,4 +342,4 @@ class EngineLink:
     def _set_state(self, state: LinkState, reason: str) -> None:
         log.info("engine: %s -> %s%s", self.state, state, f" ({reason})" if reason else "")
         self.state = state
-        self.reason = reason
+        self._reason = reason

@@ -7,6 +7,7 @@ cost. Its bound is its owner's: `gateway.websocket` takes nothing more apart whi
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any
@@ -18,6 +19,7 @@ class Inbox:
     def __init__(self) -> None:
         self._messages: deque[Any] = deque()
         self._reader: asyncio.Future[None] | None = None
+        self._unread_since_ns = 0
         self.at_once: Callable[[str], bool] | None = None
         """Of the reader, if it waits for a message: may take one that need not be put, and says
         whether it has. To wake a task costs as much as to hear a packet of sound."""
@@ -25,7 +27,14 @@ class Inbox:
     def empty(self) -> bool:
         return not self._messages
 
+    @property
+    def unread_since_ns(self) -> int | None:
+        """Since when a message has waited and none was taken; None: none waits."""
+        return self._unread_since_ns if self._messages else None
+
     def put_nowait(self, message: Any) -> None:
+        if not self._messages:
+            self._unread_since_ns = time.monotonic_ns()
         self._messages.append(message)
         self.at_once = None
         if self._reader is not None and not self._reader.done():
@@ -40,4 +49,7 @@ class Inbox:
                 await self._reader
             finally:
                 self._reader = self.at_once = None
-        return self._messages.popleft()
+        message = self._messages.popleft()
+        if self._messages:
+            self._unread_since_ns = time.monotonic_ns()
+        return message

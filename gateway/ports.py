@@ -62,6 +62,11 @@ class Channel(Protocol):
         None when the client is gone. A channel may offer texts that come while this waits to
         `at_once`; those that it takes are not returned."""
 
+    @property
+    def unread_since_ns(self) -> int | None:
+        """Since when (`time.monotonic_ns`) a message has waited to be received while none was;
+        None: none waits, or nobody knows."""
+
     async def send(self, text: str) -> bool:
         """Returns once `text` is on its way; False: the client is gone."""
 

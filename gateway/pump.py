@@ -48,6 +48,7 @@ from gateway.picture_flow import PictureFlow
 from gateway.ports import Channel, Player, SessionCore
 from gateway.threads import PARSER
 from gateway.ticker import Ticker
+from gateway.unread import ReaderWatch, Wait
 from gateway.voice.messages import Said, Sound, VoiceCommand
 from gateway.voice.status import VoiceStatus
 
@@ -90,6 +91,9 @@ class Pump:
         self._play_on(player)
         self._now_ns = now_ns
         self._heard_ns = now_ns()
+        self._watch = ReaderWatch()
+        self.stuck = False
+        """It was ended because its reader stood still."""
         self._outbound = Outbound(bounds, channel.send_at_once)
         self._audio = AudioFlow()
         self._pictures = PictureFlow()
@@ -320,10 +324,14 @@ class Pump:
             if self._pictures.must_wait:
                 await self._pictures.wait()
             if self._ordered is not None:
+                self._watch.waits(Wait.PICTURES, self._now_ns())
                 await self._ordered
+                self._watch.goes_on()
                 self._ordered = None
                 continue  # there may be more to do behind it
+            self._watch.waits(Wait.MESSAGE, self._now_ns())
             message = await self._channel.receive(self._take_at_once)
+            self._watch.goes_on()
             self._heard_ns = self._now_ns()
             if message is None:
                 return
@@ -333,7 +341,9 @@ class Pump:
             elif len(message) <= LONG_CHARS:
                 self._call(self._session.receive_text, message)
             else:
+                self._watch.waits(Wait.PARSER, self._heard_ns)
                 step = await PARSER.run(self._session.prepare, message)
+                self._watch.goes_on()
                 self._call(step)
             pause_s = self._spent(began_s)
 
@@ -372,8 +382,16 @@ class Pump:
                 self._call(self._session.sent, item.action)
 
     def _tick(self) -> None:
+        self._look_at_reader()
         self._call(self._session.tick)
         bound_s = self._outbound.bounds.idle_s
         if bound_s and self._now_ns() - self._heard_ns > bound_s * 1e9 and not self.answering:
             log.info("session %s: nothing came for %g s", self.session_id, bound_s)
             self.hangup(CLOSE_GOING_AWAY, f"nothing was sent for {bound_s:g} s")
+
+    def _look_at_reader(self) -> None:
+        problem = self._watch.problem(self._channel.unread_since_ns, self._now_ns())
+        if problem is not None and not self.stuck:
+            self.stuck = True
+            log.error("session %s: ended, %s", self.session_id, problem)
+            self.hangup(CLOSE_INTERNAL_ERROR, f"internal error: {problem}")

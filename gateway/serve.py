@@ -41,6 +41,7 @@ from gateway.protocol.parse import prepare
 from gateway.reception import CutsCollector, Reception
 from gateway.resume.seats import ResumeMetrics
 from gateway.supervisor import Supervisor
+from gateway.unread import StuckCollector
 from gateway.voice.choose import choose
 from gateway.voice.link import VoiceLink
 from gateway.websocket import RealtimeProtocol
@@ -231,7 +232,10 @@ async def _serve(
     supervising = None
     if supervised:
         supervisor = Supervisor(
-            engine_argv(settings, link.endpoint), engine_environment(settings), link.lost
+            engine_argv(settings, link.endpoint),
+            engine_environment(settings),
+            link.lost,
+            link.look_at_address,
         )
     announcer = link.observer = Announcer(url, supervisor)
     voice = VoiceLink(functools.partial(choose, settings.voice))
@@ -336,6 +340,7 @@ def make_gateway(
     resumes = ResumeMetrics(metrics.registry)
     gateway = Gateway(settings, link, make_session, render, restarts, voice, resumes)
     metrics.registry.register(CutsCollector(gateway.cuts))
+    metrics.registry.register(StuckCollector(lambda: gateway.sessions_stuck))
     gateway.calls = Calls(gateway, CallMetrics(metrics.registry))
     return gateway
 

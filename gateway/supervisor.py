@@ -88,13 +88,15 @@ class Backoff:
 
 
 class Supervisor:
-    """`run` until cancelled or `stop`ped. `on_exit` hears of each death, with the reason."""
+    """`run` until cancelled or `stop`ped. `before_start` is called before each start, `on_exit`
+    hears of each death, with the reason."""
 
     def __init__(
         self,
         argv: list[str],
         environment: Mapping[str, str] | None = None,
         on_exit: Callable[[str], None] | None = None,
+        before_start: Callable[[], None] = lambda: None,
     ) -> None:
         self.argv = argv
         self.restarts = 0
@@ -102,6 +104,7 @@ class Supervisor:
         self.log_tail: deque[str] = deque(maxlen=LOG_TAIL_LINES)
         self._environment = dict(os.environ if environment is None else environment)
         self._on_exit = on_exit
+        self._before_start = before_start
         self._backoff = Backoff()
         self._ever_healthy = False
         self._log_bytes = 0  # read of its words
@@ -168,6 +171,7 @@ class Supervisor:
 
     async def _run_once(self) -> int:
         self.log_tail.clear()
+        self._before_start()
         self._process = await asyncio.create_subprocess_exec(
             *die_with_parent(self.argv),
             stdin=asyncio.subprocess.DEVNULL,

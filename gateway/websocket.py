@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import secrets
+import time
 from typing import Any, cast
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
@@ -34,6 +35,7 @@ ABORT_EXTENSION = "headstart.abort"
 PING_EXTENSION = "headstart.ping"
 INBOX_EXTENSION = "headstart.inbox"
 WRITE_EXTENSION = "headstart.write"
+UNREAD_EXTENSION = "headstart.unread"
 NOT_UTF8 = 1007
 GOODBYE = 1000  # RFC 6455 §7.4.1; a page that is left or reloaded says 1001
 
@@ -46,6 +48,9 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
     _asked: dict[bytes, asyncio.Future[None]]
     _backlog = b""  # read, and not yet taken apart; less than one read
     _held = False  # the peer is
+    _parser_bytes = 0  # that the parser was given
+    _whole_bytes = 0  # of them, up to the end of the last whole frame, or of the handshake
+    _sliced_ns = 0  # when the last slice of the backlog was taken, or the backlog began
     _inbox: Inbox
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
@@ -53,6 +58,13 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
         self._inbox = Inbox()
         self.queue = cast(Any, self._inbox)
         self.read_paused = True  # uvicorn would stop reading after each message, at two syscalls
+        take_in = self.conn.recv_frame
+
+        def noted(frame: Frame) -> None:
+            self._whole_bytes = self._parser_bytes - len(self.conn.reader.buffer)
+            take_in(frame)
+
+        self.conn.recv_frame = noted  # type: ignore[method-assign]
         super().connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
@@ -61,27 +73,34 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
         if free and not self._backlog and len(data) <= SLICE_BYTES:
             text = quick_text(data) if self._is_between_messages() else None
             if text is None:
-                super().data_received(data)
+                self._parse(data)
             elif take is None or not take(text):
                 self._inbox.put_nowait(text)
             return
+        if not self._backlog:
+            self._sliced_ns = time.monotonic_ns()
         self._backlog += data
         if not self._held:
             self._held = True
             self.transport.pause_reading()
         self._take_slice()
 
+    def _parse(self, data: bytes) -> None:
+        self._parser_bytes += len(data)
+        super().data_received(data)
+
     def _is_between_messages(self) -> bool:
-        """The parser waits for the first byte of one, and somebody wants it."""
-        conn = self.conn
-        between = conn.state is OPEN and conn.cur_size is None and not conn.reader.buffer
-        return between and not self.close_sent
+        """The parser waits for the first byte of one, and somebody wants it. What it has read of a
+        frame is in no buffer: only where the last one ended tells whether it has begun another."""
+        between = self._whole_bytes == self._parser_bytes and self.conn.cur_size is None
+        return between and self.conn.state is OPEN and not self.close_sent
 
     def _take_slice(self) -> None:
         """The next slice, unless the session has still to read what came of the last one."""
         if self._backlog and not self.disconnected and (self.queue.empty() or self.close_sent):
             piece, self._backlog = self._backlog[:SLICE_BYTES], self._backlog[SLICE_BYTES:]
-            super().data_received(piece)
+            self._sliced_ns = time.monotonic_ns()
+            self._parse(piece)
             self._go_on()
 
     def _go_on(self) -> None:
@@ -102,6 +121,12 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
             self._go_on()
         return message
 
+    def unread_since_ns(self) -> int | None:
+        """Since when something of the peer's has waited for the session; None: nothing waits."""
+        if self._backlog and self.queue.empty():
+            return self._sliced_ns
+        return self._inbox.unread_since_ns
+
     def write_text(self, data: bytes) -> bool:
         """Send a text message of UTF-8 now, past Starlette. False: nothing was sent, for the peer
         reads too slowly, or the connection is not open."""
@@ -120,12 +145,14 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
 
     def handle_connect(self, event: Request) -> None:
         super().handle_connect(event)
+        self._whole_bytes = self._parser_bytes - len(self.conn.reader.buffer)
         if self.response.status_code == 101:
             extensions: dict[str, Any] = self.scope["extensions"]
             extensions[ABORT_EXTENSION] = self.transport.abort
             extensions[PING_EXTENSION] = self._ping
             extensions[INBOX_EXTENSION] = self.receive
             extensions[WRITE_EXTENSION] = self.write_text
+            extensions[UNREAD_EXTENSION] = self.unread_since_ns
 
     def keepalive_timeout(self) -> None:
         if not self._held:
@@ -187,6 +214,7 @@ class WebSocketChannel:
         # Past starlette, which would look at each message and make two calls of it.
         self._receive = socket.scope["extensions"][INBOX_EXTENSION]
         self._write = socket.scope["extensions"][WRITE_EXTENSION]
+        self._unread_since_ns = socket.scope["extensions"][UNREAD_EXTENSION]
 
     async def receive(self, at_once: TakeAtOnce | None = None) -> str | int | None:
         message = await self._receive(at_once)
@@ -197,6 +225,11 @@ class WebSocketChannel:
             return None
         text: str | None = message.get("text")
         return text if text is not None else len(message.get("bytes") or b"")
+
+    @property
+    def unread_since_ns(self) -> int | None:
+        since_ns: int | None = self._unread_since_ns()
+        return since_ns
 
     async def send(self, text: str) -> bool:
         try:

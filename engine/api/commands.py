@@ -17,6 +17,10 @@ class Open(Message, frozen=True, tag="open"):
     `blind`: added to the instructions while there is no picture in the conversation. `tools`: what
     the model may call. `only_hears`: nothing will be asked; what is said is told, and
     forgotten.
+
+    `share_domain`: K/V and what encoders made of pictures are shared with sessions of the same
+    domain only. Whoever could guess another's could learn what was said there from what is cached,
+    so it is random bytes, not a name; empty: that of all sessions without one.
     """
 
     session: str
@@ -26,6 +30,7 @@ class Open(Message, frozen=True, tag="open"):
     window: Window = Window()
     tools: tuple[Tool, ...] = ()
     only_hears: bool = False
+    share_domain: bytes = b""
 
 
 class Close(Message, frozen=True, tag="close"):

@@ -116,6 +116,10 @@ class Line:
             self._broken(link)
         return None
 
+    @property
+    def unread_since_ns(self) -> int | None:
+        return None if self._link is None or self.is_over else self._link.unread_since_ns
+
     async def send(self, text: str) -> bool:
         """Returns once `text` is on its way, be it over a later link. False: the line is over."""
         while (link := await self._attached()) is not None:

@@ -11,6 +11,7 @@ import asyncio
 import contextlib
 import json
 import logging
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 
@@ -48,6 +49,7 @@ class EventChannel:
         self._channel: RTCDataChannel | None = None
         self._inbound: deque[str | int] = deque()
         self._inbound_bytes = 0
+        self._unread_since_ns = 0
         self._changed = asyncio.Event()
         self._arrived = asyncio.Event()
 
@@ -79,6 +81,8 @@ class EventChannel:
             log.warning("a call ends: over %d bytes of events wait to be read", INBOUND_BYTES)
             self.gone()
             return
+        if not self._inbound:
+            self._unread_since_ns = time.monotonic_ns()
         self._inbound.append(len(data) if isinstance(data, bytes) else data)
         self._arrived.set()
 
@@ -89,8 +93,13 @@ class EventChannel:
             self._arrived.clear()
             await self._arrived.wait()
         message = self._inbound.popleft()
+        self._unread_since_ns = time.monotonic_ns()
         self._inbound_bytes -= 4 * len(message) if isinstance(message, str) else message
         return message
+
+    @property
+    def unread_since_ns(self) -> int | None:
+        return self._unread_since_ns if self._inbound else None
 
     async def send(self, text: str) -> bool:
         if not self.expected:

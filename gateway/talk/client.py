@@ -128,7 +128,8 @@ class _Talker:
         self._options = options
         self._watcher = watcher
         self._changed = asyncio.Condition()
-        self._ended: BaseException | None = None
+        self._ended: Exception | None = None
+        self._last_kind = ""  # of the server's events
         self._extensions = options.extensions
 
     # --- receiving -------------------------------------------------------------------------------
@@ -143,19 +144,28 @@ class _Talker:
             await asyncio.gather(task, return_exceptions=True)
 
     async def _listen(self) -> None:
+        """Whatever ends it ends the talk, at once: an answer that comes and is not taken in looks
+        like one that does not come."""
         try:
             async for message in self._line:
-                event = json.loads(message)
-                self.dialog.receive(event)
+                event = self._take_in(message)
                 self._watcher.event(event, self.dialog)
                 async with self._changed:
                     self._changed.notify_all()
-        except ServerFailed as failed:
-            self._ended = failed
-        except (ValueError, KeyError, TypeError) as error:
-            self._ended = ServerFailed(f"the server broke the protocol: {error!r}")
+        except Exception as error:
+            self._ended = error
+            self._line.end(error)
         async with self._changed:
             self._changed.notify_all()
+
+    def _take_in(self, message: str | bytes) -> Event:
+        try:
+            event: Event = json.loads(message)
+            self.dialog.receive(event)
+            self._last_kind = event["type"]
+        except (ValueError, LookupError, TypeError, AttributeError) as error:
+            raise ServerFailed(f"the server broke the protocol: {error!r}") from error
+        return event
 
     async def _until(self, condition: Callable[[], bool], what: str) -> None:
         """Wait while events come; `QUIET_WAIT_S` of none is a failure."""
@@ -167,7 +177,8 @@ class _Talker:
                     await asyncio.wait_for(self._changed.wait(), QUIET_WAIT_S)
                 except TimeoutError as error:
                     raise ServerFailed(
-                        f"the server sent nothing for {QUIET_WAIT_S:.0f} s; still owed: {what}"
+                        f"the server sent nothing for {QUIET_WAIT_S:.0f} s; still owed: {what}; "
+                        f"the last that came: {self._last_kind or 'nothing'}"
                     ) from error
 
     # --- sending ---------------------------------------------------------------------------------

@@ -61,7 +61,7 @@ class Comeback:
         self._comebacks = 0
         self._stack = AsyncExitStack()
         self._up = asyncio.Event()
-        self._ended: ServerFailed | None = None
+        self._ended: Exception | None = None
         self._token = ""
         self._keep_s = 0.0
         self._last_event_id = ""
@@ -95,7 +95,7 @@ class Comeback:
             except ConnectionLost as lost:
                 await self._come_back(lost)
             except ServerFailed as failed:
-                self._end(failed)
+                self.end(failed)
                 raise
 
     async def play(self, pcm24k: bytes) -> None:
@@ -108,19 +108,22 @@ class Comeback:
         return cast(Track, await self._ready())  # who plays has opened calls
 
     async def _ready(self) -> Line:
-        """The connection, when there is one. Raises `ServerFailed` once there never will be."""
+        """The connection, when there is one. Raises what ended it once there never will be."""
         await self._up.wait()
         if self._ended is not None:
             raise self._ended
         assert self._line is not None
         return self._line
 
-    def _end(self, failed: ServerFailed) -> None:
-        self._ended = failed
+    def end(self, error: Exception) -> None:
+        """Nobody reads any more: who sends, or waits to, gets `error`."""
+        if self._ended is None:
+            self._ended = error
         self._up.set()
 
     def _note(self, message: str | bytes) -> None:
-        with contextlib.suppress(ValueError):
+        # What is wrong in an event is for who reads it to say.
+        with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError):
             event = json.loads(message)
             self._last_event_id = event.get("event_id", self._last_event_id)
             if event.get("type") == "gateway.session.resumable":
@@ -130,7 +133,7 @@ class Comeback:
         """Raises `ServerFailed`, for good."""
         self._up.clear()
         if not self._token:
-            self._end(lost)
+            self.end(lost)
             raise lost
         self._told(self._keep_s)
         try:
@@ -141,11 +144,11 @@ class Comeback:
                 f"{lost}; in {self._keep_s:.0f} s it could not be made again, and longer the "
                 f"server does not keep the conversation ({self._refusal or 'no answer'})"
             )
-            self._end(failed)
+            self.end(failed)
             raise failed from error
         except ResumeRefused as refused:
             failed = ServerFailed(f"{lost}; the server does not let it go on: {refused}")
-            self._end(failed)
+            self.end(failed)
             raise failed from refused
         self._comebacks += 1
         self._told(None)

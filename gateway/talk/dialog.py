@@ -91,7 +91,9 @@ class Turn:
             return False
         if any(answer.status == "in_progress" for answer in self.answers.values()):
             return False
-        return not self.reports or last.report is not None or last.status != "completed"
+        # Of an answer without a word there is no latency to report.
+        reported = last.report is not None or not last.text or last.status != "completed"
+        return reported or not self.reports
 
     @property
     def last_answer(self) -> Answer | None:

@@ -48,11 +48,15 @@ class LocalServer:
         await self._process.wait()
 
     async def explain(self, error: TalkError) -> TalkError:
-        """What a failure to reach the server really was: its end, if it is ending."""
+        """What a failure to reach the server really was: its end, if it is ending; else, with the
+        last of its log, which nobody has seen."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._process.wait(), ENDING_WAIT_S)
             return _ended(self._process.returncode or 0, self._tail)
-        return error
+        if not isinstance(error, ServerFailed) or not self._tail:
+            return error
+        said = "\n  ".join(self._tail)
+        return type(error)(f"{error}\nthe server lives; its log ends with:\n  {said}")
 
 
 def _ended(returncode: int, tail: deque[str]) -> ServerFailed:

@@ -9,11 +9,15 @@ from dataclasses import dataclass, field
 
 from gateway.media.timebase import WIRE_RATE_HZ
 from gateway.voice.clauses import ClauseCutter
+from gateway.voice.clean import Said, SpokenText
 
 
 @dataclass(slots=True)
 class _Clause:
+    """`text` as it is said; `ends`: of each of its letters, where in what is written."""
+
     text: str
+    ends: list[int]
     samples: int = 0
     said: bool = False
 
@@ -26,6 +30,9 @@ class Speaking:
     first_sound_ns: int | None = None  # when the first of it was on its way to the client
     problem: str = ""  # why some of it was not spoken
     _clauses: list[_Clause] = field(default_factory=list)
+    _written: str = ""
+    _spoken: SpokenText = field(default_factory=SpokenText)
+    _ends: list[int] = field(default_factory=list)  # of what is said and in no clause yet
     _cutter: ClauseCutter = field(default_factory=ClauseCutter)
     _text_over: bool = False
     _heard_samples: int | None = None  # where it was cut off; None: nowhere
@@ -57,12 +64,14 @@ class Speaking:
 
     def words(self, text: str, now_ns: int) -> list[tuple[int, str]]:
         """Text of the answer; (number, text) of each clause that can be spoken now."""
-        return self._give(self._cutter.push(text), now_ns)
+        self._written += text
+        return self._give(self._cutter.push(self._letters(self._spoken.push(text))), now_ns)
 
     def end(self, now_ns: int) -> list[tuple[int, str]]:
         """No more text; the last clauses."""
         self._text_over = True
-        return self._give(self._cutter.flush(), now_ns)
+        rest = self._cutter.push(self._letters(self._spoken.flush()))
+        return self._give([*rest, *self._cutter.flush()], now_ns)
 
     def give_up(self, problem: str) -> None:
         """The voice is lost: what it has not said will not be said."""
@@ -86,33 +95,45 @@ class Speaking:
         return self.heard()
 
     def heard(self) -> str:
-        """The text up to where it was cut, whole words."""
+        """The text up to where it was cut, as it was written; of what is said, whole words."""
         if self._heard_samples is None:
-            return "".join(clause.text for clause in self._clauses)
+            return self._written
         left = self._heard_samples
-        text = ""
+        if self.over and 0 < self.samples <= left:  # and so what is not said behind the last word
+            return self._written.rstrip()
+        at = 0
         for clause in self._clauses:
             if left <= 0 or (not clause.samples and not clause.said):
                 break
             if left < clause.samples:
-                return text + _begin(clause.text, left / clause.samples)
-            text += clause.text
+                letters = _begin(clause.text, left / clause.samples)
+                at = clause.ends[letters - 1] if letters else at
+                break
+            at = clause.ends[-1]
             left -= clause.samples
-        return text.rstrip()
+        return self._written[:at].rstrip()
+
+    def _letters(self, said: list[Said]) -> str:
+        self._ends += [end for _, end in said]
+        return "".join(letter for letter, _ in said)
 
     def _give(self, texts: list[str], now_ns: int) -> list[tuple[int, str]]:
-        first = len(self._clauses)
-        self._clauses += [_Clause(text, said=self._lost) for text in texts]
-        if self._lost:
-            return []
-        if texts and self.first_clause_ns is None:
+        """The clauses for the voice: those with anything to say."""
+        given = []
+        for text in texts:
+            ends, self._ends = self._ends[: len(text)], self._ends[len(text) :]
+            silent = not any(letter.isalnum() for letter in text)
+            if not silent and not self._lost:
+                given.append((len(self._clauses), text))
+            self._clauses.append(_Clause(text, ends, said=silent or self._lost))
+        if given and self.first_clause_ns is None:
             self.first_clause_ns = now_ns
-        return list(enumerate(texts, first))
+        return given
 
 
-def _begin(text: str, share: float) -> str:
-    """The whole words within the first `share` of a text."""
+def _begin(text: str, share: float) -> int:
+    """How many letters the whole words within the first `share` of a text have."""
     end = int(len(text) * share)
     if end >= len(text):
-        return text
-    return text[: text.rfind(" ", 0, end + 1) + 1].rstrip() if end > 0 else ""
+        return len(text)
+    return len(text[: text.rfind(" ", 0, end + 1) + 1].rstrip()) if end > 0 else 0

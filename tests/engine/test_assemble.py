@@ -152,6 +152,12 @@ def test_one_picture_again_costs_no_second_look(
         loaded.look(api.Image(10, height, bytes(30 * height)), stream)
     stream.close()
     assert looks == [10, 20, 30, 10]
+    other: Stream = whole.engine.parts.new_stream("another's")
+    other.share_within(b"another")
+    for _ in range(2):  # it does not learn that the picture was seen, and then it is seen
+        loaded.look(api.Image(10, 10, bytes(300)), other)
+    other.close()
+    assert looks == [10, 20, 30, 10, 10]
 
 
 def test_the_same_picture_in_a_second_session_costs_no_encoder_and_no_decoder_work(

@@ -38,3 +38,13 @@ def test_pictures_are_named_by_what_they_look_like() -> None:
     key = ContentKeys(1, first).key(0, [mine])
     assert key == ContentKeys(1, second).key(0, [theirs])
     assert key != ContentKeys(1, second).key(0, [else_])
+
+
+def test_equal_content_has_another_key_in_another_domain() -> None:
+    """In every block, the first too; without a domain the keys are what they were."""
+    soft, tokens = SoftTokens(100, 8), [1, 2, 3, 4]
+    domains = (b"", b"one", b"two", b"one")
+    keys = [[ContentKeys(2, soft, domain).key(i, tokens) for i in range(2)] for domain in domains]
+    assert keys[1] == keys[3]
+    assert len({key for pair in keys[:3] for key in pair}) == 6
+    assert keys[0] == [ContentKeys(2, soft).key(i, tokens) for i in range(2)]

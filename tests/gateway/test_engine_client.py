@@ -156,6 +156,41 @@ async def test_silent_engine_is_lost_and_comes_back() -> None:
     assert listener.calls[0] == listener.calls[2]
 
 
+async def test_a_listener_that_fails_keeps_nothing_from_the_others(
+    link: EngineLink, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nor an observer that cannot print: every session hears that the engine is ready, is lost, and
+    what it says."""
+
+    class Failing(Listener):
+        def engine_event(self, event: api.Event) -> None:
+            raise ZeroDivisionError("an event")
+
+        def engine_lost(self) -> None:
+            raise ZeroDivisionError("lost")
+
+        def engine_ready(self, ready: api.Ready) -> None:
+            raise ZeroDivisionError("ready")
+
+    class Observer(LinkObserver):
+        def engine_ready(self, ready: api.Ready) -> None:
+            raise BrokenPipeError("nobody reads the terminal")
+
+    link.observer = Observer()
+    listener = Listener()
+    link.attach("failing", Failing())
+    link.attach("s", listener)
+    async with fake_engine(link.endpoint):
+        await until(lambda: listener.calls)
+        ask(link, "failing")
+        ask(link, "s")
+        await until(listener.finished)
+    await until(lambda: "lost" in listener.calls)
+    assert listener.text()
+    for what in ("an event", "lost", "ready", "nobody reads the terminal"):
+        assert what in caplog.text
+
+
 async def test_full_queue_loses_the_engine(link: EngineLink) -> None:
     """An engine that reads nothing is lost when its queue is full; telling never blocks."""
     async with fake_engine(link.endpoint) as process:

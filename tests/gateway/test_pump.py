@@ -32,6 +32,8 @@ class ListChannel:
         self.sent.append(json.loads(text)["type"])
         return True
 
+    unread_since_ns: int | None = None
+
     def send_at_once(self, data: bytes) -> bool:
         return False
 

@@ -161,6 +161,7 @@ async def test_engine_events_reach_the_session() -> None:
                 await socket.send("ask")
                 assert (await receive(socket, "delta"))["text"] == "one"
                 assert (await receive(socket, "response.done"))["reason"] == "stop"
+        await until(lambda: not running.link.is_ready)
         async with connect(running.ws_url) as socket:
             assert json.loads(await socket.recv())["ready"] is False
             async with fake_engine(running.link.endpoint):

@@ -37,6 +37,8 @@ class FakeLink:
             self.sent.append(json.loads(text)["event_id"])
         return self.alive
 
+    unread_since_ns: int | None = None
+
     def send_at_once(self, data: bytes) -> bool:
         if self.alive and self.is_quick:
             self.sent.append(json.loads(data)["event_id"])

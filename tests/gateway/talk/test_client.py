@@ -11,6 +11,7 @@ from websockets.asyncio.server import ServerConnection, serve
 
 from gateway.errors import FileMissing, ServerFailed, ServerRefused, ServerUnreachable
 from gateway.talk.client import TalkOptions, Watcher, realtime_url, talk
+from gateway.talk.comeback import Comeback
 from gateway.talk.dialog import Dialog
 from tests.gateway.talk.media_files import write_quiet
 
@@ -201,3 +202,70 @@ def test_addresses() -> None:
     assert realtime_url("ws://h/v1/realtime?model=x", None) == "ws://h/v1/realtime?model=x"
     with pytest.raises(ServerUnreachable, match="expected http://HOST:PORT"):
         realtime_url("ftp://h", None)
+
+
+class Failing(Watcher):
+    """Something is wrong on our side when that event comes: a full disk, a closed terminal."""
+
+    def __init__(self, at: str, error: Exception) -> None:
+        self._at, self._error = at, error
+
+    def event(self, event: dict[str, Any], dialog: Dialog) -> None:
+        if event["type"] == self._at:
+            raise self._error
+
+
+@pytest.mark.parametrize(
+    "error", [RuntimeError("a bug"), BrokenPipeError("nobody reads"), ValueError("no such letter")]
+)
+@pytest.mark.parametrize("at", ["session.created", "session.updated", "response.created"])
+async def test_what_ends_the_listening_ends_the_talk(
+    fake_server_url: str, spoken: Path, at: str, error: Exception
+) -> None:
+    """At once and as itself: an answer that has come is not waited for, and is not said to be owed
+    by the server."""
+    async with asyncio.timeout(60):
+        with pytest.raises(type(error), match=str(error)):
+            await talk([spoken], fake_server_url, FAST, Failing(at, error))
+
+
+async def test_who_waits_to_send_learns_that_nobody_listens() -> None:
+    """While the connection is lost."""
+
+    @asynccontextmanager
+    async def never(_: Any) -> AsyncIterator[Any]:
+        yield None
+
+    line = Comeback(never, lambda _: None)
+    sending = asyncio.create_task(line.send("{}"))
+    await asyncio.sleep(0)
+    line.end(RuntimeError("a bug"))
+    with pytest.raises(RuntimeError, match="a bug"):
+        await sending
+
+
+async def test_what_is_owed_is_said_with_what_came_last(
+    spoken: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that answers nothing."""
+    monkeypatch.setattr("gateway.talk.client.QUIET_WAIT_S", 0.2)
+
+    async def nothing(connection: ServerConnection, message: dict[str, Any]) -> None:
+        pass
+
+    async with scripted(nothing) as url:
+        owed = r"still owed: session\.updated; the last that came: session\.created"
+        with pytest.raises(ServerFailed, match=owed):
+            await talk([spoken], url, FAST)
+
+
+@pytest.mark.parametrize("event", [[], {}, "word", {"type": "session.updated"}])
+async def test_an_event_that_is_none(event: Any, spoken: Path) -> None:
+    """It is the server that is wrong, and that is said."""
+
+    async def answer(connection: ServerConnection, message: dict[str, Any]) -> None:
+        await connection.send(json.dumps(event))
+
+    async with scripted(answer) as url:
+        with pytest.raises(ServerFailed, match="broke the protocol"):
+            await talk([spoken], url, FAST)

@@ -56,6 +56,13 @@ def test_turn_is_settled_when_nothing_is_owed() -> None:
     assert turn.settled
 
 
+def test_an_answer_without_a_word_has_no_report() -> None:
+    """There is no first token to count to; the server sends none, and it is not waited for."""
+    _, turn = feed([*speech("i", "hello"), *answer("r", "")])
+    turn.all_sent = True
+    assert turn.settled
+
+
 def test_without_reports_the_answer_is_enough() -> None:
     """Another server sends none; it is not waited for."""
     _, turn = feed([*speech("i", "hello"), *answer("r", "hi")], reports=False)

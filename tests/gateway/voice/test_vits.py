@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from engine.weights import ensure
+from gateway.voice.clean import clean
 from gateway.voice.espeak import Espeak
 from gateway.voice.synthesiser import RATE_HZ, Synthesiser, VoiceUnavailable, load
 from gateway.voice.vits import PIECE_FRAMES_MAX, Vits, load_vits, pieces
@@ -87,3 +88,19 @@ def test_a_sound_without_spelling_is_pronounced(joe: Vits) -> None:
     pronounced = sum(map(len, joe.pronounce("".join(phonemes), 1.0)))
     assert 0.6 < pronounced / spoken < 1.7
     assert not any(len(piece) for piece in joe.pronounce("?.", 1.0))
+
+
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        ("**Paris** \U0001f389", "Paris"),
+        ("# It is *Paris*", "It is Paris"),
+        ("- [Paris](https://example.com)", "Paris"),
+    ],
+)
+def test_marks_have_no_sound(joe: Vits, written: str, said: str) -> None:
+    """What the session gives the voice has the phonemes of the words alone; what is written has
+    others."""
+    phonemes = [joe._phonemizer.phonemize("en-us", text) for text in (said, clean(written).strip())]
+    assert phonemes[0] == phonemes[1]
+    assert phonemes[0] != joe._phonemizer.phonemize("en-us", written)
