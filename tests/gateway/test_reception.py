@@ -7,14 +7,15 @@ import contextlib
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 from websockets.asyncio.client import connect
 
-from gateway import reception
-from gateway.reception import Cuts, CutsCollector
-from tests.gateway.shell_fakes import RunningGateway, receive, running_gateway, until
+from gateway.guests import Cuts, CutsCollector, Patience
+from tests.gateway import shell_fakes
+from tests.gateway.shell_fakes import RunningGateway, receive, until
 from tests.gateway.test_door import certificate  # noqa: F401  # a fixture
 
 UPGRADE = (
@@ -30,14 +31,16 @@ MANY = b"GET /filler HTTP/1.1\r\nHost: localhost\r\n\r\n" * 4000
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half a second for a head, one for an exchange, a quarter for a close."""
-    monkeypatch.setattr(reception, "HEAD_S", 0.5)
-    monkeypatch.setattr(reception.Shaking, "stage", ("handshake", 0.5))
-    monkeypatch.setattr(reception, "EXCHANGE_S", 1.0)
-    monkeypatch.setattr(reception, "CLOSING_S", 0.25)
-    monkeypatch.setattr(reception, "LOOK_EVERY_S", 0.05)
+IMPATIENT = Patience(head_s=0.5, exchange_s=1.0, closing_s=0.25, look_every_s=0.05)
+
+
+@contextlib.asynccontextmanager
+async def running_gateway(
+    patience: Patience = IMPATIENT, **flags: Any
+) -> AsyncIterator[RunningGateway]:
+    """One that waits for half a second where others wait for ten."""
+    async with shell_fakes.running_gateway(patience, **flags) as running:
+        yield running
 
 
 @contextlib.asynccontextmanager
@@ -176,12 +179,11 @@ async def test_a_handshake_has_its_time_too(certificate: tuple[Path, Path]) -> N
         assert running.gateway.cuts == {"handshake": 2}
 
 
-async def test_a_crowd_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_crowd_keeps_nobody_out() -> None:
     """Where all places are taken by those who say nothing, the one that came first has to go, and
     who has something to say is heard at once."""
-    monkeypatch.setattr(reception, "GUESTS_MAX", 8)
-    monkeypatch.setattr(reception, "HEAD_S", 60.0)
-    async with running_gateway() as running, contextlib.AsyncExitStack() as stack:
+    patience = Patience(guests_max=8)
+    async with running_gateway(patience) as running, contextlib.AsyncExitStack() as stack:
         crowd = [await stack.enter_async_context(opened(running)) for _ in range(20)]
         assert await end_of(crowd[0][0]) == b""
         async with httpx.AsyncClient() as http:
