@@ -160,6 +160,8 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
 
     async def send(self, message: Any) -> None:
         await super().send(message)
+        if self.initial_response is not None and self.close_sent:
+            self.handshake_complete = True  # with a refusal; uvicorn would call that an error
         if self.close_sent or self._held:  # the peer's answer to a goodbye may be in the backlog
             self._go_on()
 
