@@ -22,7 +22,8 @@ log = logging.getLogger("headstart.reception")
 
 NO_DESCRIPTOR_WAIT_S = 0.02
 NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-ACCEPT_WAIT_S_MIN, ACCEPT_WAIT_S_MAX = 0.02, 1.0
+ACCEPT_WAIT_S_MIN, ACCEPT_WAIT_S_MAX = 0.001, 1.0
+GONE_WAIT_S_MAX = 0.02
 # Errors of the connection that would have come in (accept(2)); the next one may be well.
 GONE_ALREADY = (
     errno.ECONNABORTED,
@@ -136,12 +137,12 @@ class Reception:
 
     def _not_accepted(self, error: OSError, waited_s: float) -> float:
         """How long to wait before the next try. An error that stays is met at most once a second,
-        and told when it begins."""
+        and told when it begins; one that a peer can cause holds up the others by little."""
         if error.errno in NO_DESCRIPTOR:
             self.guests.make_room()
             return NO_DESCRIPTOR_WAIT_S  # until it is closed
         if error.errno in GONE_ALREADY:
-            return 0.0
+            return min(max(2 * waited_s, ACCEPT_WAIT_S_MIN), GONE_WAIT_S_MAX)
         if waited_s == 0:
             log.error("no connection can be accepted, trying again: %s", error)
         return min(max(2 * waited_s, ACCEPT_WAIT_S_MIN), ACCEPT_WAIT_S_MAX)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -11,9 +13,13 @@ from typing import Any
 
 import httpx
 import pytest
+import uvicorn
+from starlette.responses import PlainTextResponse
+from uvicorn.server import ServerState
 from websockets.asyncio.client import connect
 
 from gateway.guests import Cuts, CutsCollector, Patience
+from gateway.reception import Reception
 from tests.gateway import shell_fakes
 from tests.gateway.shell_fakes import RunningGateway, receive, until
 from tests.gateway.test_door import certificate  # noqa: F401  # a fixture
@@ -202,6 +208,55 @@ async def test_what_comes_right_behind_an_upgrade_is_not_lost() -> None:
         await reader.readuntil(b'"first"')
         writer.write(split[4:])
         await reader.readuntil(b'"second"')
+
+
+@pytest.mark.parametrize(
+    ("number", "tries_max", "lines"),
+    [
+        (errno.EBADF, 12, 1),
+        (errno.EINVAL, 12, 1),
+        (errno.EIO, 12, 1),
+        (errno.ECONNABORTED, 60, 0),
+        (errno.ENETDOWN, 60, 0),
+        (errno.EMFILE, 60, 0),
+    ],
+)
+async def test_an_error_that_stays_is_met_now_and_then(
+    number: int, tries_max: int, lines: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not for ever in a circle, in which nothing else has its turn; told once; and when it is
+    over, connections are accepted as before."""
+    loop = asyncio.get_running_loop()
+    state, tries, accepted = ServerState(), 0, asyncio.Event()
+    listening = socket.create_server(("127.0.0.1", 0))
+    theirs = socket.create_connection(listening.getsockname())
+    ours, _ = listening.accept()
+
+    async def accept(_: socket.socket) -> tuple[socket.socket, object]:
+        nonlocal tries
+        tries += 1
+        if loop.time() < began_s + 0.5:
+            raise OSError(number, "as told")
+        if accepted.is_set():
+            await asyncio.sleep(60)
+        accepted.set()
+        return ours, None
+
+    config = uvicorn.Config(PlainTextResponse("hello"), lifespan="off", log_config=None)
+    config.load()
+    began_s = loop.time()
+    reception = Reception(config, state, Cuts(), accept=accept)
+    reception.open(listening)
+    try:
+        await asyncio.sleep(0.4)
+        assert 2 <= tries <= tries_max
+        await until(lambda: state.connections)
+        assert len([r for r in caplog.records if "can be accepted" in r.getMessage()]) == lines
+    finally:
+        await reception.close()
+        await reception.see_out(0.0, lambda: False)
+        listening.close()
+        theirs.close()
 
 
 def test_cuts_are_told_by_reason() -> None:
