@@ -38,8 +38,9 @@ from gateway.protocol.parse import decode_json, parse_session
 from gateway.protocol.session_config import SessionUpdate
 from gateway.resume.seats import HEADER, LAST_EVENT, Seat
 from gateway.rtc import aiortc_hooks, steady_time
-from gateway.rtc.call import AnswerTooSlow, BadOffer, Call, describe_ice
+from gateway.rtc.call import AnswerTooSlow, Call, describe_ice
 from gateway.rtc.call_metrics import CallEnd, CallMetrics
+from gateway.rtc.offer import BadOffer, Offer, checked
 
 if TYPE_CHECKING:
     from gateway.app import Gateway
@@ -57,7 +58,7 @@ SDP_TYPE = "application/sdp"
 class _Asked:
     """A request for a call."""
 
-    offer: str
+    offer: Offer
     sessions: tuple[SessionUpdate, ...]
     """Settings to apply in order: the secret's, then the request's own."""
 
@@ -112,7 +113,8 @@ class Calls:
             if token is not None:
                 return await self._resume(asked, token, owner, request)
             # The last seat may have been taken while the body came.
-            refused = self._gateway.refuse_http(owner.holder)
+            sockets = aiortc_hooks.sockets_of(asked.offer.transports, self._ice_servers)
+            refused = self._gateway.refuse_http(owner.holder, sockets)
             return refused if refused is not None else await self._answer(asked, owner)
         except FatalProtocolError as error:  # of a token
             return _failed(409 if error.code == errors.RESUME_IN_USE else 404, error)
@@ -155,7 +157,7 @@ class Calls:
     # --- a call's life ---------------------------------------------------------------------------
 
     async def _asked(self, request: Request) -> _Asked:
-        """What the request asks for. Raises `ProtocolError`."""
+        """What the request asks for. Raises `ProtocolError` and `BadOffer`."""
         sessions = self._secrets_session(request)
         if request.headers.get("content-type", "").startswith("multipart/form-data"):
             offer, session = await _multipart(request)
@@ -167,7 +169,10 @@ class Calls:
             raise errors.invalid_value("sdp", "an SDP offer", offer)
         if len(offer) > SDP_BYTES_MAX:
             raise errors.event_too_large(len(offer), SDP_BYTES_MAX, "bytes of SDP")
-        return _Asked(offer, sessions)
+        looked_through = checked(offer, self._gateway.settings.ice_private_candidates)
+        if looked_through.dropped:
+            log.info("an offer named %d candidates that are not called", looked_through.dropped)
+        return _Asked(looked_through, sessions)
 
     def _secrets_session(self, request: Request) -> tuple[SessionUpdate, ...]:
         grant = self._gateway.secrets.find(key_of(request.headers), since_boot_s())
@@ -205,7 +210,7 @@ class Calls:
 
     def _call(self, asked: _Asked) -> Call:
         call_id = f"rtc_{secrets.token_hex(12)}"
-        return Call(call_id, self._ice_servers, self.metrics, asked.offer)
+        return Call(call_id, self._ice_servers, self.metrics, asked.offer.sdp)
 
     def _begin(self, call: Call, seat: Seat, answer: str, owner: Admitted) -> Response:
         """Run it; what its peer is told."""
