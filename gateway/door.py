@@ -82,8 +82,8 @@ class Door:
             return
         try:
             await self._let_in(scope, receive, send)
-        except ClientDisconnect:
-            log.debug("a client left before its request was read")
+        except (ClientDisconnect, WebSocketDisconnect):
+            log.debug("a client left before it was answered")
         except asyncio.CancelledError:
             # Nobody else cancels a request: the server ends, and has cut the connection.
             log.debug("a request was given up at the end of the server")

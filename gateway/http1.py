@@ -1,9 +1,9 @@
 """uvicorn's HTTP/1.1, with the ways closed in which a connection is lost sight of or fails.
 
-    upgrade   what is no WebSocket handshake is told so at once; one that is stays a guest
-              (`gateway.guests`) until a session has it
-    400       also behind an answer, and while one is under way
-    shutdown  whatever the connection is at
+upgrade   what is no WebSocket handshake is told so at once; one that is stays a guest
+          (`gateway.guests`) until a session has it
+400       also behind an answer, and while one is under way
+shutdown  whatever the connection is at
 """
 
 from __future__ import annotations

@@ -112,7 +112,7 @@ def test_a_call_needs_more_than_a_socket() -> None:
 @contextlib.contextmanager
 def server_with_few() -> Iterator[Server]:
     """A real one of `LIMIT` descriptors, which it cannot raise."""
-    ulimit = f"ulimit -n {LIMIT}; exec {sys.executable} \"$@\""
+    ulimit = f'ulimit -n {LIMIT}; exec {sys.executable} "$@"'
     popen: Any = subprocess.Popen
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
