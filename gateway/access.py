@@ -14,10 +14,10 @@ from __future__ import annotations
 import hashlib
 import hmac
 import ipaddress
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from gateway.client_secrets import PREFIX, ClientSecrets
 from gateway.config import Settings
@@ -29,15 +29,22 @@ ANY = "*"
 OPEN_PATHS = frozenset({"/healthz"})
 # What needs a key, where there are keys: all but the page's files, which say nothing of anybody.
 GUARDED = ("/v1/", "/realtime", "/models", "/status", "/metrics")
-# A secret was made for a page; making further ones takes a key.
-KEY_ONLY = ("/client_secrets",)
+# What a secret is good for, and nothing else: sessions, and the end of its own calls.
+SECRETS_PATHS = re.compile(r"(/v1)?/realtime(/calls(/[^/]+/hangup)?)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """`holder` names the key without telling it; empty where nobody is asked for one."""
+    """`holder` names the key without telling it; empty where nobody is asked for one. `secret`
+    names, in the same way, the ephemeral secret that came in the key's place; empty if none did."""
 
     holder: str = ""
+    secret: str = ""
+
+    def owns(self, owner: Admitted) -> bool:
+        """Whether what `owner` has opened is this one's to end: the key's holder has all that was
+        opened with the key or its secrets, a secret only what it has opened itself."""
+        return self.holder == owner.holder and self.secret in ("", owner.secret)
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,21 +113,31 @@ class Access:
         return self._judge_key(path, key_of(headers, subprotocols), now_s)
 
     def _may_come_from(self, origin: str, host: str) -> bool:
-        allowed = ANY in self._origins or _origin(origin) in self._origins
-        return allowed or urlsplit(origin).netloc.lower() == host.lower()
+        if ANY in self._origins or _origin(origin) in self._origins:
+            return True
+        # RFC 6454 §6.2: a scheme and an authority, nothing else. Whatever came is only compared.
+        _, _, authority = _origin(origin).partition("://")
+        return authority != "" and authority == host.lower()
 
     def _judge_key(self, path: str, key: str, now_s: float) -> Admitted | Refused:
         if key.startswith(PREFIX):
             grant = self._secrets.find(key, now_s)
-            if grant is not None and not (self.wants_keys and path.endswith(KEY_ONLY)):
-                return Admitted(grant.holder)
-            return _wrong_key()
+            if grant is None:
+                return _wrong_key()
+            if self.wants_keys and SECRETS_PATHS.fullmatch(path) is None:
+                return Refused(
+                    403,
+                    "secret_not_allowed",
+                    "An ephemeral secret opens sessions and ends its own calls; this takes an API "
+                    "key.",
+                )
+            return Admitted(grant.holder, _name(_digest(key)))
         if not self.wants_keys:
             return Admitted()
         digest = _digest(key)
         # All of them, whatever matches: the time taken tells nothing.
         found = [hmac.compare_digest(digest, known) for known in self._digests]
-        return Admitted(digest.hex()[:16]) if any(found) else _wrong_key()
+        return Admitted(_name(digest)) if any(found) else _wrong_key()
 
 
 def key_of(headers: Mapping[str, str], subprotocols: Iterable[str] = ()) -> str:
@@ -128,7 +145,9 @@ def key_of(headers: Mapping[str, str], subprotocols: Iterable[str] = ()) -> str:
     for offered in subprotocols:
         if offered.startswith(KEY_SUBPROTOCOL):
             return offered.removeprefix(KEY_SUBPROTOCOL)
-    return headers.get("authorization", "").removeprefix("Bearer ").strip()
+    value = headers.get("authorization", "").strip()
+    scheme, _, key = value.partition(" ")
+    return key.strip() if scheme.lower() == "bearer" else value  # RFC 9110 §11.1: in any case
 
 
 def read_keys(settings: Settings) -> list[str]:
@@ -171,7 +190,13 @@ def _wrong_key() -> Refused:
 
 
 def _digest(key: str) -> bytes:
-    return hashlib.sha256(key.encode()).digest()
+    # A WebSocket's headers come with surrogates for what is no ASCII.
+    return hashlib.sha256(key.encode(errors="surrogatepass")).digest()
+
+
+def _name(digest: bytes) -> str:
+    """What a key or secret is called where it must not be told."""
+    return digest.hex()[:16]
 
 
 def _origin(origin: str) -> str:

@@ -37,16 +37,17 @@ from gateway.actions import Hangup
 from gateway.client_secrets import ClientSecrets
 from gateway.clocks import since_boot_s
 from gateway.config import Settings
+from gateway.descriptors import Descriptors
 from gateway.door import SUBPROTOCOL, guarded, holder_of, offered, turn_away
 from gateway.engine_client import EngineLink
 from gateway.footprint import footprint
+from gateway.guests import Cuts
 from gateway.loop_lag import LoopLag
 from gateway.outbound import Bounds
 from gateway.ports import Link, Player, SessionCore
 from gateway.protocol import frames
 from gateway.protocol.errors import FatalProtocolError
 from gateway.pump import CLOSE_SERVICE_RESTART, TICK_S, Pump
-from gateway.reception import Cuts
 from gateway.resume.line import Line
 from gateway.resume.seats import HEADER as RESUME_HEADER
 from gateway.resume.seats import LAST_EVENT, ResumeMetrics, Seat, Seats, new_token
@@ -102,6 +103,7 @@ class Gateway:
         self._share_domains = ShareDomains(between_keys=settings.share_between_keys)
         self.secrets = ClientSecrets()
         self.calls: Calls | None = None
+        self.descriptors: Descriptors | None = None
         self.voice = voice
         self.draining = False
         self.loop_lag = LoopLag()
@@ -122,8 +124,9 @@ class Gateway:
         """What the engine calls its model, or what it was asked for until it has said."""
         return self.link.ready.model.name if self.link.ready is not None else self.settings.model
 
-    def refusal(self, holder: str = "") -> Refusal | None:
-        """Why the holder of a key gets no session now; None when one can be had."""
+    def refusal(self, holder: str = "", sockets: int = 0) -> Refusal | None:
+        """Why the holder of a key gets no session now, which needs so many sockets besides its
+        connection; None when one can be had."""
         most, mine = self.settings.max_sessions, self.settings.max_sessions_per_key
         if self.draining:
             return Refusal("the server is shutting down")
@@ -131,11 +134,13 @@ class Gateway:
             return Refusal(f"all {most} sessions of this server are in use")
         if holder and mine and self._seats_of[holder] >= mine:
             return Refusal(f"this key has {mine} sessions already", is_yours=True)
+        if self.descriptors is not None and not self.descriptors.has_room(len(self.pumps), sockets):
+            return Refusal("this server has no file descriptors left for another one")
         return None
 
-    def refuse_http(self, holder: str = "") -> Response | None:
+    def refuse_http(self, holder: str = "", sockets: int = 0) -> Response | None:
         """The answer to a request for a session when none can be had; None when one can."""
-        refusal = self.refusal(holder)
+        refusal = self.refusal(holder, sockets)
         if refusal is None:
             return None
         self.sessions_refused += 1
@@ -222,6 +227,7 @@ class Gateway:
             only = socket.query_params.get("intent") == handshake.TRANSCRIPTION
             self._preset(seat.core, key_of(socket.headers, subprotocols), only_transcribes=only)
             self.seats.begin(seat, stack.pop_all())
+        channel.seated()
         await seat.line.carry(channel)
 
     async def _go_on(self, socket: WebSocket, channel: WebSocketChannel, token: str) -> None:
@@ -238,6 +244,7 @@ class Gateway:
             seat.line.release()
             raise
         self.seats.resume(seat, channel, socket.query_params.get(LAST_EVENT))
+        channel.seated()
         await seat.line.carry(channel)
 
     def _preset(self, core: SessionCore, key: str, *, only_transcribes: bool) -> None:

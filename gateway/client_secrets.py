@@ -59,4 +59,4 @@ class ClientSecrets:
 
 
 def _digest(value: str) -> bytes:
-    return hashlib.sha256(value.encode()).digest()
+    return hashlib.sha256(value.encode(errors="surrogatepass")).digest()

@@ -213,6 +213,11 @@ class Settings(BaseSettings):
         pattern=r"^((stuns?|turns?):[^\s]+(\s+|$))*$",
         description="STUN and TURN servers for WebRTC, as stun: and turn: URLs between spaces",
     )
+    ice_private_candidates: bool = Field(
+        True,
+        description="whether calls are tried at private addresses and .local names that their "
+        "offers name; off for a server that strangers reach",
+    )
     turn_username: str = Field("", description="user name at the TURN servers")
     turn_credential: str = Field("", repr=False, description="password at the TURN servers")
     engine_lost_after_s: float = Field(

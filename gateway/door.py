@@ -1,18 +1,25 @@
-"""The door in front of the HTTP and WebSocket application: `gateway.access` for every request."""
+"""The door in front of the HTTP and WebSocket application: `gateway.access` for every request.
+
+And what no request of a stranger may do: end in an exception. A peer that leaves while its request
+is read, and the end of the server, are neither errors nor lines in the log.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import logging
+import re
 import secrets
 
 from starlette.datastructures import Headers
 from starlette.middleware.cors import CORSMiddleware
+from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from gateway.access import ANY, Access, Refused
+from gateway.access import ANY, Access, Admitted, Refused
 from gateway.clocks import since_boot_s
 from gateway.protocol import errors
 from gateway.protocol.errors import FatalProtocolError
@@ -21,13 +28,41 @@ from gateway.resume.seats import HEADER as RESUME_HEADER
 log = logging.getLogger("headstart.door")
 
 SUBPROTOCOL = "realtime"
-_HOLDER = "headstart.holder"
+SOCKET_PATHS = ("/v1/realtime", "/realtime")
+PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "media-src 'self' blob:; connect-src 'self'{sockets}; base-uri 'none'; form-action 'none'; "
+    "frame-ancestors 'none'"
+)
+"""The page's files and this server, and nothing else; for whatever is sent, as it hurts nothing."""
+HEADERS = (
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"permissions-policy", b"camera=(self), microphone=(self), geolocation=()"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+)
+_HOST = re.compile(r"[A-Za-z0-9._-]+(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_ADMITTED = "headstart.admitted"
+
+
+def admitted_of(scope: Scope) -> Admitted:
+    """What a request was let in with."""
+    admitted: Admitted = scope.get(_ADMITTED, Admitted())
+    return admitted
 
 
 def holder_of(scope: Scope) -> str:
     """Whose key a request came with (`Admitted.holder`)."""
-    holder: str = scope.get(_HOLDER, "")
-    return holder
+    return admitted_of(scope).holder
+
+
+def policy_for(host: str) -> str:
+    """The page's Content-Security-Policy. Some browsers do not count a WebSocket to the page's own
+    host as 'self', so that is named too, if a browser could have sent it."""
+    named = f" ws://{host} wss://{host}" if _HOST.fullmatch(host) is not None else ""
+    return PAGE_POLICY.format(sockets=named)
 
 
 class Door:
@@ -45,11 +80,23 @@ class Door:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
-        verdict = self._access.judge(
-            scope["path"], Headers(scope=scope), since_boot_s(), scope.get("subprotocols", ())
+        try:
+            await self._let_in(scope, receive, send)
+        except (ClientDisconnect, WebSocketDisconnect):
+            log.debug("a client left before it was answered")
+        except asyncio.CancelledError:
+            # Nobody else cancels a request: the server ends, and has cut the connection.
+            log.debug("a request was given up at the end of the server")
+
+    async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        verdict = _path_verdict(scope) or self._access.judge(
+            scope["path"], headers, since_boot_s(), scope.get("subprotocols", ())
         )
+        if scope["type"] == "http":
+            send = _with_policies(send, policy_for(headers.get("host", "")))
         if not isinstance(verdict, Refused):
-            await self._app({**scope, _HOLDER: verdict.holder}, receive, send)
+            await self._app({**scope, _ADMITTED: verdict}, receive, send)
             return
         log.warning("refused %s: %s", scope["path"], verdict.code)
         if scope["type"] == "http":
@@ -59,6 +106,28 @@ class Door:
         else:
             socket = WebSocket(scope, receive, send)
             await socket.send_denial_response(_response(verdict))
+
+
+def _path_verdict(scope: Scope) -> Refused | None:
+    """What is wrong with a request's path, whoever asks."""
+    path: str = scope["path"]
+    if _CONTROL.search(path) is not None:
+        return Refused(400, "invalid_path", "A path may not contain control characters.")
+    if scope["type"] == "websocket" and path not in SOCKET_PATHS:
+        return Refused(404, "unknown_path", f"There is no WebSocket but at {SOCKET_PATHS[0]}.")
+    return None
+
+
+def _with_policies(send: Send, policy: str) -> Send:
+    """`send` whose answers carry what a browser needs to be told."""
+
+    async def sending(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            said = (b"content-security-policy", policy.encode())
+            message = {**message, "headers": [*message.get("headers", ()), *HEADERS, said]}
+        await send(message)
+
+    return sending
 
 
 def guarded(app: ASGIApp, access: Access) -> ASGIApp:

@@ -10,7 +10,8 @@ from websockets import frames
 
 FIN_TEXT = 0x80 | frames.OP_TEXT
 MASKED = 0x80
-SIZE_FOLLOWS = 126  # in two bytes; in eight for more than those hold
+SIZE_FOLLOWS = 126  # in two bytes
+LONG_SIZE_FOLLOWS = 127  # in eight bytes, for more than two hold
 _unmask = frames.apply_mask  # type: ignore[attr-defined]  # of whichever module there is
 
 
@@ -24,6 +25,8 @@ def quick_text(data: bytes) -> str | None:
         at, size = 4, data[2] << 8 | data[3]
         if size < SIZE_FOLLOWS:
             return None
+    elif size == LONG_SIZE_FOLLOWS:
+        return None
     if len(data) != at + 4 + size:
         return None
     try:

@@ -1,17 +1,7 @@
-"""Where connections come in, and how long one may take to say what it wants.
+"""Where connections come in and are seen out; who looks after those that are no session.
 
 uvicorn waits for ever: for a request that comes by a byte a minute, for nothing at all, for who
-does not read the answer, for a close that does not get through. Here, from the connection on or
-from the last answer on:
-
-    handshake  TLS                                              `HEAD_S`
-    head       a request's first lines                          `HEAD_S`
-    exchange   the rest of it, our answer, and its reading      `EXCHANGE_S`
-    closing    after our goodbye or theirs, sessions' too       `CLOSING_S`
-
-and then the connection is cut and counted. Bound: `GUESTS_MAX` connections that are no session; one
-more, or no descriptor left, cuts the oldest that still owes us something: who means it is through
-in milliseconds (`crowded`). One look a second at all connections is cheaper than a timer for each.
+does not read the answer, for a close that does not get through. `gateway.guests` has the bounds.
 """
 
 from __future__ import annotations
@@ -20,80 +10,45 @@ import asyncio
 import errno
 import logging
 import socket
-from collections import Counter
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Awaitable, Callable
 
-import h11
 import uvicorn
-from prometheus_client import Metric
-from prometheus_client.core import CounterMetricFamily
-from prometheus_client.registry import Collector
-from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.server import ServerState
+
+from gateway.guests import Cuts, Guests, Patience
+from gateway.http1 import Http
 
 log = logging.getLogger("headstart.reception")
 
-HEAD_S = 10.0
-EXCHANGE_S = 60.0
-CLOSING_S = 5.0
-LOOK_EVERY_S = 1.0
-GUESTS_MAX = 256
 NO_DESCRIPTOR_WAIT_S = 0.02
 NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+ACCEPT_WAIT_S_MIN, ACCEPT_WAIT_S_MAX = 0.001, 1.0
+GONE_WAIT_S_MAX = 0.02
+# Errors of the connection that would have come in (accept(2)); the next one may be well.
+GONE_ALREADY = (
+    errno.ECONNABORTED,
+    errno.ECONNRESET,
+    errno.EHOSTDOWN,
+    errno.EHOSTUNREACH,
+    errno.EINTR,
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
+    errno.ENOPROTOOPT,
+    errno.EPERM,
+    errno.EPROTO,
+    errno.ETIMEDOUT,
+)
+SEE_OUT_POLL_S = 0.05
+TASKS_WAIT_S = 1.0
 
-Cuts = Counter[str]
-"""Connections cut, by reason."""
-
-
-class Http(H11Protocol):
-    """uvicorn's HTTP. `guests` tell since when each connection is due something. What a client
-    sends right behind its upgrade request, uvicorn drops; here the session gets it."""
-
-    def __init__(self, *, guests: dict[Guest, float], **of_uvicorn: Any) -> None:
-        super().__init__(**of_uvicorn)
-        self._guests = guests
-
-    @property
-    def owes_us(self) -> bool:
-        """The peer has not sent its request to the end."""
-        return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
-
-    @property
-    def stage(self) -> tuple[str, float]:
-        """What it is at, and how long that may take in all."""
-        head = self.conn.their_state is h11.IDLE
-        return ("head", HEAD_S) if head else ("exchange", EXCHANGE_S)
-
-    def connection_made(self, transport: Any) -> None:
-        super().connection_made(transport)
-        self._guests[self] = self.loop.time()
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._guests.pop(self, None)
-        super().connection_lost(exc)
-
-    def on_response_complete(self) -> None:
-        if self._guests.pop(self, None) is not None:
-            self._guests[self] = self.loop.time()  # behind the others again
-        super().on_response_complete()
-
-    def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        self._guests.pop(self, None)
-        early, _ = self.conn.trailing_data
-        super().handle_websocket_upgrade(event)
-        if early:
-            self.transport.get_protocol().data_received(early)  # type: ignore[attr-defined]
-
-    def cut(self) -> None:
-        self.transport.abort()
+Accept = Callable[[socket.socket], Awaitable[tuple[socket.socket, object]]]
 
 
 class Shaking:
     """A connection from its arrival to the end of its TLS handshake."""
 
-    owes_us = True
-    stage = ("handshake", HEAD_S)
+    stage = "handshake"
+    waits_for_peer = True
 
     def __init__(self) -> None:
         self.task: asyncio.Task[None] | None = None
@@ -103,57 +58,94 @@ class Shaking:
         self.task.cancel()
 
 
-Guest = Http | Shaking
-
-
 class Reception:
-    """Accepts on one listening socket, for uvicorn, which takes it for an `asyncio.Server`. On the
-    loop; `close` before the socket."""
+    """Accepts on one listening socket, in place of uvicorn's `asyncio.Server`. On the loop; `close`
+    before the socket, then `see_out`. `accept`: the loop's `sock_accept`."""
 
-    def __init__(self, config: uvicorn.Config, state: ServerState, cuts: Cuts) -> None:
-        self._config, self._state, self._cuts = config, state, cuts
-        self._guests: dict[Guest, float] = {}  # since when, the oldest first
-        self._closing: dict[Any, float] = {}  # connections, and when that was first seen
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        state: ServerState,
+        cuts: Cuts,
+        patience: Patience | None = None,
+        accept: Accept | None = None,
+    ) -> None:
+        self._config, self._state = config, state
+        self.guests = Guests(patience or Patience(), cuts)
         self._loop = asyncio.get_running_loop()
+        self._accept_one: Accept = self._loop.sock_accept if accept is None else accept
         self._shaking: set[asyncio.Task[None]] = set()
-        self._working: list[asyncio.Task[None]] = []
+        self._accepting: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
 
     def open(self, listening: socket.socket) -> None:
         listening.setblocking(False)
-        for work in (self._accept(listening), self._look_after()):
-            self._working.append(self._loop.create_task(work))
+        self._accepting = self._loop.create_task(self._accept(listening))
+        self._looking = self._loop.create_task(self._look_after())
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Accept nobody any more; who has come is still looked after."""
-        self._working[0].cancel()
-        for task in self._shaking:
+        working = [*self._shaking, *([] if self._accepting is None else [self._accepting])]
+        for task in working:
             task.cancel()
+        await asyncio.gather(*working, return_exceptions=True)
 
-    async def wait_closed(self) -> None:
-        """uvicorn's last word: nobody is left, or nobody is waited for any more."""
-        self._working[1].cancel()
-        await asyncio.gather(*self._working, *self._shaking, return_exceptions=True)
+    async def see_out(self, grace_s: float, hurries: Callable[[], bool]) -> None:
+        """Have every connection end: idle ones at once, answers within `grace_s` unless somebody
+        `hurries`; the rest is cut."""
+        for connection in list(self._state.connections):
+            try:
+                connection.shutdown()
+            except Exception:  # ours to mend; the others are still to be seen out
+                log.exception("a connection could not be shut down")
+                connection.transport.abort()
+        end_s = self._loop.time() + grace_s
+        while self._state.connections and self._loop.time() < end_s and not hurries():
+            await asyncio.sleep(SEE_OUT_POLL_S)
+        for connection in list(self._state.connections):
+            connection.transport.abort()
+        if self._state.tasks:
+            _, late = await asyncio.wait(list(self._state.tasks), timeout=TASKS_WAIT_S)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
 
     # --- in ---------------------------------------------------------------------------------------
 
     async def _accept(self, listening: socket.socket) -> None:
+        wait_s = 0.0
         while True:
             try:
-                peer, _ = await self._loop.sock_accept(listening)
-            except OSError as error:  # or the peer has gone already
-                if error.errno in NO_DESCRIPTOR:
-                    self._make_room()
-                    await asyncio.sleep(NO_DESCRIPTOR_WAIT_S)  # until it is closed
+                peer, _ = await self._accept_one(listening)
+            except OSError as error:
+                wait_s = self._not_accepted(error, wait_s)
+                await asyncio.sleep(wait_s)
                 continue
-            if len(self._guests) >= GUESTS_MAX and not self._make_room():
-                self._count("crowded")
+            wait_s = 0.0
+            if len(self.guests) >= self.guests.patience.guests_max and not self.guests.make_room():
+                self.guests.turned_away()
                 peer.close()
                 continue
             guest = Shaking()
             guest.task = task = self._loop.create_task(self._let_in(guest, peer))
-            self._guests[guest] = self._loop.time()
+            self.guests.add(guest, self._loop.time())
             self._shaking.add(task)
             task.add_done_callback(self._shaking.discard)
+
+    def _not_accepted(self, error: OSError, waited_s: float) -> float:
+        """How long to wait before the next try. An error that stays is met at most once a second,
+        and told when it begins; one that a peer can cause holds up the others by little."""
+        if error.errno in NO_DESCRIPTOR:
+            self.guests.make_room()
+            return NO_DESCRIPTOR_WAIT_S  # until it is closed
+        if error.errno in GONE_ALREADY:
+            return min(max(2 * waited_s, ACCEPT_WAIT_S_MIN), GONE_WAIT_S_MAX)
+        if waited_s == 0:
+            log.error("no connection can be accepted, trying again: %s", error)
+        return min(max(2 * waited_s, ACCEPT_WAIT_S_MIN), ACCEPT_WAIT_S_MAX)
 
     async def _let_in(self, guest: Shaking, peer: socket.socket) -> None:
         try:
@@ -162,61 +154,21 @@ class Reception:
         except OSError as error:  # TLS's are among them
             log.debug("a connection came to nothing: %s", error)
             peer.close()
+        except Exception:  # ours to mend; the others are let in
+            log.exception("a connection could not be let in")
+            peer.close()
         finally:
-            self._guests.pop(guest, None)
+            self.guests.drop(guest)
 
     def _http(self) -> Http:
-        return Http(
-            guests=self._guests, config=self._config, server_state=self._state, app_state={}
-        )
+        return Http(guests=self.guests, config=self._config, server_state=self._state, app_state={})
 
-    # --- out --------------------------------------------------------------------------------------
+    # --- while they are here ----------------------------------------------------------------------
 
     async def _look_after(self) -> None:
         while True:
-            await asyncio.sleep(LOOK_EVERY_S)
-            now_s = self._loop.time()
-            for guest, since_s in list(self._guests.items()):
-                what, allowed_s = guest.stage
-                if now_s - since_s > allowed_s:
-                    self._cut(guest, what)
-            self._closing = {
-                connection: self._closing.get(connection, now_s)
-                for connection in self._state.connections
-                if connection.transport.is_closing()
-            }
-            for connection, since_s in self._closing.items():
-                if now_s - since_s > CLOSING_S:
-                    self._count("closing")
-                    connection.transport.abort()
-
-    def _make_room(self) -> bool:
-        """Cut the oldest guest that owes us something; False: there is none."""
-        oldest = next((guest for guest in self._guests if guest.owes_us), None)
-        if oldest is None:
-            return False
-        self._cut(oldest, "crowded")
-        return True
-
-    def _cut(self, guest: Guest, reason: str) -> None:
-        self._count(reason)
-        self._guests.pop(guest, None)
-        guest.cut()
-
-    def _count(self, reason: str) -> None:
-        self._cuts[reason] += 1
-        log.debug("cut a connection: %s", reason)
-
-
-class CutsCollector(Collector):
-    """`headstart_connections_cut_total{reason}`."""
-
-    def __init__(self, cuts: Cuts) -> None:
-        self._cuts = cuts
-
-    def collect(self) -> Iterable[Metric]:
-        what = "Connections cut that were no session, or none any more, by reason"
-        family = CounterMetricFamily("headstart_connections_cut", what, labels=["reason"])
-        for reason, count in self._cuts.items():
-            family.add_metric([reason], count)
-        yield family
+            await asyncio.sleep(self.guests.patience.look_every_s)
+            try:
+                self.guests.look(self._loop.time(), self._state.connections)
+            except Exception:  # ours to mend; nobody else looks after them
+                log.exception("the connections could not be looked through")

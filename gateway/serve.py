@@ -21,24 +21,24 @@ import ssl
 import sys
 import time
 from collections.abc import Coroutine
-from types import FrameType
 from typing import Any
 
 import uvicorn
 import uvloop
 
 from engine import api
-from gateway import threads
+from gateway import descriptors, log_lines, threads
 from gateway.access import is_open_to_others, read_keys
 from gateway.app import Gateway, build_app
 from gateway.config import Settings, near_misses
 from gateway.engine_client import EngineLink, LinkObserver, private_endpoint, shared_endpoint
 from gateway.errors import ConfigError, PortInUse
+from gateway.guests import CutsCollector, Patience
+from gateway.http_server import GatewayServer
 from gateway.media.front import front
 from gateway.metrics import Metrics
 from gateway.protocol.ids import IdMaker
 from gateway.protocol.parse import prepare
-from gateway.reception import CutsCollector, Reception
 from gateway.resume.seats import ResumeMetrics
 from gateway.supervisor import Supervisor
 from gateway.unread import StuckCollector
@@ -135,42 +135,6 @@ def engine_environment(settings: Settings) -> dict[str, str]:
     return environment
 
 
-class GatewayServer(uvicorn.Server):
-    """uvicorn's server whose first SIGTERM or SIGINT drains and whose second ends at once."""
-
-    def __init__(self, config: uvicorn.Config, gateway: Gateway) -> None:
-        super().__init__(config)
-        self._gateway = gateway
-        self._drain: asyncio.Task[None] | None = None
-        self._reception = Reception(config, self.server_state, gateway.cuts)
-        self._loop = asyncio.get_running_loop()
-
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """In place of uvicorn's, which lets everybody in and waits for ever."""
-        assert sockets is not None
-        await self.lifespan.startup()
-        (listening,) = sockets
-        self._reception.open(listening)
-        self.servers = [self._reception]  # type: ignore[list-item]  # all that is asked of one
-        self.started = True
-
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        if self._gateway.draining:
-            self.should_exit = True
-            self.force_exit = True
-        self._loop.call_soon_threadsafe(self.leave)
-
-    def leave(self) -> None:
-        """Begin the graceful end, once."""
-        if self._drain is None:
-            log.info("shutting down: waiting for answers under way (again to end at once)")
-            self._drain = self._loop.create_task(self._leave())
-
-    async def _leave(self) -> None:
-        await self._gateway.drain()
-        self.should_exit = True
-
-
 class Announcer(LinkObserver):
     """Tells people, the log and the supervisor how the engine is doing."""
 
@@ -222,6 +186,7 @@ async def _serve(
     url = url_of(sock, "http" if settings.tls_cert is None else "https")
     check_certificate(settings)
     read_keys(settings)  # a wrong one is said now, not when the engine has been started
+    available = descriptors.prepare(settings.max_sessions)
     if is_open_to_others(settings):
         log.warning(
             "anybody who reaches %s may use this server: set api_keys (docs/security.md)",
@@ -250,7 +215,9 @@ async def _serve(
         await asyncio.to_thread(front)  # compiled once a machine, in a second
         threads.start()
         gateway = make_gateway(settings, link, supervisor, voice)
-        server = GatewayServer(uvicorn_config(settings, gateway), gateway)
+        gateway.descriptors = available
+        patience = Patience(guests_max=available.guests_max)
+        server = GatewayServer(uvicorn_config(settings, gateway), gateway, patience)
         serving = asyncio.create_task(server.serve(sockets=[sock]))
         # What has been loaded stays. Not looked through again, it makes no pauses, and a session's
         # remains are found after dozens of sessions, not hundreds.
@@ -384,13 +351,7 @@ def _run(main: Coroutine[Any, Any, None]) -> None:
 
 
 def _set_up_logging(settings: Settings) -> None:
-    level = settings.log_level.upper()
-    logging.basicConfig(
-        stream=sys.stderr,
-        level=level,
-        format="%(asctime)s %(levelname)-7s %(name)s: %(message)s",
-        datefmt="%H:%M:%S",
-    )
+    log_lines.set_up(settings.log_level.upper())
     if settings.log_level != "debug":
         for name in ("uvicorn.error", "uvicorn.access", "asyncio", "aioice", "aiortc"):
             logging.getLogger(name).setLevel(logging.WARNING)

@@ -20,6 +20,7 @@ from websockets.http11 import Request
 from websockets.protocol import OPEN
 
 from gateway.actions import Hangup
+from gateway.guests import Guests
 from gateway.inbox import Inbox
 from gateway.ports import TakeAtOnce
 from gateway.quick_frame import quick_text
@@ -36,14 +37,18 @@ PING_EXTENSION = "headstart.ping"
 INBOX_EXTENSION = "headstart.inbox"
 WRITE_EXTENSION = "headstart.write"
 UNREAD_EXTENSION = "headstart.unread"
+SEATED_EXTENSION = "headstart.seated"
 NOT_UTF8 = 1007
 GOODBYE = 1000  # RFC 6455 §7.4.1; a page that is left or reloaded says 1001
 
 
 class RealtimeProtocol(WebSocketsSansIOProtocol):
-    """uvicorn's WebSocket protocol, plus two things for the application: to cut the connection, as
-    a peer that has stopped reading never lets a close frame through, and to ask for a pong. And
-    reads are taken apart by slices, the usual ones the short way."""
+    """uvicorn's WebSocket protocol, plus three things for the application: to cut the connection,
+    as a peer that has stopped reading never lets a close frame through, to ask for a pong, and to
+    say that a session has it: until then it is a guest (`gateway.guests`). And reads are taken
+    apart by slices, the usual ones the short way; none before the handshake is through."""
+
+    stage = "upgrade"
 
     _asked: dict[bytes, asyncio.Future[None]]
     _backlog = b""  # read, and not yet taken apart; less than one read
@@ -52,6 +57,24 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
     _whole_bytes = 0  # of them, up to the end of the last whole frame, or of the handshake
     _sliced_ns = 0  # when the last slice of the backlog was taken, or the backlog began
     _inbox: Inbox
+    _guests: Guests | None = None
+
+    @property
+    def waits_for_peer(self) -> bool:
+        return self.close_sent or self.transport.is_closing()
+
+    def arrived(self, guests: Guests, since_s: float) -> None:
+        """It is a guest from now on, and has been here since then."""
+        if not self.disconnected:
+            self._guests = guests
+            guests.add(self, since_s)
+
+    def cut(self) -> None:
+        self.transport.abort()
+
+    def _seated(self) -> None:
+        if self._guests is not None:
+            self._guests.drop(self)
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._asked = {}
@@ -67,10 +90,21 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
         self.conn.recv_frame = noted  # type: ignore[method-assign]
         super().connection_made(transport)
 
+    def shutdown(self) -> None:
+        """Unlike uvicorn's, which fails where no handshake is under way any more."""
+        if self.handshake_complete:
+            super().shutdown()
+        else:
+            self.transport.close()
+
     def data_received(self, data: bytes) -> None:
+        if not self.handshake_initiated:
+            self._parse(data)
+            self._refuse_no_request()
+            return
         take = self._inbox.at_once
         free = take is not None or self.queue.empty() or self.close_sent
-        if free and not self._backlog and len(data) <= SLICE_BYTES:
+        if free and self.handshake_complete and not self._backlog and len(data) <= SLICE_BYTES:
             text = quick_text(data) if self._is_between_messages() else None
             if text is None:
                 self._parse(data)
@@ -89,6 +123,15 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
         self._parser_bytes += len(data)
         super().data_received(data)
 
+    def _refuse_no_request(self) -> None:
+        """The parser has found no request in what it was given, and says so to nobody."""
+        error = self.conn.handshake_exc
+        if error is not None and not self.handshake_initiated:
+            self.handshake_initiated = self.handshake_complete = self.close_sent = True
+            told = f"This is no WebSocket handshake: {error.__cause__ or error}.\n"
+            self.transport.write(self.conn.reject(400, told).serialize())
+            self.transport.close()
+
     def _is_between_messages(self) -> bool:
         """The parser waits for the first byte of one, and somebody wants it. What it has read of a
         frame is in no buffer: only where the last one ended tells whether it has begun another."""
@@ -97,6 +140,8 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
 
     def _take_slice(self) -> None:
         """The next slice, unless the session has still to read what came of the last one."""
+        if not self.handshake_complete:
+            return  # `send` goes on
         if self._backlog and not self.disconnected and (self.queue.empty() or self.close_sent):
             piece, self._backlog = self._backlog[:SLICE_BYTES], self._backlog[SLICE_BYTES:]
             self._sliced_ns = time.monotonic_ns()
@@ -105,7 +150,7 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
 
     def _go_on(self) -> None:
         """Whoever waits for room: the backlog first, then the peer."""
-        if not self.queue.empty() and not self.close_sent:
+        if not self.handshake_complete or (not self.queue.empty() and not self.close_sent):
             return
         if self._backlog:
             self.loop.call_soon(self._take_slice)
@@ -140,7 +185,9 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
 
     async def send(self, message: Any) -> None:
         await super().send(message)
-        if self.close_sent:  # the peer's answer to it may be in the backlog
+        if self.initial_response is not None and self.close_sent:
+            self.handshake_complete = True  # with a refusal; uvicorn would call that an error
+        if self.close_sent or self._held:  # the peer's answer to a goodbye may be in the backlog
             self._go_on()
 
     def handle_connect(self, event: Request) -> None:
@@ -153,6 +200,7 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
             extensions[INBOX_EXTENSION] = self.receive
             extensions[WRITE_EXTENSION] = self.write_text
             extensions[UNREAD_EXTENSION] = self.unread_since_ns
+            extensions[SEATED_EXTENSION] = self._seated
 
     def keepalive_timeout(self) -> None:
         if not self._held:
@@ -179,6 +227,7 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
         self.queue.put_nowait({"type": "websocket.receive", "text": text})
 
     def connection_lost(self, exc: Exception | None) -> None:
+        self._seated()
         super().connection_lost(exc)
         # Parser and connection know each other: half a message of 32 MiB would wait for the
         # collector, which counts objects.
@@ -215,6 +264,10 @@ class WebSocketChannel:
         self._receive = socket.scope["extensions"][INBOX_EXTENSION]
         self._write = socket.scope["extensions"][WRITE_EXTENSION]
         self._unread_since_ns = socket.scope["extensions"][UNREAD_EXTENSION]
+
+    def seated(self) -> None:
+        """A session has it from now on."""
+        self._socket.scope["extensions"][SEATED_EXTENSION]()
 
     async def receive(self, at_once: TakeAtOnce | None = None) -> str | int | None:
         message = await self._receive(at_once)

@@ -13,6 +13,7 @@ const MAX_BUFFERED_BYTES = 256 * 1024; // about 4 s of sound; beyond it sound is
 const GONE = "The server does not answer: is it running?";
 const TOKEN_UNKNOWN = "resume_token_unknown"; // the conversation is not kept any more
 const UNAUTHORISED = 401;
+const NOT_FOR_SECRETS = 403; // an ephemeral secret opens sessions, and may read nothing else
 const KEY_NEEDED = "This server needs an API key.";
 const KEY_WRONG = "The server does not know that key.";
 const KEY_STORE = "headstart.key"; // for as long as the tab is open
@@ -91,6 +92,7 @@ export class Connection {
       const signal = AbortSignal.timeout(STATUS_TIMEOUT_MS);
       const request = { cache: "no-store", signal, headers: withKey(this.key) };
       const reply = await fetch(new URL("status", this.pageUrl), request);
+      if (reply.status === NOT_FOR_SECRETS) return await this.health(signal);
       if (reply.status !== UNAUTHORISED) return await reply.json();
     } catch (error) {
       throw new ServerGone(GONE, { cause: error });
@@ -99,6 +101,13 @@ export class Connection {
     sessionStorage.setItem(KEY_STORE, this.key);
     this.listener.onLink("connecting", "");
     return this.status();
+  }
+
+  /** What everybody may know, in the form of `status()`. */
+  async health(signal) {
+    const reply = await fetch(new URL("healthz", this.pageUrl), { cache: "no-store", signal });
+    const { engine, reason } = await reply.json();
+    return { engine: { state: engine, reason }, model: { name: "" }, webrtc: true };
   }
 
   async open(model, byCall) {

@@ -15,7 +15,7 @@ import httpx
 from aiortc import RTCConfiguration, RTCPeerConnection
 
 from benchmarks.soak.tally import Tally
-from gateway.reception import HEAD_S
+from gateway.guests import HEAD_S
 from gateway.rtc.channel import LABEL
 
 WAIT_S = 60.0

@@ -10,6 +10,9 @@
     round_trip_ns how long its answer takes
     tell_of_relay what became of a TURN server that gave no relay
     lose_late     what the data channel still sends once the connection is closed
+    sockets_of    how many a call opens
+    own_connecting    what fails while a connection is set up
+    bound_candidates  how many addresses a peer can make us know
 
 Written for aiortc 1.16 and aioice 0.13. `tests/gateway/rtc/test_aiortc_hooks.py` names each private
 part, so that a release that moves one says so there and not in a call. What is about a track is
@@ -24,11 +27,11 @@ import functools
 import logging
 import queue
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from aioice import ice, stun
-from aiortc import RTCPeerConnection, RTCRtpCodecParameters
+from aiortc import RTCIceServer, RTCPeerConnection, RTCRtpCodecParameters
 from aiortc.jitterbuffer import JitterBuffer, JitterFrame
 from aiortc.rtp import RtpPacket
 from av import VideoFrame
@@ -172,6 +175,44 @@ def lose_late(peer: RTCPeerConnection) -> None:
             await send(data)
 
     transport._send_data = lossy
+
+
+def sockets_of(transports: int, servers: Sequence[RTCIceServer]) -> int:
+    """How many sockets a call opens: one for each address of this machine and each relay."""
+    relays = sum(str(server.urls).startswith("turn") for server in servers)
+    return transports * (len(ice.get_host_addresses(use_ipv4=True, use_ipv6=True)) + relays)
+
+
+def own_connecting(peer: Any, failed: Callable[[Exception], None]) -> None:
+    """From now on `failed` is told what ends the task that connects, transport after transport;
+    nobody else waits for it. Call before the descriptions are set."""
+    connect = peer._RTCPeerConnection__connect
+
+    async def owned() -> None:
+        try:
+            await connect()
+        except Exception as error:
+            failed(error)
+
+    peer._RTCPeerConnection__connect = owned
+
+
+def bound_candidates(peer: RTCPeerConnection, count_max: int) -> None:
+    """Whoever knows a call's credentials can send checks from any address, true or not, and each
+    new one is checked in return, seven packets. From now on there are at most so many a transport.
+    Call when the descriptions are set."""
+    for connection in _connections(peer):
+        connection.check_incoming = functools.partial(
+            _check_incoming, connection, connection.check_incoming, count_max
+        )
+
+
+def _check_incoming(
+    connection: Any, check: Any, count_max: int, message: Any, addr: tuple[str, int], protocol: Any
+) -> None:
+    known = connection._remote_candidates
+    if len(known) < count_max or any((c._network_host, c.port) == addr for c in known):
+        check(message, addr, protocol)
 
 
 def _connections(peer: RTCPeerConnection) -> set[Any]:

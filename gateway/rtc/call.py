@@ -37,6 +37,7 @@ from gateway.rtc.audio_track import AudioTrack
 from gateway.rtc.call_metrics import CallEnd, CallMetrics
 from gateway.rtc.channel import EventChannel
 from gateway.rtc.intake import Sound
+from gateway.rtc.offer import CANDIDATES_MAX, BadOffer
 from gateway.rtc.outgoing import OutgoingAudio
 from gateway.rtc.path import NetworkPath
 from gateway.rtc.receive_buffer import BufferCounters
@@ -54,10 +55,6 @@ CLOSE_WAIT_S = 5.0
 
 _closing: set[asyncio.Task[None]] = set()
 """Calls that are being closed behind an answer that came too late; each as long as that takes."""
-
-
-class BadOffer(Exception):
-    """The peer's SDP cannot be answered; the message says why, for the peer."""
 
 
 class AnswerTooSlow(Exception):
@@ -88,6 +85,7 @@ class Call:
         self._peer.on("track", self._on_track)
         self._peer.on("datachannel", self.channel.adopt)
         self._peer.on("connectionstatechange", self._on_state)
+        aiortc_hooks.own_connecting(self._peer, self._not_connected)
 
     async def answer(self) -> str:
         """Our SDP, with all our candidates in it. Raises `BadOffer` or `AnswerTooSlow`; then the
@@ -105,7 +103,7 @@ class Call:
             reason = str(error) or type(error).__name__
             if isinstance(error, OperationError):
                 reason += f" (audio codecs here: {', '.join(codecs.SOUND)})"
-            raise BadOffer(f"The SDP offer cannot be answered: {reason}") from error
+            raise BadOffer(reason) from error
         except asyncio.CancelledError:
             self._give_up(answering)
             raise
@@ -123,8 +121,6 @@ class Call:
         task.add_done_callback(_closing.discard)
 
     async def _answer(self) -> str:
-        if "\nm=" not in self._offer:
-            raise ValueError("it has no media section")
         if "m=audio" in self._offer:
             self._peer.addTrack(self.outgoing)
             (transceiver,) = self._peer.getTransceivers()
@@ -134,6 +130,7 @@ class Call:
             self.outgoing.codec = codecs.spoken(aiortc_hooks.codecs(transceiver))
         await self._peer.setLocalDescription(await self._peer.createAnswer())
         aiortc_hooks.lose_late(self._peer)
+        aiortc_hooks.bound_candidates(self._peer, 2 * CANDIDATES_MAX)
         answer = _asking_for_fec(str(self._peer.localDescription.sdp))
         if "a=candidate" not in answer:
             raise ValueError("the server has no network address that it could be called at")
@@ -209,6 +206,11 @@ class Call:
             self._is_alive(time.monotonic())
         elif self._peer.connectionState in ("failed", "closed"):
             self.hang_up(CallEnd.GONE if self._alive_s else CallEnd.NEVER_CONNECTED)
+
+    def _not_connected(self, error: Exception) -> None:
+        """What was agreed on could not be set up; aiortc would tell nobody."""
+        log.warning("call %s could not be connected: %r", self.call_id, error)
+        self.hang_up(CallEnd.NEVER_CONNECTED)
 
     def _is_alive(self, now_s: float) -> None:
         self._alive_s = now_s

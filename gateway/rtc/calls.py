@@ -24,18 +24,19 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from gateway.access import key_of
+from gateway.access import Admitted, key_of
 from gateway.client_secrets import LIFETIME_S, LIFETIME_S_DEFAULT
 from gateway.clocks import since_boot_s
-from gateway.door import holder_of
+from gateway.door import admitted_of
 from gateway.protocol import errors
 from gateway.protocol.errors import FatalProtocolError, ProtocolError
 from gateway.protocol.parse import decode_json, parse_session
 from gateway.protocol.session_config import SessionUpdate
 from gateway.resume.seats import HEADER, LAST_EVENT, Seat
 from gateway.rtc import aiortc_hooks, steady_time
-from gateway.rtc.call import AnswerTooSlow, BadOffer, Call, describe_ice
+from gateway.rtc.call import AnswerTooSlow, Call, describe_ice
 from gateway.rtc.call_metrics import CallEnd, CallMetrics
+from gateway.rtc.offer import BadOffer, Offer, checked
 
 if TYPE_CHECKING:
     from gateway.app import Gateway
@@ -53,7 +54,7 @@ SDP_TYPE = "application/sdp"
 class _Asked:
     """A request for a call."""
 
-    offer: str
+    offer: Offer
     sessions: tuple[SessionUpdate, ...]
     """Settings to apply in order: the secret's, then the request's own."""
 
@@ -74,6 +75,7 @@ class Calls:
             aiortc_hooks.tell_of_relay()
         self._calls: dict[str, Call] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
+        self._owners: dict[str, Admitted] = {}
 
     def __len__(self) -> int:
         return len(self._calls)
@@ -98,17 +100,18 @@ class Calls:
 
     async def create(self, request: Request) -> Response:
         token = request.headers.get(HEADER)
-        holder = holder_of(request.scope)
-        refused = self._gateway.refuse_http(holder) if token is None else None
+        owner = admitted_of(request.scope)
+        refused = self._gateway.refuse_http(owner.holder) if token is None else None
         if refused is not None:
             return refused
         try:
             asked = await self._asked(request)
             if token is not None:
-                return await self._resume(asked, token, holder, request)
+                return await self._resume(asked, token, owner, request)
             # The last seat may have been taken while the body came.
-            refused = self._gateway.refuse_http(holder)
-            return refused if refused is not None else await self._answer(asked, holder)
+            sockets = aiortc_hooks.sockets_of(asked.offer.transports, self._ice_servers)
+            refused = self._gateway.refuse_http(owner.holder, sockets)
+            return refused if refused is not None else await self._answer(asked, owner)
         except FatalProtocolError as error:  # of a token
             return _failed(409 if error.code == errors.RESUME_IN_USE else 404, error)
         except ProtocolError as error:
@@ -121,7 +124,8 @@ class Calls:
 
     async def hangup(self, request: Request) -> Response:
         call = self._calls.get(request.path_params["call_id"])
-        if call is None:
+        # Somebody else's call is as unknown as one that is none.
+        if call is None or not admitted_of(request.scope).owns(self._owners[call.call_id]):
             message = "No session found for the provided call_id"
             return _failed(404, ProtocolError("call_id_not_found", message, param=""))
         call.hang_up()
@@ -141,7 +145,7 @@ class Calls:
         except ProtocolError as error:
             return _failed(400, error)
         expires_at = int(time.time()) + lifetime_s  # a date for people; `ClientSecrets` has none
-        holder = holder_of(request.scope)
+        holder = admitted_of(request.scope).holder
         value = self._gateway.secrets.issue(session, lifetime_s, since_boot_s(), holder)
         effective = core.describe() | {"expires_at": 0}
         return JSONResponse({"value": value, "expires_at": expires_at, "session": effective})
@@ -149,7 +153,7 @@ class Calls:
     # --- a call's life ---------------------------------------------------------------------------
 
     async def _asked(self, request: Request) -> _Asked:
-        """What the request asks for. Raises `ProtocolError`."""
+        """What the request asks for. Raises `ProtocolError` and `BadOffer`."""
         sessions = self._secrets_session(request)
         if request.headers.get("content-type", "").startswith("multipart/form-data"):
             offer, session = await _multipart(request)
@@ -161,7 +165,10 @@ class Calls:
             raise errors.invalid_value("sdp", "an SDP offer", offer)
         if len(offer) > SDP_BYTES_MAX:
             raise errors.event_too_large(len(offer), SDP_BYTES_MAX, "bytes of SDP")
-        return _Asked(offer, sessions)
+        looked_through = checked(offer, self._gateway.settings.ice_private_candidates)
+        if looked_through.dropped:
+            log.info("an offer named %d candidates that are not called", looked_through.dropped)
+        return _Asked(looked_through, sessions)
 
     def _secrets_session(self, request: Request) -> tuple[SessionUpdate, ...]:
         grant = self._gateway.secrets.find(key_of(request.headers), since_boot_s())
@@ -169,23 +176,25 @@ class Calls:
             return ()
         return (parse_session(grant.session),)
 
-    async def _answer(self, asked: _Asked, holder: str) -> Response:
+    async def _answer(self, asked: _Asked, owner: Admitted) -> Response:
         """Open a session and a call for it. Raises `ProtocolError` and `BadOffer`."""
         gateway = self._gateway
         call = self._call(asked)
-        seat = gateway.new_seat(call.channel, holder, call.outgoing)
+        seat = gateway.new_seat(call.channel, owner.holder, call.outgoing)
         for session in asked.sessions:
             seat.core.preset(session, time.monotonic_ns())
         with contextlib.ExitStack() as stack:
             stack.enter_context(gateway.seated(seat))
             answer = await call.answer()
             gateway.seats.begin(seat, stack.pop_all())
-        return self._begin(call, seat, answer)
+        return self._begin(call, seat, answer, owner)
 
-    async def _resume(self, asked: _Asked, token: str, holder: str, request: Request) -> Response:
+    async def _resume(
+        self, asked: _Asked, token: str, owner: Admitted, request: Request
+    ) -> Response:
         """A call that goes on with a session. Raises `FatalProtocolError` and `BadOffer`."""
         seats = self._gateway.seats
-        seat = await seats.claim(token, holder)
+        seat = await seats.claim(token, owner.holder)
         call = self._call(asked)
         try:
             answer = await call.answer()
@@ -193,15 +202,15 @@ class Calls:
             seat.line.release()
             raise
         seats.resume(seat, call.channel, request.query_params.get(LAST_EVENT), call.outgoing)
-        return self._begin(call, seat, answer)
+        return self._begin(call, seat, answer, owner)
 
     def _call(self, asked: _Asked) -> Call:
         call_id = f"rtc_{secrets.token_hex(12)}"
-        return Call(call_id, self._ice_servers, self.metrics, asked.offer)
+        return Call(call_id, self._ice_servers, self.metrics, asked.offer.sdp)
 
-    def _begin(self, call: Call, seat: Seat, answer: str) -> Response:
+    def _begin(self, call: Call, seat: Seat, answer: str, owner: Admitted) -> Response:
         """Run it; what its peer is told."""
-        self._calls[call.call_id] = call
+        self._calls[call.call_id], self._owners[call.call_id] = call, owner
         self._running[call.call_id] = asyncio.create_task(self._run(call, seat))
         log.info("call %s is session %s", call.call_id, seat.session_id)
         headers = {
@@ -219,7 +228,8 @@ class Calls:
             # Ours to mend; the other calls go on.
             log.exception("call %s: internal error", call.call_id)
         finally:
-            del self._calls[call.call_id], self._running[call.call_id]
+            for of_call in (self._calls, self._running, self._owners):
+                del of_call[call.call_id]
 
 
 async def _limited(request: Request) -> AsyncGenerator[bytes, None]:

@@ -17,6 +17,7 @@ import time
 from pathlib import Path
 from typing import BinaryIO
 
+from gateway import log_lines
 from gateway.voice.desk import Desk
 from gateway.voice.messages import (
     Loaded,
@@ -85,7 +86,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("voice")
     parser.add_argument("folder", type=Path, nargs="?")
     options = parser.parse_args(arguments)
-    logging.basicConfig(stream=sys.stderr, level="INFO", format="%(message)s")
+    log_lines.set_up("INFO", "%(message)s")
     # Libraries may print: what is not a message must not reach the pipe.
     pipe = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())

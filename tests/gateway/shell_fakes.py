@@ -19,12 +19,14 @@ from gateway.actions import Action, Hangup, More, Send, Tell
 from gateway.app import Gateway
 from gateway.config import Settings, load
 from gateway.engine_client import EngineLink, private_endpoint
+from gateway.guests import Patience
+from gateway.http_server import GatewayServer
 from gateway.media.pictures import Outcome
 from gateway.open_utterance import Arrival
 from gateway.protocol.session_config import SessionUpdate
 from gateway.rtc.call_metrics import CallMetrics
 from gateway.rtc.calls import Calls
-from gateway.serve import GatewayServer, bind, url_of, uvicorn_config
+from gateway.serve import bind, url_of, uvicorn_config
 from gateway.voice.messages import Said, Sound
 from gateway.voice.status import VoiceStatus
 
@@ -179,7 +181,9 @@ class RunningGateway:
 
 
 @contextlib.asynccontextmanager
-async def running_gateway(**flags: Any) -> AsyncIterator[RunningGateway]:
+async def running_gateway(
+    patience: Patience | None = None, **flags: Any
+) -> AsyncIterator[RunningGateway]:
     """A real server on a free port over `EchoSession`s; no engine process."""
     settings: Settings = load(flags={"port": 0, "drain_s": 0.1} | flags)
     sessions: list[EchoSession] = []
@@ -192,7 +196,7 @@ async def running_gateway(**flags: Any) -> AsyncIterator[RunningGateway]:
         link = EngineLink(endpoint)
         gateway = Gateway(settings, link, make, lambda: b"headstart_up 1\n")
         gateway.calls = Calls(gateway, CallMetrics(CollectorRegistry()))
-        server = GatewayServer(uvicorn_config(settings, gateway), gateway)
+        server = GatewayServer(uvicorn_config(settings, gateway), gateway, patience)
         link.start()
         serving = asyncio.create_task(server.serve(sockets=[sock]))
         try:

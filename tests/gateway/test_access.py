@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from gateway.access import Access, Admitted, Refused, is_open_to_others, read_keys
 from gateway.client_secrets import ClientSecrets
@@ -74,13 +76,70 @@ def test_holders_are_told_apart_without_telling_their_keys() -> None:
 
 
 def test_a_secret_is_good_for_sessions_until_it_expires() -> None:
-    """It counts for whose key it was asked for with, and gets no further secrets."""
+    """It counts for whose key it was asked for with."""
     access, secrets = access_of(api_keys=KEY)
     value = secrets.issue(None, 60, 1.0, holder="ada")
     headers = {"host": "h", "authorization": bearer(value)}
-    assert access.judge(WS, headers, 60.0) == Admitted("ada")
-    assert isinstance(access.judge(WS, headers, 61.0), Refused)
-    assert isinstance(access.judge("/v1/realtime/client_secrets", headers, 0.0), Refused)
+    admitted = access.judge(WS, headers, 60.0)
+    assert isinstance(admitted, Admitted)
+    assert admitted.holder == "ada"
+    assert value not in admitted.secret
+    assert access.judge(WS, headers, 61.0) == Refused(
+        401, "invalid_api_key", "Incorrect API key provided."
+    )
+
+
+def test_a_secret_is_good_for_nothing_else() -> None:
+    """Not for further secrets, nor for what tells of the server and of others; a server without
+    keys tells everybody."""
+    access, secrets = access_of(api_keys=KEY)
+    headers = {"host": "h", "authorization": bearer(secrets.issue(None, 60, 0.0))}
+    calls = [f"{prefix}/realtime{end}" for prefix in ("", "/v1") for end in ("", "/calls")]
+    for path in (*calls, "/v1/realtime/calls/rtc_0/hangup"):
+        assert isinstance(access.judge(path, headers, 0.0), Admitted), path
+    closed = ["/status", "/metrics", "/models", "/v1/models", "/v1/realtime/client_secrets"]
+    closed += ["/realtime/client_secrets", "/v1/else", "/v1/realtime/calls/a/b/hangup", "/statusx"]
+    for path in closed:
+        refused = access.judge(path, headers, 0.0)
+        assert isinstance(refused, Refused), path
+        assert (refused.status, refused.code) == (403, "secret_not_allowed")
+    everybody, theirs = access_of()
+    headers = {"host": "127.0.0.1", "authorization": bearer(theirs.issue(None, 60, 0.0))}
+    assert isinstance(everybody.judge("/status", headers, 0.0), Admitted)
+
+
+def test_who_may_end_what_who_has_opened() -> None:
+    """The key's holder all of the key's and its secrets', a secret its own, another key nothing."""
+    key, first, second = Admitted("ada"), Admitted("ada", "s1"), Admitted("ada", "s2")
+    other, of_other = Admitted("bob"), Admitted("bob", "s1")
+    assert all(key.owns(owner) for owner in (key, first, second))
+    assert first.owns(first)
+    for asker, owner in [(first, second), (first, key), (other, first), (of_other, first)]:
+        assert not asker.owns(owner)
+
+
+@pytest.mark.parametrize("scheme", ["Bearer", "bearer", "BEARER", "bEaReR"])
+def test_the_scheme_is_read_in_any_case(scheme: str) -> None:
+    """RFC 9110 §11.1; spaces around the key are none of it, and a key alone is one too."""
+    access, _ = access_of(api_keys=KEY)
+    for value in (f"{scheme} {KEY}", f" {scheme}   {KEY} ", KEY):
+        assert isinstance(judge(access, authorization=value), Admitted)
+    for value in (f"Basic {KEY}", f"{scheme}{KEY}", scheme, f"{scheme} {scheme} {KEY}"):
+        assert isinstance(judge(access, authorization=value), Refused)
+
+
+@given(st.dictionaries(st.sampled_from(["host", "origin", "authorization"]), st.text()), st.text())
+@example({"origin": "http://[", "host": "h"}, "")
+@example({"origin": "http://[::1", "host": "[::1"}, "")
+@example({"origin": "null", "host": ""}, "")
+@example({"authorization": "Bearer \udcff"}, "openai-insecure-api-key.ek_\udcff")
+def test_no_header_raises(headers: dict[str, str], offered: str) -> None:
+    """Whatever a request's headers say, it is admitted or refused; no nonsense is an origin."""
+    for keys in ("", KEY):
+        access, _ = access_of(api_keys=keys, host="0.0.0.0")
+        verdict = access.judge(WS, headers, 0.0, [offered])
+        if isinstance(verdict, Admitted) and "origin" in headers:
+            assert headers["origin"].lower().endswith(f"://{headers['host'].lower()}")
 
 
 def test_pages_of_other_sites_are_kept_out() -> None:

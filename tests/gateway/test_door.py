@@ -67,6 +67,38 @@ async def test_a_foreign_page_gets_no_handshake() -> None:
             assert (await http.options("/v1/realtime/calls", headers=preflight)).status_code == 400
 
 
+async def test_every_answer_has_its_policies() -> None:
+    """The page's, a file's, a refusal's and that of what is not there: nothing but the page's own
+    files runs in it, nobody frames it, and it talks to this server only."""
+    async with (
+        running_gateway(api_keys=KEY) as running,
+        httpx.AsyncClient(base_url=running.url) as http,
+    ):
+        for path in ("/", "/main.js", "/nowhere", "/status", "/healthz"):
+            told = (await http.get(path)).headers
+            assert told["x-content-type-options"] == "nosniff"
+            assert told["x-frame-options"] == "DENY"
+            assert told["referrer-policy"] == "no-referrer"
+            assert told["permissions-policy"].startswith("camera=(self), microphone=(self)")
+            parts = told["content-security-policy"].split("; ")
+            policy = dict(part.split(" ", 1) for part in parts)
+            assert policy["default-src"] == policy["frame-ancestors"] == "'none'"
+            assert policy["script-src"] == "'self'"
+            host = running.url.removeprefix("http://")
+            assert policy["connect-src"] == f"'self' ws://{host} wss://{host}"
+        strange = await http.get("/", headers={"Host": "a; script-src *"})
+        assert "script-src *" not in strange.headers["content-security-policy"]
+
+
+async def test_there_is_no_socket_but_the_sessions() -> None:
+    """At any other address 404, and nothing is an error of ours."""
+    async with running_gateway() as running:
+        for path in ("/", "/main.js", "/nowhere", "/v1/realtime/calls"):
+            with pytest.raises(InvalidStatus) as refused:
+                await connect(running.url.replace("http", "ws") + path)
+            assert refused.value.response.status_code == 404
+
+
 async def test_one_key_has_its_share_of_the_seats() -> None:
     """Its third session gets a 429 with the reason and when to come again; another key's does not,
     and a seat that was left can be had."""

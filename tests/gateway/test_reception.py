@@ -4,17 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
+import socket
 import ssl
 from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+import uvicorn
+from starlette.responses import PlainTextResponse
+from uvicorn.server import ServerState
 from websockets.asyncio.client import connect
 
-from gateway import reception
-from gateway.reception import Cuts, CutsCollector
-from tests.gateway.shell_fakes import RunningGateway, receive, running_gateway, until
+from gateway.guests import Cuts, CutsCollector, Patience
+from gateway.reception import Reception
+from tests.gateway import shell_fakes
+from tests.gateway.shell_fakes import RunningGateway, receive, until
 from tests.gateway.test_door import certificate  # noqa: F401  # a fixture
 
 UPGRADE = (
@@ -30,14 +37,16 @@ MANY = b"GET /filler HTTP/1.1\r\nHost: localhost\r\n\r\n" * 4000
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-@pytest.fixture(autouse=True)
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half a second for a head, one for an exchange, a quarter for a close."""
-    monkeypatch.setattr(reception, "HEAD_S", 0.5)
-    monkeypatch.setattr(reception.Shaking, "stage", ("handshake", 0.5))
-    monkeypatch.setattr(reception, "EXCHANGE_S", 1.0)
-    monkeypatch.setattr(reception, "CLOSING_S", 0.25)
-    monkeypatch.setattr(reception, "LOOK_EVERY_S", 0.05)
+IMPATIENT = Patience(head_s=0.5, exchange_s=1.0, closing_s=0.25, look_every_s=0.05)
+
+
+@contextlib.asynccontextmanager
+async def running_gateway(
+    patience: Patience = IMPATIENT, **flags: Any
+) -> AsyncIterator[RunningGateway]:
+    """One that waits for half a second where others wait for ten."""
+    async with shell_fakes.running_gateway(patience, **flags) as running:
+        yield running
 
 
 @contextlib.asynccontextmanager
@@ -176,12 +185,11 @@ async def test_a_handshake_has_its_time_too(certificate: tuple[Path, Path]) -> N
         assert running.gateway.cuts == {"handshake": 2}
 
 
-async def test_a_crowd_keeps_nobody_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_crowd_keeps_nobody_out() -> None:
     """Where all places are taken by those who say nothing, the one that came first has to go, and
     who has something to say is heard at once."""
-    monkeypatch.setattr(reception, "GUESTS_MAX", 8)
-    monkeypatch.setattr(reception, "HEAD_S", 60.0)
-    async with running_gateway() as running, contextlib.AsyncExitStack() as stack:
+    patience = Patience(guests_max=8)
+    async with running_gateway(patience) as running, contextlib.AsyncExitStack() as stack:
         crowd = [await stack.enter_async_context(opened(running)) for _ in range(20)]
         assert await end_of(crowd[0][0]) == b""
         async with httpx.AsyncClient() as http:
@@ -200,6 +208,55 @@ async def test_what_comes_right_behind_an_upgrade_is_not_lost() -> None:
         await reader.readuntil(b'"first"')
         writer.write(split[4:])
         await reader.readuntil(b'"second"')
+
+
+@pytest.mark.parametrize(
+    ("number", "tries_max", "lines"),
+    [
+        (errno.EBADF, 12, 1),
+        (errno.EINVAL, 12, 1),
+        (errno.EIO, 12, 1),
+        (errno.ECONNABORTED, 60, 0),
+        (errno.ENETDOWN, 60, 0),
+        (errno.EMFILE, 60, 0),
+    ],
+)
+async def test_an_error_that_stays_is_met_now_and_then(
+    number: int, tries_max: int, lines: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Not for ever in a circle, in which nothing else has its turn; told once; and when it is
+    over, connections are accepted as before."""
+    loop = asyncio.get_running_loop()
+    state, tries, accepted = ServerState(), 0, asyncio.Event()
+    listening = socket.create_server(("127.0.0.1", 0))
+    theirs = socket.create_connection(listening.getsockname())
+    ours, _ = listening.accept()
+
+    async def accept(_: socket.socket) -> tuple[socket.socket, object]:
+        nonlocal tries
+        tries += 1
+        if loop.time() < began_s + 0.5:
+            raise OSError(number, "as told")
+        if accepted.is_set():
+            await asyncio.sleep(60)
+        accepted.set()
+        return ours, None
+
+    config = uvicorn.Config(PlainTextResponse("hello"), lifespan="off", log_config=None)
+    config.load()
+    began_s = loop.time()
+    reception = Reception(config, state, Cuts(), accept=accept)
+    reception.open(listening)
+    try:
+        await asyncio.sleep(0.4)
+        assert 2 <= tries <= tries_max
+        await until(lambda: state.connections)
+        assert len([r for r in caplog.records if "can be accepted" in r.getMessage()]) == lines
+    finally:
+        await reception.close()
+        await reception.see_out(0.0, lambda: False)
+        listening.close()
+        theirs.close()
 
 
 def test_cuts_are_told_by_reason() -> None:

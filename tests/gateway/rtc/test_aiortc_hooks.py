@@ -19,7 +19,15 @@ from aiortc.rtp import RtpPacket
 
 from gateway.rtc import aiortc_hooks
 from gateway.rtc.aiortc_hooks import ENCODED_FRAMES_MAX, NewestFrame, _BoundedQueue
-from tests.gateway.rtc.peer import Camera, Microphone, change_packets, offer_of, prepared
+from gateway.rtc.call import describe_ice
+from tests.gateway.rtc.peer import (
+    Camera,
+    Microphone,
+    change_packets,
+    ice_connections,
+    offer_of,
+    prepared,
+)
 from tests.gateway.shell_fakes import until
 
 PRIVATE = ("jitter_buffer", "decoder_queue", "decoder_error", "decoder_thread", "stop_decoder")
@@ -39,7 +47,13 @@ def test_aiortc_still_has_the_parts_that_are_reached_into() -> None:
     dtls = inspect.getsource(rtcdtlstransport)
     assert "receiver = self._rtp_router.route_rtp(packet)" in dtls
     assert "ssrc_receiver = self.ssrc_table.get(packet.ssrc)" in dtls
-    assert "relayed_candidate(" in inspect.getsource(ice.Connection)
+    assert "ensure_future(self.__connect())" in inspect.getsource(RTCPeerConnection)
+    connection = inspect.getsource(ice.Connection)
+    assert "self.check_incoming(message, addr, protocol)" in connection
+    assert "self.check_incoming(*early_check)" in connection
+    assert "c._network_host == addr[0] and c.port == addr[1]" in connection
+    assert "self._remote_candidates.append(remote_candidate)" in connection
+    assert "relayed_candidate(" in connection
     worker = inspect.getsource(rtcrtpreceiver.decoder_worker)
     assert "input_q.get()" in worker
     assert "output_q.put(frame)" in worker
@@ -223,3 +237,47 @@ async def test_a_relay_that_is_missing_is_explained(
     (record,) = caplog.records
     assert record.getMessage().startswith("the TURN server turn.example:3478 " + line)
     assert "secret" not in record.getMessage()
+
+
+async def test_what_fails_while_connecting_is_told() -> None:
+    """Once to its owner, and to nobody by way of a task that nobody holds."""
+    failures: list[Exception] = []
+    receiver = RTCPeerConnection()
+    aiortc_hooks.own_connecting(receiver, failures.append)
+    async with prepared(Microphone(), data=False) as peer:
+        await receiver.setRemoteDescription(RTCSessionDescription(await offer_of(peer.pc), "offer"))
+        for transceiver in receiver.getTransceivers():
+            transceiver.receiver.transport.transport.start = None  # what aiortc will call
+        await receiver.setLocalDescription(await receiver.createAnswer())
+        await until(lambda: failures)
+    assert [type(error) for error in failures] == [TypeError]
+    await receiver.close()
+
+
+async def test_the_addresses_a_peer_makes_us_know_are_bounded() -> None:
+    """Each check from a new address is checked in return, up to a bound; known ones always are."""
+    receiver = RTCPeerConnection()
+    async with prepared(Microphone(), data=False) as peer:
+        await receiver.setRemoteDescription(RTCSessionDescription(await offer_of(peer.pc), "offer"))
+        await receiver.setLocalDescription(await receiver.createAnswer())
+        aiortc_hooks.bound_candidates(receiver, 20)
+        (connection,) = ice_connections(receiver)
+        request = stun.Message(stun.Method.BINDING, stun.Class.REQUEST)
+        request.attributes["PRIORITY"] = 1
+        protocol = connection._protocols[0]
+        for number in range(100):
+            connection.check_incoming(request, ("192.0.2.1", 10_000 + number), protocol)
+        known = connection._remote_candidates
+        assert len(known) == 20
+        pairs = len(connection._check_list)
+        connection.check_incoming(request, ("192.0.2.1", known[-1].port), protocol)
+        assert len(connection._check_list) == pairs
+        await receiver.close()
+
+
+@pytest.mark.parametrize(("urls", "relays"), [("", 0), ("stun:a", 0), ("stun:a turn:b turns:c", 2)])
+def test_a_calls_sockets_are_counted(urls: str, relays: int) -> None:
+    """One for each address of this machine and each relay, for each transport."""
+    servers = describe_ice(urls, "", "")
+    addresses = len(ice.get_host_addresses(use_ipv4=True, use_ipv6=True))
+    assert aiortc_hooks.sockets_of(3, servers) == 3 * (addresses + relays)

@@ -253,6 +253,42 @@ async def test_unknown_calls_and_keys(http: httpx.AsyncClient) -> None:
     assert stale.json()["error"]["code"] == "invalid_api_key"
 
 
+async def test_a_call_is_its_holders_to_end() -> None:
+    """Another key, or another secret of the same key, finds no such call; the secret that opened
+    it, and the key that the secret is of, end it. None of it tells whose calls there are."""
+    ours, theirs = ({"Authorization": f"Bearer {letter * 20}"} for letter in "ot")
+    keys = f"{'o' * 20},{'t' * 20}"
+    async with (
+        running_gateway(api_keys=keys) as keyed,
+        httpx.AsyncClient(base_url=keyed.url, timeout=60) as http,
+    ):
+
+        async def secret(of: dict[str, str]) -> dict[str, str]:
+            made = await http.post("/v1/realtime/client_secrets", headers=of)
+            return {"Authorization": f"bearer {made.json()['value']}"}
+
+        mine, another, foreign = await secret(ours), await secret(ours), await secret(theirs)
+        for opener, enders, others in (
+            (ours, [ours], [theirs, foreign, mine]),
+            (mine, [mine], [theirs, foreign, another]),
+            (mine, [ours], [another]),
+        ):
+            async with prepared(Microphone()) as peer:
+                location = (await post_offer(peer, keyed.url, opener)).headers["location"]
+                for other in others:
+                    refused = await http.post(f"{location}/hangup", headers=other)
+                    assert refused.status_code == 404
+                    assert refused.json()["error"]["code"] == "call_id_not_found"
+                    assert keyed.gateway.pumps
+                for ender in enders:
+                    ended = await http.post(f"{location}/hangup", headers=ender)
+                    assert ended.status_code == 200
+                assert not keyed.gateway.pumps
+        for path in ("/status", "/metrics", "/v1/models"):
+            assert (await http.get(path, headers=mine)).status_code == 403
+            assert (await http.get(path, headers=ours)).status_code == 200
+
+
 async def test_a_full_server_refuses_before_it_answers(running: RunningGateway) -> None:
     """The call over the limit gets 503 and when to try again; calls and sockets share the seats."""
     async with calling(running.url, Microphone()), connect_socket(running.ws_url):
