@@ -33,6 +33,7 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from engine import api
+from gateway import tasks
 
 log = logging.getLogger("headstart.engine_link")
 
@@ -206,7 +207,7 @@ class EngineLink:
             return
         self.counters.losses += 1
         for listener in list(self._listeners.values()):
-            listener.engine_lost()
+            tasks.guard(listener.engine_lost, "engine link", tasks.nothing_depends_on_it)()
 
     # --- from the loop ---------------------------------------------------------------------------
 
@@ -274,7 +275,8 @@ class EngineLink:
                 if listener is None or self.state is not LinkState.READY:
                     self.counters.events_stale += 1
                 else:
-                    listener.engine_event(event)
+                    tell = listener.engine_event
+                    tasks.guard(tell, "engine link", tasks.nothing_depends_on_it)(event)
 
     def _on_loading(self, event: api.Loading) -> None:
         if self.state is LinkState.READY:
@@ -307,7 +309,8 @@ class EngineLink:
         for session_id, listener in list(self._listeners.items()):
             if same:  # it was only silent, and still holds what the sessions will open again
                 self.tell(api.Close(session=session_id))
-            listener.engine_ready(ready)
+            tell = listener.engine_ready
+            tasks.guard(tell, "engine link", tasks.nothing_depends_on_it)(ready)
 
     def _stalled(self, reason: str) -> None:
         if self.state is LinkState.READY:

@@ -83,6 +83,7 @@ class StopCause(Enum):
 class DropReason(Enum):
     TOO_SHORT = "too_short"
     CLEARED = "cleared"
+    UNHEARD = "unheard"  # there was no engine, or not from its beginning to its end
 
 
 @dataclass(frozen=True)

@@ -60,10 +60,8 @@ class SpeechIn:
         self._state = state
         self._stopwatch = stopwatch
         self._pace = Pace()
-        self._listener = Listener(
-            self._detection(),
-            ListeningSettings(chunk_ms=state.settings.chunk_ms),
-        )
+        settings = ListeningSettings(chunk_ms=state.settings.chunk_ms)
+        self._listener = Listener(self._detection(), settings)
         self._open: Spoken | None = None
         self._undecided: _Over | None = None  # over, held, its final words still to come
         self._waiting: _Over | None = None  # a question that an answer has to end for
@@ -312,7 +310,7 @@ class SpeechIn:
         state.tell(api.DropSpeech(state.session_id, event.ref))
         if spoken.is_held:
             self._barge_in.forget(spoken, answers, now_ns)
-        elif event.reason is DropReason.TOO_SHORT:
+        elif event.reason is not DropReason.CLEARED and not spoken.by_hand:
             # The client was told that somebody speaks; nothing will be committed.
             at_ms = hear_ms(event.at_sample)
             state.send(state.events.speech_stopped(spoken.item_id, at_ms))
@@ -320,7 +318,9 @@ class SpeechIn:
         self.answer_ended(answers, now_ns)
 
     def answer_ended(self, answers: Answering, now_ns: int) -> None:
-        """An answer is over: one that waits for it may begin."""
+        """An answer, or what is heard of it, may be over: one that waits for that may begin."""
+        for spoken in (self._open, self._undecided.spoken if self._undecided else None):
+            self._barge_in.look_again(spoken, answers, now_ns)
         if self._waiting is not None and not answers.active:
             over, self._waiting = self._waiting, None
             self._ask(over, answers)
@@ -377,12 +377,12 @@ class SpeechIn:
         spoken = self._open
         if spoken is None:
             return
-        was_held = spoken.is_held
         for event in self._listener.clear():
             if isinstance(event, Dropped):
-                self._dropped(event, answers, now_ns)
-        if not was_held:
-            lost = "The engine was lost; say it again."
+                unheard = dataclasses.replace(event, reason=DropReason.UNHEARD)
+                self._dropped(unheard, answers, now_ns)
+        if not spoken.is_held:
+            lost = "The engine was not there to hear all of it; say it again."
             self._transcripts.tell_failed(spoken, "engine_lost", lost)
 
     def _spoken(self, turn: int) -> Spoken | None:

@@ -24,6 +24,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from gateway import tasks
 from gateway.access import key_of
 from gateway.client_secrets import (
     LIFETIME_S_DEFAULT,
@@ -189,14 +190,15 @@ class Calls:
     async def _resume(self, asked: _Asked, token: str, holder: str, request: Request) -> Response:
         """A call that goes on with a session. Raises `FatalProtocolError` and `BadOffer`."""
         seats = self._gateway.seats
-        seat = await seats.claim(token, holder)
-        call = self._call(asked)
-        try:
+        async with seats.claimed(token, holder) as seat:
+            call = self._call(asked)
             answer = await call.answer()
-        except BaseException:
-            seat.line.release()
-            raise
-        seats.resume(seat, call.channel, request.query_params.get(LAST_EVENT), call.outgoing)
+            last_event_id = request.query_params.get(LAST_EVENT)
+            try:
+                seats.resume(seat, call.channel, last_event_id, call.outgoing)
+            except FatalProtocolError:
+                await call.close()
+                raise
         return self._begin(call, seat, answer)
 
     def _call(self, asked: _Asked) -> Call:
@@ -206,7 +208,7 @@ class Calls:
     def _begin(self, call: Call, seat: Seat, answer: str) -> Response:
         """Run it; what its peer is told."""
         self._calls[call.call_id] = call
-        self._running[call.call_id] = asyncio.create_task(self._run(call, seat))
+        self._running[call.call_id] = tasks.own(self._run(call, seat), "call", seat.pump.fail)
         log.info("call %s is session %s", call.call_id, seat.session_id)
         headers = {
             "Location": f"/v1/realtime/calls/{call.call_id}",
@@ -219,9 +221,6 @@ class Calls:
             await call.run(seat.pump, seat.line)
             if seat.line.is_over:
                 await seat.over.wait()
-        except Exception:
-            # Ours to mend; the other calls go on.
-            log.exception("call %s: internal error", call.call_id)
         finally:
             del self._calls[call.call_id], self._running[call.call_id]
 

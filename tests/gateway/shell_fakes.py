@@ -19,7 +19,7 @@ from gateway.actions import Action, Hangup, More, Send, Tell
 from gateway.app import Gateway
 from gateway.config import Settings, load
 from gateway.engine_client import EngineLink, private_endpoint
-from gateway.media.pictures import Outcome
+from gateway.media.pictures import Outcome, Seen
 from gateway.open_utterance import Arrival
 from gateway.protocol.session_config import SessionUpdate
 from gateway.rtc.call_metrics import CallMetrics
@@ -119,8 +119,8 @@ class EchoSession:
 
     frame_size = api.PictureSize(pixels=5000)
 
-    def receive_image(self, image: api.Image, now_ns: int) -> list[Action]:
-        self.seen.append(image)
+    def receive_image(self, seen: Seen, now_ns: int) -> list[Action]:
+        self.seen.append(seen.image)
         return []
 
     def decoded(self, ticket: int, outcome: Outcome, now_ns: int) -> list[Action]:
