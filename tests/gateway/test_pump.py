@@ -4,13 +4,14 @@ import json
 from collections.abc import AsyncIterator
 
 from engine import api
-from gateway.actions import Action, Decode, Hangup, Tell
+from gateway.actions import Action, Decode, Hangup, Tell, Utter
 from gateway.flow_control import PICTURES_BEHIND_BYTES
 from gateway.media.pictures import Outcome
 from gateway.open_utterance import Arrival
 from gateway.outbound import Bounds
 from gateway.ports import TakeAtOnce
 from gateway.pump import CREDIT_WAIT_S, Pump
+from gateway.voice.messages import Speak
 from tests.gateway.shell_fakes import EchoSession, until
 
 READY = api.Ready("engine 1", api.ModelInfo("fake", 8192, 1024, 1 << 28, 0, 0.0))
@@ -235,3 +236,22 @@ async def test_pictures_told_to_no_engine_hold_nobody_up() -> None:
         pump.engine_lost()
         await running
     assert channel.sent.count("echo") == 20
+
+
+class SpeakingSession(EchoSession):
+    """Has two clauses spoken."""
+
+    def receive_text(self, text: str, now_ns: int) -> list[Action]:
+        speaks = [Utter(Speak(self.session_id, 1, clause, text)) for clause in (0, 1)]
+        return [*speaks, *super().receive_text(text, now_ns)]
+
+
+async def test_a_clause_that_no_voice_takes_is_over() -> None:
+    """It has failed, told behind what came with it: the answer must not wait for it."""
+    channel = ListChannel("hello")
+    pump = Pump("s", channel, SpeakingSession("s", True, "m"), lambda _: True, Bounds())
+    running = asyncio.create_task(pump.run())
+    await until(lambda: "Said" in channel.sent)
+    channel.gone.set()
+    await running
+    assert channel.sent == ["session.created", "echo", "Said", "Said"]

@@ -93,6 +93,34 @@ async def test_a_worker_that_hangs_is_killed() -> None:
         await until(lambda: any(status.state == "lost" for status in listener.states))
 
 
+async def test_a_worker_that_was_stopped_may_be_silent() -> None:
+    """Barge-in, and then quiet for longer than a worker with work may take: it lives. It owes what
+    is asked for next, and is killed when that does not come."""
+    async with link_to(sys.executable, "-c", HANGS, stalled_s=0.5) as (link, listener):
+        await until(lambda: link.status.speaks)
+        for generation, stop in ((1, Stop("s", 1)), (2, Stop("s"))):
+            link.tell(Speak("s", generation, 0, "Hello?"))
+            link.tell(Speak("s", generation, 1, "Are you there?"))
+            link.tell(stop)
+        pid = link.pid
+        await asyncio.sleep(1.5)
+        assert (link.status.speaks, link.pid) == (True, pid)
+        assert link.tell(Speak("s", 3, 0, "Hello?"))
+        await until(lambda: any(status.state == "lost" for status in listener.states))
+
+
+async def test_a_session_that_leaves_takes_its_work_along() -> None:
+    """Whatever it had asked for: nobody waits for that any more."""
+    async with link_to(sys.executable, "-c", HANGS, stalled_s=0.5) as (link, _):
+        await until(lambda: link.status.speaks)
+        link.attach("other", Listener())
+        link.tell(Speak("other", 1, 0, "Hello?"))
+        link.detach("other")
+        pid = link.pid
+        await asyncio.sleep(1.5)
+        assert (link.status.speaks, link.pid) == (True, pid)
+
+
 async def test_a_worker_that_cannot_start_is_given_up() -> None:
     """With a reason, and without a loop of restarts."""
     async with link_to(sys.executable, "-c", "import sys; sys.exit(2)") as (link, _):
