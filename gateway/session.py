@@ -306,6 +306,7 @@ class Session:
     def cleared(self, dropped_samples: int, now_ns: int) -> list[Action]:
         """The transport's playout was told to drop what it held; it was so much."""
         self._answers.cleared(dropped_samples)
+        self._speech.answer_ended(self._answers, now_ns)
         return self._state.take()
 
     def tick(self, now_ns: int) -> list[Action]:
