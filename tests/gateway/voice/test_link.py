@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from gateway import tasks
 from gateway.voice.choose import choose, missing
 from gateway.voice.link import FIRST_TRIES, VoiceLink, VoiceOff
 from gateway.voice.messages import Said, Sound, Speak, Stop
@@ -107,6 +108,36 @@ async def test_a_worker_that_was_stopped_may_be_silent() -> None:
         assert (link.status.speaks, link.pid) == (True, pid)
         assert link.tell(Speak("s", 3, 0, "Hello?"))
         await until(lambda: any(status.state == "lost" for status in listener.states))
+
+
+async def test_a_voice_that_cannot_be_kept_alive_is_off() -> None:
+    """Something nobody thought of: sessions go on in text, and are told; it is counted."""
+
+    async def command() -> list[str]:
+        raise ZeroDivisionError("a bug in the choice of a voice")
+
+    before = tasks.failures["voice"]
+    link, listener = VoiceLink(command), Listener()
+    link.attach("s", listener)
+    link.start()
+    await until(lambda: link.status.state == "off")
+    assert "a bug in the choice of a voice" in listener.states[-1].reason
+    assert tasks.failures["voice"] == before + 1
+    await link.stop()
+
+
+async def test_a_worker_that_nobody_watches_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is started again, with a watchdog."""
+
+    async def broken(_: VoiceLink) -> None:
+        monkeypatch.undo()
+        raise ZeroDivisionError("a bug in the watchdog")
+
+    before = tasks.failures["voice watchdog"]
+    monkeypatch.setattr(VoiceLink, "_watch", broken)
+    async with link_to(*espeak()) as (link, _):
+        await until(lambda: link.restarts == 1 and link.status.speaks)
+    assert tasks.failures["voice watchdog"] == before + 1
 
 
 async def test_a_session_that_leaves_takes_its_work_along() -> None:
