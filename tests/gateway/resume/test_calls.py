@@ -163,3 +163,27 @@ async def test_a_call_that_cannot_be_made_gives_its_claim_back(
             assert response.status_code == 201
             await connect(second, response.headers["Location"], response.text)
             await second.event("resumed")
+
+
+async def test_what_a_channel_fails_to_send_comes_over_the_next_link(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In order and without a hole."""
+    async with running_gateway() as running:
+        async with calling(running.url) as peer:
+            token = await token_of(peer)
+            assert peer.channel is not None
+            peer.channel.send("count 1")
+            await peer.event("n")
+            (call,) = running.gateway.calls._calls.values()  # type: ignore[union-attr]
+
+            def fail(_: str) -> None:
+                raise ValueError("a bug in the transport")
+
+            monkeypatch.setattr(call.channel._channel, "send", fail)
+            peer.channel.send("count 3")
+            await until(lambda: detached(running))
+        address = f"{running.ws_url}?last_event_id=n0"
+        async with connect_socket(address, additional_headers={HEADER: token}) as socket:
+            events = [json.loads(await socket.recv()) for _ in range(4)]
+        assert [e.get("event_id") for e in events if e["type"] == "n"] == ["n0", "n1", "n2"]

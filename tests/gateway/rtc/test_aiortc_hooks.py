@@ -11,12 +11,14 @@ from aiortc import (
     RTCPeerConnection,
     RTCSessionDescription,
     rtcdtlstransport,
+    rtcicetransport,
     rtcrtpreceiver,
 )
 from aiortc.rtcrtpreceiver import RemoteStreamTrack, RTCRtpReceiver
 from aiortc.rtcsctptransport import InitChunk
 from aiortc.rtp import RtpPacket
 
+from gateway.fairness import BURST_S, RESERVE_S, SHARE, TURN_S, Share
 from gateway.rtc import aiortc_hooks
 from gateway.rtc.aiortc_hooks import ENCODED_FRAMES_MAX, NewestFrame, _BoundedQueue
 from tests.gateway.rtc.peer import Camera, Microphone, change_packets, offer_of, prepared
@@ -40,6 +42,9 @@ def test_aiortc_still_has_the_parts_that_are_reached_into() -> None:
     assert "receiver = self._rtp_router.route_rtp(packet)" in dtls
     assert "ssrc_receiver = self.ssrc_table.get(packet.ssrc)" in dtls
     assert "relayed_candidate(" in inspect.getsource(ice.Connection)
+    assert "data = await self.transport._recv()" in dtls
+    assert "first_byte > 127 and first_byte < 192" in dtls
+    assert "self._recv = self._connection.recv" in inspect.getsource(rtcicetransport)
     worker = inspect.getsource(rtcrtpreceiver.decoder_worker)
     assert "input_q.get()" in worker
     assert "output_q.put(frame)" in worker
@@ -223,3 +228,54 @@ async def test_a_relay_that_is_missing_is_explained(
     (record,) = caplog.records
     assert record.getMessage().startswith("the TURN server turn.example:3478 " + line)
     assert "secret" not in record.getMessage()
+
+
+class Datagrams:
+    """A transport that has all of them ready, and never keeps its reader waiting."""
+
+    def __init__(self, *datagrams: bytes) -> None:
+        self.left = list(datagrams)
+
+    async def receive(self) -> bytes:
+        if not self.left:
+            raise ConnectionError
+        return self.left.pop(0)
+
+
+RTP, RTCP, DTLS, SCTP = b"\x80\x60 sound", b"\x80\xc8 report", b"\x16 hello", b"\x17 events"
+
+
+async def test_media_beyond_the_share_is_dropped_before_it_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In virtual time: packets of 1 ms each; what is no media always passes, and costs nothing.
+    Others have their turn every few packets, worked on or dropped, although none keeps us
+    waiting: their longest wait is what is measured."""
+    now_s, dropped, taken, waits_s = 0.0, 0, [], []
+    monkeypatch.setattr(aiortc_hooks.time, "perf_counter", lambda: now_s)
+
+    def drop() -> None:
+        nonlocal dropped, now_s
+        dropped += 1
+        now_s += 0.00002
+
+    async def neighbour() -> None:
+        while True:
+            before_s = now_s
+            await asyncio.sleep(0)
+            waits_s.append(now_s - before_s)
+
+    wire = Datagrams(*[DTLS, RTP, RTCP, RTP, SCTP] * 4000)
+    receive = aiortc_hooks._rationed(wire.receive, Share(0.0), drop)
+    waiting = asyncio.create_task(neighbour())
+    with pytest.raises(ConnectionError):
+        while True:
+            data = await receive()
+            taken.append(data)
+            now_s += 0.001 if data in (RTP, RTCP) else 0.0
+    waiting.cancel()
+    media = sum(data in (RTP, RTCP) for data in taken)
+    assert taken.count(DTLS) == taken.count(SCTP) == 4000
+    assert media + dropped == 12_000
+    assert media * 0.001 == pytest.approx(now_s * SHARE + BURST_S + RESERVE_S, rel=0.05)
+    assert max(waits_s) < TURN_S + 0.0025  # and the packet that overran it, and one before
