@@ -102,8 +102,8 @@ class Seats:
     def resume(
         self, seat: Seat, link: Link, last_event_id: str | None, player: Player | None = None
     ) -> None:
-        """Let a claimed session go on over `link`. Raises `FatalProtocolError` if it has ended since
-        it was claimed."""
+        """Let a claimed session go on over `link`. Raises `FatalProtocolError` if it has ended
+        since it was claimed."""
         try:
             replayed = seat.line.attach(link, last_event_id)
         except LineOver as over:

@@ -137,11 +137,11 @@ def test_pictures_of_every_sort_count_and_words_do_not() -> None:
     flow.told(api.Respond("s", 1, "a", api.Sampling(), items=(ITEM,)), was_sent=True)
     flow.told(api.AddItem("s", api.Item("i", api.Role.USER, (api.Text("x"),))), was_sent=True)
     flow.heard(api.Pressure("s", api.Level.CALM))
-    assert not flow.must_wait
+    waits = [flow.must_wait]
     flow.told(api.Frame("s", 0, api.Image(1, 1, bytes(3))), was_sent=True)
-    assert flow.must_wait
+    waits.append(flow.must_wait)
     flow.heard(api.Looked("s", 3))
-    assert not flow.must_wait
+    assert [*waits, flow.must_wait] == [False, True, False]
 
 
 def test_an_old_utterances_words_do_not_settle_the_next_ones_sound() -> None:

@@ -30,12 +30,9 @@ async def flood(url: str, seconds: float) -> int:
         sender = peer.pc.getSenders()[0]
         transport: Any = sender.transport
         # Another source than the microphone's own packets are of.
-        packet = RtpPacket(payload_type=96, ssrc=7, payload=payload)
-        packet.payload_type = next(
-            codec.payloadType
-            for codec in peer.pc.getTransceivers()[0]._codecs
-            if codec.mimeType == "audio/opus"
-        )
+        codecs: Any = peer.pc.getTransceivers()[0]._codecs
+        opus = next(codec for codec in codecs if codec.mimeType == "audio/opus")
+        packet = RtpPacket(payload_type=opus.payloadType, ssrc=7, payload=payload)
         sent, until_s = 0, time.monotonic() + seconds
         while time.monotonic() < until_s and sent < PACKETS_MAX:
             for _ in range(AT_ONCE):

@@ -237,8 +237,6 @@ class Datagrams:
         self.left = list(datagrams)
 
     async def receive(self) -> bytes:
-        if not self.left:
-            raise ConnectionError
         return self.left.pop(0)
 
 
@@ -252,7 +250,7 @@ async def test_media_beyond_the_share_is_dropped_before_it_is_read(
     Others have their turn every few packets, worked on or dropped, although none keeps us
     waiting: their longest wait is what is measured."""
     now_s, dropped, taken, waits_s = 0.0, 0, [], []
-    monkeypatch.setattr(aiortc_hooks.time, "perf_counter", lambda: now_s)
+    monkeypatch.setattr("gateway.rtc.aiortc_hooks.time.perf_counter", lambda: now_s)
 
     def drop() -> None:
         nonlocal dropped, now_s
@@ -268,11 +266,9 @@ async def test_media_beyond_the_share_is_dropped_before_it_is_read(
     wire = Datagrams(*[DTLS, RTP, RTCP, RTP, SCTP] * 4000)
     receive = aiortc_hooks._rationed(wire.receive, Share(0.0), drop)
     waiting = asyncio.create_task(neighbour())
-    with pytest.raises(ConnectionError):
-        while True:
-            data = await receive()
-            taken.append(data)
-            now_s += 0.001 if data in (RTP, RTCP) else 0.0
+    while wire.left:
+        taken.append(await receive())
+        now_s += 0.001 if taken[-1] in (RTP, RTCP) else 0.0
     waiting.cancel()
     media = sum(data in (RTP, RTCP) for data in taken)
     assert taken.count(DTLS) == taken.count(SCTP) == 4000
