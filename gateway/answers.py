@@ -132,7 +132,7 @@ class Answers:
         """Somebody speaks over the answer, or over what is still played of the last one."""
         if self._main is not None:
             self._cancel(self._main, "turn_detected")
-        self._out.interrupt()
+        self._out.drop()
 
     def hold(self, now_ns: int) -> None:
         """Somebody speaks who may mean to interrupt."""

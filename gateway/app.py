@@ -232,18 +232,14 @@ class Gateway:
 
     async def _go_on(self, socket: WebSocket, channel: WebSocketChannel, token: str) -> None:
         """With the session of a token, whose connection broke."""
+        subprotocols = socket.scope.get("subprotocols", [])
         try:
-            seat = await self.seats.claim(token, holder_of(socket.scope))
+            async with self.seats.claimed(token, holder_of(socket.scope)) as seat:
+                await socket.accept(SUBPROTOCOL if SUBPROTOCOL in subprotocols else None)
+                self.seats.resume(seat, channel, socket.query_params.get(LAST_EVENT))
         except FatalProtocolError as error:
             await turn_away(socket, error)
             return
-        subprotocols = socket.scope.get("subprotocols", [])
-        try:
-            await socket.accept(SUBPROTOCOL if SUBPROTOCOL in subprotocols else None)
-        except BaseException:
-            seat.line.release()
-            raise
-        self.seats.resume(seat, channel, socket.query_params.get(LAST_EVENT))
         channel.seated()
         await seat.line.carry(channel)
 

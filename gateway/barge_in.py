@@ -81,6 +81,12 @@ class BargeIn:
         if self.is_late(spoken.began_ns, now_ns):
             self._release(spoken, answers, now_ns)
 
+    def look_again(self, spoken: Spoken | None, answers: Answering, now_ns: int) -> None:
+        """What speech was held back for may be over: cancelled, cut, cleared, played to its end.
+        Then there is nothing that could stand still for it; its words decide as before."""
+        if spoken is not None and not answers.audible(now_ns):
+            self._release(spoken, answers, now_ns)
+
     def is_late(self, since_ns: int, now_ns: int) -> bool:
         """Whether words have been waited for for long enough."""
         return now_ns - since_ns >= self._state.settings.false_interruption_ms * NS_PER_MS

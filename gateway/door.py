@@ -17,7 +17,7 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
-from starlette.websockets import WebSocket, WebSocketDisconnect
+from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
 from gateway.access import ANY, Access, Admitted, Refused
 from gateway.clocks import since_boot_s
@@ -158,9 +158,10 @@ def offered(socket: WebSocket, prefix: str) -> str | None:
 
 
 async def turn_away(socket: WebSocket, error: FatalProtocolError) -> None:
-    """Shake hands, say why not, and close."""
+    """Shake hands, if that is still to be done, say why not, and close."""
     names = socket.scope.get("subprotocols", [])
-    await socket.accept(SUBPROTOCOL if SUBPROTOCOL in names else None)
+    if socket.application_state is WebSocketState.CONNECTING:
+        await socket.accept(SUBPROTOCOL if SUBPROTOCOL in names else None)
     with contextlib.suppress(WebSocketDisconnect, RuntimeError):
         await socket.send_json(error.to_event(f"event_{secrets.token_hex(12)}"))
         await socket.close(error.close_code, error.close_reason)

@@ -33,6 +33,7 @@ import zmq
 from zmq.utils.monitor import recv_monitor_message
 
 from engine import api
+from gateway import tasks
 from gateway.engine_address import Address
 
 log = logging.getLogger("headstart.engine_link")
@@ -113,13 +114,10 @@ class LinkObserver:
         """The engine is lost although its process may live: restart it."""
 
 
-def _guarded(tell: Callable[..., None], *what: object) -> None:
-    """One listener's fault is logged: the others are told all the same, and the next messages are
+def _told(tell: Callable[..., None], *what: object) -> None:
+    """One listener's fault is reported: the others are told all the same, and the next messages are
     read. A session that does not hear that the engine is ready would never be opened."""
-    try:
-        tell(*what)
-    except Exception:
-        log.exception("a listener of the engine's failed")
+    tasks.guard(tell, "engine link", tasks.nothing_depends_on_it)(*what)
 
 
 def _readable(socket: zmq.Socket[bytes]) -> bool:
@@ -230,7 +228,7 @@ class EngineLink:
             return
         self.counters.losses += 1
         for listener in list(self._listeners.values()):
-            _guarded(listener.engine_lost)
+            _told(listener.engine_lost)
 
     # --- from the loop ---------------------------------------------------------------------------
 
@@ -299,7 +297,7 @@ class EngineLink:
                 if listener is None or self.state is not LinkState.READY:
                     self.counters.events_stale += 1
                 else:
-                    _guarded(listener.engine_event, event)
+                    _told(listener.engine_event, event)
 
     def _on_loading(self, event: api.Loading) -> None:
         if self.state is LinkState.READY:
@@ -307,7 +305,7 @@ class EngineLink:
         self.loading = event
         if self.state is not LinkState.LOADING:
             self._set_state(LinkState.LOADING, f"it is loading: {event.what}")
-        _guarded(self.observer.engine_loading, event)
+        _told(self.observer.engine_loading, event)
 
     def _on_ready(self, ready: api.Ready) -> None:
         if self.state is LinkState.READY:
@@ -328,11 +326,11 @@ class EngineLink:
         self.ready = ready
         self.loading = None
         self._set_state(LinkState.READY, "")
-        _guarded(self.observer.engine_ready, ready)
+        _told(self.observer.engine_ready, ready)
         for session_id, listener in list(self._listeners.items()):
             if same:  # it was only silent, and still holds what the sessions will open again
                 self.tell(api.Close(session=session_id))
-            _guarded(listener.engine_ready, ready)
+            _told(listener.engine_ready, ready)
 
     def _stalled(self, reason: str) -> None:
         if self.state is LinkState.READY:

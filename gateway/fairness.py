@@ -7,6 +7,10 @@ transport holds the client back, and nothing queues up here. Between its message
 the others go first after every `TURN_S`.
 
 A live microphone takes a few thousandths of real time, a file fed as fast as it goes a quarter.
+
+A call's packets cannot be held back. They are worked on until the bucket is overdrawn by
+`RESERVE_S`, which is what a network that was gone for twelve seconds delivers in one go; what comes
+on top is dropped (`admits`), before anything is done with it.
 """
 
 from __future__ import annotations
@@ -14,6 +18,7 @@ from __future__ import annotations
 SHARE = 0.25
 BURST_S = 0.05
 TURN_S = 0.002
+RESERVE_S = 0.5
 
 
 class Share:
@@ -41,3 +46,7 @@ class Share:
             self._turn_s = 0.0
             return 0.0
         return None
+
+    def admits(self, now_s: float) -> bool:
+        """Whether something that cannot wait may still be worked on."""
+        return self._left_s + SHARE * (now_s - self._seen_s) > -RESERVE_S

@@ -9,6 +9,7 @@ from types import FrameType
 
 import uvicorn
 
+from gateway import tasks
 from gateway.app import Gateway
 from gateway.guests import Patience
 from gateway.reception import Reception
@@ -25,7 +26,9 @@ class GatewayServer(uvicorn.Server):
         super().__init__(config)
         self._gateway = gateway
         self._drain: asyncio.Task[None] | None = None
-        self._reception = Reception(config, self.server_state, gateway.cuts, patience)
+        self._reception = Reception(
+            config, self.server_state, gateway.cuts, patience, failed=self._leave_at_once
+        )
         if gateway.descriptors is not None:
             gateway.descriptors.guests = lambda: len(self._reception.guests)
         self._loop = asyncio.get_running_loop()
@@ -51,18 +54,18 @@ class GatewayServer(uvicorn.Server):
         if self._gateway.draining:
             self.should_exit = True
             self.force_exit = True
-        self._loop.call_soon_threadsafe(self.leave)
+        leave = tasks.guard(self.leave, "drain", self._leave_at_once)
+        self._loop.call_soon_threadsafe(leave)
 
     def leave(self) -> None:
         """Begin the graceful end, once."""
         if self._drain is None:
             log.info("shutting down: waiting for answers under way (again to end at once)")
-            self._drain = self._loop.create_task(self._leave())
+            self._drain = tasks.own(self._leave(), "drain", self._leave_at_once)
+
+    def _leave_at_once(self, _: BaseException) -> None:
+        self.should_exit = True
 
     async def _leave(self) -> None:
-        try:
-            await self._gateway.drain()
-        except Exception:  # ours to mend; the server ends all the same
-            log.exception("the sessions could not be ended in order")
-        finally:
-            self.should_exit = True
+        await self._gateway.drain()
+        self.should_exit = True

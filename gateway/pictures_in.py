@@ -26,7 +26,7 @@ from gateway.media.frames import (
     Uniform,
     Verdict,
 )
-from gateway.media.pictures import Encoded, Outcome, Seen, look_at
+from gateway.media.pictures import Encoded, Outcome, Seen
 from gateway.media.timebase import hear_ms_exact
 from gateway.protocol.errors import ProtocolError
 from gateway.protocol.extensions import InputImageBufferAppend, VideoOptions
@@ -144,13 +144,13 @@ class PicturesIn:
             self._count(REPLACED)
         self._waiting = offered
 
-    def track_frame(self, image: api.Image, now_ns: int) -> None:
-        """A frame of a track, decoded already."""
+    def track_frame(self, seen: Seen, now_ns: int) -> None:
+        """A frame of a track, decoded already, with its thumbnail."""
         at_sample = self._clock_samples()
         frame = Frame(self._clock.at_ms(now_ns, at_sample))
         verdict = self._sampler.judge(frame)
         if verdict is Verdict.KEEP:
-            self._judge(look_at(image), frame.at_ms, at_sample)
+            self._judge(seen, frame.at_ms, at_sample)
         else:
             self._count(verdict)
 

@@ -13,13 +13,16 @@ WebSocket (`gateway.websocket`) or a WebRTC data channel (`gateway.rtc.channel`)
 - pictures: decoded on other threads; the reader waits for an item's, one of a camera is under way.
 - inbound: the channel's own, and a share of the loop (`gateway.fairness`); whoever has had more is
   read no further for a while. A message over `LONG_CHARS` is parsed on another thread. A peer that
-  sends audio faster than real time is read no further while the engine is more than
-  `AUDIO_BEHIND_SAMPLES` of it behind; TCP holds it back.
+  sends faster than the engine gets through with it is read no further (`gateway.flow_control`);
+  TCP holds it back.
+
+A task that fails ends its session: 1011, behind all that was queued (`gateway.tasks`).
 """
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Callable
@@ -27,6 +30,7 @@ from collections.abc import Callable
 import pybase64
 
 from engine import api
+from gateway import tasks
 from gateway.actions import (
     Action,
     ClearPlayout,
@@ -39,17 +43,16 @@ from gateway.actions import (
     Tell,
     Utter,
 )
-from gateway.audio_flow import AUDIO_BEHIND_SAMPLES, AudioFlow
 from gateway.fairness import Share
+from gateway.flow_control import FlowControl
 from gateway.media import pictures
 from gateway.open_utterance import Arrival
 from gateway.outbound import Bounds, Outbound
-from gateway.picture_flow import PictureFlow
 from gateway.ports import Channel, Player, SessionCore
 from gateway.threads import PARSER
 from gateway.ticker import Ticker
 from gateway.unread import ReaderWatch, Wait
-from gateway.voice.messages import Said, Sound, VoiceCommand
+from gateway.voice.messages import Said, Sound, Speak, VoiceCommand
 from gateway.voice.status import VoiceStatus
 
 log = logging.getLogger("headstart.pump")
@@ -60,6 +63,10 @@ CLOSE_GOING_AWAY = 1001
 CLOSE_INTERNAL_ERROR = 1011
 CLOSE_SERVICE_RESTART = 1012
 CLOSE_TRY_AGAIN_LATER = 1013
+CREDIT_WAIT_S = 10.0
+"""Longest pause of the reader: pongs are read with the messages, and pings time out."""
+LAST_WORDS_S = 2.0
+"""How long what is queued may take to be written once the session is to end."""
 
 
 class Pump:
@@ -95,9 +102,10 @@ class Pump:
         self.stuck = False
         """It was ended because its reader stood still."""
         self._outbound = Outbound(bounds, channel.send_at_once)
-        self._audio = AudioFlow()
-        self._pictures = PictureFlow()
-        self._share = Share(time.perf_counter())
+        self._room = asyncio.Event()
+        self._flow = FlowControl(self._room.set)
+        self.share = Share(time.perf_counter())
+        """Of the loop: for what the client sends, by whatever way it comes."""
         self._more = False
         self._closed = False
         self._started = False
@@ -109,23 +117,23 @@ class Pump:
 
     async def run(self) -> None:
         """Until either side closes. Never raises for what the peer did."""
-        loop = asyncio.get_running_loop()
         self._call(self._session.start)
         self._started = True
         if self._ready_before is not None:
             self.engine_ready(self._ready_before)
-        reader = loop.create_task(self._read())
-        self._writer = loop.create_task(self._write())
-        tasks = (reader, self._writer)
-        end_ticks = self._ticker.add(self._tick)
+        reader = tasks.own(self._read(), "reader", self.fail)
+        self._writer = writer = tasks.own(self._write(), "writer", self.fail)
+        end_ticks = self._ticker.add(self._tick, self.fail)
         try:
-            await asyncio.wait({reader, self._writer}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({reader, writer}, return_when=asyncio.FIRST_COMPLETED)
+            if self._outbound.hangup is not None:
+                await asyncio.wait({writer}, timeout=LAST_WORDS_S)
         finally:
             self._closed = True
             end_ticks()
-            for task in (*tasks, *self._decoding):
+            for task in (reader, writer, *self._decoding):
                 task.cancel()
-            await asyncio.gather(*tasks, *self._decoding, return_exceptions=True)
+            await asyncio.gather(reader, writer, *self._decoding, return_exceptions=True)
             self._guarded(self._session.close)
         if self._outbound.hangup is not None:
             await self._channel.close(self._outbound.hangup)
@@ -139,16 +147,23 @@ class Pump:
     def hangup(self, code: int, reason: str) -> None:
         self._outbound.end(Hangup(code, reason), discard=False)
 
+    def fail(self, _: BaseException | None = None) -> None:
+        """What the session cannot do without has failed, and that has been reported."""
+        self.hangup(CLOSE_INTERNAL_ERROR, "internal error")
+
     def resumed(self, player: Player | None, replayed: int | None) -> None:
         """The channel has a new connection under it, with this playout. What the last one's still
         held goes on in it; over to a client that plays by itself, it is lost."""
+        self._call(self._go_on, player, replayed)
+
+    def _go_on(self, player: Player | None, replayed: int | None, now_ns: int) -> list[Action]:
         before = self._player
         if before is not None and player is not None:
             player.take_over(before)
         elif before is not None:
             self._clear_playout()
         self._play_on(player)
-        self._call(self._session.resumed, replayed)
+        return self._session.resumed(replayed, now_ns)
 
     def _play_on(self, player: Player | None) -> None:
         self._player = player
@@ -159,17 +174,16 @@ class Pump:
     # --- the engine's side -----------------------------------------------------------------------
 
     def engine_event(self, event: api.Event) -> None:
-        self._audio.heard(event)
-        self._pictures.looked(event)
+        self._flow.heard(event)
         self._call(self._session.receive_engine, event)
 
     def engine_lost(self) -> None:
-        self._audio.forget()
-        self._pictures.forget()
+        self._flow.reset()
         self._ready_before = None
         self._call(self._session.engine_lost)
 
     def engine_ready(self, ready: api.Ready) -> None:
+        self._flow.reset()
         if self._started:
             self._call(self._session.engine_ready, ready)
         else:
@@ -193,7 +207,7 @@ class Pump:
         """Sound from a track: s16 mono at 24 kHz. `arrival`: None where no packet brought it; its
         `captured_ns` is when that packet left the peer, None where nobody knows. False: dropped,
         for the engine is too far behind, and a microphone cannot be held back."""
-        if self._audio.behind_samples > AUDIO_BEHIND_SAMPLES:
+        if self._flow.audio.is_spent:
             return False
         self._heard_ns = self._now_ns()
         self._call(self._session.receive_audio, pcm24k, arrival)
@@ -204,9 +218,9 @@ class Pump:
         """No picture of a track need be larger."""
         return self._session.frame_size
 
-    def see(self, image: api.Image) -> None:
+    def see(self, seen: pictures.Seen) -> None:
         """A picture from a track."""
-        self._call(self._session.receive_image, image)
+        self._call(self._session.receive_image, seen)
 
     # --- calls into the session ------------------------------------------------------------------
 
@@ -219,27 +233,29 @@ class Pump:
             actions = method(*arguments, self._now_ns())
             if actions:
                 self._carry_out(actions)
-        except Exception:
-            self._broken()
+        except Exception as error:
+            self._broken(error)
 
-    def _broken(self) -> None:
+    def _broken(self, error: Exception) -> None:
         """Ours to mend, and one session's end must not be another's."""
-        log.exception("session %s: internal error", self.session_id)
-        self._outbound.end(Hangup(CLOSE_INTERNAL_ERROR, "internal error"), discard=False)
+        log.error("session %s: internal error", self.session_id)
+        tasks.report("session", error)
+        self.fail()
 
     def _carry_out(self, actions: list[Action]) -> None:
+        unsaid: list[Speak] = []
         for action in actions:
             match action:
                 case Send():
                     self._send(action)
                 case Tell():
-                    self._audio.told(action.command)
-                    self._pictures.told(action.command)
-                    self._tell(action.command)
+                    sent = self._tell(action.command)
+                    self._flow.told(action.command, was_sent=sent)
                 case Decode():
                     self._decode(action)
                 case Utter():
-                    self._utter(action.command)
+                    if not self._utter(action.command) and isinstance(action.command, Speak):
+                        unsaid.append(action.command)
                 case Play():
                     self._play(action)
                 case HoldPlayout() if self._player is not None:
@@ -250,6 +266,9 @@ class Pump:
                     self._more = True
                 case Hangup():
                     self._outbound.end(action, discard=False)
+        for speak in unsaid:  # behind the rest of what belongs together
+            said = Said(speak.session, speak.generation, speak.clause, "there is no voice now")
+            self._call(self._session.receive_voice, said)
 
     def _clear_playout(self) -> None:
         player = self._player
@@ -274,9 +293,9 @@ class Pump:
     def _decode(self, action: Decode) -> None:
         if self._closed:
             return
-        task = asyncio.get_running_loop().create_task(self._decoded(action))
+        self._decoding = {task for task in self._decoding if not task.done()}
+        task = tasks.own(self._decoded(action), "decode", self.fail)
         self._decoding.add(task)
-        task.add_done_callback(self._decoding.discard)
         if action.ordered:
             self._ordered = task
 
@@ -319,13 +338,13 @@ class Pump:
                     began_s = time.perf_counter()
                     self._call(self._session.more)
                     pause_s = self._spent(began_s)
-            if self._audio.must_wait:
-                await self._audio.wait()
-            if self._pictures.must_wait:
-                await self._pictures.wait()
+            if self._flow.must_wait:
+                self._room.clear()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(self._room.wait(), CREDIT_WAIT_S)
             if self._ordered is not None:
                 self._watch.waits(Wait.PICTURES, self._now_ns())
-                await self._ordered
+                await asyncio.wait({self._ordered})
                 self._watch.goes_on()
                 self._ordered = None
                 continue  # there may be more to do behind it
@@ -352,7 +371,7 @@ class Pump:
         is a reason to read no further."""
         if self._closed or self._outbound.hangup is not None:
             return False
-        if self._share.overdrawn or self._audio.must_wait:
+        if self.share.overdrawn or self._flow.must_wait:
             return False
         began_s, now_ns = time.perf_counter(), self._now_ns()
         try:
@@ -361,18 +380,18 @@ class Pump:
                 return False
             if actions:
                 self._carry_out(actions)
-        except Exception:
-            self._broken()
+        except Exception as error:
+            self._broken(error)
         self._heard_ns = now_ns
         now_s = time.perf_counter()
         # Others have their turn before this client's next packet anyway.
-        self._share.spend(now_s - began_s, now_s)
+        self.share.spend(now_s - began_s, now_s)
         return True
 
     def _spent(self, began_s: float) -> float | None:
         """The pause for time since `began_s`, if any."""
         now_s = time.perf_counter()
-        return self._share.spend(now_s - began_s, now_s)
+        return self.share.spend(now_s - began_s, now_s)
 
     async def _write(self) -> None:
         while (item := await self._outbound.get()) is not None:

@@ -15,6 +15,7 @@ from collections.abc import Awaitable, Callable
 import uvicorn
 from uvicorn.server import ServerState
 
+from gateway import tasks
 from gateway.guests import Cuts, Guests, Patience
 from gateway.http1 import Http
 
@@ -60,7 +61,8 @@ class Shaking:
 
 class Reception:
     """Accepts on one listening socket, in place of uvicorn's `asyncio.Server`. On the loop; `close`
-    before the socket, then `see_out`. `accept`: the loop's `sock_accept`."""
+    before the socket, then `see_out`. `accept`: the loop's `sock_accept`; `failed`: called when
+    nobody is accepted or looked after any more."""
 
     def __init__(
         self,
@@ -69,7 +71,9 @@ class Reception:
         cuts: Cuts,
         patience: Patience | None = None,
         accept: Accept | None = None,
+        failed: tasks.Failed = tasks.nothing_depends_on_it,
     ) -> None:
+        self._failed = failed
         self._config, self._state = config, state
         self.guests = Guests(patience or Patience(), cuts)
         self._loop = asyncio.get_running_loop()
@@ -80,8 +84,8 @@ class Reception:
 
     def open(self, listening: socket.socket) -> None:
         listening.setblocking(False)
-        self._accepting = self._loop.create_task(self._accept(listening))
-        self._looking = self._loop.create_task(self._look_after())
+        self._accepting = tasks.own(self._accept(listening), "accept", self._failed)
+        self._looking = tasks.own(self._look_after(), "guests", self._failed)
 
     async def close(self) -> None:
         """Accept nobody any more; who has come is still looked after."""
@@ -96,8 +100,8 @@ class Reception:
         for connection in list(self._state.connections):
             try:
                 connection.shutdown()
-            except Exception:  # ours to mend; the others are still to be seen out
-                log.exception("a connection could not be shut down")
+            except Exception as error:  # ours to mend; the others are still to be seen out
+                tasks.report("shutdown", error)
                 connection.transport.abort()
         end_s = self._loop.time() + grace_s
         while self._state.connections and self._loop.time() < end_s and not hurries():
@@ -130,10 +134,11 @@ class Reception:
                 peer.close()
                 continue
             guest = Shaking()
-            guest.task = task = self._loop.create_task(self._let_in(guest, peer))
+            guest.task = task = tasks.own(
+                self._let_in(guest, peer), "connection", tasks.nothing_depends_on_it
+            )
             self.guests.add(guest, self._loop.time())
             self._shaking.add(task)
-            task.add_done_callback(self._shaking.discard)
 
     def _not_accepted(self, error: OSError, waited_s: float) -> float:
         """How long to wait before the next try. An error that stays is met at most once a second,
@@ -154,11 +159,12 @@ class Reception:
         except OSError as error:  # TLS's are among them
             log.debug("a connection came to nothing: %s", error)
             peer.close()
-        except Exception:  # ours to mend; the others are let in
-            log.exception("a connection could not be let in")
+        except Exception:
             peer.close()
+            raise  # ours to mend; the others are let in
         finally:
             self.guests.drop(guest)
+            self._shaking.discard(asyncio.current_task())  # type: ignore[arg-type]
 
     def _http(self) -> Http:
         return Http(guests=self.guests, config=self._config, server_state=self._state, app_state={})
@@ -170,5 +176,5 @@ class Reception:
             await asyncio.sleep(self.guests.patience.look_every_s)
             try:
                 self.guests.look(self._loop.time(), self._state.connections)
-            except Exception:  # ours to mend; nobody else looks after them
-                log.exception("the connections could not be looked through")
+            except Exception as error:  # ours to mend; nobody else looks after them
+                tasks.report("guests", error)

@@ -27,7 +27,7 @@ import uvicorn
 import uvloop
 
 from engine import api
-from gateway import descriptors, log_lines, threads
+from gateway import descriptors, log_lines, tasks, threads
 from gateway.access import is_open_to_others, read_keys
 from gateway.app import Gateway, build_app
 from gateway.config import Settings, near_misses
@@ -183,6 +183,7 @@ class Announcer(LinkObserver):
 async def _serve(
     settings: Settings, sock: socket.socket, endpoint: str, supervised: bool, announce: bool
 ) -> None:
+    asyncio.get_running_loop().set_exception_handler(tasks.unhandled)
     url = url_of(sock, "http" if settings.tls_cert is None else "https")
     check_certificate(settings)
     read_keys(settings)  # a wrong one is said now, not when the engine has been started
@@ -208,7 +209,7 @@ async def _serve(
     voice.start()
     try:
         if supervisor is not None:
-            supervising = asyncio.create_task(supervisor.run())
+            supervising = tasks.awaited(supervisor.run(), "supervisor")
         # The protocol's schema takes a second or two to import: beside the engine's own start.
         for module in ("gateway.session", "gateway.rtc.calls"):
             await asyncio.to_thread(importlib.import_module, module)
@@ -218,12 +219,12 @@ async def _serve(
         gateway.descriptors = available
         patience = Patience(guests_max=available.guests_max)
         server = GatewayServer(uvicorn_config(settings, gateway), gateway, patience)
-        serving = asyncio.create_task(server.serve(sockets=[sock]))
+        serving = tasks.awaited(server.serve(sockets=[sock]), "server")
         # What has been loaded stays. Not looked through again, it makes no pauses, and a session's
         # remains are found after dozens of sessions, not hundreds.
         gc.collect()
         gc.freeze()
-        measuring = asyncio.create_task(gateway.loop_lag.run())
+        measuring = tasks.own(gateway.loop_lag.run(), "loop lag", tasks.nothing_depends_on_it)
         log.info("listening on %s; engine: %s", url, link.state)
         announcer.listening()
         if announce:
@@ -254,7 +255,7 @@ async def _both(
 
 async def _supervise(supervisor: Supervisor) -> None:
     loop = asyncio.get_running_loop()
-    running = loop.create_task(supervisor.run())
+    running = tasks.awaited(supervisor.run(), "supervisor")
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, running.cancel)
     with contextlib.suppress(asyncio.CancelledError):
@@ -308,6 +309,7 @@ def make_gateway(
     gateway = Gateway(settings, link, make_session, render, restarts, voice, resumes)
     metrics.registry.register(CutsCollector(gateway.cuts))
     metrics.registry.register(StuckCollector(lambda: gateway.sessions_stuck))
+    metrics.registry.register(tasks.TaskFailuresCollector())
     gateway.calls = Calls(gateway, CallMetrics(metrics.registry))
     return gateway
 

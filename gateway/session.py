@@ -39,7 +39,7 @@ from gateway.config import Settings
 from gateway.idle import Idle
 from gateway.items_in import delete_item, item_failed
 from gateway.listening import CommitTooShortError
-from gateway.media.pictures import Outcome
+from gateway.media.pictures import Outcome, Seen
 from gateway.metrics import Metrics
 from gateway.open_utterance import Arrival
 from gateway.pictured import Pictured
@@ -177,6 +177,7 @@ class Session:
     def _receive(self, event: ClientEvent | QuickAppend, now_ns: int) -> list[Action]:
         try:
             self._dispatch(event, now_ns)
+            self._speech.answer_ended(self._answers, now_ns)
         except ProtocolError as error:
             return self._refuse(error.about(event.event_id))
         return self._state.take()
@@ -208,9 +209,9 @@ class Session:
         """No picture of a track need be larger."""
         return self._state.frame_size
 
-    def receive_image(self, image: api.Image, now_ns: int) -> list[Action]:
+    def receive_image(self, seen: Seen, now_ns: int) -> list[Action]:
         """A picture from a track."""
-        self._pictures.track_frame(image, now_ns)
+        self._pictures.track_frame(seen, now_ns)
         return self._state.take()
 
     def decoded(self, ticket: int, outcome: Outcome, now_ns: int) -> list[Action]:
@@ -306,6 +307,7 @@ class Session:
     def cleared(self, dropped_samples: int, now_ns: int) -> list[Action]:
         """The transport's playout was told to drop what it held; it was so much."""
         self._answers.cleared(dropped_samples)
+        self._speech.answer_ended(self._answers, now_ns)
         return self._state.take()
 
     def tick(self, now_ns: int) -> list[Action]:
@@ -343,7 +345,7 @@ class Session:
             case InputAudioBufferClearEvent():
                 self._speech.clear(self._answers, now_ns)
             case OutputAudioBufferClearEvent():
-                self._state.clear_playout()
+                self._out.drop()
             case SessionUpdateEvent():
                 self._updates.update(event, now_ns)
             case ConversationItemCreateEvent():

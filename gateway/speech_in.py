@@ -59,10 +59,8 @@ class SpeechIn:
         self._state = state
         self._stopwatch = stopwatch
         self._pace = Pace()
-        self._listener = Listener(
-            self._detection(),
-            ListeningSettings(chunk_ms=state.settings.chunk_ms),
-        )
+        settings = ListeningSettings(chunk_ms=state.settings.chunk_ms)
+        self._listener = Listener(self._detection(), settings)
         self._open: Spoken | None = None
         self._undecided: _Over | None = None  # over, held, its final words still to come
         self._waiting: _Over | None = None  # a question that an answer has to end for
@@ -320,7 +318,9 @@ class SpeechIn:
         self.answer_ended(answers, now_ns)
 
     def answer_ended(self, answers: Answering, now_ns: int) -> None:
-        """An answer is over: one that waits for it may begin."""
+        """An answer, or what is heard of it, may be over: one that waits for that may begin."""
+        for spoken in (self._open, self._undecided.spoken if self._undecided else None):
+            self._barge_in.look_again(spoken, answers, now_ns)
         if self._waiting is not None and not answers.active:
             over, self._waiting = self._waiting, None
             self._ask(over, answers)
@@ -378,7 +378,7 @@ class SpeechIn:
         if spoken is None:
             return
         if not spoken.is_held:
-            lost = "The engine was lost; say it again."
+            lost = "The engine was not there to hear all of it; say it again."
             self._transcripts.tell_failed(spoken, "engine_lost", lost)
         for event in self._listener.clear():
             if isinstance(event, Dropped):

@@ -125,7 +125,8 @@ class SpeechOut:
 
     def audible(self, now_ns: int) -> bool:
         """Whether what was sent may still be playing, at a client that plays without a break."""
-        return self._held_ns is not None or now_ns < self._plays_until_ns
+        at_ns = now_ns if self._held_ns is None else self._held_ns  # what is held plays later
+        return at_ns < self._plays_until_ns
 
     def hold(self, now_ns: int) -> None:
         """Stand still: somebody may mean to interrupt."""
@@ -136,14 +137,18 @@ class SpeechOut:
     def release(self, now_ns: int) -> None:
         """Go on where it stood still."""
         if self._held_ns is not None:
-            self._plays_until_ns += now_ns - self._held_ns
+            if self.audible(now_ns):
+                self._plays_until_ns += now_ns - self._held_ns
             self._held_ns = None
             self._state.act(HoldPlayout(held=False))
 
-    def interrupt(self) -> None:
-        """Somebody speaks: whatever is still to be played is not."""
+    def drop(self) -> None:
+        """Whatever is still to be played is not: somebody speaks, or the client wants it so. A
+        playout forgets with it that it is held."""
         self._plays_until_ns = 0
         self._state.clear_playout()
+        if self._held_ns is not None:
+            self._state.act(HoldPlayout(held=True))
 
     def playing(self, what: str, position_sample: int) -> None:
         """The playout began ("started") or ran dry ("stopped") at a sample of all that was sent."""

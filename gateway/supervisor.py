@@ -24,6 +24,7 @@ from asyncio.subprocess import PIPE, STDOUT, Process
 from collections import deque
 from collections.abc import Callable, Mapping
 
+from gateway import tasks
 from gateway.errors import EngineKeepsDying, EngineRefused
 
 log = logging.getLogger("headstart.supervisor")
@@ -183,7 +184,9 @@ class Supervisor:
         self.pid = self._process.pid
         log.info("started the engine (process %d)", self.pid)
         assert self._process.stdout is not None
-        reading = asyncio.create_task(self._read_log(self._process.stdout))
+        # Whoever writes to a pipe that nobody reads stands still.
+        unread = lambda error: self.kill(f"its log cannot be read: {error}")  # noqa: E731
+        reading = tasks.own(self._read_log(self._process.stdout), "engine log", unread)
         returncode = await self._process.wait()
         # A grandchild may hold the pipe open: what it would still say is not waited for.
         before = -1

@@ -10,11 +10,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
+from gateway import tasks
+
 SLOTS = 10
 
 
 class Ticker:
-    """Calls each of those added once a `period_s`. On the loop; what it calls must not raise."""
+    """Calls each of those added once a `period_s`. On the loop. One that raises is called no more,
+    and its `failed` is; the others are called as before."""
 
     def __init__(self, period_s: float) -> None:
         self._step_s = period_s / SLOTS
@@ -30,13 +33,20 @@ class Ticker:
         """Whether a timer is set."""
         return self._timer is not None
 
-    def add(self, call: Callable[[], None]) -> Callable[[], None]:
+    def add(
+        self, call: Callable[[], None], failed: tasks.Failed = tasks.nothing_depends_on_it
+    ) -> Callable[[], None]:
         """`call` it from now on, first within a period; what is returned ends that, and may be
         called again."""
         number = self._added
         self._added += 1
         slot = min(self._slots, key=len)
-        slot[number] = call
+
+        def give_up(error: BaseException) -> None:
+            remove()
+            failed(error)
+
+        slot[number] = tasks.guard(call, "tick", give_up)
         self._count += 1
         if self._timer is None:
             self._due_s = asyncio.get_running_loop().time()

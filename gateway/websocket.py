@@ -19,6 +19,7 @@ from websockets.frames import Frame
 from websockets.http11 import Request
 from websockets.protocol import OPEN
 
+from gateway import tasks
 from gateway.actions import Hangup
 from gateway.guests import Guests
 from gateway.inbox import Inbox
@@ -153,7 +154,8 @@ class RealtimeProtocol(WebSocketsSansIOProtocol):
         if not self.handshake_complete or (not self.queue.empty() and not self.close_sent):
             return
         if self._backlog:
-            self.loop.call_soon(self._take_slice)
+            cut = lambda _: self.transport.abort()  # noqa: E731
+            self.loop.call_soon(tasks.guard(self._take_slice, "websocket", cut))
         elif self._held and not self.transport.is_closing():
             self._held = False
             self.transport.resume_reading()

@@ -20,6 +20,7 @@ from dataclasses import dataclass
 
 import msgspec
 
+from gateway import tasks
 from gateway.actions import Hangup
 from gateway.ports import Link, TakeAtOnce
 
@@ -74,6 +75,10 @@ class EventLog:
             self._bytes -= first.size_bytes
         self._bytes -= first.size_bytes
         return [sent.text for sent in self._sent]
+
+
+class LineOver(Exception):
+    """The session has ended; there is nothing to go on with."""
 
 
 class Line:
@@ -169,27 +174,33 @@ class Line:
         if self.is_over or self._claimed:
             return False
         self._claimed = True
-        link = self._link
-        if link is not None:
-            if await link.answers(ASK_WAIT_S):
-                self._claimed = False
-                return False
-            log.info("a link that does not answer is given up for a new one")
-            link.cut()
-            self._broken(link)
-        self._stop_timer()
-        self._claimed = not self.is_over
+        try:
+            link = self._link
+            if link is not None and not await link.answers(ASK_WAIT_S):
+                log.info("a link that does not answer is given up for a new one")
+                link.cut()
+                self._broken(link)
+        except BaseException:  # whoever claimed it has gone meanwhile
+            self.release()
+            raise
+        self._claimed = self.is_detached
+        if self._claimed:
+            self._stop_timer()
         return self._claimed
 
     def release(self) -> None:
-        """The new link did not come to be."""
-        self._claimed = False
-        if self.is_detached:
+        """The new link did not come to be. Without a claim nothing happens."""
+        claimed, self._claimed = self._claimed, False
+        if claimed and self.is_detached:
             self._start_timer()
 
     def attach(self, link: Link, last_event_id: str | None) -> int | None:
         """Go on over `link`, after a `claim`. Before the next event those behind `last_event_id`
-        are sent again: the number of them, or None when that id is not known any more."""
+        are sent again: the number of them, or None when that id is not known any more. Raises
+        `LineOver`: a session may end at any time, also while a call to it is being answered."""
+        if self.is_over:
+            self._claimed = False
+            raise LineOver
         assert self._claimed
         assert self._link is None
         missed = self._log.behind(last_event_id or "")
@@ -236,7 +247,9 @@ class Line:
         self._changed.set()
 
     def _start_timer(self) -> None:
-        self._timer = asyncio.get_running_loop().call_later(self._keep_s, self._expire)
+        self._stop_timer()
+        expire = tasks.guard(self._expire, "resume expiry", tasks.nothing_depends_on_it)
+        self._timer = asyncio.get_running_loop().call_later(self._keep_s, expire)
 
     def _stop_timer(self) -> None:
         if self._timer is not None:

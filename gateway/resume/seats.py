@@ -11,16 +11,17 @@ import contextlib
 import hashlib
 import logging
 import secrets
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from gateway import tasks
 from gateway.actions import Hangup
 from gateway.ports import Link, Player, SessionCore
 from gateway.protocol import errors
-from gateway.pump import Pump
-from gateway.resume.line import Line
+from gateway.pump import CLOSE_INTERNAL_ERROR, Pump
+from gateway.resume.line import Line, LineOver
 
 log = logging.getLogger("headstart.resume")
 
@@ -67,7 +68,6 @@ class Seats:
         self.metrics = metrics or ResumeMetrics(CollectorRegistry())
         self.metrics.detached.set_function(lambda: sum(s.line.is_detached for s in self))
         self._by_token: dict[bytes, Seat] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
 
     def __iter__(self) -> Iterator[Seat]:
         return iter(list(self._by_token.values()))
@@ -75,13 +75,20 @@ class Seats:
     def begin(self, seat: Seat, held: contextlib.ExitStack) -> None:
         """Run the session in a task of its own, which outlives its links; then close `held`."""
         self._by_token[_digest(seat.token)] = seat
-        task = asyncio.get_running_loop().create_task(self._run(seat, held))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        # Whatever it fails of: the other sessions go on, and `_run` leaves nothing of it.
+        tasks.own(self._run(seat, held), "session", tasks.nothing_depends_on_it)
 
-    async def claim(self, token: str, holder: str = "") -> Seat:
-        """The session of a token, reserved for a new link: `resume` it, or `release` its line. It
-        takes the key that it was opened with, too. Raises `FatalProtocolError`."""
+    @contextlib.asynccontextmanager
+    async def claimed(self, token: str, holder: str = "") -> AsyncIterator[Seat]:
+        """The session of a token, reserved for a new link while the context lasts, in which it may
+        be `resume`d. It takes the key that it was opened with, too. Raises `FatalProtocolError`."""
+        seat = await self._claim(token, holder)
+        try:
+            yield seat
+        finally:
+            seat.line.release()
+
+    async def _claim(self, token: str, holder: str) -> Seat:
         seat = self._by_token.get(_digest(token))
         known = seat is not None and not seat.line.is_over and seat.holder == holder
         if seat is None or not known or not seat.core.resumable:
@@ -95,8 +102,13 @@ class Seats:
     def resume(
         self, seat: Seat, link: Link, last_event_id: str | None, player: Player | None = None
     ) -> None:
-        """Let a claimed session go on over `link`."""
-        replayed = seat.line.attach(link, last_event_id)
+        """Let a claimed session go on over `link`. Raises `FatalProtocolError` if it has ended
+        since it was claimed."""
+        try:
+            replayed = seat.line.attach(link, last_event_id)
+        except LineOver as over:
+            self._count("unknown")
+            raise errors.resume_unknown() from over
         seat.pump.resumed(player, replayed)
         self._count("resumed")
         log.info("session %s goes on", seat.session_id)
@@ -119,8 +131,8 @@ class Seats:
             try:
                 await seat.pump.run()
             except Exception:
-                # Ours to mend; the other sessions go on.
-                log.exception("session %s: internal error", seat.session_id)
+                await seat.line.close(Hangup(CLOSE_INTERNAL_ERROR, "internal error"))
+                raise
             finally:
                 seat.line.give_up()
                 del self._by_token[_digest(seat.token)]

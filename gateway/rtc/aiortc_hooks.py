@@ -9,6 +9,7 @@
     answers       whether the peer answers on the network right now
     round_trip_ns how long its answer takes
     tell_of_relay what became of a TURN server that gave no relay
+    ration        a call's media packets under its session's share of the loop
     lose_late     what the data channel still sends once the connection is closed
     sockets_of    how many a call opens
     own_connecting    what fails while a connection is set up
@@ -27,7 +28,7 @@ import functools
 import logging
 import queue
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from aioice import ice, stun
@@ -37,6 +38,8 @@ from aiortc.rtp import RtpPacket
 from av import VideoFrame
 from OpenSSL import SSL
 
+from gateway.fairness import Share
+
 log = logging.getLogger("headstart.rtc")
 
 PacketHandler = Callable[[RtpPacket], None]
@@ -45,6 +48,9 @@ ENCODED_FRAMES_MAX = 30
 """Encoded pictures that may wait for the decoder: a second's; then it is behind for good."""
 PROBE_RETRANSMISSIONS = 2
 """At 0, 0.5 and 1.5 s; the last answer may take until 3.5 s after the first request."""
+RTP_FIRST_BYTES = range(128, 192)
+"""RFC 7983 §7: such a datagram is RTP or RTCP, and any other something else."""
+DROPPED_AT_ONCE = 32
 TIMED_RETRANSMISSIONS = 1
 """At 0 and 0.5 s, until 1.5 s: longer round trips are not known."""
 
@@ -215,11 +221,53 @@ def _check_incoming(
         check(message, addr, protocol)
 
 
-def _connections(peer: RTCPeerConnection) -> set[Any]:
+def ration(peer: RTCPeerConnection, share: Share, on_dropped: Callable[[], None]) -> None:
+    """From now on the time that RTP and RTCP packets take is spent of `share`, and what it does not
+    admit is dropped before it is decrypted. Others have their turn in between, whatever comes."""
+    for transport in _transports(peer):
+        ice: Any = transport.transport
+        ice._recv = _rationed(ice._recv, share, on_dropped)
+
+
+def _rationed(
+    receive: Callable[[], Awaitable[bytes]], share: Share, on_dropped: Callable[[], None]
+) -> Callable[[], Awaitable[bytes]]:
+    """The next datagram. Whoever asks for it is through with the last one."""
+    began_s: float | None = None
+
+    async def next_datagram() -> bytes:
+        nonlocal began_s
+        if began_s is not None:
+            now_s = time.perf_counter()
+            pause_s, began_s = share.spend(now_s - began_s, now_s), None
+            if pause_s is not None:
+                await asyncio.sleep(0)
+        dropped = 0
+        while True:
+            data = await receive()
+            if not RTP_FIRST_BYTES.start <= data[0] < RTP_FIRST_BYTES.stop:
+                return data
+            now_s = time.perf_counter()
+            if share.admits(now_s):
+                began_s = now_s
+                return data
+            on_dropped()
+            dropped += 1
+            if dropped % DROPPED_AT_ONCE == 0:
+                await asyncio.sleep(0)
+
+    return next_datagram
+
+
+def _transports(peer: RTCPeerConnection) -> set[Any]:
     transports = {t.receiver.transport for t in peer.getTransceivers()}
     if peer.sctp is not None:
         transports.add(peer.sctp.transport)
-    return {transport.transport._connection for transport in transports}
+    return transports
+
+
+def _connections(peer: RTCPeerConnection) -> set[Any]:
+    return {transport.transport._connection for transport in _transports(peer)}
 
 
 class _Tap:

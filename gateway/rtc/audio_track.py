@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from aiortc.rtp import RtpPacket
 
+from gateway import tasks
 from gateway.rtc.codecs import Formats
 from gateway.rtc.intake import AudioIntake, Sound
 
@@ -16,14 +17,21 @@ Hear = Callable[[Sound], bool]
 
 
 class AudioTrack:
-    """Calls `hear` on the loop, from the packet that brings sound or from one timer."""
+    """Calls `hear` on the loop, from the packet that brings sound or from one timer. When that
+    raises the track is closed, and `failed` called."""
 
     def __init__(
-        self, hear: Hear, formats: Formats, now_ns: Callable[[], int] = time.monotonic_ns
+        self,
+        hear: Hear,
+        formats: Formats,
+        failed: tasks.Failed,
+        now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.intake = AudioIntake(formats)
-        self.dropped_bytes = 0
+        self._dropped_bytes = 0
         self._hear = hear
+        self._guarded_pull = tasks.guard(self._pull, "microphone", self._give_up)
+        self._failed = failed
         self._now_ns = now_ns
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -32,11 +40,13 @@ class AudioTrack:
 
     def receive(self, packet: RtpPacket) -> None:
         """One packet off the network."""
-        if self._closed:
-            return
-        now_ns = self._now_ns()
-        self.intake.push(packet, now_ns)
-        self._pull(now_ns)
+        if not self._closed:
+            self._guarded_pull(packet)
+
+    def take_dropped_bytes(self) -> int:
+        """How much nobody would hear, since this was asked last: s16 mono at 24 kHz."""
+        dropped, self._dropped_bytes = self._dropped_bytes, 0
+        return dropped
 
     def close(self) -> None:
         self._closed = True
@@ -44,10 +54,17 @@ class AudioTrack:
             self._timer.cancel()
             self._timer = None
 
-    def _pull(self, now_ns: int) -> None:
+    def _give_up(self, error: BaseException) -> None:
+        self.close()
+        self._failed(error)
+
+    def _pull(self, packet: RtpPacket | None = None) -> None:
+        now_ns = self._now_ns()
+        if packet is not None:
+            self.intake.push(packet, now_ns)
         for sound in self.intake.pull(now_ns):
             if not self._hear(sound):
-                self.dropped_bytes += len(sound.pcm24k)
+                self._dropped_bytes += len(sound.pcm24k)
         self._arm(now_ns)
 
     def _arm(self, now_ns: int) -> None:
@@ -59,9 +76,10 @@ class AudioTrack:
         if self._timer is not None:
             self._timer.cancel()
         self._timer_ns = due_ns
-        self._timer = self._loop.call_later(max(0, due_ns - now_ns) / 1e9, self._fire)
+        fire = tasks.guard(self._fire, "microphone", self._give_up)
+        self._timer = self._loop.call_later(max(0, due_ns - now_ns) / 1e9, fire)
 
     def _fire(self) -> None:
         self._timer = None
         if not self._closed:
-            self._pull(self._now_ns())
+            self._pull()

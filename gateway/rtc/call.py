@@ -29,6 +29,7 @@ from aiortc import (
 from aiortc.exceptions import OperationError
 from aiortc.sdp import SessionDescription
 
+from gateway import tasks
 from gateway.open_utterance import Arrival
 from gateway.pump import Pump
 from gateway.resume.line import Line
@@ -53,9 +54,6 @@ HEARTBEAT_S = 0.5
 """With the 3.5 s of an unanswered question, a peer that vanishes is noticed within 5 s."""
 CLOSE_WAIT_S = 5.0
 
-_closing: set[asyncio.Task[None]] = set()
-"""Calls that are being closed behind an answer that came too late; each as long as that takes."""
-
 
 class AnswerTooSlow(Exception):
     """An offer could not be answered in time: we, or the STUN and TURN servers, are too busy."""
@@ -72,6 +70,7 @@ class Call:
             expected="m=application" in offer, ask=lambda: aiortc_hooks.answers(self._peer)
         )
         self.outgoing = OutgoingAudio()
+        self.outgoing.on_failed = self._failed
         self._offer = offer
         self._metrics = metrics
         self._peer = RTCPeerConnection(RTCConfiguration(iceServers=ice_servers))
@@ -90,7 +89,7 @@ class Call:
     async def answer(self) -> str:
         """Our SDP, with all our candidates in it. Raises `BadOffer` or `AnswerTooSlow`; then the
         call is over."""
-        answering = asyncio.create_task(self._answer())
+        answering = tasks.awaited(self._answer(), "call answer")
         try:
             return await asyncio.wait_for(asyncio.shield(answering), ANSWER_WAIT_S)
         except TimeoutError as error:
@@ -116,9 +115,11 @@ class Call:
             await asyncio.gather(answering, return_exceptions=True)
             await self._close_peer()
 
-        task = asyncio.create_task(close())
-        _closing.add(task)
-        task.add_done_callback(_closing.discard)
+        tasks.own(close(), "call close", tasks.nothing_depends_on_it)
+
+    async def close(self) -> None:
+        """End a call that was answered and will not `run`."""
+        await self._close_peer()
 
     async def _answer(self) -> str:
         if "m=audio" in self._offer:
@@ -141,16 +142,20 @@ class Call:
         raises for what the peer did."""
         self._pump = pump
         self._metrics.calls_open.inc()
-        loop = asyncio.get_running_loop()
-        tasks = [loop.create_task(self._heartbeat()), loop.create_task(self._time_path())]
+        aiortc_hooks.ration(self._peer, pump.share, self._dropped)
+        working = {
+            "call heartbeat": self._heartbeat(),
+            "call path": self._time_path(),
+        }
         if self._camera is not None:
-            tasks.append(loop.create_task(watch(self._camera, pump.see, lambda: pump.frame_size)))
+            working["camera"] = watch(self._camera, pump.see, lambda: pump.frame_size)
+        owned = [tasks.own(work, name, self._failed) for name, work in working.items()]
         try:
             await line.carry(self.channel)
         finally:
-            for task in tasks:
+            for task in owned:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await asyncio.gather(*owned, return_exceptions=True)
             await self._close_peer()
             self._pump = None
             self._count()
@@ -167,13 +172,23 @@ class Call:
             self.channel.finished = end in (CallEnd.HANGUP, CallEnd.SERVER)
             self.channel.gone()
 
+    def _failed(self, error: BaseException) -> None:
+        """A part of it has: the session ends with a reason, and the call with it."""
+        if self._pump is not None:
+            self._pump.fail(error)
+        else:
+            self.hang_up(CallEnd.SERVER)
+
+    def _dropped(self) -> None:
+        self._metrics.over_share.inc()
+
     # --- the peer connection's events ------------------------------------------------------------
 
     def _on_track(self, track: MediaStreamTrack) -> None:
         """The first microphone is heard and the first camera seen; more are ignored."""
         (receiver,) = (r for r in self._peer.getReceivers() if r.track is track)
         if track.kind == "audio" and self._audio is None:
-            self._audio = AudioTrack(self._hear, self._agree(receiver))
+            self._audio = AudioTrack(self._hear, self._agree(receiver), self._failed)
             aiortc_hooks.tap_packets(receiver, self._audio.receive)
             aiortc_hooks.strays(receiver, self._audio.receive)
         elif track.kind == "video" and self._camera is None:
@@ -242,7 +257,7 @@ class Call:
                     probe = None
                 if probe is None and now_s - self._alive_s >= HEARTBEAT_S / 2:
                     asked_s = now_s
-                    probe = asyncio.create_task(aiortc_hooks.answers(self._peer))
+                    probe = tasks.awaited(aiortc_hooks.answers(self._peer), "call probe")
         finally:
             if probe is not None:
                 probe.cancel()
@@ -261,6 +276,7 @@ class Call:
             now = dataclasses.replace(self._audio.intake.counters)
             self._metrics.track(self._counted, now)
             self._counted = now
+            self._metrics.dropped(self._audio.take_dropped_bytes())
 
     async def _close_peer(self) -> None:
         if self._audio is not None:

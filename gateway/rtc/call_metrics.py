@@ -7,6 +7,7 @@ from enum import StrEnum
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
+from gateway.media.timebase import BYTES_PER_SAMPLE, wire_ms_exact
 from gateway.rtc.receive_buffer import RTP_SAMPLES_PER_MS, BufferCounters
 
 PACKET_FATES = (
@@ -55,6 +56,21 @@ class CallMetrics:
             ["kind"],
             registry=registry,
         )
+
+        self.sound_dropped_ms = Counter(
+            "headstart_rtp_audio_dropped_ms",
+            "Sound of audio tracks that nobody heard, as the engine was too far behind",
+            registry=registry,
+        )
+        self.over_share = Counter(
+            "headstart_rtp_over_share",
+            "RTP and RTCP packets dropped unread: their call had its share of the event loop",
+            registry=registry,
+        )
+
+    def dropped(self, size_bytes: int) -> None:
+        """Sound that nobody heard: s16 mono at 24 kHz."""
+        self.sound_dropped_ms.inc(wire_ms_exact(size_bytes // BYTES_PER_SAMPLE))
 
     def track(self, before: BufferCounters, now: BufferCounters) -> None:
         """What a track has counted since `before`."""

@@ -24,6 +24,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from gateway import tasks
 from gateway.access import Admitted, key_of
 from gateway.client_secrets import LIFETIME_S, LIFETIME_S_DEFAULT
 from gateway.clocks import since_boot_s
@@ -194,14 +195,15 @@ class Calls:
     ) -> Response:
         """A call that goes on with a session. Raises `FatalProtocolError` and `BadOffer`."""
         seats = self._gateway.seats
-        seat = await seats.claim(token, owner.holder)
-        call = self._call(asked)
-        try:
+        async with seats.claimed(token, owner.holder) as seat:
+            call = self._call(asked)
             answer = await call.answer()
-        except BaseException:
-            seat.line.release()
-            raise
-        seats.resume(seat, call.channel, request.query_params.get(LAST_EVENT), call.outgoing)
+            last_event_id = request.query_params.get(LAST_EVENT)
+            try:
+                seats.resume(seat, call.channel, last_event_id, call.outgoing)
+            except FatalProtocolError:
+                await call.close()
+                raise
         return self._begin(call, seat, answer, owner)
 
     def _call(self, asked: _Asked) -> Call:
@@ -211,7 +213,7 @@ class Calls:
     def _begin(self, call: Call, seat: Seat, answer: str, owner: Admitted) -> Response:
         """Run it; what its peer is told."""
         self._calls[call.call_id], self._owners[call.call_id] = call, owner
-        self._running[call.call_id] = asyncio.create_task(self._run(call, seat))
+        self._running[call.call_id] = tasks.own(self._run(call, seat), "call", seat.pump.fail)
         log.info("call %s is session %s", call.call_id, seat.session_id)
         headers = {
             "Location": f"/v1/realtime/calls/{call.call_id}",
@@ -224,9 +226,6 @@ class Calls:
             await call.run(seat.pump, seat.line)
             if seat.line.is_over:
                 await seat.over.wait()
-        except Exception:
-            # Ours to mend; the other calls go on.
-            log.exception("call %s: internal error", call.call_id)
         finally:
             for of_call in (self._calls, self._running, self._owners):
                 del of_call[call.call_id]

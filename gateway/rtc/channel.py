@@ -115,8 +115,10 @@ class EventChannel:
         try:
             self._channel.send(text)
         except (InvalidStateError, ValueError, ConnectionError) as error:
-            log.debug("an event could not be sent: %s", error)
-            return not isinstance(error, InvalidStateError)
+            # A stream with a hole is worse than none. The session may go on over another link.
+            log.warning("a call ends: an event could not be sent: %r", error)
+            self.gone()
+            return False
         return True
 
     def send_at_once(self, data: bytes) -> bool:

@@ -30,7 +30,9 @@ from typing import Any
 
 import av
 from aiortc import MediaStreamTrack
+from aiortc.mediastreams import MediaStreamError
 
+from gateway import tasks
 from gateway.media.timebase import BYTES_PER_SAMPLE, NS_PER_MS, WIRE_RATE_HZ, wire_samples
 from gateway.ports import Player
 from gateway.rtc.codecs import Codec
@@ -136,6 +138,7 @@ class OutgoingAudio(MediaStreamTrack):
         super().__init__()
         self.on_started: Callable[[], None] = _nothing
         self.on_stopped: Callable[[], None] = _nothing
+        self.on_failed: tasks.Failed = tasks.nothing_depends_on_it
         self.alive_ns = now_ns()
         """When the peer was last heard of; kept up by the call."""
         self.codec = Codec.OPUS
@@ -186,7 +189,12 @@ class OutgoingAudio(MediaStreamTrack):
         """The next packet, when it is due. For the sender that owns the track."""
         due_ns, sent_before = await self._due_ns(), self.sent_samples
         await asyncio.sleep(max(0, due_ns - self._now_ns()) / 1e9)
-        packet = self._encoded(self._playout.take(), due_ns)
+        try:
+            packet = self._encoded(self._playout.take(), due_ns)
+        except Exception as error:  # its sender would end, and nobody know
+            tasks.report("playout", error)
+            self.on_failed(error)
+            raise MediaStreamError from error
         if self.sent_samples > sent_before and not self._playing:
             self._playing = True
             self.on_started()

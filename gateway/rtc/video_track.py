@@ -12,6 +12,7 @@ import av
 from av.video.reformatter import Interpolation
 
 from engine import api
+from gateway.media.pictures import Seen, look_at
 from gateway.protocol.images import fit
 from gateway.threads import PICTURES
 
@@ -30,20 +31,26 @@ class FrameSource(Protocol):
 
 async def watch(
     source: FrameSource,
-    see: Callable[[api.Image], None],
+    see: Callable[[Seen], None],
     size: Callable[[], api.PictureSize],
     interval_s: float = LOOK_INTERVAL_S,
 ) -> None:
-    """Until cancelled. The newest picture wins, none larger than `size`; scaling and colours are
-    done off the loop, one at a time. A picture that cannot be converted is left out."""
+    """Until cancelled. The newest picture wins, none larger than `size`; scaling, colours and its
+    thumbnail are made off the loop, one at a time. A picture that cannot be converted is left
+    out."""
     while True:
         frame = source.take()
         if frame is not None:
             try:
-                see(await PICTURES.run(partial(picture_of, size=size()), frame))
+                see(await PICTURES.run(partial(seen_of, size=size()), frame))
             except (av.error.FFmpegError, ValueError) as error:
                 log.info("a camera's picture was left out: %s", error)
         await asyncio.sleep(interval_s)
+
+
+def seen_of(frame: av.VideoFrame, size: api.PictureSize) -> Seen:
+    """The picture with its thumbnail."""
+    return look_at(picture_of(frame, size))
 
 
 def picture_of(frame: av.VideoFrame, size: api.PictureSize = api.SMALL_PICTURE) -> api.Image:

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
+from gateway import tasks
 from gateway.errors import ServerFailed, ServerRefused, ServerUnreachable
 from gateway.talk.comeback import Comeback, Track, lasting
 from gateway.talk.dialog import Dialog, Event, Turn
@@ -136,7 +137,7 @@ class _Talker:
 
     @contextlib.asynccontextmanager
     async def listening(self) -> AsyncIterator[None]:
-        task = asyncio.create_task(self._listen())
+        task = tasks.awaited(self._listen(), "listen")
         try:
             yield
         finally:

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from gateway import tasks
 from gateway.errors import ServerFailed, ServerUnreachable, TalkError
 from gateway.supervisor import die_with_parent
 
@@ -85,7 +86,7 @@ async def local_server(
     assert process.stdout is not None
     assert process.stderr is not None
     tail: deque[str] = deque(maxlen=LOG_TAIL_LINES)
-    reading = asyncio.create_task(_keep_tail(process.stderr, tail, on_line))
+    reading = tasks.awaited(_keep_tail(process.stderr, tail, on_line), "server log")
     try:
         line = await process.stdout.readline()
         if not line:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from gateway import tasks
 from gateway.errors import ServerFailed, ServerUnreachable
 from gateway.talk.client import TalkOptions, talk
 from gateway.talk.dialog import Dialog
@@ -84,7 +85,10 @@ async def _interrupted(server: LocalServer) -> None:
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
-    ending = [loop.create_task(stop.wait()), loop.create_task(server.ended())]
+    ending = [
+        tasks.awaited(stop.wait(), "interrupted"),
+        tasks.awaited(server.ended(), "server ended"),
+    ]
     await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
     for task in ending:
         task.cancel()

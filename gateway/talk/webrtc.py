@@ -18,6 +18,7 @@ from aiortc import (
     RTCSessionDescription,
 )
 
+from gateway import tasks
 from gateway.errors import ConnectionLost, ResumeRefused, ServerRefused, ServerUnreachable
 from gateway.media.timebase import wire_samples
 from gateway.resume.seats import HEADER, LAST_EVENT
@@ -110,6 +111,10 @@ class RtcLine:
         half a minute."""
         while await aiortc_hooks.answers(self._peer):
             await asyncio.sleep(HEARTBEAT_S)
+        self.vanished()
+
+    def vanished(self, _: BaseException | None = None) -> None:
+        """Nothing gets through any more, or nobody looks any more whether it does."""
         self._vanished = True
         self._changed.set()
 
@@ -145,7 +150,7 @@ async def call(
             raise ServerRefused(f"the server's answer is no SDP: {error}") from error
         line.agreed()
         await line.connected()
-        beating = asyncio.create_task(line.heartbeat())
+        beating = tasks.own(line.heartbeat(), "heartbeat", line.vanished)
         stack.callback(beating.cancel)
         try:
             yield line

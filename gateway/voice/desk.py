@@ -56,6 +56,7 @@ class Desk:
 
     def next_s(self, now_s: float) -> float | None:
         """Seconds until there is work: 0 now, None: not before something is asked for."""
+        self._forget(now_s)
         keys = self._with_work()
         if not keys:
             return None
@@ -80,6 +81,12 @@ class Desk:
             return Said(*key, speak.clause, problem)
         answer.dry_s = max(self._dry_s(key, now_s), now_s) + len(piece) / RATE_HZ
         return Sound(*key, speak.clause, piece.tobytes())
+
+    def _forget(self, now_s: float) -> None:
+        """Answers that are said and played: another clause of theirs is as urgent as a first."""
+        for key in list(self._answers):
+            if not self._answers[key].clauses and self._dry_s(key, now_s) <= now_s:
+                del self._answers[key]
 
     def _with_work(self) -> list[tuple[str, int]]:
         return [key for key, answer in self._answers.items() if answer.clauses]

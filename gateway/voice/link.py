@@ -4,7 +4,8 @@
                 └─ code 2, or died FIRST_TRIES times before it was ever ready ─▶ off, for good
 
 Sessions are attached by id, as at the engine's link. What a worker held when it died is lost: every
-session is told, and goes on in text until a voice is there again. Nothing here blocks the loop.
+session is told, and goes on in text until a voice is there again. A worker that owes nothing
+(`gateway.voice.owed`) may be silent for ever. Nothing here blocks the loop.
 Bound: `PIPE_BYTES_MAX` of commands that the worker has not read; it is then taken for stalled.
 """
 
@@ -22,6 +23,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
 
+from gateway import tasks
 from gateway.supervisor import EXIT_REFUSED, Backoff, describe_exit, die_with_parent
 from gateway.voice.messages import (
     Loaded,
@@ -34,6 +36,7 @@ from gateway.voice.messages import (
     VoiceEvent,
     pack,
 )
+from gateway.voice.owed import Owed
 from gateway.voice.status import VoiceStatus
 
 log = logging.getLogger("headstart.voice")
@@ -72,12 +75,12 @@ class VoiceLink:
         self._listeners: dict[str, VoiceListener] = {}
         self._process: Process | None = None
         self._task: asyncio.Task[None] | None = None
-        self._open = 0  # clauses the worker has not finished with
-        self._last_s = 0.0  # when it last said anything, or got its first work
+        self._owed = Owed()
+        self._last_s = 0.0  # when it last said anything, or got work while it had none
 
     def start(self) -> None:
         self._set(VoiceStatus("loading"))
-        self._task = asyncio.get_running_loop().create_task(self._keep_alive())
+        self._task = tasks.own(self._keep_alive(), "voice", self._given_up)
 
     async def stop(self) -> None:
         """End the worker. Returns when it is gone."""
@@ -94,6 +97,8 @@ class VoiceLink:
 
     def tell(self, command: VoiceCommand) -> bool:
         """False: there is no voice now, nothing was sent."""
+        if isinstance(command, Stop):
+            self._owed.stopped(command)
         process = self._process
         if not self.status.speaks or process is None or process.stdin is None:
             return False
@@ -101,9 +106,9 @@ class VoiceLink:
             self._kill("it does not read what it is told")
             return False
         if isinstance(command, Speak):
-            if not self._open:
+            if not self._owed:
                 self._last_s = time.monotonic()
-            self._open += 1
+            self._owed.asked(command)
         process.stdin.write(pack(command))
         return True
 
@@ -134,19 +139,23 @@ class VoiceLink:
             log.warning("answers are text: %s", off)
             self._set(VoiceStatus("off", reason=str(off)))
 
+    def _given_up(self, error: BaseException) -> None:
+        self._set(VoiceStatus("off", reason=f"it cannot be kept alive: {error!r}"))
+
     async def _run_once(self, argv: list[str]) -> int:
-        self._open = 0
         process = self._process = await asyncio.create_subprocess_exec(
             *die_with_parent(argv), stdin=PIPE, stdout=PIPE, start_new_session=True
         )
         self.pid = process.pid
-        watching = asyncio.get_running_loop().create_task(self._watch())
+        unwatched = lambda error: self._kill(f"nobody watches it: {error!r}")  # noqa: E731
+        watching = tasks.own(self._watch(), "voice watchdog", unwatched)
         try:
             await self._read(process)
             return await process.wait()
         finally:
             watching.cancel()
-            self.pid = None
+            self.pid = self._process = None  # nobody is told anything any more
+            self._owed.lost()
             await _end(process)
 
     async def _read(self, process: Process) -> None:
@@ -167,16 +176,14 @@ class VoiceLink:
             log.info("the voice %s is ready, loaded in %.1f s", event.voice, event.load_s)
             self._set(VoiceStatus("ready", event.voice))
             return
-        if isinstance(event, Said):
-            self._open = max(0, self._open - 1)
         listener = self._listeners.get(event.session)
-        if listener is not None:
+        if self._owed.takes(event) and listener is not None:
             listener.voice_event(event)
 
     async def _watch(self) -> None:
         while True:
             await asyncio.sleep(min(WATCH_S, self._stalled_s / 4))
-            if self._open and time.monotonic() - self._last_s > self._stalled_s:
+            if self._owed and time.monotonic() - self._last_s > self._stalled_s:
                 self._kill(f"it has said nothing for {self._stalled_s:.0f} s")
 
     def _kill(self, reason: str) -> None:

@@ -21,7 +21,7 @@ from gateway.config import Settings, load
 from gateway.engine_client import EngineLink, private_endpoint
 from gateway.guests import Patience
 from gateway.http_server import GatewayServer
-from gateway.media.pictures import Outcome
+from gateway.media.pictures import Outcome, Seen
 from gateway.open_utterance import Arrival
 from gateway.protocol.session_config import SessionUpdate
 from gateway.rtc.call_metrics import CallMetrics
@@ -121,8 +121,8 @@ class EchoSession:
 
     frame_size = api.PictureSize(pixels=5000)
 
-    def receive_image(self, image: api.Image, now_ns: int) -> list[Action]:
-        self.seen.append(image)
+    def receive_image(self, seen: Seen, now_ns: int) -> list[Action]:
+        self.seen.append(seen.image)
         return []
 
     def decoded(self, ticket: int, outcome: Outcome, now_ns: int) -> list[Action]:

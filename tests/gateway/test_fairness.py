@@ -1,6 +1,6 @@
 import pytest
 
-from gateway.fairness import BURST_S, SHARE, TURN_S, Share
+from gateway.fairness import BURST_S, RESERVE_S, SHARE, TURN_S, Share
 
 
 def test_a_microphone_never_waits() -> None:
@@ -41,3 +41,37 @@ def test_what_was_overdrawn_comes_back() -> None:
     assert share.overdrawn
     share.spend(0.0, 1.0 + (1.0 - BURST_S) / SHARE + 0.01)
     assert not share.overdrawn
+
+
+def test_packets_are_admitted_until_the_reserve_is_gone() -> None:
+    """What cannot wait overdraws the bucket, by `RESERVE_S` and one packet at most; then a flood
+    gets its share and no more."""
+    share, now_s, worked_s, refused = Share(0.0), 0.0, 0.0, 0
+    while now_s < 20.0:
+        now_s += 0.0002
+        if share.admits(now_s):
+            now_s += 0.0004
+            worked_s += 0.0004
+            share.spend(0.0004, now_s)
+        else:
+            refused += 1
+    assert worked_s == pytest.approx(20 * SHARE + BURST_S + RESERVE_S, rel=0.02)
+    assert refused > 20_000
+
+
+def test_what_a_silent_network_delivers_at_once_is_admitted() -> None:
+    """Twelve seconds of a microphone's packets in one go: their words are worth having."""
+    share = Share(0.0)
+    for number in range(600):
+        now_s = number * 0.0009
+        assert share.admits(now_s)
+        share.spend(0.0008, now_s + 0.0008)
+
+
+def test_a_call_pays_for_its_packets_and_its_messages_together() -> None:
+    """Whoever floods the one is read no further on the other."""
+    share, now_s = Share(0.0), 0.0
+    while share.admits(now_s):
+        now_s += 0.001
+        share.spend(0.001, now_s)
+    assert share.spend(0.0, now_s) == pytest.approx(RESERVE_S / SHARE, rel=0.02)

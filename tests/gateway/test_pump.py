@@ -4,11 +4,14 @@ import json
 from collections.abc import AsyncIterator
 
 from engine import api
-from gateway.actions import Action, Decode, Hangup
+from gateway.actions import Action, Decode, Hangup, Tell, Utter
+from gateway.flow_control import PICTURES_BEHIND_BYTES
 from gateway.media.pictures import Outcome
+from gateway.open_utterance import Arrival
 from gateway.outbound import Bounds
 from gateway.ports import TakeAtOnce
-from gateway.pump import Pump
+from gateway.pump import CREDIT_WAIT_S, Pump
+from gateway.voice.messages import Speak
 from tests.gateway.shell_fakes import EchoSession, until
 
 READY = api.Ready("engine 1", api.ModelInfo("fake", 8192, 1024, 1 << 28, 0, 0.0))
@@ -23,10 +26,11 @@ class ListChannel:
         self.gone = asyncio.Event()
 
     async def receive(self, at_once: TakeAtOnce | None = None) -> str | None:
-        if self.messages:
-            return self.messages.pop(0)
-        await self.gone.wait()
-        return None
+        while not self.messages:
+            await self.gone.wait()
+            if not self.messages:
+                return None
+        return self.messages.pop(0)
 
     async def send(self, text: str) -> bool:
         self.sent.append(json.loads(text)["type"])
@@ -158,3 +162,98 @@ async def test_a_bug_in_hearing_ends_its_session_only() -> None:
         assert channel.offer("sound bug")
         assert not channel.offer("sound a packet")
         await until(channel.gone.is_set)
+
+
+class CallSession(EchoSession):
+    """Tells the engine of a track's sound, as one long utterance, and of each picture."""
+
+    def receive_audio(self, pcm24k: bytes, arrival: Arrival | None, now_ns: int) -> list[Action]:
+        sound = bytes(len(pcm24k) * 2 // 3)
+        return [Tell(api.Audio(self.session_id, api.TurnRef(1), 0, sound, now_ns))]
+
+    def receive_text(self, text: str, now_ns: int) -> list[Action]:
+        item = api.Item("i", api.Role.USER, (api.Image(1, 1, bytes(PICTURES_BEHIND_BYTES)),))
+        if text == "picture":
+            return [Tell(api.AddItem(self.session_id, item)), *super().receive_text(text, now_ns)]
+        return super().receive_text(text, now_ns)
+
+
+class Engine:
+    """A link that takes commands while it is up."""
+
+    def __init__(self) -> None:
+        self.up = False
+        self.told: list[api.Command] = []
+
+    def tell(self, command: api.Command) -> bool:
+        if self.up:
+            self.told.append(command)
+        return self.up
+
+    @property
+    def heard_s(self) -> float:
+        sounds = [c for c in self.told if isinstance(c, api.Audio)]
+        return sum(sound.samples for sound in sounds) / api.SAMPLE_RATE_HZ
+
+
+SECOND = bytes(48_000)
+
+
+def test_a_call_that_talks_while_the_engine_loads_is_heard_when_it_is_ready() -> None:
+    """Two minutes of speech while there is none, in virtual time; and again when it is lost with
+    half a minute outstanding, and back. What is told to the engine is bounded as before."""
+    engine, now_ns = Engine(), 0
+    session = CallSession("s", False, "m")
+    pump = Pump("s", ListChannel(), session, engine.tell, Bounds(), lambda: now_ns)
+    pump._started = True
+    for _ in range(2):
+        for _ in range(120):
+            now_ns += 10**9
+            assert pump.hear(SECOND, None)
+        assert engine.heard_s == 0
+        engine.up = True
+        pump.engine_ready(READY)
+        taken = sum(pump.hear(SECOND, None) for _ in range(60))
+        assert taken == engine.heard_s == 31  # the last one may overdraw
+        engine.up = False
+        engine.told.clear()
+        pump.engine_lost()
+
+
+async def test_pictures_told_to_no_engine_hold_nobody_up() -> None:
+    """Nor do those that a lost engine never looked at: the reader that waits for that is woken."""
+    engine = Engine()
+    channel = ListChannel(*["picture"] * 10)
+    pump = Pump("s", channel, CallSession("s", False, "m"), engine.tell, Bounds())
+    running = asyncio.create_task(pump.run())
+    async with asyncio.timeout(CREDIT_WAIT_S / 2):
+        await until(lambda: channel.sent.count("echo") == 10)
+        engine.up = True
+        pump.engine_ready(READY)
+        channel.messages += ["picture"] * 10
+        channel.gone.set()
+        await until(lambda: pump._flow.must_wait)
+        assert channel.sent.count("echo") == 12
+        engine.up = False
+        pump.engine_lost()
+        await running
+    assert channel.sent.count("echo") == 20
+
+
+class SpeakingSession(EchoSession):
+    """Has two clauses spoken."""
+
+    def receive_text(self, text: str, now_ns: int) -> list[Action]:
+        speaks = [Utter(Speak(self.session_id, 1, clause, text)) for clause in (0, 1)]
+        return [*speaks, *super().receive_text(text, now_ns)]
+
+
+async def test_a_clause_that_no_voice_takes_is_over() -> None:
+    """It has failed, told behind what came with it: the answer must not wait for it."""
+    channel = ListChannel("hello")
+    pump = Pump("s", channel, SpeakingSession("s", True, "m"), lambda _: True, Bounds())
+    running = asyncio.create_task(pump.run())
+    await until(lambda: "Said" in channel.sent)
+    channel.gone.set()
+    await running
+    assert channel.sent == ["session.created", "echo", "Said", "Said"]

@@ -12,6 +12,7 @@ import pytest
 import uvloop
 
 from engine import api
+from gateway import tasks
 from gateway.engine_client import EngineLink, LinkObserver, LinkState, private_endpoint
 from gateway.errors import EngineKeepsDying, EngineRefused
 from gateway.supervisor import LOG_LINE_BYTES_MAX, Backoff, Supervisor, describe_exit
@@ -40,6 +41,22 @@ def test_backoff_grows_to_its_limit_and_starts_anew() -> None:
     assert waits == [0.0, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 30.0, 30.0, 30.0]
     backoff.reset()
     assert backoff.next_s() == 0.0
+
+
+async def test_a_child_whose_log_cannot_be_read_is_started_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Else it would stand still at its next line, once the pipe is full."""
+
+    async def broken(*_: object) -> None:
+        monkeypatch.undo()
+        raise ZeroDivisionError("a bug in the log's reader")
+
+    before = tasks.failures["engine log"]
+    monkeypatch.setattr(Supervisor, "_read_log", broken)
+    async with supervised(python("import time; time.sleep(60)")) as supervisor:
+        await until(lambda: supervisor.restarts == 1 and supervisor.pid is not None)
+    assert tasks.failures["engine log"] == before + 1
 
 
 def test_exit_in_words() -> None:

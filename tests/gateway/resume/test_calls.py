@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 
 import httpx
+import pytest
 from websockets.asyncio.client import connect as connect_socket
 
 from gateway.actions import Play
 from gateway.media.timebase import WIRE_RATE_HZ
 from gateway.resume.seats import HEADER
+from gateway.rtc.call import Call
 from tests.gateway.rtc.peer import Microphone, Peer, calling, connect, post_offer, prepared
 from tests.gateway.rtc.sound import sine
 from tests.gateway.shell_fakes import RunningGateway, running_gateway, until
@@ -101,3 +103,87 @@ async def test_an_offer_that_cannot_be_answered_leaves_the_session_waiting() -> 
             response = await post_offer(good, running.url, {HEADER: token})
             await connect(good, response.headers["Location"], response.text)
             await good.event("resumed")
+
+
+async def test_a_session_that_ends_while_its_new_call_is_answered(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The call gets a 404 and is closed; it is counted as unknown, and not as resumed."""
+    closed: list[Call] = []
+    answer, close = Call.answer, Call.close
+
+    async def answer_late(call: Call) -> str:
+        sdp = await answer(call)
+        for seat in running.gateway.seats:
+            seat.pump.hangup(1000, "enough")
+            await seat.over.wait()
+        return sdp
+
+    async def close_and_tell(call: Call) -> None:
+        await close(call)
+        closed.append(call)
+
+    async with running_gateway() as running:
+        async with calling(running.url) as peer:
+            token = await token_of(peer)
+            peer.vanish()
+            await until(lambda: detached(running))
+        monkeypatch.setattr(Call, "answer", answer_late)
+        monkeypatch.setattr(Call, "close", close_and_tell)
+        async with prepared() as late:
+            response = await post_offer(late, running.url, {HEADER: token})
+        assert response.status_code == 404
+        assert response.json()["error"]["code"] == "resume_token_unknown"
+        assert len(closed) == 1
+        assert not len(running.gateway.calls or ())
+        counted = running.gateway.seats.metrics.resumes
+        assert counted.labels("resumed")._value.get() == 0
+        assert counted.labels("unknown")._value.get() == 1
+
+
+async def test_a_call_that_cannot_be_made_gives_its_claim_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Whatever goes wrong on our side before it is answered: the next one is let in."""
+    async with running_gateway() as running:
+        async with calling(running.url) as peer:
+            token = await token_of(peer)
+            peer.vanish()
+            await until(lambda: detached(running))
+
+        def broken(*_: object) -> Call:
+            raise OSError("no more sockets")
+
+        with monkeypatch.context() as broken_calls:
+            broken_calls.setattr("gateway.rtc.calls.Calls._call", broken)
+            async with prepared() as first:
+                assert (await post_offer(first, running.url, {HEADER: token})).status_code == 500
+        async with prepared() as second:
+            response = await post_offer(second, running.url, {HEADER: token})
+            assert response.status_code == 201
+            await connect(second, response.headers["Location"], response.text)
+            await second.event("resumed")
+
+
+async def test_what_a_channel_fails_to_send_comes_over_the_next_link(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In order and without a hole."""
+    async with running_gateway() as running:
+        async with calling(running.url) as peer:
+            token = await token_of(peer)
+            assert peer.channel is not None
+            peer.channel.send("count 1")
+            await peer.event("n")
+            (call,) = running.gateway.calls._calls.values()  # type: ignore[union-attr]
+
+            def fail(_: str) -> None:
+                raise ValueError("a bug in the transport")
+
+            monkeypatch.setattr(call.channel._channel, "send", fail)
+            peer.channel.send("count 3")
+            await until(lambda: detached(running))
+        address = f"{running.ws_url}?last_event_id=n0"
+        async with connect_socket(address, additional_headers={HEADER: token}) as socket:
+            events = [json.loads(await socket.recv()) for _ in range(4)]
+        assert [e.get("event_id") for e in events if e["type"] == "n"] == ["n0", "n1", "n2"]

@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from gateway.actions import Hangup
 from gateway.ports import TakeAtOnce
 from gateway.resume import line as line_module
-from gateway.resume.line import EventLog, Line
+from gateway.resume.line import EventLog, Line, LineOver
 
 
 class FakeLink:
@@ -215,3 +218,95 @@ def test_the_log_is_bounded_and_searched_by_id(monkeypatch: pytest.MonkeyPatch) 
     assert log.behind("e1") is None
     log.add(json.dumps({"event_id": "long", "text": "x" * 300}))
     assert len(log) == 0
+
+
+async def test_a_line_that_ends_while_it_is_claimed_takes_no_link() -> None:
+    """It says so, and there is nothing left of the claim."""
+    link = FakeLink()
+    line = Line(link, lambda: True, 60)
+    reading = await broken(line, link)
+    assert await line.claim()
+    line.give_up()
+    with pytest.raises(LineOver):
+        line.attach(FakeLink(), None)
+    line.release()
+    assert await reading is None
+    assert line._timer is None
+
+
+async def test_a_claim_whose_maker_goes_away_is_none() -> None:
+    """While the last link is still being asked, and that fails or is cancelled: the next one may
+    claim it."""
+    link = FakeLink()
+    asked = asyncio.Event()
+
+    async def silent(wait_s: float) -> bool:
+        asked.set()
+        await asyncio.sleep(60)
+        return False
+
+    async def broken_question(wait_s: float) -> bool:
+        raise OSError("no socket")
+
+    line = Line(link, lambda: True, 60)
+    link.answers = silent  # type: ignore[method-assign]
+    claiming = asyncio.create_task(line.claim())
+    await asked.wait()
+    claiming.cancel()
+    await asyncio.gather(claiming, return_exceptions=True)
+    link.answers = broken_question  # type: ignore[method-assign]
+    with pytest.raises(OSError, match="no socket"):
+        await line.claim()
+    await (await broken_again(line, link))
+
+
+async def broken_again(line: Line, link: FakeLink) -> asyncio.Task[str | int | None]:
+    """The link breaks after all, and the line can be claimed."""
+    reading = await broken(line, link)
+    assert await line.claim()
+    newcomer = FakeLink()
+    line.attach(newcomer, None)
+    newcomer.say("here")
+    return reading
+
+
+STEPS = ["claim", "release", "attach", "break", "claim and attach", "over"]
+
+
+@given(st.lists(st.sampled_from(STEPS), max_size=25))
+@settings(deadline=None)
+def test_no_claim_outlives_its_maker(steps: list[str]) -> None:
+    """In any order of claims, links and ends: a line without a link that is not claimed has its
+    timer, and one that is claimed has none, so that neither waits for ever."""
+    asyncio.run(_claims(steps))
+
+
+async def _claims(steps: list[str]) -> None:
+    link: FakeLink | None = FakeLink()
+    assert link is not None
+    line = Line(link, lambda: True, 60)
+    reading = asyncio.create_task(line.receive())
+    claimed = False
+    for step in steps:
+        if step.startswith("claim") and not claimed:
+            claimed = await line.claim()
+            assert claimed == (link is None and not line.is_over)
+        if step == "release":
+            line.release()
+            claimed = False
+        elif step.endswith("attach") and claimed:
+            link, claimed = (None if line.is_over else FakeLink()), False
+            with contextlib.suppress(LineOver):
+                line.attach(link or FakeLink(), None)
+        elif step == "break" and link is not None:
+            link.cut()
+            link = None
+        elif step == "over":
+            line.give_up()
+            link = None
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert line._claimed == claimed or line.is_over
+        assert (line._timer is not None) == (line.is_detached and not claimed)
+    line.give_up()
+    reading.cancel()

@@ -9,6 +9,7 @@ import logging
 from typing import Any
 
 import pytest
+from starlette.websockets import WebSocket
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
@@ -210,3 +211,26 @@ async def test_a_token_is_worth_nothing_with_another_key() -> None:
             assert await error_of(thief) == ("resume_token_unknown", 4000)
         async with using(first, token) as again:
             await receive(again, "resumed")
+
+
+async def test_a_session_that_ends_while_its_socket_is_accepted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The newcomer is told why, and not left with a socket that says nothing."""
+    async with running_gateway() as running:
+        socket = await connect(running.ws_url)
+        token = await token_of(socket)
+        cut(socket)
+        await until(lambda: any(seat.line.is_detached for seat in running.gateway.seats))
+        (seat,) = running.gateway.seats
+        accept = WebSocket.accept
+
+        async def accept_late(self: WebSocket, *arguments: Any) -> None:
+            await accept(self, *arguments)
+            seat.pump.hangup(1000, "enough")
+            await seat.over.wait()
+
+        monkeypatch.setattr(WebSocket, "accept", accept_late)
+        async with resuming(running, token) as late:
+            assert await error_of(late) == ("resume_token_unknown", 4000)
+        assert (outcomes(running, "resumed"), outcomes(running, "unknown")) == (0, 1)

@@ -11,12 +11,14 @@ from aiortc import (
     RTCPeerConnection,
     RTCSessionDescription,
     rtcdtlstransport,
+    rtcicetransport,
     rtcrtpreceiver,
 )
 from aiortc.rtcrtpreceiver import RemoteStreamTrack, RTCRtpReceiver
 from aiortc.rtcsctptransport import InitChunk
 from aiortc.rtp import RtpPacket
 
+from gateway.fairness import BURST_S, RESERVE_S, SHARE, TURN_S, Share
 from gateway.rtc import aiortc_hooks
 from gateway.rtc.aiortc_hooks import ENCODED_FRAMES_MAX, NewestFrame, _BoundedQueue
 from gateway.rtc.call import describe_ice
@@ -54,6 +56,9 @@ def test_aiortc_still_has_the_parts_that_are_reached_into() -> None:
     assert "c._network_host == addr[0] and c.port == addr[1]" in connection
     assert "self._remote_candidates.append(remote_candidate)" in connection
     assert "relayed_candidate(" in connection
+    assert "data = await self.transport._recv()" in dtls
+    assert "first_byte > 127 and first_byte < 192" in dtls
+    assert "self._recv = self._connection.recv" in inspect.getsource(rtcicetransport)
     worker = inspect.getsource(rtcrtpreceiver.decoder_worker)
     assert "input_q.get()" in worker
     assert "output_q.put(frame)" in worker
@@ -281,3 +286,48 @@ def test_a_calls_sockets_are_counted(urls: str, relays: int) -> None:
     servers = describe_ice(urls, "", "")
     addresses = len(ice.get_host_addresses(use_ipv4=True, use_ipv6=True))
     assert aiortc_hooks.sockets_of(3, servers) == 3 * (addresses + relays)
+class Datagrams:
+    """A transport that has all of them ready, and never keeps its reader waiting."""
+
+    def __init__(self, *datagrams: bytes) -> None:
+        self.left = list(datagrams)
+
+    async def receive(self) -> bytes:
+        return self.left.pop(0)
+
+
+RTP, RTCP, DTLS, SCTP = b"\x80\x60 sound", b"\x80\xc8 report", b"\x16 hello", b"\x17 events"
+
+
+async def test_media_beyond_the_share_is_dropped_before_it_is_read(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In virtual time: packets of 1 ms each; what is no media always passes, and costs nothing.
+    Others have their turn every few packets, worked on or dropped, although none keeps us
+    waiting: their longest wait is what is measured."""
+    now_s, dropped, taken, waits_s = 0.0, 0, [], []
+    monkeypatch.setattr("gateway.rtc.aiortc_hooks.time.perf_counter", lambda: now_s)
+
+    def drop() -> None:
+        nonlocal dropped, now_s
+        dropped += 1
+        now_s += 0.00002
+
+    async def neighbour() -> None:
+        while True:
+            before_s = now_s
+            await asyncio.sleep(0)
+            waits_s.append(now_s - before_s)
+
+    wire = Datagrams(*[DTLS, RTP, RTCP, RTP, SCTP] * 4000)
+    receive = aiortc_hooks._rationed(wire.receive, Share(0.0), drop)
+    waiting = asyncio.create_task(neighbour())
+    while wire.left:
+        taken.append(await receive())
+        now_s += 0.001 if taken[-1] in (RTP, RTCP) else 0.0
+    waiting.cancel()
+    media = sum(data in (RTP, RTCP) for data in taken)
+    assert taken.count(DTLS) == taken.count(SCTP) == 4000
+    assert media + dropped == 12_000
+    assert media * 0.001 == pytest.approx(now_s * SHARE + BURST_S + RESERVE_S, rel=0.05)
+    assert max(waits_s) < TURN_S + 0.0025  # and the packet that overran it, and one before

@@ -3,6 +3,7 @@ import asyncio
 from gateway.rtc.audio_track import AudioTrack
 from gateway.rtc.intake import Sound
 from gateway.rtc.receive_buffer import PieceKind
+from gateway.tasks import nothing_depends_on_it
 from tests.gateway.rtc.sound import FORMATS, opus_packets, rtp, sine
 from tests.gateway.shell_fakes import until
 
@@ -17,7 +18,7 @@ async def test_a_hole_is_filled_although_nothing_more_comes() -> None:
         heard.append(sound)
         return True
 
-    track = AudioTrack(hear, FORMATS)
+    track = AudioTrack(hear, FORMATS, nothing_depends_on_it)
     payloads = opus_packets(sine(440, 0.1, 48_000), 48_000)
     track.receive(rtp(0, payloads[0]))
     assert len(heard) == 1
@@ -36,7 +37,7 @@ async def test_silence_goes_on_and_ends_with_the_track() -> None:
         heard.extend(sound.pcm24k)
         return True
 
-    track = AudioTrack(hear, FORMATS)
+    track = AudioTrack(hear, FORMATS, nothing_depends_on_it)
     track.receive(rtp(0, opus_packets(sine(440, 0.1, 48_000), 48_000)[0]))
     await until(lambda: len(heard) > 2 * 24_000 * 0.3)
     assert track.intake.counters.stalls == 1
@@ -49,7 +50,7 @@ async def test_silence_goes_on_and_ends_with_the_track() -> None:
 
 async def test_what_is_not_taken_is_counted() -> None:
     """A session too far behind drops sound; the track knows how much."""
-    track = AudioTrack(lambda _: False, FORMATS)
+    track = AudioTrack(lambda _: False, FORMATS, nothing_depends_on_it)
     track.receive(rtp(0, opus_packets(sine(440, 0.1, 48_000), 48_000)[0]))
-    assert track.dropped_bytes == 2 * 480
+    assert (track.take_dropped_bytes(), track.take_dropped_bytes()) == (2 * 480, 0)
     track.close()

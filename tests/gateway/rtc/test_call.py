@@ -66,6 +66,19 @@ async def test_sound_is_heard_without_an_event(running: RunningGateway) -> None:
         assert pitch_hz(sound[12_000:], 24_000) == pytest.approx(440, abs=0.5)
 
 
+async def test_sound_that_the_engine_is_too_far_behind_for_is_counted(
+    running: RunningGateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a microphone sends meanwhile is dropped, as it cannot be held back; how much is a
+    metric."""
+    async with calling(running.url, Microphone(sine(440, 5, 48_000))):
+        (pump,) = running.gateway.pumps.values()
+        monkeypatch.setattr(pump, "hear", lambda *_: False)
+        assert running.gateway.calls is not None
+        dropped_ms = running.gateway.calls.metrics.sound_dropped_ms
+        await until(lambda: dropped_ms._value.get() >= 500)
+
+
 async def test_how_long_sound_is_under_way(running: RunningGateway) -> None:
     """With 60 ms there and 60 ms back the session is told that packets take 60 ms, as soon as one
     round trip was not held up by this machine; nothing before the first has been timed."""

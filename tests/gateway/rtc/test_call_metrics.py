@@ -25,3 +25,13 @@ def test_what_a_track_counts_adds_up() -> None:
         'headstart_calls_total{end="vanished"} 1.0',
     ):
         assert line in text
+
+
+def test_sound_that_nobody_heard_is_counted_in_ms() -> None:
+    """Half a second of s16 mono at 24 kHz; and packets beyond a call's share are counted."""
+    registry = CollectorRegistry()
+    metrics = CallMetrics(registry)
+    metrics.dropped(24_000)
+    metrics.over_share.inc()
+    assert registry.get_sample_value("headstart_rtp_audio_dropped_ms_total") == 500
+    assert registry.get_sample_value("headstart_rtp_over_share_total") == 1

@@ -2,6 +2,8 @@ import asyncio
 import json
 from typing import Any
 
+import pytest
+from aiortc.exceptions import InvalidStateError
 from pyee.asyncio import AsyncIOEventEmitter
 
 from gateway.actions import Hangup
@@ -114,3 +116,23 @@ async def test_closing_waits_for_what_was_sent() -> None:
     await closing
     assert channel.is_gone
     assert channel.hangup == Hangup(1000, "done")
+
+
+@pytest.mark.parametrize("error", [InvalidStateError(), ValueError("no"), ConnectionError("gone")])
+async def test_an_event_that_cannot_be_sent_ends_the_link(error: Exception) -> None:
+    """Whatever the reason: no later event arrives behind a hole, and the session may go on over
+    another link, for nobody has said goodbye."""
+    channel, data = opened()
+    receiving = asyncio.create_task(channel.receive())
+
+    def fail(_: str) -> None:
+        data.send = data.sent.append
+        raise error
+
+    data.send = fail
+    assert not await channel.send("one")
+    assert not await channel.send("two")
+    assert data.sent == []
+    assert await receiving is None
+    assert channel.is_gone
+    assert not channel.finished

@@ -1,11 +1,15 @@
 import asyncio
 import contextlib
+import threading
 
 import av
 import numpy as np
 import pytest
 
 from engine import api
+from gateway.media import pictures
+from gateway.media.pictures import Seen
+from gateway.rtc import video_track
 from gateway.rtc.aiortc_hooks import NewestFrame
 from gateway.rtc.video_track import picture_of, watch
 from tests.gateway.shell_fakes import until
@@ -35,13 +39,23 @@ def test_colours_are_right() -> None:
     assert np.abs(pixels.mean(axis=0) - (200, 30, 30)).max() < 4
 
 
-async def test_the_newest_picture_wins() -> None:
-    """Of many between two looks the last is seen, once."""
+async def test_the_newest_picture_wins(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of many between two looks the last is seen, once; its thumbnail was made off the loop."""
     source = NewestFrame()
     seen: list[api.Image] = []
+    threads: set[str] = set()
+
+    def see(one: Seen) -> None:
+        seen.append(one.image)
+
+    def look_at(image: api.Image) -> Seen:
+        threads.add(threading.current_thread().name.split("_")[0])
+        return pictures.look_at(image)
+
+    monkeypatch.setattr(video_track, "look_at", look_at)
     for level in range(0, 200, 20):
         await source.put(frame((level, level, level)))
-    task = asyncio.create_task(watch(source, seen.append, lambda: api.SMALL_PICTURE, 0.02))
+    task = asyncio.create_task(watch(source, see, lambda: api.SMALL_PICTURE, 0.02))
     await until(lambda: seen)
     await asyncio.sleep(0.1)
     assert len(seen) == 1
@@ -51,3 +65,4 @@ async def test_the_newest_picture_wins() -> None:
     task.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await task
+    assert threads == {"pictures"}

@@ -80,3 +80,12 @@ def test_what_waits_has_a_bound() -> None:
     refused = desk.ask(Speak("a", 1, CLAUSES_MAX, "x"))
     assert isinstance(refused, Said)
     assert refused.problem
+
+
+def test_answers_that_are_over_are_forgotten() -> None:
+    """However many a session has: once they are played nothing is kept of them."""
+    desk = Desk(Beeps())
+    for generation in range(100):
+        desk.ask(Speak("a", generation, 0, "one"))
+        work_all(desk, float(generation))
+    assert len(desk._answers) <= 2

@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from gateway import tasks
 from gateway.voice.choose import choose, missing
 from gateway.voice.link import FIRST_TRIES, VoiceLink, VoiceOff
 from gateway.voice.messages import Said, Sound, Speak, Stop
@@ -91,6 +92,64 @@ async def test_a_worker_that_hangs_is_killed() -> None:
         await until(lambda: link.status.speaks)
         assert link.tell(Speak("s", 1, 0, "Hello?"))
         await until(lambda: any(status.state == "lost" for status in listener.states))
+
+
+async def test_a_worker_that_was_stopped_may_be_silent() -> None:
+    """Barge-in, and then quiet for longer than a worker with work may take: it lives. It owes what
+    is asked for next, and is killed when that does not come."""
+    async with link_to(sys.executable, "-c", HANGS, stalled_s=0.5) as (link, listener):
+        await until(lambda: link.status.speaks)
+        for generation, stop in ((1, Stop("s", 1)), (2, Stop("s"))):
+            link.tell(Speak("s", generation, 0, "Hello?"))
+            link.tell(Speak("s", generation, 1, "Are you there?"))
+            link.tell(stop)
+        pid = link.pid
+        await asyncio.sleep(1.5)
+        assert (link.status.speaks, link.pid) == (True, pid)
+        assert link.tell(Speak("s", 3, 0, "Hello?"))
+        await until(lambda: any(status.state == "lost" for status in listener.states))
+
+
+async def test_a_voice_that_cannot_be_kept_alive_is_off() -> None:
+    """Something nobody thought of: sessions go on in text, and are told; it is counted."""
+
+    async def command() -> list[str]:
+        raise ZeroDivisionError("a bug in the choice of a voice")
+
+    before = tasks.failures["voice"]
+    link, listener = VoiceLink(command), Listener()
+    link.attach("s", listener)
+    link.start()
+    await until(lambda: link.status.state == "off")
+    assert "a bug in the choice of a voice" in listener.states[-1].reason
+    assert tasks.failures["voice"] == before + 1
+    await link.stop()
+
+
+async def test_a_worker_that_nobody_watches_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is started again, with a watchdog."""
+
+    async def broken(_: VoiceLink) -> None:
+        monkeypatch.undo()
+        raise ZeroDivisionError("a bug in the watchdog")
+
+    before = tasks.failures["voice watchdog"]
+    monkeypatch.setattr(VoiceLink, "_watch", broken)
+    async with link_to(*espeak()) as (link, _):
+        await until(lambda: link.restarts == 1 and link.status.speaks)
+    assert tasks.failures["voice watchdog"] == before + 1
+
+
+async def test_a_session_that_leaves_takes_its_work_along() -> None:
+    """Whatever it had asked for: nobody waits for that any more."""
+    async with link_to(sys.executable, "-c", HANGS, stalled_s=0.5) as (link, _):
+        await until(lambda: link.status.speaks)
+        link.attach("other", Listener())
+        link.tell(Speak("other", 1, 0, "Hello?"))
+        link.detach("other")
+        pid = link.pid
+        await asyncio.sleep(1.5)
+        assert (link.status.speaks, link.pid) == (True, pid)
 
 
 async def test_a_worker_that_cannot_start_is_given_up() -> None:
