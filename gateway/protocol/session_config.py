@@ -347,9 +347,7 @@ def _merged_options(
 ) -> GatewayOptions | None:
     if update is None:
         return None
-    before = {} if now is None else dump(now)
-    merged = before | update.model_dump(exclude_unset=True)
-    for name in ("sampling", "video", "window"):
-        if isinstance(merged.get(name), dict):
-            merged[name] = before.get(name, {}) | merged[name]
+    merged = (dump(now) if now is not None else {}) | update.model_dump(exclude_unset=True)
+    if isinstance(merged.get("sampling"), dict) and now is not None and now.sampling is not None:
+        merged["sampling"] = dump(now.sampling) | merged["sampling"]
     return GatewayOptions.model_validate(merged)

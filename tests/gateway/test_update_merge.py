@@ -70,8 +70,8 @@ def merged(now: Json | None, given: Json | None) -> Json | None:
 def merged_ours(now: Json | None, given: Json | None) -> Json | None:
     result = merged(now, given)
     if result is not None and given is not None:
-        for name in set(NESTED) & set(given):
-            result[name] = merged((now or {}).get(name), given[name])
+        if "sampling" in given:  # the others are replaced whole
+            result["sampling"] = merged((now or {}).get("sampling"), given["sampling"])
     return result
 
 
