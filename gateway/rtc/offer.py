@@ -190,12 +190,10 @@ def _check_section(media: MediaDescription, name: str) -> None:
     """Raises `BadOffer`."""
     if media.kind not in KINDS:
         raise BadOffer(f"{name}: there is no such kind here, only {', '.join(KINDS)}")
-    for attribute, value in (
-        ("ice-ufrag", media.ice.usernameFragment),
-        ("ice-pwd", media.ice.password),
-    ):
-        if value is None or re.fullmatch(_CREDENTIAL[attribute], value) is None:
-            raise BadOffer(f"{name}: it needs a=ice-ufrag of 4 letters, a=ice-pwd of 22, or more")
+    ice = media.ice
+    given = {"ice-ufrag": ice and ice.usernameFragment, "ice-pwd": ice and ice.password}
+    if not all(re.fullmatch(_CREDENTIAL[name_of], str(given[name_of] or "")) for name_of in given):
+        raise BadOffer(f"{name}: it needs a=ice-ufrag of 4 letters, a=ice-pwd of 22, or more")
     if media.dtls is None:
         raise BadOffer(f"{name}: it needs a=setup")
     digests = [f for f in media.dtls.fingerprints if f.algorithm.lower() in DIGEST_BYTES]
@@ -212,8 +210,8 @@ def _check_section(media: MediaDescription, name: str) -> None:
 
 
 def _check_data(media: MediaDescription, name: str) -> None:
-    port = media.fmt[0] if media.profile == "DTLS/SCTP" else media.sctp_port
-    if not re.fullmatch(_NUMBER, str(port)) or not 0 < int(port) <= PORT_MAX:
+    port = str(media.fmt[0] if media.profile == "DTLS/SCTP" else media.sctp_port)
+    if not re.fullmatch(_NUMBER, port) or not 0 < int(port) <= PORT_MAX:
         raise BadOffer(f"{name}: it needs a=sctp-port, from 1 to {PORT_MAX}")
 
 
@@ -244,7 +242,7 @@ def _transports(description: SessionDescription) -> int:
     bundled: list[str] = []
     for group in description.group:
         if group.semantic == "BUNDLE":
-            bundled += group.items
+            bundled += map(str, group.items)
     if not set(bundled) <= set(mids) or len(set(bundled)) < len(bundled):
         raise BadOffer("its a=group:BUNDLE names sections that are not there, or one twice")
     return len(mids) - max(0, len(bundled) - 1)

@@ -13,7 +13,8 @@ import httpx
 import pytest
 from websockets.exceptions import InvalidStatus
 from websockets.http11 import Response
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import connect
+from websockets.sync.connection import Connection
 
 from gateway import descriptors
 from gateway.descriptors import PER_GUEST, RESERVE, Descriptors, open_count, prepare, share
@@ -131,7 +132,7 @@ def test_who_finds_no_descriptor_is_refused_with_the_reason() -> None:
     with server_with_few() as running, contextlib.ExitStack() as stack:
         running.until_ready()
         url = running.url.replace("http", "ws") + "/v1/realtime"
-        sessions: list[ClientConnection] = []
+        sessions: list[Connection] = []
         refusals: list[Response] = []
         for _ in range(LIMIT):
             try:

@@ -15,9 +15,10 @@ import httpx
 import pytest
 from websockets.sync.client import connect
 
+from gateway.guests import Patience
 from tests.gateway.shapes import SHAPES
 from tests.gateway.test_door import certificate  # noqa: F401  # a fixture
-from tests.gateway.test_guests import KEY, Patience, held, keyed
+from tests.gateway.test_guests import KEY, held, keyed
 from tests.gateway.test_serve import Server, ask, next_event, server
 
 END_WAIT_S = 30.0

@@ -252,7 +252,8 @@ async def test_what_fails_while_connecting_is_told() -> None:
     async with prepared(Microphone(), data=False) as peer:
         await receiver.setRemoteDescription(RTCSessionDescription(await offer_of(peer.pc), "offer"))
         for transceiver in receiver.getTransceivers():
-            transceiver.receiver.transport.transport.start = None  # what aiortc will call
+            transport: Any = transceiver.receiver.transport.transport
+            transport.start = None  # what aiortc will call
         await receiver.setLocalDescription(await receiver.createAnswer())
         await until(lambda: failures)
     assert [type(error) for error in failures] == [TypeError]
