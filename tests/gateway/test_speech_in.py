@@ -80,3 +80,25 @@ def test_turning_detection_off_in_mid_speech_keeps_the_utterance() -> None:
     assert not bench.commands(api.EndSpeech)
     bench.client("input_audio_buffer.commit")
     assert bench.commands(api.EndSpeech)
+
+
+def test_what_nobody_was_there_to_hear_is_told() -> None:
+    """Speech over which the engine goes, or comes: it has stopped, and was not heard. What is said
+    from then on is a turn like any other."""
+    for ready, code in ((True, "engine_lost"), (False, "engine_lost")):
+        bench = SessionBench(engine_ready=ready)
+        bench.update(audio={"input": {"transcription": {"model": "whisper-1"}}})
+        bench.hear(clip_pcm("capital.wav")[: 48 * 1200])
+        started = bench.last("input_audio_buffer.speech_started")
+        if ready:
+            bench.engine_lost()
+        else:
+            bench.engine_ready()
+        assert bench.last("input_audio_buffer.speech_stopped")["item_id"] == started["item_id"]
+        failed = bench.last("conversation.item.input_audio_transcription.failed")
+        assert (failed["item_id"], failed["error"]["code"]) == (started["item_id"], code)
+        if ready:
+            bench.engine_ready()
+        bench.told.clear()
+        bench.hear(silence_pcm(1000) + clip_pcm("capital.wav") + silence_pcm(1000))
+        assert len(bench.commands(api.EndSpeech)) == 1
