@@ -34,6 +34,7 @@ from gateway.app import Gateway, build_app
 from gateway.config import Settings, near_misses
 from gateway.engine_client import EngineLink, LinkObserver, private_endpoint, shared_endpoint
 from gateway.errors import ConfigError, PortInUse
+from gateway.media.decoders import DECODERS
 from gateway.media.front import front
 from gateway.metrics import Metrics
 from gateway.protocol.ids import IdMaker
@@ -245,6 +246,7 @@ async def _serve(
             await asyncio.to_thread(importlib.import_module, module)
         await asyncio.to_thread(front)  # compiled once a machine, in a second
         threads.start()
+        DECODERS.start()
         gateway = make_gateway(settings, link, supervisor, voice)
         server = GatewayServer(uvicorn_config(settings, gateway), gateway)
         serving = asyncio.create_task(server.serve(sockets=[sock]))
@@ -261,6 +263,7 @@ async def _serve(
         measuring.cancel()
     finally:
         link.close()
+        await asyncio.to_thread(DECODERS.stop)
         await voice.stop()
         if supervisor is not None:
             await supervisor.stop()
