@@ -32,7 +32,8 @@ from benchmarks import report
 from benchmarks.recordings import CLIPS
 from gateway.talk.client import realtime_url
 from gateway.talk.local_server import local_server, until_ready
-from gateway.talk.media import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, AudioPacket, play, probe
+from gateway.talk.media import AudioPacket, play, probe
+from gateway.talk.sound import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 
 PACKET_MS = 40
 PACKET_BYTES = BYTES_PER_SAMPLE * SAMPLE_RATE_HZ * PACKET_MS // 1000

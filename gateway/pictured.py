@@ -13,6 +13,8 @@ from gateway.incoming import Media, pictures_of, response_items
 from gateway.items_in import place_item
 from gateway.media.pictures import Encoded, Seen
 from gateway.pictures_in import PicturesIn
+from gateway.protocol import errors
+from gateway.protocol.limits import MAX_EVENT_PICTURES
 from gateway.sounds_in import SoundsIn, sounds
 from gateway.state import SessionState
 
@@ -65,6 +67,12 @@ class Pictured:
         then: Callable[[Media], None],
     ) -> None:
         """`then` with the decoded pictures: at once when there are none."""
+        if len(pictures) > MAX_EVENT_PICTURES:
+            raise errors.invalid_image(
+                pictures[MAX_EVENT_PICTURES].param,
+                f"Expected at most {MAX_EVENT_PICTURES} pictures in one event "
+                f"but got {len(pictures)}.",
+            )
         if not pictures:
             then({})
             return

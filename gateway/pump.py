@@ -10,7 +10,7 @@ WebSocket (`gateway.websocket`) or a WebRTC data channel (`gateway.rtc.channel`)
 
 - outbound: `outbound_events` and `outbound_bytes` behind what the socket holds. When full, this
   reader is shed: close 1013. What was queued is thrown away, for a stream with holes is worse.
-- pictures: decoded on other threads; the reader waits for an item's, one of a camera is under way.
+- pictures: decoded by other processes; the reader waits for an item's, a camera has one at a time.
 - inbound: the channel's own, and a share of the loop (`gateway.fairness`); whoever has had more is
   read no further for a while. A message over `LONG_CHARS` is parsed on another thread. A peer that
   sends faster than the engine gets through with it is read no further (`gateway.flow_control`);
@@ -46,6 +46,7 @@ from gateway.actions import (
 from gateway.fairness import Share
 from gateway.flow_control import FlowControl
 from gateway.media import pictures
+from gateway.media.decoders import DECODERS
 from gateway.open_utterance import Arrival
 from gateway.outbound import Bounds, Outbound
 from gateway.ports import Channel, Player, SessionCore
@@ -300,7 +301,7 @@ class Pump:
             self._ordered = task
 
     async def _decoded(self, action: Decode) -> None:
-        outcome = await pictures.run(action.pictures, action.size)
+        outcome = await DECODERS.run(self.session_id, action.pictures, action.size)
         self._call(self._session.decoded, action.ticket, outcome)
 
     def _send(self, action: Send) -> None:

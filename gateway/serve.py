@@ -35,6 +35,7 @@ from gateway.engine_client import EngineLink, LinkObserver, private_endpoint, sh
 from gateway.errors import ConfigError, PortInUse
 from gateway.guests import CutsCollector, Patience
 from gateway.http_server import GatewayServer
+from gateway.media.decoders import DECODERS
 from gateway.media.front import front
 from gateway.metrics import Metrics
 from gateway.protocol.ids import IdMaker
@@ -215,6 +216,7 @@ async def _serve(
             await asyncio.to_thread(importlib.import_module, module)
         await asyncio.to_thread(front)  # compiled once a machine, in a second
         threads.start()
+        DECODERS.start()
         gateway = make_gateway(settings, link, supervisor, voice)
         gateway.descriptors = available
         patience = Patience(guests_max=available.guests_max)
@@ -233,6 +235,7 @@ async def _serve(
         measuring.cancel()
     finally:
         link.close()
+        await asyncio.to_thread(DECODERS.stop)
         await voice.stop()
         if supervisor is not None:
             await supervisor.stop()

@@ -1,8 +1,8 @@
 """The threads beside the event loop: what is done on them, and how many there are.
 
 All are started with the server, so that their number stays what it is whatever clients do. What
-waits for one is bounded by the sessions: each has one long message, one camera picture and the
-pictures of one item under way.
+waits for one is bounded by the sessions: each has one long message and one picture of a track
+under way. Pictures that come as files are decoded in processes (`gateway.media.decoders`).
 """
 
 from __future__ import annotations

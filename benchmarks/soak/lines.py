@@ -32,7 +32,7 @@ from benchmarks.soak.tally import Tally
 from gateway.rtc import aiortc_hooks
 from gateway.rtc.channel import LABEL
 from gateway.talk.client import realtime_url
-from gateway.talk.media import SAMPLE_RATE_HZ
+from gateway.talk.sound import SAMPLE_RATE_HZ
 from gateway.talk.webrtc import calls_url
 
 Event = dict[str, Any]

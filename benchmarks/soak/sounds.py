@@ -13,14 +13,8 @@ import av
 import numpy as np
 
 import gateway
-from gateway.talk.media import (
-    BYTES_PER_SAMPLE,
-    SAMPLE_RATE_HZ,
-    AudioPacket,
-    JpegFrame,
-    play,
-    probe,
-)
+from gateway.talk.media import AudioPacket, JpegFrame, play, probe
+from gateway.talk.sound import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 
 CLIPS = Path(gateway.__file__).parent / "clips"
 PACKET_MS = 100

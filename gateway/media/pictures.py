@@ -1,24 +1,31 @@
-"""Decoding of clients' pictures, away from the event loop.
+"""Clients' pictures, from the text they come as to pixels and a thumbnail.
 
-A VGA JPEG takes 5 to 8 ms, a large PNG more than a hundred: `run` decodes on the threads that all
-pictures share (`gateway.threads`).
+A VGA JPEG takes 5 to 8 ms, the dearest picture some seconds: the server has `decode` run in another
+process (`gateway.media.decoders`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import av
 import numpy as np
+import pybase64
 from av.video.reformatter import Interpolation
 
 from engine import api
 from gateway.media.frames import THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH, Thumbnail
 from gateway.protocol.errors import ProtocolError
+from gateway.protocol.image_files import size_of
 from gateway.protocol.images import decode_image, decode_image_url
-from gateway.threads import PICTURES
+
+SMALL_CHARS = 1 << 20
+SMALL_PIXELS = 4_000_000
+SMALL_HEAD_CHARS = 1 << 17
+SMALL_MARKERS = 100
+"""Looked at for a picture's size, on the loop. A JPEG that has more before it is not small."""
+MAX_PREFIX_CHARS = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,18 +49,29 @@ class Seen:
 Outcome = tuple[Seen, ...] | ProtocolError
 
 
-async def run(pictures: Sequence[Encoded], size: api.PictureSize) -> Outcome:
-    """`decode` on another thread."""
-    return await PICTURES.run(partial(decode, size=size), tuple(pictures))
-
-
 def decode(pictures: Sequence[Encoded], size: api.PictureSize = api.SMALL_PICTURE) -> Outcome:
     """All pictures, none larger than `size`, or what is wrong with the first that cannot be
     decoded."""
     try:
         return tuple(_decode(picture, size) for picture in pictures)
     except ProtocolError as error:
+        # Their frames hold the file, and whoever keeps the error in one of them would hold both
+        # until the collector comes.
+        error.__traceback__ = error.__context__ = None
         return error
+
+
+def is_small(picture: Encoded) -> bool:
+    """Whether it is surely decoded in some tenths of a second: few bytes, and not many pixels, by
+    what stands at its beginning."""
+    if len(picture.text) > SMALL_CHARS:
+        return False
+    head = picture.text[: SMALL_HEAD_CHARS + MAX_PREFIX_CHARS].rpartition(",")[2]
+    try:
+        size = size_of(pybase64.b64decode(head[: len(head) // 4 * 4]), SMALL_MARKERS)
+    except ValueError:  # it will be refused, which costs little
+        return True
+    return size is not None and size[0] * size[1] <= SMALL_PIXELS
 
 
 def look_at(image: api.Image) -> Seen:

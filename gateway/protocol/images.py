@@ -1,30 +1,32 @@
 """Pictures as clients send them: a data URI, or the bare base64 of it, of a PNG or a JPEG.
 
     decode_image_url   text  -> the file's bytes, checked to be what they say
-    decode_image       bytes -> pixels, no larger than is asked for
+    decode_image       bytes -> pixels, no larger than is asked for, upright, on white
 
 The size is read from the file's header before anything is decoded, so that a small file that
-unfolds into a huge picture is refused at no cost. Decoding takes milliseconds: call `decode_image`
-off the event loop.
+unfolds into a huge picture is refused at no cost; the decoder sees nothing but what the pixels need
+(`image_files`). Decoding takes milliseconds: call `decode_image` off the event loop, and for
+strangers' files in another process (`gateway.media.decoders`).
 """
 
 from __future__ import annotations
 
-import io
+import itertools
 import math
-import struct
 from dataclasses import dataclass
-from typing import Final, Literal, NamedTuple
+from typing import Final, NamedTuple
 
 import av
+import numpy as np
+import numpy.typing as npt
 import pybase64
 from av.video.reformatter import Interpolation
 
 from engine.api import SMALL_PICTURE, PictureSize
 from gateway.protocol import errors
+from gateway.protocol.image_files import ImageKind, Stripped, kind_of, size_of, strip
+from gateway.protocol.orientation import upright
 from gateway.protocol.wording import SHOWN_CHARS
-
-ImageKind = Literal["png", "jpeg"]
 
 SUPPORTED: Final = (
     "a data URI of a PNG or JPEG (data:image/png;base64,… or data:image/jpeg;base64,…)"
@@ -34,12 +36,9 @@ _MEDIA_TYPES: Final[dict[str, ImageKind]] = {
     "image/jpeg": "jpeg",
     "image/jpg": "jpeg",
 }
-_DEMUXERS: Final[dict[ImageKind, str]] = {"png": "png_pipe", "jpeg": "jpeg_pipe"}
-_PNG_SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
-_JPEG_SIGNATURE: Final = b"\xff\xd8\xff"
-# JPEG markers that begin a frame and hold its size: SOF0 … SOF15 without DHT, JPG and DAC.
-_JPEG_FRAME_MARKERS: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
-_JPEG_SCAN_MARKER: Final = 0xDA
+_DECODERS: Final[dict[ImageKind, str]] = {"png": "png", "jpeg": "mjpeg"}
+_OPAQUE: Final = 255
+_BAND_PIXELS: Final = 1 << 18  # looked at in one go: bounds what flattening takes
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ def decode_image_url(
         raise errors.invalid_image(
             param, "Expected base64-encoded image bytes but got an invalid value."
         ) from None
-    found = _kind_of(data)
+    found = kind_of(data)
     if found is None or (declared is not None and declared != found):
         wanted = declared.upper() if declared is not None else "PNG or JPEG"
         got = found.upper() if found is not None else "something else" if data else "empty bytes"
@@ -102,8 +101,7 @@ def decode_image(
 
     Raises `ProtocolError` naming `param`: no PNG or JPEG, too many pixels, damaged.
     """
-    kind = _kind_of(data)
-    found = _png_size(data) if kind == "png" else _jpeg_size(data) if kind == "jpeg" else None
+    kind, found = kind_of(data), size_of(data)
     if kind is None or found is None or 0 in found:
         raise errors.invalid_image(param, "Expected a PNG or JPEG but found no picture in it.")
     width, height = found
@@ -113,19 +111,29 @@ def decode_image(
             f"Expected at most {limits.max_pixels} pixels and {limits.max_side} a side "
             f"but got {width}x{height}.",
         )
-    out_width, out_height = fit(width, height, size)
     try:
-        frame = _decode_frame(data, kind, limits)
-        scaled = frame.reformat(
-            out_width, out_height, format="rgb24", interpolation=Interpolation.AREA
-        )
-        rgb = scaled.to_ndarray().tobytes()
+        file = strip(data)
+        pixels = _pixels(file, size, limits)
+    except MemoryError:
+        raise errors.invalid_image(
+            param, f"The {kind.upper()} takes more memory than a picture may."
+        ) from None
     except (av.error.FFmpegError, ValueError) as error:
-        reason = error.strerror if isinstance(error, av.error.FFmpegError) else error
+        reason = error.strerror if isinstance(error, av.error.FFmpegError) else str(error)
         raise errors.invalid_image(
             param, f"The {kind.upper()} is damaged and could not be decoded ({reason})."
         ) from None
-    return Picture(out_width, out_height, rgb)
+    return Picture(pixels.shape[1], pixels.shape[0], pixels.tobytes())
+
+
+def _pixels(file: Stripped, size: PictureSize, limits: ImageLimits) -> npt.NDArray[np.uint8]:
+    """[height, width, 3], upright and without transparency."""
+    frame = _decode_frame(file, limits)
+    if file.kind == "png":
+        frame = flatten(frame)  # a JPEG's fourth component is ink
+    width, height = fit(frame.width, frame.height, size)
+    scaled = frame.reformat(width, height, format="rgb24", interpolation=Interpolation.AREA)
+    return upright(np.asarray(scaled.to_ndarray(), np.uint8), file.orientation)
 
 
 def _declared_kind(head: str, param: str) -> ImageKind:
@@ -140,39 +148,6 @@ def _declared_kind(head: str, param: str) -> ImageKind:
         got = media_type[:SHOWN_CHARS]
         raise errors.invalid_image(param, f"Expected {SUPPORTED} but got '{got}'.")
     return kind
-
-
-def _kind_of(data: bytes) -> ImageKind | None:
-    if data.startswith(_PNG_SIGNATURE):
-        return "png"
-    return "jpeg" if data.startswith(_JPEG_SIGNATURE) else None
-
-
-def _png_size(data: bytes) -> tuple[int, int] | None:
-    """Width and height from the IHDR chunk, which comes first."""
-    if len(data) < 24 or data[12:16] != b"IHDR":
-        return None
-    width, height = struct.unpack_from(">II", data, 16)
-    return width, height
-
-
-def _jpeg_size(data: bytes) -> tuple[int, int] | None:
-    """Width and height from the frame header: walk the segments up to it."""
-    position = 2
-    while position + 9 <= len(data):
-        if data[position] != 0xFF:
-            return None
-        marker = data[position + 1]
-        if marker == 0xFF:  # padding
-            position += 1
-        elif marker in _JPEG_FRAME_MARKERS:
-            height, width = struct.unpack_from(">HH", data, position + 5)
-            return width, height
-        elif marker == _JPEG_SCAN_MARKER:
-            return None
-        else:
-            position += 2 + struct.unpack_from(">H", data, position + 2)[0]
-    return None
 
 
 def fit(width: int, height: int, size: PictureSize) -> tuple[int, int]:
@@ -192,17 +167,39 @@ def within(size: PictureSize, pixels: int) -> PictureSize:
     return PictureSize(size.short_side, min(size.pixels or pixels, pixels))
 
 
-def _decode_frame(data: bytes, kind: ImageKind, limits: ImageLimits) -> av.VideoFrame:
-    """The picture at its own size. Raises FFmpegError, or ValueError if there is none."""
-    options = {
+def _decode_frame(file: Stripped, limits: ImageLimits) -> av.VideoFrame:
+    """The picture at its own size. Raises FFmpegError, or ValueError if there is none. Straight
+    into the decoder: a demuxer would look at the file again, and for more pictures in it."""
+    context = av.CodecContext.create(_DECODERS[file.kind], "r")
+    assert isinstance(context, av.VideoCodecContext)
+    context.thread_count = 1  # the other cores have sessions to serve
+    context.options = {
         "err_detect": "explode",  # a damaged picture is refused, not patched up
-        "max_pixels": str(limits.max_pixels),  # whatever a second header in the file may say
+        # The header has been judged, and is the only one; FFmpeg counts its padding, too.
+        "max_pixels": str(2 * limits.max_pixels),
     }
-    source = io.BytesIO(data)
-    with av.open(source, "r", format=_DEMUXERS[kind], options=options) as container:
-        stream = container.streams.video[0]
-        stream.codec_context.thread_count = 1  # the other cores have sessions to serve
-        stream.codec_context.options = options
-        for frame in container.decode(stream):
-            return frame
+    for frame in itertools.chain(context.decode(av.Packet(file.data)), context.decode(None)):
+        return frame
     raise ValueError("it holds no picture")
+
+
+def flatten(frame: av.VideoFrame) -> av.VideoFrame:
+    """On white, as a page shows it. A frame without transparency is returned as it is."""
+    if not frame.format.has_palette and not any(c.is_alpha for c in frame.format.components):
+        return frame
+    flat = frame.reformat(format="rgba")
+    if flat is frame:  # a decoder may still refer to it
+        flat = av.VideoFrame.from_ndarray(frame.to_ndarray(), format="rgba")
+    plane = flat.planes[0]
+    pixels = np.ndarray(
+        (flat.height, flat.width, 4), np.uint8, memoryview(plane), strides=(plane.line_size, 4, 1)
+    )
+    rows = max(1, _BAND_PIXELS // flat.width)
+    for top in range(0, flat.height, rows):
+        band = pixels[top : top + rows]
+        opacity = band[..., 3:].astype(np.uint16)
+        if opacity.min() < _OPAQUE:
+            mixed = band[..., :3] * opacity + _OPAQUE * (_OPAQUE - opacity)
+            band[..., :3] = (mixed + _OPAQUE // 2) // _OPAQUE
+            band[..., 3] = _OPAQUE
+    return flat

@@ -25,6 +25,7 @@ MAX_STRING_CHARS = MIB // 4  # of any string without a limit of its own, and of 
 MAX_SESSION_CHARS = 3 * MIB // 4  # of a session.update
 MAX_SESSION_BYTES = 240 * 1024  # of a session's echo, which has to fit a data channel's message
 MAX_IMAGE_CHARS = 14 * MIB  # a picture of 10 MiB in base64
+MAX_EVENT_PICTURES = 64  # in all items of one event
 MAX_ITEM_ID_CHARS = 32  # as on the live service; one client's ids are exactly this long
 MAX_ID_CHARS = 512  # of ids that only refer to something, and of clients' event ids
 MAX_INTEGER = 2**53 - 1  # the largest that every JSON client can carry

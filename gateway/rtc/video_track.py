@@ -14,6 +14,7 @@ from av.video.reformatter import Interpolation
 from engine import api
 from gateway.media.pictures import Seen, look_at
 from gateway.protocol.images import fit
+from gateway.protocol.orientation import of_frame, upright
 from gateway.threads import PICTURES
 
 log = logging.getLogger("headstart.rtc")
@@ -54,7 +55,10 @@ def seen_of(frame: av.VideoFrame, size: api.PictureSize) -> Seen:
 
 
 def picture_of(frame: av.VideoFrame, size: api.PictureSize = api.SMALL_PICTURE) -> api.Image:
-    """RGB, no larger than `size`."""
+    """RGB, no larger than `size`, upright if the encoder says how (H.264's SEI message). Browsers
+    turn their pictures before they encode them, as we do not agree to send `video-orientation` in
+    a header (docs/webrtc.md)."""
     width, height = fit(frame.width, frame.height, size)
     scaled = frame.reformat(width, height, format="rgb24", interpolation=Interpolation.AREA)
-    return api.Image(width, height, scaled.to_ndarray().tobytes())
+    pixels = upright(scaled.to_ndarray(), of_frame(frame))
+    return api.Image(pixels.shape[1], pixels.shape[0], pixels.tobytes())

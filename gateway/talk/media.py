@@ -1,43 +1,53 @@
 """Any file PyAV opens, as 24 kHz mono PCM16 packets and JPEG frames in time order.
 
-`probe` decodes the audio once, storing nothing, so that every fault of a file has its name before
-a server hears anything of it. Errors: `gateway.errors.MediaError` and below.
+`probe` decodes the sound once, storing nothing, so that every fault of a file has its name before
+a server hears anything of it. What can be played is played, and `Clip.remarks` say what is wrong
+with it; only what gives no sound at all is refused: `gateway.errors.MediaError` and below.
 """
 
 from __future__ import annotations
 
 import heapq
-import itertools
-import math
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-from fractions import Fraction
 from pathlib import Path
-from typing import BinaryIO
 
 import av
-from av.audio.resampler import AudioResampler
 from av.audio.stream import AudioStream
 from av.container.input import InputContainer
-from av.video.frame import VideoFrame
-from av.video.stream import VideoStream
 
-from gateway.errors import FileEmpty, FileMissing, FileTruncated, FileUndecodable, NoAudio
+from gateway.errors import (
+    FileEmpty,
+    FileMissing,
+    FileTruncated,
+    FileUndecodable,
+    MediaError,
+    NoAudio,
+)
+from gateway.talk.container import ogg_has_end, opened, parts, wav_data_bytes, xing_s
+from gateway.talk.gaps import Gaps, beginning_s
+from gateway.talk.pictures import first_s, jpegs, stream_of
+from gateway.talk.sound import (
+    BYTES_PER_SAMPLE,
+    SAMPLE_RATE_HZ,
+    Heard,
+    Mix,
+    pieces,
+    to_pcm,
+)
 
-SAMPLE_RATE_HZ = 24_000
-BYTES_PER_SAMPLE = 2
-FRAME_INTERVAL_S = 1.0
-FRAME_SIDE_PX_MAX = 640
-JPEG_QSCALE = "4"  # ffmpeg's scale: 2 is best, 31 worst
 MISSING_S = 0.3
 MISSING_SHARE = 0.03
 """A file is truncated when more than both of these are missing of its declared length: encoders'
 padding and rounding stay below."""
 CORRUPT_SHARE_MAX = 0.05
-"""Packets that may fail to decode; players skip a few too."""
-HEAD_BYTES = 8192
-OGG_PAGE_BYTES_MAX = 65_307
+"""Packets that may fail to decode without a word; players skip a few too."""
+BROKEN_SHARE_MAX = 0.5
+"""Samples that may be no numbers; more, and what is left makes no sense."""
+PICTURES_AFTER_S = 60.0
+"""Pictures so long after the last sound are timestamps gone wrong, or of no use to anybody."""
+WAV_STREAMED_BYTES = 0x7FFF_0000
+"""What programs that write to a pipe put for a length they don't know is this or more, or 0."""
 
 # Containers that know their length; others (raw AAC, …) only guess it from the bit rate.
 EXACT_CONTAINERS = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm", "flac", "aiff", "w64")
@@ -45,12 +55,18 @@ EXACT_CONTAINERS = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm", "flac", "aiff", 
 
 @dataclass(frozen=True)
 class Clip:
-    """A file that has been probed. `has_video`: moving pictures; a cover picture does not count."""
+    """A file that has been probed. `has_video`: moving pictures; a cover picture does not count.
+    `stream`: the sound's number among the file's; `start_s`: the timestamp at which its time
+    begins; `remarks`: what is wrong with a file that plays nevertheless, a sentence each."""
 
     path: Path
     duration_s: float
     has_video: bool
     has_still: bool
+    stream: int = 0
+    start_s: float = 0.0
+    mix: Mix = Mix.MEAN
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -81,174 +97,188 @@ def silence(ms: float) -> bytes:
 
 def probe(path: Path) -> Clip:
     """Check a file from end to end. Raises a `MediaError` that says what is wrong with it."""
-    if not path.is_file():
-        kind = "is a folder, not a file" if path.is_dir() else "there is no such file"
-        raise FileMissing(str(path), kind)
-    if path.stat().st_size == 0:
-        raise FileEmpty(str(path), "is empty: 0 bytes")
-    with _open(path) as container:
-        stream = _audio_stream(container, path)
-        videos = [video for video in container.streams.video if not _is_cover(video)]
-        tally = _Tally()
-        rate_hz = stream.rate
-        samples = sum(frame.samples for frame in _decode(container, stream, path, tally))
-        duration_s = samples / rate_hz if rate_hz else 0.0
-        clip = Clip(path, duration_s, bool(videos), bool(container.streams.video))
-        _judge(path, container, stream, duration_s, tally)
-    return clip
+    _check_readable(path)
+    with opened(path) as container:
+        streams = _audio_streams(container, path)
+        numbers = [stream.index for stream in streams]  # gone with the container
+        moving = stream_of(container, moving=True) is not None
+        still = stream_of(container, moving=False) is not None
+        declared_s = _declared_s(path, container, streams[0])
+    pictures_s = first_s(path) if moving else None
+    for number in numbers:
+        heard = _hear(path, number, pictures_s)
+        if heard.samples:
+            break
+    else:
+        raise _nothing_heard(path, heard, declared_s)
+    remarks = _remarks(path, heard, declared_s if number == numbers[0] else None)
+    return Clip(
+        path,
+        heard.duration_s,
+        has_video=moving,
+        has_still=moving or still,
+        stream=number,
+        start_s=beginning_s(heard.start_s, pictures_s),
+        mix=heard.mix,
+        remarks=tuple(f"{path.name} {remark}" for remark in remarks),
+    )
 
 
 def play(clip: Clip, packet_ms: int, frames: bool) -> Iterator[AudioPacket | JpegFrame]:
     """The clip's packets and, with `frames`, one picture a second, in time order."""
-    streams: list[Iterator[AudioPacket | JpegFrame]] = [_audio(clip.path, packet_ms)]
+    streams: list[Iterator[AudioPacket | JpegFrame]] = [_audio(clip, packet_ms)]
     if frames and clip.has_still:
-        streams.append(_frames(clip.path, clip.has_video))
+        streams.append(_frames(clip))
     # At the same instant the picture comes first: it is seen while the sound is heard.
     return heapq.merge(*streams, key=lambda part: (part.start_ms, isinstance(part, AudioPacket)))
+
+
+def _check_readable(path: Path) -> None:
+    if not path.is_file():
+        kind = "is a folder, not a file" if path.is_dir() else "there is no such file"
+        raise FileMissing(str(path), f"{kind}: give the path of a sound or video file")
+    if path.stat().st_size == 0:
+        raise FileEmpty(str(path), "is empty: 0 bytes; record or copy it again")
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise FileMissing(
+            str(path), f"cannot be read ({error.strerror}): check its rights"
+        ) from error
+
+
+def _audio_streams(container: InputContainer, path: Path) -> list[AudioStream]:
+    """The one that a player would play first, then the others."""
+    streams = list(container.streams.audio)
+    if not streams:
+        kinds = sorted({str(stream.type) for stream in container.streams})
+        raise NoAudio(
+            str(path),
+            f"has no audio stream; it holds {', '.join(kinds) or 'nothing'}: give a file in which "
+            "something is said",
+        )
+    known = [stream for stream in streams if stream.codec_context is not None]
+    if not known:
+        raise FileUndecodable(
+            str(path), "its sound is in a format that is not known here: convert it, to WAV or MP3"
+        )
+    best = container.streams.best("audio")
+    return sorted(known, key=lambda stream: stream is not best)
 
 
 # --- audio --------------------------------------------------------------------------------------
 
 
-@dataclass
-class _Tally:
-    packets: int = 0
-    corrupt: int = 0
-    last_was_corrupt: bool = False
+def _hear(path: Path, stream: int, pictures_s: float | None) -> Heard:
+    """All of it, once, for what it turns out to be."""
+    heard = Heard()
+    gaps = Gaps(beginning_s(_first_sound_s(path, stream), pictures_s))
+    for container in parts(path):
+        if stream < len(container.streams):
+            for wave in pieces(container, container.streams[stream], heard, gaps):
+                heard.weigh(wave)
+    return heard
 
 
-def _open(path: Path) -> InputContainer:
-    try:
-        return av.open(str(path))
-    except (av.FFmpegError, ValueError) as error:
-        raise FileUndecodable(
-            str(path), f"is no sound or video file, or is cut short ({_words(error)})"
-        ) from error
+def _first_sound_s(path: Path, stream: int) -> float | None:
+    heard = Heard()
+    with opened(path) as container:
+        for _ in pieces(container, container.streams[stream], heard):
+            break
+    return heard.start_s
 
 
-def _words(error: Exception) -> str:
-    return getattr(error, "strerror", None) or str(error)
-
-
-def _audio_stream(container: InputContainer, path: Path) -> AudioStream:
-    if not container.streams.audio:
-        kinds = sorted({str(stream.type) for stream in container.streams})
-        raise NoAudio(str(path), f"has no audio stream; it holds {', '.join(kinds) or 'nothing'}")
-    return container.streams.audio[0]
-
-
-def _is_cover(video: VideoStream) -> bool:
-    return bool(video.disposition & av.stream.Disposition.attached_pic)
-
-
-def _decode(
-    container: InputContainer, stream: AudioStream, path: Path, tally: _Tally
-) -> Iterator[av.AudioFrame]:
-    """Decoded frames; packets that do not decode are counted and passed over."""
-    packets = container.demux(stream)
-    while True:
-        try:
-            packet = next(packets, None)
-            if packet is None:
-                return
-            tally.packets += 1
-            tally.last_was_corrupt = False
-            decoded = packet.decode()
-        except av.FFmpegError as error:
-            tally.corrupt += 1
-            tally.last_was_corrupt = True
-            if tally.corrupt == tally.packets > 10:
-                raise FileUndecodable(
-                    str(path), f"its audio does not decode ({_words(error)})"
-                ) from error
-            continue
-        yield from (frame for frame in decoded if isinstance(frame, av.AudioFrame))
-
-
-def _judge(
-    path: Path, container: InputContainer, stream: AudioStream, got_s: float, tally: _Tally
-) -> None:
-    """Raise for what decoding showed."""
-    declared_s = _declared_s(path, container, stream)
-    if declared_s is not None and got_s < declared_s - max(MISSING_S, MISSING_SHARE * declared_s):
-        raise FileTruncated(
+def _nothing_heard(path: Path, heard: Heard, declared_s: float | None) -> MediaError:
+    if heard.strange_rate_hz is not None:
+        return FileUndecodable(
             str(path),
-            f"is truncated: it says it lasts {declared_s:.2f} s, but only {got_s:.2f} s are there",
+            f"is damaged: it says that its sound has {heard.strange_rate_hz} samples a second; "
+            "export it again",
         )
-    if container.format.name == "ogg" and not _ogg_has_end(path):
-        raise FileTruncated(str(path), f"is truncated: no end mark after {got_s:.2f} s of audio")
-    if tally.corrupt > max(1, CORRUPT_SHARE_MAX * tally.packets):
+    if declared_s:
+        return FileTruncated(
+            str(path),
+            f"is truncated: it says it lasts {declared_s:.2f} s, but none of its sound is there; "
+            "copy it again",
+        )
+    if heard.corrupt or heard.ended_early:
+        return FileUndecodable(
+            str(path), "its audio does not decode at all: check that a media player plays it"
+        )
+    return NoAudio(
+        str(path), "has an audio stream without a single sample: record or copy it again"
+    )
+
+
+def _remarks(path: Path, heard: Heard, declared_s: float | None) -> Iterator[str]:
+    """What decoding showed. Raises `FileUndecodable` for what is no sound."""
+    got_s = heard.duration_s
+    if heard.broken_samples > BROKEN_SHARE_MAX * heard.decoded_samples:
         raise FileUndecodable(
-            str(path), f"{tally.corrupt} of its {tally.packets} audio packets do not decode"
+            str(path),
+            f"{heard.broken_samples} of its {heard.decoded_samples} samples are no numbers (NaN or "
+            "infinite): export it again, as 16-bit PCM",
         )
-    if got_s == 0.0:
-        raise NoAudio(str(path), "has an audio stream without a single sample")
+    if heard.broken_samples:
+        yield (
+            f"has {heard.broken_samples} samples that are no numbers: there is silence in their "
+            "place"
+        )
+    if declared_s is not None and got_s < declared_s - max(MISSING_S, MISSING_SHARE * declared_s):
+        yield (
+            f"is truncated: it says it lasts {declared_s:.2f} s, but only {got_s:.2f} s are there; "
+            "these are played"
+        )
+    elif _ends_early(path) or heard.ended_early:
+        yield f"is truncated: it breaks off after {got_s:.2f} s of sound; these are played"
+    if heard.strange_rate_hz is not None:
+        yield f"is damaged: sound at {heard.strange_rate_hz} Hz is left out"
+    if heard.corrupt > max(1, CORRUPT_SHARE_MAX * heard.packets):
+        yield f"is damaged: {heard.corrupt} of its {heard.packets} audio packets do not decode"
+
+
+def _ends_early(path: Path) -> bool:
+    with path.open("rb") as file:
+        is_ogg = file.read(4) == b"OggS"
+    return is_ogg and not ogg_has_end(path)
 
 
 def _declared_s(path: Path, container: InputContainer, stream: AudioStream) -> float | None:
-    """How long the file itself says it lasts; None where it does not, or only guesses."""
+    """How long the file itself says its sound lasts; None where it does not, or only guesses."""
     name = container.format.name
     if name == "wav":
         return _wav_declared_s(path, stream)
     if name == "mp3":
-        head = _head(path)
-        if b"Xing" not in head and b"Info" not in head:
-            return None
-    elif name not in EXACT_CONTAINERS:
+        return xing_s(path, stream.rate)
+    if name not in EXACT_CONTAINERS:
         return None
     if stream.duration is not None and stream.time_base is not None:
         return float(stream.duration * stream.time_base)
-    return container.duration / av.time_base if container.duration else None
-
-
-def _head(path: Path) -> bytes:
-    with path.open("rb") as file:
-        return file.read(HEAD_BYTES)
+    if container.duration is None or len(container.streams) > 1:
+        return None  # that of the longest stream
+    # Matroska's is the last timestamp, wherever the first one is.
+    return (container.duration - max(0, container.start_time or 0)) / av.time_base
 
 
 def _wav_declared_s(path: Path, stream: AudioStream) -> float | None:
-    """From the `data` chunk's own size, which the demuxer clips to the file's. Streamed WAVs carry
-    0 or 2³²-1 there, which declares nothing."""
-    with path.open("rb") as file:
-        size_bytes = _wav_data_bytes(file)
-    bytes_per_s = stream.codec_context.bit_rate // 8 if stream.codec_context.bit_rate else 0
-    if size_bytes in (None, 0, 0xFFFFFFFF) or not bytes_per_s:
+    """From the `data` chunk's own size, which the demuxer clips to the file's."""
+    size_bytes = wav_data_bytes(path)
+    bytes_per_s = (stream.codec_context.bit_rate or 0) // 8
+    if not size_bytes or size_bytes >= WAV_STREAMED_BYTES or not bytes_per_s:
         return None
-    assert size_bytes is not None
     return size_bytes / bytes_per_s
 
 
-def _wav_data_bytes(file: BinaryIO) -> int | None:
-    if file.read(4) != b"RIFF":
-        return None
-    file.seek(12)
-    while len(header := file.read(8)) == 8:
-        name, size = struct.unpack("<4sI", header)
-        if name == b"data":
-            return int(size)
-        file.seek(size + size % 2, 1)
-    return None
-
-
-def _ogg_has_end(path: Path) -> bool:
-    """Whether the last page carries the end-of-stream flag (RFC 3533 §6: byte 5, bit 2)."""
-    with path.open("rb") as file:
-        file.seek(max(0, path.stat().st_size - OGG_PAGE_BYTES_MAX))
-        tail = file.read()
-    last = tail.rfind(b"OggS")
-    return last >= 0 and len(tail) > last + 5 and bool(tail[last + 5] & 4)
-
-
-def _audio(path: Path, packet_ms: int) -> Iterator[AudioPacket]:
+def _audio(clip: Clip, packet_ms: int) -> Iterator[AudioPacket]:
     packet_bytes = BYTES_PER_SAMPLE * SAMPLE_RATE_HZ * packet_ms // 1000
     sent_bytes = 0
     pending = bytearray()
-    with _open(path) as container:
-        stream = _audio_stream(container, path)
-        resampler = AudioResampler(format="s16", layout="mono", rate=SAMPLE_RATE_HZ)
-        for frame in itertools.chain(_decode(container, stream, path, _Tally()), [None]):
-            for piece in resampler.resample(frame):
-                pending += piece.to_ndarray().tobytes()
+    gaps = Gaps(clip.start_s)
+    for container in parts(clip.path):
+        if clip.stream >= len(container.streams):
+            continue
+        for wave in pieces(container, container.streams[clip.stream], Heard(), gaps):
+            pending += to_pcm(clip.mix.apply(wave))
             while len(pending) >= packet_bytes:
                 yield AudioPacket(pcm_ms(sent_bytes), bytes(pending[:packet_bytes]))
                 sent_bytes += packet_bytes
@@ -260,29 +290,10 @@ def _audio(path: Path, packet_ms: int) -> Iterator[AudioPacket]:
 # --- pictures -----------------------------------------------------------------------------------
 
 
-def _frames(path: Path, moving: bool) -> Iterator[JpegFrame]:
+def _frames(clip: Clip) -> Iterator[JpegFrame]:
     """The picture shown at 0 s, 1 s, 2 s … of the moving stream, or else the still one once."""
-    with _open(path) as container:
-        videos = [video for video in container.streams.video if _is_cover(video) != moving]
-        next_s = 0.0
-        for frame in container.decode(videos[0]):
-            start_s = frame.time or 0.0
-            if start_s >= next_s:
-                next_s = (math.floor(start_s / FRAME_INTERVAL_S) + 1) * FRAME_INTERVAL_S
-                yield JpegFrame(start_s * 1000, encode_jpeg(frame))
-
-
-def encode_jpeg(frame: VideoFrame) -> bytes:
-    """The picture as JPEG, its longer side at most `FRAME_SIDE_PX_MAX`."""
-    scale = min(1.0, FRAME_SIDE_PX_MAX / max(frame.width, frame.height))
-    # Even sides, for chroma at half resolution.
-    width, height = (max(2, round(side * scale / 2) * 2) for side in (frame.width, frame.height))
-    encoder = av.CodecContext.create("mjpeg", "w")
-    assert isinstance(encoder, av.VideoCodecContext)
-    encoder.width, encoder.height, encoder.pix_fmt = width, height, "yuvj420p"
-    encoder.time_base = Fraction(1)
-    encoder.options = {"qmin": JPEG_QSCALE, "qmax": JPEG_QSCALE}
-    picture = frame.reformat(width=width, height=height, format="yuvj420p")
-    picture.pts = None
-    packets = [*encoder.encode(picture), *encoder.encode(None)]
-    return b"".join(bytes(packet) for packet in packets)
+    found = jpegs(clip.path, moving=clip.has_video, start_s=clip.start_s)
+    for at_s, jpeg in found:
+        if at_s > clip.duration_s + PICTURES_AFTER_S:
+            return
+        yield JpegFrame(at_s * 1000, jpeg)

@@ -41,6 +41,11 @@ class Output(Watcher):
             line = f"connection lost: trying again, for up to {kept_s:.0f} s"
             print(line, file=sys.stderr, flush=True)
 
+    def turn_began(self, clip: Clip, turn: Turn) -> None:
+        """What is wrong with the file is said on stderr, too."""
+        for remark in clip.remarks:
+            print(remark, file=sys.stderr, flush=True)
+
     def starting(self) -> None:
         """A server is being started."""
 
@@ -116,6 +121,8 @@ class PrettyOutput(Output):
         self.close()
         self._clip, self._turn, self._sent_ms = clip, turn, 0.0
         self._console.rule(f"[bold]{clip.path.name}[/bold] · {clip.duration_s:.1f} s", align="left")
+        for remark in clip.remarks:
+            self._console.print(Text(remark, style="yellow"))
         self._refresh()
 
     def progress(self, sent_ms: float) -> None:

@@ -26,7 +26,7 @@ from gateway import pump as pumps
 from gateway.actions import Action, Decode, More, Send, Tell
 from gateway.app import Gateway, build_app
 from gateway.config import load
-from gateway.media import pictures
+from gateway.media.decoders import DECODERS
 from gateway.media.pictures import Outcome
 from gateway.pump import LONG_CHARS
 from gateway.unread import Wait
@@ -119,7 +119,7 @@ class Rig:
         for module in ("pump", "websocket", "inbox"):
             patch.setattr(f"gateway.{module}.time", clock)
         patch.setattr(pumps, "PARSER", SimpleNamespace(run=self._parse))
-        patch.setattr(pictures, "run", self._decode)
+        patch.setattr(DECODERS, "run", self._decode)
         link = SimpleNamespace(
             is_ready=True, ready=None, tell=lambda _: True, attach=self._attach, detach=lambda _: 0
         )
@@ -261,7 +261,7 @@ def test_a_fault_ends_the_connection(kinds: list[str], fault: str, data: st.Data
             async def fails(*_: Any) -> Any:
                 raise ZeroDivisionError("a bug in the decoder")
 
-            patch.setattr(pictures, "run", fails)
+            patch.setattr(DECODERS, "run", fails)
             client.transport.feed(frame("picture 99"))
         else:
             padding = " " + "x" * LONG_CHARS if fault == "unparsable" else ""
@@ -269,8 +269,7 @@ def test_a_fault_ends_the_connection(kinds: list[str], fault: str, data: st.Data
         client.transport.feed(frame("say 100"))
         assert await settled(lambda: client.transport.is_lost and not rig.gateway.pumps)
         assert answers(client) == list(range(len(kinds)))
-        if fault == "bug":
-            assert client.closed == (1011, "internal error")
+        assert client.closed == (1011, "internal error")
 
     with pytest.MonkeyPatch.context() as patch:
         virtual_loop.run(lambda loop: talk(loop, patch))

@@ -31,3 +31,20 @@ def test_a_response_waits_for_the_pictures_of_its_input() -> None:
     (picture,) = respond.items[0].parts
     assert isinstance(picture, api.Image)
     assert picture.rgb[0] == 10
+
+
+def test_an_event_has_so_many_pictures_and_no_more() -> None:
+    """64 are seen; one more, in any of its items, is refused by name and nothing is changed."""
+    bench = SessionBench()
+    part = {"type": "input_image", "image_url": png(4, 4, 10)}
+    item = {"type": "message", "role": "user", "content": [part] * 64}
+    bench.client("conversation.item.create", item=item)
+    (added,) = bench.commands(api.AddItem)
+    assert len(added.item.parts) == 64
+    bench.client("conversation.item.create", item=item | {"content": [part] * 65})
+    assert bench.error()["param"] == "item.content[64].image_url"
+    assert "at most 64 pictures in one event but got 65" in bench.error()["message"]
+    given = [item | {"content": [part] * 40}, item | {"content": [part] * 40}]
+    bench.client("response.create", response={"conversation": "none", "input": given})
+    assert bench.error()["param"] == "response.input[1].content[24].image_url"
+    assert len(bench.commands(api.AddItem)) == 1

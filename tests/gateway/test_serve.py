@@ -38,7 +38,8 @@ class Server:
         until(lambda: self.status()["engine"]["state"] == "ready")
 
     def engine_process(self) -> psutil.Process:
-        (engine,) = psutil.Process(self.process.pid).children()
+        children = psutil.Process(self.process.pid).children()
+        (engine,) = (child for child in children if "gateway.fake_engine" in child.cmdline())
         return engine
 
 

@@ -20,7 +20,7 @@ from engine import api
 from gateway import tasks
 from gateway.actions import Action, Decode
 from gateway.engine_client import EngineLink, private_endpoint
-from gateway.media import pictures
+from gateway.media.decoders import DECODERS
 from gateway.pump import Pump
 from gateway.rtc import aiortc_hooks, call, outgoing
 from gateway.rtc.intake import AudioIntake
@@ -179,7 +179,7 @@ async def test_a_failed_task_ends_its_session(
                 monkeypatch.setattr(pump._outbound, "_at_once", lambda _: False)
                 await socket.send("hello")
             case "decode":
-                monkeypatch.setattr(pictures, "run", break_soon)
+                monkeypatch.setattr(DECODERS, "run", break_soon)
                 await socket.send("look")
             case "session":
                 await socket.send("bug")

@@ -1,5 +1,7 @@
 import base64
 import contextlib
+import io
+import resource
 import struct
 import zlib
 from fractions import Fraction
@@ -9,10 +11,12 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image, ImageOps
 
 from engine.api import SMALL_PICTURE, PictureSize
 from gateway.protocol.errors import ProtocolError
 from gateway.protocol.images import ImageLimits, decode_image, decode_image_url, fit, within
+from tests.gateway.protocol.files import black_png, chunk, header, png_file, zeros
 
 
 def _encode(pixels: np.ndarray, codec: str) -> bytes:
@@ -216,6 +220,93 @@ def test_damaged_files_are_refused(data: bytes) -> None:
 def test_files_without_a_picture_are_refused(data: bytes) -> None:
     """Empty, a signature alone, or another format."""
     assert "found no picture" in _undecodable(data)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG"])
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("size", [(64, 48), (48, 64)])
+def test_pictures_are_upright(kind: str, orientation: int, size: tuple[int, int]) -> None:
+    """All eight orientations that Exif has come out as Pillow turns them, scaled down or not."""
+    stored = Image.fromarray(_quarters(*size))
+    tags = Image.Exif()
+    tags[274] = orientation
+    out = io.BytesIO()
+    stored.save(out, kind, exif=tags, quality=95, subsampling=0)
+    shown = np.asarray(ImageOps.exif_transpose(Image.open(out)).convert("RGB")).astype(int)
+    picture = decode_image(out.getvalue())
+    assert (picture.height, picture.width) == shown.shape[:2]
+    got = np.frombuffer(picture.rgb, np.uint8).reshape(shown.shape)
+    assert np.abs(got - shown).mean() < 3
+    smaller = decode_image(out.getvalue(), PictureSize(short_side=24))
+    assert (smaller.height, smaller.width) == tuple(side // 2 for side in shown.shape[:2])
+    scaled = np.frombuffer(smaller.rgb, np.uint8).reshape(smaller.height, smaller.width, 3)
+    corners = np.ix_([0, -1], [0, -1])
+    assert np.abs(scaled[corners] - shown[corners]).max() < 20
+
+
+def _see_through(mode: str, width: int, height: int) -> tuple[Image.Image, dict[str, object]]:
+    """Black, opaque on the left, see-through on the right; what Pillow needs to save it so."""
+    left = np.zeros((height, width, 4), np.uint8)
+    left[:, : width // 2, 3] = 255
+    image = Image.fromarray(left)
+    if mode in ("RGBA", "LA"):
+        return image.convert(mode), {}
+    mask = np.asarray(image)[..., 3]
+    if mode == "P":
+        indexed = Image.fromarray((mask == 0).astype(np.uint8), "P")
+        indexed.putpalette([0, 0, 0, 0, 0, 0])
+        return indexed, {"transparency": b"\xff\0"}
+    values = np.where(mask == 0, 1, 0).astype(np.uint8)  # the nearest to black that is another
+    if mode == "L":
+        return Image.fromarray(values), {"transparency": 1}
+    return Image.fromarray(np.repeat(values[..., None], 3, axis=2)), {"transparency": (1, 1, 1)}
+
+
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "L", "RGB"])
+@pytest.mark.parametrize("size", [(64, 48), (1200, 900)])
+def test_what_is_see_through_is_white(mode: str, size: tuple[int, int]) -> None:
+    """Black on a see-through ground is black on white, in every kind of PNG that has such."""
+    image, options = _see_through(mode, *size)
+    out = io.BytesIO()
+    image.save(out, "PNG", **options)
+    picture = decode_image(out.getvalue())
+    pixels = np.frombuffer(picture.rgb, np.uint8).reshape(picture.height, picture.width, 3)
+    assert pixels[:, : picture.width // 2 - 2].max() <= 2
+    assert pixels[:, picture.width // 2 + 2 :].min() >= 253
+
+
+@pytest.mark.parametrize("depth", [8, 16])
+def test_half_see_through_is_half_white(depth: int) -> None:
+    """Each colour mixed with white by its opacity, whatever the bit depth, in a picture of more
+    than one band too."""
+    for opacity in (0, 1, 64, 128, 254, 255):
+        pixel = bytes([200, 100, 0, opacity])
+        row = b"\0" + (pixel if depth == 8 else bytes(v for v in pixel for _ in "hl")) * 600
+        data = png_file(header(600, 500, depth, 6), zlib.compress(row * 500))
+        picture = decode_image(data, PictureSize(0, 0))
+        pixels = np.frombuffer(picture.rgb, np.uint8).reshape(-1, 3).astype(int)
+        wanted = [255 + (value - 255) * opacity / 255 for value in (200, 100, 0)]
+        assert np.abs(pixels - wanted).max() <= 1
+
+
+def test_inks_are_no_transparency() -> None:
+    """A JPEG of four inks has its colours; nothing of it is see-through."""
+    out = io.BytesIO()
+    Image.new("CMYK", (32, 32), (255, 0, 255, 0)).save(out, "JPEG", quality=95)
+    pixels = np.frombuffer(decode_image(out.getvalue()).rgb, np.uint8).reshape(-1, 3).astype(int)
+    assert np.abs(pixels.mean(axis=0) - (0, 255, 0)).max() < 30
+
+
+def test_what_stands_beside_the_pixels_is_not_unfolded() -> None:
+    """A compressed text of 100 MiB in every chunk that may hold one takes no memory and is no part
+    of the picture."""
+    text = zeros(100 << 20)
+    hoards = [chunk(b"zTXt", b"k\0\0" + text), chunk(b"iCCP", b"k\0\0" + text)]
+    hoards.append(chunk(b"iTXt", b"k\0\1\0\0\0" + text))
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert decode_image(black_png(32, 32, *hoards)).width == 32
+    grown_kib = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+    assert grown_kib < 50 << 10
 
 
 def test_a_picture_that_holds_less_than_it_claims_is_refused() -> None:

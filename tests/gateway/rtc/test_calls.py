@@ -13,7 +13,15 @@ from websockets.exceptions import ConnectionClosed
 
 from gateway.rtc import call
 from gateway.rtc.calls import BODY_BYTES_MAX, SDP_BYTES_MAX
-from tests.gateway.rtc.peer import Microphone, calling, connect, offer_of, post_offer, prepared
+from tests.gateway.rtc.peer import (
+    Camera,
+    Microphone,
+    calling,
+    connect,
+    offer_of,
+    post_offer,
+    prepared,
+)
 from tests.gateway.shell_fakes import RunningGateway, running_gateway, until
 
 SDP = {"Content-Type": "application/sdp"}
@@ -50,6 +58,23 @@ async def test_a_raw_offer(running: RunningGateway) -> None:
         assert "G722" not in response.text
         await connect(peer, response.headers["location"], response.text)
         await peer.event("session.created")
+
+
+async def test_peers_turn_their_pictures_themselves(running: RunningGateway) -> None:
+    """Offered to be told of a camera's orientation (3GPP TS 26.114), we do not agree to it: a peer
+    then has to turn its pictures before it encodes them, and browsers do."""
+
+    def offering(sdp: str) -> str:
+        head, line, rest = sdp.partition("m=video")
+        about, mid, more = rest.partition("a=mid:")
+        extension = "a=extmap:13 urn:3gpp:video-orientation\r\n"
+        return head + line + about + extension + mid + more
+
+    async with prepared(Microphone(), Camera()) as peer:
+        response = await post_offer(peer, running.url, edit=offering)
+        assert response.status_code == 201
+        assert "m=video" in response.text
+        assert "video-orientation" not in response.text
 
 
 async def test_the_stock_client_calls_and_hangs_up(running: RunningGateway) -> None:

@@ -1,6 +1,7 @@
 import asyncio
 import contextlib
 import threading
+from pathlib import Path
 
 import av
 import numpy as np
@@ -13,6 +14,7 @@ from gateway.rtc import video_track
 from gateway.rtc.aiortc_hooks import NewestFrame
 from gateway.rtc.video_track import picture_of, watch
 from tests.gateway.shell_fakes import until
+from tests.gateway.talk.odd_files import rotate, write_video
 
 
 def frame(rgb: tuple[int, int, int], width: int = 640, height: int = 480) -> av.VideoFrame:
@@ -66,3 +68,21 @@ async def test_the_newest_picture_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     with contextlib.suppress(asyncio.CancelledError):
         await task
     assert threads == {"pictures"}
+
+
+@pytest.mark.parametrize(
+    ("orientation", "red"), [(1, (0, 0)), (3, (1, 1)), (6, (0, 1)), (8, (1, 0))]
+)
+def test_a_matrix_inside_the_video_is_followed(
+    orientation: int, red: tuple[int, int], tmp_path: Path
+) -> None:
+    """A decoded frame that says how it is to be shown is seen so."""
+    drawn = np.full((48, 64, 3), 255, np.uint8)
+    drawn[:24, :32] = (255, 0, 0)
+    path = rotate(write_video(tmp_path / "v.mp4", drawn), orientation)
+    with av.open(str(path)) as container:
+        image = picture_of(next(container.decode(video=0)))
+    assert (image.width, image.height) == ((64, 48) if orientation < 5 else (48, 64))
+    pixels = np.frombuffer(image.rgb, np.uint8).reshape(image.height, image.width, 3).astype(int)
+    corners = pixels[np.ix_([4, -5], [4, -5])]
+    assert np.argwhere(corners[..., 1] < 100).tolist() == [list(red)]

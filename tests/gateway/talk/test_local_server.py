@@ -25,7 +25,8 @@ async def test_own_server_starts_and_is_gone_afterwards() -> None:
         assert status["model"]["name"] == "fake"
         (mine,) = {child.pid for child in psutil.Process().children()} - before
         family = psutil.Process(mine).children(recursive=True)
-        assert len(family) == 1
+        engines = [child for child in family if "gateway.fake_engine" in child.cmdline()]
+        assert len(engines) == 1
     assert seen[-1] == "ready"
     assert not psutil.pid_exists(mine)
     assert not any(child.is_running() for child in family)

@@ -3,6 +3,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
 from rich.console import Console
 
 from gateway.talk.dialog import Dialog
@@ -93,3 +94,18 @@ def test_json_output_is_one_object_a_line() -> None:
     assert len(lines) == 9
     assert {"transcript", "answer", "budget", "chunks", "kv", "usage"} <= lines[-1].keys()
     assert lines[-1]["transcript"] == "hé"
+
+
+def test_what_is_wrong_with_a_file_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    """To people where the turn begins, to programs' users on stderr; stdout stays JSON."""
+    clip = Clip(Path("a.wav"), 2.0, False, False, remarks=("a.wav is truncated: so it is",))
+    console = Console(file=io.StringIO(), width=100)
+    pretty = PrettyOutput(console)
+    pretty.turn_began(clip, Dialog().begin("a.wav", reports=True))
+    pretty.close()
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]
+    assert "a.wav is truncated: so it is" in text
+    stream = io.StringIO()
+    JsonOutput(stream).turn_began(clip, Dialog().begin("a.wav", reports=True))
+    assert capsys.readouterr().err == "a.wav is truncated: so it is\n"
+    assert stream.getvalue() == ""
