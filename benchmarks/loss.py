@@ -40,6 +40,7 @@ from aiortc.rtp import RtpPacket
 from benchmarks import report
 from benchmarks.in_process import Samples
 from benchmarks.recordings import CLIPS, load_s16
+from gateway import tasks
 from gateway.media.resample import StreamResampler
 from gateway.media.timebase import HEAR_RATE_HZ, WIRE_RATE_HZ
 from gateway.rtc import aiortc_hooks, codecs
@@ -135,7 +136,8 @@ class Connection:
         def on_track(remote: MediaStreamTrack) -> None:
             nonlocal ours
             agreed = aiortc_hooks.codecs(receiver.getTransceivers()[0])
-            ours = AudioTrack(self._hear, codecs.formats([], agreed))
+            formats = codecs.formats([], agreed)
+            ours = AudioTrack(self._hear, formats, tasks.nothing_depends_on_it)
             aiortc_hooks.overhear(receiver.getReceivers()[0], ours.receive)
             readers.append(asyncio.create_task(self._read(remote)))
 
