@@ -164,7 +164,7 @@ class Reception:
             raise  # ours to mend; the others are let in
         finally:
             self.guests.drop(guest)
-            self._shaking.discard(asyncio.current_task())  # type: ignore[arg-type]
+            self._shaking.discard(asyncio.current_task())
 
     def _http(self) -> Http:
         return Http(guests=self.guests, config=self._config, server_state=self._state, app_state={})

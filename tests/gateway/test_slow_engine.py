@@ -16,7 +16,8 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from gateway.config import load
 from gateway.engine_client import EngineLink, LinkState, private_endpoint
-from gateway.serve import GatewayServer, bind, make_gateway, url_of, uvicorn_config
+from gateway.http_server import GatewayServer
+from gateway.serve import bind, make_gateway, url_of, uvicorn_config
 from tests.gateway.shell_fakes import WAIT_S, fake_engine, receive, until
 
 SECOND = base64.b64encode(bytes(48_000)).decode()
