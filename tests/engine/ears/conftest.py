@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -46,6 +47,12 @@ def packed(whisper_dir: Path) -> Checkpoint:
 def twin(exact: Checkpoint) -> Any:
     """`WhisperForConditionalGeneration` with the tensors of `exact`."""
     return transformers_twin(exact)
+
+
+@pytest.fixture(scope="session")
+def fp64_twin(twin: Any) -> Any:
+    """`twin` in fp64: what both it and we round."""
+    return copy.deepcopy(twin).double()
 
 
 @pytest.fixture(scope="session")
