@@ -80,6 +80,7 @@ def test_frozen_positions_are_as_good_as_encoded_ones(
 
 
 @pytest.mark.weights
+@pytest.mark.usefixtures("our_kernels")
 def test_a_batch_changes_no_bit(packed: Checkpoint) -> None:
     """Sounds of several lengths encoded together are, bit for bit, each what it is alone."""
     random = torch.Generator().manual_seed(4)

@@ -117,6 +117,7 @@ def test_known_sound_is_not_listened_to_again(exact: Checkpoint, audio: Tensor) 
                 assert_as_near(mine, theirs, half.view(len(audio), len(mine), -1).transpose(0, 1))
 
 
+@pytest.mark.usefixtures("our_kernels")
 def test_texts_read_together_are_each_read_alone(packed: Checkpoint) -> None:
     """Tokens of two texts over two sounds, in one pass: bit for bit those of each alone."""
     random = torch.Generator().manual_seed(5)
