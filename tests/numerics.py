@@ -1,9 +1,9 @@
 """How near one fp32 computation has to be to another: as near as fp32 itself lets it be.
 
 Two right implementations add in different orders, on another processor again in others, and no
-constant says how far apart that leaves them: it depends on sizes, values and depth. What does say it
-is the reference run once more in fp64: ours may be off by a few times what the reference in fp32 is
-off, in the mean and at the worst place.
+constant says how far apart that leaves them: it depends on sizes, values and depth. What does say
+it is the reference run once more in fp64: ours may be off by a few times what the reference in fp32
+is off, in the mean and at the worst place.
 """
 
 from __future__ import annotations

@@ -230,7 +230,7 @@ class WhisperDecoder(nn.Module):
         for text in texts:
             text.cache.length += len(text.tokens)
         normed = layer_norm(x, self.norm.weight.detach(), self.norm.bias.detach())
-        return list(normed.split(counts))
+        return list(torch.split(normed, counts))
 
     def _run(self, x: Tensor, texts: Sequence[Text]) -> Tensor:
         for i, layer in enumerate(self.stack):

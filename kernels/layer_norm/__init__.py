@@ -32,7 +32,9 @@ def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, *, backend: str | None =
     for tensor, name in ((weight, "weight"), (bias, "bias")):
         require(tensor, name, (size,), torch.float32)
     if size % WIDTH_STEP:
-        raise KernelInputError(f"x: expected a width that is a multiple of {WIDTH_STEP}, came {size}")
+        raise KernelInputError(
+            f"x: expected a width that is a multiple of {WIDTH_STEP}, came {size}"
+        )
     lib = library("layer_norm", _declare, backend)
     if lib is None:
         return reference.layer_norm(x, weight, bias)

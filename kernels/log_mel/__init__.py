@@ -1,8 +1,8 @@
 """Whisper's log-mel power of frames of sound: 25 ms each under a Hann window, log10, not clamped
 from above.
 
-The kernel's bits are the same for any cut of the sound, any number of threads and any processor. See
-README.md.
+The kernel's bits are the same for any cut of the sound, any number of threads and any processor.
+See README.md.
 """
 
 from __future__ import annotations

@@ -16,4 +16,5 @@ def log_mel(tables: Tables, samples: Tensor, frames: int, hop: int) -> Tensor:
         return samples.new_empty((0, tables.mels))
     windows = samples.unfold(0, FFT_SAMPLES, hop) * tables.window
     power = torch.fft.rfft(windows).abs().square()
-    return (power @ tables.filters).clamp_min(_LEAST).log10()
+    decades: Tensor = (power @ tables.filters).clamp_min(_LEAST).log10()
+    return decades

@@ -1,7 +1,7 @@
 """What the log-mel spectrogram multiplies by: sines, the Hann window, the mel filters.
 
-Rounded from thirty decimal digits: the C library's and torch's own functions give other last bits on
-other processors. Mel scale and filters are Slaney's, as in `librosa` and Whisper: linear below
+Rounded from thirty decimal digits: the C library's and torch's own functions give other last bits
+on other processors. Mel scale and filters are Slaney's, as in `librosa` and Whisper: linear below
 1,000 Hz, above it 27 filters to each 6.4 times the frequency; a filter is a triangle of area 2.
 """
 

@@ -1,5 +1,5 @@
 """Every operation has the same bits on the portable path as with AVX2: what is computed does not
-depend on the processor. (`rope`, `layer_norm`, `conv1d`, `log_mel`, `picked_softmax`: see there.)"""
+depend on the processor. (`rope`, `layer_norm`, `conv1d`, `log_mel`, `picked_softmax`: see there)"""
 
 from __future__ import annotations
 
@@ -93,7 +93,9 @@ def hard_cases() -> list[tuple[float, float, float]]:
     for scale in (2.0**-12, -(2.0**-12)):
         for c in (1.0, 1 + 2.0**-23, -1.0, -1 - 2.0**-23):
             cases.append((scale * just_off[0], 2.0**-12 * just_off[1], c))
-    tiny = [(2.0**-70 * (1 + 2.0**-20), 2.0**-70 * m, s * 2.0**-130) for m in (1, 3) for s in (1, -1)]
+    tiny = [
+        (2.0**-70 * (1 + 2.0**-20), 2.0**-70 * m, s * 2.0**-130) for m in (1, 3) for s in (1, -1)
+    ]
     random = np.random.default_rng(0).standard_normal((400, 3)).astype(np.float32)
     return [*cases, *tiny, (0.0, 5.0, 0.0), *(tuple(map(float, row)) for row in random)]  # type: ignore[list-item]
 

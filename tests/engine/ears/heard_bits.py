@@ -75,7 +75,7 @@ def main() -> None:
     """Print it."""
     torch.set_num_threads(1)
     directory = ensure("whisper-tiny.en")
-    samples = load_s16(RECORDING, 16_000).astype(np.float32) / 32768
+    samples = load_s16(RECORDING, 16_000).astype(np.float32) * np.float32(2**-15)
     result = {
         "stages": stages(load_checkpoint(directory), torch.from_numpy(samples)),
         "words": words(Ears.load(directory), samples),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from pathlib import Path
 
 import pytest
@@ -65,7 +66,7 @@ def test_no_vector_width_changes_a_bit(tmp_path: Path, monkeypatch: pytest.Monke
     parts = [*folder.glob("*.[ch]"), folder / "conv1d" / "kernel.c"]
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(native, "sources", lambda: sorted(parts))
-    if native.platform.machine().lower() in ("x86_64", "amd64"):
+    if platform.machine().lower() in ("x86_64", "amd64"):
         monkeypatch.setattr(native, "FLAGS", (*native.FLAGS, "-mno-avx512f"))
     library = native._open()
     conv1d._declare(library)

@@ -12,7 +12,7 @@ from tests.numerics import assert_as_near
 
 @pytest.mark.parametrize("size", [1, 7, 8, 512, 515, 51_864])
 def test_is_as_near_to_fp64_as_torch(size: int) -> None:
-    """The likeliest, some other and one that is blocked; widths that are no multiple of a vector."""
+    """The likeliest, some other and one that is blocked; widths that are no multiple of eight."""
     logits = torch.randn(3, size) * 6
     if size > 3:
         logits[:, 2] = -torch.inf
@@ -44,7 +44,9 @@ def test_rows_do_not_change_a_bit() -> None:
     whole = picked_log_softmax(logits, ids, backend="native")
     for i in range(9):
         part = slice(i, i + 1)
-        assert torch.equal(picked_log_softmax(logits[part], ids[part], backend="native")[0], whole[i])
+        assert torch.equal(
+            picked_log_softmax(logits[part], ids[part], backend="native")[0], whole[i]
+        )
 
 
 @pytest.mark.parametrize("ids", [[0, 5], [-1, 0]])
