@@ -38,6 +38,8 @@ int64_t hs_append(void *k_pool, void *v_pool, const float *k, const float *v, co
                   int64_t num_blocks, int32_t storage);
 void hs_rms_norm(const float *x, const float *weight, int64_t rows, int64_t size, float eps,
                  float *out, int threads);
+void hs_layer_norm(const float *x, const float *weight, const float *bias, int64_t rows,
+                   int64_t size, float *out, int threads);
 void hs_rope(const float *x, const float *cosine, const float *sine, int64_t rows, int64_t heads,
              int64_t half, float *out, int threads);
 void hs_silu_mul(const float *gate, const float *up, int64_t size, float *out, int threads);

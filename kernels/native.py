@@ -1,7 +1,8 @@
 """Compiles the C kernels once, loads them, and says which backend a call uses.
 
-HEADSTART_KERNELS chooses, on first use: `native` (compile; an error if that fails), `reference`
-(plain torch), or unset: native where they can be compiled and loaded, else reference with one
+HEADSTART_KERNELS chooses, on first use: `native` (compile; an error if that fails), `scalar` (the
+same without the processor's vector instructions: slow, the same bits), `reference` (plain torch:
+other bits), or unset: native where they can be compiled and loaded, else reference with one
 warning.
 All C files make one library, so that all kernels share one pool of threads (pool.c). It lies in
 $XDG_CACHE_HOME/headstart/kernels, named by a hash of sources, flags, compiler and processor, and is
@@ -46,9 +47,11 @@ FLAGS = (
     "-fPIC",
     "-pthread",
 )
-# `scalar` is the portable path of the same C, what other processors run; here it is for tests.
+# `scalar` is the portable path of the same C, what other processors run; here it is for tests. On
+# x86-64 it is compiled for the oldest of them, which has no fused multiply-add.
 BACKENDS = ("native", "scalar", "reference")
-SCALAR_FLAGS = ("-DHEADSTART_SCALAR",)
+_OLDEST = ("-march=x86-64",) if platform.machine().lower() in ("x86_64", "amd64") else ()
+SCALAR_FLAGS = ("-DHEADSTART_SCALAR", *_OLDEST)
 COMPILE_TIMEOUT_S = 300
 
 Declare = Callable[[ctypes.CDLL], None]

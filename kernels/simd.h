@@ -3,6 +3,7 @@
 #ifndef HEADSTART_SIMD_H
 #define HEADSTART_SIMD_H
 
+#include "fma.h"
 #include "pool.h"
 
 #include <math.h>
@@ -40,13 +41,19 @@ INLINE Vec load(const float *p)
 INLINE void store(float *p, Vec v) { memcpy(p, &v, sizeof v); }
 INLINE Vec splat(float x) { return (Vec){x, x, x, x, x, x, x, x}; }
 
-/* a * b + c; one rounding where the processor has it. */
+/* a * b + c with one rounding. */
 INLINE Vec fma8(Vec a, Vec b, Vec c)
 {
 #ifdef HEADSTART_AVX2
     return _mm256_fmadd_ps(a, b, c);
 #else
-    return a * b + c;
+    float x[LANES], y[LANES], z[LANES];
+    store(x, a);
+    store(y, b);
+    store(z, c);
+    fma4(x, y, z, z);
+    fma4(x + 4, y + 4, z + 4, z + 4);
+    return load(z);
 #endif
 }
 

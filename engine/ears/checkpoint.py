@@ -35,8 +35,9 @@ _CT2_FILE = "model.bin"
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A loaded model. Unless exact, its matrices and vocabulary are int8 (`packed`), and then what
-    is computed for one sound does not depend on what else is in its batch."""
+    """A loaded model. Unless exact, its matrices and vocabulary are int8 (`packed`), and then, with
+    our kernels, what is computed for one sound depends neither on what else is in its batch nor on
+    the processor (kernels/whisper_layers/README.md)."""
 
     settings: WhisperSettings
     extras: Extras

@@ -20,6 +20,7 @@ from engine.ears.settings import Extras
 from engine.ears.tokens import WhisperTokens
 from engine.ears.whisper import POSITIONS_PER_SECOND
 from engine.ears.whisper_decoder import CrossCache, Text, TextCache, WhisperDecoder
+from kernels.picked_softmax import picked_log_softmax, picked_softmax
 
 
 class Ending(StrEnum):
@@ -272,12 +273,12 @@ class GreedyDecoder:
         for run, logits in zip(runs, every, strict=True):
             logits[0] += self._blocked_at(run)
             logits[1:] += self._blocked
-            best = logits.max(dim=-1)
-            scores = best.values - logits.logsumexp(dim=-1)
+            best = logits.argmax(dim=-1)
+            scores = picked_log_softmax(logits, best)
             places: list[float | None] = [None] * len(logits)
             if self._watched:
                 places[:] = run.job.memory.places_s[-len(logits) :]
-            triples = zip(best.indices.tolist(), scores.tolist(), places, strict=True)
+            triples = zip(best.tolist(), scores.tolist(), places, strict=True)
             chosen.append([_Choice(*triple) for triple in triples])
         return chosen
 
@@ -292,11 +293,15 @@ class GreedyDecoder:
 
     def _no_speech(self, row: Tensor) -> float:
         """Of the row [1, D] behind the start token."""
-        logits = self._decoder.vocabulary.logits(row)[0]
-        return float(logits.softmax(dim=-1)[self._special.no_speech])
+        logits = self._decoder.vocabulary.logits(row)
+        return float(picked_softmax(logits, torch.tensor([self._special.no_speech])))
 
 
 def _places_s(attention: Tensor, positions: int) -> list[float]:
     """Where each row [heads, n, T] looks most, silence behind the sound left out."""
-    best = attention[:, :, :positions].mean(dim=0).argmax(dim=-1)
+    heard = attention[:, :, :positions]
+    total = heard[0]
+    for head in heard[1:]:  # one by one: torch's mean has another order on other processors
+        total = total + head
+    best = total.argmax(dim=-1)
     return [position / POSITIONS_PER_SECOND for position in best.tolist()]

@@ -8,8 +8,9 @@ raw log-mel is kept and the clamp is applied when the encoder asks, under a decl
     RUNNING  loudest frame up to and including each frame: never revises an earlier frame
     FIXED    a constant: no dependence on the sound at all
 
-Under each of them, sound cut into any chunks gives the features of the whole. Reference:
-`transformers.WhisperFeatureExtractor`, which the tests compare with.
+Under each of them, sound cut into any chunks gives the features of the whole, and with our kernels
+(`kernels.log_mel`) the same bits on every processor. Reference: `transformers`'
+`WhisperFeatureExtractor`, which the tests compare with.
 """
 
 from __future__ import annotations
@@ -19,14 +20,25 @@ from enum import StrEnum
 
 import torch
 from torch import Tensor
-from torchaudio.functional import melscale_fbanks
 
-SAMPLE_RATE_HZ = 16_000
-FFT_SAMPLES = 400
+from kernels.log_mel import FFT_SAMPLES, SAMPLE_RATE_HZ, LogMelFilters
+
+__all__ = [
+    "FFT_SAMPLES",
+    "FRAMES_PER_SECOND",
+    "HOP_SAMPLES",
+    "SAMPLE_RATE_HZ",
+    "LogMel",
+    "MaxPolicy",
+    "MelState",
+    "loudness",
+    "normalise",
+]
+
 HOP_SAMPLES = 160
 FRAMES_PER_SECOND = SAMPLE_RATE_HZ // HOP_SAMPLES
 _HALF_SAMPLES = FFT_SAMPLES // 2
-_POWER_MIN = 1e-10
+_SILENCE_DECADES = -10.0  # a frame of no power at all
 _RANGE_DECADES = 8.0
 # The maximum that models trained for streaming use in place of the sound's own (log10 units).
 _FIXED_MAX_DECADES = 1.5
@@ -56,23 +68,13 @@ class MelState:
 
 
 class LogMel:
-    """Turns samples into frames; holds the window and the filters, no sound."""
+    """Turns samples into frames; holds the filters, no sound."""
 
     def __init__(self, mels: int = 80, dtype: torch.dtype = torch.float32) -> None:
-        """`mels` is 80, or 128 for the newest large models. In fp64, cuts differ by 1e-15, not
-        1e-7."""
+        """`mels` is 80, or 128 for the newest large models; `dtype`: of the frames, which are
+        computed in fp64 either way."""
         self.mels, self.dtype = mels, dtype
-        self._window = torch.hann_window(FFT_SAMPLES).to(dtype)
-        # [201 frequencies, mels]
-        self._filters = melscale_fbanks(
-            n_freqs=FFT_SAMPLES // 2 + 1,
-            f_min=0.0,
-            f_max=SAMPLE_RATE_HZ / 2,
-            n_mels=mels,
-            sample_rate=SAMPLE_RATE_HZ,
-            norm="slaney",
-            mel_scale="slaney",
-        ).to(dtype)
+        self._filters = LogMelFilters(mels)
 
     def open(self) -> MelState:
         """The state before the first sample."""
@@ -124,7 +126,7 @@ class LogMel:
         """
         raw = torch.cat((state.frames, self.tail(state)))
         pad = pad_frames + (even and (len(raw) + pad_frames) % 2)
-        raw = torch.nn.functional.pad(raw, (0, 0, 0, pad), value=-10.0)  # log10(_POWER_MIN)
+        raw = torch.nn.functional.pad(raw, (0, 0, 0, pad), value=_SILENCE_DECADES)
         return normalise(raw, policy).T
 
     def drop(self, state: MelState, frames: int) -> None:
@@ -139,11 +141,7 @@ class LogMel:
 
     def _complete(self, carry: Tensor) -> tuple[Tensor, Tensor]:
         """Frames [T, mels] of `carry`, and the samples that the frame after them needs."""
-        if len(carry) < FFT_SAMPLES:
-            return torch.empty((0, self.mels), dtype=self.dtype), carry
-        windows = carry.unfold(0, FFT_SAMPLES, HOP_SAMPLES) * self._window
-        power = torch.fft.rfft(windows).abs().square()
-        frames = (power @ self._filters).clamp_min(_POWER_MIN).log10()
+        frames = self._filters(carry.double(), HOP_SAMPLES).to(self.dtype)
         return frames, carry[len(frames) * HOP_SAMPLES :].clone()
 
 
@@ -159,6 +157,19 @@ def normalise(raw: Tensor, policy: MaxPolicy) -> Tensor:
         case MaxPolicy.FIXED:
             top = torch.tensor(_FIXED_MAX_DECADES)
     return (torch.maximum(raw, top - _RANGE_DECADES) + 4.0) / 4.0
+
+
+def loudness(frames: Tensor) -> Tensor:
+    """[T, mels] to the mean over the bands [T], summed in one order: torch's own mean follows the
+    width of the processor's vectors, and what is compared with it decides about words."""
+    total = frames
+    while total.shape[1] % 2 == 0:
+        half = total.shape[1] // 2
+        total = total[:, :half] + total[:, half:]
+    summed = total[:, 0]
+    for band in range(1, total.shape[1]):
+        summed = summed + total[:, band]
+    return summed / frames.shape[1]
 
 
 def _mirror_start(pcm: Tensor) -> Tensor:

@@ -15,7 +15,7 @@ from typing import Protocol
 from torch import Tensor
 
 from engine.ears.decoding import Decoded, Ending, Job
-from engine.ears.mel import FRAMES_PER_SECOND
+from engine.ears.mel import FRAMES_PER_SECOND, loudness
 
 # Speech behind the onset of the last word that a word's own length does not account for.
 WORD_S = 0.6
@@ -51,12 +51,21 @@ def speech_s(frames: Tensor, from_s: float) -> float:
     quiet parts. 0 where all is alike."""
     if not len(frames):
         return 0.0
-    loudness = frames.mean(dim=1)
-    quiet, loud = (float(loudness.quantile(share)) for share in (0.1, 0.9))
+    levels: list[float] = loudness(frames).tolist()
+    quiet, loud = (_quantile(levels, share) for share in (0.1, 0.9))
     if loud - quiet < _LEAST_CONTRAST:
         return 0.0
-    behind = loudness[round(from_s * FRAMES_PER_SECOND) :]
-    return int((behind > (quiet + loud) / 2).sum()) / FRAMES_PER_SECOND
+    behind = levels[round(from_s * FRAMES_PER_SECOND) :]
+    return sum(level > (quiet + loud) / 2 for level in behind) / FRAMES_PER_SECOND
+
+
+def _quantile(levels: Sequence[float], share: float) -> float:
+    """Between the two nearest in order. torch's own rounds otherwise on other processors."""
+    ordered = sorted(levels)
+    place = share * (len(ordered) - 1)
+    below = int(place)
+    above = min(below + 1, len(ordered) - 1)
+    return ordered[below] + (place - below) * (ordered[above] - ordered[below])
 
 
 def _ends_early(decoded: Decoded, frames: Tensor) -> bool:

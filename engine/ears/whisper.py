@@ -1,11 +1,13 @@
 """Whisper's audio encoder, of any length up to 30 s.
 
 The authors pad every sound to 30 s. We encode only what there is, which costs a tenth for a short
-utterance; positions are absolute, so the same weights serve. Checked against `transformers`.
+utterance; positions are absolute, so the same weights serve. Checked against `transformers`. With
+our kernels and packed layers its bits are the same on every processor.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -14,7 +16,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from engine.ears.settings import WhisperSettings
+from kernels import conv1d
 from kernels import whisper_layers as kernel
+from kernels.layer_norm import layer_norm
 from kernels.whisper_layers import WhisperLayers
 
 POSITIONS_PER_SECOND = 50
@@ -120,6 +124,7 @@ class WhisperEncoder(nn.Module):
 
     Whisper looks both ways, so what comes later changes every position, though the far ones hardly.
     Frozen positions are not touched again: new sound costs what it is long, not what came before.
+    Its weights are loaded before it is first called, and not changed afterwards.
     """
 
     def __init__(self, settings: WhisperSettings) -> None:
@@ -146,7 +151,8 @@ class WhisperEncoder(nn.Module):
         """
         rows = [self._front(sound) for sound in sounds]
         x, kept = self._run(rows, sounds) if self.packed is None else self._run_packed(rows, sounds)
-        outs = torch.split(self.norm(x), [len(part) for part in rows])
+        normed = layer_norm(x, self.norm.weight.detach(), self.norm.bias.detach())
+        outs = torch.split(normed, [len(part) for part in rows])
         return list(zip(outs, kept, strict=True))
 
     def _run(self, rows: Sequence[Tensor], sounds: Sequence[Sound]) -> tuple[Tensor, list[Frozen]]:
@@ -183,15 +189,24 @@ class WhisperEncoder(nn.Module):
             made.values[:, :, :old] = sound.frozen.values
         return made
 
+    @functools.cached_property
+    def _convolutions(self) -> tuple[conv1d.ConvWeight, conv1d.ConvWeight]:
+        """Both convolutions' weights as the kernel reads them."""
+        first, second = self.conv1, self.conv2
+        assert first.bias is not None
+        assert second.bias is not None
+        return conv1d.pack(first.weight, first.bias), conv1d.pack(second.weight, second.bias)
+
     def _front(self, sound: Sound) -> Tensor:
         """The convolutions over what is not frozen, [n, D] with positions added."""
         first = sound.frozen.positions
         # A position sees two frames to either side. Before the first there is nothing: zeros, and
         # zeros again where the second convolution looks before the first one's beginning.
         at_start = first == 0
-        frames = sound.features if at_start else sound.features[:, 2 * first - 2 :]
-        x = F.gelu(self.conv1(F.pad(frames, (int(at_start), 1))[None]))
-        x = F.gelu(self.conv2(F.pad(x, (int(at_start), 1))))[0].T
+        frames = (sound.features if at_start else sound.features[:, 2 * first - 2 :]).T
+        first_conv, second_conv = self._convolutions
+        x = conv1d.conv1d_gelu(F.pad(frames, (0, 0, int(at_start), 1)), first_conv)
+        x = conv1d.conv1d_gelu(F.pad(x, (0, 0, int(at_start), 1)), second_conv, stride=2)
         end = first + len(x)
         if end > self.settings.audio_positions:
             raise ValueError(

@@ -18,6 +18,7 @@ from engine.ears.settings import WhisperSettings
 from engine.ears.vocabulary import Vocabulary
 from engine.ears.whisper import Mlp, SelfAttention, join_heads, split_heads
 from kernels import whisper_layers as kernel
+from kernels.layer_norm import layer_norm
 from kernels.whisper_layers import WhisperLayers
 
 
@@ -228,7 +229,8 @@ class WhisperDecoder(nn.Module):
         x = self._run(x, texts) if self.packed is None else self._run_packed(x, texts)
         for text in texts:
             text.cache.length += len(text.tokens)
-        return list(self.norm(x).split(counts))
+        normed = layer_norm(x, self.norm.weight.detach(), self.norm.bias.detach())
+        return list(torch.split(normed, counts))
 
     def _run(self, x: Tensor, texts: Sequence[Text]) -> Tensor:
         for i, layer in enumerate(self.stack):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from engine.ears.hypothesis import Word
-from engine.ears.mel import FRAMES_PER_SECOND
+from engine.ears.mel import FRAMES_PER_SECOND, loudness
 
 _SENTENCE_ENDS = (".", "?", "!")
 # Attention marks a word's onset within about this much.
@@ -75,8 +75,8 @@ def _quietest(frames: Tensor, start_s: float, end_s: float) -> int:
     """The frame of least power, smoothed, between two times."""
     start = int(start_s * FRAMES_PER_SECOND)
     end = max(int(end_s * FRAMES_PER_SECOND), start + 1)
-    loudness = frames[start : end + _SMOOTH_FRAMES].mean(dim=1)
-    if len(loudness) <= _SMOOTH_FRAMES:
+    levels = loudness(frames[start : end + _SMOOTH_FRAMES])
+    if len(levels) <= _SMOOTH_FRAMES:
         return min(start, len(frames))
-    smooth = loudness.unfold(0, _SMOOTH_FRAMES, 1).mean(dim=1)
+    smooth = loudness(levels.unfold(0, _SMOOTH_FRAMES, 1))
     return start + int(smooth.argmin()) + _SMOOTH_FRAMES // 2

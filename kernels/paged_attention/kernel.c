@@ -47,7 +47,10 @@ INLINE void score_quad(const float *const q[2], const float *const *keys, int64_
         _mm_storeu_ps(scores[h], _mm_add_ps(_mm256_castps256_ps128(pairs),
                                             _mm256_extractf128_ps(pairs, 1)));
 #else
-        for (int t = 0; t < QUAD; t++) scores[h][t] = sum_of(sum[h][t]);
+        for (int t = 0; t < QUAD; t++) {
+            const Vec v = sum[h][t]; /* in the order of the horizontal additions above */
+            scores[h][t] = ((v[0] + v[1]) + (v[2] + v[3])) + ((v[4] + v[5]) + (v[6] + v[7]));
+        }
 #endif
     }
 }

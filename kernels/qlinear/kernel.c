@@ -5,6 +5,7 @@
  *     acc = fma(min_w, s_x * sum of q, acc)                                   (affine kinds)
  * The integers are exact, so any tiling over rows, panels and threads gives the same bits.
  */
+#include "../fma.h"
 #include "../kernels.h"
 #include "../pool.h"
 #include "panel.h"
@@ -473,11 +474,11 @@ INLINE void panel_kind(const int kind, const uint8_t *panel, const Input *in, in
                 for (int i = 16; i < 32; i++) sum[1] += codes[i] * q[i];
                 float *acc = scratch->acc[m] + r;
                 if (kind == Q6_K) {
-                    *acc += scale[0] * group->scale * (float)sum[0];
-                    *acc += scale[1] * group->scale * (float)sum[1];
+                    *acc = fma1(scale[0] * group->scale, (float)sum[0], *acc);
+                    *acc = fma1(scale[1] * group->scale, (float)sum[1], *acc);
                 } else
-                    *acc += scale[0] * group->scale * (float)(sum[0] + sum[1]);
-                if (is_affine(kind)) *acc += least[0] * group->scaled_sum;
+                    *acc = fma1(scale[0] * group->scale, (float)(sum[0] + sum[1]), *acc);
+                if (is_affine(kind)) *acc = fma1(least[0], group->scaled_sum, *acc);
             }
         }
     }
@@ -490,13 +491,14 @@ INLINE void panel_float(const int kind, const uint8_t *panel, const Input *in, i
         const float *x = in->x + (m0 + m) * in->cols;
         float *acc = scratch->acc[m];
         memset(acc, 0, sizeof scratch->acc[m]);
-        for (int64_t k = 0; k < in->cols; k++)
-            for (int r = 0; r < PANEL; r++) {
-                float w;
-                if (kind == F16) w = load_half(panel + cell_bytes(kind) * k + 2 * r);
-                else memcpy(&w, panel + cell_bytes(kind) * k + 4 * r, 4);
-                acc[r] += w * x[k];
-            }
+        for (int64_t k = 0; k < in->cols; k++) {
+            const float each[4] = {x[k], x[k], x[k], x[k]};
+            float w[PANEL];
+            for (int r = 0; r < PANEL; r++)
+                if (kind == F16) w[r] = load_half(panel + cell_bytes(kind) * k + 2 * r);
+                else memcpy(w + r, panel + cell_bytes(kind) * k + 4 * r, 4);
+            for (int r = 0; r < PANEL; r += 4) fma4(w + r, each, acc + r, acc + r);
+        }
     }
 }
 #endif

@@ -1,8 +1,8 @@
 /* Whole Whisper layers, of the encoder and of the decoder: what reference.py says, without some
  * twenty calls through Python and torch a layer. A row of the result depends on its own sequence
  * only, not on the others in the batch, nor on the number of threads. */
+#include "../gelu.h"
 #include "../kernels.h"
-#include "../simd.h"
 
 #define HEAD_VECTORS 16 /* a head has at most this many vectors: 128 values */
 #define KEYS 8          /* keys scored together: one vector of scores */
@@ -45,31 +45,12 @@ typedef struct {
     const Call *call;
     int64_t rows, at;     /* of all sequences; the layer */
     float *normed, *wide, *heads, *hidden, *product;
-    const Norm *norm;
     int64_t size;         /* values of an element-wise stage */
     int64_t pieces, cross;
     _Atomic int failed;
 } Job;
 
 /* --- element-wise ---------------------------------------------------------------------------- */
-
-/* x * Phi(x). erf by a rational function of 1 / (1 + p |x|) times e^-x^2, within 2e-7
- * (Abramowitz and Stegun 7.1.26). */
-INLINE Vec gelu8(Vec x)
-{
-    const Vec z = x * splat(0.70710678f);
-    const Vec size = max8(z, -z);
-    const Vec t = splat(1.0f) / fma8(size, splat(0.3275911f), splat(1.0f));
-    Vec p = fma8(t, splat(1.061405429f), splat(-1.453152027f));
-    p = fma8(p, t, splat(1.421413741f));
-    p = fma8(p, t, splat(-0.284496736f));
-    p = fma8(p, t, splat(0.254829592f)) * t;
-    const Vec erf_size = splat(1.0f) - p * exp8(-size * size);
-    const VecInt sign = (VecInt)z & (VecInt){INT32_MIN, INT32_MIN, INT32_MIN, INT32_MIN,
-                                             INT32_MIN, INT32_MIN, INT32_MIN, INT32_MIN};
-    const Vec erf = (Vec)((VecInt)erf_size | sign);
-    return splat(0.5f) * x * (splat(1.0f) + erf);
-}
 
 static void gelu_piece(void *context, int64_t piece)
 {
@@ -82,27 +63,6 @@ static void gelu_piece(void *context, int64_t piece)
 static void add(float *restrict to, const float *restrict from, int64_t size)
 {
     for (int64_t i = 0; i < size; i += LANES) store(to + i, load(to + i) + load(from + i));
-}
-
-static void norm_piece(void *context, int64_t piece)
-{
-    const Job *j = context;
-    const int64_t width = j->call->width, end = hs_share(j->rows, j->pieces, piece + 1);
-    for (int64_t r = hs_share(j->rows, j->pieces, piece); r < end; r++) {
-        const float *x = j->call->x + r * width;
-        float *out = j->normed + r * width;
-        Vec sum = splat(0.0f), square = splat(0.0f);
-        for (int64_t i = 0; i < width; i += LANES) sum += load(x + i);
-        const Vec mean = splat(sum_of(sum) / (float)width);
-        for (int64_t i = 0; i < width; i += LANES) {
-            const Vec off = load(x + i) - mean;
-            square = fma8(off, off, square);
-        }
-        const Vec scale = splat(1.0f / sqrtf(sum_of(square) / (float)width + 1e-5f));
-        for (int64_t i = 0; i < width; i += LANES)
-            store(out + i, fma8((load(x + i) - mean) * scale, load(j->norm->weight + i),
-                                load(j->norm->bias + i)));
-    }
 }
 
 /* --- attention ------------------------------------------------------------------------------- */
@@ -421,13 +381,18 @@ static void run(Job *j, PoolTask task, int64_t items, int64_t values)
     hs_run(task, j, j->pieces, (int)j->call->threads);
 }
 
+static void normalise(const Job *j, const Norm *norm)
+{
+    const Call *c = j->call;
+    hs_layer_norm(c->x, norm->weight, norm->bias, j->rows, c->width, j->normed, (int)c->threads);
+}
+
 /* x += what attention says: to itself and the rows before, or (`cross`) to the sound. */
 static int add_attention(Job *j, const Norm *norm, const Weight *in, const Weight *out, int cross)
 {
     const int64_t width = j->call->width;
-    j->norm = norm;
     j->cross = cross;
-    run(j, norm_piece, j->rows, j->rows * width);
+    normalise(j, norm);
     if (multiply(j, j->normed, width, in, j->wide)) return -1;
     if (!cross) remember(j);
     if (!cross && !j->call->causal)
@@ -446,8 +411,7 @@ static int run_layer(Job *j, const Layer *layer)
     if (layer->cross_q.panels &&
         add_attention(j, &layer->cross_norm, &layer->cross_q, &layer->cross_out, 1))
         return -1;
-    j->norm = &layer->mlp_norm;
-    run(j, norm_piece, j->rows, j->rows * c->width);
+    normalise(j, &layer->mlp_norm);
     if (multiply(j, j->normed, c->width, &layer->up, j->hidden)) return -1;
     j->size = j->rows * c->ffn;
     run(j, gelu_piece, j->size / LANES, j->size);

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from engine.gguf_file import GgufFile
+from tests.engine.models.twins import in_double
 
 _LAYER_NAMES = {
     "attn_q": "self_attn.q_proj",
@@ -75,6 +77,21 @@ def reference_model(file: GgufFile) -> Any:
     return model.float().eval()
 
 
+class Offline:
+    """The reference in fp32, and the same in fp64: what fp32 costs is their difference."""
+
+    def __init__(self, file: GgufFile) -> None:
+        self.family = {"llama": "llama", "qwen2": "qwen2"}[file.metadata["general.architecture"]]
+        self.fp32 = reference_model(file)
+        self.fp64 = copy.deepcopy(self.fp32).double()
+
+    def logits(self, tokens: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """[vocab_size] behind the last of `tokens`, from one forward each: fp32, fp64."""
+        plain = offline_logits(self.fp32, tokens)[-1]
+        with in_double(self.family):
+            return plain, offline_logits(self.fp64, tokens)[-1]
+
+
 def _halves(values: Any, heads: int) -> Any:
     """Undo llama.cpp's pairing of rotated rows: neighbours become halves of a head."""
     pairs = values.reshape(heads, -1, 2, values.shape[-1])
@@ -82,7 +99,7 @@ def _halves(values: Any, heads: int) -> Any:
 
 
 def offline_logits(model: Any, tokens: Sequence[int]) -> Tensor:
-    """fp32 [len(tokens), vocab_size] from one forward over everything."""
+    """[len(tokens), vocab_size] in the model's type, from one forward over everything."""
     with torch.inference_mode():
         logits: Tensor = model(torch.tensor([list(tokens)])).logits[0]
     return logits

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from benchmarks.whisper_twin import transformers_twin
 from engine.ears.checkpoint import Checkpoint, load_checkpoint
 from engine.ears.listener import Ears
 from engine.ears.tokens import WhisperTokens
+from kernels import native
 
 CLIPS = Path(__file__).parents[3] / "gateway" / "clips"
 Sound = npt.NDArray[np.float32]
@@ -28,6 +30,14 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
+
+
+@pytest.fixture
+def our_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is said of bits is said of our kernels: such a test runs on them also where
+    HEADSTART_KERNELS asks for plain torch, whose products round by the batch's shape."""
+    if native.default_backend() == "reference":
+        monkeypatch.setattr(native, "default_backend", lambda: "native")
 
 
 @pytest.fixture(scope="session")
@@ -46,6 +56,12 @@ def packed(whisper_dir: Path) -> Checkpoint:
 def twin(exact: Checkpoint) -> Any:
     """`WhisperForConditionalGeneration` with the tensors of `exact`."""
     return transformers_twin(exact)
+
+
+@pytest.fixture(scope="session")
+def fp64_twin(twin: Any) -> Any:
+    """`twin` in fp64: what both it and we round."""
+    return copy.deepcopy(twin).double()
 
 
 @pytest.fixture(scope="session")

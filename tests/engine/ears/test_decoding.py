@@ -221,6 +221,7 @@ def test_a_memory_of_other_words_is_no_memory(
     assert other.places_s == plain.places_s
 
 
+@pytest.mark.usefixtures("our_kernels")
 def test_decodings_in_step_are_each_as_alone(
     packed: Checkpoint, whisper_tokens: WhisperTokens, audio: Tensor, task: Task
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from engine.ears.tokens import WhisperTokens
 from engine.ears.whisper import Sound
 from engine.ears.whisper_decoder import TextCache
 from tests.engine.ears.whisper_dirs import LANGUAGES, Kind, write_whisper
+from tests.numerics import assert_as_near
 
 KINDS = (
     Kind(multilingual=False),
@@ -38,6 +40,7 @@ class Case:
         self.kind = kind
         self.directory = directory
         self.reference: Any = write_whisper(directory, kind)
+        self.fp64: Any = copy.deepcopy(self.reference).double()
         self.ours: Checkpoint = load_checkpoint(directory, exact=True)
         self.tokens = WhisperTokens(directory / "tokenizer.json", kind.multilingual)
         self.features = streamed_features(kind.mels)
@@ -71,7 +74,8 @@ def test_the_encoder(case: Case, audio: Tensor) -> None:
     """80 and 128 mel bins, whole and in shards: the reference's rows."""
     with torch.inference_mode():
         theirs = case.reference.model.encoder(case.features[None]).last_hidden_state[0]
-    torch.testing.assert_close(audio, theirs, atol=1e-4, rtol=1e-4)
+        wanted = case.fp64.model.encoder(case.features[None].double()).last_hidden_state[0]
+    assert_as_near(audio, theirs, wanted)
 
 
 def test_the_decoder(case: Case, audio: Tensor) -> None:
@@ -84,8 +88,11 @@ def test_the_decoder(case: Case, audio: Tensor) -> None:
         for rows in torch.split(given, [3, 1, 1, len(given) - 5]):
             hidden, _ = case.ours.decoder(rows, cache, sound)
             pieces.append(case.ours.decoder.vocabulary.logits(hidden))
-        theirs = case.reference(decoder_input_ids=given[None], encoder_outputs=(audio[None],))
-    torch.testing.assert_close(torch.cat(pieces), theirs.logits[0], atol=1e-4, rtol=1e-4)
+        theirs, wanted = (
+            model(decoder_input_ids=given[None], encoder_outputs=(audio[None].to(model.dtype),))
+            for model in (case.reference, case.fp64)
+        )
+    assert_as_near(torch.cat(pieces), theirs.logits[0], wanted.logits[0])
 
 
 @pytest.mark.parametrize("code", LANGUAGES)

@@ -94,6 +94,7 @@ def test_words_show_while_spoken(ears: Ears, question: Sound) -> None:
     assert "What is the capital" in heard[-1].text
 
 
+@pytest.mark.usefixtures("our_kernels")
 def test_same_sound_same_words(ears: Ears, question: Sound) -> None:
     """Nothing but the sound decides: run again, and on two threads, all is the same."""
     first = [(h.committed, h.tentative) for h in _hear(ears, question, 500)[1]]
@@ -117,6 +118,7 @@ def test_utterances_do_not_meet(ears: Ears, question: Sound, clip: Clip) -> None
     assert ears.finish(two).committed == "And which river runs through it?"
 
 
+@pytest.mark.usefixtures("our_kernels")
 def test_hearing_together_is_hearing_alone(ears: Ears, question: Sound, clip: Clip) -> None:
     """Chunks of two utterances in one call, of different lengths too: each says what it says alone,
     to the last probability."""

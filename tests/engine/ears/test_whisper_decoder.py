@@ -10,6 +10,7 @@ from torch import Tensor
 
 from engine.ears.checkpoint import Checkpoint
 from engine.ears.whisper_decoder import CrossCache, Text, TextCache
+from tests.numerics import assert_as_near
 
 pytestmark = pytest.mark.weights
 
@@ -44,15 +45,28 @@ def _run(checkpoint: Checkpoint, sound: CrossCache, cuts: list[int]) -> Tensor:
 
 @pytest.mark.parametrize("cuts", [[], [2], list(range(1, len(_TOKENS))), [5, 6, 11]])
 def test_any_cut_equals_transformers(
-    exact: Checkpoint, twin: Any, audio: Tensor, sound: CrossCache, cuts: list[int]
+    exact: Checkpoint,
+    twin: Any,
+    fp64_twin: Any,
+    audio: Tensor,
+    sound: CrossCache,
+    cuts: list[int],
 ) -> None:
     """Tokens in one pass, one by one, or mixed: the logits are the reference's."""
+    theirs, wanted = (_reference(model, audio).logits[0] for model in (twin, fp64_twin))
+    assert_as_near(_run(exact, sound, cuts), theirs, wanted)
+
+
+def _reference(twin: Any, audio: Tensor) -> Any:
+    """What `transformers` says of all tokens at once, with its attention."""
+    heard = (audio[None].to(twin.dtype),)
     with torch.inference_mode():
-        theirs = twin(decoder_input_ids=_TOKENS[None], encoder_outputs=(audio[None],)).logits[0]
-    torch.testing.assert_close(_run(exact, sound, cuts), theirs, atol=1e-4, rtol=1e-4)
+        return twin(decoder_input_ids=_TOKENS[None], encoder_outputs=heard, output_attentions=True)
 
 
-def test_cutting_back_forgets(exact: Checkpoint, sound: CrossCache) -> None:
+def test_cutting_back_forgets(
+    exact: Checkpoint, fp64_twin: Any, audio: Tensor, sound: CrossCache
+) -> None:
     """After a wrong guess is cut off, the rest runs as if it had never been there."""
     cache = TextCache(exact.settings)
     with torch.inference_mode():
@@ -61,24 +75,21 @@ def test_cutting_back_forgets(exact: Checkpoint, sound: CrossCache) -> None:
         cache.cut(5)
         hidden, _ = exact.decoder(_TOKENS[5:], cache, sound)
         logits = exact.decoder.vocabulary.logits(hidden)
-    torch.testing.assert_close(logits, _run(exact, sound, [5])[5:], atol=1e-5, rtol=1e-5)
+    wanted = _reference(fp64_twin, audio).logits[0, 5:]
+    assert_as_near(logits, _run(exact, sound, [5])[5:], wanted)
 
 
 def test_watched_heads_equal_transformers(
-    exact: Checkpoint, twin: Any, audio: Tensor, sound: CrossCache
+    exact: Checkpoint, twin: Any, fp64_twin: Any, audio: Tensor, sound: CrossCache
 ) -> None:
     """The attention handed out is the reference's cross-attention of those heads."""
     watched = exact.extras.alignment_heads
     assert watched
+    theirs, wanted = (_reference(model, audio).cross_attentions for model in (twin, fp64_twin))
     with torch.inference_mode():
-        theirs = twin(
-            decoder_input_ids=_TOKENS[None],
-            encoder_outputs=(audio[None],),
-            output_attentions=True,
-        ).cross_attentions
         _, ours = exact.decoder(_TOKENS, TextCache(exact.settings), sound, watched)
     for row, (layer, head) in zip(ours, watched, strict=True):
-        torch.testing.assert_close(row, theirs[layer][0, head], atol=1e-4, rtol=1e-4)
+        assert_as_near(row, theirs[layer][0, head], wanted[layer][0, head])
 
 
 def test_more_text_than_positions_is_refused(exact: Checkpoint, sound: CrossCache) -> None:
@@ -94,10 +105,19 @@ def test_known_sound_is_not_listened_to_again(exact: Checkpoint, audio: Tensor) 
     with torch.inference_mode():
         whole = exact.decoder.listen(audio)
         behind = exact.decoder.listen(audio[30:], whole.first(30))
-    for mine, theirs in zip(behind.keys + behind.values, whole.keys + whole.values, strict=True):
-        torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-5)
+        for i, layer in enumerate(exact.decoder.stack):
+            kv = layer.cross_attention.kv
+            wanted = audio.double() @ kv.weight.double().T + kv.bias.double()
+            for mine, theirs, half in zip(
+                (behind.keys[i], behind.values[i]),
+                (whole.keys[i], whole.values[i]),
+                wanted.chunk(2, dim=-1),
+                strict=True,
+            ):
+                assert_as_near(mine, theirs, half.view(len(audio), len(mine), -1).transpose(0, 1))
 
 
+@pytest.mark.usefixtures("our_kernels")
 def test_texts_read_together_are_each_read_alone(packed: Checkpoint) -> None:
     """Tokens of two texts over two sounds, in one pass: bit for bit those of each alone."""
     random = torch.Generator().manual_seed(5)

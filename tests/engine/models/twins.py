@@ -158,6 +158,7 @@ def _half_turn(x: Tensor) -> Tensor:
 _IN_DOUBLE = {
     "VLRotaryEmbedding": _text_angles,
     "Qwen2RotaryEmbedding": _text_angles,
+    "LlamaRotaryEmbedding": _text_angles,
     "VisionRotaryEmbedding": _vision_angles,
     "RMSNorm": _norm,
 }
