@@ -21,7 +21,7 @@ KINDS = (
     *("lose", "have"),
 )
 ACTIONS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 40)), max_size=40)
-ALOUD = tuple("talk" if kind == "speak up" else kind for kind in KINDS) + ("talk", "quiet", "quiet")
+ALOUD = (*("talk" if kind == "speak up" else kind for kind in KINDS), "talk", "quiet", "quiet")
 TALKS = st.lists(st.tuples(st.sampled_from(ALOUD), st.integers(0, 40)), max_size=30)
 
 
