@@ -164,7 +164,7 @@ def lived(
     return bench
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(ACTIONS, st.sampled_from(ANSWERS), st.booleans())
 def test_the_next_prompt_is_what_the_client_was_told(
     actions: list[tuple[str, int]], answer: str, speaks: bool
