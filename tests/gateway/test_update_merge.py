@@ -70,7 +70,7 @@ def merged(now: Json | None, given: Json | None) -> Json | None:
 def merged_ours(now: Json | None, given: Json | None) -> Json | None:
     result = merged(now, given)
     if result is not None and given is not None and "sampling" in given:
-        # the others are replaced whole
+        # The others are replaced whole.
         result["sampling"] = merged((now or {}).get("sampling"), given["sampling"])
     return result
 

@@ -18,7 +18,7 @@ KINDS = (
     *("item", "item", "put", "delete", "delete", "delete newest", "truncate", "truncate"),
     *("respond", "respond", "own input", "aside", "cancel", "speak up", "clear", "output"),
     *("to engine", "to engine", "work", "work", "to client", "to client", "voice", "all"),
-    *("lose", "have"),
+    *("lose", "have", "grow", "grow", "grow", "race", "race"),
 )
 ACTIONS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 40)), max_size=40)
 ALOUD = (*("talk" if kind == "speak up" else kind for kind in KINDS), "talk", "quiet", "quiet")
@@ -86,6 +86,19 @@ class Client:
     def _respond(self, number: int) -> None:
         self.bench.client("response.create")
 
+    def _grow(self, number: int) -> None:
+        """An answer is asked for, and gets so far."""
+        self._respond(0)
+        self._to_engine(len(self.bench.to_engine))
+        self._work(number)
+        self._to_client(len(self.bench.from_engine))
+
+    def _race(self, number: int) -> None:
+        """While it is cancelled or deleted, more of an answer is on its way to the client."""
+        self._to_engine(len(self.bench.to_engine))
+        self._work(number * 2)
+        (self._cancel, self._delete_newest)[number % 2](0)
+
     def _own_input(self, number: int) -> None:
         self.bench.client("response.create", response={"input": [self._message()]})
 
@@ -151,7 +164,7 @@ def lived(
     return bench
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=250, deadline=None)
 @given(ACTIONS, st.sampled_from(ANSWERS), st.booleans())
 def test_the_next_prompt_is_what_the_client_was_told(
     actions: list[tuple[str, int]], answer: str, speaks: bool
