@@ -1,4 +1,4 @@
-"""Plain torch: gather each row's keys and values, softmax in fp32."""
+"""Plain torch: gather each row's keys and values, softmax in fp32, or fp64 where q is."""
 
 from __future__ import annotations
 
@@ -19,15 +19,16 @@ def paged_attention(
 ) -> Tensor:
     """Shapes as in the package's `paged_attention`; a row of context 0 gives zeros."""
     heads, kv_heads, block_size = q.shape[1], k_pool.shape[1], k_pool.shape[2]
-    out = torch.zeros_like(q, dtype=torch.float32)
+    carried = torch.promote_types(q.dtype, torch.float32)
+    out = torch.zeros_like(q, dtype=carried)
     for row, (seq, context) in enumerate(
         zip(seq_of_row.tolist(), context_of_row.tolist(), strict=True)
     ):
         if context == 0:
             continue
         ids = tables[seq, : -(-context // block_size)].long()
-        keys, values = (gather(pool, ids, context).float() for pool in (k_pool, v_pool))
-        grouped = q[row].float().reshape(kv_heads, heads // kv_heads, -1)
+        keys, values = (gather(pool, ids, context).to(carried) for pool in (k_pool, v_pool))
+        grouped = q[row].to(carried).reshape(kv_heads, heads // kv_heads, -1)
         scores = torch.einsum("hgd,htd->hgt", grouped, keys) * scale
         weighted = torch.einsum("hgt,htd->hgd", torch.softmax(scores, dim=-1), values)
         out[row] = weighted.reshape(heads, -1)

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from kernels.decoder_layers import DecoderLayers, Layer, LayerSizes, Rows
+from kernels.paged_attention.reference import paged_attention
 from kernels.paged_attention.storage import encode
-from kernels.qlinear import QWeight, pack
+from kernels.qlinear import QWeight, dequantize, pack
+from kernels.rms_norm.reference import rms_norm
+from kernels.rope.reference import rope
+from kernels.silu_mul.reference import silu_mul
 from tests.kernels.qlinear.blocks import random_blocks
 
 SIZES = LayerSizes(hidden=96, ffn=256, heads=6, kv_heads=2, head_dim=16, rms_eps=1e-6)
@@ -81,6 +86,34 @@ def step(count: int = 3, dtype: torch.dtype = torch.float32, wanted: Tensor | No
     )
     pools = [encode(torch.randn(pool), dtype) for _ in range(2 * count)]
     return Step(torch.randn(7, SIZES.hidden), rows, pools[:count], pools[count:])
+
+
+def exact(layers: Sequence[Layer], at: Step) -> tuple[Tensor, list[Tensor]]:
+    """What the layers give, and the pools afterwards, computed in fp64 on the unpacked weights;
+    pools of fp32 only."""
+    x, rows, scale = at.x.double(), at.rows, SIZES.head_dim**-0.5
+    k_pools, v_pools = ([pool.double() for pool in part] for part in (at.k_pools, at.v_pools))
+
+    def linear(rows: Tensor, weight: QWeight, bias: Tensor | None = None) -> Tensor:
+        product = rows @ dequantize(weight, backend="reference").double().T
+        return product if bias is None else product + bias.double()
+
+    for layer, k_pool, v_pool in zip(layers, k_pools, v_pools, strict=True):
+        normed = rms_norm(x, layer.attn_norm.double(), SIZES.rms_eps)
+        q, k, v = (linear(normed, w, b) for w, b in zip(layer.qkv, layer.qkv_bias, strict=True))
+        q, k, v = (part.view(len(x), -1, SIZES.head_dim) for part in (q, k, v))
+        q, k = (rope(part, rows.cos.double(), rows.sin.double()) for part in (q, k))
+        if layer.key_scale is not None:
+            q = q * layer.key_scale.repeat_interleave(SIZES.heads // SIZES.kv_heads, dim=0)
+            k = k / layer.key_scale
+        blocks, offsets = rows.slots // BLOCK, rows.slots % BLOCK
+        k_pool[blocks, :, offsets], v_pool[blocks, :, offsets] = k, v
+        where = (rows.tables, rows.seq_of_row, rows.context_of_row)
+        x = x + linear(paged_attention(q, k_pool, v_pool, *where, scale).flatten(1), layer.attn_out)
+        normed = rms_norm(x, layer.ffn_norm.double(), SIZES.rms_eps)
+        gate, up = (linear(normed, weight) for weight in layer.gate_up)
+        x = x + linear(silu_mul(gate, up), layer.down)
+    return x if rows.wanted is None else x[rows.wanted], k_pools + v_pools
 
 
 def run(model: DecoderLayers, at: Step, backend: str | None) -> tuple[Tensor, list[Tensor]]:

@@ -11,12 +11,13 @@ from kernels.native import ROOT
 # Triton decides on import whether it interprets: hence a process of its own.
 SCRIPT = """
 import torch
-from kernels.paged_attention import paged_attention
+from kernels.paged_attention import paged_attention, reference
 from kernels.native import KernelInputError
 from kernels.paged_attention.kernel import paged_attention as on_gpu
 from kernels.paged_attention.storage import decode, encode
 from tests.kernels.paged_attention.pools import Shape, filled
 from tests.kernels.paged_attention.test_native import rows_of
+from tests.numerics import assert_as_near
 
 FP8 = torch.float8_e4m3fn
 for shape in (
@@ -31,8 +32,9 @@ for shape in (
     where = (rows[0], pools.k_pool, pools.v_pool, pools.tables, rows[1], rows[2], 0.15)
     want = paged_attention(*where, backend="reference")
     whole = on_gpu(*where, span=16)
-    torch.testing.assert_close(whole, want, atol=2e-6, rtol=1e-5)
-    torch.testing.assert_close(on_gpu(*where), want, atol=2e-6, rtol=1e-5)
+    exact = reference.paged_attention(where[0].double(), *where[1:])
+    assert_as_near(whole, want, exact)
+    assert_as_near(on_gpu(*where), want, exact)
     part = slice(2, 3)
     alone = on_gpu(rows[0][part], *where[1:4], rows[1][part], rows[2][part], 0.15, span=16)
     assert torch.equal(alone[0], whole[2]), "a row's bits depend on the batch"

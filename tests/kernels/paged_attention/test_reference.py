@@ -6,6 +6,7 @@ import torch
 
 from kernels.paged_attention import paged_attention
 from tests.kernels.paged_attention.pools import Shape, filled
+from tests.numerics import assert_as_near
 
 
 def test_equals_attention_over_contiguous_tensors() -> None:
@@ -25,7 +26,11 @@ def test_equals_attention_over_contiguous_tensors() -> None:
     )
     keys = pools.keys[0][:context].repeat_interleave(3, dim=1).transpose(0, 1)
     values = pools.values[0][:context].repeat_interleave(3, dim=1).transpose(0, 1)
-    want = torch.nn.functional.scaled_dot_product_attention(
-        q.transpose(0, 1), keys, values, scale=0.3
+    want, exact = (
+        torch.nn.functional.scaled_dot_product_attention(*whole, scale=0.3).transpose(0, 1)
+        for whole in (
+            (q.transpose(0, 1), keys, values),
+            (q.transpose(0, 1).double(), keys.double(), values.double()),
+        )
     )
-    torch.testing.assert_close(got, want.transpose(0, 1), atol=1e-6, rtol=1e-5)
+    assert_as_near(got, want, exact)
