@@ -38,7 +38,7 @@ from aiortc.rtp import RtpPacket
 from av import VideoFrame
 from OpenSSL import SSL
 
-from gateway.fairness import Share
+from gateway.fairness import TURN_S, Share
 
 log = logging.getLogger("headstart.rtc")
 
@@ -51,6 +51,8 @@ PROBE_RETRANSMISSIONS = 2
 RTP_FIRST_BYTES = range(128, 192)
 """RFC 7983 §7: such a datagram is RTP or RTCP, and any other something else."""
 DROPPED_AT_ONCE = 32
+WAITING_MAX = 2048
+"""Datagrams: twelve seconds of a microphone, and some of a camera, that a network held up."""
 TIMED_RETRANSMISSIONS = 1
 """At 0 and 0.5 s, until 1.5 s: longer round trips are not known."""
 
@@ -223,32 +225,41 @@ def _check_incoming(
 
 def ration(peer: RTCPeerConnection, share: Share, on_dropped: Callable[[], None]) -> None:
     """From now on the time that RTP and RTCP packets take is spent of `share`, and what it does not
-    admit is dropped before it is decrypted. Others have their turn in between, whatever comes."""
+    admit is dropped before it is decrypted. Others have their turn in between, whatever comes; what
+    comes meanwhile waits in a queue of aioice's, which has no bound, so that packets are dropped
+    too while more than `WAITING_MAX` are in it."""
     for transport in _transports(peer):
         ice: Any = transport.transport
-        ice._recv = _rationed(ice._recv, share, on_dropped)
+        ice._recv = _rationed(ice._recv, ice._connection._queue.qsize, share, on_dropped)
 
 
 def _rationed(
-    receive: Callable[[], Awaitable[bytes]], share: Share, on_dropped: Callable[[], None]
+    receive: Callable[[], Awaitable[bytes]],
+    waiting: Callable[[], int],
+    share: Share,
+    on_dropped: Callable[[], None],
 ) -> Callable[[], Awaitable[bytes]]:
     """The next datagram. Whoever asks for it is through with the last one."""
     began_s: float | None = None
+    turn_s = 0.0
+    dropped = 0
 
     async def next_datagram() -> bytes:
-        nonlocal began_s
+        nonlocal began_s, turn_s, dropped
         if began_s is not None:
             now_s = time.perf_counter()
-            pause_s, began_s = share.spend(now_s - began_s, now_s), None
-            if pause_s is not None:
+            took_s, began_s = now_s - began_s, None
+            share.spend(took_s, now_s)
+            turn_s += took_s
+            if turn_s >= TURN_S:
+                turn_s = 0.0
                 await asyncio.sleep(0)
-        dropped = 0
         while True:
             data = await receive()
             if not RTP_FIRST_BYTES.start <= data[0] < RTP_FIRST_BYTES.stop:
                 return data
             now_s = time.perf_counter()
-            if share.admits(now_s):
+            if waiting() <= WAITING_MAX and share.admits(now_s):
                 began_s = now_s
                 return data
             on_dropped()

@@ -1,4 +1,4 @@
-"""Softmax of rows of logits, one entry of each: a token's probability, or its logarithm."""
+"""Softmax of rows of logits, of which one entry each is wanted: a probability or its log."""
 
 from __future__ import annotations
 

@@ -20,7 +20,12 @@ from aiortc.rtp import RtpPacket
 
 from gateway.fairness import BURST_S, RESERVE_S, SHARE, TURN_S, Share
 from gateway.rtc import aiortc_hooks
-from gateway.rtc.aiortc_hooks import ENCODED_FRAMES_MAX, NewestFrame, _BoundedQueue
+from gateway.rtc.aiortc_hooks import (
+    ENCODED_FRAMES_MAX,
+    WAITING_MAX,
+    NewestFrame,
+    _BoundedQueue,
+)
 from gateway.rtc.call import describe_ice
 from tests.gateway.rtc.peer import (
     Camera,
@@ -58,6 +63,7 @@ def test_aiortc_still_has_the_parts_that_are_reached_into() -> None:
     assert "relayed_candidate(" in connection
     assert "data = await self.transport._recv()" in dtls
     assert "first_byte > 127 and first_byte < 192" in dtls
+    assert "self._queue.get()" in inspect.getsource(ice.Connection.recvfrom)
     assert "self._recv = self._connection.recv" in inspect.getsource(rtcicetransport)
     worker = inspect.getsource(rtcrtpreceiver.decoder_worker)
     assert "input_q.get()" in worker
@@ -321,7 +327,7 @@ async def test_media_beyond_the_share_is_dropped_before_it_is_read(
             waits_s.append(now_s - before_s)
 
     wire = Datagrams(*[DTLS, RTP, RTCP, RTP, SCTP] * 4000)
-    receive = aiortc_hooks._rationed(wire.receive, Share(0.0), drop)
+    receive = aiortc_hooks._rationed(wire.receive, lambda: 0, Share(0.0), drop)
     waiting = asyncio.create_task(neighbour())
     while wire.left:
         taken.append(await receive())
@@ -332,3 +338,20 @@ async def test_media_beyond_the_share_is_dropped_before_it_is_read(
     assert media + dropped == 12_000
     assert media * 0.001 == pytest.approx(now_s * SHARE + BURST_S + RESERVE_S, rel=0.05)
     assert max(waits_s) < TURN_S + 0.0025  # and the packet that overran it, and one before
+
+
+async def test_what_waits_to_be_read_has_a_bound() -> None:
+    """A queue that is longer than that is emptied of media, whatever the share; the rest passes."""
+    dropped = 0
+
+    def drop() -> None:
+        nonlocal dropped
+        dropped += 1
+
+    wire = Datagrams(*[RTP] * 3000, SCTP, RTP)
+    receive = aiortc_hooks._rationed(wire.receive, lambda: len(wire.left), Share(0.0), drop)
+    assert await receive() == RTP
+    assert dropped == 3002 - WAITING_MAX - 1
+    assert len(wire.left) == WAITING_MAX
+    wire.left[:] = [SCTP] * 3000
+    assert await receive() == SCTP
