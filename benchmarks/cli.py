@@ -92,6 +92,20 @@ def prompts(folder: Path, suffix: str = typer.Argument("wav", help="wav or g722"
 
 
 @app.command()
+def spoken(
+    folder: Path, part: str = typer.Argument("choose", help="choose, report or questions")
+) -> None:
+    """Print a LIST for `wer`: numbers, repetitions, questions by packaged voices, into FOLDER."""
+    from benchmarks.spoken import PARTS
+    from benchmarks.spoken import spoken as said
+
+    if part not in PARTS:
+        raise typer.BadParameter(f"expected one of {', '.join(PARTS)}, got {part!r}")
+    for path, text in said(folder, part):
+        print(f"{path.resolve()}\t{text}")
+
+
+@app.command()
 def live(
     sessions: int = typer.Option(4, "--sessions", min=1, help="people who speak at once"),
     model: str = Small,
