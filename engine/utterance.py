@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from difflib import SequenceMatcher
-from os.path import commonprefix
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -137,7 +137,8 @@ class Utterance:
 
 def _common_words(text: str, other: str) -> str:
     """What both begin with, in whole words as spaces part them."""
-    length = len(commonprefix((text, other)))
+    pairs = zip(text, other, strict=False)
+    length = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
     if any(length < len(one) and one[length] != " " for one in (text, other)):
         length = max(text.rfind(" ", 0, length + 1), 0)
     return text[:length]

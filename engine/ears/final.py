@@ -20,6 +20,7 @@ from engine.ears.hypothesis import token_limit
 from engine.ears.languages import Language, LanguageDetector
 from engine.ears.mel import FRAMES_PER_SECOND, SAMPLE_RATE_HZ, LogMel
 from engine.ears.recording import Pcm
+from engine.ears.silence import FarSilence
 from engine.ears.tokens import WhisperTokens
 from engine.ears.whisper import Sound
 from engine.ears.whisper_decoder import CrossCache
@@ -27,16 +28,19 @@ from engine.ears.whisper_decoder import CrossCache
 if TYPE_CHECKING:
     from engine.ears.checkpoint import Checkpoint
 
+# What is behind the last whole frame of a sound, and a silent frame to make the number even.
+TAIL_FRAMES = 4
 # What Whisper hears at most, and was trained on.
 ENCODER_LIMIT_S = 30.0
 
 
 @dataclass(frozen=True)
 class FinalSettings:
-    """`pad_s`: silence behind the sound. Words with more `no_speech` and less `mean_logprob` than
-    these are none."""
+    """`near_s`: silence behind the sound that is encoded with it; what is farther, up to 30 s, is
+    known beforehand (`FarSilence`). Words with more `no_speech` and less `mean_logprob` than these
+    are none."""
 
-    pad_s: float = 5.0
+    near_s: float = 2.0
     no_speech: float = 0.6
     mean_logprob: float = -0.5
 
@@ -56,6 +60,7 @@ class FinalPass:
         self._encoder, self._decoder = checkpoint.encoder, checkpoint.decoder
         self._tokens, self._mel, self._greedy = tokens, mel, greedy
         self._settings, self._detector = settings, detector
+        self._silence = FarSilence(checkpoint.encoder, checkpoint.decoder)
 
     def hear(
         self,
@@ -74,9 +79,10 @@ class FinalPass:
         with clock.stage("mel"):
             features = self._features(pcm)
         with clock.stage("encode"):
-            rows = self._encoder.encode([Sound(features)])[0][0]
-            sound = self._decoder.listen(rows)
-        clock.positions = clock.encoded = len(rows)
+            beyond = self._silence.encoded(features.shape[1] // 2)
+            rows = self._encoder.encode([Sound(features, beyond=beyond)])[0][0]
+            sound = self._silence.behind(self._decoder.listen(rows))
+        clock.positions, clock.encoded = sound.positions, len(rows)
         with clock.stage("decode"):
             if self._detector is not None and not prompt:
                 (language,) = self._detector.detect([sound])
@@ -87,8 +93,8 @@ class FinalPass:
         """[mels, T] of the sound and the silence behind it."""
         state = self._mel.open()
         self._mel.push(state, torch.from_numpy(pcm))
-        room = int(ENCODER_LIMIT_S * FRAMES_PER_SECOND) - len(state.frames) - 4
-        pad_frames = min(int(self._settings.pad_s * FRAMES_PER_SECOND), max(room, 0))
+        room = int(ENCODER_LIMIT_S * FRAMES_PER_SECOND) - len(state.frames) - TAIL_FRAMES
+        pad_frames = min(int(self._settings.near_s * FRAMES_PER_SECOND), room)
         return self._mel.features(state, pad_frames=pad_frames)
 
     def _decode(
@@ -105,7 +111,7 @@ class FinalPass:
             draft=draft,
             limit=token_limit(seconds, language.rate),
             positions=int(seconds * 50) + 1,
-            capital=False,
+            capital=language.is_english,
             patient=True,
         )
         (decoded,) = self._greedy.decode_many([Job(sound, task, self._greedy.memory())])
