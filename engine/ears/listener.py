@@ -44,6 +44,7 @@ from engine.ears.hypothesis import (
 )
 from engine.ears.languages import AUTO, DETECT_MS, ENGLISH_CODE, LanguageDetector
 from engine.ears.mel import FRAMES_PER_SECOND, HOP_SAMPLES, SAMPLE_RATE_HZ, LogMel
+from engine.ears.recording import LONGEST_S
 from engine.ears.tokens import WhisperTokens
 from engine.ears.utterance import Heard, Utterance, words_of
 from engine.ears.whisper import POSITIONS_PER_SECOND, Frozen, Sound
@@ -220,14 +221,16 @@ class Ears:
 
     @torch.inference_mode()
     def align(self, pcm: npt.NDArray[np.float32]) -> list[tuple[str, float]]:
-        """The words of a whole sound of up to 28 s, each with the second at which it begins.
-
-        Raises `BadAudio`.
+        """The words of a whole sound of up to 28 s, each with the second at which it begins: those
+        of its final pass. Raises `BadAudio`.
         """
-        utterance = self.open()
-        self._mel.push(utterance.mel, torch.from_numpy(_checked(pcm)))
-        decoded = self._decode([utterance], StageClock())[0]
-        words = words_of(decoded, self._tokens, utterance.language)
+        longest = LONGEST_S * SAMPLE_RATE_HZ
+        if not 0 < len(_checked(pcm)) <= longest:
+            raise BadAudio("length", f"1 to {longest} samples", len(pcm))
+        decoded, language = self._final.hear(pcm, self._language, (), (), StageClock())
+        if self._final.is_silence(decoded):
+            return []
+        words = words_of(decoded, self._tokens, language)
         starts_s = onsets_s(words, decoded.places_s)
         return [(word.text, start_s) for word, start_s in zip(words, starts_s, strict=False)]
 
