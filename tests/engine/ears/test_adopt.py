@@ -31,7 +31,7 @@ def test_words_up_to_the_last_common_one_stay(committed: str, final: str, left: 
 
 
 def test_marks_move_with_the_words() -> None:
-    """A mark lies behind the word that it lay behind, or the last one before that is still there."""
+    """A mark lies behind the same word, or behind the last one before it that is still there."""
     committed, final = _words("a b c d e"), _words("x a b z d e f")
     words, marks = adopted(committed, final, (0, 1, 2, 3, 4, 5))
     assert text_of(words) == " x a b z d e"
