@@ -18,8 +18,8 @@ computing time is not in it. A word ends where the next begins; words begin wher
 alignment heads look, in a pass over the whole clip. `revised`: of all words ever shown at a place,
 those replaced later. `rollback`: of all tokens of the text that the language model prefilled (the
 committed and the tentative words after each chunk), those that had to be taken back. `hush`: wall
-time of the final pass. `kept`: of the words shown before a final pass, those that stay, up to the
-first one that differs.
+time of the final pass. `kept`: of the words that the language model read before a final pass, as
+its tokens, those that it need not read again: up to the first one that differs.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Tally:
     spent_s: float = 0.0
     cpu_s: float = 0.0
     hush_ms: list[float] = field(default_factory=list)
-    read: int = 0  # words, before final passes
+    read: int = 0  # tokens, before final passes
     kept: int = 0
 
 
@@ -166,7 +166,6 @@ def stream(
 ) -> None:
     """One clip, step by step, and what it adds to the tally."""
     utterance, before = None, ""
-    last: list[str] = []  # of this utterance
     shown: list[tuple[float, list[str]]] = []  # after which ms, which words
     tokens: list[int] = []
     at_ms = 0.0
@@ -181,20 +180,21 @@ def stream(
         tally.spent_s += time.perf_counter() - began_s
         tally.cpu_s += time.process_time() - began_cpu_s
         text = f"{before} {heard.text}".strip()
+        reads = encode(text)
         if not isinstance(step, Chunk):
-            _count_final(last, heard.text.split(), heard.stages_ms, tally)
-        last = heard.text.split()
+            earlier = len(encode(before))
+            _count_final(tokens[earlier:], reads[earlier:], heard.stages_ms, tally)
         shown.append((at_ms, text.split()))
-        tokens = _prefill(tokens, encode(text), tally)
+        tokens = _prefill(tokens, reads, tally)
         if step is Pause.END:
-            utterance, before, last = None, text, []
+            utterance, before = None, text
     tally.texts.append(before)
     _count_shown([words for _, words in shown], tally)
     tally.lags_ms += _lags_ms(shown, _ends_ms(ears, sound, before)) if shown else []
 
 
 def _count_final(
-    before: Sequence[str], after: Sequence[str], stages_ms: Mapping[str, float], tally: Tally
+    before: Sequence[int], after: Sequence[int], stages_ms: Mapping[str, float], tally: Tally
 ) -> None:
     """What a final pass cost and kept; nothing where its words stood already."""
     spent_ms = sum(stages_ms.values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,10 +12,14 @@ import pytest
 import torch
 
 from benchmarks.recordings import CLIPS, load_f32
+from benchmarks.spoken import in_a_room
+from benchmarks.voices import Line, Say, cast
 from benchmarks.yardstick import Offline, normaliser
 from engine.ears.clock import StageClock
 from engine.ears.decoding import Decoded
 from engine.ears.listener import Ears
+from gateway.media.resample import StreamResampler
+from gateway.voice.synthesiser import RATE_HZ
 
 pytestmark = pytest.mark.weights
 
@@ -42,6 +47,38 @@ def test_a_good_draft_is_one_pass(ears: Ears, clip: Callable[[str], Sound]) -> N
     drafted = _hear(ears, sound, plain.tokens)
     assert (drafted.tokens, drafted.logprobs) == (plain.tokens, plain.logprobs)
     assert (plain.passes, drafted.passes) == (len(plain.tokens) + 1, 1)
+
+
+REPEATED = (
+    "No, no, no.",
+    "No, no, no, no.",
+    "Stop, stop, stop!",
+    "Stop, stop, stop, please stop.",
+    "Yes, yes, yes, I know.",
+    "It is very, very, very good.",
+    "My number is 555 0142, I repeat, 555 0142.",
+    "Never, never, never give up.",
+    "In 1999 and 2024.",
+)
+
+
+@pytest.fixture(scope="module")
+def joe() -> Say:
+    ((_, say),) = cast(("joe",))
+    return say
+
+
+@pytest.mark.parametrize("text", REPEATED)
+def test_who_repeats_is_written_as_they_spoke(ears: Ears, joe: Say, text: str) -> None:
+    """Neither are words said again taken for a loop, nor do numbers gain digits."""
+    spell, resampler = normaliser("en"), StreamResampler(RATE_HZ, 16_000)
+    pcm = resampler.feed_pcm(in_a_room(joe(Line(text))).tobytes()) + resampler.flush_pcm()
+    sound = np.frombuffer(pcm, "<i2").astype(np.float32) / 32768
+    utterance = ears.open()
+    for start in range(0, len(sound), 8000):
+        ears.hear(utterance, sound[start : start + 8000])
+    heard = re.sub("[^a-z0-9 ]", "", spell(ears.finish(utterance).text))
+    assert heard.replace(" ", "") == re.sub("[^a-z0-9]", "", spell(text))
 
 
 @pytest.mark.parametrize("seconds", [0.001, 0.02, 0.3, 25.0, 27.99, 28.0])
