@@ -100,10 +100,7 @@ def run(
     ours, yardstick = _errors(truth, heard), _errors(truth, offline_heard)
     words = sum(len(text.split()) for text in truth)
     if show_clips:
-        for (path, _), *texts in zip(lines, truth, heard, offline_heard, strict=True):
-            if texts[1] != texts[2]:
-                said, mine, whole = texts
-                print(f"{path.name}\n  said    {said}\n  ours    {mine}\n  offline {whole}")
+        _print_differences([path.name for path, _ in lines], truth, heard, offline_heard)
     report.finish(
         "wer",
         {
@@ -127,6 +124,15 @@ def run(
         },
         as_json=as_json,
     )
+
+
+def _print_differences(
+    names: Sequence[str], truth: Sequence[str], heard: Sequence[str], offline: Sequence[str]
+) -> None:
+    """The clips of which not the same words were heard."""
+    for name, said, ours, theirs in zip(names, truth, heard, offline, strict=True):
+        if ours != theirs:
+            print(f"{name}\n  said    {said}\n  ours    {ours}\n  offline {theirs}")
 
 
 def read_list(path: Path) -> list[tuple[Path, str]]:

@@ -64,6 +64,13 @@ def test_a_clip_is_heard(whisper_dir: Path, clip: str, words: str) -> None:
     assert 0 < numbers["kept_share"] <= 1
 
 
+def test_clips_that_differ_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """With what was said, and what each heard; a clip of which both heard the same is not."""
+    wer._print_differences(["a.wav", "b.wav"], ["1", "hold"], ["one", "hope"], ["one", "hold"])
+    printed = capsys.readouterr().out
+    assert printed == "b.wav\n  said    hold\n  ours    hope\n  offline hold\n"
+
+
 def test_words_kept_by_a_final_pass() -> None:
     """Those before the first difference; a final pass whose words stood already counts nothing."""
     tally = wer.Tally()
