@@ -64,7 +64,7 @@ def by_the_listener(sound: Sound, chunk_ms: int) -> Iterator[Step]:
         for event in listener.feed(wire[start : start + step_bytes], received_ns):
             match event:
                 case SpeechChunk():
-                    heard = np.frombuffer(event.pcm, "<i2").astype(np.float32) / 32768
+                    heard = np.frombuffer(event.pcm, "<i2").astype(np.float32) / np.float32(32768)
                     end_sample = event.start_sample + len(heard) - len(lead)
                     yield Chunk(heard, min(max(end_sample, 0), len(sound)))
                 case Hushed():

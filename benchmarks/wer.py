@@ -96,11 +96,11 @@ def run(
     false_words = noise.false_words_per_min(listener, noise_s) if noise_s else None
     spell = normaliser(language)
     truth = [spell(text) for _, text in lines]
-    heard, offline_heard = ([spell(t) for t in said] for said in (tally.texts, theirs))
-    ours, yardstick = _errors(truth, heard), _errors(truth, offline_heard)
+    heard, whole = ([spell(t) for t in said] for said in (tally.texts, theirs))
+    ours, yardstick = _errors(truth, heard), _errors(truth, whole)
     words = sum(len(text.split()) for text in truth)
     if show_clips:
-        _print_differences([path.name for path, _ in lines], truth, heard, offline_heard)
+        _print_differences([path.name for path, _ in lines], truth, heard, whole)
     report.finish(
         "wer",
         {
@@ -119,8 +119,7 @@ def run(
             "listener": by_listener,
             "speech_s": round(seconds, 1),
             **live_numbers(tally),
-            "cost_ms_per_s": round(tally.spent_s * 1000 / seconds, 1),
-            "cpu_ms_per_s": round(tally.cpu_s * 1000 / seconds, 1),
+            **_costs(tally, seconds),
         },
         as_json=as_json,
     )
@@ -268,6 +267,14 @@ def live_numbers(tally: Tally) -> dict[str, Any]:
         "hush_ms_p50": round(statistics.median(hushes)) if hushes else None,
         "hush_ms_p95": round(report.percentile(hushes, 95)) if hushes else None,
         "kept_share": round(tally.kept / tally.read, 4) if tally.read else None,
+    }
+
+
+def _costs(tally: Tally, seconds: float) -> dict[str, float]:
+    """Of one second of sound."""
+    return {
+        "cost_ms_per_s": round(tally.spent_s * 1000 / seconds, 1),
+        "cpu_ms_per_s": round(tally.cpu_s * 1000 / seconds, 1),
     }
 
 

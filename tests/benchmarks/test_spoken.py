@@ -11,6 +11,7 @@ import pytest
 from benchmarks import spoken
 from benchmarks.recordings import load_s16
 from benchmarks.voices import Line, Samples, Say
+from gateway.voice.synthesiser import RATE_HZ
 
 
 def test_what_is_reported_was_not_chosen_on() -> None:
@@ -37,8 +38,8 @@ def test_clips_are_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setitem(spoken.SENTENCES, spoken.CHOOSE, ("One.", "Two."))
     first = list(spoken.spoken(tmp_path, spoken.CHOOSE))
     assert [text for _, text in first] == said == ["One.", "Two."]
-    sound = load_s16(first[0][0], spoken.RATE_HZ)
-    assert len(sound) == 2400 + 0.6 * spoken.RATE_HZ
+    sound = load_s16(first[0][0], RATE_HZ)
+    assert len(sound) == 2400 + 0.6 * RATE_HZ
     assert sound[len(sound) // 2] == 1000
     assert list(spoken.spoken(tmp_path, spoken.CHOOSE)) == first
     assert said == ["One.", "Two."]

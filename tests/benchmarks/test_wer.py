@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from benchmarks import wer
+from benchmarks.listened import Chunk, Pause, Sound, Step
 from benchmarks.recordings import CLIPS
 from engine.ears.listener import Ears
 from engine.ears.utterance import Heard
@@ -91,23 +92,23 @@ def test_turns_of_one_clip_are_put_together() -> None:
         def open(self) -> list[int]:
             return [0]
 
-        def hear(self, utterance: list[int], sound: wer.Sound) -> Heard:
+        def hear(self, utterance: list[int], sound: Sound) -> Heard:
             utterance[0] += len(sound)
             return Heard(f"w{utterance[0]}", " x", {"decode": 1.0}, 0, 0, 0)
 
         def finish(self, utterance: list[int]) -> Heard:
             return Heard(f"w{utterance[0]}", "", {"decode": 1.0}, 0, 0, 0)
 
-        def align(self, sound: wer.Sound) -> list[tuple[str, float]]:
+        def align(self, sound: Sound) -> list[tuple[str, float]]:
             return []
 
     sound = np.zeros(30, np.float32)
-    steps = [
-        wer.Chunk(sound[:10], 10),
-        wer.Pause.HUSH,
-        wer.Pause.END,
-        wer.Chunk(sound[10:], 30),
-        wer.Pause.END,
+    steps: list[Step] = [
+        Chunk(sound[:10], 10),
+        Pause.HUSH,
+        Pause.END,
+        Chunk(sound[10:], 30),
+        Pause.END,
     ]
     tally = wer.Tally()
     wer.stream(cast(Ears, Scripted()), sound, steps, str_tokens, tally)
