@@ -81,24 +81,23 @@ def run(
     from benchmarks.yardstick import Offline, normaliser
 
     lines = read_list(clips)[: limit or None]
-    directory = find_ears(ears)
-    listener = load_ears(directory, language)
+    listener = load_ears(directory := find_ears(ears), language)
     encode = Tokenizer.from_gguf(GgufFile(resolve_model("small").llm)).encode
     offline = Offline(directory, language)
     tally, theirs, seconds = Tally(), [], 0.0
+    cut = by_the_listener if by_listener else by_chunks
     for number, (path, text) in enumerate(lines, 1):
         sound = load(path)
         seconds += len(sound) / SAMPLE_RATE_HZ
-        steps = by_the_listener(sound, chunk_ms) if by_listener else by_chunks(sound, chunk_ms)
-        stream(listener, sound, steps, encode, tally)
+        stream(listener, sound, cut(sound, chunk_ms), encode, tally)
         theirs.append(offline.transcribe(sound))
         report.say(f"{number}/{len(lines)} {path.name}: {tally.texts[-1]!r} ({text!r})")
     false_words = noise.false_words_per_min(listener, noise_s) if noise_s else None
     spell = normaliser(language)
     truth = [spell(text) for _, text in lines]
-    heard, whole = ([spell(t) for t in said] for said in (tally.texts, theirs))
+    heard, whole = [spell(text) for text in tally.texts], [spell(text) for text in theirs]
     ours, yardstick = _errors(truth, heard), _errors(truth, whole)
-    words = sum(len(text.split()) for text in truth)
+    words = len(" ".join(truth).split())
     if show_clips:
         _print_differences([path.name for path, _ in lines], truth, heard, whole)
     report.finish(
