@@ -60,6 +60,8 @@ def wer(
     language: str = typer.Option("en", "--ears-language", help="what is spoken: a code, or auto"),
     limit: int = typer.Option(0, min=0, help="only the first so many clips; 0: all"),
     noise_s: float = typer.Option(0.0, min=0, help="seconds of each kind of noise; 0: none"),
+    listener: bool = typer.Option(False, "--listener", help="packets, voice detector, hushes too"),
+    show_clips: bool = typer.Option(False, "--clips", help="print where ours and offline differ"),
     as_json: bool = Json,
 ) -> None:
     """Words heard wrong while streaming, beside the same Whisper offline on the same clips."""
@@ -73,6 +75,8 @@ def wer(
             language=language,
             limit=limit,
             noise_s=noise_s,
+            by_listener=listener,
+            show_clips=show_clips,
             as_json=as_json,
         )
     except (ValueError, EngineError) as error:
@@ -89,6 +93,20 @@ def prompts(folder: Path, suffix: str = typer.Argument("wav", help="wav or g722"
             print(f"{path.resolve()}\t{text}")
     except FileNotFoundError as error:
         raise typer.BadParameter(str(error)) from None
+
+
+@app.command()
+def spoken(
+    folder: Path, part: str = typer.Argument("choose", help="choose, report or questions")
+) -> None:
+    """Print a LIST for `wer`: numbers, repetitions, questions by packaged voices, into FOLDER."""
+    from benchmarks.spoken import PARTS
+    from benchmarks.spoken import spoken as said
+
+    if part not in PARTS:
+        raise typer.BadParameter(f"expected one of {', '.join(PARTS)}, got {part!r}")
+    for path, text in said(folder, part):
+        print(f"{path.resolve()}\t{text}")
 
 
 @app.command()

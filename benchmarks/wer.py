@@ -4,30 +4,36 @@ LIST has lines `path TAB text`. Each clip is streamed in chunks and then finishe
 hears it whole: `transformers`, greedy, 30 s windows, padded. Both texts and the reference pass the
 same normaliser (numbers, letter case, punctuation and contractions alike).
 
-Keys: ears, language, wer, yardstick_wer, ratio, clips, false_words_per_min (over all kinds of
-`benchmarks.noise`; null without `--noise-s`), false_words by kind, chunk_ms, speech_s,
-lag_ms_median, lag_ms_p95, revised_share, rollback_share, cost_ms_per_s.
+With `--listener` each clip goes through the gateway's listener instead (packets, voice detector,
+pre-roll, hushes), between pauses of a quiet room; the texts of its turns are put together.
+
+Keys: ears, language, wer, yardstick_wer, ratio, errors, yardstick_errors, words, clips,
+false_words_per_min (over all kinds of `benchmarks.noise`; null without `--noise-s`), false_words by
+kind, chunk_ms, listener, speech_s, lag_ms_median, lag_ms_p95, revised_share, rollback_share,
+hush_ms_p50, hush_ms_p95, kept_share, cost_ms_per_s, cpu_ms_per_s (processor time, all threads).
+`--clips` prints each clip where ours and the yardstick differ.
 
 `lag`: from the end of a spoken word to the end of the chunk after which it is shown for good; the
 computing time is not in it. A word ends where the next begins; words begin where the decoder's
 alignment heads look, in a pass over the whole clip. `revised`: of all words ever shown at a place,
 those replaced later. `rollback`: of all tokens of the text that the language model prefilled (the
-committed and the tentative words after each chunk), those that had to be taken back.
+committed and the tentative words after each chunk), those that had to be taken back. `hush`: wall
+time of the final pass. `kept`: of the words that the language model read before a final pass, as
+its tokens, those that it need not read again: up to the first one that differs.
 """
 
 from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
 from benchmarks import noise, report
+from benchmarks.listened import Chunk, Pause, Sound, Step, by_the_listener
 from benchmarks.recordings import load_f32
 from engine.ears.chosen import find_ears, load_ears
 from engine.ears.listener import Ears
@@ -36,7 +42,6 @@ from engine.gguf_file import GgufFile
 from engine.tokenizer import Tokenizer
 from engine.weights import resolve_model
 
-Sound = npt.NDArray[np.float32]
 LONGEST_S = 28  # that the ears can align in one pass
 
 
@@ -51,6 +56,10 @@ class Tally:
     prefilled: int = 0
     rolled_back: int = 0
     spent_s: float = 0.0
+    cpu_s: float = 0.0
+    hush_ms: list[float] = field(default_factory=list)
+    read: int = 0  # tokens, before final passes
+    kept: int = 0
 
 
 def run(
@@ -61,6 +70,8 @@ def run(
     language: str,
     limit: int,
     noise_s: float,
+    by_listener: bool,
+    show_clips: bool,
     as_json: bool,
 ) -> None:
     """Measure and report. `ears`, `language`: as the settings of those names.
@@ -70,39 +81,56 @@ def run(
     from benchmarks.yardstick import Offline, normaliser
 
     lines = read_list(clips)[: limit or None]
-    directory = find_ears(ears)
-    listener = load_ears(directory, language)
+    listener = load_ears(directory := find_ears(ears), language)
     encode = Tokenizer.from_gguf(GgufFile(resolve_model("small").llm)).encode
     offline = Offline(directory, language)
     tally, theirs, seconds = Tally(), [], 0.0
+    cut = by_the_listener if by_listener else by_chunks
     for number, (path, text) in enumerate(lines, 1):
         sound = load(path)
         seconds += len(sound) / SAMPLE_RATE_HZ
-        stream(listener, sound, chunk_ms, encode, tally)
+        stream(listener, sound, cut(sound, chunk_ms), encode, tally)
         theirs.append(offline.transcribe(sound))
         report.say(f"{number}/{len(lines)} {path.name}: {tally.texts[-1]!r} ({text!r})")
     false_words = noise.false_words_per_min(listener, noise_s) if noise_s else None
     spell = normaliser(language)
     truth = [spell(text) for _, text in lines]
-    ours, yardstick = (_wer(truth, [spell(t) for t in said]) for said in (tally.texts, theirs))
+    heard, whole = [spell(text) for text in tally.texts], [spell(text) for text in theirs]
+    ours, yardstick = _errors(truth, heard), _errors(truth, whole)
+    words = len(" ".join(truth).split())
+    if show_clips:
+        _print_differences([path.name for path, _ in lines], truth, heard, whole)
     report.finish(
         "wer",
         {
             "ears": directory.name,
             "language": language,
-            "wer": round(ours, 4),
-            "yardstick_wer": round(yardstick, 4),
+            "wer": round(ours / words, 4),
+            "yardstick_wer": round(yardstick / words, 4),
             "ratio": round(ours / yardstick, 3) if yardstick else None,
+            "errors": ours,
+            "yardstick_errors": yardstick,
+            "words": words,
             "clips": len(lines),
             "false_words_per_min": false_words["all"] if false_words else None,
             "false_words": false_words,
             "chunk_ms": chunk_ms,
+            "listener": by_listener,
             "speech_s": round(seconds, 1),
-            **_live_numbers(tally),
-            "cost_ms_per_s": round(tally.spent_s * 1000 / seconds, 1),
+            **live_numbers(tally),
+            **_costs(tally, seconds),
         },
         as_json=as_json,
     )
+
+
+def _print_differences(
+    names: Sequence[str], truth: Sequence[str], heard: Sequence[str], offline: Sequence[str]
+) -> None:
+    """The clips of which not the same words were heard."""
+    for name, said, ours, theirs in zip(names, truth, heard, offline, strict=True):
+        if ours != theirs:
+            print(f"{name}\n  said    {said}\n  ours    {ours}\n  offline {theirs}")
 
 
 def read_list(path: Path) -> list[tuple[Path, str]]:
@@ -125,26 +153,60 @@ def load(path: Path) -> Sound:
     return load_f32(path, SAMPLE_RATE_HZ)
 
 
-def stream(
-    ears: Ears, sound: Sound, chunk_ms: int, encode: Callable[[str], list[int]], tally: Tally
-) -> None:
-    """One clip, chunk by chunk, and what it adds to the tally."""
-    utterance = ears.open()
+def by_chunks(sound: Sound, chunk_ms: int) -> Iterator[Step]:
+    """The sound alone, as if the voice detector had cut exactly there."""
     step = chunk_ms * SAMPLE_RATE_HZ // 1000
-    shown: list[tuple[float, list[str]]] = []  # after which ms, which words
-    began_s = time.perf_counter()
-    tokens: list[int] = []
     for start in range(0, len(sound), step):
-        heard = ears.hear(utterance, sound[start : start + step])
-        shown.append((min(start + step, len(sound)) * 1000 / SAMPLE_RATE_HZ, heard.text.split()))
-        tokens = _prefill(tokens, encode(heard.text), tally)
-    final = ears.finish(utterance)
-    tally.spent_s += time.perf_counter() - began_s
-    _prefill(tokens, encode(final.text), tally)
-    tally.texts.append(final.text)
-    shown.append((len(sound) * 1000 / SAMPLE_RATE_HZ, final.text.split()))
+        yield Chunk(sound[start : start + step], min(start + step, len(sound)))
+    yield Pause.END
+
+
+def stream(
+    ears: Ears,
+    sound: Sound,
+    steps: Iterable[Step],
+    encode: Callable[[str], list[int]],
+    tally: Tally,
+) -> None:
+    """One clip, step by step, and what it adds to the tally."""
+    utterance, before = None, ""
+    shown: list[tuple[float, list[str]]] = []  # after which ms, which words
+    tokens: list[int] = []
+    at_ms = 0.0
+    for step in steps:
+        began_s, began_cpu_s = time.perf_counter(), time.process_time()
+        utterance = utterance or ears.open()
+        if isinstance(step, Chunk):
+            heard = ears.hear(utterance, step.sound)
+            at_ms = step.end_sample * 1000 / SAMPLE_RATE_HZ
+        else:
+            heard = ears.finish(utterance)
+        tally.spent_s += time.perf_counter() - began_s
+        tally.cpu_s += time.process_time() - began_cpu_s
+        text = f"{before} {heard.text}".strip()
+        reads = encode(text)
+        if not isinstance(step, Chunk):
+            earlier = len(encode(before))
+            _count_final(tokens[earlier:], reads[earlier:], heard.stages_ms, tally)
+        shown.append((at_ms, text.split()))
+        tokens = _prefill(tokens, reads, tally)
+        if step is Pause.END:
+            utterance, before = None, text
+    tally.texts.append(before)
     _count_shown([words for _, words in shown], tally)
-    tally.lags_ms += _lags_ms(shown, _ends_ms(ears, sound, final.text))
+    tally.lags_ms += _lags_ms(shown, _ends_ms(ears, sound, before)) if shown else []
+
+
+def _count_final(
+    before: Sequence[int], after: Sequence[int], stages_ms: Mapping[str, float], tally: Tally
+) -> None:
+    """What a final pass cost and kept; nothing where its words stood already."""
+    spent_ms = sum(stages_ms.values())
+    if spent_ms:
+        tally.hush_ms.append(spent_ms)
+        tally.read += len(before)
+        pairs = zip(before, after, strict=False)
+        tally.kept += sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _prefill(before: list[int], after: list[int], tally: Tally) -> list[int]:
@@ -193,17 +255,31 @@ def _lags_ms(
     return lags
 
 
-def _live_numbers(tally: Tally) -> dict[str, Any]:
-    lags = tally.lags_ms
+def live_numbers(tally: Tally) -> dict[str, Any]:
+    """What is told of the words while they come, and of the final passes."""
+    lags, hushes = tally.lags_ms, tally.hush_ms
     return {
         "lag_ms_median": round(statistics.median(lags)) if lags else None,
         "lag_ms_p95": round(report.percentile(lags, 95)) if lags else None,
         "revised_share": round(tally.revised / max(tally.shown, 1), 4),
         "rollback_share": round(tally.rolled_back / max(tally.prefilled, 1), 4),
+        "hush_ms_p50": round(statistics.median(hushes)) if hushes else None,
+        "hush_ms_p95": round(report.percentile(hushes, 95)) if hushes else None,
+        "kept_share": round(tally.kept / tally.read, 4) if tally.read else None,
     }
 
 
-def _wer(truth: list[str], said: list[str]) -> float:
+def _costs(tally: Tally, seconds: float) -> dict[str, float]:
+    """Of one second of sound."""
+    return {
+        "cost_ms_per_s": round(tally.spent_s * 1000 / seconds, 1),
+        "cpu_ms_per_s": round(tally.cpu_s * 1000 / seconds, 1),
+    }
+
+
+def _errors(truth: list[str], said: list[str]) -> int:
+    """Words replaced, left out and put in."""
     import jiwer
 
-    return float(jiwer.wer(truth, said))
+    found = jiwer.process_words(truth, said)
+    return found.substitutions + found.deletions + found.insertions

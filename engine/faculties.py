@@ -25,7 +25,8 @@ class Words(Protocol):
 
     @property
     def committed(self) -> str:
-        """Words that will not change; only grows within an utterance."""
+        """Words that will not change while speech goes on: within an utterance it only grows, but
+        where a final pass has other words."""
         ...
 
     @property
@@ -71,7 +72,8 @@ class Ears(Protocol):
         ...
 
     def finish(self, utterance: Any) -> Words:
-        """The final words of what was heard so far. Does not consume the state."""
+        """The final words of what was heard so far, committed ones too where it hears them
+        otherwise. Speech may go on after it."""
         ...
 
 

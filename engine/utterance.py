@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
+from itertools import takewhile
 from typing import Any
 
 import numpy as np
@@ -26,8 +28,9 @@ def to_float(audio: Audio | Clip) -> Pcm:
 class Utterance:
     """Words and camera views of one turn.
 
-    `views` hold where in the committed text a view came: committed text only grows and views come
-    at word boundaries, so that offset stays good while words are added.
+    Committed text only grows, but at a final pass: then it is what the final words have of it.
+    `views` hold where in the committed text a view came, at a word boundary: that offset stays good
+    while words are added, and a final pass moves it with the words around it.
     """
 
     ref: TurnRef
@@ -60,15 +63,18 @@ class Utterance:
         """What the ears make of it after `samples` more."""
         assert words.committed.startswith(self.committed), (words.committed, self.committed)
         self.committed, self.tentative = words.committed, words.tentative
+        self.views = [(min(at, len(self.committed)), view) for at, view in self.views]
         self.likely = words.likely
         self._take_parts(words)
         self.samples += samples
         self.finished = False
 
     def finish(self, words: Words) -> None:
-        """The final words; tentative until the endpoint is sure, for speech may resume."""
+        """The final words, of the utterance heard as a whole. Those behind what was committed, and
+        from the first one on that differs, are tentative until the endpoint: speech may resume."""
         final = words.committed + words.tentative
-        assert final.startswith(self.committed), (final, self.committed)
+        self.views = [(_moved(at, self.committed, final), view) for at, view in self.views]
+        self.committed = _common_words(self.committed, final)
         self.tentative = final[len(self.committed) :]
         self.likely = words.likely
         self._take_parts(words)
@@ -127,6 +133,26 @@ class Utterance:
             at = offset
         _add_words(segments, tokenizer, whole[at:])
         return segments
+
+
+def _common_words(text: str, other: str) -> str:
+    """What both begin with, in whole words as spaces part them."""
+    pairs = zip(text, other, strict=False)
+    length = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    if any(length < len(one) and one[length] != " " for one in (text, other)):
+        length = max(text.rfind(" ", 0, length + 1), 0)
+    return text[:length]
+
+
+def _moved(offset: int, text: str, final: str) -> int:
+    """Where a place between words of `text` is in `final`: behind the same word, if it is there,
+    else behind the last one before it that is."""
+    before, after = text[:offset].split(), final.split()
+    kept = 0
+    for block in SequenceMatcher(None, text.split(), after, autojunk=False).get_matching_blocks():
+        if block.size and block.a < len(before):
+            kept = block.b + min(len(before) - block.a, block.size)
+    return len(" ".join(after[:kept]))
 
 
 def _add_words(segments: list[Segment], tokenizer: Tokenizer, words: str) -> None:

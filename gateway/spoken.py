@@ -20,7 +20,7 @@ class Standing(Enum):
 
 @dataclass(slots=True)
 class Spoken:
-    """`shown_chars`: of its committed words, sent as transcription deltas."""
+    """`shown`: its committed words, as far as they were sent as transcription deltas."""
 
     turn: int
     item_id: str
@@ -29,7 +29,7 @@ class Spoken:
     began_ns: int
     end_sample: int = 0
     by_hand: bool = False
-    shown_chars: int = 0
+    shown: str = ""
     standing: Standing = Standing.ANNOUNCED
     hushed: Hushed | None = None  # the short silence that it is in
     hearing: api.Hearing | None = None  # the newest

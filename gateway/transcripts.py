@@ -53,8 +53,7 @@ class Transcripts:
             self._give_up(oldest, "engine_behind", "The engine is too far behind.")
 
     def show(self, spoken: Spoken, event: api.Hearing) -> None:
-        """The words so far. Stale ones (of a revision that is over) may differ; committed ones
-        never do."""
+        """The words so far. Committed ones differ only after a final pass."""
         self._show(spoken, event.committed)
         state = self._state
         state.send_ours(
@@ -110,11 +109,15 @@ class Transcripts:
             spoken.shown_chars = 0  # that is over
 
     def _show(self, spoken: Spoken, committed: str) -> None:
-        """Send what is new of the committed words, if the session wants transcripts."""
+        """Send what is new of the committed words, if the session wants transcripts. Words that
+        were sent cannot be taken back: where a final pass has others, the whole transcript comes
+        at the end only."""
         state = self._state
-        new = committed[spoken.shown_chars :]
-        if new and state.config.transcription is not None:
-            spoken.shown_chars += len(new)
+        if state.config.transcription is None or not committed.startswith(spoken.shown):
+            return
+        new = committed[len(spoken.shown) :]
+        if new:
+            spoken.shown = committed
             state.send(state.events.transcription_delta(spoken.item_id, new))
 
     def dropped(self, spoken: Spoken) -> None:

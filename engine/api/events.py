@@ -77,7 +77,8 @@ class Pressure(Message, frozen=True, tag="pressure"):
 
 
 class Hearing(Message, frozen=True, tag="hearing"):
-    """Words so far: `committed` only grows within a turn; `tentative` may still change.
+    """Words so far: `committed` only grows within a turn, but where a final pass has other words;
+    `tentative` may still change.
 
     `final`: of a short silence, no more follow unless speech resumes. `wordless`: these ears give
     embeddings, and there are never any words. `likely`: how likely the ears think that each of the

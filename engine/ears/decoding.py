@@ -2,7 +2,8 @@
 
 The tokens that must come (`forced`) and those that will likely come (`draft`: the last hypothesis)
 run in one pass. The draft is kept as far as it is what greedy decoding would have said, so the
-result is that of plain greedy decoding, only sooner: a weight-bound step per *new* token.
+result is that of plain greedy decoding, only sooner: a weight-bound step per *new* token. Behind a
+difference the draft is taken up again where it goes on as the text does (`likely_next`).
 """
 
 from __future__ import annotations
@@ -22,12 +23,15 @@ from engine.ears.whisper import POSITIONS_PER_SECOND
 from engine.ears.whisper_decoder import CrossCache, Text, TextCache, WhisperDecoder
 from kernels.picked_softmax import picked_log_softmax, picked_softmax
 
+GUESSED_TOKENS = 12
+"""Run at once behind a difference from the draft: more rows cost, and fewer of them come true."""
+
 
 class Ending(StrEnum):
     """Why decoding stopped."""
 
     END = "end"  # the model said so
-    LOOP = "loop"  # it began to repeat itself; the repeats are cut off
+    LOOP = "loop"  # it repeated itself and would not have ended; the repeats are cut off
     LIMIT = "limit"  # it said more than a person can in the time
 
 
@@ -36,7 +40,8 @@ class Task:
     """One decoding. `opening` steers the model and ends where words begin; `limit`: the most
     tokens after it; `positions`: of the sound, without the silence behind it; `frozen`: of these,
     not to be encoded anew; `capital`: whether text begins with one where nothing goes before;
-    `end_first`: whether the end may come at once, behind the forced tokens."""
+    `end_first`: whether the end may come at once, behind the forced tokens; `patient`: whether a
+    phrase said again is a loop only when `limit` is reached, for the sound is heard as a whole."""
 
     opening: tuple[int, ...]
     forced: tuple[int, ...]
@@ -46,6 +51,7 @@ class Task:
     frozen: int = 0
     capital: bool = True
     end_first: bool = True
+    patient: bool = False
 
 
 @dataclass(frozen=True)
@@ -132,11 +138,12 @@ class _Choice:
 @dataclass
 class _Run:
     """What one decoding has so far; `places_s` starts with the forced tokens. `first`: the row that
-    chooses the first new token."""
+    chooses the first new token. `guess`: tokens run in this pass that are not chosen yet."""
 
     job: Job
     task: Task
     first: int
+    guess: tuple[int, ...] = ()
     tokens: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     places_s: list[float] = field(default_factory=list)
@@ -157,24 +164,44 @@ class _Run:
         )
 
     def accept(self, choices: Iterable[_Choice], end: int) -> Decoded | None:
-        """Take tokens as long as they agree with the draft; the result when one of them ends it."""
+        """Take tokens as long as they agree with the guess; the result when one of them ends it."""
         task = self.task
-        for choice in choices:
+        for at, choice in enumerate(choices):
             if choice.token == end:
                 return self.result(Ending.END, len(self.tokens), choice.logprob)
             self.tokens.append(choice.token)
             self.logprobs.append(choice.logprob)
             if choice.place_s is not None:
                 self.places_s.append(choice.place_s)
-            start = loop_start((*task.forced, *self.tokens), self.places_s)
+            is_full = len(task.forced) + len(self.tokens) > task.limit
+            start = None
+            if is_full or not task.patient:
+                places_s = () if task.patient else self.places_s
+                start = loop_start((*task.forced, *self.tokens), places_s)
             if start is not None:
                 return self.result(Ending.LOOP, max(start - len(task.forced), 0))
-            if len(task.forced) + len(self.tokens) > task.limit:
+            if is_full:
                 return self.result(Ending.LIMIT, max(task.limit - len(task.forced), 0))
-            at = len(self.tokens) - 1
-            if at < len(task.draft) and task.draft[at] != choice.token:
+            if at < len(self.guess) and self.guess[at] != choice.token:
                 break  # what was run after it is of no use
         return None
+
+
+def likely_next(
+    tokens: Sequence[int], draft: Sequence[int], at_most: int = GUESSED_TOKENS
+) -> tuple[int, ...]:
+    """What likely follows `tokens`: how the draft goes on behind the same two tokens, or the same
+    one, nearest to here; else how these went on themselves where they said the same two before."""
+    for known, width in ((draft, 2), (draft, 1), (tokens[:-1], 2)):
+        end = tuple(tokens[-width:])
+        if len(end) < width:
+            continue
+        behind = range(width, len(known) + 1)
+        places = [i for i in behind if tuple(known[i - width : i]) == end]
+        if places:
+            at = min(places, key=lambda place: (abs(place - len(tokens)), -place))
+            return tuple(known[at : at + at_most])
+    return ()
 
 
 class GreedyDecoder:
@@ -255,11 +282,15 @@ class GreedyDecoder:
             run.done = run.accept(choices, self._special.end)
 
     def _next_rows(self, run: _Run) -> list[int]:
-        """Tokens to run next: at first all that is given and not remembered, then the newest."""
+        """Tokens to run next: at first all that is given and not remembered, then the newest and
+        what is likely to follow."""
         memory, task = run.job.memory, run.task
         if run.passes:
             memory.cut(run.first + len(run.tokens))
-            return run.tokens[-1:]
+            room = task.limit - len(task.forced) - len(run.tokens)
+            run.guess = likely_next(run.tokens, task.draft)[: max(room, 0)]
+            return [*run.tokens[-1:], *run.guess]
+        run.guess = task.draft
         given = (*task.opening, *task.forced, *task.draft)
         # The row that chooses the first new word is run anew, and all that are not settled.
         kept = memory.keep(given, at_most=min(run.first, memory.settled) if task.forced else 0)

@@ -26,10 +26,12 @@ import numpy.typing as npt
 import torch
 
 from engine.ears import persist
+from engine.ears.adopt import adopted
 from engine.ears.checkpoint import TOKENIZER_FILE, Checkpoint, load_checkpoint
 from engine.ears.clock import StageClock
-from engine.ears.decoding import Decoded, Ending, GreedyDecoder, Job, Memory, Task
+from engine.ears.decoding import Decoded, Ending, GreedyDecoder, Job, Task
 from engine.ears.errors import BadAudio
+from engine.ears.final import ENCODER_LIMIT_S, FinalPass, FinalSettings
 from engine.ears.hypothesis import (
     Agreement,
     AgreementSettings,
@@ -40,16 +42,16 @@ from engine.ears.hypothesis import (
     token_limit,
     tokens_of,
 )
-from engine.ears.languages import AUTO, DETECT_MS, ENGLISH_CODE, Language, LanguageDetector
-from engine.ears.mel import FRAMES_PER_SECOND, SAMPLE_RATE_HZ, LogMel, MelState
+from engine.ears.languages import AUTO, DETECT_MS, ENGLISH_CODE, LanguageDetector
+from engine.ears.mel import FRAMES_PER_SECOND, HOP_SAMPLES, SAMPLE_RATE_HZ, LogMel
+from engine.ears.recording import LONGEST_S
 from engine.ears.tokens import WhisperTokens
+from engine.ears.utterance import Heard, Utterance, words_of
 from engine.ears.whisper import POSITIONS_PER_SECOND, Frozen, Sound
 from engine.ears.whisper_decoder import CrossCache
 from engine.ears.window import Cut, find_cut, onsets_s
 from engine.errors import BadSettings
 
-# Every Whisper has audio positions for this long.
-ENCODER_LIMIT_S = 30.0
 _SAMPLES_PER_POSITION = SAMPLE_RATE_HZ // POSITIONS_PER_SECOND
 
 
@@ -84,6 +86,7 @@ class EarsSettings:
     no_speech: float = 0.6
     mean_logprob: float = -0.5
     agreement: AgreementSettings = field(default_factory=AgreementSettings)
+    final: FinalSettings = field(default_factory=FinalSettings)
 
     def __post_init__(self) -> None:
         """Raises `BadSettings` when a window could outgrow the encoder."""
@@ -94,58 +97,6 @@ class EarsSettings:
         if not self.keep_s < self.slide_at_s <= self.slide_by_force_s:
             between = f"above keep_s {self.keep_s}, at most {self.slide_by_force_s}"
             raise BadSettings("slide_at_s", between, self.slide_at_s)
-
-
-@dataclass(frozen=True)
-class Heard:
-    """What is known of an utterance after a chunk.
-
-    `committed` only grows within an utterance and ends with a whole word; `tentative` follows on
-    it, with its leading space, and may change, though it leaves out what most likely will.
-    `stages_ms`: wall time of mel, encode, decode. `audio_tokens`: 20 ms positions of the whole
-    utterance; `window_positions`: of those, in the window, with the silence behind;
-    `encoded_positions`: of these, encoded this time. `likely`: as in `engine.api.Hearing`.
-    """
-
-    committed: str
-    tentative: str
-    stages_ms: dict[str, float]
-    audio_tokens: int
-    window_positions: int
-    encoded_positions: int
-    likely: tuple[float, ...] = ()
-
-    @property
-    def text(self) -> str:
-        return self.committed + self.tentative
-
-
-@dataclass
-class Utterance:
-    """One open utterance. `settled`: words whose sound was dropped; `is_current`: the newest
-    hypothesis is of exactly the sound held, so the final pass has nothing to add. `frozen`,
-    `sound` (of the frozen positions) and `memory` spare the work on what has been heard."""
-
-    mel: MelState
-    memory: Memory
-    language: Language
-    frozen: Frozen = field(default_factory=Frozen)
-    sound: CrossCache | None = None
-    agreement: Agreement = field(default_factory=Agreement)
-    settled: tuple[Word, ...] = ()
-    is_current: bool = False
-
-    @property
-    def committed(self) -> tuple[Word, ...]:
-        return self.settled + self.agreement.committed
-
-    @property
-    def window_frames(self) -> int:
-        return len(self.mel.frames)
-
-    @property
-    def at_ms(self) -> float:
-        return self.mel.samples * 1000 / SAMPLE_RATE_HZ
 
 
 class Ears:
@@ -174,6 +125,9 @@ class Ears:
         if self._detector is not None:  # no word is sure before its language is
             first_ms = max(self._agreement.first_ms, DETECT_MS)
             self._agreement = replace(self._agreement, first_ms=first_ms)
+        self._final = FinalPass(
+            checkpoint, tokens, self._mel, self._greedy, self.settings.final, self._detector
+        )
         # What an utterance begins with: it is asked for before the first decoding.
         self._language = tokens.language(ENGLISH_CODE if language == AUTO else language)
         sizes, known = checkpoint.settings, len(tokens.languages)
@@ -217,43 +171,66 @@ class Ears:
             for utterance, sound in zip(utterances, sounds, strict=True):
                 piece = sound[start : start + step]
                 if len(piece):
+                    _go_on(utterance)
+                    utterance.recording.push(piece)
                     with clock.stage("mel"):
                         self._mel.push(utterance.mel, torch.from_numpy(piece))
-                    utterance.is_current = False
                     if utterance.window_frames >= self.settings.least_s * FRAMES_PER_SECOND:
                         grown.append(utterance)
             if grown:
                 self._update(grown, clock)
-        return [self._heard(u, u.agreement, clock) for u in utterances]
+        return [
+            self._heard(u, u.committed, u.agreement.presentable(self._agreement), clock)
+            for u in utterances
+        ]
 
     @torch.inference_mode()
     def finish(self, utterance: Utterance, pcm: npt.NDArray[np.float32] | None = None) -> Heard:
-        """The final words so far, nothing tentative; `pcm`: sound that comes with the end.
+        """The final words so far, nothing tentative: those of the sound heard as a whole, whatever
+        was said of it before (`engine.ears.final`). `pcm`: sound that comes with the end.
 
-        The utterance stays open: `hear` goes on as if `finish` had never been called.
+        The utterance stays open: `hear` goes on, with the words that were committed and that the
+        final pass has as well.
         """
         clock = StageClock()
         if pcm is not None and len(pcm):
             for stage, spent_ms in self.hear(utterance, pcm).stages_ms.items():
                 clock.spent_ms[stage] += spent_ms
-        final = utterance.agreement
-        if utterance.mel.samples and not utterance.is_current:
-            aside = replace(utterance, memory=utterance.memory.copy())
-            decoded = self._decode([aside], clock)[0]
-            utterance.language = aside.language
-            final = self._judged(utterance, decoded)
-        return self._heard(utterance, final.commit(len(final.tentative)), clock)
+        if utterance.final is None:
+            utterance.final = self._hear_again(utterance, clock)
+        return self._heard(utterance, utterance.final, (), clock)
+
+    def _hear_again(self, utterance: Utterance, clock: StageClock) -> tuple[Word, ...]:
+        """The words of the whole utterance; of a long one, those of its end are new."""
+        recording = utterance.recording
+        if not recording.samples:
+            return ()
+        before = utterance.committed[: recording.start.words]
+        words = (*utterance.committed, *utterance.agreement.tentative)
+        decoded, language = self._final.hear(
+            recording.whole(),
+            utterance.language,
+            prompt=tokens_of(before)[-self.settings.prompt_tokens :],
+            draft=tokens_of(words[len(before) :]),
+            clock=clock,
+        )
+        utterance.language = language
+        if self._final.is_silence(decoded):
+            return before
+        return (*before, *words_of(decoded, self._tokens, language))
 
     @torch.inference_mode()
     def align(self, pcm: npt.NDArray[np.float32]) -> list[tuple[str, float]]:
-        """The words of a whole sound of up to 28 s, each with the second at which it begins.
-
-        Raises `BadAudio`.
+        """The words of a whole sound of up to 28 s, each with the second at which it begins: those
+        of its final pass. Raises `BadAudio`.
         """
-        utterance = self.open()
-        self._mel.push(utterance.mel, torch.from_numpy(_checked(pcm)))
-        decoded = self._decode([utterance], StageClock())[0]
-        words = self._words(decoded, utterance.language)
+        longest = LONGEST_S * SAMPLE_RATE_HZ
+        if not 0 < len(_checked(pcm)) <= longest:
+            raise BadAudio("length", f"1 to {longest} samples", len(pcm))
+        decoded, language = self._final.hear(pcm, self._language, (), (), StageClock())
+        if self._final.is_silence(decoded):
+            return []
+        words = words_of(decoded, self._tokens, language)
         starts_s = onsets_s(words, decoded.places_s)
         return [(word.text, start_s) for word, start_s in zip(words, starts_s, strict=False)]
 
@@ -261,7 +238,6 @@ class Ears:
         """A new hypothesis of each window, and what follows from it."""
         for utterance, decoded in zip(utterances, self._decode(utterances, clock), strict=True):
             utterance.agreement = self._judged(utterance, decoded)
-            utterance.is_current = True
             seconds = utterance.window_frames / FRAMES_PER_SECOND
             words = utterance.agreement.committed + utterance.agreement.tentative
             rules, tokens = self.settings, len(tokens_of(words))
@@ -285,12 +261,14 @@ class Ears:
         if missing > 0:  # by force only
             agreement = agreement.commit(missing)
         utterance.settled += agreement.committed[: cut.words]
+        utterance.recording.mark(
+            (utterance.mel.dropped + cut.frame) * HOP_SAMPLES, len(utterance.settled)
+        )
         utterance.agreement = agreement.drop(cut.words)
         self._mel.drop(utterance.mel, cut.frame)
         # Every position is another one now: encode what is left anew.
         utterance.frozen, utterance.sound = Frozen(), None
         utterance.memory = self._greedy.memory()
-        utterance.is_current = False
 
     def _decode(self, utterances: Sequence[Utterance], clock: StageClock) -> list[Decoded]:
         """The words of each window, those that are committed forced; freezes what is old enough."""
@@ -354,7 +332,7 @@ class Ears:
         """The agreement after one more hypothesis, if that can be believed."""
         if decoded.ending is Ending.LIMIT:
             return utterance.agreement
-        words = self._words(decoded, utterance.language)
+        words = words_of(decoded, self._tokens, utterance.language)
         newest = Hypothesis(words, utterance.at_ms)
         if not utterance.agreement.committed and self._is_silence(decoded):
             newest = replace(newest, words=())
@@ -364,20 +342,13 @@ class Ears:
         unsure = decoded.mean_logprob < self.settings.mean_logprob
         return unsure and decoded.no_speech > self.settings.no_speech
 
-    def _words(self, decoded: Decoded, language: Language) -> tuple[Word, ...]:
-        words = []
-        start = 0
-        for tokens in self._tokens.words(decoded.tokens, language):
-            logprobs = decoded.logprobs[start : start + len(tokens)]
-            pairs = zip(tokens, logprobs, strict=True)
-            letters = [p for token, p in pairs if self._tokens.spells(token)] or logprobs
-            words.append(Word(self._tokens.text(tokens), tokens, min(logprobs), min(letters)))
-            start += len(tokens)
-        return tuple(words)
-
-    def _heard(self, utterance: Utterance, agreement: Agreement, clock: StageClock) -> Heard:
-        sure = utterance.settled + agreement.committed
-        shown = agreement.presentable(self._agreement)
+    def _heard(
+        self,
+        utterance: Utterance,
+        sure: tuple[Word, ...],
+        shown: tuple[Word, ...],
+        clock: StageClock,
+    ) -> Heard:
         committed, tentative = text_of(sure), text_of(shown)
         return Heard(
             committed=committed.lstrip(),
@@ -388,6 +359,20 @@ class Ears:
             encoded_positions=clock.encoded,
             likely=likely((*sure, *shown)),
         )
+
+
+def _go_on(utterance: Utterance) -> None:
+    """More sound comes: if there was a final pass, what it withdrew is not committed any more."""
+    final, utterance.final = utterance.final, None
+    if final is None:
+        return
+    marks = utterance.recording.marks
+    counts = (len(utterance.settled), *(mark.words for mark in marks))
+    words, (settled, *moved) = adopted(utterance.committed, final, counts)
+    utterance.settled = words[:settled]
+    marks[:] = [replace(mark, words=count) for mark, count in zip(marks, moved, strict=True)]
+    rest = Hypothesis(final[len(words) :], utterance.at_ms)
+    utterance.agreement = Agreement(words[settled:], (rest,))
 
 
 def _checked(pcm: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

@@ -112,11 +112,18 @@ class _Part:
 @dataclass(frozen=True)
 class Sound:
     """One window to encode: `features` [mels, T] of all of it, of which the positions in `frozen`
-    are not encoded again, and `keep`, at least as many, shall be frozen afterwards."""
+    are not encoded again, and `keep`, at least as many, shall be frozen afterwards. `beyond`:
+    positions that follow on the window and are known already; then nothing is frozen."""
 
     features: Tensor
     frozen: Frozen = field(default_factory=Frozen)
     keep: int = 0
+    beyond: Frozen | None = None
+
+    @property
+    def known(self) -> Frozen:
+        """What its new positions attend to besides themselves; in which order does not matter."""
+        return self.frozen if self.beyond is None else self.beyond
 
 
 class WhisperEncoder(nn.Module):
@@ -156,7 +163,7 @@ class WhisperEncoder(nn.Module):
         return list(zip(outs, kept, strict=True))
 
     def _run(self, rows: Sequence[Tensor], sounds: Sequence[Sound]) -> tuple[Tensor, list[Frozen]]:
-        batch = [_Part(s.frozen, len(x), s.keep) for s, x in zip(sounds, rows, strict=True)]
+        batch = [_Part(s.known, len(x), s.keep) for s, x in zip(sounds, rows, strict=True)]
         x = torch.cat(list(rows))
         for layer in self.stack:
             x = layer(x, batch)
@@ -166,14 +173,14 @@ class WhisperEncoder(nn.Module):
         self, rows: Sequence[Tensor], sounds: Sequence[Sound]
     ) -> tuple[Tensor, list[Frozen]]:
         assert self.packed is not None
-        kept = [self._room(sound) for sound in sounds]
+        kept = [sound.beyond or self._room(sound) for sound in sounds]
         batch = [
             kernel.Sequence(
                 rows=len(x),
                 k=room.keys,
                 v=room.values,
-                before=sound.frozen.positions,
-                keep=room.positions - sound.frozen.positions,
+                before=sound.known.positions,
+                keep=0 if sound.beyond else room.positions - sound.frozen.positions,
             )
             for x, sound, room in zip(rows, sounds, kept, strict=True)
         ]

@@ -298,7 +298,8 @@ class Events:
     def hearing(
         self, *, turn: int, item_id: str, committed: str, tentative: str, audio_ms: float
     ) -> Json:
-        """Words so far: `committed` only grows within a turn, `tentative` may still change.
+        """Words so far: `committed` only grows within a turn, but where it is heard again as a
+        whole at a short silence; `tentative` may still change.
 
         `audio_ms` is how far the words reach, from the session's start.
         """

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
+import numpy as np
 import pytest
 
 from benchmarks import wer
+from benchmarks.listened import Chunk, Pause, Sound, Step
 from benchmarks.recordings import CLIPS
 from engine.ears.listener import Ears
+from engine.ears.utterance import Heard
 
 
 def test_a_wrong_line_of_the_list_is_named(tmp_path: Path) -> None:
@@ -50,6 +54,63 @@ def test_a_clip_is_heard(whisper_dir: Path, clip: str, words: str) -> None:
     def encode(text: str) -> list[int]:
         return [hash(word) for word in text.split()]
 
-    wer.stream(Ears.load(whisper_dir), wer.load(CLIPS / clip), 500, encode, tally)
+    sound = wer.load(CLIPS / clip)
+    wer.stream(Ears.load(whisper_dir), sound, wer.by_chunks(sound, 500), encode, tally)
     assert words in tally.texts[0].lower()
     assert tally.lags_ms
+    assert len(tally.hush_ms) == 1
+    assert 0 < tally.kept <= tally.read
+    numbers = wer.live_numbers(tally)
+    assert numbers["hush_ms_p50"] == numbers["hush_ms_p95"] == round(tally.hush_ms[0])
+    assert 0 < numbers["kept_share"] <= 1
+
+
+def test_clips_that_differ_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    """With what was said, and what each heard; a clip of which both heard the same is not."""
+    wer._print_differences(["a.wav", "b.wav"], ["1", "hold"], ["one", "hope"], ["one", "hold"])
+    printed = capsys.readouterr().out
+    assert printed == "b.wav\n  said    hold\n  ours    hope\n  offline hold\n"
+
+
+def test_words_kept_by_a_final_pass() -> None:
+    """Those before the first difference; a final pass whose words stood already counts nothing."""
+    tally = wer.Tally()
+    wer._count_final([1, 2, 3], [1, 4, 3, 5], {"decode": 5.0}, tally)
+    wer._count_final([1], [1], {"decode": 0.0}, tally)
+    assert (tally.kept, tally.read, tally.hush_ms) == (1, 3, [5.0])
+
+
+def test_turns_of_one_clip_are_put_together() -> None:
+    """Each turn is an utterance of its own; a hush and the end without sound between are one."""
+
+    def str_tokens(text: str) -> list[int]:
+        return [hash(word) for word in text.split()]
+
+    class Scripted:
+        """Says what it was told of the number of samples."""
+
+        def open(self) -> list[int]:
+            return [0]
+
+        def hear(self, utterance: list[int], sound: Sound) -> Heard:
+            utterance[0] += len(sound)
+            return Heard(f"w{utterance[0]}", " x", {"decode": 1.0}, 0, 0, 0)
+
+        def finish(self, utterance: list[int]) -> Heard:
+            return Heard(f"w{utterance[0]}", "", {"decode": 1.0}, 0, 0, 0)
+
+        def align(self, sound: Sound) -> list[tuple[str, float]]:
+            return []
+
+    sound = np.zeros(30, np.float32)
+    steps: list[Step] = [
+        Chunk(sound[:10], 10),
+        Pause.HUSH,
+        Pause.END,
+        Chunk(sound[10:], 30),
+        Pause.END,
+    ]
+    tally = wer.Tally()
+    wer.stream(cast(Ears, Scripted()), sound, steps, str_tokens, tally)
+    assert tally.texts == ["w10 w20"]
+    assert (tally.read, tally.kept, len(tally.hush_ms)) == (5, 3, 3)

@@ -47,6 +47,49 @@ def test_final_words_are_tentative_until_the_endpoint() -> None:
     assert (u.committed, u.tentative, u.finished) == ("What is", " the time?", True)
 
 
+def test_a_final_pass_may_have_other_words() -> None:
+    """Committed is then what it has too, in whole words; the rest is tentative, and when speech
+    resumes the ears' committed words go on from there."""
+    u = utterance()
+    u.take(FakeWords("Please hope", " wide"), 8000)
+    u.finish(FakeWords("Please hold while I try.", ""))
+    assert (u.committed, u.tentative) == ("Please", " hold while I try.")
+    assert u.text == "Please hold while I try."
+    u.take(FakeWords("Please hold while", " I"), 8000)
+    assert u.text == "Please hold while I"
+
+
+@pytest.mark.parametrize(
+    ("committed", "final", "same"),
+    [
+        ("", "No.", ""),
+        ("No", "No.", ""),
+        ("No", "No, no.", ""),
+        ("Hold on", "Hold only", "Hold"),
+        ("Hold on", "Hold on a moment", "Hold on"),
+        ("Hold on", "Hold", "Hold"),
+        ("Hold on", "", ""),
+    ],
+)
+def test_committed_words_that_a_final_pass_keeps(committed: str, final: str, same: str) -> None:
+    """A word that goes on differently, with a full stop say, is another one."""
+    u = utterance()
+    u.take(FakeWords(committed, ""), 8000)
+    u.finish(FakeWords(final, ""))
+    assert (u.committed, u.committed + u.tentative) == (same, final)
+
+
+def test_a_view_moves_with_the_words_of_a_final_pass() -> None:
+    """It stays behind the word that it came behind, however much is put in before."""
+    u = utterance()
+    u.take(FakeWords("Look at dis", " cat"), 8000)
+    u.see(View((300,), "a cat", "cat"))
+    u.finish(FakeWords("Well, look at this cat", ""))
+    assert said(u) == "Well, look at# this cat"
+    u.take(FakeWords("Well", " lock"), 8000)
+    assert said(u) == "Well# lock"
+
+
 def test_a_view_keeps_its_place_among_the_words() -> None:
     """It stays behind the words that were committed when it came."""
     u = utterance()

@@ -96,3 +96,34 @@ def test_what_the_model_heard_without_words_can_be_deleted() -> None:
     bench.engine(api.Heard("sess_test", api.TurnRef(1), item_id, "", 40, transcribed=False))
     bench.client("conversation.item.delete", item_id=item_id)
     assert bench.commands(api.RemoveItem)[0].item_id == item_id
+
+
+def test_words_that_were_sent_are_not_sent_again_otherwise() -> None:
+    """Where the final pass hears committed words otherwise, no delta follows on the wrong ones, in
+    mid-word say: the completed transcript alone is right."""
+    bench = SessionBench()
+    bench.update(**TRANSCRIBE)
+    bench.hear(clip_pcm("capital.wav") + silence_pcm(700))
+    item_id = bench.last("input_audio_buffer.committed")["item_id"]
+    ref = api.TurnRef(1)
+    bench.engine(api.Hearing("sess_test", ref, "Please hope", " wide", 16_000))
+    bench.engine(api.Hearing("sess_test", ref, "Please", " hold while", 16_000, final=True))
+    bench.engine(api.Heard("sess_test", ref, item_id, "Please hold while I try.", 40))
+    deltas = bench.of("conversation.item.input_audio_transcription.delta")
+    assert [delta["delta"] for delta in deltas] == ["Please hope"]
+    completed = bench.last("conversation.item.input_audio_transcription.completed")
+    assert completed["transcript"] == "Please hold while I try."
+
+
+def test_words_that_a_final_pass_keeps_go_on() -> None:
+    """Deltas together are the transcript where nothing that was sent changed."""
+    bench = SessionBench()
+    bench.update(**TRANSCRIBE)
+    bench.hear(clip_pcm("capital.wav") + silence_pcm(700))
+    item_id = bench.last("input_audio_buffer.committed")["item_id"]
+    ref = api.TurnRef(1)
+    bench.engine(api.Hearing("sess_test", ref, "Please hold", " wide", 16_000))
+    bench.engine(api.Hearing("sess_test", ref, "Please", " hold.", 16_000, final=True))
+    bench.engine(api.Heard("sess_test", ref, item_id, "Please hold while I try.", 40))
+    deltas = bench.of("conversation.item.input_audio_transcription.delta")
+    assert "".join(delta["delta"] for delta in deltas) == "Please hold while I try."

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from engine.ears.checkpoint import Checkpoint
-from engine.ears.decoding import Decoded, Ending, GreedyDecoder, Job, Task
+from engine.ears.decoding import Decoded, Ending, GreedyDecoder, Job, Task, likely_next
 from engine.ears.languages import Language
 from engine.ears.mel import LogMel
 from engine.ears.tokens import WhisperTokens
@@ -135,6 +135,53 @@ def test_a_forced_loop_is_stopped(
     looped = _decode(greedy, sound, replace(task, forced=(*words, *words[:3])))
     assert looped.ending is Ending.LOOP
     assert len(looped.tokens) <= 1
+
+
+def test_who_is_patient_takes_a_repetition_for_one(
+    greedy: GreedyDecoder, sound: CrossCache, task: Task, plain: Decoded
+) -> None:
+    """Heard as a whole, a phrase said twice is believed where the text ends by itself; a loop is
+    what would go on to the limit, and then the repeats are cut off."""
+    words = plain.tokens
+    twice = replace(task, forced=(*words, *words[:3]), patient=True)
+    believed = _decode(greedy, sound, twice)
+    assert believed.ending is Ending.END
+    stuck = replace(task, forced=words * 3, limit=3 * len(words), end_first=False, patient=True)
+    ended = _decode(greedy, sound, stuck)
+    assert ended.ending in (Ending.LOOP, Ending.LIMIT)
+    assert ended.tokens == ()
+
+
+@pytest.mark.parametrize(
+    ("tokens", "draft", "guess"),
+    [
+        ("", "abc", ""),
+        ("xb", "abcd", "cd"),
+        ("axyb", "axyzaqbcd", "cd"),
+        ("xyab", "abcxxab", "cxxab"),
+        ("xab", "abcxxabd", "cxxabd"),
+        ("q", "abcd", ""),
+        ("abcab", "", "ca"),
+    ],
+)
+def test_a_draft_is_taken_up_again(tokens: str, draft: str, guess: str) -> None:
+    """Behind the same two tokens or the same one, nearest to here; else the text's own words."""
+    assert "".join(likely_next(tokens, draft)) == guess  # type: ignore[arg-type]
+
+
+def test_a_draft_with_a_wrong_word_is_few_passes(
+    greedy: GreedyDecoder, sound: CrossCache, task: Task, plain: Decoded
+) -> None:
+    """One word wrong, put in or left out in the middle: the rest is not chosen token by token."""
+    words = plain.tokens
+    for draft in (
+        (*words[:2], 13, *words[3:]),
+        (*words[:3], 13, *words[3:]),
+        (*words[:2], *words[3:]),
+    ):
+        drafted = _decode(greedy, sound, replace(task, draft=draft))
+        assert drafted.tokens == words
+        assert drafted.passes <= 4
 
 
 def test_the_limit_holds(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 
 import jiwer
@@ -15,7 +14,9 @@ import torch
 
 from benchmarks.recordings import load_f32
 from engine.ears.errors import BadAudio
-from engine.ears.listener import Ears, EarsSettings, Heard, Utterance
+from engine.ears.hypothesis import Agreement, Hypothesis, Word, text_of
+from engine.ears.listener import Ears, EarsSettings
+from engine.ears.utterance import Heard, Utterance
 from engine.errors import BadSettings, BadWeights
 
 Sound = npt.NDArray[np.float32]
@@ -150,10 +151,10 @@ def test_unbroken_speech_has_sentences(long_run: tuple[Heard, list[Heard], list[
 
 
 def test_committed_only_grows(long_run: tuple[Heard, list[Heard], list[int]]) -> None:
-    """Each committed text begins with the one before, in whole words, and so do the final words."""
+    """While somebody speaks, each committed text begins with the one before, in whole words."""
     final, heard, _ = long_run
     before = ""
-    for now in (*heard, final):
+    for now in heard:
         assert now.committed.startswith(before)
         grown = now.committed[len(before) :]
         assert not before or not grown or not grown[0].isalnum()
@@ -176,19 +177,82 @@ def test_unbroken_speech_is_understood(long_run: tuple[Heard, list[Heard], list[
     assert _wer(f"{MONOLOGUE} {MONOLOGUE}", final.committed) < 0.08
 
 
-def test_finish_leaves_the_utterance_open(ears: Ears, question: Sound) -> None:
-    """After a final pass in mid-speech, hearing goes on as if it had not been."""
-    middle = 16_000
-    plain, resumed = ears.open(), ears.open()
-    for utterance in (plain, resumed):
-        ears.hear(utterance, question[:middle])
-    early = ears.finish(resumed)
-    assert early.committed
-    assert ears.finish(resumed) == replace(early, stages_ms=ears.finish(resumed).stages_ms)
-    rest = [ears.hear(utterance, question[middle:]) for utterance in (plain, resumed)]
-    assert rest[0].text == rest[1].text
-    assert plain.agreement == resumed.agreement
-    assert ears.finish(resumed).committed == QUESTION
+@pytest.fixture(scope="module")
+def wholes(ears: Ears, question: Sound, monologue: Sound, clip: Clip) -> list[tuple[Sound, Heard]]:
+    """Sounds of up to 28 s, and what is made of each at once, with nothing said of it before."""
+    captured = load_f32(CAPTURED / "question-by-webrtc.wav", 16_000)
+    quiet = np.zeros(8000, np.float32)
+    two = np.concatenate((question, quiet, clip("followup.wav")))
+    sounds = [question, clip("followup.wav"), captured, two, monologue[: 16_000 * 27]]
+    return [(sound, ears.finish(ears.open(), sound)) for sound in sounds]
+
+
+@pytest.mark.parametrize("chunk_ms", [170, 400, 500, 1000])
+def test_final_equals_whole(
+    ears: Ears, wholes: list[tuple[Sound, Heard]], chunk_ms: int
+) -> None:
+    """However the sound was cut, and whatever was thought of it on the way, the final words are
+    those of the whole, to the last bit of how likely they are, and so are the aligned ones."""
+    for sound, whole in wholes:
+        utterance, _ = _hear(ears, sound, chunk_ms)
+        final = ears.finish(utterance)
+        assert (final.committed, final.likely) == (whole.committed, whole.likely)
+        assert "".join(word for word, _ in ears.align(sound)).strip() == whole.committed
+
+
+@pytest.mark.parametrize("pauses_ms", [(500,), (700, 1400, 2100)])
+def test_final_equals_whole_after_pauses(
+    ears: Ears, wholes: list[tuple[Sound, Heard]], pauses_ms: tuple[int, ...]
+) -> None:
+    """Final passes in mid-speech, at short silences after which it went on, do not change it."""
+    for sound, whole in wholes[:4]:
+        utterance = ears.open()
+        for start_ms in range(0, len(sound) // 16, 100):
+            ears.hear(utterance, sound[start_ms * 16 : start_ms * 16 + 1600])
+            if start_ms in pauses_ms:
+                ears.finish(utterance)
+        final = ears.finish(utterance)
+        assert (final.committed, final.likely) == (whole.committed, whole.likely)
+
+
+def test_a_draft_does_not_change_the_final_words(ears: Ears, question: Sound) -> None:
+    """Not even one of other words: what a chunk was taken for is no argument."""
+    plain, misled = ears.open(), ears.open()
+    for utterance in (plain, misled):
+        ears.hear(utterance, question)
+    wrong = tuple(Word(f" {w}", ears._tokens.encode(f" {w}"), -0.1) for w in ("What", "a", "day"))
+    misled.agreement = Agreement(wrong[:2], (Hypothesis(wrong[2:], misled.at_ms),))
+    final = ears.finish(misled)
+    assert (final.committed, final.likely) == (QUESTION, ears.finish(plain).likely)
+
+
+def test_after_a_final_pass_speech_goes_on(ears: Ears, question: Sound) -> None:
+    """Committed words that the final pass has too stay committed, with its case and punctuation;
+    one that it has otherwise is open again."""
+    utterance, _ = _hear(ears, question[:24_000], 500)
+    final = ears.finish(utterance)
+    assert final.committed
+    again = ears.finish(utterance)
+    assert (again.committed, again.likely) == (final.committed, final.likely)
+    wrong = tuple(Word(f" {w}", ears._tokens.encode(f" {w}"), -0.1) for w in ("what", "us"))
+    utterance.agreement = Agreement(wrong)
+    heard = ears.hear(utterance, question[24_000:28_000])
+    assert heard.text.startswith("What is")
+    ears.hear(utterance, question[28_000:])
+    assert ears.finish(utterance).committed == QUESTION
+
+
+def test_of_long_speech_the_end_is_heard_again(ears: Ears, monologue: Sound) -> None:
+    """Of 40 s the words whose sound is gone stay as they were; what is heard again is at most 28 s
+    and begins where a window was cut."""
+    utterance, _ = _hear(ears, monologue, 1500)
+    settled = utterance.settled
+    start = utterance.recording.start
+    assert start.sample > 0
+    assert 10 * 16_000 < len(utterance.recording.whole()) <= 28 * 16_000
+    final = ears.finish(utterance)
+    assert final.committed.startswith(text_of(settled[: start.words]).strip())
+    assert utterance.recording.samples == len(monologue)
 
 
 def test_finish_takes_the_last_samples(ears: Ears, question: Sound) -> None:
@@ -197,9 +261,10 @@ def test_finish_takes_the_last_samples(ears: Ears, question: Sound) -> None:
     assert ears.finish(utterance, question[24_000:]).committed == QUESTION
 
 
-def test_finish_of_heard_sound_costs_nothing(ears: Ears, question: Sound) -> None:
-    """When the last chunk was just heard, the final words stand already."""
+def test_a_second_finish_costs_nothing(ears: Ears, question: Sound) -> None:
+    """The endpoint behind a hush: no sound came since, and the final words stand already."""
     utterance, _ = _hear(ears, question, 500)
+    assert sum(ears.finish(utterance).stages_ms.values()) > 0.0
     assert sum(ears.finish(utterance).stages_ms.values()) == 0.0
 
 

@@ -1,0 +1,73 @@
+"""A clip as the gateway's listener hands it to the ears, step by step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from enum import Enum, auto
+
+import numpy as np
+import numpy.typing as npt
+
+from engine.ears.mel import SAMPLE_RATE_HZ
+from gateway.listening import (
+    Detection,
+    Hushed,
+    Listener,
+    ListeningSettings,
+    SpeechChunk,
+    SpeechStopped,
+)
+from gateway.media.resample import StreamResampler
+from gateway.media.timebase import WIRE_RATE_HZ
+
+Sound = npt.NDArray[np.float32]  # [samples], 16 kHz mono
+
+PACKET_SAMPLES = WIRE_RATE_HZ // 50
+ROOM_LEVEL = 8  # s16 units either way
+LEAD_S, TAIL_S = 1.0, 3.0
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """Sound to be heard; `end_sample` counts from the clip's beginning."""
+
+    sound: Sound
+    end_sample: int
+
+
+class Pause(Enum):
+    """`HUSH`: a short silence, the turn may go on; `END`: the turn is over."""
+
+    HUSH = auto()
+    END = auto()
+
+
+Step = Chunk | Pause
+
+
+def by_the_listener(sound: Sound, chunk_ms: int) -> Iterator[Step]:
+    """Packets of 20 ms through the listener with its default settings, in a quiet room."""
+    random = np.random.default_rng(1)
+    lead, tail = (
+        random.uniform(-ROOM_LEVEL, ROOM_LEVEL, int(seconds * SAMPLE_RATE_HZ)) / 32768
+        for seconds in (LEAD_S, TAIL_S)
+    )
+    whole = np.concatenate([lead, sound, tail])
+    pcm = (np.clip(whole, -1, 32767 / 32768) * 32768).astype("<i2").tobytes()
+    upwards = StreamResampler(SAMPLE_RATE_HZ, WIRE_RATE_HZ)
+    wire = upwards.feed_pcm(pcm) + upwards.flush_pcm()
+    listener = Listener(Detection(), ListeningSettings(chunk_ms=chunk_ms))
+    step_bytes = 2 * PACKET_SAMPLES
+    for start in range(0, len(wire), step_bytes):
+        received_ns = start // 2 * 10**9 // WIRE_RATE_HZ
+        for event in listener.feed(wire[start : start + step_bytes], received_ns):
+            match event:
+                case SpeechChunk():
+                    heard = np.frombuffer(event.pcm, "<i2").astype(np.float32) / np.float32(32768)
+                    end_sample = event.start_sample + len(heard) - len(lead)
+                    yield Chunk(heard, min(max(end_sample, 0), len(sound)))
+                case Hushed():
+                    yield Pause.HUSH
+                case SpeechStopped():
+                    yield Pause.END
