@@ -79,7 +79,7 @@ class Transcripts:
         kept.engine = api.Item(spoken.item_id, api.Role.USER, words)
         if not event.transcribed:
             self.tell_failed(spoken, *NO_TRANSCRIBER)
-        elif state.config.transcription is not None or spoken.shown_chars:
+        elif state.config.transcription is not None or spoken.shown:
             self._show(spoken, event.text)
             audio_s = hear_ms_exact(spoken.end_sample - spoken.start_sample) / 1000
             state.send(state.events.transcription_completed(spoken.item_id, event.text, audio_s))
@@ -104,9 +104,9 @@ class Transcripts:
 
     def _tell_end(self, spoken: Spoken, code: str, message: str) -> None:
         state = self._state
-        if state.config.transcription is not None or spoken.shown_chars:
+        if state.config.transcription is not None or spoken.shown:
             state.send(state.events.transcription_failed(spoken.item_id, code, message))
-            spoken.shown_chars = 0  # that is over
+            spoken.shown = ""  # that is over
 
     def _show(self, spoken: Spoken, committed: str) -> None:
         """Send what is new of the committed words, if the session wants transcripts. Words that
@@ -123,7 +123,7 @@ class Transcripts:
     def dropped(self, spoken: Spoken) -> None:
         """The open utterance becomes no item. Who was told words of it is told that no more come;
         that is no error of ours, and not counted as one."""
-        if spoken.shown_chars:
+        if spoken.shown:
             message = "The sound was dropped before it became an item."
             self._tell_end(spoken, "dropped", message)
 
