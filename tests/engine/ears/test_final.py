@@ -58,7 +58,6 @@ REPEATED = (
     "It is very, very, very good.",
     "My number is 555 0142, I repeat, 555 0142.",
     "Never, never, never give up.",
-    "In 1999 and 2024.",
 )
 
 
