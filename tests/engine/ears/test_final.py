@@ -73,7 +73,7 @@ def test_who_repeats_is_written_as_they_spoke(ears: Ears, joe: Say, text: str) -
     """Neither are words said again taken for a loop, nor do numbers gain digits."""
     spell, resampler = normaliser("en"), StreamResampler(RATE_HZ, 16_000)
     pcm = resampler.feed_pcm(in_a_room(joe(Line(text))).tobytes()) + resampler.flush_pcm()
-    sound = np.frombuffer(pcm, "<i2").astype(np.float32) / 32768
+    sound = np.frombuffer(pcm, "<i2").astype(np.float32) / np.float32(32768)
     utterance = ears.open()
     for start in range(0, len(sound), 8000):
         ears.hear(utterance, sound[start : start + 8000])
