@@ -17,8 +17,9 @@ from kernels.native import BackendError, CompilerError
 
 
 @pytest.fixture(autouse=True)
-def fresh_choice() -> Iterator[None]:
-    """Each test decides anew, and leaves no decision behind."""
+def fresh_choice(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Each test decides anew, whatever the suite runs under, and leaves no decision behind."""
+    monkeypatch.delenv("HEADSTART_KERNELS", raising=False)
     native.default_backend.cache_clear()
     yield
     native.default_backend.cache_clear()

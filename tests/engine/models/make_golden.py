@@ -21,12 +21,13 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from engine.models.anyres import Anyres
+from engine.models import anyres
 from engine.models.directory import Config
 from engine.models.interface import Frame
 from engine.models.pixels import Normalisation, patches, resize
 from tests.engine.models import golden_cases as cases
 from tests.engine.models.golden_cases import WORDS_BEFORE, WORDS_BEHIND
+from tests.engine.models.golden_pixels import Halves, recorder
 from tests.engine.models.omni_twin import offline_mel
 from tests.engine.models.sizes import OMNI_AUDIO, OMNI_VISION, QWEN2_VISION, SIGLIP, TEXT
 
@@ -187,8 +188,11 @@ def _llava() -> dict[str, Any]:
     picture = cases.still()
     rgb = np.frombuffer(picture.rgb, np.uint8).reshape(*cases.STILL_SIZE, 3)
     plain = json.loads(config.to_json_string(use_diff=False))
-    tiles = Anyres.of(Config(Path("golden"), plain), 70, 5).cut(rgb)
-    video = torch.stack([PLAIN(resize(frame.rgb, 70, 70)) for frame in cases.frames(3)])
+    halves: Halves = []
+    noting = recorder(halves)
+    setattr(anyres, "resize", noting)  # noqa: B010 - a name that the module only imports
+    tiles = anyres.Anyres.of(Config(Path("golden"), plain), 70, 5).cut(rgb)
+    video = torch.stack([PLAIN(noting(frame.rgb, 70, 70)) for frame in cases.frames(3)])
     ids = [*WORDS_BEFORE, *[cases.IMAGE] * (25 + 8 * 11), *WORDS_BEHIND]
     ids += [*[cases.VIDEO] * (3 * 9 + 1), *WORDS_BEHIND]
     seen = {
@@ -196,7 +200,7 @@ def _llava() -> dict[str, Any]:
         "image_sizes": torch.tensor([cases.STILL_SIZE]),
         "pixel_values_videos": video[None].double(),
     }
-    return _told(model, ids, seen)
+    return _told(model, ids, seen) | {"halves": halves}
 
 
 def _mel() -> list[float]:
