@@ -45,12 +45,11 @@ from gateway.outbound import Bounds
 from gateway.ports import Link, Player, SessionCore
 from gateway.protocol import frames
 from gateway.protocol.errors import FatalProtocolError
+from gateway.protocol.headers import RESUME_HEADER, RESUME_LAST_EVENT, RESUME_SUBPROTOCOL
 from gateway.pump import CLOSE_SERVICE_RESTART, TICK_S, Pump
 from gateway.reception import Cuts
 from gateway.resume.line import Line
-from gateway.resume.seats import HEADER as RESUME_HEADER
-from gateway.resume.seats import LAST_EVENT, ResumeMetrics, Seat, Seats, new_token
-from gateway.resume.seats import SUBPROTOCOL as RESUME_SUBPROTOCOL
+from gateway.resume.seats import ResumeMetrics, Seat, Seats, new_token
 from gateway.ticker import Ticker
 from gateway.voice.link import VoiceLink
 from gateway.voice.messages import VoiceCommand
@@ -233,7 +232,7 @@ class Gateway:
         except BaseException:
             seat.line.release()
             raise
-        self.seats.resume(seat, channel, socket.query_params.get(LAST_EVENT))
+        self.seats.resume(seat, channel, socket.query_params.get(RESUME_LAST_EVENT))
         await seat.line.carry(channel)
 
     def _preset(self, core: SessionCore, key: str, *, only_transcribes: bool) -> None:

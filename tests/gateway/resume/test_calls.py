@@ -9,7 +9,7 @@ from websockets.asyncio.client import connect as connect_socket
 
 from gateway.actions import Play
 from gateway.media.timebase import WIRE_RATE_HZ
-from gateway.resume.seats import HEADER
+from gateway.protocol.headers import RESUME_HEADER as HEADER
 from tests.gateway.rtc.peer import Microphone, Peer, calling, connect, post_offer, prepared
 from tests.gateway.rtc.sound import sine
 from tests.gateway.shell_fakes import RunningGateway, running_gateway, until
