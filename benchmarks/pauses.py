@@ -21,7 +21,7 @@ import numpy.typing as npt
 from benchmarks.recordings import load_s16
 from engine.weights import ensure
 from gateway.media.resample import StreamResampler
-from gateway.voice import synthesiser
+from gateway.voice import synthesiser, voices
 
 Samples = npt.NDArray[np.int16]
 
@@ -84,7 +84,7 @@ def spoken_questions() -> list[Recording]:
 
     Raises `gateway.voice.synthesiser.VoiceUnavailable`.
     """
-    voice = synthesiser.load("joe", ensure("joe"))
+    voice = voices.load("joe", ensure("joe"))
     table = tomllib.loads(QUESTIONS.read_text())
     texts = dict.fromkeys(ask["say"] for dialog in table["dialog"] for ask in dialog["ask"])
     found = []

@@ -47,11 +47,10 @@ from gateway.outbound import Bounds
 from gateway.ports import Link, Player, SessionCore
 from gateway.protocol import frames
 from gateway.protocol.errors import FatalProtocolError
+from gateway.protocol.headers import RESUME_HEADER, RESUME_LAST_EVENT, RESUME_SUBPROTOCOL
 from gateway.pump import CLOSE_SERVICE_RESTART, TICK_S, Pump
 from gateway.resume.line import Line
-from gateway.resume.seats import HEADER as RESUME_HEADER
-from gateway.resume.seats import LAST_EVENT, ResumeMetrics, Seat, Seats, new_token
-from gateway.resume.seats import SUBPROTOCOL as RESUME_SUBPROTOCOL
+from gateway.resume.seats import ResumeMetrics, Seat, Seats, new_token
 from gateway.share_domains import ShareDomains
 from gateway.ticker import Ticker
 from gateway.voice.link import VoiceLink
@@ -236,7 +235,7 @@ class Gateway:
         try:
             async with self.seats.claimed(token, holder_of(socket.scope)) as seat:
                 await socket.accept(SUBPROTOCOL if SUBPROTOCOL in subprotocols else None)
-                self.seats.resume(seat, channel, socket.query_params.get(LAST_EVENT))
+                self.seats.resume(seat, channel, socket.query_params.get(RESUME_LAST_EVENT))
         except FatalProtocolError as error:
             await turn_away(socket, error)
             return

@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from gateway.errors import GatewayError
-from gateway.start import at_work
+from gateway.interrupts import at_work
 
 PLUGIN_GROUP = "headstart.commands"
 PLUGIN_HELP = {

@@ -23,7 +23,7 @@ from gateway.access import ANY, Access, Admitted, Refused
 from gateway.clocks import since_boot_s
 from gateway.protocol import errors
 from gateway.protocol.errors import FatalProtocolError
-from gateway.resume.seats import HEADER as RESUME_HEADER
+from gateway.protocol.headers import RESUME_HEADER
 
 log = logging.getLogger("headstart.door")
 

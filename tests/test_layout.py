@@ -79,6 +79,34 @@ def test_the_gateway_knows_the_engine_by_its_messages_only() -> None:
     assert bad == []
 
 
+def _runtime_imports(path: Path, modules: set[str]) -> set[str]:
+    """Those of our modules that a file imports, wherever in it."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module is not None and node.level == 0:
+            within = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= (within & modules) or {node.module}
+    return found & modules
+
+
+@pytest.mark.parametrize("package", ["engine", "gateway"])
+def test_modules_do_not_import_each_other_in_circles(package: str) -> None:
+    """Not even inside functions or for types: what is left over are circles."""
+    names = {
+        ".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in sources(package)
+    }
+    left = {name: _runtime_imports(path, set(names)) - {name} for name, path in names.items()}
+    while bottom := [name for name, below in left.items() if not below & left.keys()]:
+        for name in bottom:
+            del left[name]
+    while top := [name for name in left if not any(name in left[other] for other in left)]:
+        for name in top:
+            del left[name]
+    assert sorted(left) == []
+
+
 def test_the_engines_messages_load_without_torch() -> None:
     """`import engine.api` leaves torch out of the process: the gateway stays small."""
     code = "import sys, engine.api; sys.exit('torch' in sys.modules)"

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from engine.ears.ct2_whisper import ct2_source
 from engine.ears.hf_whisper import hugging_face_source, is_hugging_face
-from engine.ears.named import EMBEDDING, Source, read_json
+from engine.ears.named import read_json
 from engine.ears.packed import GROUP, pack_linears
 from engine.ears.packed_layers import decoder_layers, encoder_layers, have_native_sizes
 from engine.ears.settings import (
@@ -24,6 +24,7 @@ from engine.ears.settings import (
     Extras,
     WhisperSettings,
 )
+from engine.ears.source import EMBEDDING, Source
 from engine.ears.vocabulary import ExactVocabulary, PackedVocabulary
 from engine.ears.whisper import WhisperEncoder
 from engine.ears.whisper_decoder import WhisperDecoder

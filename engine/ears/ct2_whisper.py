@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from engine.ears.ct2 import read_ct2
-from engine.ears.named import EMBEDDING, Source, Tensors, pairs, read_json_value, whole_numbers
+from engine.ears.named import Tensors, pairs, read_json_value, whole_numbers
 from engine.ears.settings import ENGLISH_ONLY_VOCABULARY, Extras, WhisperSettings
+from engine.ears.source import EMBEDDING, Source
 from engine.errors import BadWeights
 
 _EMBEDDING_THERE = "decoder/embeddings/weight"

@@ -13,9 +13,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.ears.named import Source, Tensors, pairs, read_json, whole_numbers
+from engine.ears.named import Tensors, pairs, read_json, whole_numbers
 from engine.ears.safetensors_reader import SHARDS_FILE, read_safetensors, read_shards
 from engine.ears.settings import ENGLISH_ONLY_VOCABULARY, Extras, WhisperSettings
+from engine.ears.source import Source
 from engine.errors import BadWeights
 
 WHOLE_FILE = "model.safetensors"

@@ -1,34 +1,15 @@
-"""Named tensors and JSON of a Whisper directory, with errors that say what was expected."""
+"""Named tensors and JSON of a checkpoint's directory, with errors that say what was expected."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
 
-from engine.ears.settings import Extras, WhisperSettings
 from engine.errors import BadWeights
-
-EMBEDDING = "decoder.embedding"
-"""Our name for the decoder's embedding."""
-
-
-@dataclass(frozen=True)
-class Source:
-    """A checkpoint of either format, under our names: what `checkpoint` builds a model from.
-
-    `tensor`: one by our name. `head`: the vocabulary head, None where the embedding is it too.
-    """
-
-    path: Path
-    settings: WhisperSettings
-    extras: Extras
-    tensor: Callable[[str], Tensor]
-    head: Tensor | None
 
 
 class Tensors:

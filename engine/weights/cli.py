@@ -1,4 +1,7 @@
-"""`headstart models list | fetch NAME | info NAME | path NAME`."""
+"""`headstart models list | fetch NAME | info NAME | path NAME`.
+
+`python -m engine.weights.cli` is the same, where `headstart` is not on the path.
+"""
 
 from __future__ import annotations
 
@@ -201,3 +204,7 @@ def _mib(size_bytes: int) -> str:
 def _fail(error: WeightsError, status: int) -> NoReturn:
     typer.echo(f"headstart: {error}", err=True)
     raise typer.Exit(status)
+
+
+if __name__ == "__main__":
+    app()

@@ -26,10 +26,6 @@ from gateway.resume.line import Line, LineOver
 log = logging.getLogger("headstart.resume")
 
 TOKEN_BYTES = 24
-HEADER = "headstart-resume"
-SUBPROTOCOL = "headstart-resume."
-LAST_EVENT = "last_event_id"
-"""The query parameter; the token is never one, for addresses are logged on the way."""
 
 
 class ResumeMetrics:

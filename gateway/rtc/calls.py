@@ -16,8 +16,9 @@ import logging
 import secrets
 import time
 from collections.abc import AsyncGenerator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
@@ -26,21 +27,21 @@ from starlette.routing import Route
 
 from gateway import tasks
 from gateway.access import Admitted, key_of
-from gateway.client_secrets import LIFETIME_S, LIFETIME_S_DEFAULT
+from gateway.client_secrets import LIFETIME_S, LIFETIME_S_DEFAULT, ClientSecrets
 from gateway.clocks import since_boot_s
+from gateway.config import Settings
 from gateway.door import admitted_of
+from gateway.ports import Link, Player, SessionCore
 from gateway.protocol import errors
 from gateway.protocol.errors import FatalProtocolError, ProtocolError
+from gateway.protocol.headers import RESUME_HEADER, RESUME_LAST_EVENT
 from gateway.protocol.parse import decode_json, parse_session
 from gateway.protocol.session_config import SessionUpdate
-from gateway.resume.seats import HEADER, LAST_EVENT, Seat
+from gateway.resume.seats import Seat, Seats
 from gateway.rtc import aiortc_hooks, steady_time
 from gateway.rtc.call import AnswerTooSlow, Call, describe_ice
 from gateway.rtc.call_metrics import CallEnd, CallMetrics
 from gateway.rtc.offer import BadOffer, Offer, checked
-
-if TYPE_CHECKING:
-    from gateway.app import Gateway
 
 log = logging.getLogger("headstart.rtc")
 
@@ -60,10 +61,30 @@ class _Asked:
     """Settings to apply in order: the secret's, then the request's own."""
 
 
+class Sessions(Protocol):
+    """What calls need of the gateway around them (`gateway.app.Gateway`)."""
+
+    settings: Settings
+    secrets: ClientSecrets
+    seats: Seats
+
+    def refuse_http(self, holder: str = "", sockets: int = 0) -> Response | None:
+        """The answer to a request for a session when none can be had; None when one can."""
+
+    def new_session(self) -> tuple[str, SessionCore]:
+        """The id and core of a session that nobody holds yet."""
+
+    def new_seat(self, link: Link, holder: str, player: Player | None = None) -> Seat:
+        """A session over `link`, of the holder of a key, that has not begun."""
+
+    def seated(self, seat: Seat) -> AbstractContextManager[None]:
+        """While it is open, one of the sessions that there may be is taken."""
+
+
 class Calls:
     """The calls of one gateway. `end_all` before the loop ends."""
 
-    def __init__(self, gateway: Gateway, metrics: CallMetrics) -> None:
+    def __init__(self, gateway: Sessions, metrics: CallMetrics) -> None:
         steady_time.install()
         self._gateway = gateway
         self.metrics = metrics
@@ -100,7 +121,7 @@ class Calls:
     # --- requests --------------------------------------------------------------------------------
 
     async def create(self, request: Request) -> Response:
-        token = request.headers.get(HEADER)
+        token = request.headers.get(RESUME_HEADER)
         owner = admitted_of(request.scope)
         refused = self._gateway.refuse_http(owner.holder) if token is None else None
         if refused is not None:
@@ -198,7 +219,7 @@ class Calls:
         async with seats.claimed(token, owner.holder) as seat:
             call = self._call(asked)
             answer = await call.answer()
-            last_event_id = request.query_params.get(LAST_EVENT)
+            last_event_id = request.query_params.get(RESUME_LAST_EVENT)
             try:
                 seats.resume(seat, call.channel, last_event_id, call.outgoing)
             except FatalProtocolError:

@@ -22,7 +22,7 @@ from gateway.errors import (
     ServerRefused,
     ServerUnreachable,
 )
-from gateway.resume.seats import HEADER, LAST_EVENT
+from gateway.protocol.headers import RESUME_HEADER, RESUME_LAST_EVENT
 from gateway.talk.comeback import Ticket
 
 HANDSHAKE_WAIT_S = 20.0
@@ -59,8 +59,8 @@ async def open_socket(
     """A session at a `client.realtime_url`, or the one of the ticket. Raises `TalkError`s."""
     headers = {"Authorization": f"Bearer {api_key}"}
     if ticket is not None:
-        headers[HEADER] = ticket.token
-        url += f"{'&' if '?' in url else '?'}{LAST_EVENT}={quote(ticket.last_event_id)}"
+        headers[RESUME_HEADER] = ticket.token
+        url += f"{'&' if '?' in url else '?'}{RESUME_LAST_EVENT}={quote(ticket.last_event_id)}"
     socket = await _connected(url, headers)
     try:
         yield SocketLine(socket, None if ticket is None else await _welcome(socket))

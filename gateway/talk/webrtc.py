@@ -21,7 +21,7 @@ from aiortc import (
 from gateway import tasks
 from gateway.errors import ConnectionLost, ResumeRefused, ServerRefused, ServerUnreachable
 from gateway.media.timebase import wire_samples
-from gateway.resume.seats import HEADER, LAST_EVENT
+from gateway.protocol.headers import RESUME_HEADER, RESUME_LAST_EVENT
 from gateway.rtc import aiortc_hooks, codecs
 from gateway.rtc.channel import LABEL
 from gateway.rtc.outgoing import OutgoingAudio
@@ -174,7 +174,7 @@ async def _answer(
     headers = {"Content-Type": "application/sdp"}
     query = {}
     if ticket is not None:
-        headers[HEADER], query[LAST_EVENT] = ticket.token, ticket.last_event_id
+        headers[RESUME_HEADER], query[RESUME_LAST_EVENT] = ticket.token, ticket.last_event_id
     try:
         target = httpx.URL(url).copy_merge_params(query)
         response = await http.post(target, content=offer, headers=headers, timeout=CONNECT_WAIT_S)

@@ -48,7 +48,7 @@ async def weights_of(voice: str) -> Path:
     """The folder of the voice's weights, fetched and verified by the engine's side, which this
     process does not import. Raises `VoiceOff`."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "engine.weights", "path", voice, "--fetch"),
+        *(sys.executable, "-m", "engine.weights.cli", "path", voice, "--fetch"),
         stdin=DEVNULL,
         stdout=PIPE,
         stderr=PIPE,

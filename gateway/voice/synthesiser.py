@@ -1,9 +1,8 @@
-"""What the worker needs of a voice, and which voices there are."""
+"""What the worker needs of a voice."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -26,21 +25,6 @@ class Synthesiser(Protocol):
     def speak(self, text: str, speed: float) -> Iterator[Samples]:
         """int16 [n] pieces at 24 kHz, made one at a time as they are asked for, so that whoever
         asks no more has stopped it. `speed` from 0.25 to 4. Empty for text without words."""
-
-
-def load(name: str, path: Path | None) -> Synthesiser:
-    """The voice `name`; `path` is the folder of its weights. Raises `VoiceUnavailable`."""
-    if name == "joe":
-        if path is None:
-            raise VoiceUnavailable("the voice 'joe' needs the folder of its weights")
-        from gateway.voice.vits import load_vits
-
-        return load_vits(name, path)
-    if name == "espeak":
-        from gateway.voice.espeak import Espeak
-
-        return Espeak()
-    raise VoiceUnavailable(f"there is no voice {name!r}; there are 'joe' and 'espeak'")
 
 
 class ToWire:

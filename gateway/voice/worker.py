@@ -29,7 +29,8 @@ from gateway.voice.messages import (
     VoiceMessage,
     pack,
 )
-from gateway.voice.synthesiser import Synthesiser, VoiceUnavailable, load
+from gateway.voice.synthesiser import Synthesiser, VoiceUnavailable
+from gateway.voice.voices import load
 
 log = logging.getLogger("headstart.voice.worker")
 

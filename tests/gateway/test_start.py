@@ -9,6 +9,8 @@ import threading
 
 import pytest
 
+from gateway.interrupts import EXIT_INTERRUPTED
+
 WAIT_S = 60
 SERVE = ("serve", "--engine", "fake", "--port", "0", "--set", "voice=none")
 
@@ -35,7 +37,7 @@ def interrupted(until: str, *arguments: str) -> str:
             elif line.split("|")[-1].strip() == until:
                 process.send_signal(signal.SIGINT)
     guard.cancel()
-    assert process.returncode == 130, "".join(said)
+    assert process.returncode == EXIT_INTERRUPTED == 130, "".join(said)
     return "".join(said)
 
 
@@ -77,12 +79,12 @@ _IGNORED = """
 import signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)
 sys.argv = ["headstart", "--version"]
-from gateway import start
+from gateway import interrupts, start
 try:
     start.main()
 except SystemExit:
     pass
-start.at_work()
+interrupts.at_work()
 sys.stdout.flush()
 print(signal.getsignal(signal.SIGINT) is signal.SIG_IGN)
 """

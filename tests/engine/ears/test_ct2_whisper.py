@@ -12,7 +12,7 @@ from torch import Tensor
 
 from engine.ears.checkpoint import Checkpoint, load_checkpoint
 from engine.ears.ct2_whisper import _names
-from engine.ears.named import EMBEDDING
+from engine.ears.source import EMBEDDING
 from engine.errors import BadWeights
 from tests.engine.ears.test_ct2 import _file, _tensor
 from tests.engine.ears.whisper_dirs import IDS, VOCABULARY, Kind, write_whisper

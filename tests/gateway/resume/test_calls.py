@@ -10,7 +10,7 @@ from websockets.asyncio.client import connect as connect_socket
 
 from gateway.actions import Play
 from gateway.media.timebase import WIRE_RATE_HZ
-from gateway.resume.seats import HEADER
+from gateway.protocol.headers import RESUME_HEADER as HEADER
 from gateway.rtc.call import Call
 from tests.gateway.rtc.peer import Microphone, Peer, calling, connect, post_offer, prepared
 from tests.gateway.rtc.sound import sine

@@ -10,8 +10,9 @@ import pytest
 from engine.weights import ensure
 from gateway.voice.clean import clean
 from gateway.voice.espeak import Espeak
-from gateway.voice.synthesiser import RATE_HZ, Synthesiser, VoiceUnavailable, load
+from gateway.voice.synthesiser import RATE_HZ, Synthesiser, VoiceUnavailable
 from gateway.voice.vits import PIECE_FRAMES_MAX, Vits, load_vits, pieces
+from gateway.voice.voices import load
 
 TEXT = "The capital of France is Paris."
 
