@@ -24,7 +24,7 @@ BLOCK = 4
 
 def model_with(num_blocks: int, folder: Path) -> LoadedModel:
     bytes_per_block = BLOCK * 2 * SMALLEST.kv_width * 4
-    return load_tiny(folder, SMALLEST, "auto", kv_pool_bytes=num_blocks * bytes_per_block)
+    return load_tiny(folder, SMALLEST, "native", kv_pool_bytes=num_blocks * bytes_per_block)
 
 
 @pytest.fixture(scope="module")

@@ -17,7 +17,6 @@ from benchmarks.whisper_twin import transformers_twin
 from engine.ears.checkpoint import Checkpoint, load_checkpoint
 from engine.ears.listener import Ears
 from engine.ears.tokens import WhisperTokens
-from kernels import native
 
 CLIPS = Path(__file__).parents[3] / "gateway" / "clips"
 Sound = npt.NDArray[np.float32]
@@ -30,14 +29,6 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(before)
-
-
-@pytest.fixture
-def our_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is said of bits is said of our kernels: such a test runs on them also where
-    HEADSTART_KERNELS asks for plain torch, whose products round by the batch's shape."""
-    if native.default_backend() == "reference":
-        monkeypatch.setattr(native, "default_backend", lambda: "native")
 
 
 @pytest.fixture(scope="session")

@@ -44,6 +44,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_directory(tiny_twin(), tmp_path_factory.mktemp("omni"))
 
 
+@pytest.mark.usefixtures("our_kernels")
 def test_a_flagship_model_in_int8_is_nearly_the_exact_one(folder: Path) -> None:
     """Sound and pictures at their three-axis positions, streamed: logits within 5 % of the exact
     model's; and the same in every cut, bit for bit."""
