@@ -109,7 +109,7 @@ def _page(model: str, asked: list[Row], held: list[Row]) -> str:
         "Written by `headstart bench answers --write`. The questions were written before the "
         "prompt was chosen on the first table; the second was held out. One reader judged each "
         "answer: *right*, *on topic* (sensible, but not a fact that can be right) or *wrong*. "
-        "Greedy decoding, the server's default manner (`gateway/manner.py`).\n\n"
+        "Greedy decoding, the server's default manner (`gateway/default_prompts.py`).\n\n"
         f"Right or on topic: **{good[0]} of {len(asked)}**, held out {good[1]} of {len(held)}.\n"
     )
     return head + _table("The fifty", asked) + _table("Held out", held)

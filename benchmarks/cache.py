@@ -27,7 +27,7 @@ from benchmarks.eyes import QUESTION
 from benchmarks.frames import VIDEOS, pictures_of
 from benchmarks.in_process import Live
 from engine import api
-from gateway.manner import INSTRUCTIONS, blind_note
+from gateway.default_prompts import INSTRUCTIONS, blind_note
 
 PICTURES = 32
 SAMPLING = api.Sampling(max_tokens=16)

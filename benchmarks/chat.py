@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from benchmarks.in_process import Live
 from engine import api
 from gateway.config import load
-from gateway.manner import INSTRUCTIONS, blind_note
+from gateway.default_prompts import INSTRUCTIONS, blind_note
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ def endpoint(
 ) -> None:
     """Turns cut off in a pause against the wait at their end, for each endpoint policy."""
     from benchmarks import endpoint as benchmark
-    from gateway.voice.synthesiser import VoiceUnavailable
+    from gateway.tts.synthesiser import VoiceUnavailable
 
     try:
         benchmark.run(clips, notes, model, speakers, tune=tune, svg=svg, as_json=as_json)
@@ -167,7 +167,7 @@ def overlap(
     """What interrupts an answer and what does not, and how soon that is known."""
     from benchmarks import overlap as benchmark
     from benchmarks.overlap_sounds import HALVES
-    from gateway.voice.synthesiser import VoiceUnavailable
+    from gateway.tts.synthesiser import VoiceUnavailable
 
     if half not in HALVES:
         raise typer.BadParameter(f"expected one of {', '.join(HALVES)}, got {half!r}")

@@ -16,9 +16,9 @@ from benchmarks import report
 from benchmarks.in_process import paths_of
 from benchmarks.peers import LlamaCppPeer
 from engine.config import EngineConfig
-from engine.decoder.load import LoadedModel, load_model
-from engine.scheduler import Plan, Work
-from engine.stream import Stream
+from engine.kvcache.token_stream import Stream
+from engine.process.load import LoadedModel, load_model
+from engine.scheduling.scheduler import Plan, Work
 
 TOKENS = 64
 PREFILL_TOKENS = 128

@@ -39,28 +39,29 @@ import numpy as np
 from benchmarks import curves, pauses, report
 from benchmarks.pause_record import HUSH_MS, Paused, RecordedTurn, Recorder
 from benchmarks.wer import read_list
-from gateway.endpoint import (
+from gateway.audio.clock import engine_samples_to_ms, ms_to_engine_samples
+from gateway.audio.endpointing import (
     EAGERNESS,
     AdaptiveSilence,
     EndpointPolicy,
+    EndpointVerdict,
     FixedSilence,
-    Pace,
     Pause,
+    PauseStatistics,
     SemanticSilence,
-    Verdict,
-    Weighing,
+    SemanticThresholds,
     semantic,
 )
-from gateway.media.timebase import hear_ms, hear_samples
-from gateway.open_utterance import CONTINUES_WITHIN_MS
-from gateway.vad import WINDOW_SAMPLES
+from gateway.audio.open_utterance import CONTINUES_WITHIN_MS
+from gateway.audio.vad import WINDOW_SAMPLES
 
 ASKED_MS = 120
 SILENCES_MS = (300, 400, 500, 600, 700, 800, 900, 1000, 1200)
 NEVER_SAMPLES = 1 << 30
 MOST_MS = EAGERNESS["auto"].most_ms
 GRID = tuple(
-    Weighing(*values) for values in product((1e-3, 3e-3, 1e-2, 3e-2, 0.1), (2.0, 2.5, 3.0, 4.0))
+    SemanticThresholds(*values)
+    for values in product((1e-3, 3e-3, 1e-2, 3e-2, 0.1), (2.0, 2.5, 3.0, 4.0))
 )
 TRIED_MS = (400, 600, 800, 1000)
 COMPARED_AT_MS = (500, 600, 700, 800, 900, 1000)
@@ -68,8 +69,10 @@ COMPARED_AT_MS = (500, 600, 700, 800, 900, 1000)
 Policies = dict[str, Callable[[int], EndpointPolicy]]
 POLICIES: Policies = {
     "fixed": lambda ms: FixedSilence(ms, HUSH_MS),
-    "adaptive": lambda ms: AdaptiveSilence(Pace(), ms, HUSH_MS),
-    "semantic": lambda ms: SemanticSilence(AdaptiveSilence(Pace(), ms, HUSH_MS), MOST_MS),
+    "adaptive": lambda ms: AdaptiveSilence(PauseStatistics(), ms, HUSH_MS),
+    "semantic": lambda ms: SemanticSilence(
+        AdaptiveSilence(PauseStatistics(), ms, HUSH_MS), MOST_MS
+    ),
 }
 PRESETS: dict[str, Callable[[], EndpointPolicy]] = {
     "server_vad 500": lambda: FixedSilence(500, HUSH_MS),
@@ -144,7 +147,7 @@ def play(turns: Sequence[RecordedTurn], make: Callable[[], EndpointPolicy]) -> l
             last = ends[-1]
             assert last is not None, "no policy waits for ever"
             cut = any(end is not None for end in ends[:-1])
-            outcomes.append(Outcome(turn.kind, cut, hear_ms(last)))
+            outcomes.append(Outcome(turn.kind, cut, engine_samples_to_ms(last)))
     return outcomes
 
 
@@ -159,13 +162,13 @@ def _end_samples(policy: EndpointPolicy, pause: Paused) -> int | None:
         known = [word for word, at in zip(words, told_at, strict=False) if silence >= at]
         now = Pause(silence, pause.speech_samples, known[-1] if known else None, len(told_at))
         verdict = policy.judge(now)
-        if verdict is Verdict.END:
+        if verdict is EndpointVerdict.END:
             ended = silence
             break
-        if verdict is Verdict.ASK or (verdict is Verdict.HUSH and not told_at):
-            told_at.append(silence + hear_samples(ASKED_MS))
+        if verdict is EndpointVerdict.RECHECK or (verdict is EndpointVerdict.HUSH and not told_at):
+            told_at.append(silence + ms_to_engine_samples(ASKED_MS))
     goes_on = pause.silence_samples is not None
-    if goes_on and (ended is None or lasts - ended <= hear_samples(CONTINUES_WITHIN_MS)):
+    if goes_on and (ended is None or lasts - ended <= ms_to_engine_samples(CONTINUES_WITHIN_MS)):
         policy.went_on(lasts)
     return ended
 
@@ -200,12 +203,14 @@ def tuning(recorded: Mapping[str, Sequence[RecordedTurn]]) -> list[dict[str, Any
         cut_off = [_cut_at(curve, ms) for curve in curves_of for ms in COMPARED_AT_MS]
         tried.append(asdict(weighing) | {"mean_cut_off": round(statistics.mean(cut_off), 4)})
     tried.sort(key=lambda row: float(row["mean_cut_off"]))
-    in_force = [row for row in tried if Weighing(**_without(row)) == Weighing()]
+    in_force = [row for row in tried if SemanticThresholds(**_without(row)) == SemanticThresholds()]
     return tried[:10] + in_force
 
 
-def _weighed(weighing: Weighing, silence_ms: int) -> EndpointPolicy:
-    return SemanticSilence(AdaptiveSilence(Pace(), silence_ms, HUSH_MS), MOST_MS, weighing)
+def _weighed(weighing: SemanticThresholds, silence_ms: int) -> EndpointPolicy:
+    return SemanticSilence(
+        AdaptiveSilence(PauseStatistics(), silence_ms, HUSH_MS), MOST_MS, weighing
+    )
 
 
 def _without(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -241,7 +246,7 @@ def _points(turns: Sequence[RecordedTurn]) -> list[dict[str, Any]]:
             "at_end": _share((p.probability or 0) < threshold for p in ends),
             "at_end_again": _share((p.again or 0) < threshold for p in ends),
         }
-        for threshold in (0.003, Weighing().unfinished_below, 0.3)
+        for threshold in (0.003, SemanticThresholds().unfinished_below, 0.3)
     ]
 
 

@@ -1,7 +1,7 @@
 """What sampling frames by scene saves against 64 uniform ones, on videos that a package ships.
 
 Each video is shown to one session as 64 frames spread evenly (what offline pipelines do), and to
-another as the frames that the server's own sampler keeps of all (`gateway.media.frames`, default
+another as the frames that the server's own sampler keeps of all (`gateway.video.sampling`, default
 settings); then both are asked "What do you see?".
 
 Keys: rows (video, seconds, and of uniform and scene: frames, visual tokens in the context, eyes_ms,
@@ -27,9 +27,9 @@ from benchmarks.chat import Chat
 from benchmarks.eyes import QUESTION
 from benchmarks.in_process import Live
 from gateway.config import load
-from gateway.media.frames import Every, Frame, LoadAdaptive, Motion, Verdict
-from gateway.media.pictures import Seen, look_at
-from gateway.rtc.video_track import picture_of
+from gateway.transport.webrtc.video_track import picture_of
+from gateway.video.decode import Seen, look_at
+from gateway.video.sampling import Every, FrameVerdict, LoadAdaptive, Motion, SampledFrame
 
 VIDEOS = ("bikes", "bigbuckbunny", "carphone_pristine")
 UNIFORM_FRAMES = 64
@@ -90,8 +90,8 @@ def _kept(pictures: Sequence[tuple[float, Seen]]) -> list[Seen]:
     sampler = Every([LoadAdaptive(max_frames=settings.video_max_frames), motion])
     kept = []
     for at_ms, seen in pictures:
-        frame = Frame(at_ms, seen.thumbnail)
-        if sampler.judge(frame) is Verdict.KEEP:
+        frame = SampledFrame(at_ms, seen.thumbnail)
+        if sampler.judge(frame) is FrameVerdict.KEEP:
             sampler.keep(frame)
             kept.append(seen)
     return kept

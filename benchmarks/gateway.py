@@ -30,8 +30,8 @@ import psutil
 from benchmarks import report
 from benchmarks.gateway_floods import FLOODS
 from benchmarks.live import PACKET_MS
-from gateway.loop_lag import WINDOW_S
-from gateway.supervisor import die_with_parent
+from gateway.runtime.child_process import die_with_parent
+from gateway.telemetry.loop_lag import WINDOW_S
 
 LAG_MS_MAX = 20.0
 SETTLE_S = 3.0
@@ -181,7 +181,16 @@ class _Clients:
 async def _server(core: set[int], others: set[int]) -> AsyncIterator[_Server]:
     with tempfile.TemporaryDirectory(prefix="headstart-") as folder:
         endpoint = f"ipc://{Path(folder) / 'engine'}"
-        argv = ["-m", "gateway", "web", "--engine-endpoint", endpoint, "--port", "0", "--announce"]
+        argv = [
+            "-m",
+            "headstart",
+            "web",
+            "--engine-endpoint",
+            endpoint,
+            "--port",
+            "0",
+            "--announce",
+        ]
         for setting in ("max_sessions=5000", "voice=none", "log_level=error"):
             argv += ["--set", setting]
         gateway = await _start(argv, core, pipe=True)

@@ -19,8 +19,8 @@ from aiortc import (
 from av.audio.codeccontext import AudioCodecContext
 
 from benchmarks.live import PACKET_MS, _packets
-from gateway.rtc import aiortc_hooks
-from gateway.rtc.channel import LABEL
+from gateway.transport.webrtc import aiortc_hooks
+from gateway.transport.webrtc.channel import LABEL
 
 RATE_HZ = 48_000
 FRAME_MS = 20

@@ -11,9 +11,9 @@ import numpy.typing as npt
 
 from benchmarks.recordings import CLIPS, load_s16
 from engine import api
-from engine.assemble import ModelPaths, assemble
 from engine.config import EngineConfig
-from engine.core import Engine
+from engine.engine import Engine
+from engine.process.assemble import ModelPaths, assemble
 from engine.weights import resolve_model
 
 Samples = npt.NDArray[np.int16]

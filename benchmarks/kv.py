@@ -36,12 +36,12 @@ from benchmarks import photos, report
 from benchmarks.answers import QUESTIONS
 from benchmarks.chat import Chat, Reply
 from benchmarks.in_process import Live, paths_of
-from engine.cache import kv_bytes_per_token, paged
 from engine.config import KV_DTYPES, EngineConfig
-from engine.decoder.load import LoadedModel, load_model
-from engine.runner import Runner
-from engine.scheduler import Plan, Work
-from engine.stream import Stream
+from engine.kvcache.storage import kv_bytes_per_token, paged
+from engine.kvcache.token_stream import Stream
+from engine.process.load import LoadedModel, load_model
+from engine.scheduling.runner import Runner
+from engine.scheduling.scheduler import Plan, Work
 from kernels.native import set_threads
 
 KINDS = KV_DTYPES

@@ -9,21 +9,21 @@ from enum import Enum, auto
 import numpy as np
 import numpy.typing as npt
 
-from engine.ears.mel import SAMPLE_RATE_HZ
-from gateway.listening import (
+from engine.asr.mel import SAMPLE_RATE_HZ
+from gateway.audio.clock import CLIENT_RATE_HZ
+from gateway.audio.resample import StreamResampler
+from gateway.audio.segmenter import (
     Detection,
-    Hushed,
-    Listener,
-    ListeningSettings,
+    PauseDetected,
+    SegmenterSettings,
     SpeechChunk,
+    SpeechSegmenter,
     SpeechStopped,
 )
-from gateway.media.resample import StreamResampler
-from gateway.media.timebase import WIRE_RATE_HZ
 
 Sound = npt.NDArray[np.float32]  # [samples], 16 kHz mono
 
-PACKET_SAMPLES = WIRE_RATE_HZ // 50
+PACKET_SAMPLES = CLIENT_RATE_HZ // 50
 ROOM_LEVEL = 8  # s16 units either way
 LEAD_S, TAIL_S = 1.0, 3.0
 
@@ -55,19 +55,19 @@ def by_the_listener(sound: Sound, chunk_ms: int) -> Iterator[Step]:
     )
     whole = np.concatenate([lead, sound, tail])
     pcm = (np.clip(whole, -1, 32767 / 32768) * 32768).astype("<i2").tobytes()
-    upwards = StreamResampler(SAMPLE_RATE_HZ, WIRE_RATE_HZ)
+    upwards = StreamResampler(SAMPLE_RATE_HZ, CLIENT_RATE_HZ)
     wire = upwards.feed_pcm(pcm) + upwards.flush_pcm()
-    listener = Listener(Detection(), ListeningSettings(chunk_ms=chunk_ms))
+    listener = SpeechSegmenter(Detection(), SegmenterSettings(chunk_ms=chunk_ms))
     step_bytes = 2 * PACKET_SAMPLES
     for start in range(0, len(wire), step_bytes):
-        received_ns = start // 2 * 10**9 // WIRE_RATE_HZ
+        received_ns = start // 2 * 10**9 // CLIENT_RATE_HZ
         for event in listener.feed(wire[start : start + step_bytes], received_ns):
             match event:
                 case SpeechChunk():
                     heard = np.frombuffer(event.pcm, "<i2").astype(np.float32) / np.float32(32768)
                     end_sample = event.start_sample + len(heard) - len(lead)
                     yield Chunk(heard, min(max(end_sample, 0), len(sound)))
-                case Hushed():
+                case PauseDetected():
                     yield Pause.HUSH
                 case SpeechStopped():
                     yield Pause.END

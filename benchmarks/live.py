@@ -30,10 +30,10 @@ from websockets.asyncio.client import ClientConnection, connect
 
 from benchmarks import report
 from benchmarks.recordings import CLIPS
-from gateway.talk.client import realtime_url
-from gateway.talk.local_server import local_server, until_ready
-from gateway.talk.media import AudioPacket, play, probe
-from gateway.talk.sound import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
+from headstart.talk.client import realtime_url
+from headstart.talk.local_server import local_server, until_ready
+from headstart.talk.media import AudioPacket, play, probe
+from headstart.talk.sound import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 
 PACKET_MS = 40
 PACKET_BYTES = BYTES_PER_SAMPLE * SAMPLE_RATE_HZ * PACKET_MS // 1000
@@ -72,7 +72,7 @@ async def _run(model: str, sessions: int, seconds: float, warm_up_s: float) -> d
         report.say(f"{sessions} sessions for {warm_up_s:g} s + {seconds:g} s")
         url = realtime_url(server.url, model)
         people = [Person(number, sessions, url, tally) for number in range(sessions)]
-        tasks = [asyncio.create_task(person.talk()) for person in people]
+        tasks = [asyncio.create_task(person.conversation()) for person in people]
         await _pass(warm_up_s, tasks)
         tally.counting = True
         meter = CpuMeter()
@@ -143,7 +143,7 @@ class Person:
         self._settled = asyncio.Event()  # the answer to the last question is over
         self._sent_at_s: list[float] = []  # of each packet
 
-    async def talk(self) -> None:
+    async def conversation(self) -> None:
         """Until cancelled. Raises what breaks the connection."""
         headers = {"Authorization": "Bearer none-needed"}
         async with connect(self._url, additional_headers=headers, compression=None) as socket:

@@ -40,14 +40,14 @@ from aiortc.rtp import RtpPacket
 from benchmarks import report
 from benchmarks.in_process import Samples
 from benchmarks.recordings import CLIPS, load_s16
-from gateway import tasks
-from gateway.media.resample import StreamResampler
-from gateway.media.timebase import HEAR_RATE_HZ, WIRE_RATE_HZ
-from gateway.rtc import aiortc_hooks, codecs
-from gateway.rtc.audio_track import AudioTrack
-from gateway.rtc.intake import Sound
-from gateway.rtc.outgoing import OutgoingAudio
-from gateway.rtc.receive_buffer import RTP_RATE_HZ, PieceKind
+from gateway.audio.clock import CLIENT_RATE_HZ, ENGINE_RATE_HZ
+from gateway.audio.resample import StreamResampler
+from gateway.runtime import tasks
+from gateway.transport.webrtc import aiortc_hooks, codecs
+from gateway.transport.webrtc.audio_receiver import ReceivedAudio
+from gateway.transport.webrtc.audio_sender import AudioSender
+from gateway.transport.webrtc.audio_track import AudioTrack
+from gateway.transport.webrtc.receive_buffer import RTP_RATE_HZ, PieceKind
 
 LOSSES = (0.0, 0.02, 0.05, 0.1)
 FRAME_S = 0.02
@@ -73,14 +73,14 @@ class Schedule:
 
     @property
     def speech_frames(self) -> range:
-        return range(LEAD_FRAMES, LEAD_FRAMES + round(len(self.speech) / WIRE_RATE_HZ / FRAME_S))
+        return range(LEAD_FRAMES, LEAD_FRAMES + round(len(self.speech) / CLIENT_RATE_HZ / FRAME_S))
 
     @property
     def frames(self) -> int:
         return self.speech_frames.stop + CALM_FRAMES
 
     def sound(self) -> bytes:
-        quiet = np.zeros(round(FRAME_S * WIRE_RATE_HZ), np.int16).tobytes()
+        quiet = np.zeros(round(FRAME_S * CLIENT_RATE_HZ), np.int16).tobytes()
         return quiet * LEAD_FRAMES + self.speech.tobytes() + quiet * CALM_FRAMES
 
 
@@ -110,7 +110,7 @@ class Way:
 
     def heard(self) -> Samples:
         """All of it, int16 at 16 kHz."""
-        return StreamResampler(self.rate_hz, HEAR_RATE_HZ).feed(np.concatenate(self.pcm))
+        return StreamResampler(self.rate_hz, ENGINE_RATE_HZ).feed(np.concatenate(self.pcm))
 
 
 class Connection:
@@ -120,14 +120,14 @@ class Connection:
         self.schedule = schedule
         self.sent_s: dict[int, float] = {}
         self.dropped = 0
-        self.ours, self.stock = Way(WIRE_RATE_HZ), Way(RTP_RATE_HZ)
+        self.ours, self.stock = Way(CLIENT_RATE_HZ), Way(RTP_RATE_HZ)
         self._first_tick: int | None = None
         self._position = 0  # of our timeline, samples at 24 kHz
 
     async def run(self) -> None:
         no_ice = RTCConfiguration(iceServers=[])
         sender, receiver = RTCPeerConnection(no_ice), RTCPeerConnection(no_ice)
-        track = OutgoingAudio()
+        track = AudioSender()
         sender.addTrack(track)
         ours: AudioTrack
         readers: list[asyncio.Task[None]] = []
@@ -138,7 +138,7 @@ class Connection:
             agreed = aiortc_hooks.codecs(receiver.getTransceivers()[0])
             formats = codecs.formats([], agreed)
             ours = AudioTrack(self._hear, formats, tasks.nothing_depends_on_it)
-            aiortc_hooks.overhear(receiver.getReceivers()[0], ours.receive)
+            aiortc_hooks.tee_packets(receiver.getReceivers()[0], ours.receive)
             readers.append(asyncio.create_task(self._read(remote)))
 
         await sender.setLocalDescription(await sender.createOffer())
@@ -180,8 +180,8 @@ class Connection:
             self._first_tick = timestamp
         return ((timestamp - self._first_tick) & 0xFFFF_FFFF) // FRAME_TICKS
 
-    def _hear(self, sound: Sound) -> bool:
-        frame_samples = round(FRAME_S * WIRE_RATE_HZ)
+    def _hear(self, sound: ReceivedAudio) -> bool:
+        frame_samples = round(FRAME_S * CLIENT_RATE_HZ)
         samples = np.frombuffer(sound.pcm24k, np.int16)
         place = self._position // frame_samples
         if sound.timestamp is not None:
@@ -252,8 +252,8 @@ def _at_random(loss: float, during: range) -> Callable[[int], bool]:
 
 def _monologue() -> Samples:
     """int16 at 24 kHz."""
-    sound = load_s16(CLIPS / "monologue.ogg", WIRE_RATE_HZ)
-    frame_samples = round(FRAME_S * WIRE_RATE_HZ)
+    sound = load_s16(CLIPS / "monologue.ogg", CLIENT_RATE_HZ)
+    frame_samples = round(FRAME_S * CLIENT_RATE_HZ)
     return sound[: len(sound) // frame_samples * frame_samples]
 
 
@@ -262,11 +262,11 @@ class _Words:
 
     def __init__(self, rounds: int) -> None:
         from benchmarks.yardstick import normaliser
-        from engine.ears.listener import Ears
+        from engine.asr.recognizer import WhisperRecognizer
         from engine.weights import resolve_model
 
         self._rounds = rounds
-        self._ears = Ears.load(resolve_model("small").ears)
+        self._ears = WhisperRecognizer.load(resolve_model("small").ears)
         self._spell = normaliser()
 
     def errors(self, heard: Samples) -> dict[str, Any]:
@@ -282,6 +282,6 @@ class _Words:
     def _text(self, sound: Samples) -> str:
         utterance = self._ears.open()
         floats = sound.astype(np.float32) / np.float32(32768)
-        for start in range(0, len(floats), HEAR_RATE_HZ // 2):
-            self._ears.hear(utterance, floats[start : start + HEAR_RATE_HZ // 2])
+        for start in range(0, len(floats), ENGINE_RATE_HZ // 2):
+            self._ears.hear(utterance, floats[start : start + ENGINE_RATE_HZ // 2])
         return self._ears.finish(utterance).text

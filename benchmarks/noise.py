@@ -14,12 +14,12 @@ import numpy.typing as npt
 
 from benchmarks import report
 from benchmarks.recordings import CLIPS, load_f32
-from engine.ears.listener import Ears
-from gateway.listening import (
+from engine.asr.recognizer import WhisperRecognizer
+from gateway.audio.segmenter import (
     Detection,
-    Listener,
-    Resumed,
     SpeechChunk,
+    SpeechResumed,
+    SpeechSegmenter,
     SpeechStarted,
     SpeechStopped,
 )
@@ -176,9 +176,9 @@ class Outcome:
     words: list[str]
 
 
-def listen(ears: Ears, sound: npt.NDArray[np.int16]) -> Outcome:
+def listen(ears: WhisperRecognizer, sound: npt.NDArray[np.int16]) -> Outcome:
     """A whole sound, s16 24 kHz, through the listener and the ears."""
-    listener = Listener(Detection())
+    listener = SpeechSegmenter(Detection())
     outcome = Outcome(0, 0, [])
     utterance = ears.open()
     for start in range(0, len(sound), PACKET_SAMPLES):
@@ -195,12 +195,12 @@ def listen(ears: Ears, sound: npt.NDArray[np.int16]) -> Outcome:
                     words = ears.finish(utterance).text.split()
                     outcome.words += words
                     outcome.turns += bool(words)
-                case Resumed() | _:
+                case SpeechResumed() | _:
                     pass
     return outcome
 
 
-def false_words_per_min(ears: Ears, seconds: float) -> dict[str, float]:
+def false_words_per_min(ears: WhisperRecognizer, seconds: float) -> dict[str, float]:
     """Words heard a minute in `seconds` of each kind, and over all of them as "all"."""
     rates, total = {}, 0
     for kind in KINDS:

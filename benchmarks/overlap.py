@@ -32,16 +32,16 @@ from benchmarks import overlap_sounds, overlap_words, report
 from benchmarks.in_process import Live
 from benchmarks.wer import read_list
 from engine import api
-from engine.ears.listener import Ears
+from engine.asr.recognizer import WhisperRecognizer
 from engine.weights import ensure
 from gateway import config
-from gateway.actions import Action, HoldPlayout, Send, Tell
-from gateway.metrics import Metrics
-from gateway.open_utterance import Arrival
+from gateway.audio.open_utterance import Arrival
 from gateway.protocol.ids import IdMaker
-from gateway.session import Session
-from gateway.voice import synthesiser
-from gateway.voice.messages import Said, Sound
+from gateway.session.actions import Action, HoldPlayout, Send, SendToEngine
+from gateway.session.session import Session
+from gateway.telemetry.metrics import Metrics
+from gateway.tts import synthesiser
+from gateway.tts.messages import ClauseDone, SynthesisedAudio
 
 Samples = npt.NDArray[np.int16]
 
@@ -86,9 +86,9 @@ class _Overlap:
         self._take(self.session.start(0))
         self._take(self.session.receive_text('{"type": "response.create"}', 0))
         self._engine()
-        whole = Sound(self.outcome.name, 1, 0, bytes(2 * ANSWER_S * synthesiser.RATE_HZ))
+        whole = SynthesisedAudio(self.outcome.name, 1, 0, bytes(2 * ANSWER_S * synthesiser.RATE_HZ))
         self._take(self.session.receive_voice(whole, self.now_ns))
-        self._take(self.session.receive_voice(Said(self.outcome.name, 1, 0), self.now_ns))
+        self._take(self.session.receive_voice(ClauseDone(self.outcome.name, 1, 0), self.now_ns))
 
     def hear(self, sound: Samples) -> None:
         """The sound, in packets on time, and two seconds of silence behind it."""
@@ -116,7 +116,7 @@ class _Overlap:
         at_ns = self.now_ns if at_ns is None else at_ns
         for action in actions:
             match action:
-                case Tell():
+                case SendToEngine():
                     self.live.engine.receive(action.command)
                 case HoldPlayout(held=True):
                     self.held_since_ns = at_ns
@@ -154,7 +154,7 @@ def run(
 def run_words(half: str, recordings: Path | None, *, as_json: bool) -> None:
     """The same sounds by their final words alone (`benchmarks.overlap_words`). Raises as `run`."""
     lines = read_list(recordings) if recordings is not None else ()
-    ears = Ears.load(ensure("whisper-tiny.en"))
+    ears = WhisperRecognizer.load(ensure("whisper-tiny.en"))
     heard: dict[str, list[tuple[str, list[overlap_words.Words]]]] = defaultdict(list)
     for sound in overlap_sounds.sounds(half, lines):
         words = overlap_words.words_of(ears, sound.sound)

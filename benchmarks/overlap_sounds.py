@@ -18,7 +18,7 @@ import numpy as np
 from benchmarks import noise
 from benchmarks.recordings import load_s16
 from benchmarks.voices import Line, Samples, cast
-from gateway.media.timebase import WIRE_RATE_HZ
+from gateway.audio.clock import CLIENT_RATE_HZ
 
 DEVELOPMENT = ("flite awb", "flite slt", "joe", "kokoro jf_alpha", "kokoro jf_nezumi")
 HELD_OUT = ("flite rms", "flite kal16", "kokoro jm_kumo", "kokoro jf_gongitsune", "espeak en-us+f4")
@@ -105,7 +105,7 @@ def sounds(half: str, recordings: Sequence[tuple[Path, str]] = ()) -> Iterator[H
     for path, text in recordings:
         is_ours = (zlib.crc32(path.name.encode()) >> 1) % 2 == parity
         if is_ours and len(text.split()) <= SHORT_WORDS and "..." not in text:
-            yield Heard("recordings", text, _framed(load_s16(path, WIRE_RATE_HZ)))
+            yield Heard("recordings", text, _framed(load_s16(path, CLIENT_RATE_HZ)))
 
 
 def _framed(sound: Samples) -> Samples:

@@ -12,17 +12,17 @@ from typing import Any
 import numpy as np
 
 from benchmarks.voices import Samples
-from engine.ears.listener import Ears
-from gateway.interruption import InterruptionRule, Meaning
-from gateway.listening import (
+from engine.asr.recognizer import WhisperRecognizer
+from gateway.audio.segmenter import (
     Detection,
-    Hushed,
-    Listener,
-    ListeningSettings,
+    PauseDetected,
+    SegmenterSettings,
     SpeechChunk,
+    SpeechSegmenter,
     SpeechStarted,
 )
-from gateway.voice.synthesiser import RATE_HZ
+from gateway.session.barge_in import InterruptionRule, Meaning
+from gateway.tts.synthesiser import RATE_HZ
 
 PACKET_SAMPLES = RATE_HZ // 50
 ROOM_LEVEL = 8  # s16 units either way
@@ -42,7 +42,7 @@ class Words:
         return judged is Meaning.INTERRUPTION
 
 
-def words_of(ears: Ears, sound: Samples) -> list[Words]:
+def words_of(ears: WhisperRecognizer, sound: Samples) -> list[Words]:
     """The final words at each hush of one sound."""
     random = np.random.default_rng(1)
     lead, tail = (
@@ -50,7 +50,7 @@ def words_of(ears: Ears, sound: Samples) -> list[Words]:
         for seconds in (LEAD_S, TAIL_S)
     )
     whole = np.concatenate([lead, sound, tail])
-    listener = Listener(Detection(), ListeningSettings(chunk_ms=5000))
+    listener = SpeechSegmenter(Detection(), SegmenterSettings(chunk_ms=5000))
     utterance = ears.open()
     found: list[Words] = []
     for start in range(0, len(whole), PACKET_SAMPLES):
@@ -62,7 +62,7 @@ def words_of(ears: Ears, sound: Samples) -> list[Words]:
                 case SpeechChunk():
                     pcm = np.frombuffer(event.pcm, "<i2").astype(np.float32)
                     ears.hear(utterance, pcm / np.float32(32768))
-                case Hushed():
+                case PauseDetected():
                     heard = ears.finish(utterance)
                     found.append(Words(heard.text, heard.likely))
                 case _:

@@ -18,24 +18,24 @@ import numpy as np
 from benchmarks.in_process import Live
 from benchmarks.pauses import RATE_HZ, SpokenTurn, room
 from engine import api
-from gateway.endpoint import ASK_AGAIN_MS, Pause, Verdict
-from gateway.listening import (
+from gateway.audio.clock import CLIENT_RATE_HZ, ms_to_engine_samples
+from gateway.audio.endpointing import ASK_AGAIN_MS, EndpointVerdict, Pause
+from gateway.audio.resample import StreamResampler
+from gateway.audio.segmenter import (
     Detection,
-    Hushed,
-    Listener,
-    ListenEvent,
-    Resumed,
+    PauseDetected,
     SpeechChunk,
+    SpeechEvent,
+    SpeechResumed,
+    SpeechSegmenter,
     SpeechStarted,
     SpeechStopped,
 )
-from gateway.media.resample import StreamResampler
-from gateway.media.timebase import WIRE_RATE_HZ, hear_samples
 
 HUSH_MS = 200
 PATIENCE_MS = 2500
 """Longer than any pause in `benchmarks.pauses`: what lasts so long is the end of the turn."""
-PACKET_BYTES = 2 * WIRE_RATE_HZ // 50
+PACKET_BYTES = 2 * CLIENT_RATE_HZ // 50
 SPECULATE = api.Sampling(max_tokens=1)  # of the answer only its beginning is needed here
 
 
@@ -80,19 +80,19 @@ class _Notes:
     def __init__(self) -> None:
         self.pauses: list[Paused] = []
 
-    def judge(self, pause: Pause) -> Verdict:
-        if pause.silence_samples >= hear_samples(PATIENCE_MS):
-            return Verdict.END
-        if pause.silence_samples < hear_samples(HUSH_MS):
-            return Verdict.WAIT
-        if pause.silence_samples == hear_samples(HUSH_MS):
+    def judge(self, pause: Pause) -> EndpointVerdict:
+        if pause.silence_samples >= ms_to_engine_samples(PATIENCE_MS):
+            return EndpointVerdict.END
+        if pause.silence_samples < ms_to_engine_samples(HUSH_MS):
+            return EndpointVerdict.WAIT
+        if pause.silence_samples == ms_to_engine_samples(HUSH_MS):
             self.pauses.append(Paused(pause.speech_samples))
-        if pause.silence_samples == hear_samples(ASK_AGAIN_MS):
-            return Verdict.ASK
-        return Verdict.HUSH
+        if pause.silence_samples == ms_to_engine_samples(ASK_AGAIN_MS):
+            return EndpointVerdict.RECHECK
+        return EndpointVerdict.HUSH
 
     def went_on(self, silence_samples: int) -> None:
-        if silence_samples >= hear_samples(HUSH_MS):
+        if silence_samples >= ms_to_engine_samples(HUSH_MS):
             self.pauses[-1].silence_samples = silence_samples
 
 
@@ -109,12 +109,12 @@ class Recorder:
         name = f"turn{self._turns}"
         self._live.open(name)
         notes = _Notes()
-        for event in _events(Listener(Detection(endpoint=notes)), turn):
+        for event in _events(SpeechSegmenter(Detection(endpoint=notes)), turn):
             self._tell(name, event, notes)
         self._live.close(name)
         return RecordedTurn(turn.speaker, turn.kind, turn.text, turn.pause_ms, notes.pauses)
 
-    def _tell(self, name: str, event: ListenEvent, notes: _Notes) -> None:
+    def _tell(self, name: str, event: SpeechEvent, notes: _Notes) -> None:
         tell = self._live.engine.receive
         match event:
             case SpeechStarted():
@@ -122,10 +122,10 @@ class Recorder:
             case SpeechChunk():
                 now_ns = time.monotonic_ns()
                 tell(api.Audio(name, event.ref, event.start_sample, event.pcm, now_ns))
-            case Hushed():
+            case PauseDetected():
                 self._ask(api.Hush(name, event.ref, event.end_sample, SPECULATE), notes.pauses[-1])
                 return
-            case Resumed():
+            case SpeechResumed():
                 tell(api.Resume(name, event.ref))
             case _:
                 return
@@ -157,14 +157,14 @@ class Recorder:
         self._live.run()
 
 
-def _events(listener: Listener, turn: SpokenTurn) -> Iterator[ListenEvent]:
+def _events(listener: SpeechSegmenter, turn: SpokenTurn) -> Iterator[SpeechEvent]:
     """The turn and the silence behind it, in packets of 20 ms, on time."""
-    resampler = StreamResampler(RATE_HZ, WIRE_RATE_HZ)
+    resampler = StreamResampler(RATE_HZ, CLIENT_RATE_HZ)
     whole = np.concatenate([turn.sound, room(PATIENCE_MS + 500.0)])
     pcm = resampler.feed(whole).tobytes()
     for start in range(0, len(pcm), PACKET_BYTES):
         packet = pcm[start : start + PACKET_BYTES]
-        for event in listener.feed(packet, (start + len(packet)) // 2 * 10**9 // WIRE_RATE_HZ):
+        for event in listener.feed(packet, (start + len(packet)) // 2 * 10**9 // CLIENT_RATE_HZ):
             yield event
             if isinstance(event, SpeechStopped):
                 return

@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from benchmarks.recordings import load_s16
 from engine.weights import ensure
-from gateway.media.resample import StreamResampler
-from gateway.voice import synthesiser, voices
+from gateway.audio.resample import StreamResampler
+from gateway.tts import synthesiser, voices
 
 Samples = npt.NDArray[np.int16]
 
@@ -82,7 +82,7 @@ def recordings(lines: Sequence[tuple[Path, str]]) -> list[Recording]:
 def spoken_questions() -> list[Recording]:
     """What people say to a machine (`questions.toml`), spoken by the packaged voice.
 
-    Raises `gateway.voice.synthesiser.VoiceUnavailable`.
+    Raises `gateway.tts.synthesiser.VoiceUnavailable`.
     """
     voice = voices.load("joe", ensure("joe"))
     table = tomllib.loads(QUESTIONS.read_text())

@@ -12,9 +12,9 @@ import torch
 
 from benchmarks.in_process import INSTRUCTIONS, Samples
 from engine.api import SAMPLE_RATE_HZ
-from engine.assemble import ModelPaths
 from engine.config import EngineConfig
-from engine.decoder.load import load_model
+from engine.process.assemble import ModelPaths
+from engine.process.load import load_model
 
 WINDOW_S = 30
 

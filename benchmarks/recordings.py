@@ -8,7 +8,7 @@ import av
 import numpy as np
 import numpy.typing as npt
 
-CLIPS = Path(__file__).resolve().parent.parent / "gateway" / "clips"
+CLIPS = Path(__file__).resolve().parent.parent / "headstart" / "clips"
 """The bundled ones."""
 
 

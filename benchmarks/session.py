@@ -30,8 +30,8 @@ import psutil
 from benchmarks import report
 from benchmarks.in_process import CHUNK_SAMPLES, INSTRUCTIONS, Live, Samples, clip
 from engine import api
-from engine.core import Engine
-from engine.faculties import Pcm, Words
+from engine.engine import Engine
+from engine.interfaces import Pcm, Words
 
 TURN_S, SPEECH_S = 15, 6
 CHUNKS_PER_S = api.SAMPLE_RATE_HZ // CHUNK_SAMPLES
@@ -48,7 +48,7 @@ SCRIPT = (
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """`engine.faculties.Words` of the script: the newest word may still change."""
+    """`engine.interfaces.Words` of the script: the newest word may still change."""
 
     committed: str
     tentative: str
@@ -108,7 +108,7 @@ class Person:
         self._pictures = itertools.cycle(_pictures())
         self._turn = 0
         session = live.engine.sessions["long"]
-        self.stream, self.window_tokens = session.stream, session.talk.window.tokens
+        self.stream, self.window_tokens = session.stream, session.conversation.window.tokens
 
     def take_turn(self, minute: Minute) -> None:
         """Speak with the camera on, stop, and be answered."""
@@ -152,8 +152,8 @@ def run(model: str, hours: float, *, real_ears: bool, as_json: bool, window: int
     live = Live(model)
     if not real_ears:
         parts = live.engine.parts
-        faculties = dataclasses.replace(parts.faculties, ears=ScriptedEars())
-        live.engine = Engine(dataclasses.replace(parts, faculties=faculties), live.events.append)
+        services = dataclasses.replace(parts.services, ears=ScriptedEars())
+        live.engine = Engine(dataclasses.replace(parts, services=services), live.events.append)
     live.engine.receive(api.Open("long", INSTRUCTIONS, window=api.Window(window)))
     live.run()
     person = Person(live, _chunks(clip("monologue.ogg")))
@@ -171,7 +171,7 @@ def run(model: str, hours: float, *, real_ears: bool, as_json: bool, window: int
                 f"{line['first_ms']:.0f} ms, K/V {minute.kv_bytes / 1e6:.0f} MB, memory "
                 f"{minute.rss_bytes / 1e6:.0f} MB, forgotten {minute.evicted} tokens"
             )
-    live.engine.check_books()
+    live.engine.check_accounting()
     result = _summary(minutes, person) | {
         "wall_s": round(time.monotonic() - began_s, 1),
         "real_ears": real_ears,

@@ -16,7 +16,7 @@ import av
 import numpy as np
 
 from benchmarks.voices import Line, Samples, cast
-from gateway.voice.synthesiser import RATE_HZ
+from gateway.tts.synthesiser import RATE_HZ
 
 CHOOSE, REPORT, QUESTIONS = "choose", "report", "questions"
 PARTS = (CHOOSE, REPORT, QUESTIONS)

@@ -20,14 +20,14 @@ import numpy as np
 import psutil
 
 from benchmarks import report
-from engine.ears.listener import Ears
-from engine.ears.mel import SAMPLE_RATE_HZ
+from engine.asr.mel import SAMPLE_RATE_HZ
+from engine.asr.recognizer import WhisperRecognizer
 from engine.weights import ensure, resolve_model
-from gateway.media.resample import StreamResampler
-from gateway.voice.clauses import ClauseCutter
-from gateway.voice.link import VoiceLink, worker_argv
-from gateway.voice.messages import Said, Sound, Speak
-from gateway.voice.status import VoiceStatus
+from gateway.audio.resample import StreamResampler
+from gateway.tts.clauses import ClauseCutter
+from gateway.tts.link import VoiceLink, worker_argv
+from gateway.tts.messages import ClauseDone, Speak, SynthesisedAudio
+from gateway.tts.status import VoiceStatus
 
 ANSWERS = (
     "The capital of France is Paris.",
@@ -55,8 +55,8 @@ class _Listener:
     said: int = 0
     changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def voice_event(self, event: Sound | Said) -> None:
-        if isinstance(event, Sound):
+    def voice_event(self, event: SynthesisedAudio | ClauseDone) -> None:
+        if isinstance(event, SynthesisedAudio):
             self.first_s = self.first_s or time.perf_counter()
             self.pcm += event.pcm
         else:
@@ -84,7 +84,7 @@ class _Voice:
 
 def run(voices: tuple[str, ...], *, as_json: bool) -> None:
     """Measure each voice and report; the first one's numbers stand at the top."""
-    ears = Ears.load(resolve_model("tiny").ears)
+    ears = WhisperRecognizer.load(resolve_model("tiny").ears)
     rows = []
     for name in voices:
         folder = ensure("joe") if name == "joe" else None
@@ -133,7 +133,7 @@ async def _speak(link: VoiceLink, number: int, answer: str, voice: _Voice) -> No
     link.detach(SESSION)
 
 
-def _row(name: str, voice: _Voice, ears: Ears) -> dict[str, Any]:
+def _row(name: str, voice: _Voice, ears: WhisperRecognizer) -> dict[str, Any]:
     import jiwer
 
     from benchmarks.yardstick import normaliser
@@ -153,7 +153,7 @@ def _row(name: str, voice: _Voice, ears: Ears) -> dict[str, Any]:
     }
 
 
-def _hear(ears: Ears, pcm: bytes) -> str:
+def _hear(ears: WhisperRecognizer, pcm: bytes) -> str:
     resampler = StreamResampler(24_000, SAMPLE_RATE_HZ, aligned=True)
     sound = np.concatenate([resampler.feed(pcm), resampler.flush()])
     scaled = (sound / 32_768).astype(np.float32)

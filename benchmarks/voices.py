@@ -24,9 +24,9 @@ import numpy.typing as npt
 
 from benchmarks.recordings import load_s16
 from engine.weights import ensure
-from gateway.voice.espeak import Espeak
-from gateway.voice.synthesiser import RATE_HZ, VoiceUnavailable
-from gateway.voice.vits import load_vits
+from gateway.tts.espeak import Espeak
+from gateway.tts.synthesiser import RATE_HZ, VoiceUnavailable
+from gateway.tts.vits import load_vits
 
 Samples = npt.NDArray[np.int16]  # 24 kHz mono
 

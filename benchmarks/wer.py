@@ -35,11 +35,11 @@ from typing import Any
 from benchmarks import noise, report
 from benchmarks.listened import Chunk, Pause, Sound, Step, by_the_listener
 from benchmarks.recordings import load_f32
-from engine.ears.chosen import find_ears, load_ears
-from engine.ears.listener import Ears
-from engine.ears.mel import SAMPLE_RATE_HZ
-from engine.gguf_file import GgufFile
-from engine.tokenizer import Tokenizer
+from engine.asr.chosen import find_ears, load_ears
+from engine.asr.mel import SAMPLE_RATE_HZ
+from engine.asr.recognizer import WhisperRecognizer
+from engine.chat.tokenizer import Tokenizer
+from engine.checkpoints.gguf import GgufFile
 from engine.weights import resolve_model
 
 LONGEST_S = 28  # that the ears can align in one pass
@@ -162,7 +162,7 @@ def by_chunks(sound: Sound, chunk_ms: int) -> Iterator[Step]:
 
 
 def stream(
-    ears: Ears,
+    ears: WhisperRecognizer,
     sound: Sound,
     steps: Iterable[Step],
     encode: Callable[[str], list[int]],
@@ -227,7 +227,7 @@ def _count_shown(states: Sequence[Sequence[str]], tally: Tally) -> None:
         tally.revised += len(changes) - (seen[-1] is not None)
 
 
-def _ends_ms(ears: Ears, sound: Sound, final: str) -> list[float] | None:
+def _ends_ms(ears: WhisperRecognizer, sound: Sound, final: str) -> list[float] | None:
     """When each final word ends; None where a pass over the whole clip has other words."""
     if len(sound) > LONGEST_S * SAMPLE_RATE_HZ:
         return None

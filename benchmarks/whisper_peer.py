@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from benchmarks.whisper_twin import transformers_twin
-from engine.ears.checkpoint import TOKENIZER_FILE, load_checkpoint
-from engine.ears.languages import AUTO, ENGLISH_CODE, Language
-from engine.ears.tokens import WhisperTokens
+from engine.asr.languages import AUTO, ENGLISH_CODE, Language
+from engine.asr.tokens import WhisperTokens
+from engine.asr.whisper.checkpoint import TOKENIZER_FILE, load_checkpoint
 
 MAX_TOKENS = 220
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
-from engine.ears.checkpoint import Checkpoint
-from engine.ears.vocabulary import ExactVocabulary
+from engine.asr.whisper.checkpoint import Checkpoint
+from engine.asr.whisper.vocabulary import ExactVocabulary
 
 _RENAMES = (
     ("layers.", "model.{part}.layers."),

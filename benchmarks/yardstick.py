@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.ears.languages import ENGLISH_CODE
-from engine.ears.mel import SAMPLE_RATE_HZ
+from engine.asr.languages import ENGLISH_CODE
+from engine.asr.mel import SAMPLE_RATE_HZ
 
 WINDOW_S = 30
 

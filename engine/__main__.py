@@ -14,12 +14,12 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from engine.errors import EngineError
-from engine.link import Link
+from engine.process.ipc import GatewayLink
 
 if TYPE_CHECKING:
     from engine.api import ModelInfo
     from engine.config import EngineConfig
-    from engine.core import Engine
+    from engine.engine import Engine
 
 log = logging.getLogger("headstart.engine")
 
@@ -33,7 +33,7 @@ def main() -> None:
     logging.basicConfig(level="INFO", format="%(message)s", stream=sys.stderr)
     if arguments.threads:
         os.environ["OMP_NUM_THREADS"] = str(arguments.threads)  # before torch makes its pool
-    link = Link(arguments.endpoint)
+    link = GatewayLink(arguments.endpoint)
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         if link.model is None:
@@ -51,13 +51,13 @@ def main() -> None:
         link.close()
 
 
-def _serve(link: Link, arguments: argparse.Namespace) -> None:
+def _serve(link: GatewayLink, arguments: argparse.Namespace) -> None:
     link.loading("libraries", 0, 0)
     # torch takes seconds to import: only now, when the gateway has heard from us.
     from engine.config import EngineConfig
-    from engine.models.captions import find_transcriber
-    from engine.models.serving import assemble_source
+    from engine.models.perception.captions import find_transcriber
     from engine.models.source import source_of
+    from engine.process.model_directory import assemble_source
 
     config = EngineConfig(
         model=arguments.model,
@@ -86,10 +86,12 @@ def _serve(link: Link, arguments: argparse.Namespace) -> None:
     link.serve(engine, model)
 
 
-def _packaged(link: Link, ears_name: str | None, config: EngineConfig) -> tuple[Engine, ModelInfo]:
+def _packaged(
+    link: GatewayLink, ears_name: str | None, config: EngineConfig
+) -> tuple[Engine, ModelInfo]:
     """An engine on weights by name, fetched if need be."""
-    from engine.assemble import ModelPaths, assemble
-    from engine.ears.chosen import find_ears
+    from engine.asr.chosen import find_ears
+    from engine.process.assemble import ModelPaths, assemble
     from engine.weights import resolve_model
 
     progress = _FetchProgress(link)
@@ -101,7 +103,7 @@ def _packaged(link: Link, ears_name: str | None, config: EngineConfig) -> tuple[
 class _FetchProgress:
     """A download's progress on its way to whoever waits."""
 
-    def __init__(self, link: Link) -> None:
+    def __init__(self, link: GatewayLink) -> None:
         self._link = link
 
     def note(self, text: str) -> None:

@@ -143,7 +143,7 @@ class FakeEngine:
             case _:
                 self._in_session(command, self._streams[command.session], now_ns)
                 if pictures := api.picture_bytes(command):
-                    self._later(now_ns, api.Looked(command.session, pictures))
+                    self._later(now_ns, api.ImagesConsumed(command.session, pictures))
 
     def _in_session(self, command: api.Command, stream: _Stream, now_ns: int) -> None:
         match command:

@@ -25,7 +25,7 @@ import psutil
 from benchmarks.soak.books import engine_process, fetch_status
 from benchmarks.soak.lines import Inbox, LineClosed, open_socket
 from benchmarks.soak.visit import Visit, World
-from gateway.supervisor import die_with_parent
+from gateway.runtime.child_process import die_with_parent
 
 ENGINE_LOST_AFTER_S = 8
 """The server's setting in a soak: how long an engine may be silent."""

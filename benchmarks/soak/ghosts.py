@@ -15,8 +15,8 @@ import httpx
 from aiortc import RTCConfiguration, RTCPeerConnection
 
 from benchmarks.soak.tally import Tally
-from gateway.guests import HEAD_S
-from gateway.rtc.channel import LABEL
+from gateway.connection.pending import HEAD_S
+from gateway.transport.webrtc.channel import LABEL
 
 WAIT_S = 60.0
 HANG_S = 2.0

@@ -29,11 +29,11 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 from benchmarks.soak.canary import Canaries, Secret
 from benchmarks.soak.sounds import PACKET_MS, Packet
 from benchmarks.soak.tally import Tally
-from gateway.rtc import aiortc_hooks
-from gateway.rtc.channel import LABEL
-from gateway.talk.client import realtime_url
-from gateway.talk.sound import SAMPLE_RATE_HZ
-from gateway.talk.webrtc import calls_url
+from gateway.transport.webrtc import aiortc_hooks
+from gateway.transport.webrtc.channel import LABEL
+from headstart.talk.client import realtime_url
+from headstart.talk.sound import SAMPLE_RATE_HZ
+from headstart.talk.webrtc import calls_url
 
 Event = dict[str, Any]
 Wanted = Callable[[Event], bool]

@@ -40,7 +40,7 @@ from benchmarks.soak.memory import Memory, Point
 from benchmarks.soak.tally import Tally
 from benchmarks.soak.visit import CAN_RESUME, Visit, World, part
 from benchmarks.soak.wall_clock import wall_clock
-from gateway.talk.local_server import LocalServer, local_server, until_ready
+from headstart.talk.local_server import LocalServer, local_server, until_ready
 
 CALLS_EVERY = 3
 ACTS = (1, 6)
@@ -184,7 +184,7 @@ class Party:
         report.say("soak: one of each, before anybody counts")
         rng = random.Random(f"{self._options.seed}/warm-up")
         seats = range(min(self._options.sessions, 2 * CALLS_EVERY))
-        await asyncio.gather(*(self._every_act(seat, rng) for seat in seats))
+        await asyncio.gather(*(self._every_act(entry, rng) for entry in seats))
 
     async def hold(self, faults: Faults) -> None:
         """Both phases, and the faults meanwhile."""
@@ -213,8 +213,8 @@ class Party:
         """Live: so long by the clock. Else: until every WebSocket seat has sent as much sound; the
         calls go on meanwhile."""
         loop = asyncio.get_running_loop()
-        sockets = [seat for seat in range(self._options.sessions) if not _calls(seat)]
-        calls = [seat for seat in range(self._options.sessions) if _calls(seat)]
+        sockets = [entry for entry in range(self._options.sessions) if not _calls(entry)]
+        calls = [entry for entry in range(self._options.sessions) if _calls(entry)]
         ends_s = loop.time() + seconds
         others_done = asyncio.Event()
         if live:
@@ -225,8 +225,8 @@ class Party:
                 lambda heard_s: heard_s >= seconds or loop.time() >= latest_s,
                 lambda _: others_done.is_set(),
             ]
-        tasks = [asyncio.create_task(self._seat(seat, until[0], live)) for seat in sockets]
-        callers = [asyncio.create_task(self._seat(seat, until[1], live)) for seat in calls]
+        tasks = [asyncio.create_task(self._seat(entry, until[0], live)) for entry in sockets]
+        callers = [asyncio.create_task(self._seat(entry, until[1], live)) for entry in calls]
         try:
             await _all(tasks)
             others_done.set()
@@ -236,26 +236,26 @@ class Party:
                 task.cancel()
             await asyncio.gather(*tasks, *callers, return_exceptions=True)
 
-    async def _seat(self, seat: int, is_over: Callable[[float], bool], live: bool) -> None:
+    async def _seat(self, entry: int, is_over: Callable[[float], bool], live: bool) -> None:
         heard_s = 0.0
         for number in itertools.count():
             if is_over(heard_s):
                 return
-            rng = random.Random(f"{self._options.seed}/{live}/{seat}/{number}")
+            rng = random.Random(f"{self._options.seed}/{live}/{entry}/{number}")
             try:
                 if rng.random() < GHOST_SHARE:
                     await haunt(self._world.url, rng, self._world.tally)
-                heard_s += await self._visit(seat, rng)
+                heard_s += await self._visit(entry, rng)
             except (LineClosed, OSError, TimeoutError, httpx.HTTPError) as error:
                 if isinstance(error, LineClosed) and error.code == BUSY:
                     self._world.tally.saw["refused: too busy"] += 1
                 else:
-                    self._world.tally.complain(f"seat {seat} found nobody: {error!r}")
+                    self._world.tally.complain(f"seat {entry} found nobody: {error!r}")
                 await asyncio.sleep(TRY_AGAIN_S)
 
-    async def _visit(self, seat: int, rng: random.Random) -> float:
+    async def _visit(self, entry: int, rng: random.Random) -> float:
         """One session; the seconds of sound it sent."""
-        async with self._arrives(seat, rng) as (visit, line):
+        async with self._arrives(entry, rng) as (visit, line):
             for _ in range(rng.randint(*ACTS)):
                 name = _draw(visit, rng)
                 self._world.tally.did[name] += 1
@@ -263,21 +263,21 @@ class Party:
             await part(visit, line, rng, self._world)
         return visit.heard_s
 
-    async def _every_act(self, seat: int, rng: random.Random) -> None:
-        async with self._arrives(seat, rng) as (visit, line):
+    async def _every_act(self, entry: int, rng: random.Random) -> None:
+        async with self._arrives(entry, rng) as (visit, line):
             for name, (_, act) in visit.acts.items():
-                if name != "stop_reading" or seat == 0:
+                if name != "stop_reading" or entry == 0:
                     await act()
             await line.goodbye()
 
     @contextlib.asynccontextmanager
-    async def _arrives(self, seat: int, rng: random.Random) -> AsyncIterator[tuple[Visit, Line]]:
+    async def _arrives(self, entry: int, rng: random.Random) -> AsyncIterator[tuple[Visit, Line]]:
         """A session, introduced. An end by the server is a complaint if nothing explains it."""
         world, since_s = self._world, time.monotonic()
         secret = world.canaries.issue()
         inbox = Inbox(secret, world.canaries, world.tally)
         line: Line
-        if _calls(seat):
+        if _calls(entry):
             line = await open_call(world.url, world.model, inbox)
         else:
             line = await open_socket(world.url, world.model, inbox, live=world.live)
@@ -293,7 +293,7 @@ class Party:
         except LineClosed as closed:
             world.tally.saw[f"closed {closed.code}"] += 1
             if not visit.may_be_closed:
-                world.tally.complain(f"seat {seat} was closed with {closed.code}", since_s)
+                world.tally.complain(f"seat {entry} was closed with {closed.code}", since_s)
         finally:
             self.secrets_told += secret.told
             await line.drop()
@@ -331,8 +331,8 @@ class Party:
             )
 
 
-def _calls(seat: int) -> bool:
-    return seat % CALLS_EVERY == CALLS_EVERY - 1
+def _calls(entry: int) -> bool:
+    return entry % CALLS_EVERY == CALLS_EVERY - 1
 
 
 def _draw(visit: Visit, rng: random.Random) -> str:

@@ -12,11 +12,11 @@ from pathlib import Path
 import av
 import numpy as np
 
-import gateway
-from gateway.talk.media import AudioPacket, JpegFrame, play, probe
-from gateway.talk.sound import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
+import headstart
+from headstart.talk.media import AudioPacket, JpegFrame, play, probe
+from headstart.talk.sound import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 
-CLIPS = Path(gateway.__file__).parent / "clips"
+CLIPS = Path(headstart.__file__).parent / "clips"
 PACKET_MS = 100
 PACKET_BYTES = SAMPLE_RATE_HZ * PACKET_MS // 1000 * BYTES_PER_SAMPLE
 SPEECH = ("capital.wav", "followup.wav")

@@ -15,7 +15,7 @@ from websockets.asyncio.client import connect
 
 from benchmarks.soak.sounds import noise_picture
 from benchmarks.soak.visit import DEAF_EVENTS, NOISE_SIDE_PX
-from gateway.talk.client import realtime_url
+from headstart.talk.client import realtime_url
 
 
 async def main(url: str, model: str) -> None:

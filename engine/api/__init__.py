@@ -7,6 +7,9 @@ are `time.monotonic_ns()`, which is one clock for all processes of a machine.
 
 A turn's answer is named by `generation`, a number that only grows within a session: an event whose
 generation is not the session's current one is stale and is dropped by whoever receives it.
+
+May import: nothing of ours.
+Never: imports anything of the engine or the gateway.
 """
 
 from __future__ import annotations
@@ -45,8 +48,8 @@ from engine.api.events import (
     Finished,
     Heard,
     Hearing,
+    ImagesConsumed,
     Loading,
-    Looked,
     ModelInfo,
     Pressure,
     Ready,
@@ -104,12 +107,12 @@ __all__ = [
     "Hearing",
     "Hush",
     "Image",
+    "ImagesConsumed",
     "Instruct",
     "Item",
     "KvStats",
     "Level",
     "Loading",
-    "Looked",
     "Message",
     "ModelInfo",
     "Open",

@@ -194,8 +194,8 @@ Command = (
 
 
 def picture_bytes(command: Command) -> int:
-    """Of the pictures that come with it, and that the engine tells of (`Looked`): all but those of
-    a conversation that is restored."""
+    """Of the pictures that come with it, and that the engine tells of (`ImagesConsumed`): all but
+    those of a conversation that is restored."""
     match command:
         case Frame():
             return len(command.image.rgb)

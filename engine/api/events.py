@@ -131,7 +131,7 @@ class ClipHeard(Message, frozen=True, tag="clip_heard"):
     final: bool = False
 
 
-class Looked(Message, frozen=True, tag="looked"):
+class ImagesConsumed(Message, frozen=True, tag="looked"):
     """Pictures of so many bytes, which came with commands, wait no more: they were looked at, or
     given up."""
 
@@ -215,7 +215,7 @@ Event = (
     | EndOfMessage
     | Heard
     | ClipHeard
-    | Looked
+    | ImagesConsumed
     | Chunk
     | Delta
     | Call

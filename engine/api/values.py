@@ -183,7 +183,8 @@ class FinishReason(StrEnum):
 
 
 class Level(IntEnum):
-    """How full the engine's KV cache is, by what is done about it (`engine.room`)."""
+    """How full the engine's KV cache is, by what is done about it (`engine.scheduling.admission`).
+    """
 
     CALM = 0
     DEGRADED = 1

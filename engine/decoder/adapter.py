@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.decoder.spec import DecoderSpec
-from engine.ears.named import read_json
-from engine.ears.safetensors_reader import read_safetensors
+from engine.checkpoints.decoder_spec import DecoderSpec
+from engine.checkpoints.gguf import GgufTensor
+from engine.checkpoints.named import read_json
+from engine.checkpoints.safetensors import read_safetensors
 from engine.errors import BadWeights
-from engine.gguf_file import GgufTensor
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 KIND = "Q8_0"

@@ -12,10 +12,10 @@ from typing import Protocol
 
 from torch import Tensor
 
-from engine.cache import KvCache
+from engine.checkpoints.decoder_spec import DecoderSpec
 from engine.decoder.rotary import PagedRotary, Rotary
-from engine.decoder.spec import DecoderSpec
 from engine.decoder.weights import DecoderWeights
+from engine.kvcache.storage import KvCache
 from kernels.decoder_layers import Rows
 from kernels.rms_norm import rms_norm
 

@@ -11,12 +11,12 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from engine.checkpoints.decoder_spec import DecoderSpec
+from engine.checkpoints.gguf import GgufFile
 from engine.decoder.adapter import KIND, Adapter
 from engine.decoder.dense import DenseEmbedding, DenseHead, DenseLayer, DenseStack
 from engine.decoder.key_scale import key_scale
-from engine.decoder.spec import DecoderSpec
 from engine.errors import UnsupportedModel
-from engine.gguf_file import GgufFile
 from kernels.decoder_layers import DecoderLayers, Layer, LayerSizes, Rows
 from kernels.qlinear import FORMATS, QWeight, dequantize, pack, qlinear
 from kernels.qlinear import rows as gather_rows

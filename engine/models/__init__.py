@@ -1,5 +1,10 @@
-"""Models that hear and see by embeddings, behind one interface (`interface.StreamModel`).
+"""Models that hear and see by embeddings, from their makers' directories, in plain torch.
 
-Of our own, in plain torch, from their makers' directories. `perception.Perception` is the link
-between a model's encoders and a session's stream of tokens.
+One file for each family, and around them: which family a directory holds (`families`), where a
+served model comes from (`source`), its size in memory (`footprint`), what `headstart models info`
+says.
+
+May import: `asr`, `chat`, `config`, `decoder`, `errors`, `kernels`, `kvcache`, `models.checkpoint`,
+`models.decoder`, `models.perception`.
+Never: depends on `transformers`, which is only what tests compare with.
 """

@@ -19,22 +19,22 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from engine.chat.render import Modality
 from engine.decoder.decoder import Forward
-from engine.layout import Modality
-from engine.models.block_whisper import BlockState, BlockWhisper, BlockWhisperSizes
-from engine.models.directory import Config
-from engine.models.interface import (
+from engine.decoder.layers import Linear, RmsNorm
+from engine.kvcache.positions import Position, PositionKind, PositionRule
+from engine.models.checkpoint.directory import Config
+from engine.models.checkpoint.tensors import Tensors
+from engine.models.perception.block_whisper import BlockState, BlockWhisper, BlockWhisperSizes
+from engine.models.perception.interface import (
     AudioOut,
-    Frame,
     ModelSpec,
     StreamModel,
     TailPolicy,
+    VideoFrame,
     VisionUnit,
 )
-from engine.models.layers import Linear, RmsNorm
-from engine.models.layouts import InlineLayout
-from engine.models.tensors import Tensors
-from engine.positions import Place, PlaceKind, PositionRule
+from engine.models.perception.layouts import InlineLayout
 
 FAMILY = "headstart_composite"
 EPS = 1e-6
@@ -92,7 +92,8 @@ def _norm_if_any(tensors: Tensors, name: str, width: int) -> RmsNorm | None:
 
 
 class Composite:
-    """`engine.models.interface.StreamModel` that hears by its own ears, and is `base` otherwise."""
+    """`engine.models.perception.interface.StreamModel` that hears by its own ears, and is `base`
+    otherwise."""
 
     def __init__(self, ears: BlockWhisper, projector: Projector, base: StreamModel) -> None:
         self.ears, self._projector, self.base = ears, projector, base
@@ -108,8 +109,8 @@ class Composite:
     def new_positions(self) -> PositionRule | None:
         return self.base.new_positions()
 
-    def shot_place(self, index: int, time_s: float) -> Place:
-        return Place(PlaceKind.IMAGE)  # each stands by itself between sounds
+    def shot_place(self, index: int, time_s: float) -> Position:
+        return Position(PositionKind.IMAGE)  # each stands by itself between sounds
 
     def open_audio(self, tail: TailPolicy) -> BlockState:
         return self.ears.open(tail)
@@ -122,11 +123,11 @@ class Composite:
         return self.base.open_frames()
 
     def encode_frames(
-        self, frames: Sequence[Frame], state: Any, final: bool
+        self, frames: Sequence[VideoFrame], state: Any, final: bool
     ) -> tuple[list[VisionUnit], Any]:
         return self.base.encode_frames(frames, state, final)
 
-    def encode_still(self, picture: Frame) -> Tensor | None:
+    def encode_still(self, picture: VideoFrame) -> Tensor | None:
         return self.base.encode_still(picture)
 
     def clip_closing(self) -> Tensor:

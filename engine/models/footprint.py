@@ -8,20 +8,21 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from engine.host_memory import available_bytes
-from engine.models.decoders import in_int8, in_torch
-from engine.models.errors import NotEnoughMemory
+from engine.models.checkpoint.errors import NotEnoughMemory
+from engine.models.decoder.choice import in_int8, in_torch
 from engine.models.families import Loading
-from engine.models.source import Source
+from engine.models.host_memory import available_bytes
+from engine.models.source import ModelSource
 
-_INT8_BYTES = 34 / 32  # a weight with its share of a scale (`engine.models.int8`)
+_INT8_BYTES = 34 / 32  # a weight with its share of a scale (`engine.models.decoder.int8`)
 # Beside weights and K/V: libraries, activations of the widest step, what is quantised at a time.
 OVERHEAD_BYTES = 1 << 30
 
 
 @dataclass(slots=True)
 class Measured:
-    """`engine.models.tensors.Tensors` without contents that adds up what they would take."""
+    """`engine.models.checkpoint.tensors.Tensors` without contents that adds up what they would
+    take."""
 
     dtype: torch.dtype
     int8: bool
@@ -40,7 +41,7 @@ class Measured:
         return torch.empty(shape, dtype=self.dtype, device="meta")
 
 
-def weights_bytes(source: Source, how: Loading) -> int:
+def weights_bytes(source: ModelSource, how: Loading) -> int:
     """Memory of all that is loaded `how` says. Raises as `source.load` does for a directory whose
     sizes cannot be read."""
     measured = Measured(how.dtype, int8=how.build is in_int8)
@@ -48,7 +49,7 @@ def weights_bytes(source: Source, how: Loading) -> int:
     return int(measured.bytes)
 
 
-def check_fits(source: Source, how: Loading, kv_pool_bytes: int) -> int:
+def check_fits(source: ModelSource, how: Loading, kv_pool_bytes: int) -> int:
     """Bytes of the weights. Raises `NotEnoughMemory` if they, K/V and what computing takes are more
     than this process may have."""
     weights = weights_bytes(source, how)

@@ -1,7 +1,7 @@
 """LLaVA-OneVision: SigLIP sees frame by frame, pooled to a quarter; a plain Qwen2 answers.
 
 Live frames are frames of a video (196 tokens each); a still is the whole picture and tiles of it at
-full resolution (`engine.models.anyres`), up to 7,300 tokens.
+full resolution (`engine.models.perception.anyres`), up to 7,300 tokens.
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from engine.chat.render import Modality
+from engine.decoder.layers import Linear, carried
 from engine.errors import UnsupportedModel
-from engine.layout import Modality
-from engine.models.anyres import Anyres
-from engine.models.decoders import Build, in_torch
-from engine.models.directory import Config
-from engine.models.frames import FrameState
-from engine.models.interface import Frame, ModelSpec, VisionSpec, VisionUnit
-from engine.models.layers import Linear, carried
-from engine.models.layouts import VideoLayout
-from engine.models.pixels import Normalisation, resize
-from engine.models.siglip import Siglip, SiglipSizes
-from engine.models.tensors import Scope, Tensors, renamed
+from engine.kvcache.positions import Position, PositionKind
+from engine.models.checkpoint.directory import Config
+from engine.models.checkpoint.tensors import Scope, Tensors, renamed
+from engine.models.decoder.choice import Build, in_torch
+from engine.models.perception.anyres import Anyres
+from engine.models.perception.frames import FrameState
+from engine.models.perception.interface import ModelSpec, VideoFrame, VisionSpec, VisionUnit
+from engine.models.perception.layouts import VideoLayout
+from engine.models.perception.pixels import Normalisation, resize
+from engine.models.perception.siglip import Siglip, SiglipSizes
 from engine.models.text import TextModel
-from engine.positions import Place, PlaceKind
 
 FAMILY = "llava_onevision"
 _HALF = (0.5, 0.5, 0.5)
@@ -66,7 +66,7 @@ def vision_sizes(vision: Config) -> SiglipSizes:
 
 
 class LlavaOnevision(TextModel):
-    """`engine.models.interface.StreamModel` that sees."""
+    """`engine.models.perception.interface.StreamModel` that sees."""
 
     def __init__(
         self,
@@ -100,19 +100,19 @@ class LlavaOnevision(TextModel):
         self.spec = ModelSpec(FAMILY, self.spec.decoder, vision=seen)
         self.layout = VideoLayout()
 
-    def shot_place(self, index: int, time_s: float) -> Place:
-        return Place(PlaceKind.VIDEO, index)
+    def shot_place(self, index: int, time_s: float) -> Position:
+        return Position(PositionKind.VIDEO, index)
 
     def open_frames(self) -> FrameState:
         return FrameState()
 
-    def pixels(self, frames: Sequence[Frame]) -> Tensor:
+    def pixels(self, frames: Sequence[VideoFrame]) -> Tensor:
         """[n, 3, image_px, image_px], normalised."""
         side = self.tower.sizes.image_px
         return self._normalise(torch.stack([resize(frame.rgb, side, side) for frame in frames]))
 
     def encode_frames(
-        self, frames: Sequence[Frame], state: FrameState, final: bool
+        self, frames: Sequence[VideoFrame], state: FrameState, final: bool
     ) -> tuple[list[VisionUnit], FrameState]:
         if not frames:
             return [], state
@@ -133,14 +133,14 @@ class LlavaOnevision(TextModel):
             pooled = F.interpolate(grid, (half, half), mode="bilinear")
             return pooled[0].flatten(1).T.contiguous()
 
-    def encode_still(self, picture: Frame) -> Tensor:
+    def encode_still(self, picture: VideoFrame) -> Tensor:
         with torch.inference_mode():
             # One tile at a time: its 729 patches fill the cores, and 37 tiles would be 500 MB.
             tiles = self.tiles(picture)
             seen = torch.cat([self._embedded(self.tower.encode(tile[None])) for tile in tiles])
             return self.anyres.join(seen, picture.rgb.shape[:2], self._newline)
 
-    def tiles(self, picture: Frame) -> Tensor:
+    def tiles(self, picture: VideoFrame) -> Tensor:
         """[1 + tiles, 3, image_px, image_px] of a still, normalised."""
         return self._normalise(self.anyres.cut(picture.rgb))
 

@@ -7,19 +7,25 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from engine.ears.mel import MaxPolicy
-from engine.layout import Modality
-from engine.models.audio_tower import AudioState, AudioTower, AudioTowerSizes
-from engine.models.decoders import Build, in_torch
-from engine.models.directory import Config
-from engine.models.frames import FrameState, QwenEyes, vision_spec
-from engine.models.interface import AudioOut, Frame, ModelSpec, TailPolicy, VisionUnit
-from engine.models.layouts import OmniLayout
-from engine.models.tensors import Scope, Tensors, renamed
-from engine.models.text_config import decoder_spec, rope_sections
-from engine.models.tmrope import Delimiters, TmRope
-from engine.models.vision_tower import VisionTower, VisionTowerSizes
-from engine.positions import Place, PlaceKind
+from engine.asr.mel import MaxPolicy
+from engine.chat.render import Modality
+from engine.kvcache.positions import Position, PositionKind
+from engine.models.checkpoint.directory import Config
+from engine.models.checkpoint.tensors import Scope, Tensors, renamed
+from engine.models.checkpoint.text_config import decoder_spec, rope_sections
+from engine.models.decoder.choice import Build, in_torch
+from engine.models.perception.audio_tower import AudioState, AudioTower, AudioTowerSizes
+from engine.models.perception.frames import FrameState, QwenEyes, vision_spec
+from engine.models.perception.interface import (
+    AudioOut,
+    ModelSpec,
+    TailPolicy,
+    VideoFrame,
+    VisionUnit,
+)
+from engine.models.perception.layouts import OmniLayout
+from engine.models.perception.tmrope import Delimiters, TmRope
+from engine.models.perception.vision_tower import VisionTower, VisionTowerSizes
 
 FAMILY = "qwen2_5_omni"
 
@@ -79,7 +85,8 @@ def vision_sizes(vision: Config) -> VisionTowerSizes:
 
 
 class Qwen25Omni:
-    """The model (`engine.models.interface.StreamModel`) without what runs its decoder."""
+    """The model (`engine.models.perception.interface.StreamModel`) without what runs its decoder.
+    """
 
     def __init__(
         self,
@@ -116,8 +123,8 @@ class Qwen25Omni:
     def new_positions(self) -> TmRope:
         return TmRope(self.delimiters)
 
-    def shot_place(self, index: int, time_s: float) -> Place:
-        return Place(PlaceKind.VIDEO, int(time_s * self.ids_per_second))
+    def shot_place(self, index: int, time_s: float) -> Position:
+        return Position(PositionKind.VIDEO, int(time_s * self.ids_per_second))
 
     def open_audio(self, tail: TailPolicy = TailPolicy.PROVISIONAL) -> AudioState:
         return self.ears.open(tail)
@@ -130,12 +137,12 @@ class Qwen25Omni:
         return FrameState()
 
     def encode_frames(
-        self, frames: Sequence[Frame], state: FrameState, final: bool
+        self, frames: Sequence[VideoFrame], state: FrameState, final: bool
     ) -> tuple[list[VisionUnit], FrameState]:
         with torch.inference_mode():
             return self.eyes.encode(frames, state, final)
 
-    def encode_still(self, picture: Frame) -> Tensor | None:
+    def encode_still(self, picture: VideoFrame) -> Tensor | None:
         return None
 
     def clip_closing(self) -> Tensor:

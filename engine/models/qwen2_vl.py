@@ -7,18 +7,18 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from engine.layout import Modality
-from engine.models.decoders import Build, in_torch
-from engine.models.directory import Config
-from engine.models.frames import FrameState, QwenEyes, vision_spec
-from engine.models.interface import Frame, ModelSpec, VisionUnit
-from engine.models.layouts import VideoLayout
-from engine.models.tensors import Scope, Tensors, renamed
+from engine.chat.render import Modality
+from engine.kvcache.positions import Position, PositionKind
+from engine.models.checkpoint.directory import Config
+from engine.models.checkpoint.tensors import Scope, Tensors, renamed
+from engine.models.checkpoint.text_config import decoder_spec, rope_sections
+from engine.models.decoder.choice import Build, in_torch
+from engine.models.perception.frames import FrameState, QwenEyes, vision_spec
+from engine.models.perception.interface import ModelSpec, VideoFrame, VisionUnit
+from engine.models.perception.layouts import VideoLayout
+from engine.models.perception.tmrope import Delimiters, TmRope
+from engine.models.perception.vision_tower import VisionTower, VisionTowerSizes
 from engine.models.text import TextModel
-from engine.models.text_config import decoder_spec, rope_sections
-from engine.models.tmrope import Delimiters, TmRope
-from engine.models.vision_tower import VisionTower, VisionTowerSizes
-from engine.positions import Place, PlaceKind
 
 FAMILY = "qwen2_vl"
 
@@ -52,7 +52,7 @@ def vision_sizes(vision: Config) -> VisionTowerSizes:
 
 
 class Qwen2Vl(TextModel):
-    """`engine.models.interface.StreamModel` that sees."""
+    """`engine.models.perception.interface.StreamModel` that sees."""
 
     def __init__(
         self,
@@ -82,14 +82,14 @@ class Qwen2Vl(TextModel):
     def new_positions(self) -> TmRope:
         return TmRope(self.delimiters)
 
-    def shot_place(self, index: int, time_s: float) -> Place:
-        return Place(PlaceKind.VIDEO, index)
+    def shot_place(self, index: int, time_s: float) -> Position:
+        return Position(PositionKind.VIDEO, index)
 
     def open_frames(self) -> FrameState:
         return FrameState()
 
     def encode_frames(
-        self, frames: Sequence[Frame], state: FrameState, final: bool
+        self, frames: Sequence[VideoFrame], state: FrameState, final: bool
     ) -> tuple[list[VisionUnit], FrameState]:
         with torch.inference_mode():
             return self.eyes.encode(frames, state, final)

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Any
 
 from engine.errors import BadSettings
-from engine.models.decoders import Build, in_torch
-from engine.models.directory import Config
+from engine.models.checkpoint.directory import Config
+from engine.models.checkpoint.tensors import Tensors
+from engine.models.decoder.choice import Build, in_torch
 from engine.models.qwen2_5_omni import Qwen25Omni
-from engine.models.tensors import Tensors
 
 SIZES = ("3b", "7b")
 # Decoder: hidden, layers, heads, kv_heads, ffn, vocabulary.

@@ -12,12 +12,12 @@ import torch
 
 from engine.config import EngineConfig
 from engine.errors import BadSettings, BadWeights
-from engine.models.decoders import in_int8, in_torch
+from engine.models.checkpoint.tensors import Dummy, Tensors
+from engine.models.checkpoint.words import SETTINGS, TOKENIZER, Words, stand_in, words_of
+from engine.models.decoder.choice import in_int8, in_torch
 from engine.models.families import Loading, load
-from engine.models.interface import StreamModel
+from engine.models.perception.interface import StreamModel
 from engine.models.sizes import SIZES, omni_config, sized_omni
-from engine.models.tensors import Dummy, Tensors
-from engine.models.words import SETTINGS, TOKENIZER, Words, stand_in, words_of
 from kernels.native import default_backend
 
 EXPECTED = f"config.json, *.safetensors, {TOKENIZER} and {SETTINGS}"
@@ -25,7 +25,7 @@ _SHOWN_FILES = 5
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ModelSource:
     """A model to serve; `on` builds it on other tensors than its own. All but `name` raise
     `BadWeights`, naming the file, the field or the tensor."""
 
@@ -35,7 +35,7 @@ class Source:
     on: Callable[[Loading, Tensors], StreamModel]
 
 
-def source_of(config: EngineConfig) -> Source | None:
+def source_of(config: EngineConfig) -> ModelSource | None:
     """The model that the settings name; None for a packaged one. Raises `BadSettings`, or
     `BadWeights` for a directory that holds no model."""
     if config.adapter not in ("auto", "off") and (config.size or is_directory(config.model)):
@@ -85,8 +85,8 @@ def loading_of(config: EngineConfig) -> Loading:
     )
 
 
-def _directory(folder: Path) -> Source:
-    return Source(
+def _directory(folder: Path) -> ModelSource:
+    return ModelSource(
         folder.name, lambda: words_of(folder), lambda how: load(folder, how), partial(_on, folder)
     )
 
@@ -95,12 +95,12 @@ def _on(folder: Path, how: Loading, tensors: Tensors) -> StreamModel:
     return load(folder, replace(how, tensors=lambda _directory, _rename: tensors))
 
 
-def _sized_like(folder: Path) -> Source:
+def _sized_like(folder: Path) -> ModelSource:
     """The directory's sizes and words, with random weights."""
     return _random(f"{folder.name}-dummy", lambda: words_of(folder), partial(_on, folder))
 
 
-def _published(size: str) -> Source:
+def _published(size: str) -> ModelSource:
     text = omni_config(size).part("text_config")
 
     def on(how: Loading, tensors: Tensors) -> StreamModel:
@@ -112,8 +112,8 @@ def _published(size: str) -> Source:
 
 def _random(
     name: str, words: Callable[[], Words], on: Callable[[Loading, Tensors], StreamModel]
-) -> Source:
+) -> ModelSource:
     def loaded(how: Loading) -> StreamModel:
         return on(how, Dummy(how.dtype, tick=lambda made: how.progress(made, 0)))
 
-    return Source(name, words, loaded, on)
+    return ModelSource(name, words, loaded, on)

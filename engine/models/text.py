@@ -8,22 +8,22 @@ from typing import Any, Never
 import torch
 from torch import Tensor
 
-from engine.layout import Modality
-from engine.models.decoders import Build, in_torch
-from engine.models.directory import Config
-from engine.models.errors import UnsupportedInput
-from engine.models.interface import (
+from engine.chat.render import Modality
+from engine.kvcache.positions import Position, PositionKind, PositionRule
+from engine.models.checkpoint.directory import Config
+from engine.models.checkpoint.errors import UnsupportedInput
+from engine.models.checkpoint.tensors import Tensors, renamed
+from engine.models.checkpoint.text_config import decoder_spec
+from engine.models.decoder.choice import Build, in_torch
+from engine.models.perception.interface import (
     AudioOut,
-    Clip,
-    Frame,
+    ClipTokens,
     ModelSpec,
     TailPolicy,
+    VideoFrame,
     VisionUnit,
 )
-from engine.models.layouts import Parts
-from engine.models.tensors import Tensors, renamed
-from engine.models.text_config import decoder_spec
-from engine.positions import Place, PlaceKind, PositionRule
+from engine.models.perception.layouts import Parts
 
 FAMILIES = ("qwen2", "llama")
 
@@ -36,7 +36,7 @@ def our_name(stored: str) -> str | None:
 class NoLayout:
     """Of a model without senses."""
 
-    def clip(self, clip: Clip, tail: TailPolicy) -> Parts:
+    def clip(self, clip: ClipTokens, tail: TailPolicy) -> Parts:
         raise UnsupportedInput("this model", "sound or pictures")
 
     def image(self, ids: Sequence[int]) -> Parts:
@@ -44,7 +44,7 @@ class NoLayout:
 
 
 class TextModel:
-    """Llama or Qwen2 on plain positions (`engine.models.interface.StreamModel`)."""
+    """Llama or Qwen2 on plain positions (`engine.models.perception.interface.StreamModel`)."""
 
     layout: Any = NoLayout()
 
@@ -57,8 +57,8 @@ class TextModel:
     def new_positions(self) -> PositionRule | None:
         return None
 
-    def shot_place(self, index: int, time_s: float) -> Place:
-        return Place(PlaceKind.IMAGE)
+    def shot_place(self, index: int, time_s: float) -> Position:
+        return Position(PositionKind.IMAGE)
 
     def open_audio(self, tail: TailPolicy) -> Any:
         self._refuse("sound")
@@ -70,11 +70,11 @@ class TextModel:
         self._refuse("pictures")
 
     def encode_frames(
-        self, frames: Sequence[Frame], state: Any, final: bool
+        self, frames: Sequence[VideoFrame], state: Any, final: bool
     ) -> tuple[list[VisionUnit], Any]:
         self._refuse("pictures")
 
-    def encode_still(self, picture: Frame) -> Tensor | None:
+    def encode_still(self, picture: VideoFrame) -> Tensor | None:
         return None
 
     def clip_closing(self) -> Tensor:

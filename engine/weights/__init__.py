@@ -4,7 +4,8 @@
     ensure("smollm2-135m")            the same, fetched first if need be
     resolve_model("small")            every path a model needs, falling back to `tiny` out loud
 
-Nothing here imports torch.
+May import: `errors`.
+Never: imports torch, or uses a file whose SHA-256 is not the manifest's.
 """
 
 from engine.weights.errors import (

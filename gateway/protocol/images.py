@@ -6,7 +6,7 @@
 The size is read from the file's header before anything is decoded, so that a small file that
 unfolds into a huge picture is refused at no cost; the decoder sees nothing but what the pixels need
 (`image_files`). Decoding takes milliseconds: call `decode_image` off the event loop, and for
-strangers' files in another process (`gateway.media.decoders`).
+strangers' files in another process (`gateway.video.decode_pool`).
 """
 
 from __future__ import annotations

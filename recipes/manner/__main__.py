@@ -12,9 +12,9 @@ from typing import Annotated
 import torch
 import typer
 
-from engine.chat import ChatFormat
-from engine.gguf_file import GgufFile
-from engine.tokenizer import Tokenizer
+from engine.chat.template import ChatFormat
+from engine.chat.tokenizer import Tokenizer
+from engine.checkpoints.gguf import GgufFile
 from engine.weights import ensure
 from recipes.manner import dialogues
 from recipes.manner.fit import Fit, Plan, load_base, save

@@ -16,10 +16,10 @@ from pathlib import Path
 import typer
 
 from engine import api
-from engine.assemble import ModelPaths, assemble
 from engine.config import EngineConfig
+from engine.process.assemble import ModelPaths, assemble
 from engine.weights import resolve_model
-from gateway.manner import BLIND_NOTE, INSTRUCTIONS
+from gateway.default_prompts import BLIND_NOTE, INSTRUCTIONS
 
 FACTS = Path(__file__).parent / "facts.toml"
 AT_ONCE = 16

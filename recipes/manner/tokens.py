@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from engine.api import Tool, ToolCall
-from engine.chat import ChatFormat
-from engine.tokenizer import Tokenizer
-from gateway.manner import BLIND_NOTE, INSTRUCTIONS
+from engine.chat.template import ChatFormat
+from engine.chat.tokenizer import Tokenizer
+from gateway.default_prompts import BLIND_NOTE, INSTRUCTIONS
 from recipes.manner.dialogues import Dialogue, Result
 
 ANSWER_WEIGHT = 1.0
@@ -47,7 +47,7 @@ def system_prompts(chat: ChatFormat) -> list[tuple[int, ...]]:
 
 
 def example(chat: ChatFormat, tokenizer: Tokenizer, dialogue: Dialogue) -> Example:
-    """As `engine.layout.render` lays out the same conversation."""
+    """As `engine.chat.render.render` lays out the same conversation."""
     ids: list[int] = []
     weights: list[float] = []
 
@@ -81,5 +81,5 @@ def example(chat: ChatFormat, tokenizer: Tokenizer, dialogue: Dialogue) -> Examp
 
 
 def _bare(call: ToolCall) -> str:
-    """How the base calls: it has never learnt the tags, which `engine.tool_calls` does without."""
+    """How the base calls: it has never learnt the tags, which `engine.chat.tools` does without."""
     return f'{{"name": {json.dumps(call.name)}, "arguments": {call.arguments}}}'

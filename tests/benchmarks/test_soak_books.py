@@ -83,8 +83,8 @@ def test_what_we_log_of_clients_faults_is_none() -> None:
     """Warnings and restarts are no exceptions."""
     log = Log()
     for line in (
-        "12:00:00 WARNING headstart.pump: session s: shed, slow reader: more than 512 events",
-        "12:00:00 ERROR   headstart.supervisor: the engine ended (killed by SIGKILL)",
+        "12:00:00 WARNING headstart.connection: session s: shed, slow reader: more than 512 events",
+        "12:00:00 ERROR   headstart.child_process: the engine ended (killed by SIGKILL)",
     ):
         log.take(line)
     assert log.unhandled == []

@@ -11,7 +11,7 @@ import pytest
 from benchmarks import spoken
 from benchmarks.recordings import load_s16
 from benchmarks.voices import Line, Samples, Say
-from gateway.voice.synthesiser import RATE_HZ
+from gateway.tts.synthesiser import RATE_HZ
 
 
 def test_what_is_reported_was_not_chosen_on() -> None:

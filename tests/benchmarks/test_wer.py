@@ -11,8 +11,8 @@ import pytest
 from benchmarks import wer
 from benchmarks.listened import Chunk, Pause, Sound, Step
 from benchmarks.recordings import CLIPS
-from engine.ears.listener import Ears
-from engine.ears.utterance import Heard
+from engine.asr.open_recognition import Recognized
+from engine.asr.recognizer import WhisperRecognizer
 
 
 def test_a_wrong_line_of_the_list_is_named(tmp_path: Path) -> None:
@@ -55,7 +55,7 @@ def test_a_clip_is_heard(whisper_dir: Path, clip: str, words: str) -> None:
         return [hash(word) for word in text.split()]
 
     sound = wer.load(CLIPS / clip)
-    wer.stream(Ears.load(whisper_dir), sound, wer.by_chunks(sound, 500), encode, tally)
+    wer.stream(WhisperRecognizer.load(whisper_dir), sound, wer.by_chunks(sound, 500), encode, tally)
     assert words in tally.texts[0].lower()
     assert tally.lags_ms
     assert len(tally.hush_ms) == 1
@@ -92,12 +92,12 @@ def test_turns_of_one_clip_are_put_together() -> None:
         def open(self) -> list[int]:
             return [0]
 
-        def hear(self, utterance: list[int], sound: Sound) -> Heard:
+        def hear(self, utterance: list[int], sound: Sound) -> Recognized:
             utterance[0] += len(sound)
-            return Heard(f"w{utterance[0]}", " x", {"decode": 1.0}, 0, 0, 0)
+            return Recognized(f"w{utterance[0]}", " x", {"decode": 1.0}, 0, 0, 0)
 
-        def finish(self, utterance: list[int]) -> Heard:
-            return Heard(f"w{utterance[0]}", "", {"decode": 1.0}, 0, 0, 0)
+        def finish(self, utterance: list[int]) -> Recognized:
+            return Recognized(f"w{utterance[0]}", "", {"decode": 1.0}, 0, 0, 0)
 
         def align(self, sound: Sound) -> list[tuple[str, float]]:
             return []
@@ -111,6 +111,6 @@ def test_turns_of_one_clip_are_put_together() -> None:
         Pause.END,
     ]
     tally = wer.Tally()
-    wer.stream(cast(Ears, Scripted()), sound, steps, str_tokens, tally)
+    wer.stream(cast(WhisperRecognizer, Scripted()), sound, steps, str_tokens, tally)
     assert tally.texts == ["w10 w20"]
     assert (tally.read, tally.kept, len(tally.hush_ms)) == (5, 3, 3)

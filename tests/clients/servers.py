@@ -32,7 +32,7 @@ def serving(
 ) -> Iterator[str]:
     """`headstart serve`, ready: its URL. Its log goes to `log`, which stays open. Raises
     `RuntimeError` with the end of it if the server is not ready in time."""
-    argv = [sys.executable, "-m", "gateway", "serve", "--port", "0", "--announce"]
+    argv = [sys.executable, "-m", "headstart", "serve", "--port", "0", "--announce"]
     argv += ["--model", model, "--engine", engine]
     for setting in settings:
         argv += ["--set", setting]

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[2]
-CLIP = ROOT / "gateway" / "clips" / "capital.wav"
+CLIP = ROOT / "headstart" / "clips" / "capital.wav"
 CAT = ROOT / "tests" / "data" / "photos" / "chelsea.jpg"
 PACKET_MS = 40
 BYTES_PER_MS = 48  # s16 mono at 24 kHz

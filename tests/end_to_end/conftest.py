@@ -48,7 +48,7 @@ class Server:
 @contextlib.contextmanager
 def serving(model: str, *settings: str) -> Iterator[Server]:
     """`headstart serve --model MODEL` with further NAME=VALUE `settings`, ready."""
-    argv = [sys.executable, "-m", "gateway", "serve", "--port", "0", "--announce"]
+    argv = [sys.executable, "-m", "headstart", "serve", "--port", "0", "--announce"]
     argv += ["--model", model, "--set", "voice=none"]
     argv += [word for setting in settings for word in ("--set", setting)]
     with subprocess.Popen(
@@ -81,7 +81,7 @@ def capital_pcm() -> bytes:
     """ "What is the capital of France?" as s16 mono 24 kHz, with a second of silence behind it."""
     import wave
 
-    path = Path(__file__).parents[2] / "gateway" / "clips" / "capital.wav"
+    path = Path(__file__).parents[2] / "headstart" / "clips" / "capital.wav"
     with wave.open(str(path)) as file:
         return bytes(file.readframes(file.getnframes())) + bytes(48_000)
 

@@ -137,7 +137,7 @@ async def test_the_engine_killed_in_mid_answer(server: Server) -> None:
 
 def command(*argv: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "gateway", *argv],
+        [sys.executable, "-m", "headstart", *argv],
         capture_output=True,
         text=True,
         timeout=170,

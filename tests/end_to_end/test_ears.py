@@ -10,15 +10,15 @@ from pathlib import Path
 import pytest
 
 from engine.weights import ensure
-from tests.engine.ears.whisper_dirs import Kind, write_whisper
+from tests.engine.asr.whisper_dirs import Kind, write_whisper
 
 WAIT_S = 170
-CAPITAL = Path(__file__).parents[2] / "gateway" / "clips" / "capital.wav"
+CAPITAL = Path(__file__).parents[2] / "headstart" / "clips" / "capital.wav"
 
 
 def headstart(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "gateway", *arguments],
+        [sys.executable, "-m", "headstart", *arguments],
         capture_output=True,
         text=True,
         timeout=WAIT_S,

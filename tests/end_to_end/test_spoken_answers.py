@@ -18,7 +18,7 @@ from openai import AsyncOpenAI
 
 from engine.weights import ensure
 from tests.end_to_end.conftest import within
-from tests.gateway.rtc.peer import Microphone, calling
+from tests.gateway.transport.webrtc.peer import Microphone, calling
 
 pytestmark = pytest.mark.weights
 
@@ -30,7 +30,7 @@ VOICE_WAIT_S = 60
 def speaking_url() -> Iterator[str]:
     """A server with the fake engine and the voice joe, both ready."""
     ensure("joe")
-    argv = [sys.executable, "-m", "gateway", "serve", "--port", "0", "--announce"]
+    argv = [sys.executable, "-m", "headstart", "serve", "--port", "0", "--announce"]
     argv += ["--engine", "fake", "--set", "voice=joe"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None

@@ -6,9 +6,16 @@ import numpy as np
 import pytest
 from openai import AsyncOpenAI
 
-from gateway.media.resample import StreamResampler
+from gateway.audio.resample import StreamResampler
 from tests.end_to_end.conftest import Server, within
-from tests.gateway.rtc.peer import Camera, Microphone, connect, lose, offer_of, prepared
+from tests.gateway.transport.webrtc.peer import (
+    Camera,
+    Microphone,
+    connect,
+    lose,
+    offer_of,
+    prepared,
+)
 
 pytestmark = pytest.mark.weights
 

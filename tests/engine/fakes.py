@@ -1,4 +1,4 @@
-"""Scripted faculties: an engine whose every word is known, without weights.
+"""Scripted model services: an engine whose every word is known, without weights.
 
 A token is a byte; the chat template's pieces are single tokens above 255. The ears hear one word of
 their script per `word_samples`; the model answers by a function of the last user message.
@@ -16,17 +16,17 @@ import torch
 from torch import Tensor
 
 from engine import api
-from engine.blocks import BlockPool
-from engine.core import Engine, EngineParts
+from engine.decoder.sampling import Sampler
+from engine.engine import Engine, EngineParts
 from engine.errors import CacheFull
-from engine.faculties import Faculties, Pcm, View
-from engine.moves import Move
-from engine.offload import BlockMemory, HostMemory
-from engine.room import Room, RoomRules
-from engine.runner import StepResult
-from engine.sampling import Sampler
-from engine.scheduler import Plan, Scheduler
-from engine.stream import Stream
+from engine.interfaces import ModelServices, Pcm, View
+from engine.kvcache.block_pool import BlockPool
+from engine.kvcache.eviction import KvMove
+from engine.kvcache.offload import BlockMemory, HostMemory
+from engine.kvcache.token_stream import Stream
+from engine.scheduling.admission import AdmissionController, AdmissionRules
+from engine.scheduling.runner import StepResult
+from engine.scheduling.scheduler import Plan, Scheduler
 
 SYSTEM, USER, USER_END, ASSISTANT, END = 256, 257, 258, 259, 260
 VOCAB = 300
@@ -153,7 +153,7 @@ class FakeRunner:
                 result.probed[stream] = self._behind_a_word(stream.tokens[: place + 1])
         return result
 
-    def move(self, move: Move) -> None:
+    def move(self, move: KvMove) -> None:
         """Nothing is in memory here."""
 
     def _behind_a_word(self, tokens: Sequence[int]) -> Tensor:
@@ -198,7 +198,7 @@ class Bench:
         blocks: int = 256,
         limit: int = 4096,
         host_blocks: int = 0,
-        rules: RoomRules | None = None,
+        rules: AdmissionRules | None = None,
         memory: BlockMemory | None = None,
         runner: FakeRunner | None = None,
         max_cached: int = 0,
@@ -210,8 +210,10 @@ class Bench:
         self.pool = BlockPool(blocks, 16, max_cached)
         memory = memory or FakeMemory()
         host = HostMemory(memory, self.pool, host_blocks * 16 * memory.bytes_per_token)
-        self.room = Room(self.pool, host, rules or RoomRules(turn_tokens=16))
-        faculties = Faculties(
+        self.admission = AdmissionController(
+            self.pool, host, rules or AdmissionRules(turn_tokens=16)
+        )
+        services = ModelServices(
             chat=FakeChat(),
             tokenizer=FakeTokenizer(),
             ears=self.ears,
@@ -222,11 +224,11 @@ class Bench:
         )
         self.engine = Engine(
             EngineParts(
-                faculties=faculties,
+                services=services,
                 pool=self.pool,
                 runner=self.runner,
                 scheduler=Scheduler(64),
-                room=self.room,
+                admission=self.admission,
                 new_stream=lambda name: Stream(name, self.pool, VOCAB, limit),
                 clock=self._clock,
                 heard_together=HEARD_TOGETHER,
@@ -246,7 +248,7 @@ class Bench:
         """Until there is nothing to do; the books must balance then."""
         while self.engine.step():
             pass
-        self.engine.check_books()
+        self.engine.check_accounting()
 
     def open(self, name: str = "s", instructions: str = "Hi") -> None:
         self.tell(api.Open(name, instructions))

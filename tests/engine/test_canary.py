@@ -23,15 +23,15 @@ from torch import Tensor
 
 from engine import api
 from engine.config import EngineConfig
-from engine.core import Engine, EngineParts
-from engine.decoder.load import LoadedModel
-from engine.faculties import Faculties, View
-from engine.moves import Move
-from engine.room import room_over
-from engine.runner import StepResult
-from engine.sampling import SamplerFactory
-from engine.scheduler import Plan, Scheduler
-from engine.stream import Stream
+from engine.decoder.sampling import SamplerFactory
+from engine.engine import Engine, EngineParts
+from engine.interfaces import ModelServices, View
+from engine.kvcache.eviction import KvMove
+from engine.kvcache.token_stream import Stream
+from engine.process.load import LoadedModel
+from engine.scheduling.admission import admission_over
+from engine.scheduling.runner import StepResult
+from engine.scheduling.scheduler import Plan, Scheduler
 from tests.engine.fakes import FakeEars
 from tests.engine.harness import load_tiny
 from tests.engine.tiny_gguf import TinyConfig
@@ -70,7 +70,7 @@ class Recorder:
             self.drawn.setdefault(stream.name, []).append(logits.clone())
         return result
 
-    def move(self, move: Move) -> None:
+    def move(self, move: KvMove) -> None:
         self.model.runner.move(move)
 
 
@@ -82,7 +82,7 @@ class Rig:
         self.events: list[api.Event] = []
         self._asked: Counter[str] = Counter()
         self.recorder = Recorder(model)
-        faculties = Faculties(
+        services = ModelServices(
             chat=model.chat,
             tokenizer=model.tokenizer,
             ears=FakeEars(""),
@@ -92,11 +92,11 @@ class Rig:
             kv_bytes_per_token=1,
         )
         parts = EngineParts(
-            faculties=faculties,
+            services=services,
             pool=model.pool,
             runner=self.recorder,
             scheduler=Scheduler(TOKEN_BUDGET),
-            room=room_over(model.cache, model.pool, EngineConfig(turn_tokens=0)),
+            admission=admission_over(model.cache, model.pool, EngineConfig(turn_tokens=0)),
             new_stream=model.new_stream,
             clock=lambda: next(clock),
         )
@@ -116,7 +116,7 @@ class Rig:
                 self.engine.step()
         while self.engine.step():
             pass
-        self.engine.check_books()
+        self.engine.check_accounting()
 
     def _answers(self, name: str) -> bool:
         done = [e for e in self.events if isinstance(e, api.Finished) and e.session == name]

@@ -1,4 +1,5 @@
-"""A client's bytes and a transport without a network: what `gateway.websocket` sees of a socket."""
+"""A client's bytes and a transport without a network: what `gateway.transport.websocket.channel`
+sees of a socket."""
 
 from __future__ import annotations
 
@@ -10,10 +11,10 @@ import uvicorn
 from uvicorn.server import ServerState
 from websockets.frames import Frame, Opcode, apply_mask  # type: ignore[attr-defined]
 
-from gateway.websocket import RealtimeProtocol
+from gateway.transport.websocket.channel import RealtimeProtocol
 from tests.virtual_loop import VirtualLoop
 
-# Names in small letters, as `gateway.reception` passes a request on.
+# Names in small letters, as `gateway.server.accept` passes a request on.
 HANDSHAKE = (
     b"GET /v1/realtime HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\n"
     b"connection: Upgrade\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n"

@@ -9,16 +9,16 @@ from typing import TypeVar
 
 import numpy as np
 
-from gateway.listening import (
+from gateway.audio.clock import NS_PER_MS, client_samples_to_exact_ms, ms_to_client_samples
+from gateway.audio.segmenter import (
     Detection,
-    Listener,
-    ListenEvent,
-    ListeningSettings,
+    SegmenterSettings,
     SpeechChunk,
+    SpeechEvent,
+    SpeechSegmenter,
     SpeechStopped,
 )
-from gateway.media.timebase import NS_PER_MS, wire_ms_exact, wire_samples
-from gateway.vad import WINDOW_BYTES, WINDOW_MS, SpeechScore
+from gateway.audio.vad import WINDOW_BYTES, WINDOW_MS, SpeechScore
 
 E = TypeVar("E")
 
@@ -42,40 +42,42 @@ def scripted(pattern: str) -> Callable[[float], SpeechScore]:
 
 def ramp(ms: int) -> bytes:
     """Audio whose samples differ, so that lost or doubled ones show."""
-    return (np.arange(wire_samples(ms)) % 20_011 - 10_000).astype(np.int16).tobytes()
+    return (np.arange(ms_to_client_samples(ms)) % 20_011 - 10_000).astype(np.int16).tobytes()
 
 
-def play(listener: Listener, pcm: bytes, size: int = 480, speed: float = 1.0) -> list[ListenEvent]:
+def play(
+    listener: SpeechSegmenter, pcm: bytes, size: int = 480, speed: float = 1.0
+) -> list[SpeechEvent]:
     """Feed in packets of `size` samples, `speed` times as fast as real time (0: all at once)."""
-    events: list[ListenEvent] = []
+    events: list[SpeechEvent] = []
     for at in range(0, len(pcm), 2 * size):
         packet = pcm[at : at + 2 * size]
-        passed_ms = wire_ms_exact((at + len(packet)) // 2) / speed if speed else 0.0
+        passed_ms = client_samples_to_exact_ms((at + len(packet)) // 2) / speed if speed else 0.0
         events += listener.feed(packet, int(passed_ms * NS_PER_MS))
     return events
 
 
 def run_script(
     pattern: str, detection: Detection | None = None, chunk_ms: int = 500
-) -> list[ListenEvent]:
+) -> list[SpeechEvent]:
     """The events of a scripted session, 20 ms packets."""
-    listener = Listener(
-        detection or Detection(), ListeningSettings(chunk_ms=chunk_ms), score=scripted(pattern)
+    listener = SpeechSegmenter(
+        detection or Detection(), SegmenterSettings(chunk_ms=chunk_ms), score=scripted(pattern)
     )
     return play(listener, ramp(len(pattern) * WINDOW_MS))
 
 
-def only(events: Sequence[ListenEvent], kind: type[E]) -> list[E]:
+def only(events: Sequence[SpeechEvent], kind: type[E]) -> list[E]:
     return [e for e in events if isinstance(e, kind)]
 
 
-def names(events: Sequence[ListenEvent]) -> list[str]:
+def names(events: Sequence[SpeechEvent]) -> list[str]:
     return [type(e).__name__ for e in events]
 
 
-def story(events: Sequence[ListenEvent]) -> list[ListenEvent]:
+def story(events: Sequence[SpeechEvent]) -> list[SpeechEvent]:
     """The events without what wall time put into them."""
-    plain: list[ListenEvent] = []
+    plain: list[SpeechEvent] = []
     for event in events:
         if isinstance(event, SpeechChunk):
             event = replace(event, received_ns=0)
@@ -85,7 +87,7 @@ def story(events: Sequence[ListenEvent]) -> list[ListenEvent]:
     return plain
 
 
-def delivered(events: Sequence[ListenEvent]) -> bytes:
+def delivered(events: Sequence[SpeechEvent]) -> bytes:
     """The chunks of one utterance, joined; checks that each follows on the one before."""
     chunks = only(events, SpeechChunk)
     for left, right in pairwise(chunks):
@@ -93,8 +95,8 @@ def delivered(events: Sequence[ListenEvent]) -> bytes:
     return b"".join(c.pcm for c in chunks)
 
 
-def watch(listener: Listener, from_ms: int, to_ms: int) -> list[ListenEvent]:
-    events: list[ListenEvent] = []
+def watch(listener: SpeechSegmenter, from_ms: int, to_ms: int) -> list[SpeechEvent]:
+    events: list[SpeechEvent] = []
     for now_ms in range(from_ms, to_ms, 100):
         events += listener.tick(now_ms * NS_PER_MS)
     return events

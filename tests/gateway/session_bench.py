@@ -10,28 +10,28 @@ from pathlib import Path
 from typing import Any
 
 from engine import api
-from gateway.actions import (
+from gateway.audio.open_utterance import Arrival
+from gateway.config import Settings
+from gateway.protocol.ids import IdMaker
+from gateway.session.actions import (
     Action,
     ClearPlayout,
+    ContinueLater,
     Decode,
     Hangup,
     HoldPlayout,
-    More,
     Play,
     Send,
-    Tell,
-    Utter,
+    SendToEngine,
+    SendToTts,
 )
-from gateway.config import Settings
-from gateway.media import pictures
-from gateway.metrics import Metrics
-from gateway.open_utterance import Arrival
-from gateway.protocol.ids import IdMaker
-from gateway.session import Session
-from gateway.voice.messages import Said, Sound, Speak, Stop
-from gateway.voice.status import VoiceStatus
+from gateway.session.session import Session
+from gateway.telemetry.metrics import Metrics
+from gateway.tts.messages import ClauseDone, Speak, Stop, SynthesisedAudio
+from gateway.tts.status import VoiceStatus
+from gateway.video import decode
 
-CLIPS = Path(__file__).resolve().parents[2] / "gateway" / "clips"
+CLIPS = Path(__file__).resolve().parents[2] / "headstart" / "clips"
 WIRE_BYTES_PER_MS = 48  # s16 mono at 24 kHz
 NS_PER_MS = 1_000_000
 MODEL = api.ModelInfo("tiny", 8192, 100, 1 << 20, 1 << 20, 1.0)
@@ -97,9 +97,9 @@ class SessionBench:
                     self.sent.append(action.event)
                     if action.wants_sent_stamp:
                         self._take(self.session.sent(action, self.now_ns))
-                case Tell():
+                case SendToEngine():
                     self.told.append(action.command)
-                case Utter():
+                case SendToTts():
                     self.uttered.append(action.command)
                 case Play():
                     self.played.append(action)
@@ -111,7 +111,7 @@ class SessionBench:
                     self.playout_cleared += 1
                 case Decode():
                     self.held.append(action)
-                case More():
+                case ContinueLater():
                     self._take(self.session.more(self.now_ns))
                 case Hangup():
                     self.hangups.append(action)
@@ -142,11 +142,11 @@ class SessionBench:
         """Decode the pictures that were asked for, in order."""
         held, self.held = self.held, []
         for action in held:
-            outcome = pictures.decode(action.pictures, action.size)
+            outcome = decode.decode(action.pictures, action.size)
             self._take(self.session.decoded(action.ticket, outcome, self.now_ns))
 
     def track_frame(self, image: api.Image) -> None:
-        self._take(self.session.receive_image(pictures.look_at(image), self.now_ns))
+        self._take(self.session.receive_image(decode.look_at(image), self.now_ns))
 
     def hearing(
         self,
@@ -177,7 +177,7 @@ class SessionBench:
     def engine_ready(self) -> None:
         self._take(self.session.engine_ready(api.Ready("x", MODEL), self.now_ns))
 
-    def voice(self, event: Sound | Said) -> None:
+    def voice(self, event: SynthesisedAudio | ClauseDone) -> None:
         self._take(self.session.receive_voice(event, self.now_ns))
 
     def say_all(self, samples: int = 24_000) -> None:
@@ -185,8 +185,10 @@ class SessionBench:
         speaks = [c for c in self.uttered if isinstance(c, Speak)]
         self.uttered.clear()
         for speak in speaks:
-            self.voice(Sound(speak.session, speak.generation, speak.clause, bytes(2 * samples)))
-            self.voice(Said(speak.session, speak.generation, speak.clause))
+            self.voice(
+                SynthesisedAudio(speak.session, speak.generation, speak.clause, bytes(2 * samples))
+            )
+            self.voice(ClauseDone(speak.session, speak.generation, speak.clause))
 
     def voice_changed(self, status: VoiceStatus) -> None:
         self._take(self.session.voice_changed(status, self.now_ns))

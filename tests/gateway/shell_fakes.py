@@ -15,20 +15,20 @@ from typing import Any
 from prometheus_client import CollectorRegistry
 
 from engine import api
-from gateway.actions import Action, Hangup, More, Send, Tell
-from gateway.app import Gateway
+from gateway.audio.open_utterance import Arrival
 from gateway.config import Settings, load
-from gateway.engine_client import EngineLink, private_endpoint
-from gateway.guests import Patience
-from gateway.http_server import GatewayServer
-from gateway.media.pictures import Outcome, Seen
-from gateway.open_utterance import Arrival
+from gateway.connection.pending import Patience
+from gateway.engine_link import EngineLink, private_endpoint
 from gateway.protocol.session_config import SessionUpdate
-from gateway.rtc.call_metrics import CallMetrics
-from gateway.rtc.calls import Calls
-from gateway.serve import bind, url_of, uvicorn_config
-from gateway.voice.messages import Said, Sound
-from gateway.voice.status import VoiceStatus
+from gateway.server.app import Gateway
+from gateway.server.http_server import GatewayServer
+from gateway.server.main import bind, url_of, uvicorn_config
+from gateway.session.actions import Action, ContinueLater, Hangup, Send, SendToEngine
+from gateway.transport.webrtc.call_metrics import CallMetrics
+from gateway.transport.webrtc.calls import Calls
+from gateway.tts.messages import ClauseDone, SynthesisedAudio
+from gateway.tts.status import VoiceStatus
+from gateway.video.decode import Outcome, Seen
 
 WAIT_S = 60.0
 
@@ -66,14 +66,17 @@ class EchoSession:
         return self.hello | {"type": "realtime", "id": self.session_id}
 
     def start(self, now_ns: int) -> list[Action]:
-        return [Send(self.hello), Tell(api.Open(self.session_id, "be brief"))]
+        return [Send(self.hello), SendToEngine(api.Open(self.session_id, "be brief"))]
 
     def prepare(self, text: str) -> Callable[[int], list[Action]]:
         return functools.partial(self.receive_text, text)
 
     def more(self, now_ns: int) -> list[Action]:
         self.pieces -= 1
-        return [Send({"type": "piece", "left": self.pieces}), *([More()] if self.pieces else [])]
+        return [
+            Send({"type": "piece", "left": self.pieces}),
+            *([ContinueLater()] if self.pieces else []),
+        ]
 
     def receive_text(self, text: str, now_ns: int) -> list[Action]:
         word, _, rest = text.partition(" ")
@@ -81,7 +84,7 @@ class EchoSession:
             return [Send({"type": "flood", "data": "x" * 1000})] * int(rest)
         if word == "pieces":
             self.pieces = int(rest)
-            return [More()]
+            return [ContinueLater()]
         if word == "work":  # so many ms of it
             end_s = time.perf_counter() + float(rest) / 1000
             while time.perf_counter() < end_s:
@@ -100,11 +103,14 @@ class EchoSession:
             return [Send({"type": "stamped"}, wants_sent_stamp=True)]
         if word == "ask":
             respond = api.Respond(self.session_id, 1, "item_1", api.Sampling())
-            return [Send({"type": "response.created"}), Tell(respond)]
+            return [Send({"type": "response.created"}), SendToEngine(respond)]
         if word == "hear":
             ref = api.TurnRef(1)
             audio = api.Audio(self.session_id, ref, 0, b"\0" * (32 * int(rest)), now_ns)
-            return [Tell(api.BeginSpeech(self.session_id, ref, "item_0", 0)), Tell(audio)]
+            return [
+                SendToEngine(api.BeginSpeech(self.session_id, ref, "item_0", 0)),
+                SendToEngine(audio),
+            ]
         return [Send({"type": "echo", "text": text})]
 
     def receive_sound(self, text: str, now_ns: int) -> list[Action] | None:
@@ -141,9 +147,9 @@ class EchoSession:
         return [Send({"type": "lost"})]
 
     def engine_ready(self, ready: api.Ready, now_ns: int) -> list[Action]:
-        return [Send({"type": "ready"}), Tell(api.Open(self.session_id, "be brief"))]
+        return [Send({"type": "ready"}), SendToEngine(api.Open(self.session_id, "be brief"))]
 
-    def receive_voice(self, event: Sound | Said, now_ns: int) -> list[Action]:
+    def receive_voice(self, event: SynthesisedAudio | ClauseDone, now_ns: int) -> list[Action]:
         return [Send({"type": type(event).__name__})]
 
     def voice_changed(self, status: VoiceStatus, now_ns: int) -> list[Action]:
@@ -164,7 +170,7 @@ class EchoSession:
 
     def close(self, now_ns: int) -> list[Action]:
         self.closed = True
-        return [Tell(api.Close(self.session_id))]
+        return [SendToEngine(api.Close(self.session_id))]
 
 
 @dataclass

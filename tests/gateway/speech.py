@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gateway.media.timebase import WIRE_RATE_HZ, wire_samples
+from gateway.audio.clock import CLIENT_RATE_HZ, ms_to_client_samples
 
 Samples = npt.NDArray[np.int16]
 
@@ -20,10 +20,10 @@ SPEECH_PEAK = 12_000
 def voice(ms: int, seed: int = 1) -> Samples:
     """A vowel sung by a glottis at about 120 Hz, with syllables: int16[n], never quite silent."""
     rng = np.random.default_rng(seed)
-    n = wire_samples(ms)
-    t = np.arange(n) / WIRE_RATE_HZ
+    n = ms_to_client_samples(ms)
+    t = np.arange(n) / CLIENT_RATE_HZ
     pitch_hz = 120.0 + 12.0 * np.sin(2 * np.pi * 2.7 * t + rng.uniform(0, 6))
-    phase = 2 * np.pi * np.cumsum(pitch_hz) / WIRE_RATE_HZ
+    phase = 2 * np.pi * np.cumsum(pitch_hz) / CLIENT_RATE_HZ
     wave = np.zeros(n)
     for harmonic in range(1, 30):
         f = 120.0 * harmonic
@@ -40,7 +40,7 @@ def voice(ms: int, seed: int = 1) -> Samples:
 def hiss(ms: int, level: int = 6, seed: int = 2) -> Samples:
     """A quiet room: white noise of `level` units RMS (6 is -75 dBFS)."""
     rng = np.random.default_rng(seed)
-    return np.rint(rng.standard_normal(wire_samples(ms)) * level).astype(np.int16)
+    return np.rint(rng.standard_normal(ms_to_client_samples(ms)) * level).astype(np.int16)
 
 
 def join(*parts: Samples) -> bytes:

@@ -12,8 +12,8 @@ import zmq
 
 from engine import api
 from gateway.engine_address import Address
-from gateway.engine_client import EngineLink, LinkObserver, LinkState, private_endpoint
-from gateway.supervisor import Supervisor
+from gateway.engine_link import EngineLink, LinkObserver, LinkState, private_endpoint
+from gateway.runtime.child_process import ChildProcess
 from tests.gateway.shell_fakes import fake_engine_argv, until
 
 
@@ -22,12 +22,12 @@ def file_of(endpoint: str) -> Path:
 
 
 @contextlib.asynccontextmanager
-async def kept_alive() -> AsyncIterator[tuple[EngineLink, Supervisor]]:
+async def kept_alive() -> AsyncIterator[tuple[EngineLink, ChildProcess]]:
     """A link and its engine, a real process, as `headstart serve` runs them."""
     with private_endpoint() as endpoint:
         link = EngineLink(endpoint)
         argv = fake_engine_argv(link.endpoint)
-        supervisor = Supervisor(argv, None, link.lost, link.look_at_address)
+        supervisor = ChildProcess(argv, None, link.lost, link.look_at_address)
 
         class Healthy(LinkObserver):
             def engine_ready(self, ready: api.Ready) -> None:

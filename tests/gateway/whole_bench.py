@@ -11,8 +11,8 @@ from collections.abc import Callable
 from typing import Any
 
 from engine import api
-from gateway.actions import Action, Tell, Utter
-from gateway.voice.messages import Said, Sound, Speak, Stop
+from gateway.session.actions import Action, SendToEngine, SendToTts
+from gateway.tts.messages import ClauseDone, Speak, Stop, SynthesisedAudio
 from tests.engine.fakes import Bench, FakeRunner
 from tests.gateway.session_bench import Json, SessionBench
 
@@ -163,13 +163,13 @@ class WholeBench(SessionBench):
 
     def _take(self, actions: list[Action]) -> None:
         for action in actions:
-            if isinstance(action, Tell):
+            if isinstance(action, SendToEngine):
                 self.to_engine.append(action.command)
-            elif isinstance(action, Utter) and isinstance(action.command, Stop):
+            elif isinstance(action, SendToTts) and isinstance(action.command, Stop):
                 stopped = action.command.generation
                 left = [c for c in self.voiced if stopped not in (None, c.generation)]
                 self.voiced = left
-            elif isinstance(action, Utter) and isinstance(action.command, Speak):
+            elif isinstance(action, SendToTts) and isinstance(action.command, Speak):
                 self.voiced.append(action.command)
         super()._take(actions)
         for event in self.sent[self.told_mirror :]:
@@ -217,8 +217,8 @@ class WholeBench(SessionBench):
         for _ in range(min(pieces, len(self.voiced))):
             clause = self.voiced.pop(0)
             sound = bytes(2 * SOUND_SAMPLES)
-            self.voice(Sound(NAME, clause.generation, clause.clause, sound))
-            self.voice(Said(NAME, clause.generation, clause.clause))
+            self.voice(SynthesisedAudio(NAME, clause.generation, clause.clause, sound))
+            self.voice(ClauseDone(NAME, clause.generation, clause.clause))
 
     def deliver(self) -> None:
         """Let everything through until nobody has anything to do."""
@@ -246,7 +246,7 @@ class WholeBench(SessionBench):
 
     def next_prompt(self) -> str:
         """What an answer would follow now in the engine."""
-        return _letters(self.core.engine.sessions[NAME].talk.prompt().ids)
+        return _letters(self.core.engine.sessions[NAME].conversation.prompt().ids)
 
     def wanted_prompt(self) -> str:
         """The same of a conversation that holds what the client was told, and nothing else."""
@@ -258,11 +258,11 @@ class WholeBench(SessionBench):
                 "other",
                 opened.instructions,
                 self.mirror.for_engine(),
-                tools=session.talk.tools,
+                tools=session.conversation.tools,
                 blind=_blind(self.told),
             )
         )
-        return _letters(other.engine.sessions["other"].talk.prompt().ids)
+        return _letters(other.engine.sessions["other"].conversation.prompt().ids)
 
 
 def _blind(told: list[api.Command]) -> str:

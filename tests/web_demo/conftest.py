@@ -144,4 +144,4 @@ def demo(browser: Browser, mock: MockGateway, open_page: PageOpener) -> OpenPage
 
 @pytest.fixture(scope="session")
 def clips() -> Path:
-    return Path(__file__).parents[2] / "gateway" / "clips"
+    return Path(__file__).parents[2] / "headstart" / "clips"

@@ -86,7 +86,7 @@ class Wire:
 def wire() -> Iterator[Wire]:
     """Before a server whose engine says ten words in two seconds, to everything."""
     script = f"--delta-ms 200 --answer '{ANSWER}'"
-    command = [sys.executable, "-m", "gateway", "serve", "--engine", "fake", "--port", "0"]
+    command = [sys.executable, "-m", "headstart", "serve", "--engine", "fake", "--port", "0"]
     command += ["--set", f"engine_args={script}", "--set", "voice=none", "--announce"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None

@@ -22,7 +22,7 @@ LOAD_TIMEOUT_MS = 60_000
 @pytest.fixture(scope="module")
 def url() -> Iterator[str]:
     """A server with a key and a scripted engine."""
-    command = [sys.executable, "-m", "gateway", "serve", "--engine", "fake", "--port", "0"]
+    command = [sys.executable, "-m", "headstart", "serve", "--engine", "fake", "--port", "0"]
     command += ["--set", f"api_keys={KEY}", "--set", "voice=none", "--announce"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None

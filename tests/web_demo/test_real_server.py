@@ -50,7 +50,7 @@ def server_url(smollm2_path: Path, whisper_dir: Path) -> Iterator[str]:
     if given:
         yield given
         return
-    command = [sys.executable, "-m", "gateway", "serve", "--model", "tiny", "--port", "0"]
+    command = [sys.executable, "-m", "headstart", "serve", "--model", "tiny", "--port", "0"]
     with subprocess.Popen(
         [*command, "--announce"], stdout=subprocess.PIPE, text=True, encoding="utf-8"
     ) as server:

@@ -24,9 +24,16 @@ import av
 import numpy as np
 from aiortc import RTCConfiguration, RTCIceServer, RTCIceTransportPolicy
 
-from gateway.media.resample import StreamResampler
+from gateway.audio.resample import StreamResampler
 from tests.clients import servers, steps
-from tests.gateway.rtc.peer import Microphone, Peer, connect, ice_connections, post_offer, prepared
+from tests.gateway.transport.webrtc.peer import (
+    Microphone,
+    Peer,
+    connect,
+    ice_connections,
+    post_offer,
+    prepared,
+)
 
 USER, PASSWORD = "headstart", "a-long-password"
 RELAY_WAIT_S = 20.0

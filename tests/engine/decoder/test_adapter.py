@@ -14,12 +14,12 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from engine.checkpoints.decoder_spec import DecoderSpec
+from engine.checkpoints.gguf import GgufFile
 from engine.config import EngineConfig
 from engine.decoder.adapter import CONFIG, TENSORS, Adapter, chosen_adapter
-from engine.decoder.load import load_model
-from engine.decoder.spec import DecoderSpec
 from engine.errors import BadWeights
-from engine.gguf_file import GgufFile
+from engine.process.load import load_model
 from kernels.qlinear import dequantize, pack
 from tests.engine.harness import logits_at_once
 from tests.engine.reference_model import offline_logits, reference_model

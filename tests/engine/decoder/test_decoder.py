@@ -10,11 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from engine.checkpoints.gguf import GgufFile
 from engine.config import EngineConfig
-from engine.decoder.load import LoadedModel, load_model
-from engine.gguf_file import GgufFile
-from engine.scheduler import Plan, Work
-from engine.stream import Stream
+from engine.kvcache.token_stream import Stream
+from engine.process.load import LoadedModel, load_model
+from engine.scheduling.scheduler import Plan, Work
 from tests.engine.harness import finish, greedy, load_tiny, logits_at_once
 from tests.engine.reference_model import Offline, offline_logits, reference_model
 from tests.engine.tiny_gguf import LLAMA, QWEN2, TinyConfig, write_tiny_gguf
@@ -119,7 +119,7 @@ def test_sessions_in_one_batch_do_not_touch_each_other(models: dict[str, LoadedM
             assert torch.equal(row, logits_at_once(model, stream.tokens))
             stream.append([int(row.argmax())])
         assert logits
-    model.pool.check_books([stream.table for stream in streams])
+    model.pool.check_accounting([stream.table for stream in streams])
     for stream in streams:
         stream.close()
 

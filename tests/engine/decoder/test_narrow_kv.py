@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from engine.config import EngineConfig
-from engine.decoder.load import LoadedModel, load_model
-from engine.stream import Stream
+from engine.kvcache.token_stream import Stream
+from engine.process.load import LoadedModel, load_model
 from tests.engine.harness import finish, load_tiny, logits_at_once
 from tests.engine.tiny_gguf import LLAMA, QWEN2
 
@@ -71,7 +71,7 @@ def test_a_fork_goes_its_own_way(model: LoadedModel) -> None:
     for each, tail in zip(streams, tails, strict=True):
         each.append([7])
         assert torch.equal(finish(model, each), logits_at_once(model, [*head, *tail, 7]))
-    model.pool.check_books([table for each in streams for table in each.tables])
+    model.pool.check_accounting([table for each in streams for table in each.tables])
     for each in streams:
         each.close()
 
@@ -116,7 +116,7 @@ def after_evictions(model: LoadedModel) -> Tensor:
         model.runner.move(move)
         stream.append(list(range(round_, round_ + 9)))
         logits = finish(model, stream)
-    model.pool.check_books(stream.tables)
+    model.pool.check_accounting(stream.tables)
     stream.close()
     return logits
 

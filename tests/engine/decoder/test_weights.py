@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from engine.checkpoints.decoder_spec import DecoderSpec
+from engine.checkpoints.gguf import GgufFile, GgufTensor
 from engine.decoder.dense import DenseStack
-from engine.decoder.spec import DecoderSpec
 from engine.decoder.weights import DecoderWeights, WeightLoader
 from engine.errors import BadWeights, UnsupportedModel
-from engine.gguf_file import GgufFile, GgufTensor
 from tests.engine.tiny_gguf import LLAMA, QWEN2, TinyConfig, write_tiny_gguf
 
 

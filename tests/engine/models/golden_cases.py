@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from engine import api
-from engine.models.interface import Frame
+from engine.models.perception.interface import VideoFrame
 
 WORDS_BEFORE, WORDS_BEHIND = [1, 2, 3], [4, 5]
 IMAGE, VIDEO, VISION_BOS, VISION_EOS = 191, 192, 196, 197
@@ -28,11 +28,11 @@ def weight(name: str, shape: list[int]) -> Tensor:
     return torch.from_numpy(numbers * 0.1 + (1.0 if name.endswith("weight") else 0.0))
 
 
-def frames(count: int, spacing_s: float = 0.5) -> list[Frame]:
+def frames(count: int, spacing_s: float = 0.5) -> list[VideoFrame]:
     """A camera's, 56 x 84: a merged grid of 2 x 3."""
     random = np.random.RandomState(1)
     return [
-        Frame(random.randint(0, 256, (56, 84, 3)).astype(np.uint8), (i // 2) * 2 * spacing_s)
+        VideoFrame(random.randint(0, 256, (56, 84, 3)).astype(np.uint8), (i // 2) * 2 * spacing_s)
         for i in range(count)
     ]
 

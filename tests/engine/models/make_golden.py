@@ -21,10 +21,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from engine.models import anyres
-from engine.models.directory import Config
-from engine.models.interface import Frame
-from engine.models.pixels import Normalisation, patches, resize
+from engine.models.checkpoint.directory import Config
+from engine.models.perception import anyres
+from engine.models.perception.interface import VideoFrame
+from engine.models.perception.pixels import Normalisation, patches, resize
 from tests.engine.models import golden_cases as cases
 from tests.engine.models.golden_cases import WORDS_BEFORE, WORDS_BEHIND
 from tests.engine.models.golden_pixels import Halves, recorder
@@ -96,7 +96,7 @@ def _told(model: Any, ids: list[int], seen: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _grid(pictures: list[Frame]) -> tuple[Tensor, list[int]]:
+def _grid(pictures: list[VideoFrame]) -> tuple[Tensor, list[int]]:
     """A video's patches, and its grid: time, rows, columns."""
     normal = Normalisation()
     pixels = [normal(resize(frame.rgb, *frame.rgb.shape[:2])) for frame in pictures]

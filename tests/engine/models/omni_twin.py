@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.ears.mel import HOP_SAMPLES, LogMel, MaxPolicy, normalise
-from engine.models.interface import Frame
+from engine.asr.mel import HOP_SAMPLES, LogMel, MaxPolicy, normalise
+from engine.kvcache.positions import PositionKind
+from engine.kvcache.token_stream import Stream
+from engine.models.perception.interface import VideoFrame
 from engine.models.qwen2_5_omni import Qwen25Omni
-from engine.positions import PlaceKind
-from engine.stream import Stream
 from tests.engine.models.playing import Sounded
 from tests.engine.models.sizes import OMNI_AUDIO, OMNI_VISION, TEXT
 
@@ -159,9 +159,9 @@ def offline(model: Any, ours: Qwen25Omni, stream: Stream, clips: Sequence[Sounde
     `transformers`' own rule."""
     named = model.config
     stand_in = {
-        PlaceKind.AUDIO: named.audio_token_id,
-        PlaceKind.IMAGE: named.image_token_id,
-        PlaceKind.VIDEO: named.video_token_id,
+        PositionKind.AUDIO: named.audio_token_id,
+        PositionKind.IMAGE: named.image_token_id,
+        PositionKind.VIDEO: named.video_token_id,
     }
     places = [stream.soft.place(token) for token in stream.tokens]
     ids = [
@@ -192,7 +192,7 @@ def offline(model: Any, ours: Qwen25Omni, stream: Stream, clips: Sequence[Sounde
     return logits
 
 
-def _video(ours: Qwen25Omni, frames: Sequence[Frame]) -> tuple[Tensor, list[int]]:
+def _video(ours: Qwen25Omni, frames: Sequence[VideoFrame]) -> tuple[Tensor, list[int]]:
     whole = list(frames) + list(frames[-1:]) * (len(frames) % 2)
     units = [ours.eyes.patches(whole[i : i + 2]) for i in range(0, len(whole), 2)]
     _, rows, columns = units[0]

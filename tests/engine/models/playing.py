@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.models.interface import Frame, TailPolicy
-from engine.models.perception import Perception
-from engine.stream import Stream
+from engine.kvcache.token_stream import Stream
+from engine.models.perception.clips import Perception
+from engine.models.perception.interface import TailPolicy, VideoFrame
 from tests.engine.models.rig import Rig
 
 
@@ -21,7 +21,7 @@ class Sounded:
     """One clip as the reference gets it."""
 
     pcm: Tensor | None = None
-    frames: Sequence[Frame] = ()
+    frames: Sequence[VideoFrame] = ()
     seconds_per_unit: float = 1.0
 
 
@@ -32,12 +32,12 @@ def speech(chance: random.Random, samples: int) -> Tensor:
     return torch.from_numpy((rng.standard_normal(samples) * loudness).astype(np.float32))
 
 
-def camera(chance: random.Random, count: int, seconds_per_unit: float) -> list[Frame]:
+def camera(chance: random.Random, count: int, seconds_per_unit: float) -> list[VideoFrame]:
     """`count` frames of one random size, two to a unit."""
     rng = np.random.default_rng(chance.randint(0, 2**32))
     size = (28 * chance.randint(1, 5), 28 * chance.randint(1, 6), 3)
     return [
-        Frame(rng.integers(0, 256, size, dtype=np.uint8), (i // 2) * seconds_per_unit)
+        VideoFrame(rng.integers(0, 256, size, dtype=np.uint8), (i // 2) * seconds_per_unit)
         for i in range(count)
     ]
 

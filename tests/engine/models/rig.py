@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.blocks import BlockPool
-from engine.cache import KvCache
-from engine.models.interface import StreamModel
-from engine.runner import Runner
-from engine.scheduler import Request, Scheduler
-from engine.stream import Stream
+from engine.kvcache.block_pool import BlockPool
+from engine.kvcache.storage import KvCache
+from engine.kvcache.token_stream import Stream
+from engine.models.perception.interface import StreamModel
+from engine.scheduling.runner import Runner
+from engine.scheduling.scheduler import Request, Scheduler
 
 BLOCK = 4
 

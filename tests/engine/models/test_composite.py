@@ -13,18 +13,18 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional as F
 
+from engine.chat.render import Modality
 from engine.errors import BadWeights
-from engine.layout import Modality
+from engine.kvcache.positions import PositionKind
+from engine.kvcache.token_stream import Stream
 from engine.models.composite import Composite, projector_name, whisper_name
 from engine.models.families import Loading, load
-from engine.models.interface import TailPolicy
-from engine.positions import PlaceKind
-from engine.stream import Stream
+from engine.models.perception.interface import TailPolicy
 from tests.engine.models import twins
 from tests.engine.models.omni_twin import offline_mel
+from tests.engine.models.perception.test_block_whisper import BLOCK, STACK, offline
 from tests.engine.models.playing import Sounded, camera, play, speech
 from tests.engine.models.rig import Rig
-from tests.engine.models.test_block_whisper import BLOCK, STACK, offline
 
 HIDDEN, INNER, STACKED = 64, 48, STACK * 32
 
@@ -106,7 +106,7 @@ def reference(parts: Parts, stream: Stream, clip: Sounded) -> Tensor:
         if place is None:
             rows.append(table(torch.tensor(token)))
         else:
-            rows.append(next(sounds if place.kind is PlaceKind.AUDIO else seen))
+            rows.append(next(sounds if place.kind is PositionKind.AUDIO else seen))
     assert next(sounds, None) is None
     assert next(seen, None) is None
     positions = torch.from_numpy(stream.axes(0, len(stream)).copy())[:, None]

@@ -9,16 +9,16 @@ import torch
 
 from engine.config import EngineConfig
 from engine.models import footprint
-from engine.models.errors import NotEnoughMemory
+from engine.models.checkpoint.errors import NotEnoughMemory
+from engine.models.checkpoint.tensors import Dummy
 from engine.models.families import Loading
 from engine.models.footprint import check_fits, weights_bytes
-from engine.models.serving import assemble_source
-from engine.models.source import Source, loading_of, source_of
-from engine.models.tensors import Dummy
+from engine.models.source import ModelSource, loading_of, source_of
+from engine.process.model_directory import assemble_source
 from tests.engine.models.served import write_served
 
 
-def published(size: str) -> Source:
+def published(size: str) -> ModelSource:
     source = source_of(EngineConfig(weights="dummy", size=size))
     assert source is not None
     return source

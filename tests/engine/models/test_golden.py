@@ -15,13 +15,14 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from engine.ears.mel import LogMel, MaxPolicy
-from engine.models import anyres, llava_onevision
+from engine.asr.mel import LogMel, MaxPolicy
+from engine.kvcache.token_stream import Stream
+from engine.models import llava_onevision
 from engine.models.families import Loading, load
-from engine.models.interface import StreamModel, TailPolicy
-from engine.models.perception import Perception
-from engine.models.senses import ModelEyes
-from engine.stream import Stream
+from engine.models.perception import anyres
+from engine.models.perception.clips import Perception
+from engine.models.perception.interface import StreamModel, TailPolicy
+from engine.models.perception.senses import ModelImageEncoder
 from tests.engine.models import golden_cases as cases
 from tests.engine.models.golden_pixels import player
 from tests.engine.models.rig import Rig
@@ -101,7 +102,7 @@ def test_a_still_and_a_video(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     model = model_of("llava_onevision", tmp_path)
     rig = Rig(model, torch.float64)
     stream = rig.stream()
-    view = ModelEyes(model).look(cases.still(), stream)
+    view = ModelImageEncoder(model).look(cases.still(), stream)
     clip = Perception(model, stream.soft, TailPolicy.CLOSED)
     clip.see(cases.frames(3))
     clip.finish()

@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 
 from engine.errors import UnsupportedModel
 from engine.models.info import describe
-from engine.weights.cli import app
+from engine.process.weights_command import app
 from tests.engine.models.served import write_served
 
 

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor
 
 from engine import api
-from engine.models.interface import Frame, TailPolicy
+from engine.models.checkpoint.tensors import Dummy
 from engine.models.llava_onevision import LlavaOnevision, our_name
-from engine.models.pixels import Rgb
-from engine.models.senses import ModelEyes
-from engine.models.siglip import Siglip
-from engine.models.tensors import Dummy
+from engine.models.perception.interface import TailPolicy, VideoFrame
+from engine.models.perception.pixels import Rgb
+from engine.models.perception.senses import ModelImageEncoder
+from engine.models.perception.siglip import Siglip
 from tests.engine.models import twins
 from tests.engine.models.loading import loaded
 from tests.engine.models.playing import Sounded, camera, play
@@ -103,12 +103,12 @@ def test_a_still_in_tiles(pair: Twins, height: int, width: int, tokens: int) -> 
     stream = pair.rig.stream()
     stream.append([1, 2])
     picture = still(height, width)
-    view = ModelEyes(pair.ours).look(picture, stream)
+    view = ModelImageEncoder(pair.ours).look(picture, stream)
     stream.append([*view.ids, 4, 5])
     logits = pair.rig.settle(stream, chance)
     ids = torch.tensor([[twins.IMAGE if stream.soft.place(t) else t for t in stream.tokens]])
     assert int((ids == twins.IMAGE).sum()) == tokens
-    tiles = pair.ours.tiles(Frame(pixels_of(picture)))[None].to(pair.dtype)
+    tiles = pair.ours.tiles(VideoFrame(pixels_of(picture)))[None].to(pair.dtype)
     sizes = torch.tensor([[height, width]])
     compare(pair, logits, ids, pixel_values=tiles, image_sizes=sizes)
     stream.close()
@@ -119,11 +119,11 @@ def test_a_live_picture_is_a_video_of_one_frame(pair: Twins) -> None:
     stream = pair.rig.stream()
     stream.append([1, 2])
     picture = still(90, 120)
-    view = ModelEyes(pair.ours).look(picture, stream, live=True)
+    view = ModelImageEncoder(pair.ours).look(picture, stream, live=True)
     stream.append([*view.ids, 4, 5])
     logits = pair.rig.settle(stream)
     ids = torch.tensor([[1, 2, *[twins.VIDEO] * (9 + 1), 4, 5]])
-    frames = pair.ours.pixels([Frame(pixels_of(picture))])[None].to(pair.dtype)
+    frames = pair.ours.pixels([VideoFrame(pixels_of(picture))])[None].to(pair.dtype)
     compare(pair, logits, ids, pixel_values_videos=frames)
     stream.close()
 

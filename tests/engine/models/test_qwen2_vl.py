@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.models.errors import UnsupportedInput
-from engine.models.interface import TailPolicy
+from engine.kvcache.token_stream import Stream
+from engine.models.checkpoint.errors import UnsupportedInput
+from engine.models.perception.interface import TailPolicy
 from engine.models.qwen2_vl import Qwen2Vl, our_name
-from engine.stream import Stream
 from tests.engine.models import twins
 from tests.engine.models.loading import loaded
 from tests.engine.models.playing import Sounded, camera, play

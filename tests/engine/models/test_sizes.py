@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from engine.cache import kv_bytes_per_token
 from engine.errors import BadSettings
+from engine.kvcache.storage import kv_bytes_per_token
+from engine.models.checkpoint.text_config import decoder_spec, rope_sections
 from engine.models.qwen2_5_omni import audio_sizes, vision_sizes
 from engine.models.sizes import omni_config
-from engine.models.text_config import decoder_spec, rope_sections
 
 
 @pytest.mark.parametrize(("size", "kib", "hidden"), [("3b", 36, 2048), ("7b", 56, 3584)])

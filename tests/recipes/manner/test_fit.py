@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
+from engine.checkpoints.decoder_spec import DecoderSpec
+from engine.checkpoints.gguf import GgufFile
 from engine.decoder.adapter import CONFIG, TENSORS, Adapter
-from engine.decoder.spec import DecoderSpec
-from engine.gguf_file import GgufFile
 from recipes.manner.fit import TARGETS, Fit, Plan, load_base, save
 from recipes.manner.packing import Pack
 from recipes.manner.tokens import Example, Prompt

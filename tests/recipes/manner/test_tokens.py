@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from engine.api import Role, Tool, ToolCall
-from engine.books import Modality
-from engine.chat import ChatFormat
-from engine.gguf_file import GgufFile
-from engine.layout import Entry, Segment, Separator, render
-from engine.tokenizer import Tokenizer
+from engine.chat.accounting import Modality
+from engine.chat.render import Entry, Segment, Separator, render
+from engine.chat.template import ChatFormat
+from engine.chat.tokenizer import Tokenizer
+from engine.checkpoints.gguf import GgufFile
 from recipes.manner.dialogues import Dialogue, Result, Turn
 from recipes.manner.tokens import (
     ANSWER_WEIGHT,
@@ -35,7 +35,7 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> tuple[ChatFormat, Tokeniz
 def test_an_example_is_the_layout_of_that_conversation(
     words: tuple[ChatFormat, Tokenizer],
 ) -> None:
-    """Token by token what `engine.layout.render` makes of the same items."""
+    """Token by token what `engine.chat.render.render` makes of the same items."""
     chat, tokenizer = words
     entries = []
     for number, turn in enumerate(TALK.turns):

@@ -1,0 +1,123 @@
+"""The final pass: an utterance heard as a whole, as if nothing had been heard of it before.
+
+What was said while it grew is only a draft here, which makes the decoding quick and changes nothing
+of it. So the final words depend on the sound alone, not on how it was cut into chunks, and are what
+the same Whisper offline would say: silence behind the sound, as it was trained; no words put into
+its mouth before; the end only where it says so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from engine.asr.decoding import Decoded, GreedyDecoder, Job, Task
+from engine.asr.hypothesis import token_limit
+from engine.asr.languages import Language, LanguageDetector
+from engine.asr.mel import FRAMES_PER_SECOND, SAMPLE_RATE_HZ, LogMel
+from engine.asr.recording import Pcm
+from engine.asr.silence import FarSilence
+from engine.asr.stage_clock import StageClock
+from engine.asr.tokens import WhisperTokens
+from engine.asr.whisper.decoder import CrossCache
+from engine.asr.whisper.encoder import EncodedSound
+
+if TYPE_CHECKING:
+    from engine.asr.whisper.checkpoint import Checkpoint
+
+# What is behind the last whole frame of a sound, and a silent frame to make the number even.
+TAIL_FRAMES = 4
+# What Whisper hears at most, and was trained on.
+ENCODER_LIMIT_S = 30.0
+
+
+@dataclass(frozen=True)
+class FinalSettings:
+    """`near_s`: silence behind the sound that is encoded with it; what is farther, up to 30 s, is
+    known beforehand (`FarSilence`). Words with more `no_speech` and less `mean_logprob` than these
+    are none."""
+
+    near_s: float = 2.0
+    no_speech: float = 0.6
+    mean_logprob: float = -0.5
+
+
+class FinalPass:
+    """Hears whole sounds with one Whisper; keeps no state between calls."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        tokens: WhisperTokens,
+        mel: LogMel,
+        greedy: GreedyDecoder,
+        settings: FinalSettings,
+        detector: LanguageDetector | None,
+    ) -> None:
+        self._encoder, self._decoder = checkpoint.encoder, checkpoint.decoder
+        self._tokens, self._mel, self._greedy = tokens, mel, greedy
+        self._settings, self._detector = settings, detector
+        self._silence = FarSilence(checkpoint.encoder, checkpoint.decoder)
+
+    def hear(
+        self,
+        pcm: Pcm,
+        language: Language,
+        prompt: tuple[int, ...],
+        draft: tuple[int, ...],
+        clock: StageClock,
+    ) -> tuple[Decoded, Language]:
+        """The words of fp32 [samples], at least one and at most 28 s, and the language they are in:
+        `language`, or what it sounds like where that is asked for.
+
+        `prompt`: tokens of what was said before this sound; `draft`: what it likely says.
+        """
+        seconds = len(pcm) / SAMPLE_RATE_HZ
+        with clock.stage("mel"):
+            features = self._features(pcm)
+        with clock.stage("encode"):
+            beyond = self._silence.encoded(features.shape[1] // 2)
+            rows = self._encoder.encode([EncodedSound(features, beyond=beyond)])[0][0]
+            sound = self._silence.behind(self._decoder.listen(rows))
+        clock.positions, clock.encoded = sound.positions, len(rows)
+        with clock.stage("decode"):
+            if self._detector is not None and not prompt:
+                (language,) = self._detector.detect([sound])
+            decoded = self._decode(sound, seconds, language, prompt, draft)
+        return decoded, language
+
+    def _features(self, pcm: Pcm) -> Tensor:
+        """[mels, T] of the sound and the silence behind it."""
+        state = self._mel.open()
+        self._mel.push(state, torch.from_numpy(pcm))
+        room = int(ENCODER_LIMIT_S * FRAMES_PER_SECOND) - len(state.frames) - TAIL_FRAMES
+        pad_frames = min(int(self._settings.near_s * FRAMES_PER_SECOND), room)
+        return self._mel.features(state, pad_frames=pad_frames)
+
+    def _decode(
+        self,
+        sound: CrossCache,
+        seconds: float,
+        language: Language,
+        prompt: tuple[int, ...],
+        draft: tuple[int, ...],
+    ) -> Decoded:
+        task = Task(
+            opening=self._tokens.opening(prompt, language),
+            forced=(),
+            draft=draft,
+            limit=token_limit(seconds, language.rate),
+            positions=int(seconds * 50) + 1,
+            capital=language.is_english,
+            patient=True,
+        )
+        (decoded,) = self._greedy.decode_many([Job(sound, task, self._greedy.memory())])
+        return decoded
+
+    def is_silence(self, decoded: Decoded) -> bool:
+        """Whether the model itself does not believe in its words."""
+        unsure = decoded.mean_logprob < self._settings.mean_logprob
+        return unsure and decoded.no_speech > self._settings.no_speech

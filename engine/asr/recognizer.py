@@ -1,0 +1,387 @@
+"""The ears: an open utterance goes in chunk by chunk, settled and guessed words come out.
+
+Each chunk: its mel frames are added, the end of the open window is encoded anew (Whisper looks both
+ways) with silence behind it, and decoded with the committed words forced. What stood long enough is
+committed (`hypothesis`). Sound further back than `look_ahead_s` is frozen: its keys and values
+stay, in the encoder and in the decoder's attention to it. After some seconds of unbroken speech the
+window slides: sound whose words are committed is dropped, and its words stay as the decoder's
+prompt. So a chunk's cost is bounded, however long somebody speaks.
+
+    |<- settled: text only ->|<- window: sound held, at most `slide_at_s` and a chunk ------->|
+    |  prompt of the decoder |  committed words, forced  |  tentative words, decoded  | silence |
+    |                        |  frozen                   |  encoded anew with each chunk        |
+
+Chunks of several utterances go through the matrices together (`hear_many`), and what comes out is
+what each would give alone: a row's result depends on that row's sound only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from engine.asr import persist
+from engine.asr.adopt import adopted
+from engine.asr.decoding import Decoded, Ending, GreedyDecoder, Job, Task
+from engine.asr.errors import BadAudio
+from engine.asr.final_pass import ENCODER_LIMIT_S, FinalPass, FinalSettings
+from engine.asr.hypothesis import (
+    Agreement,
+    AgreementSettings,
+    Hypothesis,
+    Word,
+    likely,
+    text_of,
+    token_limit,
+    tokens_of,
+)
+from engine.asr.languages import AUTO, DETECT_MS, ENGLISH_CODE, LanguageDetector
+from engine.asr.mel import FRAMES_PER_SECOND, HOP_SAMPLES, SAMPLE_RATE_HZ, LogMel
+from engine.asr.open_recognition import OpenRecognition, Recognized, words_of
+from engine.asr.recording import LONGEST_S
+from engine.asr.stage_clock import StageClock
+from engine.asr.tokens import WhisperTokens
+from engine.asr.whisper.checkpoint import TOKENIZER_FILE, Checkpoint, load_checkpoint
+from engine.asr.whisper.decoder import CrossCache
+from engine.asr.whisper.encoder import POSITIONS_PER_SECOND, EncodedSound, Frozen
+from engine.asr.window_cut import Cut, find_cut, onsets_s
+from engine.errors import BadSettings
+
+_SAMPLES_PER_POSITION = SAMPLE_RATE_HZ // POSITIONS_PER_SECOND
+
+
+@dataclass(frozen=True)
+class RecognizerSettings:
+    """How the ears listen; all times are of sound, not of the wall.
+
+    `pad_s`: silence encoded behind the sound; `look_ahead_s`: sound this far back is frozen;
+    `least_s`: sound shorter than this is not decoded; `step_s`: longer chunks are heard in steps of
+    this; `slide_at_s`: the window slides when it is longer, and at `slide_by_force_s` even where no
+    good place for the cut is found, or sooner when its text has as many tokens as `slide_at_tokens`
+    and `slide_by_force_tokens`: the decoder's positions are few, and outside English soon used up;
+    `keep_s`: sound always kept; `prompt_tokens`: of what was said before; `style`: what was "said"
+    in English before the first word, for a decoder that has only heard a beginning and would go on
+    without capitals and full stops; sound shorter than `style_from_s` does without, for a single
+    word is heard worse behind it. A first hypothesis with more
+    `no_speech` and less `mean_logprob` than these is no speech.
+    """
+
+    pad_s: float = 1.0
+    look_ahead_s: float = 1.5
+    least_s: float = 0.3
+    step_s: float = 2.0
+    slide_at_s: float = 12.0
+    slide_by_force_s: float = 18.0
+    slide_at_tokens: int = 160
+    slide_by_force_tokens: int = 240
+    keep_s: float = 3.0
+    prompt_tokens: int = 60
+    style: str = " Hello. How are you? I am fine, thank you."
+    style_from_s: float = 2.5
+    no_speech: float = 0.6
+    mean_logprob: float = -0.5
+    agreement: AgreementSettings = field(default_factory=AgreementSettings)
+    final: FinalSettings = field(default_factory=FinalSettings)
+
+    def __post_init__(self) -> None:
+        """Raises `BadSettings` when a window could outgrow the encoder."""
+        longest_s = self.slide_by_force_s + self.step_s + self.pad_s
+        if longest_s > ENCODER_LIMIT_S:
+            expected = f"at most {ENCODER_LIMIT_S} together with step_s and pad_s"
+            raise BadSettings("slide_by_force_s", expected, longest_s)
+        if not self.keep_s < self.slide_at_s <= self.slide_by_force_s:
+            between = f"above keep_s {self.keep_s}, at most {self.slide_by_force_s}"
+            raise BadSettings("slide_at_s", between, self.slide_at_s)
+
+
+class WhisperRecognizer:
+    """One loaded Whisper; any number of utterances, each its own state."""
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        tokens: WhisperTokens,
+        settings: RecognizerSettings | None = None,
+        language: str = ENGLISH_CODE,
+    ) -> None:
+        """`language`: a code, or `AUTO`. Raises `UnknownLanguage`, `EnglishOnly`."""
+        self.settings = settings or RecognizerSettings()
+        self._encoder = checkpoint.encoder
+        self._decoder = checkpoint.decoder
+        self._tokens = tokens
+        self._greedy = GreedyDecoder(checkpoint.decoder, tokens, checkpoint.extras)
+        self._mel = LogMel(checkpoint.settings.mels)
+        self._style = tokens.encode(self.settings.style) if self.settings.style else ()
+        self._detector = None
+        if language == AUTO and tokens.languages:
+            start = tokens.specials.start
+            self._detector = LanguageDetector(checkpoint.decoder, start, tokens.languages)
+        self._agreement = self.settings.agreement
+        if self._detector is not None:  # no word is sure before its language is
+            first_ms = max(self._agreement.first_ms, DETECT_MS)
+            self._agreement = replace(self._agreement, first_ms=first_ms)
+        self._final = FinalPass(
+            checkpoint, tokens, self._mel, self._greedy, self.settings.final, self._detector
+        )
+        # What an utterance begins with: it is asked for before the first decoding.
+        self._language = tokens.language(ENGLISH_CODE if language == AUTO else language)
+        sizes, known = checkpoint.settings, len(tokens.languages)
+        self.about = (
+            f"{sizes.encoder_layers} + {sizes.decoder_layers} layers of {sizes.width}, "
+            f"{f'{known} languages' if known else 'English only'}"
+        )
+
+    @classmethod
+    def load(
+        cls,
+        directory: Path,
+        settings: RecognizerSettings | None = None,
+        language: str = ENGLISH_CODE,
+    ) -> WhisperRecognizer:
+        """Load a Whisper directory. Raises `BadWeights`, and as the constructor."""
+        checkpoint = load_checkpoint(directory)
+        extras = checkpoint.extras
+        tokens = WhisperTokens(directory / TOKENIZER_FILE, extras.multilingual)
+        tokens.check(checkpoint.settings.vocabulary, extras.ids)
+        return cls(checkpoint, tokens, settings, language)
+
+    def open(self, stream: object = None) -> OpenRecognition:
+        """A new utterance, before its first sample. Whose words it will be does not matter."""
+        return OpenRecognition(self._mel.open(), self._greedy.memory(), self._language)
+
+    def hear(self, utterance: OpenRecognition, pcm: npt.NDArray[np.float32]) -> Recognized:
+        """Take in a chunk, fp32 [samples] of 16 kHz mono. Raises `BadAudio` first."""
+        return self.hear_many([utterance], [pcm])[0]
+
+    @torch.inference_mode()
+    def hear_many(
+        self, utterances: Sequence[OpenRecognition], pcms: Sequence[npt.NDArray[np.float32]]
+    ) -> list[Recognized]:
+        """A chunk each of several utterances. Raises `BadAudio` before anything was taken in."""
+        sounds = [_checked(pcm) for pcm in pcms]
+        clock = StageClock()
+        step = int(self.settings.step_s * SAMPLE_RATE_HZ)
+        for start in range(0, max(map(len, sounds), default=0), step):
+            grown = []
+            for utterance, sound in zip(utterances, sounds, strict=True):
+                piece = sound[start : start + step]
+                if len(piece):
+                    _go_on(utterance)
+                    utterance.recording.push(piece)
+                    with clock.stage("mel"):
+                        self._mel.push(utterance.mel, torch.from_numpy(piece))
+                    if utterance.window_frames >= self.settings.least_s * FRAMES_PER_SECOND:
+                        grown.append(utterance)
+            if grown:
+                self._update(grown, clock)
+        return [
+            self._heard(u, u.committed, u.agreement.presentable(self._agreement), clock)
+            for u in utterances
+        ]
+
+    @torch.inference_mode()
+    def finish(
+        self, utterance: OpenRecognition, pcm: npt.NDArray[np.float32] | None = None
+    ) -> Recognized:
+        """The final words so far, nothing tentative: those of the sound heard as a whole, whatever
+        was said of it before (`engine.asr.final_pass`). `pcm`: sound that comes with the end.
+
+        The utterance stays open: `hear` goes on, with the words that were committed and that the
+        final pass has as well.
+        """
+        clock = StageClock()
+        if pcm is not None and len(pcm):
+            for stage, spent_ms in self.hear(utterance, pcm).stages_ms.items():
+                clock.spent_ms[stage] += spent_ms
+        if utterance.final is None:
+            utterance.final = self._hear_again(utterance, clock)
+        return self._heard(utterance, utterance.final, (), clock)
+
+    def _hear_again(self, utterance: OpenRecognition, clock: StageClock) -> tuple[Word, ...]:
+        """The words of the whole utterance; of a long one, those of its end are new."""
+        recording = utterance.recording
+        if not recording.samples:
+            return ()
+        before = utterance.committed[: recording.start.words]
+        words = (*utterance.committed, *utterance.agreement.tentative)
+        decoded, language = self._final.hear(
+            recording.whole(),
+            utterance.language,
+            prompt=tokens_of(before)[-self.settings.prompt_tokens :],
+            draft=tokens_of(words[len(before) :]),
+            clock=clock,
+        )
+        utterance.language = language
+        if self._final.is_silence(decoded):
+            return before
+        return (*before, *words_of(decoded, self._tokens, language))
+
+    @torch.inference_mode()
+    def align(self, pcm: npt.NDArray[np.float32]) -> list[tuple[str, float]]:
+        """The words of a whole sound of up to 28 s, each with the second at which it begins: those
+        of its final pass. Raises `BadAudio`.
+        """
+        longest = LONGEST_S * SAMPLE_RATE_HZ
+        if not 0 < len(_checked(pcm)) <= longest:
+            raise BadAudio("length", f"1 to {longest} samples", len(pcm))
+        decoded, language = self._final.hear(pcm, self._language, (), (), StageClock())
+        if self._final.is_silence(decoded):
+            return []
+        words = words_of(decoded, self._tokens, language)
+        starts_s = onsets_s(words, decoded.places_s)
+        return [(word.text, start_s) for word, start_s in zip(words, starts_s, strict=False)]
+
+    def _update(self, utterances: Sequence[OpenRecognition], clock: StageClock) -> None:
+        """A new hypothesis of each window, and what follows from it."""
+        for utterance, decoded in zip(utterances, self._decode(utterances, clock), strict=True):
+            utterance.agreement = self._judged(utterance, decoded)
+            seconds = utterance.window_frames / FRAMES_PER_SECOND
+            words = utterance.agreement.committed + utterance.agreement.tentative
+            rules, tokens = self.settings, len(tokens_of(words))
+            if seconds > rules.slide_at_s or tokens > rules.slide_at_tokens:
+                force = seconds > rules.slide_by_force_s or tokens > rules.slide_by_force_tokens
+                cut = find_cut(
+                    utterance.mel.frames,
+                    words,
+                    decoded.places_s,
+                    committed=len(utterance.agreement.committed),
+                    keep_s=self.settings.keep_s,
+                    force=force,
+                )
+                if cut is not None:
+                    self._slide(utterance, cut)
+
+    def _slide(self, utterance: OpenRecognition, cut: Cut) -> None:
+        """Give up the sound before the cut; its words are settled."""
+        agreement = utterance.agreement
+        missing = cut.words - len(agreement.committed)
+        if missing > 0:  # by force only
+            agreement = agreement.commit(missing)
+        utterance.settled += agreement.committed[: cut.words]
+        utterance.recording.mark(
+            (utterance.mel.dropped + cut.frame) * HOP_SAMPLES, len(utterance.settled)
+        )
+        utterance.agreement = agreement.drop(cut.words)
+        self._mel.drop(utterance.mel, cut.frame)
+        # Every position is another one now: encode what is left anew.
+        utterance.frozen, utterance.sound = Frozen(), None
+        utterance.memory = self._greedy.memory()
+
+    def _decode(self, utterances: Sequence[OpenRecognition], clock: StageClock) -> list[Decoded]:
+        """The words of each window, those that are committed forced; freezes what is old enough."""
+        with clock.stage("mel"):
+            pad_frames = int(self.settings.pad_s * FRAMES_PER_SECOND)
+            features = [self._mel.features(u.mel, pad_frames=pad_frames) for u in utterances]
+        with clock.stage("encode"):
+            windows = [
+                EncodedSound(window, utterance.frozen, self._old_positions(utterance))
+                for window, utterance in zip(features, utterances, strict=True)
+            ]
+            encoded = self._encoder.encode(windows)
+            sounds = self._decoder.listen_many(
+                [rows for rows, _ in encoded], [utterance.sound for utterance in utterances]
+            )
+            for utterance, (_, frozen), sound in zip(utterances, encoded, sounds, strict=True):
+                utterance.frozen, utterance.sound = frozen, sound.first(frozen.positions)
+        clock.positions = max(sound.positions for sound in sounds)
+        clock.encoded = max(len(rows) for rows, _ in encoded)
+        with clock.stage("decode"):
+            self._detect(utterances, sounds)
+            jobs = [
+                Job(sound, self._task(utterance), utterance.memory)
+                for sound, utterance in zip(sounds, utterances, strict=True)
+            ]
+            return persist.decode(self._greedy, jobs, [u.mel.frames for u in utterances])
+
+    def _detect(self, utterances: Sequence[OpenRecognition], sounds: Sequence[CrossCache]) -> None:
+        """The languages of those that have not committed themselves to one by a word."""
+        if self._detector is None:
+            return
+        open_ones = [(u, s) for u, s in zip(utterances, sounds, strict=True) if not u.committed]
+        if open_ones:
+            found = self._detector.detect([sound for _, sound in open_ones])
+            for (utterance, _), language in zip(open_ones, found, strict=True):
+                utterance.language = language
+
+    def _old_positions(self, utterance: OpenRecognition) -> int:
+        """How many of the window's positions have all the sound behind them that they need."""
+        seconds = utterance.window_frames / FRAMES_PER_SECOND - self.settings.look_ahead_s
+        return max(int(seconds * POSITIONS_PER_SECOND), utterance.frozen.positions)
+
+    def _task(self, utterance: OpenRecognition) -> Task:
+        seconds = utterance.window_frames / FRAMES_PER_SECOND
+        language = utterance.language
+        styled = language.is_english and seconds >= self.settings.style_from_s
+        style = self._style if styled else ()
+        prompt = tokens_of(utterance.settled)[-self.settings.prompt_tokens :] or style
+        return Task(
+            opening=self._tokens.opening(prompt, language),
+            forced=utterance.agreement.committed_tokens,
+            draft=tokens_of(utterance.agreement.tentative),
+            limit=token_limit(seconds, language.rate),
+            # Silence behind the sound is for the encoder; its keys stay, nothing is heard there.
+            positions=utterance.window_frames // 2 + 1,
+            frozen=utterance.frozen.positions,
+            capital=language.is_english,
+        )
+
+    def _judged(self, utterance: OpenRecognition, decoded: Decoded) -> Agreement:
+        """The agreement after one more hypothesis, if that can be believed."""
+        if decoded.ending is Ending.LIMIT:
+            return utterance.agreement
+        words = words_of(decoded, self._tokens, utterance.language)
+        newest = Hypothesis(words, utterance.at_ms)
+        if not utterance.agreement.committed and self._is_silence(decoded):
+            newest = replace(newest, words=())
+        return utterance.agreement.hear(newest, self._agreement)
+
+    def _is_silence(self, decoded: Decoded) -> bool:
+        unsure = decoded.mean_logprob < self.settings.mean_logprob
+        return unsure and decoded.no_speech > self.settings.no_speech
+
+    def _heard(
+        self,
+        utterance: OpenRecognition,
+        sure: tuple[Word, ...],
+        shown: tuple[Word, ...],
+        clock: StageClock,
+    ) -> Recognized:
+        committed, tentative = text_of(sure), text_of(shown)
+        return Recognized(
+            committed=committed.lstrip(),
+            tentative=tentative if committed else tentative.lstrip(),
+            stages_ms=dict(clock.spent_ms),
+            audio_tokens=-(-utterance.mel.samples // _SAMPLES_PER_POSITION),
+            window_positions=clock.positions,
+            encoded_positions=clock.encoded,
+            likely=likely((*sure, *shown)),
+        )
+
+
+def _go_on(utterance: OpenRecognition) -> None:
+    """More sound comes: if there was a final pass, what it withdrew is not committed any more."""
+    final, utterance.final = utterance.final, None
+    if final is None:
+        return
+    marks = utterance.recording.marks
+    counts = (len(utterance.settled), *(mark.words for mark in marks))
+    words, (settled, *moved) = adopted(utterance.committed, final, counts)
+    utterance.settled = words[:settled]
+    marks[:] = [replace(mark, words=count) for mark, count in zip(marks, moved, strict=True)]
+    rest = Hypothesis(final[len(words) :], utterance.at_ms)
+    utterance.agreement = Agreement(words[settled:], (rest,))
+
+
+def _checked(pcm: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    if pcm.ndim != 1:
+        raise BadAudio("shape", "one axis of samples", list(pcm.shape))
+    if pcm.dtype != np.float32:
+        raise BadAudio("type", "float32", pcm.dtype)
+    if not np.isfinite(pcm).all():
+        raise BadAudio("samples", "finite numbers", "NaN or infinity")
+    return pcm

@@ -1,0 +1,137 @@
+"""A Whisper directory from disk: CTranslate2 (`model.bin`) or Hugging Face (`model.safetensors`).
+
+`ct2_whisper` and `hf_whisper` rename either to the names of our own modules, where query, key and
+value matrices are one. Here the modules are filled, and checked on the way.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from engine.asr.whisper.ct2_whisper import ct2_source
+from engine.asr.whisper.decoder import WhisperDecoder
+from engine.asr.whisper.encoder import WhisperEncoder
+from engine.asr.whisper.hf_whisper import hugging_face_source, is_hugging_face
+from engine.asr.whisper.packed import GROUP, pack_linears
+from engine.asr.whisper.packed_layers import decoder_layers, encoder_layers, have_native_sizes
+from engine.asr.whisper.settings import (
+    LEAST_AUDIO_POSITIONS,
+    LEAST_TEXT_POSITIONS,
+    Extras,
+    WhisperSettings,
+)
+from engine.asr.whisper.source import EMBEDDING, WhisperSource
+from engine.asr.whisper.vocabulary import ExactVocabulary, PackedVocabulary
+from engine.checkpoints.named import read_json
+from engine.errors import BadWeights
+
+TOKENIZER_FILE = "tokenizer.json"
+_CT2_FILE = "model.bin"
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A loaded model. Unless exact, its matrices and vocabulary are int8 (`packed`), and then, with
+    our kernels, what is computed for one sound depends neither on what else is in its batch nor on
+    the processor (kernels/whisper_layers/README.md)."""
+
+    settings: WhisperSettings
+    extras: Extras
+    encoder: WhisperEncoder
+    decoder: WhisperDecoder
+
+
+def load_checkpoint(directory: Path, exact: bool = False) -> Checkpoint:
+    """Load a Whisper directory; `exact`: all in fp32. Raises `BadWeights`."""
+    for required in ("config.json", TOKENIZER_FILE):
+        if not (directory / required).is_file():
+            raise BadWeights(directory, "Whisper directory", required, "no such file")
+    config = read_json(directory / "config.json")
+    if (directory / _CT2_FILE).is_file():
+        return _build(ct2_source(directory / _CT2_FILE, config), exact)
+    if is_hugging_face(directory):
+        return _build(hugging_face_source(directory, config), exact)
+    others = sorted(path.name for path in directory.glob("*.bin"))  # older formats of the same
+    raise BadWeights(
+        directory,
+        "Whisper directory",
+        "model.bin (CTranslate2) or model.safetensors (Hugging Face)",
+        ", ".join(others) or "neither",
+    )
+
+
+def _build(source: WhisperSource, exact: bool) -> Checkpoint:
+    """Fill our modules."""
+    path, settings = source.path, source.settings
+    _check_sizes(path, settings)
+
+    def checked(name: str, tensor: Tensor, shape: Iterable[int]) -> Tensor:
+        wanted = list(shape)
+        if list(tensor.shape) != wanted:
+            raise BadWeights(path, name, str(wanted), str(list(tensor.shape)))
+        if not tensor.is_floating_point():
+            raise BadWeights(path, name, "floating point", str(tensor.dtype))
+        return tensor
+
+    words = (settings.vocabulary, settings.width)
+    embedding = checked(EMBEDDING, source.tensor(EMBEDDING), words)
+    head = None if source.head is None else checked("vocabulary head", source.head, words)
+    vocabulary = (ExactVocabulary if exact else PackedVocabulary)(embedding, head)
+    with torch.device("meta"):
+        encoder = WhisperEncoder(settings)
+        decoder = WhisperDecoder(settings, vocabulary)
+    for part, module in (("encoder", encoder), ("decoder", decoder)):
+        state = {}
+        for name, like in module.state_dict().items():
+            whole = f"{part}.{name}"
+            state[name] = checked(whole, source.tensor(whole), like.shape).float()
+        module.load_state_dict(state, assign=True)
+        module.eval().requires_grad_(False)
+    if not exact:
+        pack_linears(encoder)
+        pack_linears(decoder)
+        if have_native_sizes(settings):
+            encoder.packed = encoder_layers(encoder.stack, settings.heads)
+            decoder.packed = decoder_layers(decoder.stack, settings.heads)
+    return Checkpoint(settings, _checked_extras(path, settings, source.extras), encoder, decoder)
+
+
+def _check_sizes(path: Path, settings: WhisperSettings) -> None:
+    least = (
+        ("heads", settings.heads, 1),
+        ("encoder layers", settings.encoder_layers, 1),
+        ("decoder layers", settings.decoder_layers, 1),
+        ("audio positions", settings.audio_positions, LEAST_AUDIO_POSITIONS),
+        ("text positions", settings.text_positions, LEAST_TEXT_POSITIONS),
+    )
+    for what, count, wanted_count in least:
+        if count < wanted_count:
+            raise BadWeights(path, what, f"at least {wanted_count}", str(count))
+    if settings.width % settings.heads or settings.width % GROUP or settings.ffn % GROUP:
+        wanted = f"multiples of {settings.heads} heads and of {GROUP}"
+        raise BadWeights(path, "width and ffn", wanted, f"{settings.width}, {settings.ffn}")
+
+
+def _checked_extras(path: Path, settings: WhisperSettings, extras: Extras) -> Extras:
+    """`extras`, which fit the sizes, with alignment heads in any case."""
+    for layer, head in extras.alignment_heads:
+        if not (0 <= layer < settings.decoder_layers and 0 <= head < settings.heads):
+            bounds = f"below ({settings.decoder_layers}, {settings.heads})"
+            raise BadWeights(path, "alignment head", bounds, f"({layer}, {head})")
+    # Configs of small models carry over ids of the large ones; what is not there needs no ban.
+    extras = replace(
+        extras,
+        suppress=tuple(token for token in extras.suppress if 0 <= token < settings.vocabulary),
+        suppress_first=tuple(t for t in extras.suppress_first if 0 <= t < settings.vocabulary),
+    )
+    if extras.alignment_heads:
+        return extras
+    # As the authors do where nobody has picked heads: all of the upper half.
+    upper = range(settings.decoder_layers // 2, settings.decoder_layers)
+    every = tuple((layer, head) for layer in upper for head in range(settings.heads))
+    return replace(extras, alignment_heads=every)

@@ -1,0 +1,234 @@
+"""Whisper's audio encoder, of any length up to 30 s.
+
+The authors pad every sound to 30 s. We encode only what there is, which costs a tenth for a short
+utterance; positions are absolute, so the same weights serve. Checked against `transformers`. With
+our kernels and packed layers its bits are the same on every processor.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from engine.asr.whisper.settings import WhisperSettings
+from kernels import conv1d
+from kernels import whisper_layers as kernel
+from kernels.layer_norm import layer_norm
+from kernels.whisper_layers import WhisperLayers
+
+POSITIONS_PER_SECOND = 50
+
+
+class SelfAttention(nn.Module):
+    """Multi-head attention of a sequence to itself; queries, keys, values in one matrix."""
+
+    def __init__(self, settings: WhisperSettings) -> None:
+        super().__init__()
+        self.heads = settings.heads
+        self.qkv = nn.Linear(settings.width, 3 * settings.width)
+        self.out = nn.Linear(settings.width, settings.width)
+
+
+class Mlp(nn.Module):
+    """Width to `ffn` and back, GELU between."""
+
+    def __init__(self, settings: WhisperSettings) -> None:
+        super().__init__()
+        self.up = nn.Linear(settings.width, settings.ffn)
+        self.down = nn.Linear(settings.ffn, settings.width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.down(F.gelu(self.up(x)))  # type: ignore[no-any-return]
+
+
+class EncoderLayer(nn.Module):
+    """Pre-norm attention and MLP, each added to its input."""
+
+    def __init__(self, settings: WhisperSettings) -> None:
+        super().__init__()
+        self.attention_norm = nn.LayerNorm(settings.width)
+        self.attention = SelfAttention(settings)
+        self.mlp_norm = nn.LayerNorm(settings.width)
+        self.mlp = Mlp(settings)
+
+    def forward(self, x: Tensor, sounds: Sequence[_Part]) -> Tensor:
+        """Rows of several sounds [sum of T, D]; each attends to its own and to what is frozen."""
+        parts = self.attention.qkv(self.attention_norm(x)).split([s.count for s in sounds])
+        mixed = [self._attend(part, sound) for part, sound in zip(parts, sounds, strict=True)]
+        x = x + self.attention.out(torch.cat(mixed))
+        return x + self.mlp(self.mlp_norm(x))  # type: ignore[no-any-return]
+
+    def _attend(self, qkv: Tensor, sound: _Part) -> Tensor:
+        q, k, v = (split_heads(part, self.attention.heads) for part in qkv.chunk(3, dim=-1))
+        k, v = sound.whole(k, v)
+        return join_heads(F.scaled_dot_product_attention(q[None], k[None], v[None])[0])
+
+
+@dataclass
+class Frozen:
+    """What is kept of the positions of one sound whose encoding will not change any more.
+
+    `keys` and `values`: [encoder layers, heads, positions, d]. `positions` of them.
+    """
+
+    positions: int = 0
+    keys: Tensor = field(default_factory=lambda: torch.empty(0))
+    values: Tensor = field(default_factory=lambda: torch.empty(0))
+
+
+@dataclass
+class _Part:
+    """One sound's rows in a batch: `count` new ones behind the `frozen`; layer by layer it takes
+    down the keys and values of those that shall be `keep` in all."""
+
+    frozen: Frozen
+    count: int
+    keep: int
+    layer: int = 0
+    keys: list[Tensor] = field(default_factory=list)
+    values: list[Tensor] = field(default_factory=list)
+
+    def whole(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        if self.frozen.positions:
+            k = torch.cat((self.frozen.keys[self.layer], k), dim=1)
+            v = torch.cat((self.frozen.values[self.layer], v), dim=1)
+        self.layer += 1
+        if self.keep:
+            self.keys.append(k[:, : self.keep])
+            self.values.append(v[:, : self.keep])
+        return k, v
+
+    def kept(self) -> Frozen:
+        if not self.keep:
+            return Frozen()
+        return Frozen(self.keep, torch.stack(self.keys), torch.stack(self.values))
+
+
+@dataclass(frozen=True)
+class EncodedSound:
+    """One window to encode: `features` [mels, T] of all of it, of which the positions in `frozen`
+    are not encoded again, and `keep`, at least as many, shall be frozen afterwards. `beyond`:
+    positions that follow on the window and are known already; then nothing is frozen."""
+
+    features: Tensor
+    frozen: Frozen = field(default_factory=Frozen)
+    keep: int = 0
+    beyond: Frozen | None = None
+
+    @property
+    def known(self) -> Frozen:
+        """What its new positions attend to besides themselves; in which order does not matter."""
+        return self.frozen if self.beyond is None else self.beyond
+
+
+class WhisperEncoder(nn.Module):
+    """Two convolutions (the second halves the rate to 50 Hz) and a stack of layers.
+
+    Whisper looks both ways, so what comes later changes every position, though the far ones hardly.
+    Frozen positions are not touched again: new sound costs what it is long, not what came before.
+    Its weights are loaded before it is first called, and not changed afterwards.
+    """
+
+    def __init__(self, settings: WhisperSettings) -> None:
+        super().__init__()
+        self.settings = settings
+        self.conv1 = nn.Conv1d(settings.mels, settings.width, kernel_size=3)
+        self.conv2 = nn.Conv1d(settings.width, settings.width, kernel_size=3, stride=2)
+        self.positions = nn.Parameter(torch.empty(settings.audio_positions, settings.width))
+        stack = [EncoderLayer(settings) for _ in range(settings.encoder_layers)]
+        # The list is for torch; the typed tuple of the same modules for us.
+        self.layers = nn.ModuleList(stack)
+        self.stack = tuple(stack)
+        self.norm = nn.LayerNorm(settings.width)
+        self.packed: WhisperLayers | None = None  # the layers as one native call
+
+    def forward(self, features: Tensor) -> Tensor:
+        """[mels, T] log-mel to [ceil(T / 2), D]. Raises ValueError beyond 30 s."""
+        return self.encode([EncodedSound(features)])[0][0]
+
+    def encode(self, sounds: Sequence[EncodedSound]) -> list[tuple[Tensor, Frozen]]:
+        """Each sound's positions from its frozen ones on, [n, D], and what is frozen now.
+
+        Rows of all sounds go through the layers together. Raises ValueError beyond 30 s.
+        """
+        rows = [self._front(sound) for sound in sounds]
+        x, kept = self._run(rows, sounds) if self.packed is None else self._run_packed(rows, sounds)
+        normed = layer_norm(x, self.norm.weight.detach(), self.norm.bias.detach())
+        outs = torch.split(normed, [len(part) for part in rows])
+        return list(zip(outs, kept, strict=True))
+
+    def _run(
+        self, rows: Sequence[Tensor], sounds: Sequence[EncodedSound]
+    ) -> tuple[Tensor, list[Frozen]]:
+        batch = [_Part(s.known, len(x), s.keep) for s, x in zip(sounds, rows, strict=True)]
+        x = torch.cat(list(rows))
+        for layer in self.stack:
+            x = layer(x, batch)
+        return x, [part.kept() for part in batch]
+
+    def _run_packed(
+        self, rows: Sequence[Tensor], sounds: Sequence[EncodedSound]
+    ) -> tuple[Tensor, list[Frozen]]:
+        assert self.packed is not None
+        kept = [sound.beyond or self._room(sound) for sound in sounds]
+        batch = [
+            kernel.Sequence(
+                rows=len(x),
+                k=room.keys,
+                v=room.values,
+                before=sound.known.positions,
+                keep=0 if sound.beyond else room.positions - sound.frozen.positions,
+            )
+            for x, sound, room in zip(rows, sounds, kept, strict=True)
+        ]
+        return self.packed(torch.cat(list(rows)), batch)[0], kept
+
+    def _room(self, sound: EncodedSound) -> Frozen:
+        """Room for all that shall be frozen; what is frozen already is in it."""
+        settings, old = self.settings, sound.frozen.positions
+        shape = (settings.encoder_layers, settings.heads, sound.keep, settings.head_width)
+        made = Frozen(sound.keep, torch.empty(shape), torch.empty(shape))
+        if old:
+            made.keys[:, :, :old] = sound.frozen.keys
+            made.values[:, :, :old] = sound.frozen.values
+        return made
+
+    @functools.cached_property
+    def _convolutions(self) -> tuple[conv1d.ConvWeight, conv1d.ConvWeight]:
+        """Both convolutions' weights as the kernel reads them."""
+        first, second = self.conv1, self.conv2
+        assert first.bias is not None
+        assert second.bias is not None
+        return conv1d.pack(first.weight, first.bias), conv1d.pack(second.weight, second.bias)
+
+    def _front(self, sound: EncodedSound) -> Tensor:
+        """The convolutions over what is not frozen, [n, D] with positions added."""
+        first = sound.frozen.positions
+        # A position sees two frames to either side. Before the first there is nothing: zeros, and
+        # zeros again where the second convolution looks before the first one's beginning.
+        at_start = first == 0
+        frames = (sound.features if at_start else sound.features[:, 2 * first - 2 :]).T
+        first_conv, second_conv = self._convolutions
+        x = conv1d.conv1d_gelu(F.pad(frames, (0, 0, int(at_start), 1)), first_conv)
+        x = conv1d.conv1d_gelu(F.pad(x, (0, 0, int(at_start), 1)), second_conv, stride=2)
+        end = first + len(x)
+        if end > self.settings.audio_positions:
+            raise ValueError(
+                f"expected at most {self.settings.audio_positions} audio positions, got {end}"
+            )
+        return x + self.positions[first:end]
+
+
+def split_heads(x: Tensor, heads: int) -> Tensor:
+    """[T, D] to [heads, T, d]."""
+    return x.view(len(x), heads, -1).transpose(0, 1)
+
+
+def join_heads(x: Tensor) -> Tensor:
+    """[heads, T, d] to [T, D]."""
+    return x.transpose(0, 1).reshape(x.shape[1], -1)

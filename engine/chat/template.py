@@ -1,0 +1,210 @@
+"""A chat template taken apart into the pieces that a conversation is appended from.
+
+A template renders a whole conversation at once; we need to say "the user begins to speak" long
+before we know what they will say. So the template is rendered a few times with sentinels in place
+of the texts, the strings between the sentinels are the pieces, and it is checked once that the
+pieces put together read like the template's own rendering.
+
+    system(text)   user_open  ...  user_close assistant_open  ...  assistant_close   user_open ...
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import jinja2
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from engine.api import Tool
+from engine.chat.tokenizer import Tokenizer
+from engine.chat.tools import BARE_OPENINGS, OPEN, ToolFormat, tool_format_of
+from engine.checkpoints.gguf import GgufFile
+from engine.errors import BadWeights
+
+_SYSTEM, _USER, _ASSISTANT, _USER_2 = "SENTINELsys", "SENTINELone", "SENTINELtwo", "SENTINELtri"
+
+
+@dataclass(frozen=True, slots=True)
+class ChatPieces:
+    """The template's own strings."""
+
+    system_open: str
+    system_close: str
+    user_open: str
+    user_close: str
+    assistant_open: str
+    assistant_close: str
+
+
+class ChatFormat:
+    """Token ids of the pieces. What people say goes between them, encoded without `special`.
+
+    `user_close_and_assistant_open` is the turn suffix: all that stands between the last heard word
+    and the first answered one. `stop_ids` end an answer: the end-of-sequence token and, as no
+    control token is ever part of an answer's text, every other control token.
+    """
+
+    def __init__(
+        self, pieces: ChatPieces, tokenizer: Tokenizer, tools: ToolFormat | None = None
+    ) -> None:
+        self.pieces = pieces
+        self.tools = tools if tools is not None else ToolFormat()
+        self._tokenizer = tokenizer
+        self._system_open = _own(tokenizer, pieces.system_open)
+        self._system_close = _own(tokenizer, pieces.system_close)
+        self.user_open = _own(tokenizer, pieces.user_open)
+        self.user_close = _own(tokenizer, pieces.user_close)
+        self.assistant_open = _own(tokenizer, pieces.assistant_open)
+        self.assistant_close = _own(tokenizer, pieces.assistant_close)
+        self.user_close_and_assistant_open = self.user_close + self.assistant_open
+        self.stop_ids = tokenizer.control_ids | {tokenizer.eos}
+
+    @classmethod
+    def from_gguf(cls, file: GgufFile, tokenizer: Tokenizer) -> ChatFormat:
+        """Raises `BadWeights` for a missing template or one that cannot be taken apart."""
+        source = file.require("tokenizer.chat_template", str)
+        bos = file.get("tokenizer.ggml.bos_token_id", int, tokenizer.eos)
+        return cls.from_template(source, tokenizer, file.path, bos)
+
+    @classmethod
+    def from_template(
+        cls, source: str, tokenizer: Tokenizer, path: Path, bos: int | None = None
+    ) -> ChatFormat:
+        """From a Jinja template out of the file `path`. Raises `BadWeights` for one that cannot be
+        taken apart."""
+        names = {
+            "bos_token": "" if bos is None else tokenizer.decode([bos], special=True),
+            "eos_token": tokenizer.decode([tokenizer.eos], special=True),
+        }
+        try:
+            template = _environment().from_string(source)
+            pieces = _take_apart(template, names)
+            whole = _render(template, names, _conversation("Be brief.", "Hi.", "Hello!", "Bye."))
+        except jinja2.TemplateError as error:
+            raise BadWeights(path, "chat template", "one that renders", str(error)) from error
+        except ValueError as error:
+            raise BadWeights(
+                path, "chat template", "texts set between fixed strings", str(error)
+            ) from error
+        chat = cls(pieces, tokenizer, tool_format_of(template, names))
+        joined = [
+            *chat.system("Be brief."),
+            *chat.user("Hi."),
+            *chat.assistant("Hello!"),
+            *chat.user_open,
+            *tokenizer.encode("Bye."),
+            *chat.user_close_and_assistant_open,
+        ]
+        if joined != tokenizer.encode(whole, special=True):
+            got = tokenizer.decode(joined, special=True)
+            raise BadWeights(path, "chat template", repr(whole), repr(got))
+        return chat
+
+    def system(self, text: str, tools: Sequence[Tool] = ()) -> tuple[int, ...]:
+        """The system's message, with what the model may call."""
+        said = self.tools.system(self._tokenizer, text, tools)
+        return (*self._system_open, *said, *self._system_close)
+
+    @property
+    def call_beginnings(self) -> frozenset[int]:
+        """Tokens that an answer begins with if it is a call, with tags or without."""
+        encode = self._tokenizer.encode
+        return frozenset(encode(text, special=True)[0] for text in (OPEN, *BARE_OPENINGS))
+
+    def call(self, name: str, arguments: str) -> tuple[int, ...]:
+        """A called function, as part of the assistant's message."""
+        return tuple(self.tools.call(self._tokenizer, name, arguments))
+
+    def call_opening(self, tool: Tool | None = None) -> tuple[int, ...]:
+        """How a call begins that has to be made; `tool` None: the model picks the function."""
+        return tuple(self.tools.opening(self._tokenizer, tool))
+
+    def result(self, output: str) -> tuple[int, ...]:
+        """What a function gave back, as part of a message by the user."""
+        return tuple(self.tools.result(self._tokenizer, output))
+
+    def user(self, text: str) -> tuple[int, ...]:
+        """A whole message by the user."""
+        return (*self.user_open, *self._tokenizer.encode(text), *self.user_close)
+
+    def assistant(self, text: str) -> tuple[int, ...]:
+        """A whole message by the assistant."""
+        return (*self.assistant_open, *self._tokenizer.encode(text), *self.assistant_close)
+
+
+def _own(tokenizer: Tokenizer, piece: str) -> tuple[int, ...]:
+    return tuple(tokenizer.encode(piece, special=True))
+
+
+def _refuse(message: str) -> None:
+    raise jinja2.TemplateError(message)
+
+
+def _plain_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
+
+
+def _environment() -> ImmutableSandboxedEnvironment:
+    """Templates come with other people's files: they get no attributes beyond plain data."""
+    environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
+    environment.globals["raise_exception"] = _refuse
+    # jinja2's own escapes for HTML; models were trained on plain JSON.
+    environment.filters["tojson"] = _plain_json
+    return environment
+
+
+def _conversation(*texts: str) -> list[dict[str, str]]:
+    roles = ("system", "user", "assistant", "user")
+    return [{"role": role, "content": text} for role, text in zip(roles, texts, strict=False)]
+
+
+def _render(
+    template: jinja2.Template,
+    names: dict[str, str],
+    messages: list[dict[str, str]],
+    add_generation_prompt: bool = True,
+) -> str:
+    values: dict[str, Any] = {
+        **names,
+        "messages": messages,
+        "add_generation_prompt": add_generation_prompt,
+        "tools": None,
+    }
+    return template.render(values)
+
+
+def _take_apart(template: jinja2.Template, names: dict[str, str]) -> ChatPieces:
+    """Raises `ValueError` if a text does not come out once, where it went in."""
+    whole = _render(template, names, _conversation(_SYSTEM, _USER, _ASSISTANT, _USER_2))
+    system_open, rest = _cut(whole, _SYSTEM)
+    system_close_user_open, rest = _cut(rest, _USER)
+    user_close_assistant_open, rest = _cut(rest, _ASSISTANT)
+    assistant_close_user_open, turn_suffix = _cut(rest, _USER_2)
+    open_turn = _render(template, names, _conversation(_SYSTEM, _USER), False)
+    _, user_close = _cut(open_turn, _USER)
+    lone_system = _render(template, names, _conversation(_SYSTEM), False)
+    _, system_close = _cut(lone_system, _SYSTEM)
+    user_open = system_close_user_open.removeprefix(system_close)
+    if user_close_assistant_open != turn_suffix:
+        raise ValueError(f"{user_close_assistant_open!r} in the middle, {turn_suffix!r} at the end")
+    if not assistant_close_user_open.endswith(user_open):
+        raise ValueError(f"{user_open!r} first, {assistant_close_user_open!r} later")
+    return ChatPieces(
+        system_open=system_open,
+        system_close=system_close,
+        user_open=user_open,
+        user_close=user_close,
+        assistant_open=turn_suffix.removeprefix(user_close),
+        assistant_close=assistant_close_user_open.removesuffix(user_open),
+    )
+
+
+def _cut(text: str, sentinel: str) -> tuple[str, str]:
+    if text.count(sentinel) != 1:
+        raise ValueError(f"a text came out {text.count(sentinel)} times")
+    before, _, after = text.partition(sentinel)
+    return before, after

@@ -1,0 +1,82 @@
+"""Reader of `model.safetensors`: u64 header length, a JSON header, then the tensors' bytes.
+
+The header maps each name to `dtype`, `shape` and `data_offsets` (counted from the header's end).
+A large model is cut into several such files, and `model.safetensors.index.json` maps names to them.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import ChainMap
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from engine.checkpoints.mapped import MappedTensors, TensorPlace, map_file
+from engine.checkpoints.named import read_json
+from engine.errors import BadWeights
+
+_TYPES = {
+    "F32": torch.float32,
+    "F16": torch.float16,
+    "BF16": torch.bfloat16,
+    "F64": torch.float64,
+    "I64": torch.int64,
+    "I32": torch.int32,
+}
+_LENGTH_BYTES = 8
+_LFS = b"version https://git-lfs"  # what a clone without LFS has in a file's place
+
+SHARDS_FILE = "model.safetensors.index.json"
+
+
+def read_safetensors(path: Path) -> MappedTensors:
+    """Map `path` and index its tensors. Raises `BadWeights`."""
+    data = map_file(path)
+    base = _LENGTH_BYTES + int.from_bytes(data[:_LENGTH_BYTES], "little")
+    if bytes(data[: len(_LFS)]) == _LFS:
+        raise BadWeights(path, "content", "tensors", "a Git LFS pointer to them (git lfs pull)")
+    if base > len(data):
+        raise BadWeights(path, "header", f"{base} bytes", f"a file of {len(data)} bytes")
+    try:
+        header = json.loads(data[_LENGTH_BYTES:base])
+        header.pop("__metadata__", None)
+        index = {name: _place(path, name, entry, base) for name, entry in header.items()}
+    except (ValueError, TypeError, AttributeError, KeyError) as error:
+        raise BadWeights(path, "header", "JSON that names tensors", repr(error)) from error
+    for name, place in index.items():
+        end = place.start + place.byte_count
+        if end > len(data):
+            raise BadWeights(path, name, f"bytes up to {end}", f"a file of {len(data)} bytes")
+    return MappedTensors(index, data)
+
+
+def read_shards(index_path: Path) -> Mapping[str, Tensor]:
+    """Map all files that the index names. Raises `BadWeights` also for a file that is missing."""
+    index = read_json(index_path).get("weight_map")
+    if not isinstance(index, dict) or not index:
+        raise BadWeights(index_path, "weight_map", "names of files by tensor", repr(index))
+    shards = []
+    for name in sorted({str(value) for value in index.values()}):
+        path = index_path.parent / name
+        if Path(name).name != name:
+            raise BadWeights(index_path, "weight_map", "plain file names", repr(name))
+        if not path.is_file():
+            raise BadWeights(index_path, "weight_map", f"{name} beside it", "no such file")
+        shards.append(read_safetensors(path))
+    return ChainMap(*shards)  # type: ignore[arg-type]  # nothing is written
+
+
+def _place(path: Path, name: str, entry: dict[str, object], base: int) -> TensorPlace:
+    start, end = (int(offset) for offset in entry["data_offsets"])  # type: ignore[attr-defined]
+    shape = tuple(int(size) for size in entry["shape"])  # type: ignore[attr-defined]
+    kind = str(entry["dtype"])
+    if kind not in _TYPES:
+        raise BadWeights(path, f"{name} type", f"one of {', '.join(_TYPES)}", kind)
+    place = TensorPlace(base + start, shape, _TYPES[kind])
+    if place.byte_count != end - start:
+        what = f"{name} {list(shape)} {kind}"
+        raise BadWeights(path, what, f"{place.byte_count} bytes", f"{end - start}")
+    return place

@@ -1,0 +1,403 @@
+"""The engine: many sessions, one decoder. `Engine.step` is what is repeated.
+
+A step does one piece of heavy front-end work (sound heard, a picture seen), chosen by earliest
+deadline over all sessions, and one decoder step, in which every answer advances by one token and
+what is left of the budget prefills. So an answer waits for at most one hearing pass, and hearing
+for at most one decoder step. Chunks of up to `heard_together` sessions that wait at the same time
+are heard in one pass, unless somebody waits for an answer's next token.
+
+When there is more to do than time, in this order: answers and final passes go first; a session's
+late chunks are heard together (`engine.session.command_queue`); words that may still change are not
+prefilled (`engine.session.utterance`). When there is more to remember than memory, see
+`engine.scheduling.admission`.
+
+No sockets here and no clock of its own: commands come in by `receive`, events go out by `emit`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from engine import api
+from engine.chat.accounting import KvAccounting
+from engine.errors import CacheFull, EngineError, NoRoom, UnknownSession
+from engine.interfaces import ModelServices
+from engine.kvcache.block_pool import BlockPool
+from engine.kvcache.eviction import KvMove
+from engine.kvcache.token_stream import Stream
+from engine.scheduling.admission import AdmissionController
+from engine.scheduling.runner import StepResult
+from engine.scheduling.scheduler import Plan, Request, Scheduler
+from engine.session.generation import Answer
+from engine.session.session import Emit, NewStream, Session
+from engine.session.utterance import AudioBatch
+
+# The only commands that take more than a millisecond: one of them a step.
+_HEAVY = (api.Hush, api.EndSpeech, api.Frame, api.AddItem, api.Respond, api.Clip)
+_FAR_NS = 1 << 62
+
+
+class Steps(Protocol):
+    """What carries a plan out (`engine.scheduling.runner.Runner`)."""
+
+    def step(self, plan: Plan) -> StepResult: ...
+    def move(self, move: KvMove) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class EngineParts:
+    """What an engine is made of; `clock` is `time.monotonic_ns`. `heard_together`: see
+    `engine.config`."""
+
+    services: ModelServices
+    pool: BlockPool
+    runner: Steps
+    scheduler: Scheduler
+    admission: AdmissionController
+    new_stream: NewStream
+    clock: Callable[[], int]
+    heard_together: int = 1
+
+
+class Engine:
+    """Sessions by name. Everything a peer can get wrong is answered by `Failed`."""
+
+    def __init__(self, parts: EngineParts, emit: Emit) -> None:
+        self.sessions: dict[str, Session] = {}
+        self.parts = parts
+        self._emit = emit
+        self._admission = parts.admission
+        self._told_level = api.Level.CALM
+
+    # --- commands --------------------------------------------------------------------------------
+
+    def receive(self, command: api.Command) -> None:
+        """Take one command of any session. Never raises for what the peer did."""
+        assert not isinstance(command, api.Ping), "pings are the link's business"
+        session = self.sessions.get(command.session)
+        waiting_bytes = session.commands.picture_bytes if session is not None else 0
+        try:
+            self._receive(command)
+        except EngineError as error:
+            _report(self._emit, command, error)
+        if session is not None:
+            given_up = waiting_bytes + api.picture_bytes(command) - session.commands.picture_bytes
+            self._looked(session, given_up)
+
+    def _looked(self, session: Session, num_bytes: int) -> None:
+        """Tell a gateway that waits to send more."""
+        if num_bytes:
+            self._emit(api.ImagesConsumed(session.name, num_bytes))
+
+    def _receive(self, command: api.Command) -> None:
+        match command:
+            case api.Ping():
+                raise AssertionError("unreachable: see receive")
+            case api.Open():
+                self._open(command)
+            case api.Close():
+                self._close(command.session)
+            case api.Cancel():
+                self._session(command.session).cancel(command.generation)
+            case _:
+                now_ns = self.parts.clock()
+                self._session(command.session).commands.push(command, now_ns)
+                self._admission.touch(command.session, now_ns)
+
+    def _open(self, command: api.Open) -> None:
+        """A name that is open already begins anew: its gateway has forgotten it."""
+        self._close(command.session)
+        session = Session(
+            command.session,
+            self.parts.services,
+            self.parts.new_stream,
+            self.parts.runner.move,
+            self._emit,
+            self.parts.clock,
+        )
+        try:
+            session.begin(command)
+            self._admission.admit(session, list(self.sessions.values()), self.parts.clock())
+        except EngineError:
+            session.close()
+            raise
+        self.sessions[command.session] = session
+        if self._told_level:
+            self._emit(api.Pressure(command.session, self._told_level))
+
+    def _close(self, name: str) -> None:
+        session = self.sessions.pop(name, None)
+        if session is not None:
+            session.close()
+            self._admission.leave(name)
+
+    def _session(self, name: str) -> Session:
+        if name not in self.sessions:
+            raise UnknownSession(name)
+        return self.sessions[name]
+
+    def close(self) -> None:
+        """Forget all sessions."""
+        for name in list(self.sessions):
+            self._close(name)
+
+    # --- work ------------------------------------------------------------------------------------
+
+    def step(self) -> bool:
+        """One step. False when there was nothing to do."""
+        worked = self._carry_out_commands()
+        plan = self._plan()
+        if plan:
+            self._run(plan)
+            worked = True
+        for session in self.sessions.values():
+            session.settle_traces()
+        self.relieve_pressure()
+        return worked
+
+    def relieve_pressure(self) -> None:
+        """Offload who is idle, if the cache is nearly full; tell all how full it is."""
+        users, now_ns = list(self.sessions.values()), self.parts.clock()
+        self._admission.offload_idle(users, now_ns)
+        level = self._admission.judge(users, now_ns)
+        if level is not self._told_level:
+            self._told_level = level
+            for name in self.sessions:
+                self._emit(api.Pressure(name, level))
+
+    @property
+    def admission(self) -> AdmissionController:
+        return self._admission
+
+    @property
+    def pool(self) -> BlockPool:
+        return self.parts.pool
+
+    def check_accounting(self) -> None:
+        """Assert that every block of the cache is free or owned by a session's stream."""
+        streams = self._streams()
+        self.pool.check_accounting([table for stream in streams for table in stream.tables])
+        self._admission.host.check_accounting(
+            [part for stream in streams for part in stream.offload_slot.offloaded]
+        )
+
+    def kv_accounting(self) -> KvAccounting:
+        """What the cache holds, and what for."""
+        return KvAccounting.of(s for s in self._streams() if not s.offload_slot.offloaded)
+
+    @property
+    def sessions_offloaded(self) -> int:
+        return sum(
+            bool(session.stream.offload_slot.offloaded) for session in self.sessions.values()
+        )
+
+    def _streams(self) -> list[Stream]:
+        return [stream for session in self.sessions.values() for stream in session.streams()]
+
+    @property
+    def pending_prefill_tokens(self) -> int:
+        return sum(session.stream.pending for session in self.sessions.values())
+
+    def _carry_out_commands(self) -> bool:
+        """Commands by deadline, up to and with the first heavy ones."""
+        worked = False
+        while waiting := [s for s in self.sessions.values() if s.commands]:
+            waiting.sort(key=lambda session: session.commands.due_ns)
+            worked = True
+            if waiting[0].commands.next_is_audio:
+                with_audio = [session for session in waiting if session.commands.next_is_audio]
+                self._hear(with_audio[: 1 if self._is_answering else self.parts.heard_together])
+                return True
+            command = waiting[0].commands.pop()
+            self._bring_back(waiting[0])
+            try:
+                waiting[0].run(command)
+            except EngineError as error:
+                _report(self._emit, command, error)
+            self._looked(waiting[0], api.picture_bytes(command))
+            if isinstance(command, _HEAVY):
+                return True
+        return worked
+
+    def _bring_back(self, session: Session) -> None:
+        """Nothing is done for a session whose K/V are not in the pool."""
+        self._admission.restore(session, self.sessions.values(), self.parts.clock())
+
+    @property
+    def _is_answering(self) -> bool:
+        """Whether somebody waits for the next token of an answer, speculation not counted."""
+        return any(
+            answer.wants_steps and not answer.speculative
+            for session in self.sessions.values()
+            for answer in session.answers()
+        )
+
+    def _hear(self, sessions: Sequence[Session]) -> None:
+        """One pass of the ears over the next sound of `sessions`."""
+        began_ns = self.parts.clock()
+        batches: list[tuple[Session, AudioBatch]] = []
+        for session in sessions:
+            self._bring_back(session)
+            try:
+                batches.append((session, session.next_audio_batch(began_ns)))
+            except EngineError as error:
+                session.report(error, about="audio")
+        if not batches:
+            return
+        states = [batch.utterance.state for _, batch in batches]
+        sounds = [batch.pcm() for _, batch in batches]
+        try:
+            heard = self.parts.services.ears.hear_many(states, sounds)
+        except EngineError as error:
+            for session, _ in batches:
+                session.report(error, about="audio")
+                session.conversation.forget_unused()  # it may be what there was no room for
+            return
+        total_samples = max(sum(batch.samples for _, batch in batches), 1)
+        for (session, batch), words in zip(batches, heard, strict=True):
+            try:
+                session.heard(batch, words, began_ns, batch.samples / total_samples)
+            except EngineError as error:
+                session.report(error, about="audio")
+
+    def _plan(self) -> Plan:
+        now_ns = self.parts.clock()
+        requests = [request for request in self._requests() if request.stream.pending]
+        for request in requests:  # what another session computed meanwhile need not be done again
+            request.stream.adopt(until=request.probe)
+        refused = self._refuse(requests, now_ns)
+        requests = [request for request in requests if request.stream not in refused]
+        return self.parts.scheduler.plan(requests, now_ns)
+
+    def _refuse(self, requests: Sequence[Request], now_ns: int) -> Container[Stream]:
+        """Tell those whose tokens will not fit before they take anybody's room."""
+        asked = {request.stream for request in requests}
+        owners = [(s, stream) for s in self.sessions.values() for stream in s.streams()]
+        wants = [(session, stream) for session, stream in owners if stream in asked]
+        refused = self._admission.refuse(wants, list(self.sessions.values()), now_ns)
+        for session, stream in wants:
+            if stream in refused:
+                self._no_room(session, stream, refused[stream])
+        return refused
+
+    def _no_room(self, session: Session, stream: Stream, full: CacheFull) -> None:
+        for answer in session.answers():
+            if answer.stream is stream:
+                self._fail(session, answer, full)
+                return
+        self._shed(session, full)
+
+    def _requests(self) -> Iterator[Request]:
+        for session in self.sessions.values():
+            main = session.answer
+            if main is None:
+                yield Request(session.stream, session.deadline_ns)
+            elif main.wants_steps:
+                yield Request(session.stream, session.deadline_ns, True, probe=main.probe)
+            for answer in session.side_answers:
+                yield Request(answer.stream, _FAR_NS, generating=True)
+
+    def _run(self, plan: Plan) -> None:
+        began_ns = self.parts.clock()
+        result = self.parts.runner.step(plan)
+        ended_ns = self.parts.clock()
+        in_step = {work.stream for work in plan.works}
+        for session in list(self.sessions.values()):
+            if session.stream in in_step:
+                self._admission.touch(session.name, ended_ns)
+                session.prefilled(began_ns, ended_ns)
+            if session.stream in result.probed:
+                self._report_end(session, result.probed[session.stream])
+            for answer in session.answers():
+                if answer.stream in in_step:
+                    self._advance(session, answer, result, began_ns, ended_ns)
+            if session.stream in result.refused and session.answer is None:
+                self._shed(session, result.refused[session.stream])
+
+    def _report_end(self, session: Session, logits: Tensor) -> None:
+        """Tell how likely the person's message is over where the words end now."""
+        utterance = session.conversation.utterance
+        if utterance is None:
+            return
+        end = self.parts.services.chat.user_close[0]
+        self._emit(
+            api.EndOfMessage(
+                session=session.name,
+                ref=utterance.ref,
+                at_sample=utterance.start_sample + utterance.samples,
+                probability=float(logits.softmax(dim=-1)[end]),
+            )
+        )
+
+    def _advance(
+        self, session: Session, answer: Answer, result: StepResult, began_ns: int, ended_ns: int
+    ) -> None:
+        """What a step meant for one answer."""
+        if answer.first_text_ns is None:
+            stage = "decode_first" if answer.tokens else "prefill"
+            answer.spans.append(api.Span(stage, began_ns, ended_ns))
+        if answer.stream in result.refused:
+            self._fail(session, answer, result.refused[answer.stream])
+            return
+        logits = result.logits.get(answer.stream)
+        if logits is None:
+            return
+        try:
+            tokens = answer.calling.choose(answer.sampler, logits, answer.tokens)
+            sampled_ns = self.parts.clock()
+            for token in tokens:
+                answer.take(token, sampled_ns)
+            if answer.finished is None:
+                answer.go_on(tokens)
+        except EngineError as error:
+            self._fail(session, answer, error)
+            return
+        if answer.sent_chars == 0:
+            answer.spans.append(api.Span("decode_first", ended_ns, sampled_ns))
+            answer.spans.append(api.Span("detokenize", sampled_ns, self.parts.clock()))
+        session.flush(answer)
+
+    def _fail(self, session: Session, answer: Answer, error: EngineError) -> None:
+        if answer.speculative:
+            # Nobody has asked yet: when somebody does, it is tried again and then reported.
+            session.answer = None
+            session.stream.truncate(session.stream.kv_len)
+            return
+        answer.fail(error.code, str(error))
+        session.flush(answer)
+
+    def _shed(self, session: Session, full: EngineError) -> None:
+        """No room for what a session heard: say so and forget its pending tokens, so that the
+        others go on; the next answer lays them out again."""
+        session.report(full, about="audio")
+        session.stream.truncate(session.stream.kv_len)
+
+
+def _report(emit: Emit, command: api.Command, error: EngineError) -> None:
+    """Tell the gateway which command failed; an answer that cannot begin is a failed answer."""
+    assert not isinstance(command, api.Ping)
+    if isinstance(command, api.Respond):
+        emit(
+            api.Finished(
+                session=command.session,
+                generation=command.generation,
+                reason=api.FinishReason.FAILED,
+                text="",
+                usage=api.Usage(),
+                kv=api.KvStats(),
+                code=error.code,
+                message=str(error),
+            )
+        )
+        return
+    about = type(command).__struct_config__.tag
+    ref_id = command.item_id if isinstance(command, api.RemoveItem | api.BeginSpeech) else ""
+    ref_id = command.clip if isinstance(command, api.Clip) else ref_id
+    ref_id = command.item.item_id if isinstance(command, api.AddItem) else ref_id
+    retry_after_s = error.retry_after_s if isinstance(error, NoRoom) else 0.0
+    failed = api.Failed(command.session, str(about), error.code, str(error), ref_id, retry_after_s)
+    emit(failed)

@@ -1,0 +1,225 @@
+"""Who owns which block of the paged KV cache. No torch here: these are books, not memory.
+
+Ownership, as half-open ranges, for a stream of `len(tokens)` tokens and blocks of B tokens:
+
+    tokens    [0, kv_len)                   K/V are in the cache
+              [kv_len, len(tokens))         pending: no K/V yet
+    slots     [0, kv_len)                   valid, owned by the stream
+              [kv_len, len(blocks) * B)     owned but unwritten (the open end of the last block)
+    blocks    [0, ceil(kv_len / B))         held by the stream between steps, never more
+              [0, ceil((kv_len + n) / B))   held while a step writes n tokens
+    pool      held blocks                   reference count >= 1, one per table that lists them
+              cached blocks                 reference count 0, known by content, kept for whoever
+                                            wants the same; given away when nothing else is free
+              all other blocks              reference count 0, in the free list exactly once
+
+A block's number is its index along the pools' first axis; slot = block * B + offset.
+
+A full block may be known by its *content*: a key that names all tokens from the stream's beginning
+to the block's end (`Stream` makes them), so equal keys mean equal K/V. Nobody writes into a block
+that somebody else holds: `BlockTable.own` puts a copy in its place first.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, OrderedDict
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from engine.errors import CacheFull
+
+
+class BlockPool:
+    """Free list, reference counts and contents of a fixed number of blocks.
+
+    The free list is a stack that starts with block 0 on top, so that memory which was touched
+    once is used again before fresh memory is. At most `max_cached` blocks that nobody holds are
+    kept for their content, the least recently held go first. Without `shares` no block is known
+    by its content: what one stream computed no other is spared.
+    """
+
+    def __init__(
+        self, num_blocks: int, block_size: int, max_cached: int = 0, *, shares: bool = True
+    ) -> None:
+        assert num_blocks > 0
+        assert block_size > 0
+        self.num_blocks = num_blocks
+        self.block_size = block_size
+        self.max_cached = max_cached
+        self.shares = shares
+        self._free = list(range(num_blocks - 1, -1, -1))
+        self._references = [0] * num_blocks
+        self._key_of: dict[int, bytes] = {}
+        self._block_of: dict[bytes, int] = {}
+        self._cached: OrderedDict[int, None] = OrderedDict()  # oldest first
+
+    @property
+    def free_blocks(self) -> int:
+        """Blocks that can be had, cached ones among them."""
+        return len(self._free) + len(self._cached)
+
+    @property
+    def used_blocks(self) -> int:
+        """Blocks that somebody holds."""
+        return self.num_blocks - self.free_blocks
+
+    @property
+    def cached_blocks(self) -> int:
+        return len(self._cached)
+
+    def blocks_for(self, num_tokens: int) -> int:
+        """Blocks that hold `num_tokens` tokens."""
+        return -(-num_tokens // self.block_size)
+
+    def take(self, count: int) -> list[int]:
+        """`count` blocks with one reference each. Raises `CacheFull` and takes none if too few."""
+        if count > self.free_blocks:
+            raise CacheFull(needed=count, free=self.free_blocks)
+        while len(self._free) < count:
+            self._uncache_oldest()
+        taken = [self._free.pop() for _ in range(count)]
+        for block in taken:
+            self._references[block] = 1
+        return taken
+
+    def share(self, blocks: Iterable[int]) -> None:
+        """One more reference to each of `blocks`, which must be held by somebody."""
+        for block in blocks:
+            assert self._references[block] > 0, f"block {block} is free, it cannot be shared"
+            self._references[block] += 1
+
+    def is_shared(self, block: int) -> bool:
+        return self._references[block] > 1
+
+    def references(self, block: int) -> int:
+        """How many tables list `block`."""
+        return self._references[block]
+
+    def give_back(self, blocks: Iterable[int]) -> None:
+        """Drop one reference to each of `blocks`; those with none left are free, or cached."""
+        for block in blocks:
+            assert self._references[block] > 0, f"block {block} was given back twice"
+            self._references[block] -= 1
+            if self._references[block] > 0:
+                continue
+            if block in self._key_of:
+                self._cached[block] = None
+            else:
+                self._free.append(block)
+        while len(self._cached) > self.max_cached:
+            self._uncache_oldest()
+
+    # --- contents --------------------------------------------------------------------------------
+
+    def register(self, block: int, key: bytes) -> None:
+        """`block`, which is full, holds what `key` names. A second block of one key stays unknown:
+        the first one is as good."""
+        assert self._references[block] > 0
+        assert self._key_of.get(block, key) == key, f"block {block} is known as something else"
+        if self.shares and key not in self._block_of:
+            self._block_of[key] = block
+            self._key_of[block] = key
+
+    def forget(self, block: int) -> None:
+        """`block` is about to be written to: it no longer holds what it was known for."""
+        key = self._key_of.pop(block, None)
+        if key is not None:
+            del self._block_of[key]
+
+    def key_of(self, block: int) -> bytes | None:
+        """What `block` is known to hold."""
+        return self._key_of.get(block)
+
+    def adopt(self, key: bytes) -> int | None:
+        """The block that holds what `key` names, with one more reference; None if there is none."""
+        block = self._block_of.get(key)
+        if block is None:
+            return None
+        self._references[block] += 1
+        self._cached.pop(block, None)
+        return block
+
+    def _uncache_oldest(self) -> None:
+        block, _ = self._cached.popitem(last=False)
+        self.forget(block)
+        self._free.append(block)
+
+    def check_accounting(self, tables: Iterable[BlockTable]) -> None:
+        """Assert that the free list, the counts and `tables` (all there are) tell one story."""
+        held = Counter(block for table in tables for block in table.blocks)
+        for block, references in enumerate(self._references):
+            assert references == held[block], (
+                f"block {block}: {references} references, listed by {held[block]} tables"
+            )
+        idle = [*self._free, *self._cached]
+        assert len(set(idle)) == len(idle), "a block is in the free list twice"
+        assert all(self._references[block] == 0 for block in idle)
+        assert len(idle) + len(held) == self.num_blocks, "a block was lost"
+        assert {self._key_of[block]: block for block in self._key_of} == self._block_of
+        assert self._key_of.keys().isdisjoint(self._free), "a free block is known by content"
+        assert self._key_of.keys() >= self._cached.keys(), "a cached block has no content"
+        assert len(self._cached) <= self.max_cached
+
+
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Memory to be copied before a table's own block may be written to."""
+
+    source: int
+    target: int
+
+
+class BlockTable:
+    """The blocks of one stream, in the order of its tokens."""
+
+    def __init__(self, pool: BlockPool) -> None:
+        self.pool = pool
+        self.blocks: list[int] = []
+
+    @property
+    def capacity_tokens(self) -> int:
+        return len(self.blocks) * self.pool.block_size
+
+    def missing(self, start: int, end: int) -> int:
+        """Free blocks that `write` takes."""
+        opened = start % self.pool.block_size > 0
+        shared = opened and self.pool.is_shared(self.blocks[start // self.pool.block_size])
+        return max(self.pool.blocks_for(end) - len(self.blocks), 0) + shared
+
+    def write(self, start: int, end: int) -> Copy | None:
+        """Make room for tokens [start, end) to be written, `start` at most behind the last one
+        there is; the copy that has to be made first, if any. Raises `CacheFull`, and then nothing
+        has changed."""
+        at = start // self.pool.block_size
+        opened = start % self.pool.block_size > 0
+        shared = opened and self.pool.is_shared(self.blocks[at])
+        taken = self.pool.take(self.missing(start, end))
+        copy = None
+        if shared:
+            copy = Copy(self.blocks[at], taken.pop())
+            self.pool.give_back([copy.source])
+            self.blocks[at] = copy.target
+        elif opened:
+            self.pool.forget(self.blocks[at])
+        self.blocks += taken
+        return copy
+
+    def fork(self) -> BlockTable:
+        """A table of the same blocks, all of them shared."""
+        other = BlockTable(self.pool)
+        self.pool.share(self.blocks)
+        other.blocks = list(self.blocks)
+        return other
+
+    def replace(self, at: int, blocks: Iterable[int]) -> None:
+        """Give back everything from index `at` on and list `blocks`, which are ours, instead."""
+        self.pool.give_back(reversed(self.blocks[at:]))
+        self.blocks[at:] = blocks
+
+    def truncate(self, num_tokens: int) -> None:
+        """Give back every block that lies wholly behind the first `num_tokens`."""
+        # Last block first, so that the stack hands them out again in the same order.
+        self.replace(self.pool.blocks_for(num_tokens), ())
+
+    def free(self) -> None:
+        self.truncate(0)

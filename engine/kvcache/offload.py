@@ -1,0 +1,179 @@
+"""K/V of idle sessions in host memory: copied out of the pool's blocks, and back, byte for byte.
+
+Only the tokens that are there are copied, not whole blocks. A full block that is known by content
+is kept once, however many sessions have it, and is not copied back while the pool still knows it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from engine.errors import CacheFull
+from engine.kvcache.block_pool import BlockPool, BlockTable
+
+
+class BlockMemory(Protocol):
+    """The pool's memory (`engine.kvcache.storage.KvCache`)."""
+
+    @property
+    def bytes_per_token(self) -> int: ...
+
+    def save_block(self, block: int, num_tokens: int) -> Any:
+        """A copy of the K/V of a block's first tokens."""
+        ...
+
+    def load_block(self, block: int, saved: Any) -> None:
+        """Write into `block` what `save_block` gave."""
+        ...
+
+
+@dataclass(slots=True)
+class _HostBlock:
+    saved: Any  # what `BlockMemory.save_block` gave
+    num_bytes: int
+    key: bytes | None  # what it holds, if it is known by content
+    references: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class OffloadedBlocks:
+    """One table's blocks in host memory, in order."""
+
+    blocks: tuple[_HostBlock, ...]
+
+
+class HostMemory:
+    """Holds at most `max_bytes`; what would be more is not taken."""
+
+    def __init__(self, memory: BlockMemory, pool: BlockPool, max_bytes: int) -> None:
+        self.max_bytes = max_bytes
+        self.used_bytes = 0
+        self._memory = memory
+        self._pool = pool
+        self._known: dict[bytes, _HostBlock] = {}
+
+    @property
+    def free_blocks(self) -> int:
+        """Full blocks that it has room for."""
+        per_block = self._memory.bytes_per_token * self._pool.block_size
+        return (self.max_bytes - self.used_bytes) // per_block
+
+    @property
+    def bytes_per_token(self) -> int:
+        return self._memory.bytes_per_token
+
+    def offload(
+        self, tables: Sequence[tuple[BlockTable, int]]
+    ) -> tuple[OffloadedBlocks, ...] | None:
+        """Copy the first so many tokens of each table and give its blocks back. None, and nothing
+        has changed, when they do not all fit."""
+        plans = [self._parts(table, num_tokens) for table, num_tokens in tables]
+        new = sum(n for plan in plans for block, n in plan if not self._is_known(block))
+        if self.used_bytes + new * self._memory.bytes_per_token > self.max_bytes:
+            return None
+        offloaded = tuple(
+            OffloadedBlocks(tuple(self._hold(block, n) for block, n in plan)) for plan in plans
+        )
+        for table, _ in tables:
+            table.free()
+        return offloaded
+
+    def _parts(self, table: BlockTable, num_tokens: int) -> list[tuple[int, int]]:
+        """Each block, and how many of the tokens lie in it."""
+        size = self._pool.block_size
+        return [(block, min(size, num_tokens - at * size)) for at, block in enumerate(table.blocks)]
+
+    def _is_known(self, block: int) -> bool:
+        return self._pool.key_of(block) in self._known
+
+    def _hold(self, block: int, num_tokens: int) -> _HostBlock:
+        key = self._pool.key_of(block)
+        known = None if key is None else self._known.get(key)
+        if known is not None:
+            known.references += 1
+            return known
+        num_bytes = num_tokens * self._memory.bytes_per_token
+        held = _HostBlock(self._memory.save_block(block, num_tokens), num_bytes, key)
+        self.used_bytes += num_bytes
+        if key is not None:
+            self._known[key] = held
+        return held
+
+    def restore(self, tables: Sequence[tuple[BlockTable, OffloadedBlocks]]) -> None:
+        """Fill the empty tables again. Raises `CacheFull`, and then nothing has changed."""
+        pool = self._pool
+        wanted = [held for _, offloaded in tables for held in offloaded.blocks]
+        found = [None if held.key is None else pool.adopt(held.key) for held in wanted]
+        try:
+            taken = pool.take(found.count(None))
+        except CacheFull:
+            pool.give_back(block for block in found if block is not None)
+            raise
+        placed = []
+        for held, block in zip(wanted, found, strict=True):
+            if block is None:
+                block = taken.pop()
+                self._memory.load_block(block, held.saved)
+                if held.key is not None:
+                    pool.register(block, held.key)
+            placed.append(block)
+        for table, offloaded in tables:
+            assert not table.blocks
+            table.blocks, placed = placed[: len(offloaded.blocks)], placed[len(offloaded.blocks) :]
+            self.discard(offloaded)
+
+    def discard(self, offloaded: OffloadedBlocks) -> None:
+        """Nobody wants it any more."""
+        for held in offloaded.blocks:
+            held.references -= 1
+            if held.references == 0:
+                self.used_bytes -= held.num_bytes
+                if held.key is not None:
+                    del self._known[held.key]
+
+    def check_accounting(self, offloaded: Sequence[OffloadedBlocks]) -> None:
+        """Assert that `offloaded`, which are all there are, are what is held."""
+        held = {id(block): block for one in offloaded for block in one.blocks}
+        assert sum(block.num_bytes for block in held.values()) == self.used_bytes
+        assert sum(len(one.blocks) for one in offloaded) == sum(b.references for b in held.values())
+        assert {key: id(block) for key, block in self._known.items()} == {
+            block.key: id(block) for block in held.values() if block.key is not None
+        }
+        assert self.used_bytes <= self.max_bytes
+
+
+class OffloadSlot:
+    """Where one stream's K/V are in host memory, if they are."""
+
+    def __init__(self) -> None:
+        self._host: HostMemory | None = None
+        self.offloaded: tuple[OffloadedBlocks, ...] = ()
+
+    def offload(self, host: HostMemory, tables: Sequence[tuple[BlockTable, int]]) -> bool:
+        """Move the first so many tokens of each table there. False: no room, nothing changed."""
+        assert not self.offloaded
+        offloaded = host.offload(tables)
+        if offloaded is None:
+            return False
+        self._host, self.offloaded = host, offloaded
+        return True
+
+    def restore(self, tables: Sequence[BlockTable]) -> None:
+        """Into the same tables again. Raises `CacheFull`, and then nothing has changed."""
+        assert self._host is not None
+        self._host.restore(list(zip(tables, self.offloaded, strict=True)))
+        self.offloaded = ()
+
+    @property
+    def num_blocks(self) -> int:
+        """Blocks that are needed to come back."""
+        return sum(len(part.blocks) for part in self.offloaded)
+
+    def discard(self) -> None:
+        """Give up what is there."""
+        for part in self.offloaded:
+            assert self._host is not None
+            self._host.discard(part)
+        self.offloaded = ()

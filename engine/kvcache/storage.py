@@ -1,0 +1,139 @@
+"""The memory of the paged KV cache: one K and one V pool per layer."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from engine.checkpoints.decoder_spec import DecoderSpec
+from engine.config import EngineConfig
+from engine.errors import BadSettings
+from engine.kvcache.block_pool import BlockPool
+from kernels.paged_attention.storage import decode, encode, row_width
+from kernels.rope.reference import rope
+
+DTYPES = {
+    "fp64": torch.float64,  # for tests of exactness
+    "fp32": torch.float32,
+    "bf16": torch.bfloat16,
+    "fp16": torch.float16,
+    "int8": torch.int8,
+    "fp8": torch.float8_e4m3fn,
+}
+
+
+def kv_bytes_per_token(layers: int, kv_heads: int, head_dim: int, kv_dtype: str) -> int:
+    """Bytes of one token's K and V in all layers: 2 * layers * kv_heads rows, scales included."""
+    dtype = DTYPES[kv_dtype]
+    return 2 * layers * kv_heads * row_width(head_dim, dtype) * dtype.itemsize
+
+
+class KvCache:
+    """K and V of every layer, each pool [num_blocks, kv_heads, block_size, width], where a row of
+    `width` is `head_dim` numbers as `kernels.paged_attention.storage` keeps them.
+
+    As many blocks as fit in `pool_bytes`. It is one allocation, never initialised: large enough to
+    be mapped fresh from the system, so a page takes memory only once a token was written into it.
+    Raises `BadSettings` if not even one block fits.
+    """
+
+    def __init__(
+        self,
+        *,
+        layers: int,
+        kv_heads: int,
+        head_dim: int,
+        block_size: int,
+        pool_bytes: int,
+        kv_dtype: str = "fp32",
+    ) -> None:
+        self.bytes_per_token = kv_bytes_per_token(layers, kv_heads, head_dim, kv_dtype)
+        self.bytes_per_block = self.bytes_per_token * block_size
+        self.num_blocks = pool_bytes // self.bytes_per_block
+        self.block_size = block_size
+        self.layers = layers
+        if self.num_blocks < 1:
+            raise BadSettings("kv_pool_bytes", f"at least {self.bytes_per_block}", pool_bytes)
+        self._dtype, self._head_dim = DTYPES[kv_dtype], head_dim
+        width = row_width(head_dim, self._dtype)
+        # [layers, 2, num_blocks, kv_heads, block_size, width]; torch can not index fp8
+        self._memory = torch.empty(
+            (layers, 2, self.num_blocks, kv_heads, block_size, width),
+            dtype=torch.int8 if self._dtype.itemsize == 1 else self._dtype,
+        )
+        pools = self._memory.view(self._dtype)
+        self.k_pools: list[Tensor] = [pools[layer, 0] for layer in range(layers)]
+        self.v_pools: list[Tensor] = [pools[layer, 1] for layer in range(layers)]
+
+    @property
+    def pool_bytes(self) -> int:
+        """Address space of all pools, used or not."""
+        return self.num_blocks * self.bytes_per_block
+
+    def copy_block(self, source: int, target: int) -> None:
+        """Copy all of a block's K and V into another one."""
+        self._memory[:, :, target] = self._memory[:, :, source]
+
+    def save_block(self, block: int, num_tokens: int) -> Tensor:
+        """A copy of a block's first tokens, stored alike: [layers, 2, kv_heads, tokens, width]."""
+        return self._memory[:, :, block, :, :num_tokens].clone(
+            memory_format=torch.contiguous_format
+        )
+
+    def load_block(self, block: int, saved: Tensor) -> None:
+        """Write into `block` what `save_block` gave."""
+        self._memory[:, :, block, :, : saved.shape[3]] = saved
+
+    def encode(self, numbers: Tensor) -> Tensor:
+        """K or V as they are stored: floats [..., head_dim] -> rows [..., width]."""
+        return encode(numbers, self._dtype).view(self._memory.dtype)
+
+    def decode(self, stored: Tensor) -> Tensor:
+        """Floats [..., head_dim] of rows of K or V as they are stored; of codes, fp32.
+
+        Keys are rotated and divided by their layer's scale, which is the same in both halves of a
+        head: they can be rotated on without knowing it, and encoded again.
+        """
+        return decode(stored.contiguous().view(self._dtype))
+
+    def take(self, layer: int, slots: Tensor) -> Tensor:
+        """K and V of tokens in slots int64 [n], as they are stored: [2, n, kv_heads, width]."""
+        blocks, offsets = slots // self.block_size, slots % self.block_size
+        return self._memory[layer][:, blocks, :, offsets].transpose(0, 1)
+
+    def put(self, layer: int, slots: Tensor, stored: Tensor) -> None:
+        """Store what `take` gave in other slots, all different."""
+        blocks, offsets = slots // self.block_size, slots % self.block_size
+        self._memory[layer][:, blocks, :, offsets] = stored.transpose(0, 1)
+
+    def move(self, sources: Tensor, targets: Tensor) -> None:
+        """K and V of tokens to other slots, in all layers; int64 [n] each, they may overlap."""
+        for layer in range(self.layers):
+            self.put(layer, targets, self.take(layer, sources))
+
+    def turn(self, sources: Tensor, targets: Tensor, cos: Tensor, sin: Tensor) -> None:
+        """The keys in `sources`, turned on by angles of [n, head_dim / 2], into `targets`; their
+        values as they are."""
+        for layer in range(self.layers):
+            stored = self.take(layer, sources)
+            turned = self.encode(rope(self.decode(stored[0]).to(cos.dtype), cos, sin))
+            self.put(layer, targets, torch.stack((turned, stored[1])))
+
+    def fill(self, value: float) -> None:
+        """Overwrite everything (touches all of it): for tests that no unwritten slot is read."""
+        self._memory.copy_(self.encode(torch.full((self._head_dim,), value)))
+
+
+def paged(spec: DecoderSpec, config: EngineConfig) -> tuple[KvCache, BlockPool]:
+    """The cache that a decoder needs, and the books of its blocks. Raises `BadSettings`."""
+    cache = KvCache(
+        layers=spec.layers,
+        kv_heads=spec.kv_heads,
+        head_dim=spec.head_dim,
+        block_size=config.block_size,
+        pool_bytes=config.kv_pool_bytes,
+        kv_dtype=config.kv_dtype,
+    )
+    max_cached = int(cache.num_blocks * config.prefix_cache_share)
+    shares = config.prefix_sharing
+    return cache, BlockPool(cache.num_blocks, config.block_size, max_cached, shares=shares)

@@ -1,0 +1,163 @@
+"""Where a model's tensors come from: a checkpoint's files, or thin air."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from engine.checkpoints.mapped import MappedTensors
+from engine.errors import BadWeights
+
+
+class Tensors(Protocol):
+    """A model's tensors, asked for one by one by the names that our modules use."""
+
+    def take(self, name: str, *shape: int) -> Tensor:
+        """The tensor in the wanted dtype. Raises `BadWeights` if it is missing or of another
+        shape."""
+        ...
+
+    def has(self, name: str) -> bool: ...
+
+    def copied(self, name: str) -> None:
+        """Whoever took the tensor has made its own of it, and does not look at it again."""
+        ...
+
+
+def renamed(stored: str, prefixes: Mapping[str, str]) -> str | None:
+    """`stored` with the first of `prefixes` that it begins with replaced; None where none fits."""
+    for prefix, ours in prefixes.items():
+        if stored.startswith(prefix):
+            return ours + stored.removeprefix(prefix)
+    return None
+
+
+class Scope:
+    """Tensors whose names begin with `prefix`, or, with `renamed`, have other names there."""
+
+    def __init__(
+        self, tensors: Tensors, prefix: str, renamed: Mapping[str, str] | None = None
+    ) -> None:
+        self._tensors, self._prefix, self._renamed = tensors, prefix, renamed or {}
+
+    def take(self, name: str, *shape: int) -> Tensor:
+        return self._tensors.take(self._full(name), *shape)
+
+    def has(self, name: str) -> bool:
+        return self._tensors.has(self._full(name))
+
+    def copied(self, name: str) -> None:
+        self._tensors.copied(self._full(name))
+
+    def _full(self, name: str) -> str:
+        return self._prefix + self._renamed.get(name, name)
+
+
+class Checkpoint:
+    """Tensors of a model directory's files, in `dtype`.
+
+    Files are mapped: a tensor that is kept as it is stored takes no memory of its own, and one that
+    is converted gives its pages back at once. So loading needs no second copy of the model.
+    """
+
+    def __init__(
+        self,
+        names: Mapping[str, tuple[MappedTensors, str]],
+        folder: Path,
+        dtype: torch.dtype,
+        tick: Callable[[int], None] = lambda taken_bytes: None,
+    ) -> None:
+        self.names, self.folder, self.dtype = names, folder, dtype
+        self.taken: set[str] = set()
+        self.nbytes = 0
+        self._tick = tick
+
+    def has(self, name: str) -> bool:
+        return name in self.names
+
+    def take(self, name: str, *shape: int) -> Tensor:
+        if name not in self.names:
+            raise BadWeights(
+                self.folder, f"tensor {name}", f"shape {list(shape)}", "no such tensor"
+            )
+        file, stored = self.names[name]
+        tensor = file.view(stored)
+        if tuple(tensor.shape) != shape:
+            got = str(list(tensor.shape))
+            raise BadWeights(self.folder, f"tensor {name}", f"shape {list(shape)}", got)
+        converted = tensor.to(self.dtype)
+        if converted is not tensor:
+            file.release(stored)
+        self.taken.add(name)
+        self.nbytes += converted.nbytes
+        self._tick(self.nbytes)
+        return converted
+
+    def stored(self, name: str) -> Tensor:
+        """As it lies in the file, of any shape; its pages are not looked at."""
+        file, stored = self.names[name]
+        return file.view(stored)
+
+    def copied(self, name: str) -> None:
+        file, stored = self.names[name]
+        file.release(stored)
+
+    @property
+    def left(self) -> set[str]:
+        """Names nobody asked for."""
+        return set(self.names) - self.taken
+
+
+class Dummy:
+    """Random tensors of every name and shape: right in size and speed, senseless in content.
+
+    Each is a stretch of one block of normal numbers, so 7 billion of them take seconds; scaled so
+    that activations neither vanish nor explode.
+    """
+
+    BLOCK = 1 << 20
+
+    def __init__(
+        self,
+        dtype: torch.dtype,
+        seed: int = 0,
+        tick: Callable[[int], None] = lambda made_bytes: None,
+    ) -> None:
+        """`tick` is told bytes made so far."""
+        generator = torch.Generator().manual_seed(seed)
+        self.dtype = dtype
+        self._tick = tick
+        self.nbytes = 0
+        self._block = torch.randn(self.BLOCK, generator=generator)
+        self._shift = 0
+
+    def has(self, name: str) -> bool:
+        return not name.endswith("lm_head.weight")
+
+    def take(self, name: str, *shape: int) -> Tensor:
+        if len(shape) == 1:
+            one = name.endswith("weight")  # of a norm; the others are biases
+            tensor = torch.full(shape, float(one), dtype=self.dtype)
+        else:
+            fan_in = math.prod(shape[1:])
+            tensor = self._numbers(math.prod(shape)).view(shape).mul_(fan_in**-0.5)
+        self.nbytes += tensor.nbytes
+        self._tick(self.nbytes)
+        return tensor
+
+    def copied(self, name: str) -> None:
+        """Nothing to give back."""
+
+    def _numbers(self, count: int) -> Tensor:
+        self._shift = (self._shift + 4099) % self.BLOCK
+        block = self._block.roll(self._shift).to(self.dtype)
+        out = torch.empty(count, dtype=self.dtype)
+        for at in range(0, count, self.BLOCK):
+            part = out[at : at + self.BLOCK]
+            part.copy_(block[: len(part)])
+        return out

@@ -1,0 +1,99 @@
+"""What a model reads and writes with: its directory's tokenizer and template, or a stand-in."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+from typing import NamedTuple
+
+from tokenizers import Tokenizer as BpeTokenizer
+from tokenizers import models, pre_tokenizers
+
+from engine.chat.template import ChatFormat
+from engine.chat.tokenizer import CONTROL, NORMAL, Tokenizer, letter_of_byte
+from engine.checkpoints.gguf import GgufFile
+from engine.errors import BadWeights
+from engine.models.checkpoint.directory import ModelDirectory
+from engine.weights import WeightsMissing, locate
+
+log = logging.getLogger("headstart.engine")
+
+SETTINGS, TOKENIZER = "tokenizer_config.json", "tokenizer.json"
+
+# Packaged weights that carry Qwen2.5's vocabulary, which the flagship's sizes are counted in.
+_SAME_VOCABULARY = "qwen2.5-coder-0.5b"
+
+# Qwen2.5-Omni's, by their ids.
+_SPECIALS = {
+    151_644: "<|im_start|>",
+    151_645: "<|im_end|>",
+    151_646: "<|AUDIO|>",
+    151_647: "<|audio_bos|>",
+    151_648: "<|audio_eos|>",
+    151_652: "<|vision_bos|>",
+    151_653: "<|vision_eos|>",
+    151_655: "<|IMAGE|>",
+    151_656: "<|VIDEO|>",
+}
+_END = 151_645
+_CHATML = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}"
+    "<|im_end|>\n{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+class Words(NamedTuple):
+    tokenizer: Tokenizer
+    chat: ChatFormat
+
+
+def words_of(folder: Path) -> Words:
+    """tokenizer.json, and the chat template from where its makers put it. Raises `BadWeights`
+    naming what is missing."""
+    directory = ModelDirectory(folder)
+    settings = directory.optional(SETTINGS)
+    if settings is None:
+        raise BadWeights(folder / SETTINGS, "file", "there to be one", "none")
+    eos = settings.values.get("eos_token")
+    spelled = eos["content"] if isinstance(eos, dict) else settings.text("eos_token")
+    tokenizer = Tokenizer.from_json(folder / TOKENIZER, spelled)
+    jinja, other = folder / "chat_template.jinja", directory.optional("chat_template.json")
+    if jinja.exists():
+        return Words(tokenizer, ChatFormat.from_template(jinja.read_text(), tokenizer, jinja))
+    source = other if other is not None and "chat_template" in other else settings
+    template = source.text("chat_template")
+    return Words(tokenizer, ChatFormat.from_template(template, tokenizer, source.path))
+
+
+def stand_in(vocab_size: int) -> Words:
+    """For random weights of a published size, which have no files.
+
+    Qwen2.5's own vocabulary where weights that carry it are fetched, so that a text costs what it
+    would cost; else `byte_words`.
+    """
+    try:
+        file = GgufFile(locate(_SAME_VOCABULARY))
+    except WeightsMissing:
+        log.info("words: a token for each byte, as %s is not fetched", _SAME_VOCABULARY)
+        return byte_words(vocab_size)
+    tokenizer = Tokenizer.from_gguf(file)
+    words = Words(tokenizer, ChatFormat.from_gguf(file, tokenizer))
+    file.close()
+    log.info("words: the vocabulary of %s", _SAME_VOCABULARY)
+    return words
+
+
+def byte_words(vocab_size: int) -> Words:
+    """One token for each byte of a text, Qwen2.5-Omni's special tokens at their own ids, and all
+    others spelled as their number, so that whatever a model says can be read."""
+    letters = letter_of_byte()
+    vocab = {letter: byte for byte, letter in enumerate(letters)}
+    bpe = BpeTokenizer(models.BPE(vocab, []))
+    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    space = letters[ord(" ")]
+    pieces = [*letters, *(f"{space}{token}" for token in range(256, vocab_size))]
+    kinds = [NORMAL] * vocab_size
+    for token, spelling in _SPECIALS.items():
+        pieces[token], kinds[token] = spelling, CONTROL
+    tokenizer = Tokenizer(bpe, pieces, kinds, _END)
+    return Words(tokenizer, ChatFormat.from_template(_CHATML, tokenizer, Path("built in")))

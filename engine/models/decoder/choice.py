@@ -1,0 +1,46 @@
+"""Which decoder runs a model's text side: on weights as they are, or in int8."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from engine.checkpoints.decoder_spec import DecoderSpec
+from engine.decoder.decoder import Forward
+from engine.decoder.layers import carried
+from engine.decoder.rotary import LineRotary, Rotary, SectionRotary
+from engine.models.checkpoint.tensors import Scope, Tensors
+from engine.models.decoder.float_decoder import TorchDecoder, TorchWeights
+from engine.models.decoder.int8 import Int8Decoder
+
+
+class TextDecoder(Forward, Protocol):
+    """What a runner steps, and where a model's words come from."""
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """int64 [rows] -> [rows, hidden]."""
+        ...
+
+
+# From a model's tensors ("decoder." and "lm_head."), its sizes, and its rotation's sections (none:
+# one axis). Raises `BadWeights` naming what is missing or misshapen.
+Build = Callable[[Tensors, DecoderSpec, Sequence[int]], TextDecoder]
+
+
+def in_torch(tensors: Tensors, spec: DecoderSpec, sections: Sequence[int] = ()) -> TextDecoder:
+    """On weights of the tensors' dtype."""
+    weights = TorchWeights.load(Scope(tensors, "decoder."), tensors, spec)
+    return TorchDecoder(spec, weights, _rotary(spec, sections, carried(weights.embedding.dtype)))
+
+
+def in_int8(tensors: Tensors, spec: DecoderSpec, sections: Sequence[int] = ()) -> TextDecoder:
+    """Quantised while it is loaded, on the native kernels."""
+    rotary = _rotary(spec, sections, torch.float32)
+    return Int8Decoder(Scope(tensors, "decoder."), tensors, spec, rotary)
+
+
+def _rotary(spec: DecoderSpec, sections: Sequence[int], dtype: torch.dtype) -> Rotary:
+    return SectionRotary(spec, sections, dtype) if sections else LineRotary(spec, dtype)

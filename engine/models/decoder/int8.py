@@ -1,0 +1,125 @@
+"""A decoder's weights in int8 with a scale for every 32 of them, on the native kernels.
+
+The form is GGUF's Q8_0: a quarter of fp32, half of bf16, and what the packed decoder reads at
+memory speed. Each matrix is quantised by itself as it is loaded, so there is never a second model.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from engine.checkpoints.decoder_spec import DecoderSpec
+from engine.decoder.decoder import Decoder
+from engine.decoder.key_scale import key_scale
+from engine.decoder.rotary import Rotary
+from engine.decoder.weights import DecoderWeights, PackedEmbedding, PackedHead, PackedStack
+from engine.errors import BadSettings
+from engine.models.checkpoint.tensors import Tensors
+from kernels.decoder_layers import Layer, LayerSizes
+from kernels.native import default_backend
+from kernels.qlinear import QWeight, dequantize, pack
+
+GROUP = 32
+_LARGEST = 127
+_BLOCK_BYTES = 2 + GROUP
+_STRIPE_WEIGHTS = 1 << 20  # in fp32 at a time, some five times over: a vocabulary is 2 GB
+
+
+def quantise(weight: Tensor) -> QWeight:
+    """[rows, cols] of any float dtype, symmetric by groups of 32 along cols. Raises `BadSettings`
+    if cols are no multiple of that."""
+    rows, cols = weight.shape
+    if cols % GROUP:
+        raise BadSettings("weights", f"rows of a multiple of {GROUP} for int8", cols)
+    raw = np.empty((rows, cols // GROUP, _BLOCK_BYTES), dtype=np.uint8)
+    stripe = max(1, _STRIPE_WEIGHTS // cols)
+    for at in range(0, rows, stripe):
+        part = weight[at : at + stripe]
+        raw[at : at + stripe] = _blocks(part).reshape(len(part), -1, _BLOCK_BYTES)
+    return pack("Q8_0", raw.reshape(-1, _BLOCK_BYTES), rows, cols)
+
+
+def _blocks(weight: Tensor) -> npt.NDArray[np.uint8]:
+    """Q8_0 blocks [groups, 34]: a scale in fp16, then 32 integers."""
+    groups = weight.float().reshape(-1, GROUP)
+    scales = (groups.abs().amax(dim=1) / _LARGEST).half()
+    inverse = torch.where(scales > 0, 1.0 / scales.float(), 0.0)
+    codes = (groups * inverse[:, None]).round().clamp(-_LARGEST, _LARGEST).to(torch.int8)
+    raw = np.empty((len(groups), _BLOCK_BYTES), dtype=np.uint8)
+    raw[:, :2] = scales.numpy().view(np.uint8).reshape(-1, 2)
+    raw[:, 2:] = codes.numpy().view(np.uint8)
+    return raw
+
+
+class Int8Decoder(Decoder):
+    """The packed decoder on weights quantised while they are loaded, by `transformers`' names."""
+
+    def __init__(
+        self,
+        tensors: Tensors,
+        head: Tensors,
+        spec: DecoderSpec,
+        rotary: Rotary,
+        backend: str | None = None,
+    ) -> None:
+        """Raises `BadWeights` naming what is missing or misshapen."""
+        backend = backend or default_backend()
+        shape = spec.vocab_size, spec.hidden
+        embedding = _matrix(tensors, "embed_tokens.weight", *shape)
+        output = embedding if spec.tied_output else _matrix(head, "lm_head.weight", *shape)
+        layers = [_layer(tensors, f"layers.{i}.", spec) for i in range(spec.layers)]
+        sizes = LayerSizes(
+            spec.hidden, spec.ffn, spec.heads, spec.kv_heads, spec.head_dim, spec.rms_eps
+        )
+        packed = [w for layer in layers for w in (*layer.qkv, *layer.gate_up)]
+        packed += [w for layer in layers for w in (layer.attn_out, layer.down)]
+        weights = DecoderWeights(
+            embedding=PackedEmbedding(embedding, backend),
+            layers=PackedStack(layers, sizes, backend),
+            output_norm=tensors.take("norm.weight", spec.hidden).float(),
+            output=PackedHead(output, backend),
+            nbytes=sum(w.nbytes for w in {id(w): w for w in [*packed, embedding, output]}.values()),
+        )
+        super().__init__(spec, weights, backend, rotary)
+
+    def embed(self, tokens: Tensor) -> Tensor:
+        """int64 [rows] -> fp32 [rows, hidden]."""
+        return self.weights.embedding(tokens)
+
+
+def _matrix(tensors: Tensors, name: str, rows: int, cols: int) -> QWeight:
+    quantised = quantise(tensors.take(name, rows, cols))
+    tensors.copied(name)
+    return quantised
+
+
+def _layer(tensors: Tensors, prefix: str, spec: DecoderSpec) -> Layer:
+    def matrix(name: str, rows: int, cols: int) -> QWeight:
+        return _matrix(tensors, f"{prefix}{name}.weight", rows, cols)
+
+    def vector(name: str, rows: int) -> Tensor:
+        return tensors.take(f"{prefix}{name}", rows).float()
+
+    widths = {"q": spec.q_width, "k": spec.kv_width, "v": spec.kv_width}
+    q, k, v = (matrix(f"self_attn.{n}_proj", width, spec.hidden) for n, width in widths.items())
+    biases = [
+        vector(f"self_attn.{n}_proj.bias", width) if spec.qkv_bias else None
+        for n, width in widths.items()
+    ]
+    attn_norm = vector("input_layernorm.weight", spec.hidden)
+    return Layer(
+        attn_norm=attn_norm,
+        qkv=(q, k, v),
+        qkv_bias=(biases[0], biases[1], biases[2]),
+        attn_out=matrix("self_attn.o_proj", spec.hidden, spec.q_width),
+        ffn_norm=vector("post_attention_layernorm.weight", spec.hidden),
+        gate_up=(
+            matrix("mlp.gate_proj", spec.ffn, spec.hidden),
+            matrix("mlp.up_proj", spec.ffn, spec.hidden),
+        ),
+        down=matrix("mlp.down_proj", spec.hidden, spec.ffn),
+        key_scale=key_scale(dequantize(k), biases[1], attn_norm, spec.kv_heads),
+    )

@@ -1,0 +1,212 @@
+"""Qwen2.5-Omni's audio encoder: Whisper's, but blind beyond windows of 2 s.
+
+Each window is convolved, numbered from zero and attended to by itself; so a closed window never
+changes, and the last one, shorter, is right as the end of the sound.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from engine.asr.mel import MaxPolicy
+from engine.decoder.layers import LayerNorm, Linear, attend, carried
+from engine.models.checkpoint.tensors import Tensors
+from engine.models.perception.interface import AudioOut, AudioSpec, TailPolicy
+from engine.models.perception.sound import SoundState, Spectrogram
+
+EPS = 1e-5
+
+
+@dataclass(frozen=True, slots=True)
+class AudioTowerSizes:
+    mels: int
+    width: int
+    layers: int
+    heads: int
+    ffn: int
+    half_window: int  # `n_window`: mel frames in half a window; even
+    max_positions: int
+    output: int
+
+    @property
+    def spec(self) -> AudioSpec:
+        window = 2 * self.half_window
+        return AudioSpec(self.mels, unit_frames=window, unit_tokens=tokens_of(window))
+
+
+def tokens_of(frames: int) -> int:
+    """Tokens that `frames` mel frames of one window become."""
+    return max(0, ((frames - 1) // 2 + 1) // 2)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Layer:
+    attn_norm: LayerNorm
+    q: Linear
+    k: Linear
+    v: Linear
+    out: Linear
+    ffn_norm: LayerNorm
+    up: Linear
+    down: Linear
+
+    def __call__(self, x: Tensor, heads: int) -> Tensor:
+        """[windows, T, width] -> the same; each window sees itself."""
+        return self.following(x, heads, None)[0]
+
+    def following(
+        self, x: Tensor, heads: int, before: tuple[Tensor, Tensor] | None
+    ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+        """[n, T, width] that also sees keys and values `before`; and those with its own added."""
+        normed = self.attn_norm(x)
+        q, k, v = (torch.unflatten(p(normed), -1, (heads, -1)) for p in (self.q, self.k, self.v))
+        if before is not None:
+            k, v = torch.cat((before[0], k), dim=1), torch.cat((before[1], v), dim=1)
+        x = x + self.out(attend(q, k, v))
+        return x + self.down(F.gelu(self.up(self.ffn_norm(x)))), (k, v)
+
+
+class WhisperStem:
+    """Whisper's two convolutions and its layers, which several models share."""
+
+    def __init__(self, tensors: Tensors, mels: int, width: int, layers: int, ffn: int) -> None:
+        self.width = width
+        self._conv1 = _convolution(tensors, "conv1", width, mels)
+        self._conv2 = _convolution(tensors, "conv2", width, width)
+        self.layers = [_layer(tensors, f"layers.{i}.", width, ffn) for i in range(layers)]
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What features are carried in."""
+        return self._conv1[0].dtype
+
+    def convolve(self, mel: Tensor) -> Tensor:
+        """Features [n, mels, T] -> [n, (T - 1) // 2 + 1, width], silence on both sides."""
+        x = F.gelu(F.conv1d(mel.to(self.dtype), *self._conv1, padding=1))
+        x = F.gelu(F.conv1d(x, *self._conv2, stride=2, padding=1))
+        return x.transpose(1, 2)
+
+    def convolve_within(self, mel: Tensor, left: Tensor | None, right: Tensor | None) -> Tensor:
+        """Part [mels, T] of a sound -> [(T - 1) // 2 + 1, width], as if the whole was convolved:
+        `left` [mels, 2] came before it (None: nothing), `right` [mels, 1] behind it."""
+        edge = mel.new_zeros((len(mel), 2))
+        around = [edge if left is None else left, mel, edge[:, :1] if right is None else right]
+        x = F.gelu(F.conv1d(torch.cat(around, dim=1)[None].to(self.dtype), *self._conv1))
+        if left is None:
+            x[:, :, 0] = 0.0  # before the first frame there is silence, not an answer to it
+        if mel.shape[1] % 2:
+            x = F.pad(x, (0, 1))
+        x = F.gelu(F.conv1d(x, *self._conv2, stride=2))
+        return x[0].T
+
+
+def _convolution(tensors: Tensors, name: str, width: int, inputs: int) -> tuple[Tensor, Tensor]:
+    """Weight and bias, wide already: they are small, and a convolution has no stripes."""
+    weight = tensors.take(f"{name}.weight", width, inputs, 3)
+    bias = tensors.take(f"{name}.bias", width)
+    wide = carried(weight.dtype)
+    return weight.to(wide), bias.to(wide)
+
+
+def _layer(tensors: Tensors, prefix: str, width: int, ffn: int) -> _Layer:
+    def linear(name: str, rows: int, cols: int, bias: bool = True) -> Linear:
+        weight = tensors.take(f"{prefix}{name}.weight", rows, cols)
+        return Linear(weight, tensors.take(f"{prefix}{name}.bias", rows) if bias else None)
+
+    return _Layer(
+        attn_norm=layer_norm(tensors, f"{prefix}self_attn_layer_norm", width),
+        q=linear("self_attn.q_proj", width, width),
+        k=linear("self_attn.k_proj", width, width, bias=False),
+        v=linear("self_attn.v_proj", width, width),
+        out=linear("self_attn.out_proj", width, width),
+        ffn_norm=layer_norm(tensors, f"{prefix}final_layer_norm", width),
+        up=linear("fc1", ffn, width),
+        down=linear("fc2", width, ffn),
+    )
+
+
+def layer_norm(tensors: Tensors, name: str, width: int, eps: float = EPS) -> LayerNorm:
+    weight, bias = tensors.take(f"{name}.weight", width), tensors.take(f"{name}.bias", width)
+    return LayerNorm(weight, bias, eps)
+
+
+def sinusoids(length: int, width: int) -> Tensor:
+    """Whisper's fixed positions [length, width], fp32 as the models were trained with."""
+    step = math.log(10_000) / (width // 2 - 1)
+    scales = torch.exp(-step * torch.arange(width // 2).float())
+    angles = torch.arange(length)[:, None] * scales[None, :]
+    return torch.cat([angles.sin(), angles.cos()], dim=1)
+
+
+@dataclass(frozen=True, slots=True)
+class AudioState:
+    """Where one sound's encoding stands."""
+
+    sound: SoundState
+    tail: TailPolicy
+
+
+class AudioTower:
+    def __init__(self, tensors: Tensors, sizes: AudioTowerSizes, policy: MaxPolicy) -> None:
+        self.sizes = sizes
+        self._stem = WhisperStem(tensors, sizes.mels, sizes.width, sizes.layers, sizes.ffn)
+        self._spectrogram = Spectrogram(sizes.mels, policy, self._stem.dtype)
+        self._positions = sinusoids(sizes.max_positions, sizes.width)
+        self._norm = layer_norm(tensors, "ln_post", sizes.width)
+        self._proj = Linear(
+            tensors.take("proj.weight", sizes.output, sizes.width),
+            tensors.take("proj.bias", sizes.output),
+        )
+
+    def open(self, tail: TailPolicy) -> AudioState:
+        return AudioState(self._spectrogram.open(), tail)
+
+    def encode(self, chunk: Tensor, state: AudioState, final: bool) -> AudioOut:
+        """As `StreamModel.encode_audio`."""
+        window = 2 * self.sizes.half_window
+        sound = self._spectrogram.push(state.sound, chunk)
+        closed = []
+        while self._spectrogram.complete(sound) >= window:
+            mel, sound = self._spectrogram.take(sound, window)
+            closed.append(mel)
+        committed = [self.encode_windows(torch.stack(closed))] if closed else []
+        provisional = self._empty()
+        if final or state.tail is TailPolicy.PROVISIONAL:
+            provisional = self._encode_rest(self._spectrogram.rest(sound))
+        if final:
+            committed.append(provisional)
+            provisional = self._empty()
+        return AudioOut(
+            torch.cat([*committed, self._empty()]), provisional, AudioState(sound, state.tail)
+        )
+
+    def _encode_rest(self, mel: Tensor) -> Tensor:
+        """[mels, T]: at most a window and the few frames that silence completes."""
+        window = 2 * self.sizes.half_window
+        return torch.cat(
+            [self.encode_windows(part[None]) for part in torch.split(mel, window, dim=1)]
+            or [self._empty()]
+        )
+
+    def _empty(self) -> Tensor:
+        return torch.empty((0, self.sizes.width), dtype=self._stem.dtype)
+
+    def encode_windows(self, mel: Tensor) -> Tensor:
+        """Windows of equal length [n, mels, T <= window] -> [n * tokens, width]."""
+        if tokens_of(mel.shape[2]) == 0:
+            return self._empty()
+        x = self._stem.convolve(mel)
+        x = x + self._positions[: x.shape[1]].to(x.dtype)
+        for layer in self._stem.layers:
+            x = layer(x, self.sizes.heads)
+        even = x.shape[1] // 2 * 2
+        return torch.unflatten(x[:, :even], 1, (-1, 2)).mean(dim=2).flatten(0, 1)
+
+    def project(self, features: Tensor) -> Tensor:
+        """[n, width] -> [n, output]."""
+        return self._proj(self._norm(features))

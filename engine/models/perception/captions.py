@@ -1,0 +1,87 @@
+"""What a person reads of what they said, where the model itself hears sound without words.
+
+A small Whisper listens beside the model's own ears. Its words are shown and never read by the
+model; for a model that cannot hear at all, they are its ears.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from engine.api import Image
+from engine.asr.chosen import find_ears
+from engine.interfaces import Embedded, Pcm, SpeechRecognizer, Words
+from engine.kvcache.token_stream import Stream
+from engine.models.perception.senses import Listening, ModelRecognizer
+from engine.weights import Progress, WeightsMissing, locate
+
+log = logging.getLogger("headstart.engine")
+
+TRANSCRIBER = "whisper-tiny.en"
+
+
+def find_transcriber(setting: str, ears: str | None, progress: Progress) -> Path | None:
+    """The Whisper that `transcribe` and `ears` ask for: "on" fetches it if need be, "auto" takes it
+    if it is there. Raises `NoSuchEars`, or `FetchFailed`."""
+    if setting == "off":
+        return None
+    if ears is not None or setting == "on":
+        return find_ears(ears or TRANSCRIBER, progress)
+    try:
+        return locate(TRANSCRIBER)
+    except WeightsMissing:
+        log.info("transcripts: none, as %s is not fetched", TRANSCRIBER)
+        return None
+
+
+@dataclass(slots=True)
+class Captioned:
+    """An open utterance, heard twice (`engine.interfaces.LiveFrameEncoder`)."""
+
+    listening: Listening
+    words: Any
+
+    def watch(self, image: Image, time_s: float) -> None:
+        self.listening.watch(image, time_s)
+
+    def held(self) -> Collection[int]:
+        return self.listening.held()
+
+
+class CaptionedRecognizer:
+    """`engine.interfaces.SpeechRecognizer` of a model, with a Whisper's words beside them."""
+
+    def __init__(self, ears: ModelRecognizer, words: SpeechRecognizer) -> None:
+        self._ears, self._words = ears, words
+
+    def open(self, stream: Stream) -> Captioned:
+        """Raises `UnsupportedInput` if the model cannot hear."""
+        return Captioned(self._ears.open(stream), self._words.open(stream))
+
+    def hear_many(self, utterances: Sequence[Captioned], pcms: Sequence[Pcm]) -> list[Embedded]:
+        heard = self._ears.hear_many([u.listening for u in utterances], pcms)
+        words = self._words.hear_many([u.words for u in utterances], pcms)
+        return [_captioned(h, w) for h, w in zip(heard, words, strict=True)]
+
+    def finish(self, utterance: Captioned) -> Embedded:
+        heard = self._ears.finish(utterance.listening)
+        return _captioned(heard, self._words.finish(utterance.words))
+
+
+def _captioned(heard: Embedded, words: Words) -> Embedded:
+    return replace(
+        heard,
+        transcribed=True,
+        committed=words.committed,
+        tentative=words.tentative,
+        stages_ms=_sum(heard.stages_ms, words.stages_ms),
+    )
+
+
+def _sum(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, float]:
+    stages = (*first, *(stage for stage in second if stage not in first))
+    return {stage: first.get(stage, 0.0) + second.get(stage, 0.0) for stage in stages}

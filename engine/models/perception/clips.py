@@ -1,0 +1,133 @@
+"""What one clip is to a model, as it is heard and seen: from sound and frames to token ids.
+
+The link between a model's encoders and a stream. It holds no K/V: `parts` says what the stream
+should read, and `Stream.reconcile` finds out what of it is new.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from engine.chat.render import Modality
+from engine.kvcache.positions import Position, PositionKind
+from engine.kvcache.soft_tokens import SoftTokens
+from engine.models.perception.interface import (
+    ClipTokens,
+    Shot,
+    SoundTokens,
+    StreamModel,
+    TailPolicy,
+    VideoFrame,
+    VisionUnit,
+)
+
+_SOUND = Position(PositionKind.AUDIO)
+_PICTURE = Position(PositionKind.IMAGE)
+
+
+class Perception:
+    """One clip. Embeddings are interned in `soft`."""
+
+    def __init__(self, model: StreamModel, soft: SoftTokens, tail: TailPolicy) -> None:
+        self._model, self._soft, self._tail = model, soft, tail
+        self._audio = model.open_audio(tail) if model.spec.audio is not None else None
+        self._frames = model.open_frames() if model.spec.vision is not None else None
+        self._committed: list[int] = []
+        self._provisional: list[int] = []
+        self._shots: list[Shot] = []
+        self._heard = False
+        # What the clip would end in if it ended now; it may go on after all.
+        self._finished = False
+        self._last_sound: list[int] = []
+        self._last_shots: list[Shot] = []
+
+    def hear(self, pcm: Tensor) -> None:
+        """Take [samples] fp32 at 16 kHz. After `finish`, the clip goes on."""
+        self._finished, self._heard = False, True
+        out = self._model.encode_audio(pcm, self._audio, False)
+        self._audio = out.state
+        self._committed += self._sound_ids(out.committed)
+        self._provisional = self._sound_ids(out.provisional)
+
+    def see(self, frames: Sequence[VideoFrame]) -> None:
+        """Take frames in the order of their times."""
+        self._finished = False
+        units, self._frames = self._model.encode_frames(frames, self._frames, False)
+        for unit in units:
+            self._shots.append(self._shot(unit, len(self._shots)))
+
+    def finish(self) -> None:
+        """Encode the open units as if the clip ended here. What follows undoes it."""
+        if self._finished:
+            return
+        self._finished = True
+        self._last_sound, self._last_shots = [], []
+        if self._heard:
+            out = self._model.encode_audio(torch.empty(0), self._audio, True)
+            self._last_sound = self._sound_ids(out.committed)
+        if self._frames is not None:
+            units, _ = self._model.encode_frames([], self._frames, True)
+            self._last_shots = [self._shot(unit, len(self._shots)) for unit in units]
+            if self._shots or self._last_shots:
+                self._last_shots += self._closing()
+
+    def parts(self, tail: TailPolicy | None = None) -> list[tuple[Modality, list[int]]]:
+        """What of the clip is to be read now, by its own policy or by `tail`; after `finish`, all
+        of it."""
+        sound = SoundTokens(self._committed, self._open_sound) if self._heard else None
+        last = self._last_shots if self._finished else []
+        clip = ClipTokens(sound, (*self._shots, *last), self._finished)
+        return self._model.layout.clip(clip, tail or self._tail)
+
+    @property
+    def _open_sound(self) -> list[int]:
+        return self._last_sound if self._finished else self._provisional
+
+    def _closing(self) -> list[Shot]:
+        """Embeddings that end a clip's pictures, if the model has any."""
+        vectors = self._model.clip_closing()
+        if not len(vectors):
+            return []
+        last = [*self._shots, *self._last_shots][-1]
+        return [Shot(tuple(intern(self._soft, vectors)), last.time + 1, last.time_s)]
+
+    def ids(self) -> list[int]:
+        """`parts` as one list."""
+        return [token for _, ids in self.parts() for token in ids]
+
+    def _sound_ids(self, features: Tensor) -> list[int]:
+        if not len(features):
+            return []
+        vectors = self._model.project(features, Modality.AUDIO)
+        return self._soft.intern(vectors.numpy(), [_SOUND] * len(vectors))
+
+    def _shot(self, unit: VisionUnit, index: int) -> Shot:
+        place = self._model.shot_place(index, unit.time_s)
+        ids = see_unit(self._model, self._soft, unit, place)
+        return Shot(tuple(ids), place.time, unit.time_s)
+
+
+def see_frame(model: StreamModel, soft: SoftTokens, frame: VideoFrame) -> list[int]:
+    """A frame by itself, as a clip of one."""
+    units, _ = model.encode_frames([frame], model.open_frames(), True)
+    seen = [token for unit in units for token in see_unit(model, soft, unit)]
+    return seen + intern(soft, model.clip_closing())
+
+
+def intern(soft: SoftTokens, pictured: Tensor) -> list[int]:
+    """Embeddings [n, hidden] of something seen that has no grid."""
+    return soft.intern(pictured.numpy(), [_PICTURE] * len(pictured))
+
+
+def see_unit(
+    model: StreamModel, soft: SoftTokens, unit: VisionUnit, first: Position = _PICTURE
+) -> list[int]:
+    """A vision unit's token ids in `soft`, each placed in the unit's grid behind `first`."""
+    vectors = model.project(unit.features, Modality.IMAGE)
+    grid = np.ndindex(unit.rows, unit.columns)
+    places = [first._replace(row=row, column=column) for row, column in grid]
+    return soft.intern(vectors.numpy(), places)

@@ -1,0 +1,74 @@
+"""Frames in pairs, as Qwen's vision encoders take them, from a stream of single ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from engine.models.checkpoint.directory import Config
+from engine.models.perception.interface import VideoFrame, VisionSpec, VisionUnit
+from engine.models.perception.pixels import CLIP_MEAN, CLIP_STD, Normalisation, patches, stack
+from engine.models.perception.vision_tower import VisionTower, VisionTowerSizes
+
+# Pixels per frame when the model's own preprocessor settings say nothing: 128 and 768 tokens.
+MIN_PIXELS, MAX_PIXELS = 128 * 28 * 28, 768 * 28 * 28
+
+
+@dataclass(frozen=True, slots=True)
+class FrameState:
+    """Frames that wait for their unit to be complete."""
+
+    waiting: tuple[VideoFrame, ...] = ()
+
+
+def vision_spec(sizes: VisionTowerSizes, preprocessor: Config | None) -> VisionSpec:
+    """What the encoder takes; pixel budgets from preprocessor_config.json if it has any."""
+    least, most = MIN_PIXELS, MAX_PIXELS
+    if preprocessor is not None:
+        least = preprocessor.integer("min_pixels", least)
+        most = preprocessor.integer("max_pixels", most)
+    return VisionSpec(sizes.side_px, sizes.frames, least, most)
+
+
+class QwenEyes:
+    """A vision tower with what stands before it."""
+
+    def __init__(
+        self, tower: VisionTower, spec: VisionSpec, preprocessor: Config | None = None
+    ) -> None:
+        self.tower, self.spec = tower, spec
+        mean: tuple[float, ...] = CLIP_MEAN
+        std: tuple[float, ...] = CLIP_STD
+        if preprocessor is not None:
+            mean = preprocessor.numbers("image_mean", list(mean))
+            std = preprocessor.numbers("image_std", list(std))
+        self._normalise = Normalisation(mean, std)
+
+    def encode(
+        self, frames: Sequence[VideoFrame], state: FrameState, final: bool
+    ) -> tuple[list[VisionUnit], FrameState]:
+        """As `StreamModel.encode_frames`; at the end a frame alone is shown twice."""
+        waiting = [*state.waiting, *frames]
+        per_unit = self.spec.frames_per_unit
+        units = []
+        while len(waiting) >= per_unit:
+            units.append(self._unit(waiting[:per_unit]))
+            del waiting[:per_unit]
+        if final and waiting:
+            units.append(self._unit(waiting + waiting[-1:] * (per_unit - len(waiting))))
+            waiting.clear()
+        return units, FrameState(tuple(waiting))
+
+    def patches(self, frames: Sequence[VideoFrame]) -> tuple[Tensor, int, int]:
+        """One unit's patches, and the rows and columns of its merged grid."""
+        sizes = self.tower.sizes
+        pixels = stack([frame.rgb for frame in frames], self.spec, self._normalise)
+        rows, columns = (side // sizes.side_px for side in pixels.shape[2:])
+        return patches(pixels, sizes.patch_px, sizes.merge), rows, columns
+
+    def _unit(self, frames: Sequence[VideoFrame]) -> VisionUnit:
+        values, rows, columns = self.patches(frames)
+        features = self.tower.encode(values, rows, columns)
+        return VisionUnit(features, rows, columns, frames[0].time_s)

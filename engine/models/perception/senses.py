@@ -1,0 +1,90 @@
+"""A model's encoders as the ears and eyes of sessions (`engine.interfaces`)."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from hashlib import blake2b
+
+import numpy as np
+import torch
+
+from engine.api import Image
+from engine.interfaces import Embedded, Pcm, View
+from engine.kvcache.token_stream import Stream
+from engine.models.perception.clips import Perception, intern, see_frame
+from engine.models.perception.interface import StreamModel, TailPolicy, VideoFrame
+
+# Frames of one clip that a model sees at most: at two a second, a minute.
+MAX_FRAMES = 120
+
+
+class Listening(Perception):
+    """An open utterance (`engine.interfaces.LiveFrameEncoder`)."""
+
+    frames = 0
+
+    def watch(self, image: Image, time_s: float) -> None:
+        """A live frame, at its time from the utterance's start; beyond `MAX_FRAMES` it is dropped,
+        and by a model that cannot see."""
+        if self._frames is None or self.frames == MAX_FRAMES:
+            return
+        self.frames += 1
+        self.see([_frame(image, time_s)])
+
+    def held(self) -> list[int]:
+        shots = [token for shot in (*self._shots, *self._last_shots) for token in shot.ids]
+        return [*self._committed, *self._provisional, *self._last_sound, *shots]
+
+
+class ModelRecognizer:
+    """`engine.interfaces.SpeechRecognizer` that hears by embeddings: no words, but tokens for the
+    stream."""
+
+    def __init__(self, model: StreamModel, tail: TailPolicy) -> None:
+        self._model, self._tail = model, tail
+
+    def open(self, stream: Stream) -> Listening:
+        """Raises `UnsupportedInput` if the model cannot hear."""
+        return Listening(self._model, stream.soft, self._tail)
+
+    def hear_many(self, utterances: Sequence[Listening], pcms: Sequence[Pcm]) -> list[Embedded]:
+        """One after the other: an encoder's windows are large enough to fill the cores."""
+        began_s = time.monotonic()
+        for utterance, pcm in zip(utterances, pcms, strict=True):
+            utterance.hear(torch.from_numpy(np.ascontiguousarray(pcm)))
+        took_ms = (time.monotonic() - began_s) * 1e3
+        return [_heard(utterance, took_ms) for utterance in utterances]
+
+    def finish(self, utterance: Listening) -> Embedded:
+        """The clip as if it ended here; what is heard next undoes it."""
+        began_s = time.monotonic()
+        utterance.finish()
+        return _heard(utterance, (time.monotonic() - began_s) * 1e3)
+
+
+def _heard(utterance: Listening, took_ms: float) -> Embedded:
+    return Embedded(
+        utterance.parts(), utterance.parts(TailPolicy.CLOSED), {"mel": 0.0, "encode": took_ms}
+    )
+
+
+class ModelImageEncoder:
+    """`engine.interfaces.ImageEncoder`: pictures between the model's own delimiters."""
+
+    def __init__(self, model: StreamModel) -> None:
+        self._model = model
+
+    def look(self, image: Image, stream: Stream, *, live: bool = False) -> View:
+        """Raises `UnsupportedInput` if the model cannot see."""
+        model, frame = self._model, _frame(image, 0.0)
+        still = None if live else model.encode_still(frame)
+        seen = see_frame(model, stream.soft, frame) if still is None else intern(stream.soft, still)
+        ids = tuple(token for _, part in model.layout.image(seen) for token in part)
+        digest = blake2b(image.rgb, digest_size=8).hexdigest()
+        return View(ids, f"picture {image.width} x {image.height}", key=digest)
+
+
+def _frame(image: Image, time_s: float) -> VideoFrame:
+    rgb = np.frombuffer(image.rgb, np.uint8).reshape(image.height, image.width, 3)
+    return VideoFrame(rgb, time_s)

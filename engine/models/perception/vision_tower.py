@@ -1,0 +1,200 @@
+"""The vision encoders of Qwen2-VL and Qwen2.5: patches of two frames, merged two by two.
+
+No layer looks across time, so a unit of two frames never changes once it is encoded. Qwen2.5 looks
+beyond windows of 112 px in a few layers only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from engine.decoder.layers import LayerNorm, Linear, RmsNorm, attend_in_groups, rotate
+from engine.models.checkpoint.tensors import Tensors
+from engine.models.perception.audio_tower import layer_norm
+
+ROPE_BASE = 10_000.0
+EPS = 1e-6
+Norm = RmsNorm | LayerNorm
+
+
+@dataclass(frozen=True, slots=True)
+class VisionTowerSizes:
+    """`window_px` 0: every layer sees the whole picture; else only the layers in `whole`."""
+
+    depth: int
+    width: int
+    heads: int
+    ffn: int
+    output: int
+    patch_px: int
+    merge: int
+    frames: int
+    window_px: int = 0
+    whole: frozenset[int] = frozenset()
+
+    @property
+    def patch_values(self) -> int:
+        return 3 * self.frames * self.patch_px**2
+
+    @property
+    def side_px(self) -> int:
+        return self.patch_px * self.merge
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Block:
+    norm1: Norm
+    q: Linear
+    k: Linear
+    v: Linear
+    proj: Linear
+    norm2: Norm
+    mlp: Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Windows:
+    """The order in which merged patches are kept while windows attend, and the windows' lengths in
+    patches."""
+
+    order: Tensor  # int64 [rows * columns]
+    lengths: tuple[int, ...]
+
+
+class VisionTower:
+    """`omni`: the layer names and operations of Qwen2.5-Omni; else those of Qwen2-VL."""
+
+    def __init__(self, tensors: Tensors, sizes: VisionTowerSizes, omni: bool) -> None:
+        self.sizes = sizes
+        patch = (sizes.width, 3, sizes.frames, sizes.patch_px, sizes.patch_px)
+        self._patch = Linear(tensors.take("patch_embed.proj.weight", *patch).flatten(1))
+        build = _omni_block if omni else _vl_block
+        self._blocks = [build(tensors, f"blocks.{i}.", sizes) for i in range(sizes.depth)]
+        self._norm: Norm = (
+            RmsNorm(tensors.take("merger.ln_q.weight", sizes.width), EPS)
+            if omni
+            else layer_norm(tensors, "merger.ln_q", sizes.width, EPS)
+        )
+        merged = sizes.width * sizes.merge**2
+        self._merge = (
+            _linear(tensors, "merger.mlp.0", merged, merged),
+            _linear(tensors, "merger.mlp.2", sizes.output, merged),
+        )
+
+    def encode(self, patches: Tensor, rows: int, columns: int) -> Tensor:
+        """Patches [units * 4 rows columns, values] of one grid, merged neighbours together ->
+        [units * rows * columns, 4 * width]. `rows` and `columns` are merged ones."""
+        sizes = self.sizes
+        cell = sizes.merge**2
+        units = len(patches) // (rows * columns * cell)
+        windows = window_order(rows, columns, self._window, cell)
+        order = torch.cat([windows.order + unit * rows * columns for unit in range(units)])
+        x = torch.unflatten(self._patch(patches), 0, (-1, cell))[order].flatten(0, 1)
+        cos, sin = self._angles(rows, columns, x.dtype)
+        cos, sin = (
+            torch.unflatten(angle, 0, (-1, cell))[windows.order].flatten(0, 1).repeat(units, 1)
+            for angle in (cos, sin)
+        )
+        whole = [rows * columns * cell] * units
+        parts = list(windows.lengths) * units
+        for i, block in enumerate(self._blocks):
+            seen = whole if not sizes.window_px or i in sizes.whole else parts
+            x = x + self._attend(block, x, cos, sin, seen)
+            x = x + block.mlp(block.norm2(x))
+        back = torch.empty_like(order)
+        back[order] = torch.arange(len(order))
+        return torch.unflatten(x, 0, (-1, cell))[back].flatten(1)
+
+    def project(self, features: Tensor) -> Tensor:
+        """[n, 4 * width] -> [n, output]."""
+        normed = self._norm(torch.unflatten(features, 1, (-1, self.sizes.width))).flatten(1)
+        first, second = self._merge
+        return second(F.gelu(first(normed)))
+
+    @property
+    def _window(self) -> int:
+        """Merged patches along a window's side."""
+        return self.sizes.window_px // self.sizes.side_px
+
+    def _attend(
+        self, block: _Block, x: Tensor, cos: Tensor, sin: Tensor, lengths: list[int]
+    ) -> Tensor:
+        normed = block.norm1(x)
+        q, k, v = (
+            torch.unflatten(p(normed), 1, (self.sizes.heads, -1))
+            for p in (block.q, block.k, block.v)
+        )
+        q, k = rotate(q, cos, sin), rotate(k, cos, sin)
+        return block.proj(attend_in_groups(q, k, v, lengths))
+
+    def _angles(self, rows: int, columns: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+        """cos and sin [patches, head / 2]: one half turns with height, the other with width."""
+        merge, head = self.sizes.merge, self.sizes.width // self.sizes.heads
+        half = head // 2
+        rates = ROPE_BASE ** -(torch.arange(0, half, 2, dtype=torch.float64) / half)
+        grid = torch.cartesian_prod(torch.arange(rows * merge), torch.arange(columns * merge))
+        blocks = grid.view(rows, merge, columns, merge, 2).transpose(1, 2).reshape(-1, 2)
+        angles = (blocks[:, :, None].double() * rates).flatten(1)
+        return angles.cos().to(dtype), angles.sin().to(dtype)
+
+
+def window_order(rows: int, columns: int, window: int, cell: int) -> Windows:
+    """Merged patches of a grid window by window (`window` 0: one, the whole)."""
+    index = torch.arange(rows * columns).view(rows, columns)
+    window = window or max(rows, columns)
+    parts = [
+        part.flatten()
+        for band in torch.split(index, window, dim=0)
+        for part in torch.split(band, window, dim=1)
+    ]
+    return Windows(torch.cat(parts), tuple(len(part) * cell for part in parts))
+
+
+def _linear(tensors: Tensors, name: str, rows: int, cols: int) -> Linear:
+    return Linear(tensors.take(f"{name}.weight", rows, cols), tensors.take(f"{name}.bias", rows))
+
+
+def _omni_block(tensors: Tensors, prefix: str, sizes: VisionTowerSizes) -> _Block:
+    width, ffn = sizes.width, sizes.ffn
+    gate, up = (_linear(tensors, f"{prefix}mlp.{n}_proj", ffn, width) for n in ("gate", "up"))
+    down = _linear(tensors, f"{prefix}mlp.down_proj", width, ffn)
+    q, k, v, proj = (
+        _linear(tensors, f"{prefix}attn.{n}", width, width) for n in ("q", "k", "v", "proj")
+    )
+    return _Block(
+        norm1=RmsNorm(tensors.take(f"{prefix}norm1.weight", width), EPS),
+        q=q,
+        k=k,
+        v=v,
+        proj=proj,
+        norm2=RmsNorm(tensors.take(f"{prefix}norm2.weight", width), EPS),
+        mlp=lambda x: down(F.silu(gate(x)) * up(x)),
+    )
+
+
+def _vl_block(tensors: Tensors, prefix: str, sizes: VisionTowerSizes) -> _Block:
+    width, ffn = sizes.width, sizes.ffn
+    weights = tensors.take(f"{prefix}attn.qkv.weight", 3 * width, width).chunk(3)
+    biases = tensors.take(f"{prefix}attn.qkv.bias", 3 * width).chunk(3)
+    q, k, v = (Linear(weight, bias) for weight, bias in zip(weights, biases, strict=True))
+    up = _linear(tensors, f"{prefix}mlp.fc1", ffn, width)
+    down = _linear(tensors, f"{prefix}mlp.fc2", width, ffn)
+
+    def mlp(x: Tensor) -> Tensor:
+        wide = up(x)
+        return down(wide * torch.sigmoid(1.702 * wide))  # "quick" GELU
+
+    return _Block(
+        norm1=layer_norm(tensors, f"{prefix}norm1", width, EPS),
+        q=q,
+        k=k,
+        v=v,
+        proj=_linear(tensors, f"{prefix}attn.proj", width, width),
+        norm2=layer_norm(tensors, f"{prefix}norm2", width, EPS),
+        mlp=mlp,
+    )

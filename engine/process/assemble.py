@@ -1,0 +1,168 @@
+"""Puts an engine together from its weights: the decoder, the ears, the eyes."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from engine import api
+from engine.asr.chosen import load_ears
+from engine.asr.recognizer import WhisperRecognizer
+from engine.config import EngineConfig
+from engine.decoder.adapter import chosen_adapter
+from engine.decoder.sampling import SamplerFactory
+from engine.engine import Engine, EngineParts
+from engine.interfaces import ModelServices, View
+from engine.kvcache.token_stream import Stream
+from engine.process.load import LoadedModel, load_model
+from engine.scheduling.admission import admission_over
+from engine.scheduling.scheduler import Scheduler
+from engine.session.session import Emit
+from engine.vision import Connector, FrameLabeller, Sight
+from engine.vision.encoder_cache import EncoderCache
+from engine.weights import ResolvedModel
+from kernels.native import default_backend, set_threads
+
+Report = Callable[[str, int, int], None]
+
+# A sight's books besides its features: a few short strings and tuples.
+SIGHT_BYTES = 2_048
+
+
+@dataclass(frozen=True, slots=True)
+class ModelPaths:
+    """The files of one model."""
+
+    name: str
+    llm: Path
+    ears: Path
+    eyes: Path
+    class_names: Path
+    faces: Path | None = None
+    adapter: Path | None = None  # a LoRA of the language model
+
+    @classmethod
+    def of(cls, found: ResolvedModel, adapter: str = "auto") -> ModelPaths:
+        """Of a model by name; `adapter`: `EngineConfig.adapter`."""
+        return cls(
+            name=found.name,
+            llm=found.llm,
+            ears=found.ears,
+            eyes=found.eyes,
+            class_names=found.names,
+            faces=found.faces,
+            adapter=chosen_adapter(adapter, found.adapter),
+        )
+
+    @property
+    def weights_bytes(self) -> int:
+        """Of every part's files, as they lie on disk."""
+        parts = (self.llm, self.ears, self.eyes, self.faces, self.adapter)
+        files = (f for p in parts if p for f in (p.rglob("*") if p.is_dir() else (p,)))
+        return sum(f.stat().st_size for f in files if f.is_file())
+
+
+class LabelledImageEncoder:
+    """`engine.interfaces.ImageEncoder` over the image network and the connector."""
+
+    def __init__(
+        self, eyes: FrameLabeller, connector: Connector, sights: EncoderCache[Sight]
+    ) -> None:
+        self._eyes = eyes
+        self._connector = connector
+        self._sights = sights
+
+    def look(self, image: api.Image, stream: Stream, *, live: bool = False) -> View:
+        """Visual tokens of a picture in `stream`; stills and live ones are alike."""
+        projected = self._connector.project(self._sight(image, stream.share_domain))
+        ids = stream.soft.intern(projected.embeddings.numpy())
+        return View(tuple(ids), projected.text, key=projected.text)
+
+    def _sight(self, image: api.Image, domain: bytes) -> Sight:
+        known_by = blake2b(image.width.to_bytes(8, "big") + domain, digest_size=32).digest()
+        digest = blake2b(image.rgb, digest_size=16, key=known_by).digest()
+        sight = self._sights.get(digest)
+        if sight is None:
+            pixels = np.frombuffer(image.rgb, np.uint8).reshape(image.height, image.width, 3)
+            sight = self._eyes.look(pixels)
+            self._sights.put(digest, sight, SIGHT_BYTES + sight.features.nbytes)
+        return sight
+
+
+def assemble(
+    paths: ModelPaths, config: EngineConfig, emit: Emit, report: Report
+) -> tuple[Engine, api.ModelInfo]:
+    """Load everything. Raises `BadWeights` or another `EngineError`."""
+    began_s = time.monotonic()
+    # The kernels do the work, on threads of their own; torch's would only be in their way.
+    native = config.backend != "reference" and default_backend() == "native"
+    torch.set_num_threads(1 if native else config.threads)
+    set_threads(config.threads)
+    report("ears", 0, 0)  # first: they may be somebody's own, and wrong
+    ears = load_ears(paths.ears, config.ears_language)
+    report("language model", 0, 0)
+    model = load_model(paths.llm, config, report, paths.adapter)
+    report("eyes", 0, 0)
+    eyes = LabelledImageEncoder(
+        FrameLabeller.load(paths.eyes, paths.class_names, paths.faces),
+        Connector(model.tokenizer.encode, model.decoder.weights.embedding, model.spec.hidden),
+        EncoderCache(
+            config.encoder_cache_bytes, config.encoder_cache_ttl_s, clock=time.monotonic_ns
+        ),
+    )
+    engine = Engine(_parts(model, ears, eyes, config), emit)
+    _warm_up(engine, ears, report)
+    info = api.ModelInfo(
+        name=paths.name,
+        context_tokens=model.context_tokens,
+        kv_bytes_per_token=model.cache.bytes_per_token,
+        kv_pool_bytes=model.cache.pool_bytes,
+        weights_bytes=paths.weights_bytes,
+        load_s=time.monotonic() - began_s,
+        still=api.SMALL_PICTURE,
+        frame=api.SMALL_PICTURE,
+    )
+    return engine, info
+
+
+def _parts(
+    model: LoadedModel, ears: WhisperRecognizer, eyes: LabelledImageEncoder, config: EngineConfig
+) -> EngineParts:
+    services = ModelServices(
+        chat=model.chat,
+        tokenizer=model.tokenizer,
+        ears=ears,
+        eyes=eyes,
+        new_sampler=SamplerFactory(model.spec.vocab_size),
+        stop_ids=frozenset(model.chat.stop_ids),
+        kv_bytes_per_token=model.cache.bytes_per_token,
+    )
+    return EngineParts(
+        services=services,
+        pool=model.pool,
+        runner=model.runner,
+        scheduler=Scheduler(config.token_budget),
+        admission=admission_over(model.cache, model.pool, config),
+        new_stream=model.new_stream,
+        clock=time.monotonic_ns,
+        heard_together=config.heard_together,
+    )
+
+
+def _warm_up(engine: Engine, ears: WhisperRecognizer, report: Report) -> None:
+    """Run every path once, so that the first person does not pay for cold caches."""
+    report("warm-up", 0, 0)
+    ears.hear(ears.open(), np.zeros(api.SAMPLE_RATE_HZ, np.float32))
+    session = "warm-up"
+    engine.receive(api.Open(session, "Be brief."))
+    sampling = api.Sampling(max_tokens=2)
+    engine.receive(api.Respond(session, generation=1, item_id="warm-up", sampling=sampling))
+    while engine.step():
+        report("warm-up", 0, 0)
+    engine.receive(api.Close(session))

@@ -1,0 +1,172 @@
+"""The engine's end of the wire: one ZeroMQ DEALER to the gateway, and the loop that drives it.
+
+    read what has come ─▶ one step of the engine ─▶ send what it said ─▶ again
+                           nothing to do: wait for the socket
+
+A gateway that was started anew does not know an engine that is warm: each handshake is answered by
+`Ready`.
+
+Bounds: `HIGH_WATER_MESSAGES` each way. Events that a gateway does not read are dropped when that
+many wait, for a gateway that far behind has lost this engine anyway (it pings, and we answer).
+Without a ping for `ORPHAN_AFTER_S` the process ends: nobody would ever stop it.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+import uuid
+from typing import TYPE_CHECKING
+
+import msgspec
+import psutil
+import zmq
+
+from engine import api
+from engine.chat.accounting import by_name
+
+if TYPE_CHECKING:  # it brings torch, and the gateway should hear from us before that is loaded
+    from engine.engine import Engine
+
+log = logging.getLogger("headstart.engine")
+
+HIGH_WATER_MESSAGES = 4096
+IDLE_WAIT_MS = 200
+ORPHAN_AFTER_S = 15.0
+
+
+class GatewayLink:
+    """Owns the socket. `pump` answers pings even while the model is still loading."""
+
+    def __init__(self, endpoint: str) -> None:
+        self.incarnation = uuid.uuid4().hex
+        self.model: api.ModelInfo | None = None
+        self.stopping = False
+        self._met = False  # a gateway has shaken hands
+        self._engine: Engine | None = None
+        self._last_ping_s = time.monotonic()
+        self._steps = 0
+        self._process = psutil.Process()
+        self._context = zmq.Context()
+        self._socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
+        self._socket.set_hwm(HIGH_WATER_MESSAGES)
+        self._socket.linger = 0
+        # What cannot be delivered now must not wait for another gateway.
+        self._socket.set(zmq.IMMEDIATE, 1)
+        self._monitor: zmq.Socket[bytes] = self._socket.get_monitor_socket(
+            zmq.EVENT_HANDSHAKE_SUCCEEDED
+        )
+        self._poller = zmq.Poller()
+        self._poller.register(self._socket, zmq.POLLIN)
+        self._poller.register(self._monitor, zmq.POLLIN)
+        self._socket.connect(endpoint)
+
+    def send(self, event: api.Event) -> None:
+        """Send or, past the high-water mark, drop. Before a gateway was met nobody wants it."""
+        if not self._met:
+            return
+        try:
+            self._socket.send(api.encode(event), zmq.NOBLOCK)
+        except zmq.Again:
+            log.error("the gateway reads nothing: dropped %s", type(event).__name__)
+
+    def loading(self, what: str, done: int, total: int) -> None:
+        """Progress of the start, for people who wait."""
+        self.send(api.Loading(what=what, done=done, total=total))
+        self.pump(wait_ms=0)
+
+    def serve(self, engine: Engine, model: api.ModelInfo) -> None:
+        """Run until `stopping` is set or the gateway is gone for good."""
+        self._engine, self.model = engine, model
+        if self._met:
+            self.send(self._ready(model))  # else the handshake will say so
+        # Loading may have taken longer than an orphan is given: count from now.
+        self._last_ping_s = time.monotonic()
+        busy = False
+        while not self.stopping:
+            self.pump(wait_ms=0 if busy else IDLE_WAIT_MS)
+            if self._orphaned():  # judged behind `pump`: a long step has left pings unread
+                break
+            was_busy, busy = busy, engine.step()
+            self._steps += busy
+            if was_busy and not busy:
+                engine.check_accounting()
+        engine.close()
+
+    def close(self) -> None:
+        self._socket.disable_monitor()
+        self._monitor.close(linger=0)
+        self._socket.close()
+        self._context.term()
+
+    def pump(self, wait_ms: int) -> None:
+        """Take in everything that has come, waiting up to `wait_ms` for the first of it."""
+        ready = dict(self._poller.poll(wait_ms))
+        if self._monitor in ready:
+            self._monitor.recv_multipart()
+            self._met = True
+            if self.model is not None:
+                self.send(self._ready(self.model))
+        if self._socket not in ready:
+            return
+        while True:
+            try:
+                data = self._socket.recv(zmq.NOBLOCK)
+            except zmq.Again:
+                return
+            self._received(data)
+
+    def _ready(self, model: api.ModelInfo) -> api.Ready:
+        return api.Ready(incarnation=self.incarnation, model=model)
+
+    def _received(self, data: bytes) -> None:
+        try:
+            command = api.decode_command(data)
+        except msgspec.DecodeError as error:
+            log.error("the gateway sent %d bytes that are no command: %s", len(data), error)
+            return
+        if isinstance(command, api.Ping):
+            self._pong(command)
+        elif self._engine is not None:
+            self._engine.receive(command)
+        else:
+            log.warning("%s came before the model was loaded", type(command).__name__)
+
+    def _pong(self, ping: api.Ping) -> None:
+        self._last_ping_s = time.monotonic()
+        if self.model is None or self._engine is None:
+            return  # still loading; `Loading` events say so
+        self._engine.relieve_pressure()  # who is idle makes no step
+        pool, accounting, admission = (
+            self._engine.pool,
+            self._engine.kv_accounting(),
+            self._engine.admission,
+        )
+        self.send(
+            api.Stats(
+                ping_sent_ns=ping.sent_ns,
+                incarnation=self.incarnation,
+                sessions=len(self._engine.sessions),
+                kv_blocks_used=pool.used_blocks,
+                kv_blocks_total=pool.num_blocks,
+                rss_bytes=self._process.memory_info().rss,
+                pending_prefill_tokens=self._engine.pending_prefill_tokens,
+                steps=self._steps,
+                kv_blocks_cached=pool.cached_blocks,
+                kv_blocks_shared=accounting.shared_blocks,
+                kv_tokens=by_name(accounting.tokens),
+                level=admission.level,
+                sessions_offloaded=self._engine.sessions_offloaded,
+                offloaded_bytes=admission.host.used_bytes,
+                offloads=admission.offloads,
+                returns=admission.returns,
+                sessions_refused=admission.refused_sessions,
+            )
+        )
+
+    def _orphaned(self) -> bool:
+        silent_s = time.monotonic() - self._last_ping_s
+        if silent_s <= ORPHAN_AFTER_S:
+            return False
+        log.error("no gateway has pinged for %.0f s: ending", silent_s)
+        return True

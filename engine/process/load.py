@@ -1,0 +1,71 @@
+"""From a GGUF file to a model that can run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from engine.chat.template import ChatFormat
+from engine.chat.tokenizer import Tokenizer
+from engine.checkpoints.decoder_spec import DecoderSpec
+from engine.checkpoints.gguf import GgufFile
+from engine.config import EngineConfig
+from engine.decoder.adapter import Adapter
+from engine.decoder.decoder import Decoder
+from engine.decoder.weights import WeightLoader
+from engine.kvcache.block_pool import BlockPool
+from engine.kvcache.storage import KvCache, paged
+from engine.kvcache.token_stream import Stream
+from engine.scheduling.runner import Runner
+from kernels.native import default_backend
+
+Progress = Callable[[str, int, int], None]  # what is loading, done, total (0: unknown)
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A decoder with all it needs; `context_tokens` is the limit of one session."""
+
+    spec: DecoderSpec
+    decoder: Decoder
+    tokenizer: Tokenizer
+    chat: ChatFormat
+    cache: KvCache
+    pool: BlockPool
+    runner: Runner
+    context_tokens: int
+
+    def new_stream(self, name: str) -> Stream:
+        spec = self.spec
+        return Stream(
+            name, self.pool, spec.vocab_size, self.context_tokens, reach=spec.context_tokens
+        )
+
+
+def load_model(
+    path: Path,
+    config: EngineConfig,
+    progress: Progress | None = None,
+    adapter: Path | None = None,
+) -> LoadedModel:
+    """Read and check everything, weights last; `adapter`: a LoRA's folder. Raises `BadWeights` or
+    `UnsupportedModel`."""
+    report = progress or (lambda what, done, total: None)
+    report("header", 0, 0)
+    file = GgufFile(path)
+    spec = DecoderSpec.from_gguf(file)
+    report("tokenizer", 0, 0)
+    tokenizer = Tokenizer.from_gguf(file)
+    chat = ChatFormat.from_gguf(file, tokenizer)
+    backend = default_backend() if config.backend == "auto" else config.backend
+    lora = None if adapter is None else Adapter(adapter, spec)
+    weights = WeightLoader(file, spec, backend, lora).load(
+        lambda done, total: report("weights", done, total)
+    )
+    file.close()  # packed copies are ours now: let the mapped pages go
+    context_tokens = min(config.max_context_tokens, spec.context_tokens)
+    decoder = Decoder(spec, weights, backend)
+    cache, pool = paged(spec, config)
+    runner = Runner(decoder, cache)
+    return LoadedModel(spec, decoder, tokenizer, chat, cache, pool, runner, context_tokens)

@@ -1,0 +1,146 @@
+"""An engine from one model's source: tokenizer, chat template, encoders and decoder."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import torch
+
+from engine import api
+from engine.asr.chosen import load_ears
+from engine.config import EngineConfig
+from engine.decoder.sampling import SamplerFactory
+from engine.engine import Engine, EngineParts
+from engine.interfaces import ModelServices, SpeechRecognizer
+from engine.kvcache.block_pool import BlockPool
+from engine.kvcache.storage import KvCache, paged
+from engine.kvcache.token_stream import Stream
+from engine.models.checkpoint.words import Words
+from engine.models.footprint import check_fits
+from engine.models.perception.captions import CaptionedRecognizer
+from engine.models.perception.interface import StreamModel, TailPolicy
+from engine.models.perception.picture_sizes import frame_size, still_size
+from engine.models.perception.senses import ModelImageEncoder, ModelRecognizer
+from engine.models.source import ModelSource, loading_of
+from engine.process.warm_up import warm_up
+from engine.scheduling.admission import admission_over
+from engine.scheduling.runner import Runner
+from engine.scheduling.scheduler import Scheduler
+from engine.session.session import Emit
+from kernels.native import set_threads
+
+Report = Callable[[str, int, int], None]
+
+# A longer unit of sound than this is prefilled while it is open (docs/models.md has the measure).
+LONGEST_CLOSED_MS = 1000
+
+
+def assemble_source(
+    source: ModelSource,
+    config: EngineConfig,
+    emit: Emit,
+    report: Report,
+    transcriber: Path | None = None,
+) -> tuple[Engine, api.ModelInfo]:
+    """Load everything and run it once. `transcriber`: folder of the Whisper that hears beside it.
+    Raises `BadWeights`, naming the file, the field or the tensor, or another `EngineError`."""
+    began_s = time.monotonic()
+    torch.set_num_threads(config.threads)
+    set_threads(config.threads)
+    report("tokenizer", 0, 0)  # first: it is small, and may be wrong
+    words = source.words()
+    how = replace(
+        loading_of(config),
+        answer_opening=words.chat.assistant_open,
+        progress=partial(report, "weights"),
+    )
+    weights_bytes = check_fits(source, how, config.kv_pool_bytes)
+    with _one_thread():
+        model = source.load(how)
+    spec = model.spec.decoder
+    cache, pool = paged(spec, config)
+    context_tokens = min(config.max_context_tokens, spec.context_tokens)
+    own = ModelRecognizer(model, tail_of(model, config))
+    ears: SpeechRecognizer = own
+    if transcriber is not None:
+        report("transcriber", 0, 0)
+        ears = _with_words(own, model, load_ears(transcriber, config.ears_language))
+    parts = _parts(model, ears, config, (cache, pool), words, context_tokens)
+    engine = Engine(parts, emit)
+    warm_up(engine, model, report, hears=model.spec.audio is not None or transcriber is not None)
+    info = api.ModelInfo(
+        name=source.name,
+        context_tokens=context_tokens,
+        kv_bytes_per_token=cache.bytes_per_token,
+        kv_pool_bytes=cache.pool_bytes,
+        weights_bytes=weights_bytes,
+        load_s=time.monotonic() - began_s,
+        still=still_size(model.spec.vision, context_tokens),
+        frame=frame_size(model.spec.vision),
+    )
+    return engine, info
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """Torch on one core: loading is many short operations, and two threads that wait for each other
+    after each of them take three times as long where another process wants a core too."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _with_words(
+    ears: ModelRecognizer, model: StreamModel, words: SpeechRecognizer
+) -> SpeechRecognizer:
+    return words if model.spec.audio is None else CaptionedRecognizer(ears, words)
+
+
+def _parts(
+    model: StreamModel,
+    ears: SpeechRecognizer,
+    config: EngineConfig,
+    memory: tuple[KvCache, BlockPool],
+    words: Words,
+    context_tokens: int,
+) -> EngineParts:
+    vocab_size, reach = model.spec.decoder.vocab_size, model.spec.decoder.context_tokens
+    cache, pool = memory
+    services = ModelServices(
+        chat=words.chat,
+        tokenizer=words.tokenizer,
+        ears=ears,
+        eyes=ModelImageEncoder(model),
+        new_sampler=SamplerFactory(vocab_size),
+        stop_ids=frozenset(words.chat.stop_ids),
+        kv_bytes_per_token=cache.bytes_per_token,
+    )
+    return EngineParts(
+        services=services,
+        pool=pool,
+        runner=Runner(model.decoder, cache),
+        scheduler=Scheduler(config.token_budget),
+        admission=admission_over(cache, pool, config),
+        new_stream=lambda name: Stream(
+            name, pool, vocab_size, context_tokens, model.new_positions(), reach
+        ),
+        clock=time.monotonic_ns,
+        heard_together=config.heard_together,
+    )
+
+
+def tail_of(model: StreamModel, config: EngineConfig) -> TailPolicy:
+    """By the settings, or what suits the model's unit of sound."""
+    if config.tail != "auto":
+        return TailPolicy(config.tail)
+    heard = model.spec.audio
+    long = heard is not None and heard.unit_ms > LONGEST_CLOSED_MS
+    return TailPolicy.PROVISIONAL if long else TailPolicy.CLOSED

@@ -1,0 +1,43 @@
+"""Runs a loaded model once, so that the first person does not pay for cold pages and caches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from engine import api
+from engine.engine import Engine
+from engine.models.perception.interface import StreamModel
+
+_SESSION = "warm-up"
+_CHUNK_SAMPLES = api.SAMPLE_RATE_HZ // 2
+# 448 would be a minute of one core for a model of 3 billion weights.
+_MAX_SIDE_PX = 224
+
+
+def warm_up(
+    engine: Engine, model: StreamModel, report: Callable[[str, int, int], None], *, hears: bool
+) -> None:
+    """One short turn: half a second of silence if it `hears`, a picture if it sees, two tokens of
+    an answer. Nothing of it stays."""
+    engine.receive(api.Open(_SESSION, "Warm up."))
+    if hears:
+        turn = api.TurnRef(1)
+        engine.receive(api.BeginSpeech(_SESSION, turn, "heard", 0))
+        engine.receive(api.Audio(_SESSION, turn, 0, bytes(2 * _CHUNK_SAMPLES), 0))
+        _run(engine, report)  # an end would not wait for a chunk that is still queued
+        engine.receive(api.EndSpeech(_SESSION, turn, _CHUNK_SAMPLES))
+    if model.spec.vision is not None:
+        side = min(_MAX_SIDE_PX, model.spec.vision.side_px * 8)
+        grey = api.Image(side, side, bytes([128]) * (3 * side * side))
+        engine.receive(api.Frame(_SESSION, _CHUNK_SAMPLES, grey))
+    sampling = api.Sampling(max_tokens=2)
+    engine.receive(api.Respond(_SESSION, generation=1, item_id="answer", sampling=sampling))
+    _run(engine, report)
+    engine.receive(api.Close(_SESSION))
+    _run(engine, report)
+
+
+def _run(engine: Engine, report: Callable[[str, int, int], None]) -> None:
+    report("warm-up", 0, 0)
+    while engine.step():
+        report("warm-up", 0, 0)

@@ -1,0 +1,180 @@
+"""Carries out a plan: makes room, builds the batch, runs the decoder, moves `kv_len` on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from engine.decoder.decoder import Batch, Forward
+from engine.errors import CacheFull
+from engine.kvcache.eviction import KvMove
+from engine.kvcache.soft_tokens import Vector
+from engine.kvcache.storage import KvCache
+from engine.kvcache.token_stream import Stream
+from engine.scheduling.scheduler import Plan, Work
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """What a step gave.
+
+    `logits`: fp32 [vocab_size] for each stream whose work wanted them; `probed`: those of the place
+    in the stream that was asked about.
+    `refused`: streams for which the cache had no room; nothing about them has changed.
+    """
+
+    logits: dict[Stream, Tensor] = field(default_factory=dict)
+    probed: dict[Stream, Tensor] = field(default_factory=dict)
+    refused: dict[Stream, CacheFull] = field(default_factory=dict)
+
+
+class Runner:
+    def __init__(self, decoder: Forward, cache: KvCache) -> None:
+        self.decoder = decoder
+        self.cache = cache
+        self.steps = 0
+
+    def step(self, plan: Plan) -> StepResult:
+        """Run `plan`, which must be about the streams as they are now.
+
+        A stream that finds no free blocks is refused and the others go on. If the decoder raises,
+        no stream has moved and the blocks taken for the step are free again.
+        """
+        works, refused = self._reserve(plan.works)
+        if not works:
+            return StepResult(refused=refused)
+        try:
+            with torch.inference_mode():
+                logits = self.decoder.forward(self._batch(works), self.cache)
+            for work in works:
+                work.stream.advance(work.num_scheduled_tokens)
+        finally:
+            for work in works:  # between steps a stream holds no more blocks than kv_len needs
+                work.stream.table.truncate(work.stream.kv_len)
+        self.steps += 1
+        wanted = _wanted(works)
+        row_of = {row: logits[i] for i, row in enumerate(sorted(set(wanted.rows())))}
+        return StepResult(
+            {stream: row_of[row] for stream, row in wanted.last.items()},
+            {stream: row_of[row] for stream, row in wanted.probed.items()},
+            refused,
+        )
+
+    def move(self, move: KvMove) -> None:
+        """Carry out what a stream's eviction asks for, before anything else is."""
+        rotary = self.decoder.rotary
+        with torch.inference_mode():
+            self.cache.move(torch.from_numpy(move.sources), torch.from_numpy(move.targets))
+            for turn in move.turns:
+                shifts = torch.from_numpy(turn.shifts)
+                cos, sin = rotary(shifts if rotary.axes == 1 else shifts.expand(rotary.axes, -1))
+                sources, targets = torch.from_numpy(turn.sources), torch.from_numpy(turn.targets)
+                self.cache.turn(sources, targets, cos, sin)
+
+    def _reserve(self, works: Sequence[Work]) -> tuple[list[Work], dict[Stream, CacheFull]]:
+        granted, refused = [], {}
+        for work in works:
+            stream = work.stream
+            assert work.num_scheduled_tokens <= stream.pending, f"{work} is stale"
+            try:
+                copy = stream.make_room(work.num_scheduled_tokens)
+            except CacheFull as full:
+                refused[stream] = full
+            else:
+                if copy is not None:
+                    self.cache.copy_block(copy.source, copy.target)
+                granted.append(work)
+        return granted, refused
+
+    def _batch(self, works: Sequence[Work]) -> Batch:
+        counts = [work.num_scheduled_tokens for work in works]
+        starts = [work.stream.kv_len for work in works]
+        ends = np.cumsum(counts)
+        tables = _tables([work.stream for work in works])
+        seq_of_row = np.repeat(np.arange(len(works), dtype=np.int32), counts)
+        # A row's index: its stream's kv_len plus its place among the stream's rows.
+        indices = np.arange(ends[-1]) - np.repeat(ends - counts - starts, counts)
+        blocks, offsets = np.divmod(indices, self.cache.block_size)
+        slots = tables[seq_of_row, blocks].astype(np.int64) * self.cache.block_size + offsets
+        tokens, soft_rows, soft_vectors = self._tokens(works)
+        wanted = sorted(set(_wanted(works).rows()))
+        axes = _axes(works)
+        return Batch(
+            tokens=torch.from_numpy(tokens),
+            soft_rows=torch.from_numpy(soft_rows),
+            soft_vectors=torch.from_numpy(soft_vectors),
+            positions=torch.from_numpy(axes[0] if self.decoder.rotary.axes == 1 else axes),
+            slots=torch.from_numpy(slots),
+            tables=torch.from_numpy(tables),
+            seq_of_row=torch.from_numpy(seq_of_row),
+            context_of_row=torch.from_numpy((indices + 1).astype(np.int32)),
+            wanted=torch.tensor(wanted, dtype=torch.int64),
+        )
+
+    def _tokens(
+        self, works: Sequence[Work]
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Vector]:
+        """Token ids [rows], and for the soft ones among them their rows and vectors."""
+        spec = self.decoder.spec
+        ids: list[int] = []
+        vectors: list[Vector] = []
+        for work in works:
+            stream = work.stream
+            fresh = stream.tokens[stream.kv_len : stream.kv_len + work.num_scheduled_tokens]
+            ids.extend(fresh)
+            vectors.extend(stream.soft.vector(t) for t in fresh if t >= spec.vocab_size)
+        tokens = np.array(ids, dtype=np.int64)
+        soft_rows = np.flatnonzero(tokens >= spec.vocab_size)
+        tokens[soft_rows] = 0
+        dtype = vectors[0].dtype if vectors else np.dtype(np.float32)
+        stacked = np.array(vectors, dtype=dtype).reshape(len(vectors), spec.hidden)
+        return tokens, soft_rows, stacked
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """Rows of a batch whose logits somebody wants; a stream's two may be the same row."""
+
+    last: dict[Stream, int] = field(default_factory=dict)
+    probed: dict[Stream, int] = field(default_factory=dict)
+
+    def rows(self) -> list[int]:
+        return [*self.last.values(), *self.probed.values()]
+
+
+def _wanted(works: Sequence[Work]) -> _Wanted:
+    wanted = _Wanted()
+    start = 0
+    for work in works:
+        end = start + work.num_scheduled_tokens
+        if work.wants_logits:
+            wanted.last[work.stream] = end - 1
+        if work.probe_row is not None:
+            wanted.probed[work.stream] = start + work.probe_row
+        start = end
+    return wanted
+
+
+def _axes(works: Sequence[Work]) -> npt.NDArray[np.int64]:
+    """Positions int64 [3, rows] of all rows."""
+    return np.concatenate(
+        [
+            work.stream.axes(work.stream.kv_len, work.stream.kv_len + work.num_scheduled_tokens)
+            for work in works
+        ],
+        axis=1,
+    )
+
+
+def _tables(streams: Sequence[Stream]) -> npt.NDArray[np.int32]:
+    """Block tables int32 [streams, max_blocks], filled up with zeros that no row reaches."""
+    longest = max(len(stream.table.blocks) for stream in streams)
+    tables = np.zeros((len(streams), longest), dtype=np.int32)
+    for line, stream in zip(tables, streams, strict=True):
+        line[: len(stream.table.blocks)] = stream.table.blocks
+    return tables

@@ -1,0 +1,109 @@
+"""Which tokens of which streams go into the next step. No I/O, no clock, no torch.
+
+One step takes every decode row first (a generating stream with one pending token), so that no
+answer waits for another session's prefill longer than one step. What is left of the token budget,
+and never less than a quarter of it, goes to prefill by earliest deadline; a long prefill is cut
+into chunks.
+
+Nobody starves: a stream is ranked by its deadline clamped to [since, since + max_wait], where
+`since` is when it was last served (or first seen waiting). However early the deadlines others
+claim, theirs are clamped to later instants as time goes on, and ours is not. Being served renews
+`since`, so a stream that always wants more cannot hold the front either.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from engine.kvcache.token_stream import Stream
+
+NS_PER_MS = 1_000_000
+PREFILL_SHARE = 4  # prefill gets at least 1/4 of the budget, however many sessions decode
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What a stream wants. Streams without pending tokens are passed over."""
+
+    stream: Stream
+    deadline_ns: int
+    generating: bool = False
+    wants_logits: bool = False  # of its last pending token; implied by `generating`
+    probe: int | None = None  # a place in the stream whose logits are wanted as well
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """One stream's part of a step: its next `num_scheduled_tokens` pending tokens."""
+
+    stream: Stream
+    num_scheduled_tokens: int
+    wants_logits: bool
+    deadline_ns: int
+    probe_row: int | None = None  # which of these tokens' logits are wanted besides the last's
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The work of one step, decode rows first."""
+
+    works: tuple[Work, ...] = ()
+    decode_tokens: int = 0
+    prefill_tokens: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.works)
+
+
+class Scheduler:
+    """Plans steps of `token_budget` tokens (more only if more sessions than that decode at once).
+
+    Its only state is since when each stream has been waiting; a stream that is not offered any
+    more is forgotten.
+    """
+
+    def __init__(self, token_budget: int, max_wait_ms: int = 2_000) -> None:
+        assert token_budget > 0
+        self.token_budget = token_budget
+        self.min_prefill_tokens = max(1, token_budget // PREFILL_SHARE)
+        self.max_wait_ns = max_wait_ms * NS_PER_MS
+        self._since_ns: dict[Stream, int] = {}
+
+    def plan(self, requests: Iterable[Request], now_ns: int) -> Plan:
+        """The next step for `requests`, which name every stream at most once."""
+        waiting = [request for request in requests if request.stream.pending > 0]
+        streams = {request.stream for request in waiting}
+        assert len(streams) == len(waiting), "a stream was offered twice"
+        self._since_ns = {stream: self._since_ns.get(stream, now_ns) for stream in streams}
+        decode = [r for r in waiting if r.generating and r.stream.pending == 1]
+        prefill = [r for r in waiting if not (r.generating and r.stream.pending == 1)]
+        prefill.sort(key=self._rank)
+        room = max(self.token_budget - len(decode), self.min_prefill_tokens)
+        works = [Work(r.stream, 1, True, r.deadline_ns) for r in decode]
+        for request in prefill:
+            if room == 0:
+                break
+            count = min(room, request.stream.pending)
+            whole = count == request.stream.pending
+            wants_logits = whole and (request.generating or request.wants_logits)
+            probe_row = _probe_row(request, count)
+            works.append(Work(request.stream, count, wants_logits, request.deadline_ns, probe_row))
+            room -= count
+        for work in works:
+            self._since_ns[work.stream] = now_ns
+        prefilled = sum(work.num_scheduled_tokens for work in works[len(decode) :])
+        return Plan(tuple(works), len(decode), prefilled)
+
+    def _rank(self, request: Request) -> tuple[int, int]:
+        since_ns = self._since_ns[request.stream]
+        due_ns = min(max(request.deadline_ns, since_ns), since_ns + self.max_wait_ns)
+        return due_ns, since_ns
+
+
+def _probe_row(request: Request, count: int) -> int | None:
+    """The probed place among the next `count` pending tokens, if it is one of them."""
+    if request.probe is None:
+        return None
+    row = request.probe - request.stream.kv_len
+    return row if 0 <= row < count else None

@@ -1,0 +1,72 @@
+"""Sound of items that are to come: heard piece by piece, and taken by the item it belongs to.
+
+It is heard like an utterance, but by no clock: nobody waits for its words while it is spoken.
+"""
+
+from __future__ import annotations
+
+from engine import api
+from engine.chat.render import Segment
+from engine.interfaces import LiveFrameEncoder, ModelServices
+from engine.kvcache.token_stream import Stream
+from engine.session.errors import UnknownClip
+from engine.session.utterance import Utterance, to_float
+
+MAX_CLIPS = 64
+"""Heard in a session, and not taken yet; beyond, the oldest is forgotten."""
+
+
+class Clips:
+    """One session's. What was heard stands in the tokens of `stream`."""
+
+    def __init__(self, services: ModelServices, stream: Stream) -> None:
+        self._services = services
+        self._stream = stream
+        self._heard: dict[str, Utterance] = {}
+
+    def hear(self, piece: api.Clip) -> api.ClipHeard:
+        """Take a clip's next piece."""
+        ears = self._services.ears
+        clip = self._heard.get(piece.clip)
+        if clip is None:
+            if len(self._heard) >= MAX_CLIPS:
+                del self._heard[next(iter(self._heard))]
+            state = ears.open(self._stream)
+            clip = self._heard[piece.clip] = Utterance(api.TurnRef(0), piece.clip, state, 0)
+        (words,) = ears.hear_many([clip.state], [to_float(piece)])
+        clip.take(words, piece.samples)
+        if piece.last:
+            clip.finish(ears.finish(clip.state))
+        text = clip.text if piece.last else ""
+        known = (piece.samples, text, clip.transcribed, piece.last)
+        return api.ClipHeard(piece.session, piece.clip, *known)
+
+    def take(self, name: str, stream: Stream) -> tuple[Segment, ...]:
+        """A clip as tokens of `stream`, and forget it. Raises `UnknownClip`."""
+        clip = self._heard.pop(name, None)
+        if clip is None:
+            raise UnknownClip(name)
+        segments = clip.entry(self._services.tokenizer).segments
+        if stream is self._stream:
+            return segments
+        return tuple(Segment(s.modality, self._moved(s.ids, stream)) for s in segments)
+
+    def _moved(self, ids: tuple[int, ...], stream: Stream) -> tuple[int, ...]:
+        """The same in another stream: words are, embeddings have other names there."""
+        soft = self._stream.soft
+        return tuple(self._moved_one(i, stream) if i in soft else i for i in ids)
+
+    def _moved_one(self, token: int, stream: Stream) -> int:
+        soft = self._stream.soft
+        place = soft.place(token)
+        (moved,) = stream.soft.intern(soft.vector(token)[None], None if place is None else [place])
+        return moved
+
+    def tokens(self) -> set[int]:
+        """All that the clips in hand may still say."""
+        held: set[int] = set()
+        for clip in self._heard.values():
+            held.update(token for _, ids in clip.parts or () for token in ids)
+            if isinstance(clip.state, LiveFrameEncoder):
+                held.update(clip.state.held())
+        return held

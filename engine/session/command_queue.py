@@ -1,0 +1,139 @@
+"""The commands of one session that wait, in order, and what of them is done together.
+
+A session that fell behind has several chunks waiting. Those that came at a microphone's pace are
+then heard in one pass: who speaks live is better served by late words than by ever later ones. A
+file that is fed as fast as it can be read looks the same but for the times of arrival, and is heard
+chunk by chunk, so that it gives the words that a live session on schedule gives.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from engine import api
+from engine.session.errors import SessionOverloaded
+
+# Commands waiting in one session: about ten minutes of half-second chunks. What comes beyond is
+# refused by name; the words heard so far stay.
+MAX_WAITING = 1_200
+# Pictures among them: a gateway that waits for `ImagesConsumed` never comes near it.
+MAX_PICTURE_BYTES = 128 << 20
+# Sound heard in one pass of a session that is behind. The ears take this much in one step.
+MAX_TOGETHER_SAMPLES = 2 * api.SAMPLE_RATE_HZ
+# Chunks came live if they lie at least this share of their own length apart. Networks bunch
+# packets, but half a second's worth at twice the pace is a file.
+LIVE_SHARE = 0.5
+# A final pass or an answer goes before chunks of other sessions that are late by less than this:
+# somebody waits for it in silence. More would let a crowd of short turns starve a long one.
+URGENT_NS = 1_000_000_000
+
+_URGENT = (api.Hush, api.EndSpeech, api.Respond)
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A command that has not been carried out yet, and by when it should be."""
+
+    command: api.Command
+    due_ns: int
+
+
+class CommandQueue:
+    """Waiting commands of the session `name`."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._waiting: deque[Waiting] = deque()
+        self._clips_due_ns = 0  # the last one's
+        self.picture_bytes = 0  # that came with what waits
+
+    def __len__(self) -> int:
+        return len(self._waiting)
+
+    def push(self, command: api.Command, now_ns: int) -> None:
+        """Queue a command. Raises `SessionOverloaded` when as much as may wait does already."""
+        if isinstance(command, api.Resume):
+            # A final hearing pass that has not begun need not be made any more.
+            self.remove(lambda c: isinstance(c, api.Hush))
+        if len(self._waiting) >= MAX_WAITING:
+            raise SessionOverloaded(self._name, MAX_WAITING)
+        pictures = api.picture_bytes(command)
+        if pictures and self.picture_bytes + pictures > MAX_PICTURE_BYTES:
+            raise SessionOverloaded(self._name, MAX_PICTURE_BYTES, "bytes of pictures")
+        due_ns = _due_ns(command, now_ns)
+        if isinstance(command, api.Clip):
+            due_ns = self._clips_due_ns = max(self._clips_due_ns, now_ns) + _length_ns(command)
+        self.picture_bytes += pictures
+        self._waiting.append(Waiting(command, due_ns))
+
+    @property
+    def due_ns(self) -> int:
+        """The earliest deadline of all that waits: what stands in front of an urgent command is
+        as urgent, but for clips: minutes of them come at once, and as if they were spoken now they
+        are heard no sooner than what others say."""
+        if isinstance(self._waiting[0].command, api.Clip):
+            return self._waiting[0].due_ns
+        return min(waiting.due_ns for waiting in self._waiting)
+
+    def remove(self, unwanted: Callable[[api.Command], bool]) -> bool:
+        """Forget waiting commands; whether there were any."""
+        kept = deque(w for w in self._waiting if not unwanted(w.command))
+        found = len(kept) < len(self._waiting)
+        self._waiting = kept
+        self.picture_bytes = sum(api.picture_bytes(waiting.command) for waiting in kept)
+        return found
+
+    @property
+    def next_is_audio(self) -> bool:
+        return bool(self._waiting) and isinstance(self._waiting[0].command, api.Audio)
+
+    def pop(self) -> api.Command:
+        """The next command."""
+        command = self._waiting.popleft().command
+        self.picture_bytes -= api.picture_bytes(command)
+        return command
+
+    def pop_audio(self, now_ns: int) -> tuple[api.Audio, ...]:
+        """The next chunk, and if it is late those behind it that are heard with it: they came
+        live, are of the same turn, and make at most `MAX_TOGETHER_SAMPLES` with it."""
+        chunks: list[api.Audio] = []
+        samples = 0
+        for chunk in self._audio_in_front():
+            if chunks:
+                before = chunks[-1]
+                late = chunk_due_ns(chunks[0]) < now_ns
+                fits = samples + chunk.samples <= MAX_TOGETHER_SAMPLES
+                if not (late and fits and before.ref == chunk.ref and _came_live(before, chunk)):
+                    break
+            chunks.append(chunk)
+            samples += chunk.samples
+        for _ in chunks:
+            self._waiting.popleft()
+        return tuple(chunks)
+
+    def _audio_in_front(self) -> Iterator[api.Audio]:
+        for waiting in self._waiting:
+            if not isinstance(waiting.command, api.Audio):
+                return
+            yield waiting.command
+
+
+def chunk_due_ns(audio: api.Audio) -> int:
+    """A chunk is due when the next one comes."""
+    return audio.received_ns + _length_ns(audio)
+
+
+def _length_ns(sound: api.Audio | api.Clip) -> int:
+    return sound.samples * 10**9 // api.SAMPLE_RATE_HZ
+
+
+def _due_ns(command: api.Command, now_ns: int) -> int:
+    if isinstance(command, api.Audio):
+        return chunk_due_ns(command)
+    return now_ns - URGENT_NS if isinstance(command, _URGENT) else now_ns
+
+
+def _came_live(before: api.Audio, after: api.Audio) -> bool:
+    return after.received_ns - before.received_ns >= LIVE_SHARE * _length_ns(after)

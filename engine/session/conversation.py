@@ -1,0 +1,409 @@
+"""The items of one session as tokens: what was said, written and seen, in order."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import assert_never
+
+import numpy as np
+import numpy.typing as npt
+
+from engine import api
+from engine.chat.context_window import (
+    ANSWER_RESERVE_TOKENS,
+    ContextWindow,
+    Prompt,
+    Range,
+    overflow,
+    prompt_within,
+    remaining,
+    require_short,
+    reserve,
+    within,
+)
+from engine.chat.render import Entry, Modality, RenderedPrompt, Segment, Separator, render
+from engine.errors import ContextFull
+from engine.interfaces import LiveFrameEncoder, ModelServices, View
+from engine.kvcache.eviction import KvMove
+from engine.kvcache.token_stream import Stream
+from engine.session.clips import Clips
+from engine.session.errors import UnknownItem
+from engine.session.utterance import Utterance
+
+# Evicted items that may still be named: to be removed, or to have something put behind them.
+MAX_EVICTED_NAMES = 4096
+# Of the model's own notes (`engine.session.summary`); longer than a client's item may be called.
+NOTES_ID = "what the model noted of the conversation"
+
+
+def _seen(view: View) -> Segment:
+    return Segment(Modality.IMAGE, view.ids)
+
+
+class Conversation:
+    """Books of one session's items. Holds no K/V: it says what the stream should read, and what
+    it should forget."""
+
+    def __init__(self, services: ModelServices, stream: Stream) -> None:
+        self._services = services
+        self._stream = stream
+        self.window = ContextWindow.of(self.room, stream.reach, api.Window())
+        self._separator = Separator(tuple(services.tokenizer.encode("\n")))
+        self._system: tuple[int, ...] = ()
+        self._blind_system: tuple[int, ...] = ()
+        self._entries: list[Entry] = []
+        self._instructions = ""
+        self.tools: tuple[api.Tool, ...] = ()
+        self._answer_end: Entry | None = None  # while an answer runs: its items stand before it
+        self._evicted: OrderedDict[str, None] = OrderedDict()  # names of items, oldest first
+        self._has_seen = False  # a picture that was evicted
+        self._view: View | None = None  # seen, but not yet part of an item
+        self._last_view_key = ""
+        self.utterance: Utterance | None = None
+        self.clips = Clips(services, stream)
+        self.only_hears = False
+        """Nothing is remembered, and the stream has nothing to read."""
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def instruct(self, text: str, blind: str = "", tools: Sequence[api.Tool] = ()) -> None:
+        """Replace the system prompt; `blind` is added to it while no picture is in the context.
+        `tools`: what the model may call."""
+        system = self._services.chat.system
+        self._instructions, self.tools = text, tuple(tools)
+        if self.only_hears:
+            return
+        self._system = tuple(system(text, tools))
+        self._blind_system = tuple(system(f"{text}\n{blind}", tools)) if blind else self._system
+
+    # --- items -----------------------------------------------------------------------------------
+
+    def add(self, item: api.Item, after: str | None) -> None:
+        """Insert an item. Raises `UnknownItem` when `after` names none, and `ContextFull` for one
+        that is longer than a session can be: of an answer, the end is remembered."""
+        if after is None:
+            at = len(self._entries)
+        elif after == "root" or after in self._evicted:
+            at = 0
+        else:
+            at = self._index(after) + 1
+        entry = self.entry(item, self._stream)
+        if self.only_hears:
+            return
+        frame = len(self._services.chat.user_open)
+        require_short(entry, self.window.behind(len(self._system)) - frame)
+        if entry.role is api.Role.USER and self._view is not None:
+            entry = Entry(entry.item_id, entry.role, (_seen(self._view), *entry.segments))
+            self._view = None
+        self._entries.insert(at, entry)
+
+    def append(self, entries: Sequence[Entry]) -> None:
+        """Add what is not anybody's item."""
+        self._entries += entries
+
+    def open_answer(self, item_id: str) -> None:
+        """An answer begins. Its items will stand behind what it has read, whatever is added or
+        removed meanwhile, and may be named from now on; without content they are not read."""
+        self._answer_end = Entry("", api.Role.ASSISTANT, ())
+        self._entries += (Entry(item_id, api.Role.ASSISTANT, ()), self._answer_end)
+
+    def add_call(self, item_id: str, number: int, call: api.ToolCall) -> None:
+        """The answer that runs has called a function: an item of its own."""
+        item = api.Item(api.call_item_id(item_id, number), api.Role.ASSISTANT, (call,))
+        at = next(i for i, held in enumerate(self._entries) if held is self._answer_end)
+        self._entries.insert(at, self.entry(item, self._stream))
+
+    def close_answer(self, item_id: str, said: Sequence[int]) -> None:
+        """The answer is over, and has said these tokens: they are its item, if that has not been
+        removed."""
+        entries = []
+        for entry in self._entries:
+            if entry.item_id != item_id or entry.segments:
+                entries += [entry] if entry is not self._answer_end else []
+            elif said:
+                segment = Segment(Modality.GENERATED, tuple(said))
+                entries.append(replace(entry, segments=(segment,)))
+        self._entries, self._answer_end = entries, None
+
+    def remove(self, item_id: str) -> None:
+        """Forget an item; of one that was evicted, its name; and the notes that may tell of it,
+        which are those behind it. Raises `UnknownItem`."""
+        at = 0
+        if item_id in self._evicted:
+            del self._evicted[item_id]
+        else:
+            at = self._index(item_id)
+            del self._entries[at]
+        left = [entry for entry in self._entries[at:] if entry.item_id != NOTES_ID]
+        self._entries[at:] = left
+
+    def entry(self, item: api.Item, stream: Stream) -> Entry:
+        """An item as segments; embeddings of its pictures are interned in `stream`."""
+        if item.role is api.Role.SYSTEM:
+            text = "\n".join(part.text for part in item.parts if isinstance(part, api.Text))
+            ids = tuple(self._services.chat.system(text))
+            return Entry(item.item_id, item.role, (Segment(Modality.TEXT, ids),))
+        segments: list[Segment] = []
+        for before, part in zip((None, *item.parts), item.parts, strict=False):
+            own = self._segments(part, stream)
+            spoken_beside_words = api.Sound in (type(before), type(part))
+            if spoken_beside_words and segments and own and not isinstance(part, api.Image):
+                segments.append(Segment(Modality.TEXT, self._separator.ids))
+            segments += own
+        continues = bool(item.parts) and isinstance(item.parts[0], api.ToolCall)
+        return Entry(item.item_id, item.role, tuple(segments), continues)
+
+    def _segments(self, part: api.Part, stream: Stream) -> tuple[Segment, ...]:
+        chat = self._services.chat
+        match part:
+            case api.Text():
+                ids = tuple(self._services.tokenizer.encode(part.text))
+                return (Segment(Modality.TEXT, ids),) if ids else ()
+            case api.ToolCall():
+                return (Segment(Modality.GENERATED, tuple(chat.call(part.name, part.arguments))),)
+            case api.ToolResult():
+                return (Segment(Modality.TEXT, tuple(chat.result(part.output))),)
+            case api.Image():
+                return (_seen(self._services.eyes.look(part, stream)),)
+            case api.Sound():
+                return self.clips.take(part.clip, stream)
+            case _:
+                assert_never(part)
+
+    def _index(self, item_id: str) -> int:
+        for i, entry in enumerate(self._entries):
+            if entry.item_id == item_id:
+                return i
+        raise UnknownItem(item_id)
+
+    # --- what is being said and seen -------------------------------------------------------------
+
+    def begin(self, utterance: Utterance) -> None:
+        """Someone speaks; what the camera showed just before comes first."""
+        self.utterance = utterance
+        if self._view is not None:
+            utterance.see(self._view)
+            self._view = None
+
+    def end(self) -> Entry:
+        """The open utterance becomes an item."""
+        assert self.utterance is not None
+        entry = self.utterance.entry(self._services.tokenizer)
+        if not self.only_hears:
+            self._entries.append(entry)
+        self.utterance = None
+        return entry
+
+    def see(self, image: api.Image) -> None:
+        """A live frame. One that looks like the last one seen costs tokens and tells nothing."""
+        if self.only_hears:
+            return
+        if self.utterance is not None and isinstance(self.utterance.state, LiveFrameEncoder):
+            self.utterance.state.watch(image, self.utterance.samples / api.SAMPLE_RATE_HZ)
+            return
+        view = self._services.eyes.look(image, self._stream, live=True)
+        if view.key == self._last_view_key:
+            return
+        self._last_view_key = view.key
+        if self.utterance is not None:
+            self.utterance.see(view)
+        else:
+            self._view = view
+
+    def settle_view(self) -> None:
+        """A view nobody spoke about is part of the prompt now: keep it as an item of its own."""
+        if self._view is not None and self.utterance is None:
+            self._entries.append(Entry("", api.Role.USER, (_seen(self._view),)))
+            self._view = None
+
+    def now(self, *, with_utterance: bool = True, tentative: bool = True) -> list[Entry]:
+        """All entries that are remembered, with what is being said or seen at their end."""
+        if self.only_hears:
+            return []
+        # An utterance without words, or an item without content, is no message.
+        entries = [entry for entry in self._entries if entry.segments]
+        if self.utterance is None:
+            if self._view is not None:
+                entries.append(Entry("", api.Role.USER, (_seen(self._view),)))
+        elif with_utterance:
+            entries.append(self.utterance.entry(self._services.tokenizer, tentative=tentative))
+        return entries
+
+    def forget_unused(self) -> None:
+        """Give up embeddings that nothing in the conversation stands for any more, when they fill
+        half of the table: an open utterance's change with every chunk."""
+        soft = self._stream.soft
+        if len(soft) <= soft.limit // 2:
+            return
+        used = set(self._stream.tokens)
+        for entry in [*self._entries, *self.now()]:
+            used.update(token for segment in entry.segments for token in segment.ids)
+        if self.utterance is not None and isinstance(self.utterance.state, LiveFrameEncoder):
+            used.update(self.utterance.still_said(self.utterance.state.held()))
+        soft.keep_only(used | self.clips.tokens())
+
+    # --- what is forgotten -----------------------------------------------------------------------
+
+    @property
+    def room(self) -> int:
+        """Tokens that a session can hold and still answer."""
+        return self._stream.limit - ANSWER_RESERVE_TOKENS
+
+    def remember(self, wanted: api.Window) -> None:
+        """Set the bounds of what is remembered."""
+        self.window = ContextWindow.of(self.room, self._stream.reach, wanted)
+
+    def window_before(
+        self, instructions: str | None, tools: Sequence[api.Tool], max_tokens: int
+    ) -> ContextWindow:
+        """The window when an answer of so many tokens, with instructions and tools of its own, is
+        to follow. Raises `ContextFull` when there is no room for it behind the sink alone."""
+        chat, limit = self._services.chat, self._stream.limit
+        following = len(self._own_system(instructions, tools))
+        following += len(chat.user_close) + len(chat.assistant_open)
+        sink = max(len(self._system), len(self._blind_system))
+        if sink + following >= limit:
+            raise ContextFull(limit, sink + following)
+        left = limit - following - reserve(max_tokens)
+        return replace(self.window, room=min(self.window.room, left))
+
+    def fit(self, window: ContextWindow | None = None) -> tuple[RenderedPrompt, list[KvMove]]:
+        """Forget what is outside of the window: in these books and in the stream. Returns what is
+        left, and what has to be moved in memory for it, in order, before anything else is."""
+        window = self.window if window is None else window
+        entries = self.now()
+        rendered = self._render(entries)
+        if not rendered.places:
+            return rendered, []
+        sink = rendered.places[0].lead
+        agreed = self._stream.common_prefix_len(rendered.ids)
+        positions = self._positions(agreed, len(rendered.ids))
+        moves = []
+        if positions[-1] - positions[sink] > window.reach - sink:
+            moves.append(self._stream.rejoin(sink))
+        cuts = self._overflow(entries, rendered, agreed, window)
+        if cuts:
+            self._forget(entries, rendered, cuts)
+            self.forget_unused()
+            # What the stream does not read yet it will never have read.
+            moves.append(self._stream.evict(within(cuts, 0, agreed), sink))
+            rendered = self.rendered()
+        return rendered, [move for move in moves if move is not None]
+
+    def is_full(self, window: ContextWindow | None = None) -> bool:
+        """Whether `fit` has something to forget."""
+        entries = self.now()
+        rendered = self._render(entries)
+        agreed = self._stream.common_prefix_len(rendered.ids)
+        return bool(self._overflow(entries, rendered, agreed, window or self.window))
+
+    def _overflow(
+        self, entries: Sequence[Entry], rendered: RenderedPrompt, agreed: int, window: ContextWindow
+    ) -> list[Range]:
+        return overflow(rendered, entries, window, self._positions(agreed, len(rendered.ids)))
+
+    def _positions(self, agreed: int, length: int) -> npt.NDArray[np.int64]:
+        """Of `length` tokens and the next, as far as the stream has them, and then one by one."""
+        known = self._stream.axes(0, agreed).max(axis=0)
+        following = 1 + (int(known[-1]) if agreed else -1)
+        return np.concatenate((known, following + np.arange(length + 1 - agreed)))
+
+    def _forget(
+        self, entries: Sequence[Entry], rendered: RenderedPrompt, cuts: Sequence[Range]
+    ) -> None:
+        """Take the cuts out of what is remembered."""
+        for (entry, left), place in zip(
+            remaining(entries, rendered, cuts), rendered.places, strict=True
+        ):
+            if left == entry:
+                continue
+            seen = any(segment.modality is Modality.IMAGE for segment in entry.segments)
+            self._has_seen = self._has_seen or seen
+            if self.utterance is not None and entry.item_id == self.utterance.item_id:
+                self.utterance.forget(within(cuts, place.content, place.end), entry)
+                continue
+            at = next(i for i, held in enumerate(self._entries) if held is entry)
+            self._entries[at : at + 1] = [] if left is None else [left]
+            if left is None and entry.item_id:
+                self._evicted[entry.item_id] = None
+                if len(self._evicted) > MAX_EVICTED_NAMES:
+                    self._evicted.popitem(last=False)
+
+    # --- tokens ----------------------------------------------------------------------------------
+
+    def rendered(self, *, tentative: bool = True) -> RenderedPrompt:
+        """What the stream should read while nobody answers, with or without the words that may
+        still change."""
+        return self._render(self.now(tentative=tentative))
+
+    def tokens(self, *, tentative: bool = True) -> list[int]:
+        """The token ids of `rendered`."""
+        return self.rendered(tentative=tentative).ids
+
+    def prompt(
+        self,
+        instructions: str | None = None,
+        *,
+        tools: Sequence[api.Tool] = (),
+        with_utterance: bool = False,
+    ) -> Prompt:
+        """What an answer follows. An utterance that is still open is part of it only for
+        speculation. `instructions` and `tools` hold for this answer alone; they come last, so that
+        the cache stays good."""
+        entries = self.now(with_utterance=with_utterance)
+        extra = self._own_system(instructions, tools)
+        rendered = self._render(entries, answer_next=True, extra_system=extra)
+        return Prompt.of(rendered, entries)
+
+    def _own_system(self, instructions: str | None, tools: Sequence[api.Tool]) -> Sequence[int]:
+        """What one answer alone is told."""
+        if not instructions and not tools:
+            return ()
+        return self._services.chat.system(instructions or "", tools)
+
+    def prompt_aside(
+        self,
+        items: Sequence[api.Item],
+        stream: Stream,
+        instructions: str | None,
+        tools: Sequence[api.Tool] | None,
+        max_tokens: int,
+    ) -> Prompt:
+        """The prompt of an answer out of band: `items` alone, the oldest less where they leave no
+        room for it, in a stream of its own. None: what the session has. Raises `ContextFull` for
+        an item that is too long by itself."""
+        chat = self._services.chat
+        system: Sequence[int] = self._system
+        if instructions or tools is not None:
+            text = self._instructions if instructions is None else instructions
+            system = chat.system(text, self.tools if tools is None else tools)
+        entries = [self.entry(item, stream) for item in items]
+
+        def render_entries(entries: Sequence[Entry]) -> RenderedPrompt:
+            return render(chat, self._separator, system, entries, answer_next=True)
+
+        room = stream.limit - reserve(max_tokens)
+        return prompt_within(room, stream.reach, entries, render_entries)
+
+    def _render(
+        self,
+        entries: Sequence[Entry],
+        *,
+        answer_next: bool = False,
+        extra_system: Sequence[int] = (),
+    ) -> RenderedPrompt:
+        # Pictures that were evicted have been seen, too; and a new beginning costs a new prefill.
+        sees = self._has_seen or any(
+            s.modality is Modality.IMAGE for entry in entries for s in entry.segments
+        )
+        return render(
+            self._services.chat,
+            self._separator,
+            self._system if sees else self._blind_system,
+            entries,
+            answer_next=answer_next,
+            extra_system=extra_system,
+        )

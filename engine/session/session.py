@@ -1,0 +1,399 @@
+"""One session: what was said, what is being said, and the answer that runs.
+
+Commands are carried out in the order they came (`Engine` calls `run` for one at a time; sound it
+takes as a `AudioBatch`, to have it heard with that of others), and each one ends in `_sync_stream`,
+which makes the KV stream read what the conversation reads now. While an answer is being decoded the
+stream belongs to it; words heard meanwhile are laid out when it ends.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from engine import api
+from engine.chat.context_window import ContextWindow, Prompt
+from engine.chat.render import Modality, RenderedPrompt, count
+from engine.errors import ContextFull, EngineError
+from engine.interfaces import ModelServices, Words
+from engine.kvcache.eviction import KvMove
+from engine.kvcache.token_stream import Reconciled, Stream
+from engine.session.chunk_trace import ChunkTrace, stage_spans
+from engine.session.command_queue import CommandQueue, chunk_due_ns
+from engine.session.conversation import Conversation
+from engine.session.errors import AnswerRunning, NothingHeard
+from engine.session.generation import Answer, kv_stats_of, unbegun, usage_of, words_only
+from engine.session.summary import Summaries
+from engine.session.utterance import AudioBatch, Utterance
+
+# Spans of one turn that its budget is told of; of a longer turn the newest count.
+MAX_TURN_SPANS = 256
+
+Emit = Callable[[api.Event], None]
+NewStream = Callable[[str], Stream]
+Clock = Callable[[], int]
+Mover = Callable[[KvMove], None]  # carries an eviction out in memory
+
+
+class Session:
+    """State of one session; `emit` takes its events, `clock` is `time.monotonic_ns`."""
+
+    def __init__(
+        self,
+        name: str,
+        services: ModelServices,
+        new_stream: NewStream,
+        move: Mover,
+        emit: Emit,
+        clock: Clock,
+    ) -> None:
+        self.name = name
+        self.stream = new_stream(name)
+        self.conversation = Conversation(services, self.stream)
+        self.commands = CommandQueue(name)
+        self.answer: Answer | None = None  # in the conversation
+        self.side_answers: list[Answer] = []  # out of band
+        self.traces: list[ChunkTrace] = []
+        self.deadline_ns = 0  # of what is pending in the stream
+        self._services = services
+        self._new_stream = new_stream
+        self._move = move
+        self._emit = emit
+        self._clock = clock
+        # Work done for the turn so far, most of it while the person was still speaking.
+        self._turn_spans: deque[api.Span] = deque(maxlen=MAX_TURN_SPANS)
+        self._rolled_back_before = 0
+        self._summaries = Summaries(services, self.conversation)
+        self._unanswered = False  # words were heard that no answer has been sent to
+
+    # --- commands --------------------------------------------------------------------------------
+
+    def run(self, command: api.Command) -> None:
+        """Carry one command out. Raises an `EngineError`, and then what stood before stands."""
+        match command:
+            case api.BeginSpeech():
+                self._begin_speech(command)
+            case api.Clip():
+                self._emit(self.conversation.clips.hear(command))
+            case api.Hush():
+                self._hush(command)
+            case api.Resume():
+                self._resume(command)
+            case api.EndSpeech():
+                self._end_speech(command)
+            case api.DropSpeech():
+                self.conversation.utterance = None
+            case api.Frame():
+                self.conversation.see(command.image)
+            case api.AddItem():
+                self.conversation.add(command.item, command.after)
+            case api.RemoveItem():
+                self.conversation.remove(command.item_id)
+                self._summaries.forget()
+                for answer in [answer for answer in self.side_answers if answer.silent]:
+                    self._drop(answer)
+            case api.Instruct():
+                self.conversation.instruct(command.instructions, command.blind, command.tools)
+            case api.Remember():
+                self.conversation.remember(command.window)
+            case api.Respond():
+                self._respond(command)
+            case _:
+                raise AssertionError(f"{type(command).__name__} is not a session's command")
+        self._sync_stream()
+
+    def begin(self, command: api.Open) -> None:
+        """Take over instructions, and a conversation that another engine process held."""
+        self.stream.share_within(command.share_domain)
+        self.conversation.only_hears = command.only_hears
+        self.conversation.instruct(command.instructions, command.blind, command.tools)
+        self.conversation.remember(command.window)
+        for item in command.items:
+            try:
+                self.conversation.add(item, None)
+            except ContextFull as error:  # it was said when more was remembered
+                self.report(error, about="add_item", ref_id=item.item_id)
+        self._sync_stream()
+
+    def cancel(self, generation: int) -> None:
+        """Stop that answer; what was decoded of it stays in the conversation."""
+        for answer in self.answers():
+            if answer.generation == generation:
+                answer.finished = api.FinishReason.CANCELLED
+                self.conclude(answer)
+        if self.commands.remove(
+            lambda c: isinstance(c, api.Respond) and c.generation == generation
+        ):
+            self._emit_finished_unbegun(generation)
+
+    def streams(self) -> list[Stream]:
+        """All that hold K/V for it, the conversation's own first."""
+        return [self.stream, *(answer.stream for answer in self.side_answers)]
+
+    @property
+    def at_rest(self) -> bool:
+        """Whether there is nothing to do for it until somebody says more."""
+        if self.commands or self.side_answers or self.traces:
+            return False
+        return not (self.stream.pending if self.answer is None else self.answer.wants_steps)
+
+    def close(self) -> None:
+        for answer in self.side_answers:
+            answer.stream.close()
+        self.stream.close()
+
+    # --- hearing ---------------------------------------------------------------------------------
+
+    def _open_utterance(self) -> Utterance:
+        if self.conversation.utterance is None:
+            raise NothingHeard(self.name)
+        return self.conversation.utterance
+
+    def _begin_speech(self, command: api.BeginSpeech) -> None:
+        self.conversation.begin(
+            Utterance(
+                ref=command.ref,
+                item_id=command.item_id,
+                state=self._services.ears.open(self.stream),
+                start_sample=command.start_sample,
+            )
+        )
+        self._turn_spans.clear()
+        self._rolled_back_before = self.stream.rolled_back_kv_tokens
+
+    def next_audio_batch(self, now_ns: int) -> AudioBatch:
+        """Take the chunks that are heard next. Raises `NothingHeard` outside of an utterance."""
+        chunks = self.commands.pop_audio(now_ns)
+        return AudioBatch(self._open_utterance(), chunks)
+
+    def heard(self, batch: AudioBatch, words: Words, began_ns: int, share: float) -> None:
+        """What the ears made of a batch; `share`: its part of what the pass cost."""
+        self._turn_spans.extend(stage_spans(began_ns, words.stages_ms))
+        batch.utterance.take(words, batch.samples)
+        self._emit(batch.utterance.hearing(self.name))
+        prefilled_before = self.stream.prefilled_tokens
+        rendered = self._sync_stream(ahead=batch.has_headroom(self._clock()))
+        self.conversation.forget_unused()
+        rolled_back = rendered.rolled_back_kv if rendered is not None else 0
+        self.deadline_ns = chunk_due_ns(batch.chunks[-1])
+        self.traces += batch.traces(words.stages_ms, share, prefilled_before, rolled_back)
+
+    def _hush(self, command: api.Hush) -> None:
+        self._finish_hearing()
+        if command.speculate is None or self.answer is not None:
+            return
+        if not self._open_utterance().says_something:
+            return  # nothing to answer, so far
+        self._fit()
+        prompt = self.conversation.prompt(with_utterance=True)
+        tools = self.conversation.tools
+        answer = Answer.begin(self._services, self.stream, prompt, command.speculate, tools)
+        answer.sync_stream()
+        answer.probe_end(self._services.chat)
+        self.answer = answer
+        self.deadline_ns = self._clock()
+
+    def _finish_hearing(self) -> None:
+        """The final pass. Its words count as tentative until the endpoint is sure."""
+        utterance = self._open_utterance()
+        if utterance.finished:
+            return
+        began_ns = self._clock()
+        words = self._services.ears.finish(utterance.state)
+        self._turn_spans.extend(stage_spans(began_ns, words.stages_ms))
+        utterance.finish(words)
+        self._emit(utterance.hearing(self.name))
+
+    def _resume(self, command: api.Resume) -> None:
+        utterance = self._open_utterance()
+        utterance.ref = command.ref
+        utterance.finished = False
+        self._drop_speculation()
+
+    def _end_speech(self, command: api.EndSpeech) -> None:
+        self._finish_hearing()
+        utterance = self._open_utterance()
+        self._unanswered = self._unanswered or utterance.says_something
+        audio_tokens = count([self.conversation.end()])[Modality.AUDIO]
+        known = (utterance.text, audio_tokens, utterance.transcribed)
+        self._emit(api.Heard(self.name, command.ref, utterance.item_id, *known))
+
+    # --- the stream ------------------------------------------------------------------------------
+
+    def _sync_stream(self, *, ahead: bool = True) -> Reconciled | None:
+        """Make the stream read what the conversation reads; None while an answer owns it. Without
+        `ahead`, words that may still change are kept where they stand and not added."""
+        if self.answer is not None and self.answer.speculative:
+            if self.answer.prompt.ids == self.conversation.prompt(with_utterance=True).ids:
+                return None
+            self._drop_speculation()
+        if self.answer is not None:
+            return None
+        rendered = self._fit()
+        if self._summaries.due(rendered, self.stream.evicted_tokens):
+            self.side_answers.append(self._summaries.begin(self.stream))
+        wanted = rendered.ids
+        if not ahead:
+            sure = self.conversation.tokens(tentative=False)
+            certain = len(sure) if wanted[: len(sure)] == sure else 0
+            wanted = wanted[: max(certain, self.stream.common_prefix_len(wanted))]
+        return self.stream.reconcile(wanted, kinds=rendered.kinds[: len(wanted)])
+
+    def _fit(self, window: ContextWindow | None = None) -> RenderedPrompt:
+        """Forget what is outside of the window; what the conversation reads now."""
+        silent = [answer for answer in self.side_answers if answer.silent]
+        if silent and self.conversation.is_full(window):
+            self._drop(silent[0])  # it holds the K/V that are to be moved
+        rendered, moves = self.conversation.fit(window)
+        for move in moves:
+            self._move(move)
+        return rendered
+
+    def _drop(self, answer: Answer) -> None:
+        """Forget an answer out of band."""
+        self.side_answers.remove(answer)
+        answer.stream.close()
+
+    def _note(self) -> None:
+        """Put a summary that was written into the conversation, while nobody speaks in it."""
+        if self.answer is None and self.conversation.utterance is None:
+            self.conversation.append(self._summaries.take())
+
+    def prefilled(self, began_ns: int, ended_ns: int) -> None:
+        """A decoder step carried words of this session into the cache."""
+        for trace in self.traces:
+            trace.prefill_ns += (ended_ns - began_ns) // len(self.traces)
+        if self.conversation.utterance is not None and self.answer is None:
+            self._turn_spans.append(api.Span("prefill", began_ns, ended_ns))
+
+    def settle_traces(self) -> None:
+        """Report the chunks whose words are all in the cache (or wait for an answer to end)."""
+        if self.traces and (self.stream.pending == 0 or self.answer is not None):
+            now_ns = self._clock()
+            for trace in self.traces:
+                self._emit(trace.report(self.name, self.stream.prefilled_tokens, now_ns))
+            self.traces.clear()
+
+    # --- answering -------------------------------------------------------------------------------
+
+    def answers(self) -> list[Answer]:
+        """All answers that run, the conversation's own first."""
+        return ([self.answer] if self.answer is not None else []) + self.side_answers
+
+    def _new_answer(self, stream: Stream, prompt: Prompt, ask: api.Respond) -> Answer:
+        tools = self.conversation.tools if ask.tools is None else ask.tools
+        return Answer.begin(self._services, stream, prompt, ask.sampling, tools)
+
+    def _respond(self, command: api.Respond) -> None:
+        if command.items is not None:
+            self._respond_aside(command)
+            return
+        if self.answer is not None and not self.answer.speculative:
+            raise AnswerRunning(self.name)
+        if command.only_if_heard and not self._unanswered:
+            self._drop_speculation()
+            self._emit_finished_unbegun(command.generation)
+            return
+        sampling, tools = command.sampling, command.tools or ()
+        instructions = words_only(command, self.conversation.tools)
+        prompt = self.conversation.prompt(instructions, tools=tools)
+        answer = self.answer
+        if answer is None or not answer.matches(prompt, sampling):
+            self._drop_speculation()
+            self._fit(self.conversation.window_before(instructions, tools, sampling.max_tokens))
+            prompt = self.conversation.prompt(instructions, tools=tools)
+            answer = self._new_answer(self.stream, prompt, command)
+            answer.sync_stream()
+            self.stream.adopt()
+            answer.cached_tokens = self.stream.kv_len
+            self.answer = answer
+        else:
+            answer.cached_tokens = min(len(prompt.ids), self.stream.kv_len)
+        self.conversation.settle_view()
+        self.conversation.open_answer(command.item_id)
+        answer.generation, answer.item_id = command.generation, command.item_id
+        self.deadline_ns = self._clock()
+        self.flush(answer)
+
+    def _respond_aside(self, command: api.Respond) -> None:
+        """Out of band: a stream of its own, the conversation stays as it was."""
+        assert command.items is not None
+        stream = self._new_stream(f"{self.name}/{command.generation}")
+        stream.share_within(self.stream.share_domain)
+        own = command.instructions, command.tools, command.sampling.max_tokens
+        prompt = self.conversation.prompt_aside(command.items, stream, *own)
+        answer = self._new_answer(stream, prompt, command)
+        answer.generation, answer.item_id = command.generation, command.item_id
+        answer.out_of_band = True
+        answer.sync_stream()
+        answer.cached_tokens = stream.adopt()
+        self.side_answers.append(answer)
+
+    def _drop_speculation(self) -> None:
+        if self.answer is not None and self.answer.speculative:
+            self.answer = None
+
+    def flush(self, answer: Answer) -> None:
+        """Send what may be sent of an answer, and conclude it when it is finished."""
+        if answer.generation is None:
+            return
+        text = "" if answer.silent else answer.unsent()
+        spans = () if answer.has_begun else (*self._turn_spans, *answer.spans)
+        if text:
+            answer.sent_chars += len(text)
+            self._emit(api.Delta(self.name, answer.generation, text, self._clock(), spans))
+        for call in answer.unsent_calls(self.name, () if text else spans):
+            self._emit(call)
+            if call.done and not answer.out_of_band:
+                self.conversation.add_call(answer.item_id, call.call, answer.called(call.call))
+        if answer.finished is not None:
+            self.conclude(answer)
+
+    def conclude(self, answer: Answer) -> None:
+        """Report an answer that is finished and put it into the conversation."""
+        assert answer.finished is not None
+        assert answer.generation is not None
+        if answer.silent:
+            self._drop(answer)
+            self._summaries.keep(answer)
+            self._note()
+            return
+        self._emit(
+            api.Finished(
+                session=self.name,
+                generation=answer.generation,
+                reason=answer.finished,
+                text=answer.text,
+                usage=usage_of(
+                    answer, self.stream.rolled_back_kv_tokens - self._rolled_back_before
+                ),
+                kv=self._kv_stats(answer.stream),
+                decode_tok_s=answer.tok_s(),
+                code=answer.code,
+                message=answer.message,
+            )
+        )
+        if answer.out_of_band:
+            self._drop(answer)
+            return
+        self.answer = None
+        if answer.has_begun or answer.finished is not api.FinishReason.CANCELLED:
+            self._unanswered = False
+        self._turn_spans.clear()
+        self.conversation.close_answer(answer.item_id, answer.said(self._services.tokenizer))
+        self._note()
+        self._rolled_back_before = self.stream.rolled_back_kv_tokens
+        try:
+            self._sync_stream()
+        except EngineError as error:
+            self.report(error, about="answer")
+
+    def _emit_finished_unbegun(self, generation: int) -> None:
+        self._emit(unbegun(self.name, generation, self._kv_stats(self.stream)))
+
+    def _kv_stats(self, stream: Stream) -> api.KvStats:
+        return kv_stats_of(stream, self._services.kv_bytes_per_token, self.conversation.window)
+
+    def report(self, error: EngineError, about: str, ref_id: str = "") -> None:
+        """Say that a command could not be carried out."""
+        self._emit(api.Failed(self.name, about, error.code, str(error), ref_id))

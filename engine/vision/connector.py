@@ -1,0 +1,196 @@
+"""From what the eyes found to a few visual tokens in the LLM's embedding space. Nothing is trained.
+
+A frame becomes one short note in square brackets:
+
+    [camera: a building, maybe a palace; light: bright; colour: white]
+
+The note's fixed words are ordinary token embeddings. The words for the object are *soft tokens*:
+token j of the slot is sum over names c of w_c * E[token_j(name_c)], w_c the sharpened
+probabilities. When one name stands out that is its exact embedding; when several compete the LLM
+reads a point between them. Names are aligned at their ends, because that is where English puts the
+noun: "tiger cat", "Egyptian cat" and "tabby cat" then share their last token.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from engine.vision.pixels import BRIGHTNESS
+from engine.vision.sight import Sight
+
+# Without a note a small LLM makes something up when asked what it sees.
+_OFF = "[camera: off, I can't see anything]\n"
+
+_SOME = frozenset(
+    (
+        *("binoculars", "jeans", "mittens", "pajamas", "parallel bars", "sunglasses"),
+        *("swimming trunks", "broccoli", "corn", "dough", "guacamole", "hair spray", "hay"),
+        *("mashed potato", "soup", "toilet paper", "velvet", "wool"),
+    )
+)
+
+_PEOPLE = ("a person", "two people", "three people", "several people")
+
+Tokenize = Callable[[str], list[int]]
+Embed = Callable[[Tensor], Tensor]
+
+
+@dataclass(frozen=True)
+class ConnectorSettings:
+    """When a name counts as sure, likely or a guess, and how names are blended.
+
+    `sure` and `likely` are probabilities; below `guess` the note says only that it is unclear.
+    `sharpness` is the power that probabilities are raised to; names below `least_weight` after
+    that are left out; a name longer than `slot_tokens` keeps its last ones.
+    """
+
+    sure: float = 0.5
+    likely: float = 0.3
+    guess: float = 0.12
+    sharpness: float = 2.0
+    least_weight: float = 0.1
+    slot_tokens: int = 8
+
+
+@dataclass(frozen=True)
+class Projected:
+    """Visual tokens of one frame.
+
+    `embeddings` is [n, d], fp32. `text` is the note with the best name in it, for logs; equal
+    texts look the same to a person. `soft` are the rows that are blends or exact names.
+    """
+
+    embeddings: Tensor
+    text: str
+    soft: range
+
+    @property
+    def tokens(self) -> int:
+        """What the frame costs in the LLM's context."""
+        return int(self.embeddings.shape[0])
+
+
+class Connector:
+    """Turns sights into embeddings of one LLM. Holds no state between frames."""
+
+    def __init__(
+        self,
+        tokenize: Tokenize,
+        embed: Embed,
+        d_model: int,
+        settings: ConnectorSettings | None = None,
+    ) -> None:
+        """`embed` maps ids, int64 [n], to the LLM's embedding rows [n, d_model]."""
+        self._tokenize = tokenize
+        self._embed = embed
+        self._d_model = d_model
+        self._settings = ConnectorSettings() if settings is None else settings
+
+    def project(self, sight: Sight | None) -> Projected:
+        """The visual tokens of a frame; for None, of there being no camera."""
+        before, name, after = phrase(sight, self._settings)
+        head = self._rows(self._tokenize(before))
+        # The slot's words follow on words: their tokens begin with the space.
+        slot = self._slot(self._weights(sight, name)) if name else self._rows([])
+        tail = self._rows(self._tokenize(after))
+        embeddings = torch.cat([head, slot, tail])
+        text = f"{before} {name}{after}" if name else before + after
+        soft = range(head.shape[0], head.shape[0] + slot.shape[0])
+        return Projected(embeddings=embeddings, text=text, soft=soft)
+
+    def _weights(self, sight: Sight | None, name: str) -> dict[str, float]:
+        """Names to blend with weights that sum to 1; `name` alone if it is sure."""
+        settings = self._settings
+        if sight is None or name != sight.label or sight.probability >= settings.sure:
+            return {name: 1.0}
+        # An alternative likelier than the label is of another kind: it has lost already.
+        rivals = {key: p for key, p in sight.alternatives if p <= sight.probability}
+        sharpened = {name: 1.0} | {
+            key: (p / sight.probability) ** settings.sharpness for key, p in rivals.items()
+        }
+        total = sum(sharpened.values())
+        kept = {
+            key: value for key, value in sharpened.items() if value / total >= settings.least_weight
+        }
+        total = sum(kept.values())
+        return {key: value / total for key, value in kept.items()}
+
+    def _slot(self, weights: dict[str, float]) -> Tensor:
+        """Soft tokens [m, d] for a blend; the first name of `weights` sets their number m."""
+        ids = [self._tokenize(f" {name}")[-self._settings.slot_tokens :] for name in weights]
+        length = len(ids[0])
+        slot = torch.zeros(length, self._d_model)
+        mass = torch.zeros(length, 1)
+        for name_ids, weight in zip(ids, weights.values(), strict=True):
+            rows = self._rows(name_ids[-length:])
+            # Aligned at the end; where a shorter name has no token the others share its weight.
+            slot[length - rows.shape[0] :] += weight * rows
+            mass[length - rows.shape[0] :] += weight
+        return slot / mass
+
+    def _rows(self, ids: Sequence[int]) -> Tensor:
+        """Embedding rows [n, d], fp32."""
+        if not ids:
+            return torch.zeros(0, self._d_model)
+        rows = self._embed(torch.tensor(ids, dtype=torch.int64))
+        assert rows.shape == (len(ids), self._d_model), (rows.shape, len(ids), self._d_model)
+        return rows.float()
+
+
+def phrase(sight: Sight | None, settings: ConnectorSettings) -> tuple[str, str, str]:
+    """The note around the slot, and the name in it ("" for none): before, name, after.
+
+    Wordings were chosen by what the 0.5B model makes of them. It turned "unclear" into "a clear
+    picture", and "brown, dark" into a bright picture; "light: dark" it gets right.
+    """
+    if sight is None:
+        return _OFF, "", ""
+    if sight.is_blank:
+        return f"[camera: nothing, the picture is all {sight.colour}]\n", "", ""
+    level = "dark" if sight.brightness == BRIGHTNESS[0] else "bright"
+    light = f"; light: {level}; colour: {sight.colour}]\n"
+    label = sight.label
+    if sight.people:
+        return _company(sight, settings, light)
+    a_label = f"[camera: {article(label)}"
+    if sight.probability >= settings.sure:
+        return a_label, label, light
+    if sight.kind is not None and sight.kind_probability >= settings.sure:
+        if sight.kind in label.split() and sight.probability >= settings.likely:
+            return a_label, label, light  # "a cat, maybe a tiger cat" says one thing twice
+        kind = f"{article(sight.kind)} {sight.kind}"
+        return f"[camera: {kind}, maybe {article(label)}", label, light
+    if sight.probability >= settings.likely:
+        return f"[camera: probably {article(label)}", label, light
+    if sight.probability >= settings.guess:
+        return f"[camera: something like {article(label)}", label, light
+    colour = f"mostly {sight.colour}"
+    return f"[camera: {colour}, {level}; I can't tell what this is]\n", "", ""
+
+
+def _company(sight: Sight, settings: ConnectorSettings, light: str) -> tuple[str, str, str]:
+    """The note of a picture with people in it: they come first, what is with them second.
+
+    What the image network makes of a face alone is clothes and hair, and none too sure of it.
+    """
+    who = _PEOPLE[min(sight.people, len(_PEOPLE)) - 1]
+    if sight.probability >= settings.sure:
+        return f"[camera: {who} with {article(sight.label)}", sight.label, light
+    if sight.kind is not None and sight.kind_probability >= settings.sure:
+        return f"[camera: {who} with {article(sight.kind)}", sight.kind, light
+    if sight.probability >= settings.likely:
+        return f"[camera: {who}, maybe with {article(sight.label)}", sight.label, light
+    return f"[camera: {who}{light}", "", ""
+
+
+def article(noun: str) -> str:
+    """The indefinite article that `noun` asks for; "some" for plurals and what has no number."""
+    if noun in _SOME:
+        return "some"
+    if noun.startswith(("Eu", "uni")):  # they sound like "you"
+        return "a"
+    return "an" if noun[0].lower() in "aeiou" or noun.startswith("hour") else "a"

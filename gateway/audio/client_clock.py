@@ -1,0 +1,24 @@
+"""A client's clock against ours."""
+
+from __future__ import annotations
+
+from gateway.audio.clock import NS_PER_MS
+
+
+class ClientClock:
+    """The two have no common zero, so what can be known of a packet's delay is what it has beyond
+    that of the quickest packet so far."""
+
+    def __init__(self) -> None:
+        self._offset_ns: int | None = None  # the smallest one seen
+
+    def to_ours(self, stamp_ms: float | None, now_ns: int) -> int | None:
+        """A client's stamp, which arrived at `now_ns`, as an instant of ours, in ns; None: what
+        came had none."""
+        if stamp_ms is None:
+            return None
+        stamp_ns = round(stamp_ms * NS_PER_MS)
+        offset_ns = now_ns - stamp_ns
+        if self._offset_ns is None or offset_ns < self._offset_ns:
+            self._offset_ns = offset_ns
+        return stamp_ns + self._offset_ns

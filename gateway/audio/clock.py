@@ -1,0 +1,63 @@
+"""The audio clocks and every conversion between them; nothing else in the gateway converts.
+
+Two rates are in use, both mono s16: `WIRE` (24 kHz), what Realtime clients send and play, and
+`HEAR` (16 kHz), what the VAD and the engine hear. The session's clock counts HEAR samples
+received since the session began. Where a conversion does not come out even, it rounds down.
+"""
+
+from __future__ import annotations
+
+from engine.api import SAMPLE_RATE_HZ
+
+ENGINE_RATE_HZ = SAMPLE_RATE_HZ
+CLIENT_RATE_HZ = 24_000
+BYTES_PER_SAMPLE = 2  # s16 mono
+NS_PER_MS = 1_000_000
+
+ENGINE_SAMPLES_PER_MS = ENGINE_RATE_HZ // 1000
+CLIENT_SAMPLES_PER_MS = CLIENT_RATE_HZ // 1000
+
+
+def ms_to_engine_samples(ms: int) -> int:
+    """How many 16 kHz samples last `ms`."""
+    return ms * ENGINE_SAMPLES_PER_MS
+
+
+def ms_to_client_samples(ms: int) -> int:
+    """How many 24 kHz samples last `ms`."""
+    return ms * CLIENT_SAMPLES_PER_MS
+
+
+def engine_samples_to_ms(samples: int) -> int:
+    """Whole milliseconds in that many 16 kHz samples: the protocol's `audio_start_ms` and kin."""
+    return samples // ENGINE_SAMPLES_PER_MS
+
+
+def engine_samples_to_exact_ms(samples: int) -> float:
+    """Milliseconds, with their fraction, in that many 16 kHz samples."""
+    return samples / ENGINE_SAMPLES_PER_MS
+
+
+def client_samples_to_exact_ms(samples: int) -> float:
+    """Milliseconds, with their fraction, in that many 24 kHz samples."""
+    return samples / CLIENT_SAMPLES_PER_MS
+
+
+def engine_samples_to_ns(samples: int) -> int:
+    """Nanoseconds in that many 16 kHz samples."""
+    return samples * NS_PER_MS // ENGINE_SAMPLES_PER_MS
+
+
+def ns_to_client_samples(ns: int) -> int:
+    """How many 24 kHz samples fit into `ns`."""
+    return ns * CLIENT_SAMPLES_PER_MS // NS_PER_MS
+
+
+def ns_to_ms(ns: int) -> float:
+    """Nanoseconds as milliseconds, rounded to the microsecond: the wire's precision."""
+    return round(ns / NS_PER_MS, 3)
+
+
+def engine_samples_to_bytes(samples: int) -> int:
+    """Bytes that hold that many s16 mono samples, at any rate."""
+    return samples * BYTES_PER_SAMPLE

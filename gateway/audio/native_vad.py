@@ -1,0 +1,109 @@
+"""`gateway.audio.vad.WebRtcScore`, compiled: one call for all windows of a packet.
+
+`native.c` calls the WebRTC project's VAD inside `webrtcvad`'s own library. Where that does not show
+its C functions, or there is no compiler, the plain score serves; a test holds the two together.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import logging
+from typing import Any
+
+import _webrtcvad
+
+from gateway.audio import vad
+from gateway.audio.native import CompiledNoiseFloor, NativeAudio, native_audio
+from gateway.audio.vad import WINDOW_BYTES, WINDOW_SAMPLES, SpeechScore, WebRtcScore
+
+log = logging.getLogger("headstart.vad")
+
+CAPSULE = b"WebRtcVadPtr"
+"""What `webrtcvad` calls its pointers to a `VadInst`."""
+
+
+class _Score(ctypes.Structure):
+    """`struct score` of native.c."""
+
+    _fields_ = (
+        ("process", ctypes.c_void_p),
+        ("vad", ctypes.c_void_p),
+        ("floor_dbfs", ctypes.c_double),
+        ("silence_dbfs", ctypes.c_double),
+        ("least_voicing", ctypes.c_double),
+        ("room_fall", ctypes.c_double),
+        ("room_rise", ctypes.c_double),
+        ("margin_db", ctypes.c_double),
+        ("going_on_margin_db", ctypes.c_double),
+        ("least_voiced", ctypes.c_long),
+        ("going_on_voiced", ctypes.c_long),
+        ("voice_lasts", ctypes.c_long),
+        ("room_dbfs", ctypes.c_double),
+        ("warming_up", ctypes.c_long),
+        ("voiced", ctypes.c_long),
+        ("since_voice", ctypes.c_long),
+        ("last", ctypes.c_int16 * WINDOW_SAMPLES),
+    )
+
+
+class CompiledScore:
+    """What a fresh `WebRtcScore` would say, window by window."""
+
+    def __init__(self, plain: WebRtcScore, compiled: NativeAudio, process: int) -> None:
+        self._vad = plain.vad  # its memory is the score's
+        self._score = _Score(
+            process=process,
+            vad=_pointer(plain.vad),
+            floor_dbfs=plain.floor_dbfs,
+            silence_dbfs=vad.SILENCE_DBFS,
+            least_voicing=vad.LEAST_VOICING,
+            room_fall=vad.NOISE_FLOOR_FALL_SHARE,
+            room_rise=vad.NOISE_FLOOR_RISE_SHARE,
+            margin_db=vad.NOISE_FLOOR_MARGIN_DB,
+            going_on_margin_db=vad.GOING_ON_MARGIN_DB,
+            least_voiced=vad.LEAST_VOICED_WINDOWS,
+            going_on_voiced=vad.GOING_ON_VOICED_WINDOWS,
+            voice_lasts=vad.VOICE_LASTS_WINDOWS,
+            room_dbfs=vad.SILENCE_DBFS,
+            warming_up=vad.WARM_UP_WINDOWS,
+            since_voice=vad.VOICE_LASTS_WINDOWS,
+        )
+        self._at = ctypes.c_void_p(ctypes.addressof(self._score))
+        self._judge = compiled.judge
+        self._speech = CompiledNoiseFloor(0)
+
+    def judge(self, pcm: bytes) -> bytes:
+        windows = len(pcm) // WINDOW_BYTES
+        if windows != self._speech.size:  # the next packet will be as long
+            self._speech = CompiledNoiseFloor(windows)
+        self._judge(self._at, pcm, windows, self._speech.at)
+        return self._speech.buffer.raw
+
+
+def _pointer(detector: Any) -> int:
+    """To the `VadInst` of a `webrtcvad.Vad`. Raises what says that it is not there."""
+    get = ctypes.pythonapi.PyCapsule_GetPointer
+    get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+    found: int = get(detector._vad, CAPSULE)
+    return found
+
+
+@functools.cache
+def _process() -> int | None:
+    """The address of `WebRtcVad_Process`; None, and one line in the log, where it is hidden."""
+    try:
+        library = ctypes.PyDLL(_webrtcvad.__file__)
+        _pointer(WebRtcScore().vad)
+        return ctypes.cast(library.WebRtcVad_Process, ctypes.c_void_p).value
+    except (OSError, AttributeError, ValueError) as error:
+        log.warning("windows of sound are judged one by one, at twice the cost: %s", error)
+        return None
+
+
+def speech_score(threshold: float = 0.5) -> SpeechScore:
+    """The quickest `WebRtcScore` there is. Raises ValueError for a threshold outside 0..1."""
+    plain, compiled, process = WebRtcScore(threshold), native_audio(), _process()
+    if compiled is None or process is None:
+        return plain
+    return CompiledScore(plain, compiled, process)

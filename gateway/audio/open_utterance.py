@@ -1,0 +1,114 @@
+"""What a segmenter remembers: the latest stretch of 16 kHz audio, the open utterance, the speaker's
+pauses."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import msgspec
+
+from engine.api import TurnRef
+from gateway.audio.clock import BYTES_PER_SAMPLE, engine_samples_to_bytes, ms_to_engine_samples
+
+
+class AudioTail:
+    """[start_sample, end_sample) of a stream as s16 bytes: grows at the end by `append`, shrinks at
+    the start by `drop_before`. Its owner bounds it."""
+
+    def __init__(self) -> None:
+        self.start_sample = 0
+        self._pcm = bytearray()
+
+    @property
+    def end_sample(self) -> int:
+        return self.start_sample + len(self._pcm) // BYTES_PER_SAMPLE
+
+    @property
+    def size_bytes(self) -> int:
+        return len(self._pcm)
+
+    def append(self, pcm: bytes) -> None:
+        """s16 that follows on what is here."""
+        self._pcm += pcm
+
+    def between(self, start_sample: int, end_sample: int) -> bytes:
+        """The audio [start_sample, end_sample), all of which must still be here."""
+        assert self.start_sample <= start_sample <= end_sample <= self.end_sample
+        base = self.start_sample
+        return bytes(
+            self._pcm[
+                engine_samples_to_bytes(start_sample - base) : engine_samples_to_bytes(
+                    end_sample - base
+                )
+            ]
+        )
+
+    def drop_before(self, sample: int) -> None:
+        """Forget what lies before `sample`; nothing happens if it is gone already."""
+        count = min(sample, self.end_sample) - self.start_sample
+        if count > 0:
+            del self._pcm[: engine_samples_to_bytes(count)]
+            self.start_sample += count
+
+
+# Speech that begins so soon after an endpoint goes on with the turn that was taken for over:
+# nothing of an answer can have been heard and replied to by then.
+CONTINUES_WITHIN_MS = 700
+
+
+class Arrival(msgspec.Struct, frozen=True, gc=False):  # a third of what a tuple with names costs
+    """Of the packet now being taken in. `is_real` is false for the watchdog's silence."""
+
+    received_ns: int
+    captured_ns: int | None
+    is_real: bool = True
+
+
+@dataclass
+class OpenUtterance:
+    """`sent_sample`: audio before it has been delivered."""
+
+    ref: TurnRef
+    start_sample: int
+    sent_sample: int
+    noticed_sample: int  # the clock when it was found to have begun
+    began: Arrival
+    last_speech: Arrival
+    hushed: bool = False
+    # Of the pause that it is in:
+    end_probability: float | None = None
+    asked: int = 0  # hushes told
+
+
+class Pauses:
+    """Tells how long a speaker was silent who then went on, in 16 kHz samples: within an
+    utterance, and where the endpoint came too early."""
+
+    def __init__(self) -> None:
+        self._silence_samples = 0
+        self._last_speech_sample: int | None = None  # of a turn that ended by silence
+        self._endpoint_sample = 0
+
+    def silent(self, silence_samples: int) -> None:
+        """One more window of a pause in the open utterance."""
+        self._silence_samples = silence_samples
+
+    def spoke(self) -> int:
+        """A window of speech; the silence before it, 0 where it followed on speech."""
+        silence, self._silence_samples = self._silence_samples, 0
+        return silence
+
+    def ended(self, speech_end_sample: int, endpoint_sample: int, *, by_silence: bool) -> None:
+        """The utterance is over."""
+        self._silence_samples = 0
+        self._last_speech_sample = speech_end_sample if by_silence else None
+        self._endpoint_sample = endpoint_sample
+
+    def began(self, speech_sample: int) -> int:
+        """The next one begins; the silence before it, 0 where it is no continuation."""
+        self._silence_samples = 0
+        last, self._last_speech_sample = self._last_speech_sample, None
+        gone = speech_sample - self._endpoint_sample
+        if last is None or gone > ms_to_engine_samples(CONTINUES_WITHIN_MS):
+            return 0
+        return max(0, speech_sample - last)

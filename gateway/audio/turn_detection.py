@@ -1,0 +1,59 @@
+"""The protocol's `turn_detection` as the listener knows it: which policy ends a turn."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+from gateway.audio.endpointing import (
+    EAGERNESS,
+    AdaptiveSilence,
+    EndpointPolicy,
+    FixedSilence,
+    PauseStatistics,
+    SemanticSilence,
+    semantic,
+)
+from gateway.audio.segmenter import Detection
+from gateway.protocol.extensions import Endpointing
+from gateway.protocol.session_config import SemanticVadConfig, ServerVadConfig, TurnDetection
+
+
+def detection_of(
+    turns: TurnDetection | None,
+    hush_ms: int,
+    pace: PauseStatistics | None = None,
+    endpointing: Endpointing = "fixed",
+) -> Detection | None:
+    """None is push-to-talk. `hush_ms`: the silence that starts speculation; `pace`: what is known
+    of the speaker's pauses; `endpointing`: the policy behind `server_vad`."""
+    match turns:
+        case None:
+            return None
+        case ServerVadConfig():
+            hush_ms = min(hush_ms, turns.silence_duration_ms)
+            return Detection(
+                threshold=turns.threshold,
+                prefix_padding_ms=turns.prefix_padding_ms,
+                endpoint=_policy(
+                    endpointing, turns.silence_duration_ms, hush_ms, pace or PauseStatistics()
+                ),
+            )
+        case SemanticVadConfig():
+            return Detection(endpoint=semantic(turns.eagerness, hush_ms, pace))
+        case _:
+            assert_never(turns)
+
+
+def _policy(
+    endpointing: Endpointing, silence_ms: int, hush_ms: int, pace: PauseStatistics
+) -> EndpointPolicy:
+    match endpointing:
+        case "fixed":
+            return FixedSilence(silence_ms, hush_ms)
+        case "adaptive":
+            return AdaptiveSilence(pace, silence_ms, hush_ms)
+        case "semantic":
+            adaptive = AdaptiveSilence(pace, silence_ms, hush_ms)
+            return SemanticSilence(adaptive, EAGERNESS["auto"].most_ms)
+        case _:
+            assert_never(endpointing)

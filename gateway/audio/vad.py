@@ -1,0 +1,305 @@
+"""Speech or not: fixed 20 ms windows whatever the packet size, then hysteresis over windows.
+
+`VadWindows` cuts the stream of 16 kHz samples into windows and scores each one. `VadHysteresis`
+makes of the windows' yes and no a beginning and an end that one click or one unvoiced sound cannot
+move. Both are pure functions of the samples: packets of any size give the same windows.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections import deque
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import webrtcvad
+
+from gateway.audio.clock import ENGINE_RATE_HZ, ms_to_engine_samples
+from gateway.audio.native import native_audio
+
+Samples = npt.NDArray[np.int16]
+
+logger = logging.getLogger(__name__)
+
+WINDOW_MS = 20
+WINDOW_SAMPLES = ms_to_engine_samples(WINDOW_MS)
+WINDOW_BYTES = 2 * WINDOW_SAMPLES
+FULL_SCALE = 32768.0
+SILENCE_DBFS = -100.0  # what digital silence is given: log(0) has no number
+
+# The energy below which a window is never speech, on a line through the protocol's threshold.
+# Quiet talk at a laptop's arm length is about -45 dBFS, a quiet room about -65.
+FLOOR_DBFS_AT_0 = -65.0
+FLOOR_DBFS_PER_UNIT = 20.0
+
+# A fresh webrtcvad takes the first 80 ms of any noise for speech, until it has learnt it. Speech
+# that begins at once is found 100 ms late and loses nothing: the pre-roll reaches back.
+WARM_UP_WINDOWS = 5
+
+# What is voiced: the pitch of people, looked for in two windows at a quarter of the rate.
+PITCH_DECIMATION = 4
+PITCH_LAGS = np.arange(10, 58)  # 400 to 70 Hz at that rate
+LEAST_VOICING = 0.65
+LEAST_VOICED_WINDOWS = 3  # the vowel of a short "yes" has four; peaks of a far voice seldom two
+VOICE_LASTS_WINDOWS = 15  # unvoiced sounds and their neighbours, as in "sixth"
+
+# The room is learnt from what is not voiced: in a third of a second downwards, in seconds upwards.
+NOISE_FLOOR_FALL_SHARE = 0.1
+NOISE_FLOOR_RISE_SHARE = 0.05
+NOISE_FLOOR_MARGIN_DB = 8.0
+# Who is speaking already need not stand out as far, nor hold a vowel as long, to go on.
+GOING_ON_MARGIN_DB = 3.0
+GOING_ON_VOICED_WINDOWS = 1
+
+
+class SpeechScore(Protocol):
+    """Judges windows; may keep state from one window to the next (Silero will)."""
+
+    def judge(self, pcm: bytes) -> bytes:
+        """`pcm`: s16[n, 320] at 16 kHz. For each of the n windows, 1 (speech) or 0."""
+        ...
+
+
+class NoiseFloor:
+    """The level of what is always there: falls sooner than it rises; at first it is silence, so
+    that whoever speaks at once is not taken for the room."""
+
+    def __init__(self) -> None:
+        self.level_dbfs = SILENCE_DBFS
+
+    def hear(self, energy_dbfs: float) -> None:
+        """One more window in which nobody speaks."""
+        share = NOISE_FLOOR_FALL_SHARE if energy_dbfs < self.level_dbfs else NOISE_FLOOR_RISE_SHARE
+        self.level_dbfs += share * (energy_dbfs - self.level_dbfs)
+
+
+def voicing(last: bytes, window: bytes) -> float:
+    """How periodic two windows of s16[320] at 16 kHz are: see `numpy_voicing`."""
+    compiled = native_audio()
+    if compiled is not None:
+        return compiled.voicing(last, window)
+    return numpy_voicing(np.frombuffer(last + window, np.int16))
+
+
+def numpy_voicing(window: Samples) -> float:
+    """How periodic int16[640] at 16 kHz is at a voice's pitch: 0, noise, to 1, a held vowel.
+
+    The highest normalised autocorrelation at 70 to 400 Hz, of the sound below some 1 kHz.
+    """
+    low = window.reshape(-1, PITCH_DECIMATION).mean(axis=1, dtype=np.float32)
+    low = low[1:] + low[:-1]
+    low -= low.mean()
+    full = np.correlate(low, low, "full")[len(low) - 1 :]
+    # Each lag against the energy of the two stretches that it compares, not of the whole.
+    energy = np.cumsum(low * low)
+    lags = PITCH_LAGS
+    ahead, behind = energy[-1] - energy[lags - 1], energy[len(low) - 1 - lags]
+    scale = np.sqrt(np.maximum(ahead * behind, 1e-3))
+    return float((full[lags] / scale).max())
+
+
+class WebRtcScore:
+    """The WebRTC project's VAD, behind an energy floor, for sound in which there is a voice.
+
+    `threshold` 0..1, as in the protocol's `turn_detection`, gives the aggressiveness 0..3 in equal
+    quarters and the floor from -65 to -45 dBFS. Raises ValueError outside 0..1.
+
+    Breath, coughs, keys and rain are speech to that VAD alone. So a window must also come within
+    300 ms after voice (the pre-roll reaches back to an unvoiced first sound), and what is
+    voiced must stand out of the room: a radio next door does not. A whisper is not heard.
+    """
+
+    def __init__(self, threshold: float = 0.5) -> None:
+        if not 0.0 <= threshold <= 1.0:  # false for NaN too
+            raise ValueError(f"threshold must be between 0 and 1, got {threshold}")
+        self.aggressiveness = min(3, int(threshold * 4))
+        self.floor_dbfs = FLOOR_DBFS_AT_0 + FLOOR_DBFS_PER_UNIT * threshold
+        self.vad = webrtcvad.Vad(self.aggressiveness)
+        self._warming_up = WARM_UP_WINDOWS
+        self._room = NoiseFloor()
+        self._last = bytes(WINDOW_BYTES)
+        self._voiced_windows = 0  # without a break
+        self._since_voice = VOICE_LASTS_WINDOWS
+
+    def judge(self, pcm: bytes) -> bytes:
+        cuts = (pcm[at : at + WINDOW_BYTES] for at in range(0, len(pcm), WINDOW_BYTES))
+        return bytes(self._is_speech(window, energy_dbfs(window)) for window in cuts)
+
+    def _is_speech(self, window: bytes, energy_dbfs: float) -> bool:
+        # Asked even below the floor: it learns the noise from every window it sees.
+        likely = bool(self.vad.is_speech(window, ENGINE_RATE_HZ))
+        likely = likely and energy_dbfs >= self.floor_dbfs
+        last, self._last = self._last, window
+        has_voice = likely and voicing(last, window) >= LEAST_VOICING
+        if not has_voice and self._since_voice >= VOICE_LASTS_WINDOWS:
+            self._room.hear(energy_dbfs)
+        going_on = self._since_voice < VOICE_LASTS_WINDOWS
+        margin_db = GOING_ON_MARGIN_DB if going_on else NOISE_FLOOR_MARGIN_DB
+        stands_out = energy_dbfs >= self._room.level_dbfs + margin_db
+        self._voiced_windows = self._voiced_windows + 1 if has_voice and stands_out else 0
+        least = GOING_ON_VOICED_WINDOWS if going_on else LEAST_VOICED_WINDOWS
+        is_voice = self._voiced_windows >= least
+        self._since_voice = 0 if is_voice else self._since_voice + 1
+        if self._warming_up:
+            self._warming_up -= 1
+            return False
+        return likely and self._since_voice < VOICE_LASTS_WINDOWS
+
+
+class VadWindow(NamedTuple):
+    """One scored window, [start_sample, start_sample + 320) on the session's clock."""
+
+    start_sample: int
+    is_speech: bool
+
+    @property
+    def end_sample(self) -> int:
+        return self.start_sample + WINDOW_SAMPLES
+
+
+def energy_dbfs(window: bytes) -> float:
+    """RMS level of s16 samples against full scale, in dB; digital silence is -100."""
+    compiled = native_audio()
+    if compiled is not None:
+        mean_square = compiled.mean_square(window)
+    else:
+        wide = np.frombuffer(window, np.int16).astype(np.float32)
+        mean_square = float(wide.dot(wide)) / len(wide)
+    if mean_square <= 0.0:
+        return SILENCE_DBFS
+    return max(SILENCE_DBFS, 10.0 * math.log10(mean_square / FULL_SCALE**2))
+
+
+class VadWindows:
+    """Cuts samples into windows of 20 ms; what does not fill one waits (less than 320 samples)."""
+
+    def __init__(self, score: SpeechScore, start_sample: int = 0) -> None:
+        self.score = score
+        self._next_sample = start_sample
+        self._carry = b""
+
+    @property
+    def carried_samples(self) -> int:
+        """Samples that wait for the window to fill."""
+        return len(self._carry) // 2
+
+    def feed(self, pcm: bytes, *, from_speech: bool = False) -> list[VadWindow]:
+        """s16 at 16 kHz, following on what came before. Every window filled; `from_speech`: only
+        from the first one with speech on (a gate that is quiet has no use for those before)."""
+        if self._carry:
+            pcm, self._carry = self._carry + pcm, b""
+        if rest_bytes := len(pcm) % WINDOW_BYTES:
+            pcm, self._carry = pcm[:-rest_bytes], pcm[-rest_bytes:]
+        speech = self.score.judge(pcm)
+        start_sample = self._next_sample
+        self._next_sample += len(speech) * WINDOW_SAMPLES
+        first = speech.find(1) if from_speech else 0
+        if first < 0:
+            return []
+        return [
+            VadWindow(start_sample + i * WINDOW_SAMPLES, speech[i] == 1)
+            for i in range(first, len(speech))
+        ]
+
+
+class GateState(Enum):
+    QUIET = "quiet"
+    STARTING = "starting"  # some speech, not yet enough to be a beginning
+    SPEAKING = "speaking"
+    STOPPING = "stopping"  # a pause that may be the end
+
+
+@dataclass(frozen=True)
+class HysteresisSettings:
+    """Speech begins when `start_speech` of the last `start_of` windows are speech, and goes on
+    after a pause when `resume_speech` of the last `resume_of` are: one click does neither."""
+
+    start_speech: int = 3
+    start_of: int = 5
+    resume_speech: int = 2
+    resume_of: int = 3
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.start_speech <= self.start_of:
+            raise ValueError(f"start_speech must be 1..{self.start_of}, got {self.start_speech}")
+        if not 1 <= self.resume_speech <= self.resume_of:
+            raise ValueError(f"resume_speech must be 1..{self.resume_of}, got {self.resume_speech}")
+
+
+class VadHysteresis:
+    """Windows in, beginnings and pauses out.
+
+    `push` one window at a time; then read `state`, `speech_start` (first sample of the speech),
+    `speech_end` (first sample behind the last speech) and `speech_samples` (silence not counted).
+    """
+
+    def __init__(self, hysteresis: HysteresisSettings | None = None) -> None:
+        self.hysteresis = hysteresis or HysteresisSettings()
+        self.state = GateState.QUIET
+        self.is_open = False
+        self.is_quiet = True
+        """Nearly always; a window without speech changes nothing then and need not be pushed."""
+        self.speech_start = 0
+        self.speech_end = 0
+        self.speech_samples = 0
+        bound = max(self.hysteresis.start_of, self.hysteresis.resume_of)
+        self._recent: deque[VadWindow] = deque(maxlen=bound)  # the oldest drops out
+
+    def push(self, window: VadWindow) -> GateState:
+        """Take the next window; the state after it."""
+        self._recent.append(window)
+        if self.is_open:
+            self._push_open(window)
+        else:
+            self._push_quiet()
+        return self.state
+
+    def open_at(self, start_sample: int, now_sample: int, speech_samples: int) -> None:
+        """Declare that somebody has been speaking since `start_sample` (push-to-talk handed over
+        to the VAD): the next silence counts from `now_sample`."""
+        self._recent.clear()
+        self.speech_start = start_sample
+        self.speech_end = now_sample
+        self.speech_samples = speech_samples
+        self._become(GateState.SPEAKING)
+
+    def close(self) -> None:
+        """The utterance is over: wait for the next one."""
+        self._recent.clear()
+        self.speech_samples = 0
+        self._become(GateState.QUIET)
+
+    def _push_quiet(self) -> None:
+        rule = self.hysteresis
+        speech = [w for w in list(self._recent)[-rule.start_of :] if w.is_speech]
+        if len(speech) >= rule.start_speech:
+            self.speech_start = speech[0].start_sample
+            self.speech_end = speech[-1].end_sample
+            self.speech_samples = len(speech) * WINDOW_SAMPLES
+            self._become(GateState.SPEAKING)
+        else:
+            self._become(GateState.STARTING if speech else GateState.QUIET)
+
+    def _push_open(self, window: VadWindow) -> None:
+        if not window.is_speech:
+            self._become(GateState.STOPPING)
+            return
+        self.speech_samples += WINDOW_SAMPLES
+        if self.state is GateState.STOPPING:
+            rule = self.hysteresis
+            speech = [w for w in list(self._recent)[-rule.resume_of :] if w.is_speech]
+            if len(speech) < rule.resume_speech:
+                return
+            self._become(GateState.SPEAKING)
+        self.speech_end = window.end_sample
+
+    def _become(self, state: GateState) -> None:
+        if state is not self.state:
+            logger.debug("speech gate: %s -> %s", self.state.value, state.value)
+            self.state = state
+            self.is_open = state in (GateState.SPEAKING, GateState.STOPPING)
+            self.is_quiet = state is GateState.QUIET

@@ -1,0 +1,109 @@
+"""What the runner needs of the parts around it: the session core, the connection, a playout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Protocol
+
+from engine import api
+from gateway.audio.open_utterance import Arrival
+from gateway.session.actions import Action, Hangup, Send
+from gateway.tts.messages import ClauseDone, SynthesisedAudio
+from gateway.tts.status import VoiceStatus
+from gateway.video.decode import Outcome, Seen
+
+if TYPE_CHECKING:  # the schema takes a second to import
+    from gateway.protocol.session_config import SessionUpdate
+
+
+class SessionCore(Protocol):
+    """What the runner needs of `gateway.session.session.Session`."""
+
+    def preset(self, update: SessionUpdate, now_ns: int) -> None: ...
+    def describe(self) -> dict[str, Any]: ...
+    def offer_resume(self, token: str, keep_ms: int) -> None: ...
+    @property
+    def resumable(self) -> bool: ...
+    def resumed(self, replayed: int | None, now_ns: int) -> list[Action]: ...
+    def start(self, now_ns: int) -> list[Action]: ...
+    def prepare(self, text: str) -> Callable[[int], list[Action]]: ...
+    def more(self, now_ns: int) -> list[Action]: ...
+    def receive_text(self, text: str, now_ns: int) -> list[Action]: ...
+    def receive_sound(self, text: str, now_ns: int) -> list[Action] | None: ...
+    def receive_binary(self, size: int, now_ns: int) -> list[Action]: ...
+    def receive_audio(
+        self, pcm24k: bytes, arrival: Arrival | None, now_ns: int
+    ) -> list[Action]: ...
+    @property
+    def frame_size(self) -> api.PictureSize: ...
+    def receive_image(self, seen: Seen, now_ns: int) -> list[Action]: ...
+    def decoded(self, ticket: int, outcome: Outcome, now_ns: int) -> list[Action]: ...
+    def receive_engine(self, event: api.Event, now_ns: int) -> list[Action]: ...
+    def engine_lost(self, now_ns: int) -> list[Action]: ...
+    def engine_ready(self, ready: api.Ready, now_ns: int) -> list[Action]: ...
+    def receive_voice(self, event: SynthesisedAudio | ClauseDone, now_ns: int) -> list[Action]: ...
+    def voice_changed(self, status: VoiceStatus, now_ns: int) -> list[Action]: ...
+    def playing(self, what: str, position_sample: int, now_ns: int) -> list[Action]: ...
+    def cleared(self, dropped_samples: int, now_ns: int) -> list[Action]: ...
+    def tick(self, now_ns: int) -> list[Action]: ...
+    def sent(self, action: Send, now_ns: int) -> list[Action]: ...
+    def close(self, now_ns: int) -> list[Action]: ...
+
+
+TryInline = Callable[[str], bool]
+"""Whether it has taken a client's text, which else somebody is woken for."""
+
+
+class Channel(Protocol):
+    """One client's connection for events."""
+
+    async def receive(self, try_inline: TryInline | None = None) -> str | int | None:
+        """The next text; of a binary message, which the protocol does not have, its size in bytes;
+        None when the client is gone. A channel may offer texts that come while this waits to
+        `try_inline`; those that it takes are not returned."""
+
+    @property
+    def unread_since_ns(self) -> int | None:
+        """Since when (`time.monotonic_ns`) a message has waited to be received while none was;
+        None: none waits, or nobody knows."""
+
+    async def send(self, text: str) -> bool:
+        """Returns once `text` is on its way; False: the client is gone."""
+
+    def try_send(self, data: bytes) -> bool:
+        """`send`, of a text's UTF-8, if there is nothing to wait for. False: nothing was sent. Not
+        to be called while a `send` is under way."""
+
+    async def close(self, hangup: Hangup) -> None:
+        """End the connection, telling the client why as well as the transport can."""
+
+
+class Connection(Channel, Protocol):
+    """A channel that may be one of several that carry a session, one after the other."""
+
+    @property
+    def finished(self) -> bool:
+        """Once it has ended: whether one side meant it to, and not the network."""
+
+    async def answers(self, wait_s: float) -> bool:
+        """Ask the client for a sign of life. False: none came in time."""
+
+    def cut(self) -> None:
+        """End it at once, without a word; `receive` then returns None."""
+
+
+class Player(Protocol):
+    """A transport's own playout (`gateway.transport.webrtc.audio_sender`): where there is one,
+    sound goes into it and not into events."""
+
+    on_started: Callable[[], None]
+    on_stopped: Callable[[], None]
+
+    @property
+    def sent_samples(self) -> int: ...
+    def put(self, pcm24k: bytes) -> bool: ...
+    def clear(self) -> int: ...
+    def hold(self, held: bool) -> None: ...
+
+    def take_over(self, before: Player) -> None:
+        """What another playout of its kind, which has ended, still had to play."""

@@ -1,0 +1,149 @@
+"""Who sits where: every session of the gateway runs here, found again by its token.
+
+A token is found by its hash, so that the time taken tells nothing of its letters and none can be
+read out of memory; it is good for as long as its session. Bound: as many as there are sessions.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import secrets
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
+
+from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from gateway.connection.interfaces import Connection, Player, SessionCore
+from gateway.connection.resume import LineOver, ResumableChannel
+from gateway.connection.runner import CLOSE_INTERNAL_ERROR, SessionRunner
+from gateway.protocol import errors
+from gateway.runtime import tasks
+from gateway.session.actions import Hangup
+
+log = logging.getLogger("headstart.resume")
+
+TOKEN_BYTES = 24
+
+
+class ResumeMetrics:
+    """`outcome`: resumed, unknown (token), in_use, expired (kept in vain)."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.resumes = Counter(
+            "headstart_resumes",
+            "Sessions whose connection broke, by what came of it",
+            ["outcome"],
+            registry=registry,
+        )
+        self.detached = Gauge(
+            "headstart_sessions_detached", "Sessions that wait for their client", registry=registry
+        )
+
+
+@dataclass(eq=False)
+class SessionEntry:
+    """One session and what it consists of."""
+
+    session_id: str
+    core: SessionCore
+    resume_channel: ResumableChannel
+    runner: SessionRunner
+    token: str = field(repr=False)
+    key_id: str = ""
+    """Whose key it came with (`gateway.auth.access`)."""
+    over: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class SessionRegistry:
+    """The sessions that have begun. On the loop."""
+
+    def __init__(self, metrics: ResumeMetrics | None = None) -> None:
+        self.metrics = metrics or ResumeMetrics(CollectorRegistry())
+        self.metrics.detached.set_function(lambda: sum(s.resume_channel.is_detached for s in self))
+        self._by_token: dict[bytes, SessionEntry] = {}
+
+    def __iter__(self) -> Iterator[SessionEntry]:
+        return iter(list(self._by_token.values()))
+
+    def begin(self, entry: SessionEntry, held: contextlib.ExitStack) -> None:
+        """Run the session in a task of its own, which outlives its links; then close `held`."""
+        self._by_token[_digest(entry.token)] = entry
+        # Whatever it fails of: the other sessions go on, and `_run` leaves nothing of it.
+        tasks.own(self._run(entry, held), "session", tasks.nothing_depends_on_it)
+
+    @contextlib.asynccontextmanager
+    async def claimed(self, token: str, key_id: str = "") -> AsyncIterator[SessionEntry]:
+        """The session of a token, reserved for a new link while the context lasts, in which it may
+        be `resume`d. It takes the key that it was opened with, too. Raises `FatalProtocolError`."""
+        entry = await self._claim(token, key_id)
+        try:
+            yield entry
+        finally:
+            entry.resume_channel.release()
+
+    async def _claim(self, token: str, key_id: str) -> SessionEntry:
+        entry = self._by_token.get(_digest(token))
+        known = entry is not None and not entry.resume_channel.is_over and entry.key_id == key_id
+        if entry is None or not known or not entry.core.resumable:
+            self._count("unknown")
+            raise errors.resume_unknown()
+        if not await entry.resume_channel.claim():
+            self._count("unknown" if entry.resume_channel.is_over else "in_use")
+            raise (
+                errors.resume_unknown() if entry.resume_channel.is_over else errors.resume_in_use()
+            )
+        return entry
+
+    def resume(
+        self,
+        entry: SessionEntry,
+        connection: Connection,
+        last_event_id: str | None,
+        player: Player | None = None,
+    ) -> None:
+        """Let a claimed session go on over `connection`. Raises `FatalProtocolError` if it has
+        ended since it was claimed."""
+        try:
+            replayed = entry.resume_channel.attach(connection, last_event_id)
+        except LineOver as over:
+            self._count("unknown")
+            raise errors.resume_unknown() from over
+        entry.runner.resumed(player, replayed)
+        self._count("resumed")
+        log.info("session %s goes on", entry.session_id)
+
+    def hang_up(self, hangup: Hangup) -> None:
+        """End every session; one that waits for its client, without a word."""
+        for entry in self:
+            entry.runner.hangup(hangup.code, hangup.reason)
+            if entry.resume_channel.is_detached:
+                entry.resume_channel.give_up()
+
+    def expired(self) -> None:
+        self._count("expired")
+
+    def _count(self, outcome: str) -> None:
+        self.metrics.resumes.labels(outcome).inc()
+
+    async def _run(self, entry: SessionEntry, held: contextlib.ExitStack) -> None:
+        with held:
+            try:
+                await entry.runner.run()
+            except Exception:
+                await entry.resume_channel.close(Hangup(CLOSE_INTERNAL_ERROR, "internal error"))
+                raise
+            finally:
+                entry.resume_channel.give_up()
+                del self._by_token[_digest(entry.token)]
+                entry.over.set()
+
+
+def new_token() -> str:
+    return secrets.token_hex(TOKEN_BYTES)
+
+
+def _digest(token: str) -> bytes:
+    return hashlib.sha256(token.encode(errors="surrogatepass")).digest()

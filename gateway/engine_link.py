@@ -1,0 +1,343 @@
+"""The gateway's end of the wire to the engine: one ZeroMQ DEALER, bound, `engine.api` messages.
+
+    WAITING ──loading──▶ LOADING ──ready──▶ READY ──silence, disconnect, overflow──▶ LOST
+       └────────────────────ready─────────────▶▲◀────────────ready, or it speaks again──┘
+
+The socket is watched with `loop.add_reader` and drained without awaiting: one callback empties up
+to `DRAIN_MESSAGES`, so a flood of events cannot hold the loop. This works alike on asyncio and
+uvloop and costs a fraction of `zmq.asyncio`'s future per message. ZeroMQ's file descriptor is
+edge-triggered, so after sends the socket is read again, once for all of a turn.
+
+Bounds: `HIGH_WATER_MESSAGES` in each direction. When the engine leaves that many commands unread it
+is declared LOST: dropping a single command would leave gateway and engine with different ideas of a
+conversation, so all sessions are opened anew instead. Commands told while it is not READY are not
+sent (the sessions will be restored from the gateway's books) and are counted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Protocol
+
+import msgspec
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from engine import api
+from gateway.engine_address import Address
+from gateway.runtime import tasks
+
+log = logging.getLogger("headstart.engine_link")
+
+HIGH_WATER_MESSAGES = 4096
+DRAIN_MESSAGES = 256
+PING_INTERVAL_S = 1.0
+IPC_PATH_BYTES_MAX = 100  # sun_path holds 108 with its zero; ZeroMQ may append to the name
+NOBLOCK = int(zmq.NOBLOCK)
+WATCHED = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
+
+
+class LinkState(StrEnum):
+    WAITING = "waiting"  # no engine has spoken yet
+    LOADING = "loading"
+    READY = "ready"
+    LOST = "lost"
+
+
+class EngineListener(Protocol):
+    """One session's side of the link. All three are called on the loop and must not block."""
+
+    def engine_event(self, event: api.Event) -> None: ...
+
+    def engine_lost(self) -> None: ...
+
+    def engine_ready(self, ready: api.Ready) -> None: ...
+
+
+@dataclass(slots=True)
+class LinkCounters:
+    """What happened to messages, counted since the gateway started."""
+
+    commands: int = 0
+    events: int = 0
+    commands_not_sent: int = 0  # told while the engine was not ready
+    events_stale: int = 0  # of sessions that are gone
+    events_undecodable: int = 0
+    losses: int = 0  # READY to LOST
+
+
+@contextlib.contextmanager
+def private_endpoint() -> Iterator[str]:
+    """An address nobody else can connect to, for as long as the context lasts: ipc in a new folder
+    of mode 0700, or loopback tcp where ipc sockets or a short enough path are not to be had."""
+    if not zmq.has("ipc"):
+        yield "tcp://127.0.0.1:*"
+        return
+    with tempfile.TemporaryDirectory(prefix="headstart-") as folder:
+        path = Path(folder) / "engine.sock"
+        short = len(os.fsencode(path)) <= IPC_PATH_BYTES_MAX
+        yield f"ipc://{path}" if short else "tcp://127.0.0.1:*"
+
+
+def shared_endpoint() -> str:
+    """The address `headstart engine` and `headstart web` of one user meet at by default.
+
+    Raises `PermissionError` if another user owns the folder or can write in it.
+    """
+    folder = Path(tempfile.gettempdir()) / f"headstart-{os.getuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o022:
+        raise PermissionError(f"{folder} is not ours alone: expected our own folder, mode 0700")
+    return f"ipc://{folder / 'engine.sock'}"
+
+
+class LinkObserver:
+    """What the process around the link wants to know of it. The base class wants nothing."""
+
+    def engine_loading(self, loading: api.Loading) -> None:
+        """Start-up goes on."""
+
+    def engine_ready(self, ready: api.Ready) -> None:
+        """The engine takes sessions."""
+
+    def engine_stalled(self, reason: str) -> None:
+        """The engine is lost although its process may live: restart it."""
+
+
+def _told(tell: Callable[..., None], *what: object) -> None:
+    """One listener's fault is reported: the others are told all the same, and the next messages are
+    read. A session that does not hear that the engine is ready would never be opened."""
+    tasks.guard(tell, "engine link", tasks.nothing_depends_on_it)(*what)
+
+
+def _readable(socket: zmq.Socket[bytes]) -> bool:
+    return bool(int(socket.getsockopt(zmq.EVENTS)) & zmq.POLLIN)
+
+
+class EngineLink:
+    """Owns the socket, the engine's state and the routes from session ids to listeners."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        lost_after_s: float = 30.0,
+        now_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self.state = LinkState.WAITING
+        self._reason = "the engine has not started yet"
+        self.loading: api.Loading | None = None
+        self.ready: api.Ready | None = None
+        self.stats: api.Stats | None = None
+        self.counters = LinkCounters()
+        self.observer = LinkObserver()
+        self._now_ns = now_ns
+        self._lost_after_ns = int(lost_after_s * 1e9)
+        self._last_heard_ns = now_ns()
+        self._listeners: dict[str, EngineListener] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._will_read = False  # soon, whatever the descriptor says
+        self._context = zmq.Context()
+        self._socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
+        self._socket.set_hwm(HIGH_WATER_MESSAGES)
+        self._socket.linger = 0
+        self._monitor: zmq.Socket[bytes] = self._socket.get_monitor_socket(WATCHED)
+        self._address = Address(self._socket, endpoint)
+        self.endpoint = self._address.endpoint
+
+    @property
+    def is_ready(self) -> bool:
+        return self.state is LinkState.READY
+
+    @property
+    def reason(self) -> str:
+        """Why it is not READY, and why no other engine can come, if that is so."""
+        problem = "" if self.is_ready else self._address.problem
+        return "; ".join(filter(None, (self._reason, problem)))
+
+    def look_at_address(self) -> None:
+        """See that an engine which starts now finds us."""
+        made_again = self._address.look()
+        if made_again and self.state in (LinkState.WAITING, LinkState.LOST):
+            self._address.forget_old()
+
+    def start(self) -> None:
+        """Watch the socket and ping from now on. Call on the running loop."""
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._socket.fileno(), self._drain)
+        self._loop.add_reader(self._monitor.fileno(), self._read_monitor)
+        self._last_heard_ns = self._now_ns()
+        self._heartbeat()
+        self._loop.call_soon(self._read_monitor)
+        self._loop.call_soon(self._drain)
+
+    def close(self) -> None:
+        """Stop watching and close the socket."""
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._loop is not None:
+            self._loop.remove_reader(self._socket.fileno())
+            self._loop.remove_reader(self._monitor.fileno())
+            self._loop = None
+        self._socket.disable_monitor()
+        self._monitor.close(linger=0)
+        self._address.remove()
+        self._socket.close(linger=0)
+        self._context.term()
+
+    def attach(self, session_id: str, listener: EngineListener) -> None:
+        self._listeners[session_id] = listener
+
+    def detach(self, session_id: str) -> None:
+        self._listeners.pop(session_id, None)
+
+    def tell(self, command: api.Command) -> bool:
+        """Send one command; never blocks. False: not sent, since the engine is not READY."""
+        if self.state is not LinkState.READY:
+            self.counters.commands_not_sent += 1
+            return False
+        if not self._send(command):
+            # Not at once: the caller is in the middle of carrying out a session's actions.
+            assert self._loop is not None
+            self._loop.call_soon(
+                self._stalled, f"{HIGH_WATER_MESSAGES} commands are waiting to be read by it"
+            )
+            return False
+        self.counters.commands += 1
+        return True
+
+    def lost(self, reason: str) -> None:
+        """The engine is gone or useless. Sessions are told once; more calls change nothing."""
+        was_ready = self.state is LinkState.READY
+        if self.state is LinkState.LOST:
+            return
+        self._set_state(LinkState.LOST, reason)
+        self.loading = None
+        self._address.forget_old()
+        if not was_ready:
+            return
+        self.counters.losses += 1
+        for listener in list(self._listeners.values()):
+            _told(listener.engine_lost)
+
+    # --- from the loop ---------------------------------------------------------------------------
+
+    def _heartbeat(self) -> None:
+        assert self._loop is not None
+        self._timer = self._loop.call_later(PING_INTERVAL_S, self._heartbeat)
+        now_ns = self._now_ns()
+        self.look_at_address()
+        # Full or nobody there: silence is what tells, below.
+        self._send(api.Ping(sent_ns=now_ns))
+        silence_ns = now_ns - self._last_heard_ns
+        if self.state is LinkState.READY and silence_ns > self._lost_after_ns:
+            self._stalled(f"it has been silent for {silence_ns / 1e9:.1f} s")
+
+    def _send(self, command: api.Command) -> bool:
+        try:
+            self._socket.send(api.encode(command), NOBLOCK)
+        except zmq.Again:
+            return False
+        if self._loop is not None and not self._will_read:
+            self._will_read = True
+            self._loop.call_soon(self._drain)
+        return True
+
+    def _drain(self) -> None:
+        self._will_read = False
+        for _ in range(DRAIN_MESSAGES):
+            if self._loop is None:
+                return  # closed since this was scheduled, or by what the last message led to
+            try:
+                data = self._socket.recv(NOBLOCK)
+            except zmq.Again:
+                return
+            self._received(data)
+        if self._loop is not None:
+            self._loop.call_soon(self._drain)
+
+    def _read_monitor(self) -> None:
+        while self._loop is not None and _readable(self._monitor):
+            seen = recv_monitor_message(self._monitor, zmq.NOBLOCK)
+            if seen["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                log.debug("an engine connected")
+                self._send(api.Ping(sent_ns=self._now_ns()))
+            elif seen["event"] == zmq.EVENT_DISCONNECTED:
+                self._drain()  # what it said before it went away still counts
+                self.lost("its connection closed")
+
+    def _received(self, data: bytes) -> None:
+        self._last_heard_ns = self._now_ns()
+        self.counters.events += 1
+        try:
+            event = api.decode_event(data)
+        except msgspec.DecodeError as error:
+            self.counters.events_undecodable += 1
+            log.error("the engine sent %d bytes that are no event: %s", len(data), error)
+            return
+        match event:
+            case api.Loading():
+                self._on_loading(event)
+            case api.Ready():
+                self._on_ready(event)
+            case api.Stats():
+                self._on_stats(event)
+            case _:
+                listener = self._listeners.get(event.session)
+                if listener is None or self.state is not LinkState.READY:
+                    self.counters.events_stale += 1
+                else:
+                    _told(listener.engine_event, event)
+
+    def _on_loading(self, event: api.Loading) -> None:
+        if self.state is LinkState.READY:
+            self.lost("it started again")
+        self.loading = event
+        if self.state is not LinkState.LOADING:
+            self._set_state(LinkState.LOADING, f"it is loading: {event.what}")
+        _told(self.observer.engine_loading, event)
+
+    def _on_ready(self, ready: api.Ready) -> None:
+        if self.state is LinkState.READY:
+            if self.ready is not None and ready.incarnation == self.ready.incarnation:
+                return  # it says so again after each handshake
+            self.lost("it started again")
+        self._become_ready(ready)
+
+    def _on_stats(self, stats: api.Stats) -> None:
+        self.stats = stats
+        known = self.ready is not None and stats.incarnation == self.ready.incarnation
+        if self.state is LinkState.LOST and known:
+            assert self.ready is not None
+            self._become_ready(self.ready)
+
+    def _become_ready(self, ready: api.Ready) -> None:
+        same = self.ready is not None and ready.incarnation == self.ready.incarnation
+        self.ready = ready
+        self.loading = None
+        self._set_state(LinkState.READY, "")
+        _told(self.observer.engine_ready, ready)
+        for session_id, listener in list(self._listeners.items()):
+            if same:  # it was only silent, and still holds what the sessions will open again
+                self.tell(api.Close(session=session_id))
+            _told(listener.engine_ready, ready)
+
+    def _stalled(self, reason: str) -> None:
+        if self.state is LinkState.READY:
+            self.lost(reason)
+            self.observer.engine_stalled(reason)
+
+    def _set_state(self, state: LinkState, reason: str) -> None:
+        log.info("engine: %s -> %s%s", self.state, state, f" ({reason})" if reason else "")
+        self.state = state
+        self._reason = reason

@@ -1,1 +1,0 @@
-"""Audio in transit: clocks, resampling."""

@@ -1,0 +1,112 @@
+"""Where tasks are made: each has an owner that learns of its failure.
+
+    own(work, name, failed)    a task that nobody awaits. When it raises, that is logged and counted
+                               by `name`, and `failed` closes what depended on it
+    awaited(work, name)        a task whose maker awaits it, and so gets what it raises
+    guard(call, name, failed)  the same as `own` for a callback: what it returns never raises
+    report(name, error)        logs and counts a failure that somebody else has caught
+    unhandled                  the loop's exception handler: counts what libraries left to nobody
+
+`asyncio` alone does none of this: a task that fails while nobody awaits it is noticed when it is
+collected, if ever, and a callback that raises is a line in the log. A task made anywhere else is
+found by a test (tests/gateway/runtime/test_tasks.py). Names are few and fixed, as they are labels
+of a metric.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import logging
+from collections import Counter
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any, ParamSpec, TypeVar
+
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
+
+log = logging.getLogger("headstart.tasks")
+
+UNOWNED = "unowned"
+
+failures: Counter[str] = Counter()
+"""Since the process started, by task."""
+
+_running: set[asyncio.Task[Any]] = set()
+"""The loop refers to tasks weakly: without this one could be collected while it waits."""
+
+Result = TypeVar("Result")
+Given = ParamSpec("Given")
+Failed = Callable[[BaseException], object]
+"""Called on the loop with what was raised, once it has been logged and counted."""
+
+
+def nothing_depends_on_it(error: BaseException) -> None:
+    """For tasks whose failure harms nobody."""
+
+
+def own(work: Coroutine[Any, Any, Result], name: str, failed: Failed) -> asyncio.Task[Result]:
+    """Run `work` as a task of its own; see the module's docstring. A cancel is no failure."""
+    task = asyncio.get_running_loop().create_task(work, name=name)
+    _running.add(task)
+    task.add_done_callback(functools.partial(_ended, name, failed))
+    return task
+
+
+def awaited(work: Coroutine[Any, Any, Result], name: str) -> asyncio.Task[Result]:
+    """Run `work` as a task that the caller awaits on every path but its own cancellation."""
+    task = asyncio.get_running_loop().create_task(work, name=name)
+    _running.add(task)
+    task.add_done_callback(_running.discard)
+    return task
+
+
+def guard(call: Callable[Given, object], name: str, failed: Failed) -> Callable[Given, None]:
+    """`call` for the loop, a timer or a library to make: it never raises."""
+
+    def guarded(*arguments: Given.args, **named: Given.kwargs) -> None:
+        try:
+            call(*arguments, **named)
+        except Exception as error:
+            _tell(name, failed, error)
+
+    return guarded
+
+
+def report(name: str, error: BaseException) -> None:
+    """Log a failure with its traceback, and count it."""
+    failures[name] += 1
+    log.error("the task %r failed", name, exc_info=error)
+
+
+def unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """The loop's exception handler: as asyncio's own, and counted."""
+    if context.get("exception") is not None:
+        failures[UNOWNED] += 1
+    loop.default_exception_handler(context)
+
+
+def _ended(name: str, failed: Failed, task: asyncio.Task[Any]) -> None:
+    _running.discard(task)
+    if not task.cancelled() and (error := task.exception()) is not None:
+        _tell(name, failed, error)
+
+
+def _tell(name: str, failed: Failed, error: BaseException) -> None:
+    report(name, error)
+    try:
+        failed(error)
+    except Exception as another:
+        report(name, another)
+
+
+class TaskFailuresCollector(Collector):
+    """`headstart_task_failures_total{task}`."""
+
+    def collect(self) -> Iterable[Metric]:
+        what = "Tasks and callbacks of the gateway that ended in an exception, by task"
+        family = CounterMetricFamily("headstart_task_failures", what, labels=["task"])
+        for name, count in failures.items():
+            family.add_metric([name], count)
+        yield family

@@ -1,0 +1,75 @@
+"""One timer for everybody who wants to be called every so often.
+
+A timer for each costs the loop as much as what is done at it. Here those who want it are dealt out
+over `SLOTS` slots of the period, so that a thousand are not called in one go, and each slot's turn
+is one timer of the loop's. None runs while nobody is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from gateway.runtime import tasks
+
+SLOTS = 10
+
+
+class Ticker:
+    """Calls each of those added once a `period_s`. On the loop. One that raises is called no more,
+    and its `failed` is; the others are called as before."""
+
+    def __init__(self, period_s: float) -> None:
+        self._step_s = period_s / SLOTS
+        self._slots: list[dict[int, Callable[[], None]]] = [{} for _ in range(SLOTS)]
+        self._added = 0
+        self._count = 0
+        self._next = 0
+        self._due_s = 0.0
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether a timer is set."""
+        return self._timer is not None
+
+    def add(
+        self, call: Callable[[], None], failed: tasks.Failed = tasks.nothing_depends_on_it
+    ) -> Callable[[], None]:
+        """`call` it from now on, first within a period; what is returned ends that, and may be
+        called again."""
+        number = self._added
+        self._added += 1
+        slot = min(self._slots, key=len)
+
+        def give_up(error: BaseException) -> None:
+            remove()
+            failed(error)
+
+        slot[number] = tasks.guard(call, "tick", give_up)
+        self._count += 1
+        if self._timer is None:
+            self._due_s = asyncio.get_running_loop().time()
+            self._set_timer()
+
+        def remove() -> None:
+            if slot.pop(number, None) is not None:
+                self._count -= 1
+
+        return remove
+
+    def _set_timer(self) -> None:
+        loop = asyncio.get_running_loop()
+        # Who is late stays on the beat, but makes up for nothing.
+        self._due_s = max(self._due_s + self._step_s, loop.time())
+        self._timer = loop.call_at(self._due_s, self._turn)
+
+    def _turn(self) -> None:
+        self._timer = None
+        if not self._count:
+            return
+        self._set_timer()
+        slot, self._next = self._slots[self._next], (self._next + 1) % SLOTS
+        for number, call in list(slot.items()):
+            if number in slot:  # still: another's call may have ended it
+                call()

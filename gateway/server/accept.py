@@ -1,0 +1,181 @@
+"""Where connections come in and are seen out; who looks after those that are no session.
+
+uvicorn waits for ever: for a request that comes by a byte a minute, for nothing at all, for who
+does not read the answer, for a close that does not get through. `gateway.connection.pending` has
+the bounds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import logging
+import socket
+from collections.abc import Awaitable, Callable
+
+import uvicorn
+from uvicorn.server import ServerState
+
+from gateway.connection.pending import DroppedConnections, Guests, Patience
+from gateway.runtime import tasks
+from gateway.server.http1 import Http
+
+log = logging.getLogger("headstart.accept")
+
+NO_DESCRIPTOR_WAIT_S = 0.02
+NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
+ACCEPT_WAIT_S_MIN, ACCEPT_WAIT_S_MAX = 0.001, 1.0
+GONE_WAIT_S_MAX = 0.02
+# Errors of the connection that would have come in (accept(2)); the next one may be well.
+GONE_ALREADY = (
+    errno.ECONNABORTED,
+    errno.ECONNRESET,
+    errno.EHOSTDOWN,
+    errno.EHOSTUNREACH,
+    errno.EINTR,
+    errno.ENETDOWN,
+    errno.ENETUNREACH,
+    errno.ENOPROTOOPT,
+    errno.EPERM,
+    errno.EPROTO,
+    errno.ETIMEDOUT,
+)
+SEE_OUT_POLL_S = 0.05
+TASKS_WAIT_S = 1.0
+
+Accept = Callable[[socket.socket], Awaitable[tuple[socket.socket, object]]]
+
+
+class Shaking:
+    """A connection from its arrival to the end of its TLS handshake."""
+
+    stage = "handshake"
+    waits_for_peer = True
+
+    def __init__(self) -> None:
+        self.task: asyncio.Task[None] | None = None
+
+    def cut(self) -> None:
+        assert self.task is not None
+        self.task.cancel()
+
+
+class Acceptor:
+    """Accepts on one listening socket, in place of uvicorn's `asyncio.Server`. On the loop; `close`
+    before the socket, then `see_out`. `accept`: the loop's `sock_accept`; `failed`: called when
+    nobody is accepted or looked after any more."""
+
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        state: ServerState,
+        cuts: DroppedConnections,
+        patience: Patience | None = None,
+        accept: Accept | None = None,
+        failed: tasks.Failed = tasks.nothing_depends_on_it,
+    ) -> None:
+        self._failed = failed
+        self._config, self._state = config, state
+        self.guests = Guests(patience or Patience(), cuts)
+        self._loop = asyncio.get_running_loop()
+        self._accept_one: Accept = self._loop.sock_accept if accept is None else accept
+        self._shaking: set[asyncio.Task[None]] = set()
+        self._accepting: asyncio.Task[None] | None = None
+        self._looking: asyncio.Task[None] | None = None
+
+    def open(self, listening: socket.socket) -> None:
+        listening.setblocking(False)
+        self._accepting = tasks.own(self._accept(listening), "accept", self._failed)
+        self._looking = tasks.own(self._look_after(), "guests", self._failed)
+
+    async def close(self) -> None:
+        """Accept nobody any more; who has come is still looked after."""
+        working = [*self._shaking, *([] if self._accepting is None else [self._accepting])]
+        for task in working:
+            task.cancel()
+        await asyncio.gather(*working, return_exceptions=True)
+
+    async def see_out(self, grace_s: float, hurries: Callable[[], bool]) -> None:
+        """Have every connection end: idle ones at once, answers within `grace_s` unless somebody
+        `hurries`; the rest is cut."""
+        for connection in list(self._state.connections):
+            try:
+                connection.shutdown()
+            except Exception as error:  # ours to mend; the others are still to be seen out
+                tasks.report("shutdown", error)
+                connection.transport.abort()
+        end_s = self._loop.time() + grace_s
+        while self._state.connections and self._loop.time() < end_s and not hurries():
+            await asyncio.sleep(SEE_OUT_POLL_S)
+        for connection in list(self._state.connections):
+            connection.transport.abort()
+        if self._state.tasks:
+            _, late = await asyncio.wait(list(self._state.tasks), timeout=TASKS_WAIT_S)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.gather(self._looking, return_exceptions=True)
+
+    # --- in ---------------------------------------------------------------------------------------
+
+    async def _accept(self, listening: socket.socket) -> None:
+        wait_s = 0.0
+        while True:
+            try:
+                peer, _ = await self._accept_one(listening)
+            except OSError as error:
+                wait_s = self._not_accepted(error, wait_s)
+                await asyncio.sleep(wait_s)
+                continue
+            wait_s = 0.0
+            if len(self.guests) >= self.guests.patience.guests_max and not self.guests.make_room():
+                self.guests.turned_away()
+                peer.close()
+                continue
+            guest = Shaking()
+            guest.task = task = tasks.own(
+                self._let_in(guest, peer), "connection", tasks.nothing_depends_on_it
+            )
+            self.guests.add(guest, self._loop.time())
+            self._shaking.add(task)
+
+    def _not_accepted(self, error: OSError, waited_s: float) -> float:
+        """How long to wait before the next try. An error that stays is met at most once a second,
+        and told when it begins; one that a peer can cause holds up the others by little."""
+        if error.errno in NO_DESCRIPTOR:
+            self.guests.make_room()
+            return NO_DESCRIPTOR_WAIT_S  # until it is closed
+        if error.errno in GONE_ALREADY:
+            return min(max(2 * waited_s, ACCEPT_WAIT_S_MIN), GONE_WAIT_S_MAX)
+        if waited_s == 0:
+            log.error("no connection can be accepted, trying again: %s", error)
+        return min(max(2 * waited_s, ACCEPT_WAIT_S_MIN), ACCEPT_WAIT_S_MAX)
+
+    async def _let_in(self, guest: Shaking, peer: socket.socket) -> None:
+        try:
+            peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            await self._loop.connect_accepted_socket(self._http, peer, ssl=self._config.ssl)
+        except OSError as error:  # TLS's are among them
+            log.debug("a connection came to nothing: %s", error)
+            peer.close()
+        except Exception:
+            peer.close()
+            raise  # ours to mend; the others are let in
+        finally:
+            self.guests.drop(guest)
+            self._shaking.discard(asyncio.current_task())
+
+    def _http(self) -> Http:
+        return Http(guests=self.guests, config=self._config, server_state=self._state, app_state={})
+
+    # --- while they are here ----------------------------------------------------------------------
+
+    async def _look_after(self) -> None:
+        while True:
+            await asyncio.sleep(self.guests.patience.look_every_s)
+            try:
+                self.guests.look(self._loop.time(), self._state.connections)
+            except Exception as error:  # ours to mend; nobody else looks after them
+                tasks.report("guests", error)

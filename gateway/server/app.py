@@ -1,0 +1,402 @@
+"""The HTTP and WebSocket front of the gateway.
+
+GET /v1/realtime, /realtime   the conversation (WebSocket); 503 before the upgrade when full
+POST /v1/realtime/calls, …     the same over WebRTC; see `gateway.transport.webrtc.calls`
+GET /v1/models                the one model, as OpenAI's API lists them
+GET /healthz                  200 when gateway and engine can serve, else 503
+GET /status                   for people and pages: what the engine is doing, sessions, model
+GET /metrics                  Prometheus text
+GET /                         the web demo's files
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, PlainTextResponse, Response
+from starlette.routing import BaseRoute, Mount, Route, WebSocketRoute
+from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp
+from starlette.websockets import WebSocket
+
+from engine import api
+from gateway.auth.access import Access, key_of
+from gateway.auth.client_secrets import ClientSecrets
+from gateway.auth.middleware import SUBPROTOCOL, guarded, key_id_of, offered, reject_websocket
+from gateway.auth.share_domains import ShareDomains
+from gateway.config import Settings
+from gateway.connection.interfaces import Connection, Player, SessionCore
+from gateway.connection.outbound import Bounds
+from gateway.connection.pending import DroppedConnections
+from gateway.connection.registry import ResumeMetrics, SessionEntry, SessionRegistry, new_token
+from gateway.connection.resume import ResumableChannel
+from gateway.connection.runner import CLOSE_SERVICE_RESTART, TICK_S, SessionRunner
+from gateway.engine_link import EngineLink
+from gateway.protocol import frames
+from gateway.protocol.errors import FatalProtocolError
+from gateway.protocol.headers import RESUME_HEADER, RESUME_LAST_EVENT, RESUME_SUBPROTOCOL
+from gateway.runtime.clocks import since_boot_s
+from gateway.runtime.ticker import Ticker
+from gateway.server import handshake
+from gateway.server.descriptors import Descriptors
+from gateway.session.actions import Hangup
+from gateway.telemetry.footprint import footprint
+from gateway.telemetry.loop_lag import LoopLag
+from gateway.transport.websocket.channel import WebSocketChannel
+from gateway.tts.link import VoiceLink
+from gateway.tts.messages import VoiceCommand
+
+if TYPE_CHECKING:  # aiortc takes half a second to import
+    from gateway.transport.webrtc.calls import Calls
+
+log = logging.getLogger("headstart.gateway")
+
+RETRY_AFTER_S = 5
+DRAIN_POLL_S = 0.05
+PROMETHEUS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+PROJECT_WEB_DIR = Path(__file__).resolve().parents[2] / "web-demo"
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why there is no session to be had. `is_yours`: the server has some, this key has enough."""
+
+    reason: str
+    is_yours: bool = False
+
+
+class SessionMaker(Protocol):
+    """Makes the sans-I/O core of one new session."""
+
+    def __call__(self, session_id: str, engine_ready: bool, model_name: str) -> SessionCore: ...
+
+
+class Gateway:
+    """The sessions of this process, the link to the engine, and who may come in."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        link: EngineLink,
+        make_session: SessionMaker,
+        render_metrics: Callable[[], bytes],
+        engine_restarts: Callable[[], int] = lambda: 0,
+        voice: VoiceLink | None = None,
+        resume_metrics: ResumeMetrics | None = None,
+    ) -> None:
+        self.settings = settings
+        self.link = link
+        self.runners: dict[str, SessionRunner] = {}
+        self.registry = SessionRegistry(resume_metrics)
+        self._share_domains = ShareDomains(between_keys=settings.share_between_keys)
+        self.secrets = ClientSecrets()
+        self.calls: Calls | None = None
+        self.descriptors: Descriptors | None = None
+        self.voice = voice
+        self.draining = False
+        self.loop_lag = LoopLag()
+        self._ticker = Ticker(TICK_S)
+        self.sessions_refused = 0
+        self.sessions_shed = 0
+        self.sessions_stuck = 0
+        self.dropped_connections = DroppedConnections()
+        self.access = Access.from_settings(settings, self.secrets)
+        self._sessions_of: Counter[str] = Counter()  # by whose key it was
+        self._make_session = make_session
+        self._render_metrics = render_metrics
+        self._engine_restarts = engine_restarts
+        self._started_s = time.monotonic()
+
+    @property
+    def model_name(self) -> str:
+        """What the engine calls its model, or what it was asked for until it has said."""
+        return self.link.ready.model.name if self.link.ready is not None else self.settings.model
+
+    def refusal(self, key_id: str = "", sockets: int = 0) -> Refusal | None:
+        """Why the holder of a key gets no session now, which needs so many sockets besides its
+        connection; None when one can be had."""
+        most, mine = self.settings.max_sessions, self.settings.max_sessions_per_key
+        if self.draining:
+            return Refusal("the server is shutting down")
+        if len(self.runners) >= most:
+            return Refusal(f"all {most} sessions of this server are in use")
+        if key_id and mine and self._sessions_of[key_id] >= mine:
+            return Refusal(f"this key has {mine} sessions already", is_yours=True)
+        if self.descriptors is not None and not self.descriptors.has_room(
+            len(self.runners), sockets
+        ):
+            return Refusal("this server has no file descriptors left for another one")
+        return None
+
+    def refuse_http(self, key_id: str = "", sockets: int = 0) -> Response | None:
+        """The answer to a request for a session when none can be had; None when one can."""
+        refusal = self.refusal(key_id, sockets)
+        if refusal is None:
+            return None
+        self.sessions_refused += 1
+        log.warning("refused a session: %s", refusal.reason)
+        return _refused(refusal)
+
+    def new_session(self) -> tuple[str, SessionCore]:
+        """The id and core of a session that nobody holds yet."""
+        session_id = f"sess_{secrets.token_hex(12)}"
+        return session_id, self._make_session(session_id, self.link.is_ready, self.model_name)
+
+    def new_entry(
+        self, link: Connection, key_id: str, player: Player | None = None
+    ) -> SessionEntry:
+        """A session over `link`, of the holder of a key, that has not begun."""
+        session_id, core = self.new_session()
+        keep_s = self.settings.resume_s
+        resume_channel = ResumableChannel(
+            link, lambda: core.resumable, keep_s, self.registry.expired
+        )
+        settings = self.settings
+        frame_bytes = frames.FRAME_BYTES_MAX if player is None else frames.CHANNEL_BYTES_MAX
+        bounds = Bounds(
+            settings.outbound_events, settings.outbound_bytes, settings.idle_s, frame_bytes
+        )
+        runner = SessionRunner(
+            session_id,
+            resume_channel,
+            core,
+            self._share_domains.telling(key_id, self.link.tell),
+            bounds,
+            send_to_tts=self.send_to_tts,
+            player=player,
+            ticker=self._ticker,
+        )
+        token = new_token()
+        if keep_s > 0:
+            core.offer_resume(token, round(keep_s * 1000))
+        return SessionEntry(session_id, core, resume_channel, runner, token, key_id)
+
+    @contextlib.contextmanager
+    def registered(self, entry: SessionEntry) -> Iterator[None]:
+        """One of the `max_sessions` is taken, and the engine's events find the runner."""
+        session_id, runner, key_id = entry.session_id, entry.runner, entry.key_id
+        self.runners[session_id] = runner
+        self._sessions_of[key_id] += 1
+        self.link.attach(session_id, runner)
+        if self.voice is not None:
+            self.voice.attach(session_id, runner)
+        try:
+            yield
+        finally:
+            self.link.detach(session_id)
+            if self.voice is not None:
+                self.voice.detach(session_id)
+            del self.runners[session_id]
+            self._sessions_of[key_id] -= 1
+            if not self._sessions_of[key_id]:
+                del self._sessions_of[key_id]
+            self.sessions_shed += runner.shed
+            self.sessions_stuck += runner.stuck
+
+    def send_to_tts(self, command: VoiceCommand) -> bool:
+        """To the voice. False: there is none."""
+        return self.voice is not None and self.voice.tell(command)
+
+    async def converse(self, socket: WebSocket) -> None:
+        """The WebSocket endpoint: a session from handshake to close, or its next part."""
+        key_id = key_id_of(socket.scope)
+        token = offered(socket, RESUME_SUBPROTOCOL) or socket.headers.get(RESUME_HEADER)
+        refused = self.refuse_http(key_id) if token is None else None
+        if refused is not None:
+            await socket.send_denial_response(refused)
+            return
+        subprotocols = socket.scope.get("subprotocols", [])
+        error = handshake.refused(socket.query_params, socket.headers, subprotocols)
+        if error is not None:
+            await reject_websocket(socket, error)
+            return
+        channel = WebSocketChannel(socket)
+        if token is not None:
+            await self._go_on(socket, channel, token)
+            return
+        entry = self.new_entry(channel, key_id)
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(self.registered(entry))  # before the first await
+            await socket.accept(SUBPROTOCOL if SUBPROTOCOL in subprotocols else None)
+            only = socket.query_params.get("intent") == handshake.TRANSCRIPTION
+            self._preset(entry.core, key_of(socket.headers, subprotocols), only_transcribes=only)
+            self.registry.begin(entry, stack.pop_all())
+        channel.registered()
+        await entry.resume_channel.carry(channel)
+
+    async def _go_on(self, socket: WebSocket, channel: WebSocketChannel, token: str) -> None:
+        """With the session of a token, whose connection broke."""
+        subprotocols = socket.scope.get("subprotocols", [])
+        try:
+            async with self.registry.claimed(token, key_id_of(socket.scope)) as entry:
+                await socket.accept(SUBPROTOCOL if SUBPROTOCOL in subprotocols else None)
+                self.registry.resume(entry, channel, socket.query_params.get(RESUME_LAST_EVENT))
+        except FatalProtocolError as error:
+            await reject_websocket(socket, error)
+            return
+        channel.registered()
+        await entry.resume_channel.carry(channel)
+
+    def _preset(self, core: SessionCore, key: str, *, only_transcribes: bool) -> None:
+        """Give a new session what its client's secret, if it came with one, stands for, and the
+        type that was asked for."""
+        grant = self.secrets.find(key, since_boot_s())
+        wanted = [] if grant is None or grant.session is None else [grant.session]
+        wanted += [{"type": "transcription"}] if only_transcribes else []
+        for session in wanted:
+            from gateway.protocol.parse import parse_session  # the schema is loaded with the engine
+
+            core.preset(parse_session(session), time.monotonic_ns())
+
+    async def drain(self) -> None:
+        """Take no more sessions, wait up to `drain_s` for answers under way, then hang up."""
+        self.draining = True
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._answers_done(), self.settings.drain_s)
+        self.registry.hang_up(Hangup(CLOSE_SERVICE_RESTART, "the server is shutting down"))
+        # One turn of the writers, so that the reason reaches whoever reads.
+        await asyncio.sleep(DRAIN_POLL_S)
+        if self.calls is not None:
+            await self.calls.end_all()
+
+    async def _answers_done(self) -> None:
+        while any(runner.answering > 0 for runner in self.runners.values()):
+            await asyncio.sleep(DRAIN_POLL_S)
+
+    # --- HTTP ------------------------------------------------------------------------------------
+
+    async def healthz(self, _: Request) -> Response:
+        well = self.link.is_ready and not self.draining
+        body = {
+            "gateway": "draining" if self.draining else "ok",
+            "engine": str(self.link.state),
+            "reason": self.link.reason,
+        }
+        return JSONResponse(body, status_code=200 if well else 503)
+
+    async def status(self, _: Request) -> Response:
+        return JSONResponse(self.status_body(), headers={"Cache-Control": "no-store"})
+
+    def status_body(self) -> dict[str, Any]:
+        """`loading` is null unless the engine is loading; its `total` 0 means unknown."""
+        link = self.link
+        loading = link.loading
+        model = link.ready.model if link.ready is not None else None
+        return {
+            "engine": {
+                "state": str(link.state),
+                "reason": link.reason,
+                "loading": loading
+                and {"what": loading.what, "done": loading.done, "total": loading.total},
+                "restarts": self._engine_restarts(),
+                "rss_bytes": link.stats.rss_bytes if link.stats else None,
+                "kv_blocks_used": link.stats.kv_blocks_used if link.stats else None,
+                "kv_blocks_total": link.stats.kv_blocks_total if link.stats else None,
+                "kv_blocks_cached": link.stats.kv_blocks_cached if link.stats else None,
+                "sessions": link.stats.sessions if link.stats else None,
+                "pending_prefill_tokens": link.stats.pending_prefill_tokens if link.stats else None,
+                "memory": link.stats and _memory_body(link.stats),
+            },
+            "gateway": footprint(),
+            "model": {
+                "name": self.model_name,
+                "context_tokens": model.context_tokens if model else None,
+                "weights_bytes": model.weights_bytes if model else None,
+                "load_s": model.load_s if model else None,
+                "kv_bytes_per_token": model.kv_bytes_per_token if model else None,
+                "kv_pool_bytes": model.kv_pool_bytes if model else None,
+            },
+            "voice": self._voice_body(),
+            "sessions": {
+                "now": len(self.runners),
+                "max": self.settings.max_sessions,
+                "detached": sum(entry.resume_channel.is_detached for entry in self.registry),
+                "refused": self.sessions_refused,
+                "shed": self.sessions_shed,
+                "stuck": self.sessions_stuck,
+            },
+            "connections_cut": dict(self.dropped_connections),
+            "webrtc": self.calls is not None,
+            "draining": self.draining,
+            "loop_lag": self.loop_lag.summary()._asdict(),
+            "uptime_s": round(time.monotonic() - self._started_s, 3),
+        }
+
+    def _voice_body(self) -> dict[str, Any]:
+        if self.voice is None:
+            return {"state": "off", "name": "", "reason": "this server was started without one"}
+        status = self.voice.status
+        return {"state": status.state, "name": status.voice, "reason": status.reason}
+
+    async def models(self, _: Request) -> Response:
+        entry = {"id": self.model_name, "object": "model", "created": 0, "owned_by": "headstart"}
+        return JSONResponse({"object": "list", "data": [entry]})
+
+    async def metrics(self, _: Request) -> Response:
+        return Response(self._render_metrics(), media_type=PROMETHEUS_TYPE)
+
+
+def build_app(gateway: Gateway) -> ASGIApp:
+    """The ASGI application over one `Gateway`, with authentication in front."""
+    routes: list[BaseRoute] = [
+        WebSocketRoute("/v1/realtime", gateway.converse),
+        WebSocketRoute("/realtime", gateway.converse),
+        Route("/v1/models", gateway.models),
+        Route("/models", gateway.models),
+        Route("/healthz", gateway.healthz),
+        Route("/status", gateway.status),
+        Route("/metrics", gateway.metrics),
+        *(gateway.calls.routes() if gateway.calls is not None else ()),
+        _web_demo(gateway.settings.web_dir or PROJECT_WEB_DIR),
+    ]
+    return guarded(Starlette(routes=routes), gateway.access)
+
+
+def _memory_body(stats: api.Stats) -> dict[str, Any]:
+    """How full the engine's KV cache is, and what is done about it."""
+    return {
+        "level": stats.level.name.lower(),
+        "tokens": stats.kv_tokens,
+        "sessions_offloaded": stats.sessions_offloaded,
+        "offloaded_bytes": stats.offloaded_bytes,
+        "offloads": stats.offloads,
+        "returns": stats.returns,
+        "sessions_refused": stats.sessions_refused,
+    }
+
+
+def _web_demo(folder: Path) -> BaseRoute:
+    if (folder / "index.html").is_file():
+        return Mount("/", StaticFiles(directory=folder, html=True))
+    text = (
+        f"headstart is running. There is no web page in {folder.name}/ on this installation;\n"
+        f"connect an OpenAI Realtime client to /v1/realtime, or see /status.\n"
+    )
+
+    async def nothing_here(_: Request) -> Response:
+        return PlainTextResponse(text)
+
+    return Route("/", nothing_here)
+
+
+def _refused(refusal: Refusal) -> Response:
+    error = {
+        "type": "rate_limit_error" if refusal.is_yours else "server_error",
+        "code": "too_many_sessions" if refusal.is_yours else "server_overloaded",
+        "message": f"No session could be opened: {refusal.reason}. Try again in {RETRY_AFTER_S} s.",
+        "param": None,
+    }
+    headers = {"Retry-After": str(RETRY_AFTER_S)}
+    status = 429 if refusal.is_yours else 503
+    return JSONResponse({"error": error}, status_code=status, headers=headers)

@@ -1,0 +1,108 @@
+"""File descriptors: what this process may have open, and what is left for sessions.
+
+A process that has none left cannot even say so: no connection is accepted any more. So there is a
+share for connections that are no session, which are refused with a reason or cut
+(`gateway.connection.pending`), a reserve, and the rest is for sessions, however many are allowed.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import resource
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from gateway.connection.pending import PENDING_MAX
+from gateway.errors import ConfigError
+
+log = logging.getLogger("headstart.serve")
+
+RESERVE = 8
+"""For what libraries open and close again."""
+TO_COME = 24
+"""The loop's own, and links to the engine and the voice, which are not open yet when it is counted;
+18 with uvloop 0.22 and pyzmq 27."""
+PER_GUEST = 2
+"""The connection, and a file of the page."""
+PER_SESSION = 4
+"""A WebSocket needs one; a call a socket for each address of this machine, as a rule a few."""
+GUESTS_MIN = 4
+GUESTS_SHARE = 0.25
+"""Of what is left, where that is not enough for all."""
+
+
+def open_count() -> int:
+    """How many descriptors this process has."""
+    return len(os.listdir("/dev/fd")) - 1  # the folder itself is one
+
+
+def _none() -> int:
+    return 0
+
+
+@dataclass(slots=True)
+class Descriptors:
+    """`limit`: of the process; `guests_max`, `sessions_max`: what there is room for. `guests`: how
+    many there are now. `count`: as `open_count`."""
+
+    limit: int
+    guests_max: int
+    sessions_max: int
+    guests: Callable[[], int] = _none
+    count: Callable[[], int] = field(default=open_count)
+
+    def has_room(self, sessions: int, sockets: int = 0) -> bool:
+        """Whether there can be one more than so many sessions, with so many sockets besides its
+        connection, and all guests still find their place."""
+        if sessions >= self.sessions_max:
+            return False
+        places = PER_GUEST * max(0, self.guests_max - self.guests())
+        return self.count() + sockets + places + RESERVE <= self.limit
+
+
+def prepare(max_sessions: int, guests_max: int = PENDING_MAX) -> Descriptors:
+    """Raise the soft limit to what so many sessions may need, where that is allowed, and share
+    out what there is. Raises `ConfigError` where there is not enough for one session."""
+    own = open_count() + TO_COME + RESERVE
+    wanted = own + PER_GUEST * guests_max + PER_SESSION * max_sessions
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        soft = _raised(soft, wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
+    limit = wanted if soft == resource.RLIM_INFINITY else soft
+    shared = share(limit - own, guests_max, max_sessions)
+    if shared is None:
+        least = own + PER_GUEST * GUESTS_MIN + 1
+        raise ConfigError(
+            [f"{limit} file descriptors are too few, at least {least} are needed: raise ulimit -n"]
+        )
+    guests, sessions = shared
+    if sessions < max_sessions:
+        log.warning(
+            "%d file descriptors are enough for %d sessions of max_sessions=%d: raise ulimit -n",
+            limit,
+            sessions,
+            max_sessions,
+        )
+    return Descriptors(limit, guests, sessions)
+
+
+def share(left: int, guests_max: int, max_sessions: int) -> tuple[int, int] | None:
+    """How many guests, and sessions of one descriptor each, have room in so many. None: none."""
+    guests = guests_max
+    if left < PER_GUEST * guests_max + PER_SESSION * max_sessions:
+        guests = min(guests_max, max(GUESTS_MIN, int(left * GUESTS_SHARE) // PER_GUEST))
+    sessions = left - PER_GUEST * guests
+    return (guests, sessions) if sessions > 0 else None
+
+
+def _raised(soft: int, wanted: int, hard: int) -> int:
+    """The soft limit that is in force after trying to raise it."""
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+    except (OSError, ValueError) as error:
+        log.warning("the limit of %d file descriptors could not be raised: %s", soft, error)
+        return soft
+    if wanted > soft:
+        log.info("raised the limit of file descriptors from %d to %d", soft, wanted)
+    return wanted

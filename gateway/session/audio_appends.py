@@ -1,0 +1,88 @@
+"""Sound that clients append, taken in by pieces, so that others get a turn between them.
+
+An append may hold five minutes of sound, which take half a second to hear. So a long one is cut:
+its first piece is heard at once, and for each of the rest the shell is asked (`ContinueLater`) to
+come back when it has looked after everybody else, before any further event of this client's.
+"""
+
+from __future__ import annotations
+
+from openai.types.realtime import InputAudioBufferAppendEvent
+
+from gateway.audio.formats import SoundIn
+from gateway.audio.segmenter import UtteranceTooLongError
+from gateway.protocol import errors
+from gateway.protocol.fast_append import FastAppend, TimedFastAppend, fast_append
+from gateway.session.actions import ContinueLater
+from gateway.session.context import SessionContext
+from gateway.session.input_speech import InputSpeech
+from gateway.session.responses import ResponseManager
+
+BYTES_PER_MS = 48  # s16 mono at 24 kHz
+PIECE_BYTES = 1000 * BYTES_PER_MS
+
+
+class AudioAppender:
+    """`take` an append's sound, then `more` as often as was asked for."""
+
+    def __init__(
+        self, context: SessionContext, speech: InputSpeech, answers: ResponseManager
+    ) -> None:
+        self._context = context
+        self._speech = speech
+        self._answers = answers
+        self._sound_in = SoundIn()
+        self._rest = memoryview(b"")
+        self._captured_ms: float | None = None
+        self._event_id: str | None = None
+
+    def quick(self, text: str) -> FastAppend | None:
+        """The append that `text` is, if it can be read the short way. On any thread."""
+        config = self._context.config
+        if config.input_format["type"] != "audio/pcm":
+            return None
+        return fast_append(text, extensions=config.gateway is not None)
+
+    def packet(self, text: str) -> FastAppend | None:
+        """The same, if it is one piece."""
+        append = self.quick(text)
+        return append if append is not None and len(append.audio) <= PIECE_BYTES else None
+
+    def take_packet(self, packet: FastAppend, now_ns: int) -> None:
+        """`take`, of what `packet` gave."""
+        pcm = self._sound_in.to_wire(packet.audio, self._context.config.input_format)
+        captured_ms = packet.captured_at_ms if isinstance(packet, TimedFastAppend) else None
+        self._feed(pcm, captured_ms, now_ns)
+
+    def take(self, event: FastAppend | InputAudioBufferAppendEvent, now_ns: int) -> None:
+        """Raises `ProtocolError` for what is no sound, and when push-to-talk has gone on for too
+        long; what came before the piece that was too much is kept."""
+        pcm = self._sound_in.decode(event.audio, self._context.config.input_format)
+        captured_ms: float | None = getattr(event, "captured_at_ms", None)
+        assert not self._rest, "the shell has not asked for the rest of the last one"
+        if len(pcm) <= PIECE_BYTES:
+            self._feed(pcm, captured_ms, now_ns)
+            return
+        self._rest = memoryview(pcm)
+        self._captured_ms, self._event_id = captured_ms, event.event_id
+        self.more(now_ns)
+
+    def more(self, now_ns: int) -> None:
+        """The next piece. Raises as `take` does."""
+        piece, self._rest = self._rest[:PIECE_BYTES], self._rest[PIECE_BYTES:]
+        at_ms = self._captured_ms
+        if at_ms is not None:
+            at_ms -= len(self._rest) / BYTES_PER_MS
+        try:
+            self._feed(bytes(piece), at_ms, now_ns)
+        except errors.ProtocolError as error:
+            self._rest = memoryview(b"")
+            raise error.about(self._event_id) from None
+        if self._rest:
+            self._context.act(ContinueLater())
+
+    def _feed(self, pcm: bytes, captured_ms: float | None, now_ns: int) -> None:
+        try:
+            self._speech.feed(pcm, captured_ms, self._answers, now_ns)
+        except UtteranceTooLongError as error:
+            raise errors.invalid_audio("audio", str(error)) from error

@@ -1,0 +1,71 @@
+"""Nobody has said anything for long after an answer: `turn_detection.idle_timeout_ms`.
+
+Time is the sample clock's, so a client that sends no sound is absent, not idle. The silence becomes
+an item, as in the API. There it is heard by the model; our ears make words, and silence has none,
+so what the model reads of it is a word for it, and for this one answer a note.
+"""
+
+from __future__ import annotations
+
+from openai.types.realtime import RealtimeResponseCreateParams
+
+from engine import api
+from gateway.audio.clock import (
+    engine_samples_to_exact_ms,
+    engine_samples_to_ms,
+    ms_to_engine_samples,
+)
+from gateway.default_prompts import SILENCE, SILENCE_NOTE
+from gateway.protocol.session_config import ServerVadConfig, SessionConfig
+from gateway.session.context import SessionContext
+from gateway.session.responses import ResponseManager
+from gateway.session.transcription import add_spoken_item
+from gateway.session.turns import TurnState
+
+
+class Idle:
+    """One session's. `look` at it after each packet."""
+
+    def __init__(self, context: SessionContext, answers: ResponseManager) -> None:
+        self._context = context
+        self._answers = answers
+        self._config = context.config  # that `_timeout_ms` is of
+        self._timeout_ms = self._timeout_of(context.config)
+
+    def look(self, clock_samples: int, now_ns: int) -> None:
+        """So much of the session's sound has come."""
+        context = self._context
+        if not context.idle.armed:
+            return
+        if self._config is not context.config:
+            self._config, self._timeout_ms = context.config, self._timeout_of(context.config)
+        busy = self._timeout_ms is None or not context.engine_up
+        busy = busy or context.turns.state is not TurnState.QUIET or self._answers.audible(now_ns)
+        timeout_samples = ms_to_engine_samples(self._timeout_ms or 0)
+        silence = context.idle.look(clock_samples, timeout_samples, busy=busy)
+        if silence is not None:
+            self._prompt(*silence, now_ns)
+
+    @staticmethod
+    def _timeout_of(config: SessionConfig) -> int | None:
+        turns = config.turn_detection
+        if config.only_transcribes or not isinstance(turns, ServerVadConfig):
+            return None
+        may_answer = turns.create_response or turns.interrupt_response  # as the API has it
+        return turns.idle_timeout_ms if may_answer else None
+
+    def _prompt(self, start_sample: int, end_sample: int, now_ns: int) -> None:
+        context = self._context
+        item_id = context.ids.item()
+        start_ms, end_ms = engine_samples_to_ms(start_sample), engine_samples_to_ms(end_sample)
+        context.send(context.events.timeout_triggered(item_id, start_ms, end_ms))
+        kept = add_spoken_item(context, item_id, "")
+        kept.engine = api.Item(item_id, api.Role.USER, (api.Text(SILENCE),))
+        context.tell(
+            api.AddItem(context.session_id, kept.engine, context.conversation.engine_place(item_id))
+        )
+        if context.config.transcription is not None:
+            silent_s = engine_samples_to_exact_ms(end_sample - start_sample) / 1000
+            context.send(context.events.transcription_completed(item_id, "", silent_s))
+        note = RealtimeResponseCreateParams(instructions=SILENCE_NOTE)
+        self._answers.create(note, None, now_ns)

@@ -1,0 +1,235 @@
+"""Sound inside items: checked, told to the engine piece by piece, its words put into the item.
+
+    event ─▶ clips_of ─▶ the item, echoed ─▶ Tell(Clip)… ─▶ Tell(AddItem) … ClipHeard ─▶ words
+
+It is heard behind the microphone's sound that came before it, and as nobody speaks it, no turn
+begins. Bounds: `CLIPS_MAX` and an utterance's longest time in one event; `UNHEARD_MAX` clips.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from openai.types.realtime import RealtimeConversationItemUserMessage
+
+from engine import api
+from gateway.audio.clock import CLIENT_RATE_HZ, ENGINE_RATE_HZ
+from gateway.audio.formats import SoundIn, bytes_per_s
+from gateway.audio.resample import StreamResampler
+from gateway.audio.segmenter import SegmenterSettings
+from gateway.protocol import errors
+from gateway.protocol.items import Json
+from gateway.protocol.parse import decode_bytes
+from gateway.session.actions import ContinueLater
+from gateway.session.context import SessionContext
+from gateway.session.conversation import NO_TRANSCRIBER
+
+CLIPS_MAX = 16
+UNHEARD_MAX = 64
+PIECE_S = 2
+"""Heard at once, as much as the engine takes in one pass."""
+
+
+@dataclass(frozen=True, slots=True)
+class ItemClip:
+    """Sound of one content part, in the client's own format; `param`: that part in errors."""
+
+    name: str
+    param: str
+    content_index: int
+    sound_format: Json
+    data: bytes
+
+    @property
+    def length_s(self) -> float:
+        return len(self.data) / bytes_per_s(self.sound_format)
+
+    def pieces(self) -> Iterator[tuple[bytes, bool]]:
+        """s16 at 16 kHz, and whether it is the last."""
+        wire, hear = SoundIn(), StreamResampler(CLIENT_RATE_HZ, ENGINE_RATE_HZ)
+        step = PIECE_S * bytes_per_s(self.sound_format)
+        for start in range(0, len(self.data), step):
+            last = start + step >= len(self.data)
+            pcm = wire.to_wire(self.data[start : start + step], self.sound_format)
+            yield hear.feed_pcm(pcm) + (hear.flush_pcm() if last else b""), last
+
+
+@dataclass(frozen=True, slots=True)
+class _ClipPlace:
+    """Where a clip's words belong."""
+
+    item_id: str
+    content_index: int
+    length_s: float
+
+
+class ItemAudio:
+    """The clips of one session."""
+
+    def __init__(self, context: SessionContext) -> None:
+        self._context = context
+        self._named = 0
+        self._pieces: Iterator[api.Clip] = iter(())
+        self._then: Callable[[], None] | None = None
+        self._event_id: str | None = None
+        self._unless_lost = False
+        self._unheard: dict[str, _ClipPlace] = {}
+
+    @property
+    def is_sending(self) -> bool:
+        """Whether the shell was asked to come back for `more`."""
+        return self._then is not None
+
+    def clips_of(self, given: Sequence[tuple[Any, str]]) -> list[ItemClip]:
+        """The sound in items that nobody has put into words, each item given with its name in
+        errors. Raises `ProtocolError`."""
+        sound_format = self._context.config.input_format
+        clips: list[ItemClip] = []
+        for item, param in given:
+            if isinstance(item, RealtimeConversationItemUserMessage):
+                for index, part in enumerate(item.content):
+                    if part.type != "input_audio" or part.audio is None or part.transcript:
+                        continue
+                    where = sound_param(param, index)
+                    data = _decoded(part.audio, sound_format, where)
+                    clips.append(ItemClip(self._name(), where, index, sound_format, data))
+        _check_together(clips)
+        return clips
+
+    def _name(self) -> str:
+        self._named += 1
+        return f"clip_{self._named}"
+
+    # --- to the engine ---------------------------------------------------------------------------
+
+    def send(
+        self,
+        clips: Sequence[ItemClip],
+        event_id: str | None,
+        then: Callable[[], None],
+        *,
+        unless_lost: bool = False,
+    ) -> None:
+        """Have `clips` heard, and then do `then`, before any further event of the client's;
+        `unless_lost`: not if the engine was lost meanwhile."""
+        assert self._then is None, "the shell has not asked for the rest of the last one"
+        session_id = self._context.session_id
+        self._pieces = (
+            api.Clip(session_id, clip.name, pcm, last)
+            for clip in (clips if self._context.engine_up else ())
+            for pcm, last in clip.pieces()
+        )
+        self._then, self._event_id = then, event_id
+        self._unless_lost = unless_lost
+        self.more()
+
+    def more(self) -> None:
+        """The next piece, or what is to be done behind the last. Raises `ProtocolError`."""
+        piece = next(self._pieces, None)
+        if piece is not None:
+            self._context.tell(piece)
+            self._context.act(ContinueLater())
+            return
+        then, self._then = self._then, None
+        assert then is not None
+        try:
+            then()
+        except errors.ProtocolError as error:
+            raise error.about(self._event_id) from None
+
+    # --- words -----------------------------------------------------------------------------------
+
+    def belong_to(self, item_id: str, clips: Sequence[ItemClip]) -> None:
+        """The words of `clips` go into that item."""
+        for clip in clips:
+            self._unheard[clip.name] = _ClipPlace(item_id, clip.content_index, clip.length_s)
+            if not self._context.engine_up:
+                self._fail(clip.name, "engine_unavailable", "The engine is not available.")
+        while len(self._unheard) > UNHEARD_MAX:
+            self._fail(next(iter(self._unheard)), "engine_behind", "The engine is too far behind.")
+
+    def heard(self, event: api.ClipHeard) -> None:
+        """A piece was heard; of the last one there are the words."""
+        if not event.final or event.clip not in self._unheard:
+            return
+        if not event.transcribed:
+            self._fail(event.clip, *NO_TRANSCRIBER)
+            return
+        place, context = self._unheard.pop(event.clip), self._context
+        kept = context.conversation.find(place.item_id)
+        if kept is None:
+            return  # it was deleted: nothing more is told of it
+        kept.wire["content"][place.content_index]["transcript"] = event.text
+        if kept.engine is not None:
+            kept.engine = _with_words(kept.engine, place.content_index, event.text)
+        if context.config.transcription is None:
+            return
+        if event.text:
+            delta = context.events.transcription_delta
+            context.send(delta(place.item_id, event.text, place.content_index))
+        completed = context.events.transcription_completed
+        context.send(completed(place.item_id, event.text, place.length_s, place.content_index))
+
+    def failed(self, event: api.Failed) -> bool:
+        """Whether a failed command was about sound in items; then the client is told here."""
+        if event.about == "clip":
+            self._fail(event.ref_id, event.code, event.message)
+        return event.about == "clip"
+
+    def engine_lost(self) -> None:
+        """No words will come for what was sent."""
+        self._pieces = iter(())
+        if self._unless_lost and self._then is not None:
+            self._then = lambda: None
+        for name in list(self._unheard):
+            self._fail(name, "engine_lost", "The engine was lost while it listened.")
+
+    def _fail(self, name: str, code: str, message: str) -> None:
+        place, context = self._unheard.pop(name, None), self._context
+        if place is None:
+            return
+        context.metrics.error(code)
+        if context.config.transcription is not None and place.item_id in context.conversation:
+            failed = context.events.transcription_failed
+            context.send(failed(place.item_id, code, message, place.content_index))
+
+
+def sound_param(param: str, part: int) -> str:
+    """The name of a content part's sound in errors."""
+    return f"{param}.content[{part}].audio"
+
+
+def sounds(clips: Sequence[ItemClip]) -> Mapping[str, api.Sound]:
+    """The engine's names of `clips`, by their names in errors."""
+    return {clip.param: api.Sound(clip.name) for clip in clips}
+
+
+def _decoded(audio: str, sound_format: Json, param: str) -> bytes:
+    """Raises `ProtocolError`."""
+    data = decode_bytes(audio, param=param)
+    if sound_format["type"] == "audio/pcm" and len(data) % 2:
+        raise errors.invalid_audio(param, f"an odd number of bytes ({len(data)})")
+    return data
+
+
+def _check_together(clips: Sequence[ItemClip]) -> None:
+    """Raises `ProtocolError` for more than one event may bring."""
+    longest_s = SegmenterSettings().max_utterance_s
+    together_s = 0.0
+    for number, clip in enumerate(clips, 1):
+        together_s += clip.length_s
+        if together_s > longest_s:
+            raise errors.invalid_audio(clip.param, f"{together_s:.2f} s, more than {longest_s} s")
+        if number > CLIPS_MAX:
+            raise errors.invalid_audio(clip.param, f"more than {CLIPS_MAX} parts with sound")
+
+
+def _with_words(item: api.Item, part: int, text: str) -> api.Item:
+    """The item with words where its sound was. (Its pictures may have been forgotten since.)"""
+    parts = list(item.parts)
+    if part < len(parts):
+        parts[part] = api.Text(text)
+    return msgspec.structs.replace(item, parts=tuple(parts))

@@ -1,0 +1,146 @@
+"""Items that clients create and delete: stored, told to the engine in its own terms, and echoed.
+What the engine cannot take is refused by name.
+
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+from openai.types.realtime import (
+    ConversationItemCreateEvent,
+    RealtimeConversationItemAssistantMessage,
+    RealtimeConversationItemFunctionCall,
+    RealtimeConversationItemFunctionCallOutput,
+    RealtimeConversationItemSystemMessage,
+    RealtimeConversationItemUserMessage,
+)
+from openai.types.realtime.realtime_conversation_item_user_message import (
+    Content as UserContent,
+)
+from openai.types.realtime.response_item_reference import ResponseItemReference
+
+from engine import api
+from gateway.protocol import errors, items
+from gateway.protocol.ids import IdMaker
+from gateway.session.context import SessionContext
+from gateway.session.conversation import Conversation, ConversationItem
+from gateway.session.engine_items import forget, keep
+from gateway.session.item_audio import sound_param
+from gateway.session.responses import ResponseManager
+from gateway.video.decode import Encoded
+
+Media = Mapping[str, api.Image | api.Sound]
+"""Decoded pictures, and sound on its way to the engine, by the name that their field has in errors
+(`Encoded.param`, `Clip.param`)."""
+
+
+def pictures_of(given: Sequence[tuple[Any, str]]) -> list[Encoded]:
+    """The pictures in items, each given with its name in errors."""
+    return [
+        Encoded(part.image_url or "", _image_param(param, i))
+        for item, param in given
+        if isinstance(item, RealtimeConversationItemUserMessage)
+        for i, part in enumerate(item.content)
+        if part.type == "input_image"
+    ]
+
+
+def _image_param(param: str, part: int) -> str:
+    return f"{param}.content[{part}].image_url"
+
+
+def engine_item(item: Any, item_id: str, param: str, media: Media) -> api.Item:
+    """One item as the model will read it, with its `media`. Raises `ProtocolError` for kinds not
+    served."""
+    if isinstance(item, RealtimeConversationItemUserMessage):
+        parts = tuple(_user_part(part, param, i, media) for i, part in enumerate(item.content))
+        return api.Item(item_id, api.Role.USER, parts)
+    if isinstance(item, RealtimeConversationItemSystemMessage):
+        texts = tuple(api.Text(part.text or "") for part in item.content)
+        return api.Item(item_id, api.Role.SYSTEM, texts)
+    if isinstance(item, RealtimeConversationItemAssistantMessage):
+        said = tuple(api.Text(part.text or part.transcript or "") for part in item.content)
+        return api.Item(item_id, api.Role.ASSISTANT, said)
+    if isinstance(item, RealtimeConversationItemFunctionCall):
+        return api.Item(item_id, api.Role.ASSISTANT, (api.ToolCall(item.name, item.arguments),))
+    if isinstance(item, RealtimeConversationItemFunctionCallOutput):
+        return api.Item(item_id, api.Role.USER, (api.ToolResult(item.output),))
+    raise errors.unsupported(f"{param}.type", f"items of type '{item.type}' are")
+
+
+def _user_part(part: UserContent, param: str, number: int, media: Media) -> api.Part:
+    if part.type == "input_image":
+        return media[_image_param(param, number)]
+    if part.type == "input_audio":
+        # What was heard before is taken at its word.
+        sound = media.get(sound_param(param, number))
+        return api.Text(part.transcript or "") if sound is None else sound
+    return api.Text(part.text or "")
+
+
+def response_items(
+    given: Sequence[Any], conversation: Conversation, ids: IdMaker, media: Media
+) -> tuple[api.Item, ...]:
+    """The `input` of an out-of-band response; references are looked up in the conversation."""
+    found = []
+    for i, item in enumerate(given):
+        if isinstance(item, ResponseItemReference):
+            kept = conversation.find(item.id)
+            if kept is None or kept.engine is None:
+                raise errors.referenced_item_not_found(i, item.id)
+            found.append(kept.engine)
+        else:
+            item_id = getattr(item, "id", None) or ids.item()
+            found.append(engine_item(item, item_id, f"response.input[{i}]", media))
+    return tuple(found)
+
+
+def place_item(
+    context: SessionContext, event: ConversationItemCreateEvent, media: Media
+) -> api.AddItem:
+    """A client's new item, its pictures decoded, and what the engine is to be told of it once its
+    sound has been. Raises `ProtocolError`."""
+    item_id = event.item.id or context.ids.item()
+    previous = context.conversation.place(item_id, event.previous_item_id)
+    item = event.item
+    if isinstance(item, RealtimeConversationItemFunctionCallOutput):
+        if not context.conversation.has_call(item.call_id):
+            raise errors.unknown_tool_call(item.call_id)
+        if context.conversation.has_output(item.call_id):
+            raise errors.answered_tool_call(item.call_id)
+    for_engine = engine_item(item, item_id, "item", media)
+    wire = items.client_item(item_id, item)
+    if isinstance(item, RealtimeConversationItemFunctionCall):
+        wire.setdefault("call_id", context.ids.call())
+    kept = ConversationItem(wire, _without_sound(for_engine), known=context.engine_keeps)
+    keep(context, kept, previous)
+    context.send(context.events.item_added(wire, previous))
+    context.send(context.events.item_done(wire, previous))
+    return api.AddItem(context.session_id, for_engine, context.conversation.engine_place(item_id))
+
+
+def _without_sound(item: api.Item) -> api.Item:
+    """What a restarted engine can be told of it, until its words are known."""
+    parts = (api.Text("") if isinstance(part, api.Sound) else part for part in item.parts)
+    return msgspec.structs.replace(item, parts=tuple(parts))
+
+
+def delete_item(context: SessionContext, answers: ResponseManager, item_id: str) -> None:
+    """Forget an item. An answer that is still growing in it ends: there is nothing left that it
+    could be. Raises `ProtocolError`."""
+    kept = context.conversation.remove(item_id)
+    context.send(context.events.item_deleted(item_id))
+    if not answers.give_up(item_id):
+        forget(context, [kept])
+
+
+def item_failed(context: SessionContext, event: api.Failed) -> bool:
+    """Whether a failed command was about an item, and the client need not be told: an item that
+    was to be removed is gone. One that was not added can be deleted all the same."""
+    kept = context.conversation.find(event.ref_id)
+    if event.about == "add_item" and kept is not None:
+        kept.known, kept.engine = False, None
+    return event.about == "remove_item" and event.code == "unknown_item"

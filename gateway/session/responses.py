@@ -1,0 +1,400 @@
+"""A session's answers: responses asked for, running, cancelled, and their latency budgets.
+
+At most one response runs in the conversation; any number may run out of band, up to
+`MAX_OUT_OF_BAND` at once.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import msgspec
+from openai.types.realtime import ConversationItemTruncateEvent, RealtimeResponseCreateParams
+
+from engine import api
+from gateway.protocol import errors
+from gateway.protocol.items import Json
+from gateway.session.active_response import ActiveResponse, send_report
+from gateway.session.context import SessionContext
+from gateway.session.function_calls import FunctionCalls
+from gateway.session.response import (
+    CancelReason,
+    Ending,
+    Response,
+    ResponseFacts,
+    ResponseRequest,
+    ending_of,
+    failed,
+)
+from gateway.session.response_items import close_message, open_message, settle, text_over
+from gateway.session.speech_output import SpeechOutput
+from gateway.telemetry.latency import BudgetError, TurnBudget, TurnStamps, Unmeasured
+from gateway.tts.messages import ClauseDone, SynthesisedAudio
+from gateway.tts.spoken_response import SpokenResponse
+
+MAX_OUT_OF_BAND = 4
+
+
+class ResponseManager:
+    """Responses by generation, the engine's name for them."""
+
+    def __init__(self, context: SessionContext, out: SpeechOutput) -> None:
+        self._context = context
+        self._out = out
+        self._running: dict[int, ActiveResponse] = {}
+        self._main: ActiveResponse | None = None
+        self._aside_generation = 0
+        self._stamping: list[ActiveResponse] = []  # waiting for `sent`, in order
+
+    @property
+    def active(self) -> bool:
+        """Whether a response runs in the conversation."""
+        return self._main is not None
+
+    @property
+    def is_active(self) -> bool:
+        """Whether that response is not being cancelled either."""
+        return self._main is not None and self._main.response.cancel_reason is None
+
+    @property
+    def has_no_output(self) -> bool:
+        """Whether such a response has not said anything yet."""
+        main = self._main
+        if main is None or not self.is_active:
+            return False
+        return not main.response.opened and not main.calls.begun
+
+    def audible(self, now_ns: int) -> bool:
+        """Whether a response goes on, or sound of one may still be playing."""
+        return self.is_active or self._out.audible(now_ns)
+
+    def active_item(self) -> Json | None:
+        """The item that is growing in the conversation, as far as it has got."""
+        main = self._main
+        if (
+            main is None
+            or not main.response.opened
+            or main.item_id not in self._context.conversation
+        ):
+            return None
+        return main.response.item("in_progress")
+
+    # --- asked for -------------------------------------------------------------------------------
+
+    def answer_speech(self, stamps: TurnStamps, turn: int, item_id: str, *, said: bool) -> None:
+        """A spoken turn is over and wants its answer. Unless something was `said`, the client is
+        told of it only when there are words, or an answer: as a rule there will be neither."""
+        running = self._begin(ResponseRequest(), stamps)
+        running.turn, running.question_id = turn, item_id
+        self._start(running, None, only_if_heard=True, announce=said)
+
+    def said(self, turn: int) -> None:
+        """There are words in that turn."""
+        if self._main is not None and self._main.turn == turn:
+            self._announce(self._main)
+
+    def create(
+        self,
+        params: RealtimeResponseCreateParams | None,
+        input_items: tuple[api.Item, ...] | None,
+        now_ns: int,
+    ) -> None:
+        """A client's `response.create`. Raises `ProtocolError`."""
+        stamps = TurnStamps(sent_ns=now_ns, requested_ns=now_ns)
+        request = ResponseRequest.of(params, self._context.config)
+        if request.out_of_band:
+            items = (
+                input_items if input_items is not None else self._context.conversation.for_engine()
+            )
+            self._start(self._begin(request, stamps), items)
+            return
+        if self._main is not None:
+            self._announce(self._main)  # the error names it
+            raise errors.active_response(self._main.response.facts.response_id)
+        running = self._begin(request, stamps, own_input=input_items is not None)
+        self._start(running, input_items)
+
+    def cancel(self, response_id: str | None) -> None:
+        """A client's `response.cancel`. Raises `ProtocolError` when there is nothing to cancel."""
+        for running in self._running.values():
+            facts = running.response.facts
+            wanted = running is self._main if response_id is None else False
+            if wanted or facts.response_id == response_id:
+                self._announce(running)
+                self._cancel(running, "client_cancelled")
+                return
+        raise errors.cancel_not_active()
+
+    def give_up(self, item_id: str) -> bool:
+        """An item was deleted. Where a response still grows in it, the response ends; whether that
+        was so."""
+        main = self._main
+        if main is None or not main.grows(item_id):
+            return False
+        self._cancel(main, "client_cancelled")
+        return True
+
+    def interrupt(self) -> None:
+        """Somebody speaks over the answer, or over what is still played of the last one."""
+        if self._main is not None:
+            self._cancel(self._main, "turn_detected")
+        self._out.drop()
+
+    def hold(self, now_ns: int) -> None:
+        """Somebody speaks who may mean to interrupt."""
+        self._out.hold(now_ns)
+
+    def release(self, now_ns: int) -> None:
+        """That is settled."""
+        self._out.release(now_ns)
+
+    def _cancel(self, running: ActiveResponse, reason: CancelReason) -> None:
+        """Nothing more of it is sent; the engine's `Finished` closes it within a step."""
+        if running.response.cancel_reason is not None:
+            return
+        running.response.cancel_reason = reason
+        if running.speaking is not None:
+            self._out.hush(running.generation)
+        if running.text_over is None:
+            self._context.tell(api.Cancel(self._context.session_id, running.generation))
+        else:
+            cancelled = msgspec.structs.replace(
+                running.text_over, reason=api.FinishReason.CANCELLED
+            )
+            self._conclude(running, cancelled)
+
+    def _begin(
+        self, request: ResponseRequest, stamps: TurnStamps, *, own_input: bool = False
+    ) -> ActiveResponse:
+        context = self._context
+        out_of_band = request.out_of_band
+        if out_of_band and len(self._running) - self.active >= MAX_OUT_OF_BAND:
+            raise errors.server_error(
+                "rate_limit_exceeded",
+                f"At most {MAX_OUT_OF_BAND} responses may run out of band at once in a session.",
+            )
+        facts = ResponseFacts(
+            response_id=context.ids.response(),
+            item_id=context.ids.item(),
+            generation=self._next_aside() if out_of_band else context.turns.respond(),
+            conversation_id=None if out_of_band else context.conversation_id,
+            max_output_tokens=request.max_output_tokens or context.config.max_output_tokens,
+            metadata=request.metadata,
+            audio=context.config.response_audio(request.modality, request.sound_format),
+        )
+        place = None if out_of_band else context.conversation.reserve()
+        in_engine = not (out_of_band or own_input)
+        calls = FunctionCalls(context, facts, place, in_engine=in_engine)
+        running = ActiveResponse(request, Response(facts, context.events), calls, stamps)
+        running.place, running.own_input = place, own_input
+        if facts.spoken:
+            running.speaking = SpokenResponse()
+        self._running[facts.generation] = running
+        if not out_of_band:
+            self._main = running
+        return running
+
+    def _next_aside(self) -> int:
+        """Generations of out-of-band answers count down from -1: they are not the turns'."""
+        self._aside_generation -= 1
+        return self._aside_generation
+
+    def _start(
+        self,
+        running: ActiveResponse,
+        items: tuple[api.Item, ...] | None,
+        *,
+        only_if_heard: bool = False,
+        announce: bool = True,
+    ) -> None:
+        context, request = self._context, running.request
+        facts = running.response.facts
+        if announce:
+            self._announce(running)
+        if not context.engine_up:
+            self._end(running, failed("engine_unavailable", "The engine is not ready; try again."))
+            return
+        context.tell(
+            api.Respond(
+                session=context.session_id,
+                generation=facts.generation,
+                item_id=facts.item_id,
+                sampling=context.sampling(facts.max_output_tokens, request.calling),
+                instructions=request.instructions,
+                items=items,
+                only_if_heard=only_if_heard,
+                tools=request.tools,
+            )
+        )
+
+    def _announce(self, running: ActiveResponse) -> None:
+        """Tell the client that there is a response, once."""
+        if not running.announced:
+            running.announced = True
+            for event in running.response.create():
+                self._context.send(event)
+
+    # --- from the engine -------------------------------------------------------------------------
+
+    def delta(self, event: api.Delta, now_ns: int) -> None:
+        """A piece of text. What comes after a cancel is dropped."""
+        running = self._running.get(event.generation)
+        if running is None or running.response.cancel_reason is not None:
+            return
+        context = self._context
+        response = running.response
+        first = not response.opened
+        if first:
+            self._announce(running)
+            open_message(context, running)
+            self._first(running, event.spans, now_ns)
+        context.send(response.delta(event.text), wants_sent_stamp=first)
+        if running.speaking is not None:
+            self._out.say(running.generation, running.speaking.words(event.text, now_ns))
+
+    def called(self, event: api.Call, now_ns: int) -> None:
+        """A piece of a function call."""
+        running = self._running.get(event.generation)
+        if running is None:
+            return
+        if running.response.cancel_reason is not None:
+            running.calls.drop(event)
+            return
+        if running.response.opened:
+            running.calls.hold(event)
+            return
+        first = not running.calls.begun
+        if first:
+            self._announce(running)
+            self._first(running, event.spans, now_ns)
+        for told in running.calls.take(event):
+            is_delta = told["type"] == "response.function_call_arguments.delta"
+            self._context.send(told, wants_sent_stamp=first and is_delta)
+
+    def _first(self, running: ActiveResponse, spans: tuple[api.Span, ...], now_ns: int) -> None:
+        """The first of an answer has come."""
+        running.stamps = dataclasses.replace(
+            running.stamps, first_delta_received_ns=now_ns, spans=spans
+        )
+        running.stamp_pending = True
+        self._stamping.append(running)
+
+    def finished(self, event: api.Finished, now_ns: int) -> None:
+        """An answer's text is over, one way or another; what is left of it is still spoken."""
+        running = self._running.get(event.generation)
+        if running is None:
+            return
+        text_over(self._context, running, event)
+        speaking = running.speaking
+        if speaking is not None and event.reason in (
+            api.FinishReason.STOP,
+            api.FinishReason.LENGTH,
+        ):
+            if running.response.cancel_reason is None:
+                self._out.say(running.generation, speaking.end(now_ns))
+            if running.response.cancel_reason is None and not speaking.over:
+                running.text_over = event
+                return
+        self._conclude(running, event)
+
+    def _conclude(self, running: ActiveResponse, event: api.Finished) -> None:
+        ending = ending_of(event, running.response.cancel_reason)
+        self._end(running, ending)
+        self._context.metrics.turn_finished(event.reason.value, event.usage)
+        self._report(running, event)
+
+    def voice(self, event: SynthesisedAudio | ClauseDone, now_ns: int) -> None:
+        """The voice has made a piece of an answer, or is through with a clause."""
+        running = self._running.get(event.generation)
+        if running is None or running.speaking is None:
+            return
+        if running.response.cancel_reason is not None:
+            return
+        if isinstance(event, SynthesisedAudio):
+            self._out.sound(running.response, running.speaking, event, now_ns)
+            return
+        running.speaking.said(event.clause, event.problem)
+        self._spoken_so_far(running)
+
+    def voice_lost(self, reason: str) -> None:
+        """No more sound: answers under way go on, and end, as text."""
+        for running in list(self._running.values()):
+            if running.speaking is not None:
+                running.speaking.give_up(reason)
+                self._spoken_so_far(running)
+
+    def _spoken_so_far(self, running: ActiveResponse) -> None:
+        """The end, if this was the last of it."""
+        assert running.speaking is not None
+        if running.text_over is not None and running.speaking.over:
+            self._conclude(running, running.text_over)
+
+    def truncate(self, event: ConversationItemTruncateEvent) -> None:
+        """A client's wish. Raises `ProtocolError`."""
+        running = self._main is not None and self._main.item_id == event.item_id
+        self._out.truncate(event, running=running)
+
+    def cleared(self, dropped_samples: int) -> None:
+        """The playout dropped what it still held."""
+        item_id = self._main.item_id if self._main is not None else None
+        self._out.cleared(dropped_samples, item_id)
+
+    def engine_lost(self, now_ns: int) -> None:
+        """Every answer that ran is a failed one, but for those of which only sound is missing."""
+        for running in list(self._running.values()):
+            if running.text_over is not None:
+                continue
+            if running.speaking is not None:
+                self._out.hush(running.generation)
+            self._end(
+                running,
+                failed("engine_lost", "The engine was lost while it answered; please ask again."),
+            )
+
+    def _end(self, running: ActiveResponse, ending: Ending) -> None:
+        context = self._context
+        response = running.response
+        if ending.status != "cancelled":
+            self._announce(running)
+        close_message(context, running)
+        for event in response.finish(ending, *running.calls.close(ending)):
+            if running.announced:
+                context.send(event)
+        del self._running[running.generation]
+        if running is self._main:
+            self._main = None
+            context.turns.finish()
+            if running.announced and ending.status != "failed":
+                context.idle.arm()
+        settle(context, running, ending)
+
+    # --- budgets ---------------------------------------------------------------------------------
+
+    def sound_sent(self, response_id: str, now_ns: int) -> None:
+        """The first sound of a response is on its way."""
+        for running in self._running.values():
+            if running.response.facts.response_id == response_id and running.speaking is not None:
+                running.speaking.first_sound_ns = now_ns
+
+    def sent(self, now_ns: int) -> None:
+        """The first delta of the oldest response that waits for it is on the wire."""
+        if not self._stamping:
+            return
+        running = self._stamping.pop(0)
+        running.stamp_pending = False
+        running.stamps = dataclasses.replace(running.stamps, sent_ns=now_ns)
+        try:
+            running.budget = TurnBudget.from_stamps(running.stamps, self._context.latency_budget_ms)
+            self._context.metrics.turn_budget(running.budget)
+        except BudgetError as error:
+            running.budget = Unmeasured(self._context.latency_budget_ms, running.stamps.realtime)
+            self._context.impossible(error)
+        if running.finished is not None:
+            send_report(self._context, running, running.finished)
+
+    def _report(self, running: ActiveResponse, event: api.Finished) -> None:
+        """Report when both are known: what it cost and when it was sent."""
+        if running.stamp_pending:
+            running.finished = event
+        else:
+            send_report(self._context, running, event)

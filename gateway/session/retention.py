@@ -1,0 +1,42 @@
+"""How far back a session remembers: what it asked for, over what the server is set to."""
+
+from __future__ import annotations
+
+from openai.types.realtime import RealtimeTruncationRetentionRatio
+
+from engine import api
+from gateway.config import Settings
+from gateway.protocol.session_config import SessionConfig
+from gateway.session.context import SessionContext
+
+
+def window_of(config: SessionConfig, settings: Settings) -> api.Window:
+    """`gateway.window` says it in full; the API's own `truncation` bounds the tokens behind the
+    instructions and says which part of them is left when something has to go."""
+    tokens, vision_tokens = settings.window_tokens, settings.window_vision_tokens
+    retained = api.Window().retained
+    truncation = config.truncation
+    if isinstance(truncation, dict) and truncation.get("type") == "retention_ratio":
+        ratio = RealtimeTruncationRetentionRatio.model_validate(truncation)
+        retained = ratio.retention_ratio
+        if ratio.token_limits is not None:
+            tokens = ratio.token_limits.post_instructions or tokens
+    summarise = settings.window_summarise
+    options = None if config.gateway is None else config.gateway.window
+    if options is not None:
+        tokens = options.tokens or tokens
+        vision_tokens = options.vision_tokens or vision_tokens
+        summarise = summarise if options.summarise is None else options.summarise
+    return api.Window(tokens, vision_tokens, retained, summarise)
+
+
+def window_to_wire(window: api.Window) -> dict[str, object]:
+    """All of it, for the budget's report."""
+    return {name: getattr(window, name) for name in window.__struct_fields__}
+
+
+def remember(context: SessionContext, before: SessionConfig) -> None:
+    """Tell the engine, if an update of the session changed it."""
+    window = window_of(context.config, context.settings)
+    if window != window_of(before, context.settings):
+        context.tell(api.Remember(context.session_id, window))

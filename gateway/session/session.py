@@ -1,0 +1,405 @@
+"""One client's session: protocol events and audio in, protocol events and engine commands out.
+
+    client event ─┐                             ┌─▶ Send   (to the client, in order)
+    engine event ─┼─▶ Session, no I/O, no clock ┼─▶ Tell   (to the engine, in order)
+    tick, stamps ─┘                             └─▶ Hangup
+
+What a client gets wrong is answered by one `error` event and changes nothing. The parts:
+`listening` (audio to speech events), `speech_in` (what follows from them), `turns` (whose turn it
+is), `conversation` (items), `answers` (responses and their budgets); this file takes events apart.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import logging
+from collections.abc import Callable
+from typing import assert_never
+
+from openai.types.realtime import (
+    ConversationItemCreateEvent,
+    ConversationItemDeleteEvent,
+    ConversationItemRetrieveEvent,
+    ConversationItemTruncateEvent,
+    InputAudioBufferAppendEvent,
+    InputAudioBufferClearEvent,
+    InputAudioBufferCommitEvent,
+    OutputAudioBufferClearEvent,
+    ResponseCancelEvent,
+    ResponseCreateEvent,
+    SessionUpdateEvent,
+)
+
+from engine import api
+from gateway.audio.open_utterance import Arrival
+from gateway.audio.segmenter import CommitTooShortError
+from gateway.config import Settings
+from gateway.protocol import errors, items
+from gateway.protocol.errors import FatalProtocolError, ProtocolError
+from gateway.protocol.extensions import InputImageBufferAppend
+from gateway.protocol.fast_append import FastAppend
+from gateway.protocol.ids import IdMaker
+from gateway.protocol.parse import ClientEvent, parse_client_event
+from gateway.protocol.session_config import ServerVadConfig, SessionConfig, SessionUpdate
+from gateway.session.actions import Action, Hangup, Send
+from gateway.session.audio_appends import AudioAppender
+from gateway.session.context import SessionContext
+from gateway.session.idle import Idle
+from gateway.session.input_speech import InputSpeech
+from gateway.session.items import delete_item, item_failed
+from gateway.session.media_requests import MediaRequests
+from gateway.session.responses import ResponseManager
+from gateway.session.resume_offer import ResumeOffer
+from gateway.session.speech_output import SpeechOutput
+from gateway.session.updates import SessionUpdates, open_command
+from gateway.session.video_input import VideoInput
+from gateway.telemetry.metrics import Metrics
+from gateway.tts.messages import ClauseDone, Stop, SynthesisedAudio
+from gateway.tts.status import VoiceStatus
+from gateway.video.decode import Outcome, Seen
+
+log = logging.getLogger("headstart.session")
+
+NS_PER_MINUTE = 60 * 10**9
+
+
+class Session:
+    """See the module's docstring. `stopwatch` only measures work; decisions use `now_ns`. `model`:
+    what the engine said of it, if it has been ready."""
+
+    def __init__(
+        self,
+        session_id: str,
+        settings: Settings,
+        ids: IdMaker,
+        metrics: Metrics,
+        *,
+        engine_ready: bool,
+        model_name: str,
+        now_ns: int,
+        wall_s: float,
+        stopwatch: Callable[[], int],
+        speaks: bool = False,
+        model: api.ModelInfo | None = None,
+    ) -> None:
+        vad = ServerVadConfig(
+            threshold=settings.vad_threshold,
+            prefix_padding_ms=settings.pre_roll_ms,
+            silence_duration_ms=settings.silence_ms,
+        )
+        config = SessionConfig(
+            session_id=session_id,
+            model=model_name,
+            expires_at=int(wall_s) + settings.max_session_minutes * 60,
+            speaks=speaks,
+            instructions=settings.instructions,
+            server_vad=vad,
+            turn_detection=vad,
+        )
+        self._context = SessionContext(session_id, settings, config, ids, metrics, engine_ready)
+        if model is not None:
+            self._context.sees(model.still, model.frame)
+        self._metrics = metrics
+        self._speech = InputSpeech(self._context, stopwatch)
+        self._out = SpeechOutput(self._context)
+        self._answers = ResponseManager(self._context, self._out)
+        self._appends = AudioAppender(self._context, self._speech, self._answers)
+        self._pictures = VideoInput(self._context, lambda: self._speech.clock_samples)
+        self._pictured = MediaRequests(self._context, self._pictures, self._answers)
+        self._idle = Idle(self._context, self._answers)
+        self._offer = ResumeOffer(self._context)
+        self._updates = SessionUpdates(
+            self._context, self._speech, self._answers, self._out, self._pictures, self._offer
+        )
+        self._expires_ns = now_ns + settings.max_session_minutes * NS_PER_MINUTE
+
+    # --- the shell's calls -----------------------------------------------------------------------
+
+    def preset(self, update: SessionUpdate, now_ns: int) -> None:
+        """Settings that came with the connection, before `start`. Raises `ProtocolError`."""
+        self._updates.preset(update, now_ns)
+
+    def describe(self) -> items.Json:
+        """The session object in force."""
+        return self._context.config.to_wire()
+
+    def offer_resume(self, token: str, keep_ms: int) -> None:
+        """With this token its client can come back within `keep_ms`, if it asks. Before `start`."""
+        self._offer.make(token, keep_ms)
+
+    @property
+    def resumable(self) -> bool:
+        """Whether it is to be kept when its connection breaks."""
+        return self._offer.taken
+
+    def resumed(self, replayed: int | None, now_ns: int) -> list[Action]:
+        """Its client has come back and was sent `replayed` events again; None: it has missed more
+        than is known."""
+        self._offer.resumed(replayed, self._answers.active_item())
+        return self._context.take()
+
+    def start(self, now_ns: int) -> list[Action]:
+        """The first thing after the handshake."""
+        self._metrics.session_opened()
+        context = self._context
+        context.send(context.events.session_created(context.config.to_wire()))
+        self._offer.announce(None)
+        if context.engine_up:
+            context.tell(open_command(context))
+        return context.take()
+
+    def receive_text(self, text: str, now_ns: int) -> list[Action]:
+        """One text frame of the client's."""
+        return self.prepare(text)(now_ns)
+
+    def receive_sound(self, text: str, now_ns: int) -> list[Action] | None:
+        """`receive_text` of a packet of sound in one piece. None: it is none, nothing was done."""
+        if (packet := self._appends.packet(text)) is None:
+            return None
+        try:
+            self._appends.take_packet(packet, now_ns)
+            self._idle.look(self._speech.clock_samples, now_ns)
+        except ProtocolError as error:
+            return self._refuse(error.about(packet.event_id))
+        return self._context.take()
+
+    def prepare(self, text: str) -> Callable[[int], list[Action]]:
+        """The part of `receive_text` that may be done on another thread, between two events of the
+        client's; the rest is what it returns, to be called with the time."""
+        extensions = self._context.config.gateway is not None
+        try:
+            event = self._appends.quick(text) or parse_client_event(text, extensions=extensions)
+        except ProtocolError as error:
+            return functools.partial(self._refuse, error)
+        return functools.partial(self._receive, event)
+
+    def _receive(self, event: ClientEvent | FastAppend, now_ns: int) -> list[Action]:
+        try:
+            self._dispatch(event, now_ns)
+            self._speech.answer_ended(self._answers, now_ns)
+        except ProtocolError as error:
+            return self._refuse(error.about(event.event_id))
+        return self._context.take()
+
+    def more(self, now_ns: int) -> list[Action]:
+        """The next piece of a long append, or of items' sound: asked for by an action
+        `ContinueLater`."""
+        try:
+            if self._pictured.sounds.is_sending:
+                self._pictured.sounds.more()
+            else:
+                self._appends.more(now_ns)
+                self._idle.look(self._speech.clock_samples, now_ns)
+        except ProtocolError as error:
+            return self._refuse(error)
+        return self._context.take()
+
+    def receive_binary(self, size: int, now_ns: int) -> list[Action]:
+        """This protocol has no binary frames."""
+        return self._refuse(errors.binary_frame())
+
+    def receive_audio(self, pcm24k: bytes, arrival: Arrival | None, now_ns: int) -> list[Action]:
+        """Sound from a track: s16 mono at 24 kHz, no client event; see `SessionRunner.hear`."""
+        self._speech.hear(pcm24k, arrival, self._answers, now_ns)
+        self._idle.look(self._speech.clock_samples, now_ns)
+        return self._context.take()
+
+    @property
+    def frame_size(self) -> api.PictureSize:
+        """No picture of a track need be larger."""
+        return self._context.frame_size
+
+    def receive_image(self, seen: Seen, now_ns: int) -> list[Action]:
+        """A picture from a track."""
+        self._pictures.track_frame(seen, now_ns)
+        return self._context.take()
+
+    def decoded(self, ticket: int, outcome: Outcome, now_ns: int) -> list[Action]:
+        """What came of an action `Decode`."""
+        try:
+            self._pictures.decoded(ticket, outcome)
+        except ProtocolError as error:
+            return self._refuse(error)
+        return self._context.take()
+
+    def receive_engine(self, event: api.Event, now_ns: int) -> list[Action]:
+        """One event of this session's from the engine."""
+        match event:
+            case api.Hearing():
+                self._speech.words(event, self._answers, now_ns)
+            case api.EndOfMessage():
+                self._speech.end_of_message(event)
+            case api.Heard():
+                self._speech.heard(event, self._answers)
+                self._pictures.begin_turn()
+            case api.ClipHeard():
+                self._pictured.sounds.heard(event)
+            case api.Chunk():
+                self._chunk(event)
+            case api.Delta():
+                self._answers.delta(event, now_ns)
+            case api.Call():
+                self._answers.called(event, now_ns)
+            case api.Finished():
+                self._answers.finished(event, now_ns)
+                self._speech.answer_ended(self._answers, now_ns)
+            case api.Failed():
+                if event.code == "no_room":
+                    return self._refuse(errors.no_room(event.message, event.retry_after_s))
+                self._failed(event)
+            case api.Pressure():
+                self._pictures.pressure(event.level)
+            case api.ImagesConsumed():
+                pass  # the runner's concern
+            case api.Loading() | api.Ready() | api.Stats():
+                raise AssertionError(f"{type(event).__name__} belongs to no session")
+            case _:
+                assert_never(event)
+        return self._context.take()
+
+    def engine_lost(self, now_ns: int) -> list[Action]:
+        """The engine died or fell silent. What it was saying and hearing is lost, and said so."""
+        context = self._context
+        context.engine_lost()
+        self._answers.engine_lost(now_ns)
+        self._speech.engine_lost(self._answers, now_ns)
+        self._pictured.sounds.engine_lost()
+        message = "The engine was lost and is being restarted; the conversation is kept."
+        context.send_ours("engine", context.events.engine_status("restarting", message))
+        return context.take()
+
+    def engine_ready(self, ready: api.Ready, now_ns: int) -> list[Action]:
+        """There is an engine (again): give it the conversation."""
+        context = self._context
+        context.engine_up = True
+        context.sees(ready.model.still, ready.model.frame)
+        # An utterance it has not heard the beginning of cannot be heard.
+        self._speech.engine_lost(self._answers, now_ns)
+        context.tell(open_command(context))
+        status = context.events.engine_status(
+            "ready", "The engine is ready.", model=ready.model.name
+        )
+        context.send_ours("engine", status)
+        return context.take()
+
+    # --- the voice -------------------------------------------------------------------------------
+
+    def receive_voice(self, event: SynthesisedAudio | ClauseDone, now_ns: int) -> list[Action]:
+        """Sound of an answer of this session's, or the end of one of its clauses."""
+        self._answers.voice(event, now_ns)
+        self._speech.answer_ended(self._answers, now_ns)
+        return self._context.take()
+
+    def voice_changed(self, status: VoiceStatus, now_ns: int) -> list[Action]:
+        """There is a voice, or none any more: from the next answer on that counts."""
+        context = self._context
+        context.config = dataclasses.replace(context.config, speaks=status.speaks)
+        if not status.speaks:
+            self._answers.voice_lost(status.reason)
+            self._speech.answer_ended(self._answers, now_ns)
+        event = context.events.voice_status(status.state, status.voice, status.reason)
+        context.send_ours("voice", event)
+        return context.take()
+
+    def playing(self, what: str, position_sample: int, now_ns: int) -> list[Action]:
+        """The transport's playout has "started" or "stopped", at a sample of all it was given."""
+        self._out.playing(what, position_sample)
+        return self._context.take()
+
+    def cleared(self, dropped_samples: int, now_ns: int) -> list[Action]:
+        """The transport's playout was told to drop what it held; it was so much."""
+        self._answers.cleared(dropped_samples)
+        self._speech.answer_ended(self._answers, now_ns)
+        return self._context.take()
+
+    def tick(self, now_ns: int) -> list[Action]:
+        """About ten times a second."""
+        if now_ns >= self._expires_ns:
+            return self._refuse(errors.session_expired(self._context.settings.max_session_minutes))
+        self._speech.tick(self._answers, now_ns)
+        return self._context.take()
+
+    def sent(self, action: Send, now_ns: int) -> list[Action]:
+        """An event that wanted a stamp is on its way."""
+        if action.event["type"] == "response.output_audio.delta":
+            self._answers.sound_sent(action.event["response_id"], now_ns)
+        else:
+            self._answers.sent(now_ns)
+        return self._context.take()
+
+    def close(self, now_ns: int) -> list[Action]:
+        """The connection is gone."""
+        self._metrics.session_closed()
+        self._context.tell(api.Close(self._context.session_id))
+        self._context.send_to_tts(Stop(self._context.session_id))
+        self._context.conversation.clear()
+        return self._context.take()
+
+    # --- client events ---------------------------------------------------------------------------
+
+    def _dispatch(self, event: ClientEvent | FastAppend, now_ns: int) -> None:
+        match event:
+            case FastAppend() | InputAudioBufferAppendEvent():
+                self._appends.take(event, now_ns)
+                self._idle.look(self._speech.clock_samples, now_ns)
+            case InputAudioBufferCommitEvent():
+                self._commit(now_ns)
+            case InputAudioBufferClearEvent():
+                self._speech.clear(self._answers, now_ns)
+            case OutputAudioBufferClearEvent():
+                self._out.drop()
+            case SessionUpdateEvent():
+                self._updates.update(event, now_ns)
+            case ConversationItemCreateEvent():
+                self._pictured.create_item(event)
+            case ConversationItemRetrieveEvent():
+                kept = self._context.conversation.get(event.item_id, "retrieve")
+                self._context.send(self._context.events.item_retrieved(kept.wire))
+            case ConversationItemTruncateEvent():
+                self._answers.truncate(event)
+            case ConversationItemDeleteEvent():
+                delete_item(self._context, self._answers, event.item_id)
+            case ResponseCreateEvent() if self._context.config.only_transcribes:
+                raise errors.no_responses()
+            case ResponseCreateEvent():
+                self._pictured.create_response(event, now_ns)
+            case ResponseCancelEvent():
+                self._answers.cancel(event.response_id)
+            case InputImageBufferAppend():
+                self._pictures.frame(event, now_ns)
+            case _:
+                assert_never(event)
+
+    def _commit(self, now_ns: int) -> None:
+        try:
+            self._speech.commit(self._answers, now_ns)
+        except CommitTooShortError as error:
+            raise errors.commit_too_small(error.actual_ms, error.minimum_ms) from error
+
+    # --- engine events ---------------------------------------------------------------------------
+
+    def _chunk(self, chunk: api.Chunk) -> None:
+        if (budget := self._context.chunk_budget(chunk)) is not None:
+            self._metrics.chunk(budget)
+            self._pictures.chunk(budget)
+            self._context.report_chunk(chunk, budget, self._speech.item_id_of(chunk.ref.turn))
+
+    def _failed(self, event: api.Failed) -> None:
+        """A command the engine could not carry out. Speech that was not understood is told as a
+        failed transcription, since to some clients every error is fatal."""
+        log.warning("engine: %s failed: %s (%s)", event.about, event.message, event.code)
+        self._metrics.error(event.code)
+        told = self._speech.failed(event) or self._pictured.sounds.failed(event)
+        if not (told or item_failed(self._context, event)):
+            error = errors.server_error(event.code, event.message)
+            self._context.send(self._context.events.error(error))
+
+    def _refuse(self, error: ProtocolError, now_ns: int = 0) -> list[Action]:
+        context = self._context
+        self._metrics.error(error.code or "none")
+        context.send(context.events.error(error))
+        actions = context.take()
+        if isinstance(error, FatalProtocolError):
+            actions.append(Hangup(error.close_code, error.close_reason))
+        return actions

@@ -1,0 +1,210 @@
+"""What a session says aloud: clauses to the voice, its sound to the client, cut at what was heard.
+
+Where the client plays (WebSocket), it says what it has played by `conversation.item.truncate`.
+Where the server plays (WebRTC), `cleared` says how much was dropped, and items are cut here.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Literal
+
+from openai.types.realtime import ConversationItemTruncateEvent
+
+from gateway.audio.clock import CLIENT_RATE_HZ, ns_to_ms
+from gateway.audio.formats import SoundOut
+from gateway.protocol import errors
+from gateway.session.actions import HoldPlayout
+from gateway.session.context import SessionContext
+from gateway.session.conversation import ConversationItem
+from gateway.session.engine_items import amend, said
+from gateway.session.response import Response
+from gateway.telemetry.latency import TurnBudget, TurnStamps, Unmeasured
+from gateway.tts.messages import Speak, Stop, SynthesisedAudio
+from gateway.tts.spoken_response import SpokenResponse
+
+PLAYED_MAX = 32  # answers whose place in the playout is remembered; more than fit in its queue
+PIECE_BYTES = 2 * CLIENT_RATE_HZ * 2  # two seconds: 128 KiB in base64, and nothing to wait for
+OVERSHOOT_MS = 250  # a client may count a little more than it got
+
+
+@dataclass(slots=True)
+class _Played:
+    """One answer's sound in the playout: samples [start, start + speaking.samples)."""
+
+    response_id: str
+    item_id: str
+    speaking: SpokenResponse
+    start_sample: int
+
+
+class SpeechOutput:
+    """One session's voice, as the session sees it."""
+
+    def __init__(self, context: SessionContext) -> None:
+        self._context = context
+        self._played: deque[_Played] = deque(maxlen=PLAYED_MAX)
+        self._sent_samples = 0
+        self._plays_until_ns = 0  # what was sent, if it is played at once
+        self._held_ns: int | None = None  # since when it stands still
+        self._encode = SoundOut()
+        self.has_spoken = False
+        """Sound was sent in this session: its voice cannot change any more."""
+
+    def say(self, generation: int, clauses: list[tuple[int, str]]) -> None:
+        context = self._context
+        for number, text in clauses:
+            speak = Speak(context.session_id, generation, number, text, context.config.speed)
+            context.send_to_tts(speak)
+
+    def hush(self, generation: int) -> None:
+        """No more sound of that answer is made."""
+        self._context.send_to_tts(Stop(self._context.session_id, generation))
+
+    def sound(
+        self, response: Response, speaking: SpokenResponse, event: SynthesisedAudio, now_ns: int
+    ) -> None:
+        """A piece of sound, to the client."""
+        first = speaking.samples == 0
+        if first:
+            facts = response.facts
+            self._played.append(
+                _Played(facts.response_id, facts.item_id, speaking, self._sent_samples)
+            )
+        speaking.sound(event.clause, event.samples)
+        self._sent_samples += event.samples
+        lasts_ns = event.samples * 10**9 // CLIENT_RATE_HZ
+        self._plays_until_ns = max(self._plays_until_ns, now_ns) + lasts_ns
+        self.has_spoken = True
+        self._play(response, event.pcm, first)
+
+    def _play(self, response: Response, pcm: bytes, first: bool) -> None:
+        """In pieces that fit a client's frame."""
+        audio = response.facts.audio
+        assert audio is not None
+        for start in range(0, len(pcm), PIECE_BYTES):
+            piece = pcm[start : start + PIECE_BYTES]
+            response_id, sound_format = response.facts.response_id, audio["output"]["format"]
+            encoded = self._encode.encode(response_id, piece, sound_format)
+            stamp = first and start == 0
+            self._context.play(response.sound(), piece, encoded, wants_sent_stamp=stamp)
+
+    # --- what was heard --------------------------------------------------------------------------
+
+    def truncate(self, event: ConversationItemTruncateEvent, *, running: bool) -> None:
+        """Of a spoken item only so much was heard. Raises `ProtocolError`. While the answer is
+        `running` its text is still growing: it is settled at its end."""
+        kept = self._context.conversation.get(event.item_id, "truncate")
+        speech = kept.speech
+        if speech is None:
+            raise errors.truncate_not_audio()
+        if event.content_index != 0:
+            raise errors.no_such_content(event.content_index, 1)
+        end_ms = event.audio_end_ms
+        if end_ms > speech.duration_ms + OVERSHOOT_MS:
+            raise errors.truncate_beyond_end(speech.duration_ms, end_ms)
+        self._cut(kept, speech, end_ms * CLIENT_RATE_HZ // 1000, running=running)
+
+    def _cut(
+        self, kept: ConversationItem, speech: SpokenResponse, heard_samples: int, *, running: bool
+    ) -> None:
+        context = self._context
+        speech.cut(heard_samples)
+        self._plays_until_ns = 0
+        heard_ms = speech.heard_ms  # an earlier cut may have been shorter
+        context.send(context.events.item_truncated(kept.item_id, 0, heard_ms))
+        if not running:
+            self.settle(kept)
+
+    def settle(self, kept: ConversationItem) -> None:
+        """Where an answer that is over was cut, its item ends: for the client, for the model, and
+        so in the KV cache, whose rows behind the last word heard are dropped."""
+        assert kept.speech is not None
+        heard = kept.speech.heard()
+        kept.wire["content"] = [kept.wire["content"][0] | {"transcript": heard}]
+        amend(self._context, kept, said(kept.item_id, heard))
+
+    # --- a playout of our own --------------------------------------------------------------------
+
+    def audible(self, now_ns: int) -> bool:
+        """Whether what was sent may still be playing, at a client that plays without a break."""
+        at_ns = now_ns if self._held_ns is None else self._held_ns  # what is held plays later
+        return at_ns < self._plays_until_ns
+
+    def hold(self, now_ns: int) -> None:
+        """Stand still: somebody may mean to interrupt."""
+        if self._held_ns is None:
+            self._held_ns = now_ns
+            self._context.act(HoldPlayout(held=True))
+
+    def release(self, now_ns: int) -> None:
+        """Go on where it stood still."""
+        if self._held_ns is not None:
+            if self.audible(now_ns):
+                self._plays_until_ns += now_ns - self._held_ns
+            self._held_ns = None
+            self._context.act(HoldPlayout(held=False))
+
+    def drop(self) -> None:
+        """Whatever is still to be played is not: somebody speaks, or the client wants it so. A
+        playout forgets with it that it is held."""
+        self._plays_until_ns = 0
+        self._context.clear_playout()
+        if self._held_ns is not None:
+            self._context.act(HoldPlayout(held=True))
+
+    def playing(self, what: str, position_sample: int) -> None:
+        """The playout began ("started") or ran dry ("stopped") at a sample of all that was sent."""
+        at = max(0, position_sample - 1)
+        found = [played for played in self._played if played.start_sample <= at]
+        if found:
+            events, response_id = self._context.events, found[-1].response_id
+            name: Literal["started", "stopped"] = "started" if what == "started" else "stopped"
+            self._context.send(events.playout(name, response_id))
+
+    def cleared(self, dropped_samples: int, running_item_id: str | None) -> None:
+        """So much of what was sent last will not be played: answers end where they were cut."""
+        heard_until = self._sent_samples - dropped_samples
+        for played in self._played:
+            end = played.start_sample + played.speaking.samples
+            kept = self._context.conversation.find(played.item_id)
+            if end <= heard_until or not dropped_samples:
+                continue
+            if kept is not None and kept.speech is not None:
+                heard = max(0, heard_until - played.start_sample)
+                running = played.item_id == running_item_id
+                self._cut(kept, kept.speech, heard, running=running)
+        if self._played and dropped_samples:
+            newest = self._played[-1].response_id
+            self._context.send(self._context.events.playout("cleared", newest))
+        self._played.clear()
+        self._sent_samples = heard_until  # the playout counts what it plays, not what it dropped
+
+
+def voice_report(
+    speaking: SpokenResponse | None, stamps: TurnStamps, budget: TurnBudget | Unmeasured
+) -> dict[str, float | str | None] | None:
+    """Of a spoken answer, in ms; None of one that was not.
+
+    `first_clause_ms`: from the first token's arrival until there was a clause to speak;
+    `first_sound_ms`: from then until its first sound was on its way; `total_ms`: from the turn's
+    anchor until then. A number nobody could take is None.
+    """
+    if speaking is None:
+        return None
+    clause_ns, sound_ns = speaking.first_clause_ns, speaking.first_sound_ns
+    began_ns = None if budget.total_ns is None else stamps.sent_ns - budget.total_ns
+    return {
+        "first_clause_ms": _between_ms(stamps.first_delta_received_ns, clause_ns),
+        "first_sound_ms": _between_ms(clause_ns, sound_ns),
+        "total_ms": _between_ms(began_ns, sound_ns),
+        "audio_ms": speaking.duration_ms,
+        "problem": speaking.problem or None,
+    }
+
+
+def _between_ms(start_ns: int | None, end_ns: int | None) -> float | None:
+    if start_ns is None or end_ns is None:
+        return None
+    return ns_to_ms(end_ns - start_ns)

@@ -1,0 +1,145 @@
+"""What the client is told of words: while they come, when they are final, and when they never come.
+
+Bound: `MAX_UNHEARD` utterances whose words are not final yet. The engine hears them in order, so
+more mean that it is far behind; the oldest is then told as a failed transcription.
+"""
+
+from __future__ import annotations
+
+from engine import api
+from gateway.audio.clock import engine_samples_to_exact_ms
+from gateway.protocol import items
+from gateway.session.context import SessionContext
+from gateway.session.conversation import NO_TRANSCRIBER, ConversationItem
+from gateway.session.engine_items import keep
+from gateway.session.utterance import Utterance
+
+MAX_UNHEARD = 16
+
+
+def add_spoken_item(
+    context: SessionContext, item_id: str, transcript: str | None
+) -> ConversationItem:
+    """Sound of the input buffer becomes an item; whoever calls tells the engine of it."""
+    previous = context.conversation.tail_id
+    wire = items.message(item_id, "user", [items.input_audio(transcript)])
+    kept = ConversationItem(wire, None, known=context.engine_keeps)
+    keep(context, kept, previous)
+    context.send(context.events.committed(item_id, previous))
+    context.send(context.events.item_added(wire, previous))
+    context.send(context.events.item_done(wire, previous))
+    return kept
+
+
+class Transcripts:
+    """One session's utterances that are over and wait for their final words, by turn, in order."""
+
+    def __init__(self, context: SessionContext) -> None:
+        self._context = context
+        self._unheard: dict[int, Utterance] = {}
+
+    def find(self, turn: int) -> Utterance | None:
+        """None also of one whose item was deleted: nothing more is told of it."""
+        utterance = self._unheard.get(turn)
+        return (
+            utterance
+            if utterance is not None and utterance.item_id in self._context.conversation
+            else None
+        )
+
+    def commit(self, utterance: Utterance) -> None:
+        """The utterance is over and an item from now on; its words follow when they are final."""
+        context = self._context
+        add_spoken_item(context, utterance.item_id, None)
+        self._unheard[utterance.turn] = utterance
+        if not context.engine_up:
+            self._give_up(utterance, "engine_unavailable", "The engine is not available.")
+        elif len(self._unheard) > MAX_UNHEARD:
+            oldest = next(iter(self._unheard.values()))
+            self._give_up(oldest, "engine_behind", "The engine is too far behind.")
+
+    def show(self, utterance: Utterance, event: api.Hearing) -> None:
+        """The words so far. Committed ones differ only after a final pass."""
+        self._show(utterance, event.committed)
+        context = self._context
+        context.send_ours(
+            "hearing",
+            context.events.hearing(
+                turn=utterance.turn,
+                item_id=utterance.item_id,
+                committed=event.committed,
+                tentative=event.tentative,
+                audio_ms=engine_samples_to_exact_ms(event.at_sample),
+            ),
+        )
+
+    def heard(self, event: api.Heard) -> None:
+        """The final words."""
+        utterance = self._unheard.pop(event.ref.turn, None)
+        kept = self._context.conversation.find(utterance.item_id) if utterance is not None else None
+        if utterance is None or kept is None:
+            return
+        context = self._context
+        kept.wire["content"][0]["transcript"] = event.text if event.transcribed else None
+        words = (api.Text(event.text),) if event.text else ()
+        kept.engine = api.Item(utterance.item_id, api.Role.USER, words)
+        if not event.transcribed:
+            self.tell_failed(utterance, *NO_TRANSCRIBER)
+        elif context.config.transcription is not None or utterance.shown:
+            self._show(utterance, event.text)
+            audio_s = (
+                engine_samples_to_exact_ms(utterance.end_sample - utterance.start_sample) / 1000
+            )
+            context.send(
+                context.events.transcription_completed(utterance.item_id, event.text, audio_s)
+            )
+
+    def failed(self, event: api.Failed) -> bool:
+        """Whether a failed command was about speech; then the client is told here."""
+        if event.about not in ("begin_speech", "audio", "hush", "resume", "end_speech"):
+            return event.about == "drop_speech"
+        if event.about == "end_speech" and self._unheard:
+            self._give_up(next(iter(self._unheard.values())), event.code, event.message)
+        return True
+
+    def engine_lost(self) -> None:
+        """No words will come for what was said."""
+        for utterance in list(self._unheard.values()):
+            self._give_up(utterance, "engine_lost", "The engine was lost while it listened.")
+
+    def tell_failed(self, utterance: Utterance, code: str, message: str) -> None:
+        """An utterance of which there will be no words."""
+        self._context.metrics.error(code)
+        self._tell_end(utterance, code, message)
+
+    def _tell_end(self, utterance: Utterance, code: str, message: str) -> None:
+        context = self._context
+        if context.config.transcription is not None or utterance.shown:
+            context.send(context.events.transcription_failed(utterance.item_id, code, message))
+            utterance.shown = ""  # that is over
+
+    def _show(self, utterance: Utterance, committed: str) -> None:
+        """Send what is new of the committed words, if the session wants transcripts. Words that
+        were sent cannot be taken back: where a final pass has others, the whole transcript comes
+        at the end only."""
+        context = self._context
+        if context.config.transcription is None or not committed.startswith(utterance.shown):
+            return
+        new = committed[len(utterance.shown) :]
+        if new:
+            utterance.shown = committed
+            context.send(context.events.transcription_delta(utterance.item_id, new))
+
+    def dropped(self, utterance: Utterance) -> None:
+        """The open utterance becomes no item. Who was told words of it is told that no more come;
+        that is no error of ours, and not counted as one."""
+        if utterance.shown:
+            message = "The sound was dropped before it became an item."
+            self._tell_end(utterance, "dropped", message)
+
+    def _give_up(self, utterance: Utterance, code: str, message: str) -> None:
+        self._unheard.pop(utterance.turn, None)
+        kept = self._context.conversation.find(utterance.item_id)
+        if kept is not None:
+            kept.known = kept.known and code == "engine_behind"  # that one still reads it
+            self.tell_failed(utterance, code, message)

@@ -1,0 +1,84 @@
+"""A session's settings as they change: what follows from an update for each part of it."""
+
+from __future__ import annotations
+
+from openai.types.realtime import SessionUpdateEvent
+
+from engine import api
+from gateway.default_prompts import blind_note
+from gateway.protocol.extensions import VideoOptions
+from gateway.protocol.session_config import SessionConfig, SessionUpdate
+from gateway.session.context import SessionContext
+from gateway.session.input_speech import InputSpeech
+from gateway.session.responses import ResponseManager
+from gateway.session.resume_offer import ResumeOffer
+from gateway.session.retention import remember, window_of
+from gateway.session.speech_output import SpeechOutput
+from gateway.session.tools import engine_tools
+from gateway.session.video_input import VideoInput
+
+
+class SessionUpdates:
+    """Both methods raise `ProtocolError`, and then nothing has changed."""
+
+    def __init__(
+        self,
+        context: SessionContext,
+        speech: InputSpeech,
+        answers: ResponseManager,
+        out: SpeechOutput,
+        pictures: VideoInput,
+        offer: ResumeOffer,
+    ) -> None:
+        self._context = context
+        self._speech = speech
+        self._answers = answers
+        self._out = out
+        self._pictures = pictures
+        self._offer = offer
+
+    def preset(self, update: SessionUpdate, now_ns: int) -> None:
+        """Settings that came with the connection; they may be those of another type of session."""
+        before = self._context.config
+        self._context.config = before.of_type(update.type).apply(update)
+        self._follow(before, now_ns)
+
+    def update(self, event: SessionUpdateEvent, now_ns: int) -> None:
+        """A client's `session.update`."""
+        context = self._context
+        before = context.config
+        context.config = before.apply(event.session, voice_locked=self._out.has_spoken)
+        context.send(context.events.session_updated(context.config.to_wire()))
+        self._offer.announce(before)
+        now = context.config
+        if (now.instructions, now.tools) != (before.instructions, before.tools):
+            note, tools = blind_note(now.instructions), engine_tools(now.tools)
+            context.tell(api.Instruct(context.session_id, now.instructions, note, tools))
+        remember(context, before)
+        self._follow(before, now_ns)
+
+    def _follow(self, before: SessionConfig, now_ns: int) -> None:
+        self._speech.configure(self._answers, now_ns)
+        video = _video(self._context.config)
+        if video != _video(before):
+            self._pictures.configure(video)
+
+
+def _video(config: SessionConfig) -> VideoOptions | None:
+    return None if config.gateway is None else config.gateway.video
+
+
+def open_command(context: SessionContext) -> api.Open:
+    """What an engine is told of a session that it does not know."""
+    config = context.config
+    for kept in context.conversation:
+        kept.known = kept.engine is not None and context.engine_keeps
+    return api.Open(
+        context.session_id,
+        config.instructions,
+        context.conversation.for_engine(),
+        blind_note(config.instructions),
+        window_of(config, context.settings),
+        engine_tools(config.tools),
+        config.only_transcribes,
+    )

@@ -1,0 +1,57 @@
+"""One utterance, from its beginning until its words are final."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from engine import api
+from gateway.audio.clock import engine_samples_to_exact_ms
+from gateway.audio.segmenter import PauseDetected
+
+
+class Standing(Enum):
+    """Whether the client has been told that somebody speaks."""
+
+    ANNOUNCED = "announced"
+    HELD = "held"  # over an answer, whose sound stands still until it is known what this is
+    HELD_ALOUD = "held_aloud"  # the same, but the answer plays on
+
+
+@dataclass(slots=True)
+class Utterance:
+    """`shown`: its committed words, as far as they were sent as transcription deltas."""
+
+    turn: int
+    item_id: str
+    start_sample: int
+    speech_sample: int
+    began_ns: int
+    end_sample: int = 0
+    by_hand: bool = False
+    shown: str = ""
+    standing: Standing = Standing.ANNOUNCED
+    hushed: PauseDetected | None = None  # the short silence that it is in
+    hearing: api.Hearing | None = None  # the newest
+    text_is_final: bool = False  # of that silence
+
+    @property
+    def is_held(self) -> bool:
+        return self.standing is not Standing.ANNOUNCED
+
+    @property
+    def text(self) -> str:
+        """Its words so far."""
+        return "" if self.hearing is None else self.hearing.committed + self.hearing.tentative
+
+    @property
+    def sound_ms(self) -> float:
+        """How much of it the ears have heard, from the beginning of speech on."""
+        at_sample = self.speech_sample if self.hearing is None else self.hearing.at_sample
+        return max(0.0, engine_samples_to_exact_ms(at_sample - self.speech_sample))
+
+    def take(self, hearing: api.Hearing) -> None:
+        """Words of this utterance, in order."""
+        self.hearing = hearing
+        is_last = self.hushed is None or hearing.ref == self.hushed.ref
+        self.text_is_final = hearing.final and is_last

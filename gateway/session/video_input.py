@@ -1,0 +1,229 @@
+"""What one session sees: pictures of items, which all count, and a camera's, which are sampled.
+
+    item ─────▶ Decode(ordered) ───────────────▶ decoded ─▶ the item
+    frame ─▶ too soon? ─▶ Decode ─▶ changed? ─▶ Tell(Frame)
+
+Pictures are decoded by the shell. Of a camera one is under way at a time and one waits, the newest:
+the one that waited before is dropped, and counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from engine import api
+from gateway.audio.clock import engine_samples_to_exact_ms
+from gateway.config import Settings
+from gateway.protocol.errors import ProtocolError
+from gateway.protocol.extensions import InputImageBufferAppend, VideoOptions
+from gateway.session.actions import Decode
+from gateway.session.context import SessionContext
+from gateway.telemetry.latency import ChunkBudget
+from gateway.video.decode import Encoded, Outcome, Seen
+from gateway.video.sampling import (
+    Every,
+    FrameSampler,
+    FrameVerdict,
+    LoadAdaptive,
+    LoadSteps,
+    Motion,
+    SampledFrame,
+    Uniform,
+)
+
+NS_PER_MS = 1_000_000
+# The rate under load as shares of the rate asked for.
+LOAD_SHARES = (1.0, 0.75, 0.5)
+REPLACED = "replaced"
+BROKEN = "broken"
+
+
+@dataclass(frozen=True, slots=True)
+class _Offered:
+    """A camera's frame on its way through the decoder."""
+
+    at_ms: float
+    at_sample: int
+    encoded: Encoded
+    event_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _DecodeRequest:
+    """What happens when pictures are decoded."""
+
+    then: Callable[[tuple[Seen, ...]], None]
+    event_id: str | None
+    failed: Callable[[], None]
+
+
+class VideoInput:
+    """The pictures of one session. `clock_samples`: of its audio, at the moment."""
+
+    def __init__(self, context: SessionContext, clock_samples: Callable[[], int]) -> None:
+        self._context = context
+        self._clock_samples = clock_samples
+        self._clock = _CameraClock()
+        self._tickets = 0
+        self._asked: dict[int, _DecodeRequest] = {}
+        self._decoding = False  # a camera's frame
+        self._waiting: _Offered | None = None
+        self._load = LoadAdaptive()
+        self._pressed = False
+        self._sampler: FrameSampler = Every(())
+        self.configure(None)
+
+    def configure(self, options: VideoOptions | None) -> None:
+        """Sample as the session wants it from now on; what is None is the server's setting."""
+        rules = _rules(self._context.settings, options)
+        steps = LoadSteps(fps=tuple(rules.fps * share for share in LOAD_SHARES))
+        self._load = LoadAdaptive(steps, max_frames=rules.max_frames)
+        self._load.press(self._pressed)
+        policies: list[FrameSampler] = [self._load]
+        if rules.sampler == "scene":
+            policies.append(Motion(rules.motion, rules.max_gap_ms))
+        elif rules.sampler == "uniform":
+            policies = [Uniform(rules.fps, max_frames=rules.max_frames)]
+        elif rules.sampler == "all":
+            policies = []
+        self._sampler = Every(policies)
+
+    def begin_turn(self) -> None:
+        self._sampler.begin_turn()
+
+    def chunk(self, chunk: ChunkBudget) -> None:
+        """How long the engine took for a chunk of sound: what tells how busy it is."""
+        self._load.load(chunk.latency_ms / max(chunk.duration_ms, 1.0))
+
+    def pressure(self, level: api.Level) -> None:
+        """How full the engine's memory is: frames are the first to give way."""
+        self._pressed = level >= api.Level.DEGRADED
+        self._load.press(self._pressed)
+
+    # --- pictures that all count -----------------------------------------------------------------
+
+    def ask(
+        self,
+        pictures: Sequence[Encoded],
+        event_id: str | None,
+        then: Callable[[tuple[Seen, ...]], None],
+    ) -> None:
+        """Have `pictures` decoded before any further event of the client's, then `then`."""
+        self._decode(pictures, _DecodeRequest(then, event_id, lambda: None), ordered=True)
+
+    def decoded(self, ticket: int, outcome: Outcome) -> None:
+        """Raises `ProtocolError`: what was wrong with a picture, or what `then` raised."""
+        asked = self._asked.pop(ticket)
+        try:
+            if isinstance(outcome, ProtocolError):
+                asked.failed()
+                raise outcome
+            asked.then(outcome)
+        except ProtocolError as error:
+            raise error.about(asked.event_id) from None
+
+    def _decode(self, pictures: Sequence[Encoded], asked: _DecodeRequest, *, ordered: bool) -> None:
+        self._tickets += 1
+        self._asked[self._tickets] = asked
+        size = self._context.still_size(len(pictures)) if ordered else self._context.frame_size
+        self._context.act(Decode(self._tickets, tuple(pictures), ordered, size))
+
+    # --- a camera's ------------------------------------------------------------------------------
+
+    def frame(self, event: InputImageBufferAppend, now_ns: int) -> None:
+        """A frame that came as a client event."""
+        at_sample = self._clock_samples()
+        at_ms = self._clock.at_ms(now_ns, at_sample)
+        encoded = Encoded(event.image, "image", bare_base64=True)
+        offered = _Offered(at_ms, at_sample, encoded, event.event_id)
+        if not self._decoding:
+            self._begin(offered)
+            return
+        if self._waiting is not None:
+            self._count(REPLACED)
+        self._waiting = offered
+
+    def track_frame(self, seen: Seen, now_ns: int) -> None:
+        """A frame of a track, decoded already, with its thumbnail."""
+        at_sample = self._clock_samples()
+        frame = SampledFrame(self._clock.at_ms(now_ns, at_sample))
+        verdict = self._sampler.judge(frame)
+        if verdict is FrameVerdict.KEEP:
+            self._judge(seen, frame.at_ms, at_sample)
+        else:
+            self._count(verdict)
+
+    def _begin(self, offered: _Offered) -> None:
+        verdict = self._sampler.judge(SampledFrame(offered.at_ms))
+        if verdict is not FrameVerdict.KEEP:
+            self._count(verdict)
+            return
+        self._decoding = True
+
+        def then(seen: tuple[Seen, ...]) -> None:
+            self._judge(seen[0], offered.at_ms, offered.at_sample)
+            self._next()
+
+        def failed() -> None:
+            self._count(BROKEN)
+            self._next()
+
+        asked = _DecodeRequest(then, offered.event_id, failed)
+        self._decode([offered.encoded], asked, ordered=False)
+
+    def _next(self) -> None:
+        self._decoding = False
+        waiting, self._waiting = self._waiting, None
+        if waiting is not None:
+            self._begin(waiting)
+
+    def _judge(self, seen: Seen, at_ms: float, at_sample: int) -> None:
+        frame = SampledFrame(at_ms, seen.thumbnail)
+        verdict = self._sampler.judge(frame)
+        self._count(verdict)
+        if verdict is FrameVerdict.KEEP:
+            self._sampler.keep(frame)
+            self._context.tell(api.Frame(self._context.session_id, at_sample, seen.image))
+
+    def _count(self, fate: str) -> None:
+        self._context.metrics.frame(fate)
+
+
+class _CameraClock:
+    """The time that frames are sampled by. A file may be fed faster than real time, and a muted
+    microphone stands still: what moved further since the last frame counts, sound or wall clock."""
+
+    def __init__(self) -> None:
+        self._at_ms = 0.0
+        self._last: tuple[int, int] | None = None
+
+    def at_ms(self, now_ns: int, at_sample: int) -> float:
+        if self._last is not None:
+            wall_ms = (now_ns - self._last[0]) / NS_PER_MS
+            self._at_ms += max(wall_ms, engine_samples_to_exact_ms(at_sample - self._last[1]), 0.0)
+        self._last = (now_ns, at_sample)
+        return self._at_ms
+
+
+@dataclass(frozen=True, slots=True)
+class _Rules:
+    """How a camera is sampled; see `VideoOptions`."""
+
+    sampler: str
+    fps: float
+    motion: float
+    max_gap_ms: float
+    max_frames: int
+
+
+def _rules(settings: Settings, options: VideoOptions | None) -> _Rules:
+    wanted = {} if options is None else options.model_dump(exclude_none=True)
+    ours = {
+        "sampler": settings.video_sampler,
+        "fps": settings.video_fps,
+        "motion": settings.video_motion,
+        "max_gap_ms": settings.video_max_gap_ms,
+        "max_frames": settings.video_max_frames,
+    }
+    return _Rules(**(ours | wanted))

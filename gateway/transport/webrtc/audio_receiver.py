@@ -1,0 +1,119 @@
+"""One audio track's way in: RTP packets to the session's 24 kHz sound, whatever codecs they are in,
+one after the other. No I/O, no clock.
+
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+
+import numpy as np
+from aiortc.rtp import RtpPacket
+
+from gateway.audio.clock import CLIENT_RATE_HZ
+from gateway.transport.webrtc.codecs import Codec, Formats
+from gateway.transport.webrtc.opus import OpusTimeline, Samples
+from gateway.transport.webrtc.receive_buffer import (
+    BufferCounters,
+    BufferSettings,
+    Packet,
+    Piece,
+    PieceKind,
+    ReceiveBuffer,
+)
+from gateway.transport.webrtc.rtp_clock import RtpClock
+from gateway.transport.webrtc.telephone import TelephoneTimeline
+
+
+class Timeline:
+    """Pieces of a receive buffer in, mono sound at 24 kHz out; over all, exactly as long as the
+    pieces. What can't be decoded is concealed and counted as `bad`."""
+
+    def __init__(self, counters: BufferCounters) -> None:
+        self._opus = OpusTimeline(counters, CLIENT_RATE_HZ)
+        self._telephone = TelephoneTimeline()
+        self._is_opus = True
+
+    def decode(self, piece: Piece) -> Samples:
+        """int16, all that is ready."""
+        is_opus = piece.codec == Codec.OPUS
+        if piece.kind is not PieceKind.AUDIO:
+            if is_opus != self._is_opus:  # the packet behind has no copy of what was before it
+                piece = dataclasses.replace(piece, payload=b"")
+            return self._decoder.decode(piece)
+        if is_opus == self._is_opus:
+            return self._decoder.decode(piece)
+        before = self._telephone.flush() if is_opus else np.zeros(0, np.int16)
+        self._is_opus = is_opus
+        return np.concatenate((before, self._decoder.decode(piece)))
+
+    @property
+    def _decoder(self) -> OpusTimeline | TelephoneTimeline:
+        return self._opus if self._is_opus else self._telephone
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedAudio:
+    """s16 mono at 24 kHz. `received_ns` and `timestamp` (RTP at 48 kHz, unwrapped) of the packet
+    that brought it; None for filling."""
+
+    pcm24k: bytes
+    kind: PieceKind
+    received_ns: int | None
+    timestamp: int | None
+
+
+class AudioReceiver:
+    """Receive buffer and decoders of one track. The sound of `pull` is as long as the
+    timeline: what was lost or left out is in it."""
+
+    def __init__(self, formats: Formats, settings: BufferSettings | None = None) -> None:
+        self._formats = formats
+        self._buffer = ReceiveBuffer(settings)
+        self._timeline = Timeline(self._buffer.counters)
+        self._clock = RtpClock()
+        self._source: int | None = None
+
+    @property
+    def counters(self) -> BufferCounters:
+        return self._buffer.counters
+
+    @property
+    def due_ns(self) -> int | None:
+        """When to `pull` if no packet comes until then."""
+        return self._buffer.due_ns
+
+    def push(self, packet: RtpPacket, now_ns: int) -> None:
+        """One RTP packet; a change of its SSRC begins another stream. What it holds is told by its
+        payload type; of one that was not agreed on nothing is believed."""
+        codec = self._formats.get(packet.payload_type)
+        if codec is None:
+            self.counters.foreign += 1
+            return
+        if not codec.is_sound:
+            self.counters.soundless += 1
+            if packet.ssrc == self._source:
+                self._buffer.skip(packet.sequence_number, now_ns)
+            return
+        samples = codec.samples(packet.payload)
+        if samples is None:
+            self.counters.bad += 1
+            return
+        if packet.ssrc != self._source:
+            if self._source is not None:
+                self._buffer.restart()
+            self._source, self._clock = packet.ssrc, RtpClock()
+        number = packet.sequence_number
+        timestamp = self._clock.place(number, packet.timestamp, samples, codec.rate_hz)
+        self._buffer.push(Packet(number, timestamp, packet.payload, samples, codec), now_ns)
+
+    def pull(self, now_ns: int) -> list[ReceivedAudio]:
+        """All sound that is due."""
+        sounds = []
+        for piece in self._buffer.pull(now_ns):
+            pcm = self._timeline.decode(piece).tobytes()
+            received_ns = piece.received_ns if piece.kind is PieceKind.AUDIO else None
+            if pcm:
+                sounds.append(ReceivedAudio(pcm, piece.kind, received_ns, piece.timestamp))
+        return sounds

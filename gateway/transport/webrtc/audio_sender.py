@@ -1,0 +1,227 @@
+"""The spoken answer's way out: 24 kHz sound, paced onto a WebRTC audio track.
+
+Whoever speaks `put`s sound as fast as it is made; the track sends a frame each 20 ms. While there
+is nothing to say it sends nothing, and RTP time goes on, so that the next word comes at its place.
+
+    put(pcm24k) -> bool   queue s16 mono at 24 kHz; False: full (`QUEUE_SAMPLES_MAX`), nothing
+                          was queued; try again when `queued_samples` is less
+    clear()     -> int    barge-in: drop what has not been sent, in samples; at most one frame
+                          of 20 ms is still on its way
+    hold(held)            stand still, or go on where it stood still; a clear ends a hold
+    sent_samples          of what was put, how much is on the wire: the playout position. What a
+                          peer has heard is behind it by the network and its own buffer
+    queued_samples        put and not yet sent
+    take_over(before)     go on where another track stopped, from where its peer was last alive
+    on_started, on_stopped  called on the loop with the first frame after a pause, and when the
+                          queue has run empty (and the silence behind it) or was cleared: the
+                          protocol's `output_audio_buffer.started`, `.stopped` and `.cleared`
+
+All of it on the event loop; nothing blocks. A part of a frame at the end is sent padded.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Callable
+from fractions import Fraction
+from typing import Any
+
+import av
+from aiortc import MediaStreamTrack
+from aiortc.mediastreams import MediaStreamError
+
+from gateway.audio.clock import BYTES_PER_SAMPLE, CLIENT_RATE_HZ, NS_PER_MS, ms_to_client_samples
+from gateway.connection.interfaces import Player
+from gateway.runtime import tasks
+from gateway.transport.webrtc.codecs import FRAME_MS, Codec, Encode, encoder_of
+
+FRAME_NS = FRAME_MS * NS_PER_MS
+FRAME_SAMPLES = ms_to_client_samples(FRAME_MS)
+FRAME_BYTES = FRAME_SAMPLES * BYTES_PER_SAMPLE
+QUEUE_SAMPLES_MAX = ms_to_client_samples(120_000)
+SENT_FRAMES_KEPT = 300
+"""6 s, longer than it takes to notice that a peer has vanished."""
+TAIL_FRAMES = 5
+"""Silent frames behind the last word: a peer that runs dry in mid-sound draws it out."""
+
+
+class Playout:
+    """The queue and its pace. No I/O, no clock: one frame for each 20 ms that pass, from the
+    instant on at which there is something to play."""
+
+    def __init__(self) -> None:
+        self.sent_samples = 0
+        self._pcm = bytearray()
+        self._due_ns: int | None = None  # of the next frame; None: paused
+        self._tail_left = 0
+        self._held = False
+        self._sent: deque[tuple[int, bytes]] = deque(maxlen=SENT_FRAMES_KEPT)  # with its `due_ns`
+
+    @property
+    def is_empty(self) -> bool:
+        """All of it is sent, and the silence behind it."""
+        return self._due_ns is None and not self._pcm
+
+    @property
+    def queued_samples(self) -> int:
+        return len(self._pcm) // BYTES_PER_SAMPLE
+
+    @property
+    def due_ns(self) -> int | None:
+        """When to `take` the next frame; None: there is none."""
+        return self._due_ns
+
+    def put(self, pcm24k: bytes, now_ns: int) -> bool:
+        """False: full. Raises ValueError for an odd number of bytes."""
+        if len(pcm24k) % BYTES_PER_SAMPLE:
+            raise ValueError(f"s16 audio needs an even number of bytes, got {len(pcm24k)}")
+        if self.queued_samples + len(pcm24k) // BYTES_PER_SAMPLE > QUEUE_SAMPLES_MAX:
+            return False
+        self._pcm += pcm24k
+        if pcm24k and self._due_ns is None and not self._held:
+            self._due_ns = now_ns
+        return True
+
+    def hold(self, held: bool, now_ns: int) -> None:
+        """Stand still, behind the same silence as at the end; or go on."""
+        self._held = held
+        if not held and self._pcm and self._due_ns is None:
+            self._due_ns = now_ns
+
+    def take(self) -> bytes:
+        """The frame that is due: `FRAME_BYTES`. Behind the last one follow `TAIL_FRAMES` of
+        silence."""
+        assert self._due_ns is not None
+        frame = b"" if self._held else bytes(self._pcm[:FRAME_BYTES])
+        del self._pcm[: len(frame)]
+        self.sent_samples += len(frame) // BYTES_PER_SAMPLE
+        if frame:
+            self._sent.append((self._due_ns, frame))
+        self._due_ns += FRAME_NS
+        if frame:
+            self._tail_left = TAIL_FRAMES
+        else:
+            self._tail_left -= 1
+        if (self._held or not self._pcm) and self._tail_left <= 0:
+            self._due_ns = None
+        return frame.ljust(FRAME_BYTES, b"\0")
+
+    def rewind(self, since_ns: int) -> None:
+        """Queue again what was due after `since_ns`; to be played when there is a `start`."""
+        again = bytearray()
+        while self._sent and self._sent[-1][0] > since_ns:
+            again[:0] = self._sent.pop()[1]
+        self.sent_samples -= len(again) // BYTES_PER_SAMPLE
+        self._pcm[:0] = again
+
+    def start(self, now_ns: int) -> None:
+        """Go on at `now_ns` with what is queued."""
+        self._due_ns = now_ns if self._pcm and not self._held else None
+
+    def clear(self) -> int:
+        """Drop what is queued, in samples."""
+        dropped = self.queued_samples
+        self._pcm.clear()
+        self._held = False
+        return dropped
+
+
+class AudioSender(MediaStreamTrack):
+    """See the module's docstring."""
+
+    kind = "audio"
+
+    def __init__(self, now_ns: Callable[[], int] = time.monotonic_ns) -> None:
+        super().__init__()
+        self.on_started: Callable[[], None] = _nothing
+        self.on_stopped: Callable[[], None] = _nothing
+        self.on_failed: tasks.Failed = tasks.nothing_depends_on_it
+        self.alive_ns = now_ns()
+        """When the peer was last heard of; kept up by the call."""
+        self.codec = Codec.OPUS
+        """What was agreed on; set before the first frame."""
+        self._now_ns = now_ns
+        self._origin_ns = now_ns()
+        self._playout = Playout()
+        self._filled = asyncio.Event()
+        self._playing = False
+        self._encode: Encode | None = None
+        self._last_frame = -1
+
+    @property
+    def sent_samples(self) -> int:
+        return self._playout.sent_samples
+
+    @property
+    def queued_samples(self) -> int:
+        return self._playout.queued_samples
+
+    def put(self, pcm24k: bytes) -> bool:
+        """Queue sound. False: full."""
+        taken = self._playout.put(pcm24k, self._now_ns())
+        self._filled.set()
+        return taken
+
+    def clear(self) -> int:
+        """Drop what has not been sent, in samples."""
+        dropped = self._playout.clear()
+        self._stopped()
+        return dropped
+
+    def hold(self, held: bool) -> None:
+        """Stand still, or go on."""
+        self._playout.hold(held, self._now_ns())
+        self._filled.set()
+
+    def take_over(self, before: Player) -> None:
+        """Go on with what a track that has ended had to play; its place counts on. What it sent
+        when its peer was heard of no more is played again."""
+        assert isinstance(before, AudioSender)
+        self._playout, before._playout = before._playout, Playout()
+        self._playout.rewind(before.alive_ns)
+        self._playout.start(self._now_ns())
+        self._filled.set()
+
+    async def recv(self) -> av.Packet[Any]:
+        """The next packet, when it is due. For the sender that owns the track."""
+        due_ns, sent_before = await self._due_ns(), self.sent_samples
+        await asyncio.sleep(max(0, due_ns - self._now_ns()) / 1e9)
+        try:
+            packet = self._encoded(self._playout.take(), due_ns)
+        except Exception as error:  # its sender would end, and nobody know
+            tasks.report("playout", error)
+            self.on_failed(error)
+            raise MediaStreamError from error
+        if self.sent_samples > sent_before and not self._playing:
+            self._playing = True
+            self.on_started()
+        elif self._playout.is_empty:
+            self._stopped()
+        return packet
+
+    async def _due_ns(self) -> int:
+        """When the next frame is due, once there is one."""
+        while (due_ns := self._playout.due_ns) is None:
+            self._filled.clear()
+            await self._filled.wait()
+        return due_ns
+
+    def _stopped(self) -> None:
+        if self._playing:
+            self._playing = False
+            self.on_stopped()
+
+    def _encoded(self, pcm: bytes, due_ns: int) -> av.Packet[Any]:
+        encode = self._encode = self._encode or encoder_of(self.codec)
+        # RTP time goes on in pauses, in whole frames.
+        number = max(self._last_frame + 1, (due_ns - self._origin_ns) // FRAME_NS)
+        self._last_frame = number
+        packet = av.Packet(encode(pcm))
+        packet.pts, packet.time_base = number * FRAME_SAMPLES, Fraction(1, CLIENT_RATE_HZ)
+        return packet
+
+
+def _nothing() -> None:
+    pass

@@ -1,0 +1,85 @@
+"""A peer's microphone: its RTP packets through an `AudioReceiver` to whoever hears, on time."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from aiortc.rtp import RtpPacket
+
+from gateway.runtime import tasks
+from gateway.transport.webrtc.audio_receiver import AudioReceiver, ReceivedAudio
+from gateway.transport.webrtc.codecs import Formats
+
+Hear = Callable[[ReceivedAudio], bool]
+"""False: it was dropped."""
+
+
+class AudioTrack:
+    """Calls `hear` on the loop, from the packet that brings sound or from one timer. When that
+    raises the track is closed, and `failed` called."""
+
+    def __init__(
+        self,
+        hear: Hear,
+        formats: Formats,
+        failed: tasks.Failed,
+        now_ns: Callable[[], int] = time.monotonic_ns,
+    ) -> None:
+        self.intake = AudioReceiver(formats)
+        self._dropped_bytes = 0
+        self._hear = hear
+        self._guarded_pull = tasks.guard(self._pull, "microphone", self._give_up)
+        self._failed = failed
+        self._now_ns = now_ns
+        self._loop = asyncio.get_running_loop()
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_ns = 0
+        self._closed = False
+
+    def receive(self, packet: RtpPacket) -> None:
+        """One packet off the network."""
+        if not self._closed:
+            self._guarded_pull(packet)
+
+    def take_dropped_bytes(self) -> int:
+        """How much nobody would hear, since this was asked last: s16 mono at 24 kHz."""
+        dropped, self._dropped_bytes = self._dropped_bytes, 0
+        return dropped
+
+    def close(self) -> None:
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _give_up(self, error: BaseException) -> None:
+        self.close()
+        self._failed(error)
+
+    def _pull(self, packet: RtpPacket | None = None) -> None:
+        now_ns = self._now_ns()
+        if packet is not None:
+            self.intake.push(packet, now_ns)
+        for sound in self.intake.pull(now_ns):
+            if not self._hear(sound):
+                self._dropped_bytes += len(sound.pcm24k)
+        self._arm(now_ns)
+
+    def _arm(self, now_ns: int) -> None:
+        """Wake up when something is due. A timer that is set for earlier stays: most packets
+        only move the end of a wait, and the timer sees that when it fires."""
+        due_ns = self.intake.due_ns
+        if due_ns is None or (self._timer is not None and self._timer_ns <= due_ns):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer_ns = due_ns
+        fire = tasks.guard(self._fire, "microphone", self._give_up)
+        self._timer = self._loop.call_later(max(0, due_ns - now_ns) / 1e9, fire)
+
+    def _fire(self) -> None:
+        self._timer = None
+        if not self._closed:
+            self._pull()

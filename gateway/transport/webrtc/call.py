@@ -1,0 +1,301 @@
+"""One WebRTC call: the peer connection that carries one session, or its next part.
+
+    microphone ── AudioTrack ──▶ runner.hear        runner's channel ◀─▶ data channel "oai-events"
+    camera ────── watch ───────▶ runner.see         outgoing ────────▶ our audio track
+
+It lasts until the peer closes, until it vanishes (the heartbeat asks it for an answer when no sound
+comes, and there is none in 3.5 s), until it has not connected in time, or until the session or the
+server ends it. Whatever the reason, at the end of `run` nothing of it is left: no socket, no
+thread, no task. A session that asked to be kept waits for the next one (`gateway.resume`).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import logging
+import re
+import time
+from typing import Any
+
+from aiortc import (
+    MediaStreamTrack,
+    RTCConfiguration,
+    RTCIceServer,
+    RTCPeerConnection,
+    RTCRtpReceiver,
+    RTCSessionDescription,
+)
+from aiortc.exceptions import OperationError
+from aiortc.sdp import SessionDescription
+
+from gateway.audio.open_utterance import Arrival
+from gateway.connection.resume import ResumableChannel
+from gateway.connection.runner import SessionRunner
+from gateway.runtime import tasks
+from gateway.transport.webrtc import aiortc_hooks, codecs
+from gateway.transport.webrtc.audio_receiver import ReceivedAudio
+from gateway.transport.webrtc.audio_sender import AudioSender
+from gateway.transport.webrtc.audio_track import AudioTrack
+from gateway.transport.webrtc.call_metrics import CallEnd, CallMetrics
+from gateway.transport.webrtc.channel import EventChannel
+from gateway.transport.webrtc.offer import CANDIDATES_MAX, BadOffer
+from gateway.transport.webrtc.receive_buffer import BufferCounters
+from gateway.transport.webrtc.rtp_clock import NetworkPath
+from gateway.transport.webrtc.video_track import watch
+
+log = logging.getLogger("headstart.rtc")
+
+ANSWER_WAIT_S = 10.0
+"""For gathering our candidates; only a STUN or TURN server that is silent takes so long."""
+CONNECT_WAIT_S = 20.0
+ROUND_TRIP_EVERY_S = 2.0
+HEARTBEAT_S = 0.5
+"""With the 3.5 s of an unanswered question, a peer that vanishes is noticed within 5 s."""
+CLOSE_WAIT_S = 5.0
+
+
+class AnswerTooSlow(Exception):
+    """An offer could not be answered in time: we, or the STUN and TURN servers, are too busy."""
+
+
+class Call:
+    """`answer` an offer, then `run` with the runner of its session. Made on the running loop."""
+
+    def __init__(
+        self, call_id: str, ice_servers: list[RTCIceServer], metrics: CallMetrics, offer: str
+    ) -> None:
+        self.call_id = call_id
+        self.channel = EventChannel(
+            expected="m=application" in offer, ask=lambda: aiortc_hooks.answers(self._peer)
+        )
+        self.outgoing = AudioSender()
+        self.outgoing.on_failed = self._failed
+        self._offer = offer
+        self._metrics = metrics
+        self._peer = RTCPeerConnection(RTCConfiguration(iceServers=ice_servers))
+        self._runner: SessionRunner | None = None
+        self._audio: AudioTrack | None = None
+        self._counted = BufferCounters()
+        self._path = NetworkPath()
+        self._camera: aiortc_hooks.NewestFrame | None = None
+        self._end = CallEnd.GONE
+        self._alive_s = 0.0
+        self._peer.on("track", self._on_track)
+        self._peer.on("datachannel", self.channel.adopt)
+        self._peer.on("connectionstatechange", self._on_state)
+        aiortc_hooks.own_connecting(self._peer, self._not_connected)
+
+    async def answer(self) -> str:
+        """Our SDP, with all our candidates in it. Raises `BadOffer` or `AnswerTooSlow`; then the
+        call is over."""
+        answering = tasks.awaited(self._answer(), "call answer")
+        try:
+            return await asyncio.wait_for(asyncio.shield(answering), ANSWER_WAIT_S)
+        except TimeoutError as error:
+            self._give_up(answering)
+            log.warning("an offer could not be answered within %.0f s", ANSWER_WAIT_S)
+            raise AnswerTooSlow from error
+        except Exception as error:  # aiortc's parser fails in many ways over what a peer may send
+            await self._close_peer()
+            log.info("an offer was refused: %r", error)
+            reason = str(error) or type(error).__name__
+            if isinstance(error, OperationError):
+                reason += f" (audio codecs here: {', '.join(codecs.SOUND)})"
+            raise BadOffer(reason) from error
+        except asyncio.CancelledError:
+            self._give_up(answering)
+            raise
+
+    def _give_up(self, answering: asyncio.Task[str]) -> None:
+        """Close behind an answer nobody waits for. It is not cancelled: that would lose the sockets
+        that aioice is about to open."""
+
+        async def close() -> None:
+            await asyncio.gather(answering, return_exceptions=True)
+            await self._close_peer()
+
+        tasks.own(close(), "call close", tasks.nothing_depends_on_it)
+
+    async def close(self) -> None:
+        """End a call that was answered and will not `run`."""
+        await self._close_peer()
+
+    async def _answer(self) -> str:
+        if "m=audio" in self._offer:
+            self._peer.addTrack(self.outgoing)
+            (transceiver,) = self._peer.getTransceivers()
+            transceiver.setCodecPreferences(codecs.preferences())
+        await self._peer.setRemoteDescription(RTCSessionDescription(self._offer, "offer"))
+        if "m=audio" in self._offer:
+            self.outgoing.codec = codecs.spoken(aiortc_hooks.codecs(transceiver))
+        await self._peer.setLocalDescription(await self._peer.createAnswer())
+        aiortc_hooks.ignore_send_after_close(self._peer)
+        aiortc_hooks.bound_candidates(self._peer, 2 * CANDIDATES_MAX)
+        answer = _asking_for_fec(str(self._peer.localDescription.sdp))
+        if "a=candidate" not in answer:
+            raise ValueError("the server has no network address that it could be called at")
+        return answer
+
+    async def run(self, runner: SessionRunner, resume_channel: ResumableChannel) -> None:
+        """From the answer to the end of the call, which is not always that of the session. Never
+        raises for what the peer did."""
+        self._runner = runner
+        self._metrics.calls_open.inc()
+        aiortc_hooks.ration(self._peer, runner.share, self._dropped)
+        working = {
+            "call heartbeat": self._heartbeat(),
+            "call path": self._time_path(),
+        }
+        if self._camera is not None:
+            working["camera"] = watch(self._camera, runner.see, lambda: runner.frame_size)
+        owned = [tasks.own(work, name, self._failed) for name, work in working.items()]
+        try:
+            await resume_channel.carry(self.channel)
+        finally:
+            for task in owned:
+                task.cancel()
+            await asyncio.gather(*owned, return_exceptions=True)
+            await self._close_peer()
+            self._runner = None
+            self._count()
+            self._metrics.calls_open.dec()
+            if self.channel.hangup is not None:
+                self._end = CallEnd.SERVER
+            self._metrics.calls.labels(self._end).inc()
+            log.info("call %s ended: %s", self.call_id, self._end)
+
+    def hang_up(self, end: CallEnd = CallEnd.HANGUP) -> None:
+        """End it; `run` returns soon after."""
+        if not self.channel.is_gone:
+            self._end = end
+            self.channel.finished = end in (CallEnd.HANGUP, CallEnd.SERVER)
+            self.channel.gone()
+
+    def _failed(self, error: BaseException) -> None:
+        """A part of it has: the session ends with a reason, and the call with it."""
+        if self._runner is not None:
+            self._runner.fail(error)
+        else:
+            self.hang_up(CallEnd.SERVER)
+
+    def _dropped(self) -> None:
+        self._metrics.over_share.inc()
+
+    # --- the peer connection's events ------------------------------------------------------------
+
+    def _on_track(self, track: MediaStreamTrack) -> None:
+        """The first microphone is heard and the first camera seen; more are ignored."""
+        (receiver,) = (r for r in self._peer.getReceivers() if r.track is track)
+        if track.kind == "audio" and self._audio is None:
+            self._audio = AudioTrack(self._hear, self._agree(receiver), self._failed)
+            aiortc_hooks.tap_packets(receiver, self._audio.receive)
+            aiortc_hooks.route_unknown_payloads(receiver, self._audio.receive)
+        elif track.kind == "video" and self._camera is None:
+            self._camera = aiortc_hooks.newest_frame(receiver)
+        else:
+            aiortc_hooks.ignore(receiver)
+
+    def _agree(self, receiver: RTCRtpReceiver) -> codecs.Formats:
+        """What the microphone's packets may hold."""
+        (transceiver,) = (t for t in self._peer.getTransceivers() if t.receiver is receiver)
+        agreed = aiortc_hooks.codecs(transceiver)
+        media = SessionDescription.parse(self._offer).media
+        sections = (m.rtp for m in media if m.kind == "audio")
+        offered = [c for rtp in sections if rtp.muxId in ("", transceiver.mid) for c in rtp.codecs]
+        agreed += codecs.key_presses(offered, agreed)
+        return codecs.formats(offered, agreed)
+
+    def _hear(self, sound: ReceivedAudio) -> bool:
+        arrival = None
+        if sound.received_ns is not None and sound.timestamp is not None:
+            self._is_alive(time.monotonic())
+            delay_ns = self._path.delay_ns(sound.timestamp, sound.received_ns)
+            departed_ns = None if delay_ns is None else sound.received_ns - delay_ns
+            arrival = Arrival(sound.received_ns, departed_ns)
+        return self._runner is not None and self._runner.hear(sound.pcm24k, arrival)
+
+    def _on_state(self) -> None:
+        log.debug("call %s: %s", self.call_id, self._peer.connectionState)
+        if self._peer.connectionState == "connected":
+            self._is_alive(time.monotonic())
+        elif self._peer.connectionState in ("failed", "closed"):
+            self.hang_up(CallEnd.GONE if self._alive_s else CallEnd.NEVER_CONNECTED)
+
+    def _not_connected(self, error: Exception) -> None:
+        """What was agreed on could not be set up; aiortc would tell nobody."""
+        log.warning("call %s could not be connected: %r", self.call_id, error)
+        self.hang_up(CallEnd.NEVER_CONNECTED)
+
+    def _is_alive(self, now_s: float) -> None:
+        self._alive_s = now_s
+        self.outgoing.alive_ns = round(now_s * 1e9)
+
+    async def _heartbeat(self) -> None:
+        """The connection's own consent takes half a minute to expire; this takes five seconds. A
+        packet of sound is as good as an answer. Only a question that has remained unanswered ends
+        a call, so that it survives a pause of our own loop."""
+        asked_s = 0.0
+        began_s = time.monotonic()
+        probe: asyncio.Task[bool] | None = None
+        try:
+            while True:
+                await asyncio.sleep(HEARTBEAT_S)
+                self._count()
+                now_s = time.monotonic()
+                connected = self._peer.connectionState == "connected"
+                waits_for_channel = self.channel.expected and not self.channel.is_open
+                if (not connected or waits_for_channel) and now_s - began_s > CONNECT_WAIT_S:
+                    self.hang_up(CallEnd.NEVER_CONNECTED)
+                if not connected:
+                    continue
+                if probe is not None and probe.done():
+                    if probe.result():
+                        self._is_alive(now_s)
+                    elif self._alive_s < asked_s:
+                        self.hang_up(CallEnd.VANISHED)
+                    probe = None
+                if probe is None and now_s - self._alive_s >= HEARTBEAT_S / 2:
+                    asked_s = now_s
+                    probe = tasks.awaited(aiortc_hooks.answers(self._peer), "call probe")
+        finally:
+            if probe is not None:
+                probe.cancel()
+                await asyncio.gather(probe, return_exceptions=True)
+
+    async def _time_path(self) -> None:
+        """Keep up what the latency budget says of the network."""
+        while True:
+            taken_ns = await aiortc_hooks.round_trip_ns(self._peer)
+            if taken_ns is not None:
+                self._path.answered(taken_ns, time.monotonic_ns())
+            await asyncio.sleep(HEARTBEAT_S if taken_ns is None else ROUND_TRIP_EVERY_S)
+
+    def _count(self) -> None:
+        if self._audio is not None:
+            now = dataclasses.replace(self._audio.intake.counters)
+            self._metrics.track(self._counted, now)
+            self._counted = now
+            self._metrics.dropped(self._audio.take_dropped_bytes())
+
+    async def _close_peer(self) -> None:
+        if self._audio is not None:
+            self._audio.close()
+        self.outgoing.stop()
+        self._peer.remove_all_listeners()
+        try:
+            await asyncio.wait_for(self._peer.close(), CLOSE_WAIT_S)
+        except TimeoutError:
+            log.warning("call %s: its connection did not close in time", self.call_id)
+
+
+def _asking_for_fec(sdp: str) -> str:
+    """Have the peer's Opus carry copies of what went before (RFC 7587 §6.1): a lost packet is then
+    recovered from the next. aiortc has no word for it."""
+    return re.sub(r"(a=rtpmap:(\d+) opus/48000/2\r\n)", r"\1a=fmtp:\2 useinbandfec=1\r\n", sdp)
+
+
+def describe_ice(urls: str, username: str, credential: str) -> list[RTCIceServer]:
+    """The settings as aiortc wants them; without any, only our own addresses are offered."""
+    facts: dict[str, Any] = {"username": username, "credential": credential} if username else {}
+    return [RTCIceServer(urls=url, **facts) for url in urls.split()]

@@ -1,0 +1,159 @@
+"""A call's codecs: what its packets may hold, what an offer says of them, and our sound encoded (20
+ms of 24 kHz in, one packet's payload out).
+
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from enum import StrEnum
+from fractions import Fraction
+
+import av
+import numpy as np
+from aiortc import RTCRtpCodecCapability, RTCRtpCodecParameters, RTCRtpReceiver
+
+from gateway.audio import g711
+from gateway.audio.clock import CLIENT_RATE_HZ
+from gateway.transport.webrtc.opus import packet_samples as opus_samples
+from gateway.transport.webrtc.receive_buffer import RTP_RATE_HZ
+
+G711_RATE_HZ = 8_000
+G711_BYTES_MAX = G711_RATE_HZ * 200 // 1000
+"""More in one packet is garbage: telephones put 10 to 60 ms into one."""
+COMFORT_NOISE_TYPE = 13
+"""The payload type of comfort noise, whether it is in the offer or not: RFC 3551 §6."""
+
+
+class Codec(StrEnum):
+    """By the names of their MIME types, in small letters."""
+
+    OPUS = "opus"
+    PCMU = "pcmu"
+    PCMA = "pcma"
+    EVENT = "telephone-event"  # a key that is pressed, RFC 4733
+    NOISE = "cn"  # how silence sounds where the sender is, RFC 3389
+
+    @property
+    def is_sound(self) -> bool:
+        """False: such a packet says something about the sound, and holds none."""
+        return self in SOUND
+
+    @property
+    def rate_hz(self) -> int:
+        """Of the RTP timestamps of a codec with sound."""
+        return RTP_RATE_HZ if self is Codec.OPUS else G711_RATE_HZ
+
+    def samples(self, payload: bytes) -> int | None:
+        """How long a packet of a codec with sound lasts, at 48 kHz; None: it cannot be one."""
+        if self is Codec.OPUS:
+            return opus_samples(payload)
+        if not 0 < len(payload) <= G711_BYTES_MAX:
+            return None
+        return len(payload) * (RTP_RATE_HZ // G711_RATE_HZ)
+
+
+SOUND = (Codec.OPUS, Codec.PCMU, Codec.PCMA)
+"""What calls can be held in, the preferred first."""
+
+Formats = Mapping[int, Codec]
+"""What is in a packet, by its payload type."""
+
+
+def codec_of(mime_type: str) -> Codec | None:
+    """None: not one of ours."""
+    name = mime_type.lower().removeprefix("audio/")
+    return next((codec for codec in Codec if codec == name), None)
+
+
+def preferences() -> list[RTCRtpCodecCapability]:
+    """The codecs that a call may be held in, for either end's transceiver."""
+    audio = RTCRtpReceiver.getCapabilities("audio")
+    assert audio is not None
+    ours = {codec_of(each.mimeType): each for each in audio.codecs}
+    return [ours[codec] for codec in SOUND]
+
+
+def spoken(agreed: Sequence[RTCRtpCodecParameters]) -> Codec:
+    """What aiortc sends, of what was agreed on by `preferences`."""
+    codec = codec_of(agreed[0].mimeType)
+    assert codec in SOUND, agreed
+    return codec
+
+
+def key_presses(
+    offered: Iterable[RTCRtpCodecParameters], negotiated: Iterable[RTCRtpCodecParameters]
+) -> list[RTCRtpCodecParameters]:
+    """The telephone events of the offer that go with codecs that have been agreed on: of the same
+    clock (RFC 4733 §2.1). To be agreed on as well, or telephones send tones instead."""
+    rates = {codec.clockRate for codec in negotiated}
+    return [
+        RTCRtpCodecParameters(
+            mimeType=each.mimeType, clockRate=each.clockRate, payloadType=each.payloadType
+        )
+        for each in offered
+        if codec_of(each.mimeType) is Codec.EVENT and each.clockRate in rates
+    ]
+
+
+def formats(
+    offered: Iterable[RTCRtpCodecParameters], negotiated: Iterable[RTCRtpCodecParameters]
+) -> dict[int, Codec]:
+    """What packets may hold: what was agreed on, and what has no sound in it anyway."""
+    found = {COMFORT_NOISE_TYPE: Codec.NOISE}
+    for each in (*offered, *negotiated):
+        codec = codec_of(each.mimeType)
+        assert each.payloadType is not None
+        if codec is not None and not codec.is_sound:
+            found[each.payloadType] = codec
+    for each in negotiated:
+        codec = codec_of(each.mimeType)
+        if codec is not None and each.payloadType is not None:
+            found[each.payloadType] = codec
+    return found
+
+
+FRAME_MS = 20
+BIT_RATE = 32_000
+OPUS_OPTIONS = {
+    "application": "voip",
+    "frame_duration": str(FRAME_MS),
+    "compression_level": "5",  # of 10: half the time, and no difference that a voice shows
+    "fec": "1",
+    "packet_loss": "5",
+}
+
+Encode = Callable[[bytes], bytes]
+"""A frame of s16 mono, `FRAME_MS` long, of one stream."""
+
+
+def encoder_of(codec: Codec) -> Encode:
+    """A new stream's."""
+    match codec:
+        case Codec.PCMU:
+            return g711.Encoder("audio/pcmu").feed
+        case Codec.PCMA:
+            return g711.Encoder("audio/pcma").feed
+        case _:
+            assert codec is Codec.OPUS, codec
+            return _opus()
+
+
+def _opus() -> Encode:
+    codec = av.CodecContext.create("libopus", "w")
+    assert isinstance(codec, av.AudioCodecContext)
+    codec.bit_rate = BIT_RATE
+    codec.format = "s16"
+    codec.layout = "mono"
+    codec.sample_rate = CLIENT_RATE_HZ
+    codec.time_base = Fraction(1, CLIENT_RATE_HZ)
+    codec.options = OPUS_OPTIONS
+
+    def encode(pcm: bytes) -> bytes:
+        sound = np.frombuffer(pcm, np.int16)[None]
+        frame = av.AudioFrame.from_ndarray(sound, format="s16", layout="mono")
+        frame.sample_rate = CLIENT_RATE_HZ
+        (packet,) = codec.encode(frame)
+        return bytes(packet)
+
+    return encode

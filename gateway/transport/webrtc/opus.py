@@ -1,0 +1,169 @@
+"""Opus: how long packets last, libopus's decoder, and the timeline of a receive buffer as sound.
+
+The decoder is called directly, for what FFmpeg's wrapper of it leaves out. It decodes at 24 kHz, so
+that no 48 kHz sound has to be made, filtered and thrown away; it recovers a lost packet from the
+next one's copy (in-band FEC, RFC 6716 §2.1.7); it conceals any length at once. The library is the
+one that PyAV's wheel brings, else the system's: PyAV needs it anyway.
+
+"""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import functools
+from pathlib import Path
+
+import av
+import numpy as np
+import numpy.typing as npt
+
+from gateway.transport.webrtc.receive_buffer import RTP_RATE_HZ, BufferCounters, Piece, PieceKind
+
+Samples = npt.NDArray[np.int16]
+
+LONGEST_MS = 120  # of a packet: RFC 6716 §3.2.5
+STEP_MS = 2.5
+"""What is concealed or recovered is a multiple of this."""
+
+
+class OpusError(Exception):
+    """A payload that libopus cannot decode."""
+
+
+@functools.cache
+def _library() -> ctypes.CDLL:
+    """Raises `OSError` where there is none."""
+    folder = Path(av.__file__).parent
+    bundled = [p for place in (folder.parent / "av.libs", folder) for p in place.rglob("*opus*")]
+    libraries = [str(path) for path in bundled if {".so", ".dylib", ".dll"} & set(path.suffixes)]
+    name = next(iter(sorted(libraries)), None) or ctypes.util.find_library("opus")
+    if name is None:
+        raise OSError("there is no libopus, neither in PyAV's wheel nor on this system")
+    library = ctypes.CDLL(name)
+    library.opus_decoder_create.restype = ctypes.c_void_p
+    library.opus_decoder_create.argtypes = [ctypes.c_int32, ctypes.c_int, ctypes.c_void_p]
+    library.opus_decoder_destroy.restype = None
+    library.opus_decoder_destroy.argtypes = [ctypes.c_void_p]
+    library.opus_decode.restype = ctypes.c_int
+    library.opus_decode.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_char_p,
+        ctypes.c_int32,
+        ctypes.c_void_p,
+        ctypes.c_int,
+        ctypes.c_int,
+    ]
+    return library
+
+
+class OpusDecoder:
+    """One mono stream at 8, 12, 16, 24 or 48 kHz."""
+
+    def __init__(self, rate_hz: int) -> None:
+        self._library = _library()
+        problem = ctypes.c_int(0)
+        self._state = self._library.opus_decoder_create(rate_hz, 1, ctypes.byref(problem))
+        assert problem.value == 0, f"libopus refused {rate_hz} Hz: {problem.value}"
+        self._longest = rate_hz * LONGEST_MS // 1000
+        self._step = round(rate_hz * STEP_MS / 1000)
+        self._out = np.empty(self._longest, np.int16)
+        self._out_at = self._out.ctypes.data
+
+    def __del__(self) -> None:
+        if getattr(self, "_state", None):
+            self._library.opus_decoder_destroy(self._state)
+
+    def decode(self, payload: bytes) -> Samples:
+        """A packet's sound. Raises `OpusError`."""
+        return self._run(payload, self._longest, fec=False)
+
+    def fill(self, samples: int, behind: bytes = b"") -> Samples:
+        """int16[samples] for packets that were lost. `behind`: the packet after them, whose copy of
+        the last one is used if it has one; it is still to be decoded itself."""
+        wanted = -(-samples // self._step) * self._step
+        parts, left = [], wanted
+        while left > self._longest:
+            parts.append(self._run(None, self._longest, fec=False))
+            left -= self._longest
+        try:
+            parts.append(self._run(behind or None, left, fec=bool(behind)))
+        except OpusError:  # of the packet behind; without it nothing can go wrong
+            parts.append(self._run(None, left, fec=False))
+        # The end of it joins what follows.
+        return np.concatenate(parts)[wanted - samples :]
+
+    def _run(self, payload: bytes | None, samples: int, *, fec: bool) -> Samples:
+        size_bytes = len(payload) if payload is not None else 0
+        done: int = self._library.opus_decode(
+            self._state, payload, size_bytes, self._out_at, samples, int(fec)
+        )
+        if done < 0:
+            raise OpusError(f"libopus error {done}")
+        return self._out[:done].copy()
+
+
+MAX_PACKET_SAMPLES = RTP_RATE_HZ * 120 // 1000
+# Samples at 48 kHz in one frame, by the five configuration bits: RFC 6716 §3.1, table 2.
+_SILK, _HYBRID, _CELT = (480, 960, 1920, 2880), (480, 960), (120, 240, 480, 960)
+_FRAME_SAMPLES = _SILK * 3 + _HYBRID * 2 + _CELT * 4
+
+
+def frame_samples(toc: int) -> int:
+    """Samples at 48 kHz in each frame of a packet whose first byte is `toc`."""
+    return _FRAME_SAMPLES[toc >> 3]
+
+
+def packet_samples(payload: bytes) -> int | None:
+    """How long a packet lasts, in samples at 48 kHz; None: this cannot be an Opus packet."""
+    if not payload:
+        return None
+    code = payload[0] & 3
+    frames = (1, 2, 2, 0)[code]
+    if code == 3:
+        frames = payload[1] & 0x3F if len(payload) > 1 else 0
+    samples = frames * frame_samples(payload[0])
+    return samples if 0 < samples <= MAX_PACKET_SAMPLES else None
+
+
+class OpusTimeline:
+    """Pieces of one stream in, mono sound at `rate_hz` out: for each exactly what `piece.samples`
+    at 48 kHz are there, so that nothing a peer sends moves what comes after it. What cannot be
+    decoded is concealed and counted as `bad` in `counters`."""
+
+    def __init__(self, counters: BufferCounters, rate_hz: int = RTP_RATE_HZ) -> None:
+        self._counters = counters
+        self._rate_hz = rate_hz
+        self._decoder = OpusDecoder(rate_hz)
+        self._decoded = False  # anything yet: nothing can be drawn out before
+        self._end = 0  # of the timeline, in samples at 48 kHz
+
+    def decode(self, piece: Piece) -> Samples:
+        """int16, as long as the piece."""
+        start = self._end * self._rate_hz // RTP_RATE_HZ
+        self._end += piece.samples
+        samples = self._end * self._rate_hz // RTP_RATE_HZ - start
+        match piece.kind:
+            case PieceKind.AUDIO:
+                return self._audio(piece.payload, samples)
+            case PieceKind.CONCEALED:
+                return self._concealed(samples, piece.payload)
+            case PieceKind.SILENCE:
+                return np.zeros(samples, np.int16)
+
+    def _audio(self, payload: bytes, samples: int) -> Samples:
+        try:
+            sound = self._decoder.decode(payload)
+        except OpusError:
+            self._counters.bad += 1
+            return self._concealed(samples, b"")
+        self._decoded = True
+        if len(sound) < samples:  # its frames are not what its first byte says
+            self._counters.bad += 1
+            return np.pad(sound, (0, samples - len(sound)))
+        return sound[:samples]
+
+    def _concealed(self, samples: int, behind: bytes) -> Samples:
+        if not self._decoded:
+            return np.zeros(samples, np.int16)
+        return self._decoder.fill(samples, behind)

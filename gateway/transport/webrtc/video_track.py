@@ -1,0 +1,64 @@
+"""A peer's camera: its newest picture, a few times a second, to whoever samples it."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+import av
+from av.video.reformatter import Interpolation
+
+from engine import api
+from gateway.protocol.images import fit
+from gateway.protocol.orientation import of_frame, upright
+from gateway.runtime.threads import PICTURES
+from gateway.video.decode import Seen, look_at
+
+log = logging.getLogger("headstart.rtc")
+
+LOOK_INTERVAL_S = 0.25
+"""Shorter than the sampler's own intervals (`gateway.video.sampling`), so that it finds a picture
+when it wants one; each look costs a conversion."""
+
+
+class FrameSource(Protocol):
+    """Where the newest picture is (`aiortc_hooks.NewestFrame`)."""
+
+    def take(self) -> av.VideoFrame | None: ...
+
+
+async def watch(
+    source: FrameSource,
+    see: Callable[[Seen], None],
+    size: Callable[[], api.PictureSize],
+    interval_s: float = LOOK_INTERVAL_S,
+) -> None:
+    """Until cancelled. The newest picture wins, none larger than `size`; scaling, colours and its
+    thumbnail are made off the loop, one at a time. A picture that cannot be converted is left
+    out."""
+    while True:
+        frame = source.take()
+        if frame is not None:
+            try:
+                see(await PICTURES.run(partial(seen_of, size=size()), frame))
+            except (av.error.FFmpegError, ValueError) as error:
+                log.info("a camera's picture was left out: %s", error)
+        await asyncio.sleep(interval_s)
+
+
+def seen_of(frame: av.VideoFrame, size: api.PictureSize) -> Seen:
+    """The picture with its thumbnail."""
+    return look_at(picture_of(frame, size))
+
+
+def picture_of(frame: av.VideoFrame, size: api.PictureSize = api.SMALL_PICTURE) -> api.Image:
+    """RGB, no larger than `size`, upright if the encoder says how (H.264's SEI message). Browsers
+    turn their pictures before they encode them, as we do not agree to send `video-orientation` in
+    a header (docs/webrtc.md)."""
+    width, height = fit(frame.width, frame.height, size)
+    scaled = frame.reformat(width, height, format="rgb24", interpolation=Interpolation.AREA)
+    pixels = upright(scaled.to_ndarray(), of_frame(frame))
+    return api.Image(pixels.shape[1], pixels.shape[0], pixels.tobytes())

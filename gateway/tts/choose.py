@@ -1,0 +1,64 @@
+"""Which voice this server speaks with: the setting, the installed extra, the weights."""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import logging
+import sys
+from asyncio.subprocess import DEVNULL, PIPE
+from pathlib import Path
+
+from gateway.tts.link import VoiceOff, worker_argv
+
+log = logging.getLogger("headstart.voice")
+
+PACKAGES = {"joe": ("piper", "onnx", "onnxruntime"), "espeak": ("espeakng_loader",)}
+"""What each voice's worker imports; the extra `voice` brings it."""
+
+
+def missing(voice: str) -> list[str]:
+    """The packages that the voice lacks here."""
+    return [name for name in PACKAGES[voice] if importlib.util.find_spec(name) is None]
+
+
+async def choose(setting: str) -> list[str]:
+    """The worker's command line for the setting `voice`. Fetches the weights if need be.
+
+    "auto" is joe, or espeak where joe cannot be had. Raises `VoiceOff`.
+    """
+    if setting == "none":
+        raise VoiceOff("the setting voice is 'none'")
+    wanted = ("joe", "espeak") if setting == "auto" else (setting,)
+    reasons = []
+    for voice in wanted:
+        lacking = missing(voice)
+        if lacking:
+            reasons.append(f"{voice}: the extra 'voice' is not installed ({', '.join(lacking)})")
+            continue
+        try:
+            return worker_argv(voice, await weights_of(voice) if voice == "joe" else None)
+        except VoiceOff as problem:
+            log.warning("the voice %s cannot be had: %s", voice, problem)
+            reasons.append(f"{voice}: {problem}")
+    raise VoiceOff("; ".join(reasons))
+
+
+async def weights_of(voice: str) -> Path:
+    """The folder of the voice's weights, fetched and verified by the engine's side, which this
+    process does not import. Raises `VoiceOff`."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "engine.process.weights_command", "path", voice, "--fetch"),
+        stdin=DEVNULL,
+        stdout=PIPE,
+        stderr=PIPE,
+    )
+    try:
+        out, err = await process.communicate()
+    except asyncio.CancelledError:
+        process.kill()
+        await process.wait()
+        raise
+    if process.returncode != 0:
+        raise VoiceOff(err.decode(errors="replace").strip().removeprefix("error: "))
+    return Path(out.decode().strip())

@@ -1,0 +1,102 @@
+"""What gateway and voice worker tell each other: msgpack behind a 4-byte length, over pipes.
+
+Sound is always s16 mono at 24 kHz. `generation` names the answer, as in `engine.api`.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import msgspec
+
+MESSAGE_BYTES_MAX = 4 * 1024 * 1024
+_LENGTH = struct.Struct("<I")
+
+
+class VoiceMessage(msgspec.Struct, frozen=True, tag_field="op"):
+    """Base of all messages."""
+
+
+class Speak(VoiceMessage, frozen=True, tag="speak"):
+    """Say `text` behind what was asked for before. `clause` counts from 0 within the answer;
+    `speed` 1.0 is the voice's own."""
+
+    session: str
+    generation: int
+    clause: int
+    text: str
+    speed: float = 1.0
+
+
+class Stop(VoiceMessage, frozen=True, tag="stop"):
+    """Make no more sound for that answer, or with None for any of that session's."""
+
+    session: str
+    generation: int | None = None
+
+
+class Loaded(VoiceMessage, frozen=True, tag="loaded"):
+    """The voice can speak."""
+
+    voice: str
+    load_s: float
+
+
+class SynthesisedAudio(VoiceMessage, frozen=True, tag="sound"):
+    """The next piece of a clause."""
+
+    session: str
+    generation: int
+    clause: int
+    pcm: bytes
+
+    @property
+    def samples(self) -> int:
+        return len(self.pcm) // 2
+
+
+class ClauseDone(VoiceMessage, frozen=True, tag="said"):
+    """A clause is over. `problem`: why it, or the rest of it, could not be spoken; else empty."""
+
+    session: str
+    generation: int
+    clause: int
+    problem: str = ""
+
+
+VoiceCommand = Speak | Stop
+VoiceEvent = Loaded | SynthesisedAudio | ClauseDone
+
+encoder = msgspec.msgpack.Encoder()
+
+
+def pack(message: VoiceMessage) -> bytes:
+    """One message as it goes through the pipe."""
+    body = encoder.encode(message)
+    return _LENGTH.pack(len(body)) + body
+
+
+class Unpacker:
+    """Messages of one type out of a stream of bytes. Holds less than one message."""
+
+    def __init__(self, kind: Any) -> None:
+        self._decoder = msgspec.msgpack.Decoder(kind)
+        self._held = bytearray()
+
+    def feed(self, data: bytes) -> list[Any]:
+        """Every message that is complete. Raises ValueError for what no peer of ours sends."""
+        self._held += data
+        messages = []
+        while len(self._held) >= _LENGTH.size:
+            (size_bytes,) = _LENGTH.unpack_from(self._held)
+            if size_bytes > MESSAGE_BYTES_MAX:
+                raise ValueError(
+                    f"a message of {size_bytes} bytes; {MESSAGE_BYTES_MAX} are allowed"
+                )
+            end = _LENGTH.size + size_bytes
+            if len(self._held) < end:
+                break
+            messages.append(self._decoder.decode(bytes(self._held[_LENGTH.size : end])))
+            del self._held[:end]
+        return messages

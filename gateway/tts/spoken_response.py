@@ -1,0 +1,139 @@
+"""One answer that is spoken: what has been given to the voice, what came back, what was heard.
+
+No I/O, no clock. `samples` are of the sound handed on to the client, at 24 kHz.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gateway.audio.clock import CLIENT_RATE_HZ
+from gateway.tts.clauses import ClauseCutter
+from gateway.tts.clean import Said, SpokenText
+
+
+@dataclass(slots=True)
+class _Clause:
+    """`text` as it is said; `ends`: of each of its letters, where in what is written."""
+
+    text: str
+    ends: list[int]
+    samples: int = 0
+    said: bool = False
+
+
+@dataclass(slots=True)
+class SpokenResponse:
+    """Clauses of one answer, in order."""
+
+    first_clause_ns: int | None = None  # when it was given to the voice
+    first_sound_ns: int | None = None  # when the first of it was on its way to the client
+    problem: str = ""  # why some of it was not spoken
+    _clauses: list[_Clause] = field(default_factory=list)
+    _written: str = ""
+    _spoken: SpokenText = field(default_factory=SpokenText)
+    _ends: list[int] = field(default_factory=list)  # of what is said and in no clause yet
+    _cutter: ClauseCutter = field(default_factory=ClauseCutter)
+    _text_over: bool = False
+    _heard_samples: int | None = None  # where it was cut off; None: nowhere
+    _lost: bool = False
+
+    @property
+    def samples(self) -> int:
+        return sum(clause.samples for clause in self._clauses)
+
+    @property
+    def duration_ms(self) -> int:
+        """Rounded up, as clients do that count what they have played."""
+        return -(-self.samples * 1000 // CLIENT_RATE_HZ)
+
+    @property
+    def is_cut(self) -> bool:
+        return self._heard_samples is not None
+
+    @property
+    def heard_ms(self) -> int:
+        """How much of it counts as heard, rounded up as `duration_ms` is."""
+        heard = self.samples if self._heard_samples is None else self._heard_samples
+        return -(-heard * 1000 // CLIENT_RATE_HZ)
+
+    @property
+    def over(self) -> bool:
+        """All text has come and has been said."""
+        return self._text_over and all(clause.said for clause in self._clauses)
+
+    def words(self, text: str, now_ns: int) -> list[tuple[int, str]]:
+        """Text of the answer; (number, text) of each clause that can be spoken now."""
+        self._written += text
+        return self._give(self._cutter.push(self._letters(self._spoken.push(text))), now_ns)
+
+    def end(self, now_ns: int) -> list[tuple[int, str]]:
+        """No more text; the last clauses."""
+        self._text_over = True
+        rest = self._cutter.push(self._letters(self._spoken.flush()))
+        return self._give([*rest, *self._cutter.flush()], now_ns)
+
+    def give_up(self, problem: str) -> None:
+        """The voice is lost: what it has not said will not be said."""
+        self.problem = self.problem or problem
+        self._lost = True
+        for clause in self._clauses:
+            clause.said = True
+
+    def sound(self, clause: int, samples: int) -> None:
+        self._clauses[clause].samples += samples
+
+    def said(self, clause: int, problem: str) -> None:
+        self._clauses[clause].said = True
+        self.problem = self.problem or problem
+
+    def cut(self, heard_samples: int) -> str:
+        """Nothing behind `heard_samples` was heard; the text up to there. A second cut can only
+        shorten it further. Within a clause, words are taken to be spoken at an even pace."""
+        before = self.samples if self._heard_samples is None else self._heard_samples
+        self._heard_samples = min(before, heard_samples)
+        return self.heard()
+
+    def heard(self) -> str:
+        """The text up to where it was cut, as it was written; of what is said, whole words."""
+        if self._heard_samples is None:
+            return self._written
+        left = self._heard_samples
+        if self.over and 0 < self.samples <= left:  # and so what is not said behind the last word
+            return self._written.rstrip()
+        at = 0
+        for clause in self._clauses:
+            if left <= 0 or (not clause.samples and not clause.said):
+                break
+            if left < clause.samples:
+                letters = _begin(clause.text, left / clause.samples)
+                at = clause.ends[letters - 1] if letters else at
+                break
+            at = clause.ends[-1]
+            left -= clause.samples
+        return self._written[:at].rstrip()
+
+    def _letters(self, said: list[Said]) -> str:
+        self._ends += [end for _, end in said]
+        return "".join(letter for letter, _ in said)
+
+    def _give(self, texts: list[str], now_ns: int) -> list[tuple[int, str]]:
+        """The clauses for the voice: those with anything to say."""
+        given = []
+        for text in texts:
+            ends, self._ends = self._ends[: len(text)], self._ends[len(text) :]
+            silent = not any(letter.isalnum() for letter in text)
+            if not silent and not self._lost:
+                given.append((len(self._clauses), text))
+            self._clauses.append(_Clause(text, ends, said=silent or self._lost))
+        if given and self.first_clause_ns is None:
+            self.first_clause_ns = now_ns
+        return given
+
+
+def _begin(text: str, share: float) -> int:
+    """How many letters the whole words within the first `share` of a text have."""
+    end = int(len(text) * share)
+    if end >= len(text):
+        return len(text)
+    return len(text[: text.rfind(" ", 0, end + 1) + 1].rstrip()) if end > 0 else 0

@@ -1,0 +1,34 @@
+"""Which voices there are. Each is imported when it is loaded: they need packages of their own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+from gateway.tts.synthesiser import Synthesiser, VoiceUnavailable
+
+
+def _joe(path: Path | None) -> Synthesiser:
+    if path is None:
+        raise VoiceUnavailable("the voice 'joe' needs the folder of its weights")
+    from gateway.tts.vits import load_vits
+
+    return load_vits("joe", path)
+
+
+def _espeak(_path: Path | None) -> Synthesiser:
+    from gateway.tts.espeak import Espeak
+
+    return Espeak()
+
+
+VOICES: dict[str, Callable[[Path | None], Synthesiser]] = {"joe": _joe, "espeak": _espeak}
+"""By name; each takes the folder of its weights, if it has any."""
+
+
+def load(name: str, path: Path | None) -> Synthesiser:
+    """The voice `name`; `path` is the folder of its weights. Raises `VoiceUnavailable`."""
+    if name not in VOICES:
+        known = " and ".join(repr(known) for known in VOICES)
+        raise VoiceUnavailable(f"there is no voice {name!r}; there are {known}")
+    return VOICES[name](path)

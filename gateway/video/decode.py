@@ -1,0 +1,90 @@
+"""Clients' pictures, from the text they come as to pixels and a thumbnail.
+
+A VGA JPEG takes 5 to 8 ms, the dearest picture some seconds: the server has `decode` run in another
+process (`gateway.video.decode_pool`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import av
+import numpy as np
+import pybase64
+from av.video.reformatter import Interpolation
+
+from engine import api
+from gateway.protocol.errors import ProtocolError
+from gateway.protocol.image_files import size_of
+from gateway.protocol.images import decode_image, decode_image_url
+from gateway.video.sampling import THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH, Thumbnail
+
+SMALL_CHARS = 1 << 20
+SMALL_PIXELS = 4_000_000
+SMALL_HEAD_CHARS = 1 << 17
+SMALL_MARKERS = 100
+"""Looked at for a picture's size, on the loop. A JPEG that has more before it is not small."""
+MAX_PREFIX_CHARS = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """A picture as it came: `text` is a data URI, or base64 alone with `bare_base64`; `param`: its
+    name in errors."""
+
+    text: str
+    param: str
+    bare_base64: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A picture's pixels, and what frames are compared by."""
+
+    image: api.Image
+    thumbnail: Thumbnail
+
+
+Outcome = tuple[Seen, ...] | ProtocolError
+
+
+def decode(pictures: Sequence[Encoded], size: api.PictureSize = api.SMALL_PICTURE) -> Outcome:
+    """All pictures, none larger than `size`, or what is wrong with the first that cannot be
+    decoded."""
+    try:
+        return tuple(_decode(picture, size) for picture in pictures)
+    except ProtocolError as error:
+        # Their frames hold the file, and whoever keeps the error in one of them would hold both
+        # until the collector comes.
+        error.__traceback__ = error.__context__ = None
+        return error
+
+
+def is_small(picture: Encoded) -> bool:
+    """Whether it is surely decoded in some tenths of a second: few bytes, and not many pixels, by
+    what stands at its beginning."""
+    if len(picture.text) > SMALL_CHARS:
+        return False
+    head = picture.text[: SMALL_HEAD_CHARS + MAX_PREFIX_CHARS].rpartition(",")[2]
+    try:
+        size = size_of(pybase64.b64decode(head[: len(head) // 4 * 4]), SMALL_MARKERS)
+    except ValueError:  # it will be refused, which costs little
+        return True
+    return size is not None and size[0] * size[1] <= SMALL_PIXELS
+
+
+def look_at(image: api.Image) -> Seen:
+    """An image with its thumbnail."""
+    shape = (image.height, image.width, 3)
+    frame = av.VideoFrame.from_ndarray(np.frombuffer(image.rgb, np.uint8).reshape(shape), "rgb24")
+    small = frame.reformat(
+        THUMBNAIL_WIDTH, THUMBNAIL_HEIGHT, format="gray", interpolation=Interpolation.AREA
+    )
+    return Seen(image, np.asarray(small.to_ndarray(), np.uint8))
+
+
+def _decode(picture: Encoded, size: api.PictureSize) -> Seen:
+    data = decode_image_url(picture.text, param=picture.param, bare_base64=picture.bare_base64)
+    pixels = decode_image(data, size, param=picture.param)
+    return look_at(api.Image(pixels.width, pixels.height, pixels.rgb))

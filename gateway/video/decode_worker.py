@@ -1,0 +1,147 @@
+"""The process that decodes clients' pictures, one after the other.
+
+`python -m gateway.video.decode_worker MIB`, its socket to the gateway on descriptor 0. A file that
+breaks the decoder, fills the memory or takes for ever breaks this process and no other: it may take
+`MIB` of memory beyond what it starts with, and the gateway kills it when a picture is late. Ends
+when the socket does.
+
+    gateway                                         here
+    Request, then `chars` bytes of text  ─────────▶
+                                         ◀─────────  Reply, then `rgb_bytes` of pixels
+
+Each message is msgpack behind its length in four bytes, big-endian.
+"""
+
+from __future__ import annotations
+
+import os
+import resource
+import socket
+import struct
+import sys
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+import msgspec
+import numpy as np
+
+from engine import api
+from gateway.protocol.errors import ProtocolError, invalid_image
+from gateway.video.decode import Encoded, Seen, decode
+from gateway.video.sampling import THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH
+
+READ_BYTES = 1 << 20
+LENGTH = struct.Struct(">I")
+NICENESS = 5
+"""What people hear and say goes before what they show."""
+
+
+class Request(msgspec.Struct, frozen=True):
+    """`Encoded` without its text, and the size that is wanted."""
+
+    chars: int
+    param: str
+    bare_base64: bool
+    short_side: int
+    pixels: int
+
+
+class Reply(msgspec.Struct, frozen=True):
+    """A picture without its pixels, or the error's code and message."""
+
+    rgb_bytes: int = 0
+    width: int = 0
+    height: int = 0
+    thumbnail: bytes = b""
+    error: tuple[str | None, str] | None = None
+
+
+Message = TypeVar("Message", Request, Reply)
+
+
+class Gone(Exception):
+    """The other end has closed the socket."""
+
+
+class Connection(Protocol):
+    """What of a socket is used."""
+
+    def recv_into(self, buffer: memoryview, /) -> int: ...
+    def sendall(self, data: bytes, /) -> None: ...
+
+
+def read_exactly(connection: Connection, count: int) -> bytearray:
+    """Raises `Gone`, and what the socket raises."""
+    data = bytearray(count)
+    view, got = memoryview(data), 0
+    while got < count:
+        received = connection.recv_into(view[got : got + READ_BYTES])
+        if not received:
+            raise Gone
+        got += received
+    return data
+
+
+def send_message(connection: Connection, message: Request | Reply) -> None:
+    """Raises what the socket raises."""
+    body = msgspec.msgpack.encode(message)
+    connection.sendall(LENGTH.pack(len(body)) + body)
+
+
+def read_message(connection: Connection, kind: type[Message]) -> Message:
+    """Raises `Gone`, and what the socket raises."""
+    (length,) = LENGTH.unpack(read_exactly(connection, LENGTH.size))
+    return msgspec.msgpack.decode(read_exactly(connection, length), type=kind)
+
+
+def to_seen(reply: Reply, rgb: bytes) -> Seen:
+    """The picture that came back."""
+    thumbnail = np.frombuffer(reply.thumbnail, np.uint8)
+    image = api.Image(reply.width, reply.height, rgb)
+    return Seen(image, thumbnail.reshape(THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH))
+
+
+def serve(connection: Connection) -> None:
+    """Decode what is asked until the gateway is gone."""
+    try:
+        while True:
+            request = read_message(connection, Request)
+            text = read_exactly(connection, request.chars).decode("ascii")
+            reply, rgb = _answer(request, text)
+            send_message(connection, reply)
+            connection.sendall(rgb)
+    except (Gone, ConnectionError):
+        return
+
+
+def _answer(request: Request, text: str) -> tuple[Reply, bytes]:
+    encoded = Encoded(text, request.param, request.bare_base64)
+    try:
+        outcome = decode([encoded], api.PictureSize(request.short_side, request.pixels))
+    except MemoryError:
+        outcome = invalid_image(request.param, "It takes more memory than a picture may.")
+    if isinstance(outcome, ProtocolError):
+        return Reply(error=(outcome.code, outcome.message)), b""
+    image, thumbnail = outcome[0].image, outcome[0].thumbnail
+    return Reply(len(image.rgb), image.width, image.height, thumbnail.tobytes()), image.rgb
+
+
+def limit_memory(mib: int) -> None:
+    """So much more than now; an allocation beyond it fails. No core files: they would be people's
+    pictures."""
+    if sys.platform == "linux":
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        most_bytes = pages * resource.getpagesize() + (mib << 20)
+        resource.setrlimit(resource.RLIMIT_AS, (most_bytes, most_bytes))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+
+
+def main() -> None:
+    """The process."""
+    os.nice(NICENESS)
+    limit_memory(int(sys.argv[1]))
+    serve(socket.socket(fileno=0))
+
+
+if __name__ == "__main__":
+    main()

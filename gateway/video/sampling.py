@@ -1,0 +1,210 @@
+"""Which pictures of a camera or a video the model gets to see.
+
+A picture costs an encoder pass and some twenty tokens of context; most of a camera's pictures look
+like the one before. A policy says of each frame whether to keep it, and why not:
+
+    judge(frame) ─▶ Verdict      changes nothing; without a thumbnail it speaks of time alone, so
+                                 that what comes too soon need not be decoded
+    keep(frame)                  it was kept
+    begin_turn()                 a person began to speak
+
+Policies know no clock: times are the frames' own, in ms on any one clock, never going back.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+Thumbnail = npt.NDArray[np.uint8]
+"""[THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH] luma: what frames are compared by."""
+
+THUMBNAIL_WIDTH = 32
+THUMBNAIL_HEIGHT = 18
+_LUMA_MOST = 255.0
+# Cameras are not exact: a frame may come this share of a period early or late and leaves the beat
+# as it is, so that neither adds up.
+_SLACK_SHARE = 0.2
+
+
+class FrameVerdict(StrEnum):
+    """What becomes of a frame. The values are labels of the metrics."""
+
+    KEEP = "kept"
+    TOO_SOON = "too_soon"
+    UNCHANGED = "unchanged"
+    ENOUGH = "enough"
+    """The turn has as many pictures as it may have."""
+
+
+@dataclass(frozen=True, slots=True)
+class SampledFrame:
+    """One frame that is offered. `thumbnail` None: not decoded yet."""
+
+    at_ms: float
+    thumbnail: Thumbnail | None = None
+
+
+class FrameSampler(Protocol):
+    """A policy; see the module's docstring."""
+
+    def judge(self, frame: SampledFrame) -> FrameVerdict: ...
+    def keep(self, frame: SampledFrame) -> None: ...
+    def begin_turn(self) -> None: ...
+
+
+class Uniform:
+    """At most `fps` frames a second in the mean, and `max_frames` a turn (0: no limit); the first
+    `min_frames` of a turn are kept however close they come, so that a short turn has some."""
+
+    def __init__(self, fps: float, min_frames: int = 0, max_frames: int = 0) -> None:
+        assert fps > 0
+        assert min_frames >= 0
+        assert max_frames == 0 or min_frames <= max_frames
+        self.fps = fps
+        self._min_frames, self._max_frames = min_frames, max_frames
+        self._due_ms: float | None = None
+        self._slack_ms = 0.0
+        self._kept = 0
+
+    def judge(self, frame: SampledFrame) -> FrameVerdict:
+        if self._max_frames and self._kept >= self._max_frames:
+            return FrameVerdict.ENOUGH
+        if self._kept < self._min_frames or self._due_ms is None:
+            return FrameVerdict.KEEP
+        return (
+            FrameVerdict.KEEP
+            if frame.at_ms >= self._due_ms - self._slack_ms
+            else FrameVerdict.TOO_SOON
+        )
+
+    def keep(self, frame: SampledFrame) -> None:
+        self._kept += 1
+        beat_ms = frame.at_ms
+        if self._due_ms is not None:
+            beat_ms = max(self._due_ms, frame.at_ms - self._slack_ms)
+        period_ms = 1000 / self.fps
+        self._due_ms, self._slack_ms = beat_ms + period_ms, _SLACK_SHARE * period_ms
+
+    def begin_turn(self) -> None:
+        self._kept = 0
+
+
+class Motion:
+    """Frames that differ from the last kept one: mean absolute difference of luma (L1) of at least
+    `threshold`, 0 to 1; and one every `max_gap_ms` whatever it shows (0: never for that alone)."""
+
+    def __init__(self, threshold: float, max_gap_ms: float = 0.0) -> None:
+        assert 0 <= threshold <= 1
+        self._threshold, self._max_gap_ms = threshold, max_gap_ms
+        self._last: SampledFrame | None = None
+
+    def judge(self, frame: SampledFrame) -> FrameVerdict:
+        last = self._last
+        if last is None or last.thumbnail is None or frame.thumbnail is None:
+            return FrameVerdict.KEEP
+        if self._max_gap_ms and frame.at_ms - last.at_ms >= self._max_gap_ms:
+            return FrameVerdict.KEEP
+        moved = difference(last.thumbnail, frame.thumbnail) >= self._threshold
+        return FrameVerdict.KEEP if moved else FrameVerdict.UNCHANGED
+
+    def keep(self, frame: SampledFrame) -> None:
+        self._last = frame
+
+    def begin_turn(self) -> None:
+        pass  # what the model sees has not changed by somebody's beginning to speak
+
+
+@dataclass(frozen=True, slots=True)
+class LoadSteps:
+    """`fps`: what is allowed, from no load to full. A share of a chunk's own time above `high`,
+    `patience` times in a row, is a step down; below `low`, `patience_up` times, one up."""
+
+    fps: tuple[float, ...] = (1.0, 0.75, 0.5)
+    high: float = 0.8
+    low: float = 0.4
+    patience: int = 3
+    patience_up: int = 10
+
+
+class LoadAdaptive:
+    """As `Uniform`, with a rate that falls while the engine has no time to spare: pictures go
+    before words do. Between `low` and `high` nothing changes, nor from one hiccup."""
+
+    def __init__(self, steps: LoadSteps | None = None, max_frames: int = 0) -> None:
+        self._steps = steps or LoadSteps()
+        self._level = 0
+        self._pressed = False
+        self._run = 0  # reports in a row: above `high` counted up, below `low` down
+        self._pace = Uniform(self._steps.fps[0], max_frames=max_frames)
+
+    @property
+    def fps(self) -> float:
+        return self._pace.fps
+
+    def load(self, share: float) -> None:
+        """One chunk's latency as a share of its own length."""
+        steps = self._steps
+        if share > steps.high:
+            self._run = max(self._run, 0) + 1
+        elif share < steps.low:
+            self._run = min(self._run, 0) - 1
+        else:
+            self._run = 0
+        if self._run >= steps.patience:
+            self._move(1)
+        elif -self._run >= steps.patience_up:
+            self._move(-1)
+
+    def press(self, pressed: bool) -> None:
+        """Whether memory is short: as long as it is, the lowest rate holds."""
+        self._pressed = pressed
+        self._set_pace()
+
+    def _move(self, by: int) -> None:
+        self._run = 0
+        self._level = min(max(self._level + by, 0), len(self._steps.fps) - 1)
+        self._set_pace()
+
+    def _set_pace(self) -> None:
+        self._pace.fps = self._steps.fps[-1 if self._pressed else self._level]
+
+    def judge(self, frame: SampledFrame) -> FrameVerdict:
+        return self._pace.judge(frame)
+
+    def keep(self, frame: SampledFrame) -> None:
+        self._pace.keep(frame)
+
+    def begin_turn(self) -> None:
+        self._pace.begin_turn()
+
+
+class Every:
+    """Frames that all of `policies` keep; the first objection is the verdict."""
+
+    def __init__(self, policies: Sequence[FrameSampler]) -> None:
+        self._policies = tuple(policies)
+
+    def judge(self, frame: SampledFrame) -> FrameVerdict:
+        verdicts = (policy.judge(frame) for policy in self._policies)
+        return next(
+            (verdict for verdict in verdicts if verdict is not FrameVerdict.KEEP), FrameVerdict.KEEP
+        )
+
+    def keep(self, frame: SampledFrame) -> None:
+        for policy in self._policies:
+            policy.keep(frame)
+
+    def begin_turn(self) -> None:
+        for policy in self._policies:
+            policy.begin_turn()
+
+
+def difference(one: Thumbnail, other: Thumbnail) -> float:
+    """Mean absolute difference of luma, 0 to 1."""
+    return float(np.abs(one.astype(np.int16) - other).mean()) / _LUMA_MOST

@@ -1,0 +1,8 @@
+"""The `headstart` command: its sub-commands, and the client that plays files to a server.
+
+A command imports what it needs when it runs, so that `headstart --help` is quick. Commands of other
+packages (`bench`, `models`) are entry points and loaded only when they are called.
+
+May import: `gateway.config`, `gateway.errors`, `gateway.server`, `talk`.
+Never: imports torch, or the engine beyond `engine.api`.
+"""

@@ -1,0 +1,291 @@
+"""The `headstart` command.
+
+Own commands import what they need when they run, and other packages' commands (entry points of the
+group `headstart.commands`) are loaded only when they are called: `headstart --help` stays fast, and
+a broken plug-in breaks itself alone.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from gateway.errors import GatewayError
+from headstart.interrupts import at_work
+
+PLUGIN_GROUP = "headstart.commands"
+PLUGIN_HELP = {
+    "bench": "Run a benchmark; each ends in one JSON line.",
+    "models": "List, fetch and describe models and their weights.",
+}
+"""Shown by `headstart --help` without loading the plug-in."""
+
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        help="TOML file of settings (`headstart settings` prints one).",
+        show_default=False,
+    ),
+]
+Model = Annotated[
+    str | None, typer.Option(help="Name of a model, or its directory.", show_default="small")
+]
+Ears = Annotated[
+    str | None,
+    typer.Option(help="Folder of a Whisper that hears.", show_default="the model's own"),
+]
+EarsLanguage = Annotated[
+    str | None,
+    typer.Option(help="What people speak: a code, or auto.", show_default="en"),
+]
+Weights = Annotated[
+    str | None,
+    typer.Option(
+        help="How a directory's weights are kept: auto, bf16, fp32, int8, or dummy (random).",
+        show_default="auto",
+    ),
+]
+Size = Annotated[
+    str | None,
+    typer.Option(help="With dummy weights: 3b or 7b, without any files.", show_default=False),
+]
+Tail = Annotated[
+    str | None,
+    typer.Option(
+        help="What a directory's model reads of an open unit of sound: closed (nothing) or "
+        "provisional.",
+        show_default="auto",
+    ),
+]
+Engine = Annotated[str | None, typer.Option(help="Which engine answers.", show_default="local")]
+Endpoint = Annotated[
+    str | None,
+    typer.Option("--engine-endpoint", help="ZeroMQ address between gateway and engine."),
+]
+Host = Annotated[str | None, typer.Option(help="Address to listen on.", show_default="127.0.0.1")]
+Port = Annotated[
+    str | None,
+    typer.Option(help="TCP port; 0: any free one.", metavar="INTEGER", show_default="8080"),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", help="Any setting of `headstart settings`. Repeatable.", metavar="NAME=VALUE"
+    ),
+]
+Announce = Annotated[bool, typer.Option("--announce", hidden=True)]
+
+
+def serve(
+    model: Model = None,
+    weights: Weights = None,
+    size: Size = None,
+    tail: Tail = None,
+    ears: Ears = None,
+    ears_language: EarsLanguage = None,
+    engine: Engine = None,
+    host: Host = None,
+    port: Port = None,
+    config: Config = None,
+    assignments: Set = None,
+    announce: Announce = False,
+) -> None:
+    """Run the server: gateway and engine, until Ctrl-C."""
+    from gateway.server import main as processes
+
+    flags = {"model": model, "engine": engine, "host": host, "port": port}
+    flags |= {"ears": ears, "ears_language": ears_language}
+    flags |= {"weights": weights, "size": size, "tail": tail}
+    wanted = _settings(config, flags, assignments)
+    at_work()
+    processes.serve(wanted, announce)
+
+
+def web(
+    endpoint: Endpoint = None,
+    model: Model = None,
+    host: Host = None,
+    port: Port = None,
+    config: Config = None,
+    assignments: Set = None,
+    announce: Announce = False,
+) -> None:
+    """Run the gateway alone; `headstart engine` is the other half."""
+    from gateway.server import main as processes
+
+    flags = {"engine_endpoint": endpoint, "model": model, "host": host, "port": port}
+    wanted = _settings(config, flags, assignments)
+    at_work()
+    processes.web(wanted, announce)
+
+
+def engine(
+    endpoint: Endpoint = None,
+    model: Model = None,
+    weights: Weights = None,
+    size: Size = None,
+    tail: Tail = None,
+    ears: Ears = None,
+    ears_language: EarsLanguage = None,
+    engine: Engine = None,
+    config: Config = None,
+    assignments: Set = None,
+) -> None:
+    """Run the engine alone, restarted when it dies; `headstart web` is the other half."""
+    from gateway.server import main as processes
+
+    flags = {"engine_endpoint": endpoint, "model": model, "engine": engine}
+    flags |= {"ears": ears, "ears_language": ears_language}
+    flags |= {"weights": weights, "size": size, "tail": tail}
+    wanted = _settings(config, flags, assignments)
+    at_work()
+    processes.engine(wanted)
+
+
+def talk(
+    files: Annotated[list[Path], typer.Argument(help="Media files; each is one turn.")],
+    url: Annotated[
+        str | None, typer.Option(help="Server to talk to.", show_default="one of its own")
+    ] = None,
+    fast: Annotated[bool, typer.Option("--fast", help="Not paced to real time.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="JSON lines; the result last.")] = False,
+    frames: Annotated[
+        bool | None,
+        typer.Option(help="Send a picture a second.", show_default="if there are moving ones"),
+    ] = None,
+    stay: Annotated[
+        bool, typer.Option("--stay", help="Leave the server and its page running afterwards.")
+    ] = False,
+    model: Model = None,
+    ears: Ears = None,
+    ears_language: EarsLanguage = None,
+    engine: Engine = None,
+    config: Config = None,
+    packet_ms: Annotated[int, typer.Option(min=1, max=1000, help="Audio per message, ms.")] = 40,
+    webrtc: Annotated[
+        bool, typer.Option("--webrtc", help="As a WebRTC call, sound on a track.")
+    ] = False,
+) -> None:
+    """Play media files to a server, as spoken turns of one conversation."""
+    from headstart.talk.client import TalkOptions
+    from headstart.talk.run import TalkCommand, run
+
+    arguments = _ears_arguments(ears, ears_language)
+    if engine is not None:
+        arguments += ["--engine", engine]
+    if config is not None:
+        arguments += ["--config", str(config)]
+    if webrtc and fast:
+        raise typer.BadParameter("--webrtc is always in real time: leave out --fast")
+    options = TalkOptions(fast=fast, frames=frames, model=model, packet_ms=packet_ms, webrtc=webrtc)
+    command = TalkCommand(files, url, as_json, options, arguments, stay)
+    at_work()
+    raise typer.Exit(run(command))
+
+
+def demo(model: Model = None, ears: Ears = None, ears_language: EarsLanguage = None) -> None:
+    """Play the bundled spoken questions, one about a picture, then leave the page running."""
+    from headstart.talk.client import TalkOptions
+    from headstart.talk.run import TalkCommand, run
+
+    clips = Path(__file__).parent / "clips"
+    files = [clips / name for name in ("capital.wav", "demo.mp4")]
+    options, arguments = TalkOptions(model=model), _ears_arguments(ears, ears_language)
+    command = TalkCommand(files, options=options, server_arguments=arguments, stay=True)
+    at_work()
+    raise typer.Exit(run(command))
+
+
+def validate(file: Annotated[Path, typer.Argument(help="TOML file of settings.")]) -> None:
+    """Check a file of settings without starting anything."""
+    given = sorted(_settings(file, {}, None).model_fields_set)
+    print(f"{file}: good; sets {', '.join(given) if given else 'nothing'}")
+
+
+def settings() -> None:
+    """Print every setting, its meaning and default, as a file for `--config`."""
+    from gateway.config import as_toml
+
+    print(as_toml(), end="")
+
+
+def _ears_arguments(ears: str | None, language: str | None) -> list[str]:
+    """For the server that a talk starts."""
+    flags = {"--ears": ears, "--ears-language": language}
+    return [word for flag, value in flags.items() if value is not None for word in (flag, value)]
+
+
+def _settings(config: Path | None, flags: dict[str, Any], assignments: list[str] | None) -> Any:
+    from gateway.config import load, parse_assignments
+
+    given = {name: value for name, value in flags.items() if value is not None}
+    return load(config, parse_assignments(assignments or []) | given)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        print(f"headstart {importlib.metadata.version('headstart')}")
+        raise typer.Exit
+
+
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Show the version.", callback=_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Real-time audio and video conversations with a model that listens ahead."""
+
+
+def _add_plugin(app: typer.Typer, entry: importlib.metadata.EntryPoint) -> None:
+    """A command that stands for another package's commands and loads them when called."""
+
+    def call(context: typer.Context) -> None:
+        try:
+            loaded = entry.load()
+        except Exception as error:
+            # Whatever goes wrong in there, say where; the other commands do not depend on it.
+            print(
+                f"headstart {entry.name}: cannot be loaded from {entry.value}: "
+                f"{type(error).__name__}: {error}",
+                file=sys.stderr,
+            )
+            raise typer.Exit(1) from error
+        at_work()
+        loaded(args=list(context.args), prog_name=f"headstart {entry.name}")
+
+    app.command(
+        entry.name,
+        help=PLUGIN_HELP.get(entry.name, f"Commands of {entry.value.partition(':')[0]}."),
+        context_settings={"ignore_unknown_options": True, "allow_extra_args": True},
+        add_help_option=False,
+    )(call)
+
+
+def build(plugins: Iterable[importlib.metadata.EntryPoint]) -> typer.Typer:
+    """The whole command line."""
+    app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
+    app.callback()(_root)
+    for command in (demo, serve, talk, settings, validate, engine, web):
+        app.command()(command)
+    for entry in sorted(plugins, key=lambda entry: entry.name):
+        _add_plugin(app, entry)
+    return app
+
+
+def main() -> None:
+    """Entry point. Errors of ours end with their sentence and exit code, without a traceback."""
+    app = build(importlib.metadata.entry_points(group=PLUGIN_GROUP))
+    try:
+        app()
+    except GatewayError as error:
+        print(f"headstart: {error}", file=sys.stderr)
+        sys.exit(error.exit_code)
+    except PermissionError as error:
+        print(f"headstart: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -1,0 +1,176 @@
+"""A server of one's own for the length of a talk, and the wait until a server is ready."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import sys
+import urllib.error
+import urllib.request
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Mapping
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+from gateway.errors import ServerFailed, ServerUnreachable, TalkError
+from gateway.runtime import tasks
+from gateway.runtime.child_process import die_with_parent
+
+Status = dict[str, Any]
+
+STATUS_TIMEOUT_S = 5.0
+STATUS_POLL_S = 0.2
+STOP_WAIT_S = 15.0
+ENDING_WAIT_S = 3.0
+LOG_TAIL_LINES = 30
+
+
+class LocalServer:
+    """A `headstart serve` child on a free port."""
+
+    def __init__(self, process: asyncio.subprocess.Process, url: str, tail: deque[str]) -> None:
+        self.url = url
+        self._process = process
+        self._tail = tail
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def check(self) -> None:
+        """Raise `ServerFailed` with its last words if it has ended."""
+        if self._process.returncode is not None:
+            raise _ended(self._process.returncode, self._tail)
+
+    async def ended(self) -> None:
+        """Return when it has ended, for whatever reason."""
+        await self._process.wait()
+
+    async def explain(self, error: TalkError) -> TalkError:
+        """What a failure to reach the server really was: its end, if it is ending; else, with the
+        last of its log, which nobody has seen."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._process.wait(), ENDING_WAIT_S)
+            return _ended(self._process.returncode or 0, self._tail)
+        if not isinstance(error, ServerFailed) or not self._tail:
+            return error
+        said = "\n  ".join(self._tail)
+        return type(error)(f"{error}\nthe server lives; its log ends with:\n  {said}")
+
+
+def _ended(returncode: int, tail: deque[str]) -> ServerFailed:
+    said = "\n  ".join(tail) or "(it wrote nothing)"
+    return ServerFailed(f"the server ended with code {returncode}; it said:\n  {said}")
+
+
+@contextlib.asynccontextmanager
+async def local_server(
+    arguments: list[str],
+    port: int = 0,
+    on_line: Callable[[str], None] = lambda _: None,
+    environment: Mapping[str, str] | None = None,
+) -> AsyncIterator[LocalServer]:
+    """Start `headstart serve` with `arguments`, and `environment` beside ours, stop it at the end;
+    `on_line` is given its log. Raises `ServerFailed`."""
+    argv = [
+        sys.executable,
+        "-m",
+        "headstart",
+        "serve",
+        "--port",
+        str(port),
+        "--announce",
+        *arguments,
+    ]
+    process = await asyncio.create_subprocess_exec(
+        *die_with_parent(argv),
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,  # Ctrl-C reaches us; we end it in order
+        env={**os.environ, **(environment or {})},
+    )
+    assert process.stdout is not None
+    assert process.stderr is not None
+    tail: deque[str] = deque(maxlen=LOG_TAIL_LINES)
+    reading = tasks.awaited(_keep_tail(process.stderr, tail, on_line), "server log")
+    try:
+        line = await process.stdout.readline()
+        if not line:
+            await asyncio.wait([reading])
+            raise _ended(await process.wait(), tail)
+        yield LocalServer(process, json.loads(line)["url"], tail)
+    finally:
+        await _stop(process)
+        await asyncio.wait([reading])
+
+
+async def _keep_tail(
+    stream: asyncio.StreamReader, tail: deque[str], on_line: Callable[[str], None]
+) -> None:
+    pending = b""
+    while data := await stream.read(4096):
+        *lines, pending = (pending + data).split(b"\n")
+        for line in (line.decode(errors="replace") for line in lines if line.strip()):
+            tail.append(line)
+            on_line(line)
+        pending = pending[-4096:]
+
+
+async def _stop(process: asyncio.subprocess.Process) -> None:
+    if process.returncode is not None:
+        return
+    process.terminate()
+    try:
+        await asyncio.wait_for(process.wait(), STOP_WAIT_S)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+
+
+async def until_ready(
+    url: str,
+    on_status: Callable[[Status], None],
+    check: Callable[[], None] = lambda: None,
+) -> Status | None:
+    """Wait until the server's engine takes sessions; None if it is no headstart server, whose
+    readiness cannot be asked. Raises `ServerUnreachable`, and whatever `check` raises."""
+    address = status_url(url)
+    while True:
+        check()
+        status = await asyncio.to_thread(_fetch, address)
+        if status is None:
+            return None
+        on_status(status)
+        if status["engine"]["state"] == "ready":
+            return status
+        await asyncio.sleep(STATUS_POLL_S)
+
+
+def status_url(url: str) -> str:
+    """`/status` beside whatever address of the server was given."""
+    parts = urlsplit(url if "://" in url else f"http://{url}")
+    scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
+    path = parts.path.rstrip("/").removesuffix("/realtime").removesuffix("/v1")
+    return urlunsplit((scheme, parts.netloc, f"{path}/status", "", ""))
+
+
+def _fetch(address: str) -> Status | None:
+    try:
+        with urllib.request.urlopen(address, timeout=STATUS_TIMEOUT_S) as response:
+            body = json.load(response)
+    except urllib.error.HTTPError:
+        return None
+    except (OSError, ValueError) as error:
+        if isinstance(error, ValueError) and not isinstance(error, json.JSONDecodeError):
+            raise ServerUnreachable(f"{address!r} is no server's address: {error}") from error
+        if isinstance(error, json.JSONDecodeError):
+            return None
+        reason = getattr(error, "reason", error)
+        raise ServerUnreachable(
+            f"nobody answers at {address} ({reason}): start a server with `headstart serve`, "
+            f"check the address, or leave out --url to have one started"
+        ) from error
+    return body if isinstance(body, dict) and "engine" in body else None

@@ -1,0 +1,292 @@
+"""Any file PyAV opens, as 24 kHz mono PCM16 packets and JPEG frames in time order.
+
+`probe` decodes the sound once, storing nothing, so that every fault of a file has its name before
+a server hears anything of it. What can be played is played, and `MediaFile.remarks` say what is
+wrong with it; only what gives no sound at all is refused: `gateway.errors.MediaError` and below.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import av
+from av.audio.stream import AudioStream
+from av.container.input import InputContainer
+
+from gateway.errors import (
+    FileEmpty,
+    FileMissing,
+    FileTruncated,
+    FileUndecodable,
+    MediaError,
+    NoAudio,
+)
+from headstart.talk.container import ogg_has_end, opened, parts, wav_data_bytes, xing_s
+from headstart.talk.gaps import Gaps, beginning_s
+from headstart.talk.pictures import first_s, jpegs, stream_of
+from headstart.talk.sound import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Heard, Mix, pieces, to_pcm
+
+MISSING_S = 0.3
+MISSING_SHARE = 0.03
+"""A file is truncated when more than both of these are missing of its declared length: encoders'
+padding and rounding stay below."""
+CORRUPT_SHARE_MAX = 0.05
+"""Packets that may fail to decode without a word; players skip a few too."""
+BROKEN_SHARE_MAX = 0.5
+"""Samples that may be no numbers; more, and what is left makes no sense."""
+PICTURES_AFTER_S = 60.0
+"""Pictures so long after the last sound are timestamps gone wrong, or of no use to anybody."""
+WAV_STREAMED_BYTES = 0x7FFF_0000
+"""What programs that write to a pipe put for a length they don't know is this or more, or 0."""
+
+# Containers that know their length; others (raw AAC, …) only guess it from the bit rate.
+EXACT_CONTAINERS = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm", "flac", "aiff", "w64")
+
+
+@dataclass(frozen=True)
+class MediaFile:
+    """A file that has been probed. `has_video`: moving pictures; a cover picture does not count.
+    `stream`: the sound's number among the file's; `start_s`: the timestamp at which its time
+    begins; `remarks`: what is wrong with a file that plays nevertheless, a sentence each."""
+
+    path: Path
+    duration_s: float
+    has_video: bool
+    has_still: bool
+    stream: int = 0
+    start_s: float = 0.0
+    mix: Mix = Mix.MEAN
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class AudioPacket:
+    """s16le mono 24 kHz; `start_ms` from the clip's start."""
+
+    start_ms: float
+    pcm: bytes
+
+    @property
+    def end_ms(self) -> float:
+        return self.start_ms + pcm_ms(len(self.pcm))
+
+
+@dataclass(frozen=True)
+class JpegFrame:
+    start_ms: float
+    jpeg: bytes
+
+
+def pcm_ms(size_bytes: int) -> float:
+    return size_bytes / BYTES_PER_SAMPLE / SAMPLE_RATE_HZ * 1000
+
+
+def silence(ms: float) -> bytes:
+    return bytes(BYTES_PER_SAMPLE * round(ms * SAMPLE_RATE_HZ / 1000))
+
+
+def probe(path: Path) -> MediaFile:
+    """Check a file from end to end. Raises a `MediaError` that says what is wrong with it."""
+    _check_readable(path)
+    with opened(path) as container:
+        streams = _audio_streams(container, path)
+        numbers = [stream.index for stream in streams]  # gone with the container
+        moving = stream_of(container, moving=True) is not None
+        still = stream_of(container, moving=False) is not None
+        declared_s = _declared_s(path, container, streams[0])
+    pictures_s = first_s(path) if moving else None
+    for number in numbers:
+        heard = _hear(path, number, pictures_s)
+        if heard.samples:
+            break
+    else:
+        raise _nothing_heard(path, heard, declared_s)
+    remarks = _remarks(path, heard, declared_s if number == numbers[0] else None)
+    return MediaFile(
+        path,
+        heard.duration_s,
+        has_video=moving,
+        has_still=moving or still,
+        stream=number,
+        start_s=beginning_s(heard.start_s, pictures_s),
+        mix=heard.mix,
+        remarks=tuple(f"{path.name} {remark}" for remark in remarks),
+    )
+
+
+def play(clip: MediaFile, packet_ms: int, frames: bool) -> Iterator[AudioPacket | JpegFrame]:
+    """The clip's packets and, with `frames`, one picture a second, in time order."""
+    streams: list[Iterator[AudioPacket | JpegFrame]] = [_audio(clip, packet_ms)]
+    if frames and clip.has_still:
+        streams.append(_frames(clip))
+    # At the same instant the picture comes first: it is seen while the sound is heard.
+    return heapq.merge(*streams, key=lambda part: (part.start_ms, isinstance(part, AudioPacket)))
+
+
+def _check_readable(path: Path) -> None:
+    if not path.is_file():
+        kind = "is a folder, not a file" if path.is_dir() else "there is no such file"
+        raise FileMissing(str(path), f"{kind}: give the path of a sound or video file")
+    if path.stat().st_size == 0:
+        raise FileEmpty(str(path), "is empty: 0 bytes; record or copy it again")
+    try:
+        path.open("rb").close()
+    except OSError as error:
+        raise FileMissing(
+            str(path), f"cannot be read ({error.strerror}): check its rights"
+        ) from error
+
+
+def _audio_streams(container: InputContainer, path: Path) -> list[AudioStream]:
+    """The one that a player would play first, then the others."""
+    streams = list(container.streams.audio)
+    if not streams:
+        kinds = sorted({str(stream.type) for stream in container.streams})
+        raise NoAudio(
+            str(path),
+            f"has no audio stream; it holds {', '.join(kinds) or 'nothing'}: give a file in which "
+            "something is said",
+        )
+    known = [stream for stream in streams if stream.codec_context is not None]
+    if not known:
+        raise FileUndecodable(
+            str(path), "its sound is in a format that is not known here: convert it, to WAV or MP3"
+        )
+    best = container.streams.best("audio")
+    return sorted(known, key=lambda stream: stream is not best)
+
+
+# --- audio --------------------------------------------------------------------------------------
+
+
+def _hear(path: Path, stream: int, pictures_s: float | None) -> Heard:
+    """All of it, once, for what it turns out to be."""
+    heard = Heard()
+    gaps = Gaps(beginning_s(_first_sound_s(path, stream), pictures_s))
+    for container in parts(path):
+        if stream < len(container.streams):
+            for wave in pieces(container, container.streams[stream], heard, gaps):
+                heard.weigh(wave)
+    return heard
+
+
+def _first_sound_s(path: Path, stream: int) -> float | None:
+    heard = Heard()
+    with opened(path) as container:
+        for _ in pieces(container, container.streams[stream], heard):
+            break
+    return heard.start_s
+
+
+def _nothing_heard(path: Path, heard: Heard, declared_s: float | None) -> MediaError:
+    if heard.strange_rate_hz is not None:
+        return FileUndecodable(
+            str(path),
+            f"is damaged: it says that its sound has {heard.strange_rate_hz} samples a second; "
+            "export it again",
+        )
+    if declared_s:
+        return FileTruncated(
+            str(path),
+            f"is truncated: it says it lasts {declared_s:.2f} s, but none of its sound is there; "
+            "copy it again",
+        )
+    if heard.corrupt or heard.ended_early:
+        return FileUndecodable(
+            str(path), "its audio does not decode at all: check that a media player plays it"
+        )
+    return NoAudio(
+        str(path), "has an audio stream without a single sample: record or copy it again"
+    )
+
+
+def _remarks(path: Path, heard: Heard, declared_s: float | None) -> Iterator[str]:
+    """What decoding showed. Raises `FileUndecodable` for what is no sound."""
+    got_s = heard.duration_s
+    if heard.broken_samples > BROKEN_SHARE_MAX * heard.decoded_samples:
+        raise FileUndecodable(
+            str(path),
+            f"{heard.broken_samples} of its {heard.decoded_samples} samples are no numbers (NaN or "
+            "infinite): export it again, as 16-bit PCM",
+        )
+    if heard.broken_samples:
+        yield (
+            f"has {heard.broken_samples} samples that are no numbers: there is silence in their "
+            "place"
+        )
+    if declared_s is not None and got_s < declared_s - max(MISSING_S, MISSING_SHARE * declared_s):
+        yield (
+            f"is truncated: it says it lasts {declared_s:.2f} s, but only {got_s:.2f} s are there; "
+            "these are played"
+        )
+    elif _ends_early(path) or heard.ended_early:
+        yield f"is truncated: it breaks off after {got_s:.2f} s of sound; these are played"
+    if heard.strange_rate_hz is not None:
+        yield f"is damaged: sound at {heard.strange_rate_hz} Hz is left out"
+    if heard.corrupt > max(1, CORRUPT_SHARE_MAX * heard.packets):
+        yield f"is damaged: {heard.corrupt} of its {heard.packets} audio packets do not decode"
+
+
+def _ends_early(path: Path) -> bool:
+    with path.open("rb") as file:
+        is_ogg = file.read(4) == b"OggS"
+    return is_ogg and not ogg_has_end(path)
+
+
+def _declared_s(path: Path, container: InputContainer, stream: AudioStream) -> float | None:
+    """How long the file itself says its sound lasts; None where it does not, or only guesses."""
+    name = container.format.name
+    if name == "wav":
+        return _wav_declared_s(path, stream)
+    if name == "mp3":
+        return xing_s(path, stream.rate)
+    if name not in EXACT_CONTAINERS:
+        return None
+    if stream.duration is not None and stream.time_base is not None:
+        return float(stream.duration * stream.time_base)
+    if container.duration is None or len(container.streams) > 1:
+        return None  # that of the longest stream
+    # Matroska's is the last timestamp, wherever the first one is.
+    return (container.duration - max(0, container.start_time or 0)) / av.time_base
+
+
+def _wav_declared_s(path: Path, stream: AudioStream) -> float | None:
+    """From the `data` chunk's own size, which the demuxer clips to the file's."""
+    size_bytes = wav_data_bytes(path)
+    bytes_per_s = (stream.codec_context.bit_rate or 0) // 8
+    if not size_bytes or size_bytes >= WAV_STREAMED_BYTES or not bytes_per_s:
+        return None
+    return size_bytes / bytes_per_s
+
+
+def _audio(clip: MediaFile, packet_ms: int) -> Iterator[AudioPacket]:
+    packet_bytes = BYTES_PER_SAMPLE * SAMPLE_RATE_HZ * packet_ms // 1000
+    sent_bytes = 0
+    pending = bytearray()
+    gaps = Gaps(clip.start_s)
+    for container in parts(clip.path):
+        if clip.stream >= len(container.streams):
+            continue
+        for wave in pieces(container, container.streams[clip.stream], Heard(), gaps):
+            pending += to_pcm(clip.mix.apply(wave))
+            while len(pending) >= packet_bytes:
+                yield AudioPacket(pcm_ms(sent_bytes), bytes(pending[:packet_bytes]))
+                sent_bytes += packet_bytes
+                del pending[:packet_bytes]
+    if pending:
+        yield AudioPacket(pcm_ms(sent_bytes), bytes(pending))
+
+
+# --- pictures -----------------------------------------------------------------------------------
+
+
+def _frames(clip: MediaFile) -> Iterator[JpegFrame]:
+    """The picture shown at 0 s, 1 s, 2 s … of the moving stream, or else the still one once."""
+    found = jpegs(clip.path, moving=clip.has_video, start_s=clip.start_s)
+    for at_s, jpeg in found:
+        if at_s > clip.duration_s + PICTURES_AFTER_S:
+            return
+        yield JpegFrame(at_s * 1000, jpeg)

@@ -1,0 +1,102 @@
+"""A file's pictures: one a second of its video, or its cover once, upright and as JPEG."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from fractions import Fraction
+from pathlib import Path
+
+import av
+from av.container.input import InputContainer
+from av.video.frame import VideoFrame
+from av.video.stream import VideoStream
+
+from gateway.protocol.images import flatten
+from gateway.protocol.orientation import UPRIGHT, of_frame, upright
+from headstart.talk.container import UNDECODABLE, Tally, decoded, parts
+
+FRAME_INTERVAL_S = 1.0
+FRAME_SIDE_PX_MAX = 640
+JPEG_QSCALE = "4"  # ffmpeg's scale: 2 is best, 31 worst
+BACKWARDS_S = 1.0
+"""Timestamps that go back further have begun anew; less is disorder."""
+
+
+def is_cover(video: VideoStream) -> bool:
+    """Whether it is one picture that goes with the sound, not a video."""
+    return bool(video.disposition & av.stream.Disposition.attached_pic)
+
+
+def stream_of(container: InputContainer, *, moving: bool) -> VideoStream | None:
+    """The first video, or the first cover."""
+    videos = (video for video in container.streams.video if is_cover(video) != moving)
+    return next(videos, None)
+
+
+def first_s(path: Path) -> float | None:
+    """When the video begins by its own timestamps. None: nothing of it decodes, or it bears no
+    timestamps."""
+    for frame in _decoded(path, moving=True):
+        return frame.time
+    return None
+
+
+def frames(path: Path, *, moving: bool, start_s: float) -> Iterator[tuple[float, VideoFrame]]:
+    """The pictures shown at 0 s, 1 s, 2 s … with their times, or else the cover, at 0.
+    `start_s`: the timestamp at which the file's time begins."""
+    if not moving:
+        for frame in _decoded(path, moving=False):
+            yield 0.0, frame
+            return
+    next_s, last_s, lasts_s = 0.0, 0.0, 1 / 25
+    for frame in _decoded(path, moving=True):
+        at_s = last_s + lasts_s if frame.time is None else frame.time - start_s
+        if at_s < last_s - BACKWARDS_S:
+            start_s -= last_s + lasts_s - at_s
+            at_s = last_s + lasts_s
+        last_s = at_s = max(at_s, 0.0)
+        if at_s >= next_s:
+            next_s = (math.floor(at_s / FRAME_INTERVAL_S) + 1) * FRAME_INTERVAL_S
+            yield at_s, frame
+
+
+def _decoded(path: Path, *, moving: bool) -> Iterator[VideoFrame]:
+    for container in parts(path):
+        stream = stream_of(container, moving=moving)
+        if stream is not None:
+            found = decoded(container, stream, Tally())
+            yield from (frame for frame in found if isinstance(frame, VideoFrame))
+
+
+def encode_jpeg(frame: VideoFrame) -> bytes:
+    """The picture as JPEG, upright, on white, its longer side at most `FRAME_SIDE_PX_MAX`. Raises
+    `UNDECODABLE` for a frame that cannot be converted."""
+    scale = min(1.0, FRAME_SIDE_PX_MAX / max(frame.width, frame.height))
+    # Even sides, for chroma at half resolution.
+    width, height = (max(2, round(side * scale / 2) * 2) for side in (frame.width, frame.height))
+    orientation = of_frame(frame)
+    picture = flatten(frame)
+    if orientation != UPRIGHT:
+        pixels = picture.reformat(width, height, format="rgb24").to_ndarray()
+        picture = VideoFrame.from_ndarray(upright(pixels, orientation).copy(), format="rgb24")
+        width, height = picture.width, picture.height
+    encoder = av.CodecContext.create("mjpeg", "w")
+    assert isinstance(encoder, av.VideoCodecContext)
+    encoder.width, encoder.height, encoder.pix_fmt = width, height, "yuvj420p"
+    encoder.time_base = Fraction(1)
+    encoder.options = {"qmin": JPEG_QSCALE, "qmax": JPEG_QSCALE}
+    picture = picture.reformat(width=width, height=height, format="yuvj420p")
+    picture.pts = None
+    packets = [*encoder.encode(picture), *encoder.encode(None)]
+    return b"".join(bytes(packet) for packet in packets)
+
+
+def jpegs(path: Path, *, moving: bool, start_s: float) -> Iterator[tuple[float, bytes]]:
+    """`frames`, as JPEG; one that cannot be converted is left out."""
+    for at_s, frame in frames(path, moving=moving, start_s=start_s):
+        try:
+            jpeg = encode_jpeg(frame)
+        except UNDECODABLE:
+            continue
+        yield at_s, jpeg

@@ -1,0 +1,95 @@
+"""The `headstart talk` command: files, a server, an output; an exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from gateway.errors import ServerFailed, ServerUnreachable
+from gateway.runtime import tasks
+from headstart.talk.client import TalkOptions, talk
+from headstart.talk.dialog import Dialog
+from headstart.talk.local_server import LocalServer, local_server, until_ready
+from headstart.talk.media import probe
+from headstart.talk.output import JsonOutput, Output, PrettyOutput
+
+EXIT_ANSWER_FAILED = 1
+STAY_PORT = 8080
+
+
+@dataclass(frozen=True)
+class TalkCommand:
+    """`url` None: start a server of our own, with `server_arguments`; with `stay` it goes on after
+    the talk, on `STAY_PORT` if that is free, until it is interrupted."""
+
+    files: Sequence[Path]
+    url: str | None = None
+    as_json: bool = False
+    options: TalkOptions = field(default_factory=TalkOptions)
+    server_arguments: Sequence[str] = ()
+    stay: bool = False
+
+
+def run(command: TalkCommand) -> int:
+    """Talk. Returns the exit code: 1 if the last answer failed. Raises `TalkError`s."""
+    output: Output = JsonOutput() if command.as_json else PrettyOutput()
+    try:
+        dialog = asyncio.run(_run(command, output))
+    finally:
+        output.close()
+    output.done(dialog.to_wire())
+    last = dialog.turn.last_answer if dialog.turn is not None else None
+    return EXIT_ANSWER_FAILED if last is not None and last.status == "failed" else 0
+
+
+async def _run(command: TalkCommand, output: Output) -> Dialog:
+    for path in command.files:
+        await asyncio.to_thread(probe, path)  # before a server is started or told anything
+    if command.url is not None:
+        await until_ready(command.url, output.status)
+        return await talk(command.files, command.url, command.options, output)
+    arguments = list(command.server_arguments)
+    if command.options.model is not None:
+        arguments += ["--model", command.options.model]
+    port = STAY_PORT if command.stay and _is_free(STAY_PORT) else 0
+    output.starting()
+    async with local_server(arguments, port) as server:
+        try:
+            await until_ready(server.url, output.status, server.check)
+            dialog = await talk(command.files, server.url, command.options, output)
+            if command.stay:
+                output.staying(server.url)
+                await _interrupted(server)
+            return dialog
+        except (ServerUnreachable, ServerFailed) as error:
+            raise await server.explain(error) from error
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe_socket:
+        probe_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe_socket.bind(("127.0.0.1", port))
+        except OSError:
+            return False
+    return True
+
+
+async def _interrupted(server: LocalServer) -> None:
+    """Wait for Ctrl-C or SIGTERM, or for the server's own end."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    ending = [
+        tasks.awaited(stop.wait(), "interrupted"),
+        tasks.awaited(server.ended(), "server ended"),
+    ]
+    await asyncio.wait(ending, return_when=asyncio.FIRST_COMPLETED)
+    for task in ending:
+        task.cancel()
+    server.check()

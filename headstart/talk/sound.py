@@ -1,0 +1,181 @@
+"""A file's sound as 24 kHz mono, whatever its rate, layout and timestamps are and become.
+
+    pieces(...) ─▶ float32 [1 or 2 channels, samples] at 24 kHz, in one line of time
+    Mix         ─▶ how two channels become one: their mean, or the louder where that cancels
+
+Samples that are no numbers become silence, and are counted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any
+
+import av
+import numpy as np
+import numpy.typing as npt
+from av.audio.resampler import AudioResampler
+
+from headstart.talk.container import UNDECODABLE, Tally, decoded
+from headstart.talk.gaps import Gaps
+
+SAMPLE_RATE_HZ = 24_000
+BYTES_PER_SAMPLE = 2
+RATE_MIN_HZ, RATE_MAX_HZ = 1_000, 768_000
+"""Of sound; what says another is damaged, and would become hours of nothing."""
+CANCELS_BELOW = 0.02
+"""A mean with less than this share of the louder channel's power is what is left of two that are
+each other's inverse; of two that have nothing in common it is a quarter at least."""
+LOUDEST = 4.0
+"""Floats beyond this are clipped before they are resampled; all is clipped to 1 at the end."""
+PIECE_SAMPLES = SAMPLE_RATE_HZ
+_PCM_SCALE = 32768.0
+
+Wave = npt.NDArray[np.float32]
+
+
+class Mix(StrEnum):
+    """How two channels become one."""
+
+    MEAN = "mean"
+    LEFT = "left"
+    RIGHT = "right"
+
+    def apply(self, wave: Wave) -> Wave:
+        """[channels, samples] to [samples]."""
+        if self is Mix.MEAN or len(wave) == 1:
+            return np.asarray(wave.mean(axis=0), np.float32)
+        return np.asarray(wave[0 if self is Mix.LEFT else 1])
+
+
+@dataclass
+class Heard(Tally):
+    """What a file's sound turned out to be. `start_s`: its first timestamp; `strange_rate_hz`: one
+    that no sound has, and that was passed over."""
+
+    samples: int = 0
+    start_s: float | None = None
+    broken_samples: int = 0
+    decoded_samples: int = 0
+    strange_rate_hz: int | None = None
+    _power: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("l", "r", "m"), 0.0))
+
+    @property
+    def duration_s(self) -> float:
+        return self.samples / SAMPLE_RATE_HZ
+
+    @property
+    def mix(self) -> Mix:
+        left, right, mean = (self._power[which] for which in "lrm")
+        if mean >= CANCELS_BELOW * max(left, right):
+            return Mix.MEAN
+        return Mix.LEFT if left >= right else Mix.RIGHT
+
+    def weigh(self, wave: Wave) -> None:
+        """One more piece of sound."""
+        self.samples += wave.shape[1]
+        left, right = wave[0].astype(np.float64), wave[-1].astype(np.float64)
+        for which, part in (("l", left), ("r", right), ("m", (left + right) / 2)):
+            self._power[which] += float(part @ part)
+
+
+def to_pcm(wave: Wave) -> bytes:
+    """[samples] as s16le."""
+    scaled = np.rint(wave * _PCM_SCALE)
+    return bytes(np.clip(scaled, -_PCM_SCALE, _PCM_SCALE - 1).astype("<i2").tobytes())
+
+
+def pieces(container: Any, stream: Any, heard: Heard, gaps: Gaps | None = None) -> Iterator[Wave]:
+    """The sound of one container's stream, with its holes filled if `gaps` tells them."""
+    resampling = _Resampling()
+    for frame in decoded(container, stream, heard):
+        if not isinstance(frame, av.AudioFrame) or not frame.samples:
+            continue
+        if not RATE_MIN_HZ <= frame.sample_rate <= RATE_MAX_HZ:
+            heard.strange_rate_hz = frame.sample_rate
+            continue
+        if heard.start_s is None:
+            heard.start_s = frame.time
+        lasts_s = frame.samples / frame.sample_rate
+        gap_s = 0.0 if gaps is None else gaps.before(frame.time, lasts_s)
+        try:
+            if gap_s:
+                yield from resampling.end()
+                yield from _silence(gap_s)
+            yield from resampling.take(_finite(frame, heard))
+        except UNDECODABLE:
+            heard.corrupt += 1
+    yield from resampling.end()
+
+
+class _Resampling:
+    """Resamplers, a new one for each format that comes along."""
+
+    def __init__(self) -> None:
+        self._format: tuple[object, ...] = ()
+        self._resampler: AudioResampler | None = None
+
+    def take(self, frame: av.AudioFrame) -> Iterator[Wave]:
+        kind = (frame.format.name, frame.layout.name, frame.layout.nb_channels, frame.sample_rate)
+        if kind != self._format:
+            yield from self.end()
+            self._format = kind
+        resampler, self._resampler = self._resampler, None
+        if resampler is None:
+            resampler, made = _begun(frame)
+        else:
+            made = resampler.resample(frame)
+        self._resampler = resampler  # one that has failed is not used again
+        yield from map(_wave, made)
+
+    def end(self) -> Iterator[Wave]:
+        """What the resampler still holds."""
+        resampler, self._resampler = self._resampler, None
+        if resampler is not None:
+            with contextlib.suppress(*UNDECODABLE):  # its end is some samples
+                yield from map(_wave, resampler.resample(None))
+
+
+def _begun(frame: av.AudioFrame) -> tuple[AudioResampler, list[av.AudioFrame]]:
+    """A resampler for a frame's format, and what it makes of the frame."""
+    layout = "mono" if frame.layout.nb_channels == 1 else "stereo"
+    resampler = AudioResampler("fltp", layout, SAMPLE_RATE_HZ)
+    try:
+        return resampler, resampler.resample(frame)
+    except UNDECODABLE:  # channels whose places nobody knows: all alike
+        resampler = AudioResampler("fltp", frame.layout, SAMPLE_RATE_HZ)
+        return resampler, resampler.resample(frame)
+
+
+def _wave(frame: av.AudioFrame) -> Wave:
+    wave = np.asarray(frame.to_ndarray(), np.float32)
+    return wave if len(wave) <= 2 else wave.mean(axis=0, keepdims=True, dtype=np.float32)
+
+
+def _silence(length_s: float) -> Iterator[Wave]:
+    left = round(length_s * SAMPLE_RATE_HZ)
+    while left > 0:
+        yield np.zeros((1, min(left, PIECE_SAMPLES)), np.float32)
+        left -= PIECE_SAMPLES
+
+
+def _finite(frame: av.AudioFrame, heard: Heard) -> av.AudioFrame:
+    """A frame whose samples are numbers: silence in place of those that are none."""
+    heard.decoded_samples += frame.samples
+    if not frame.format.name.startswith(("flt", "dbl")):
+        return frame
+    samples: npt.NDArray[Any] = frame.to_ndarray()
+    good = np.isfinite(samples)
+    if good.all() and np.abs(samples).max() <= LOUDEST:
+        return frame
+    channels = frame.layout.nb_channels
+    heard.broken_samples += -(-int(np.count_nonzero(~good)) // channels)
+    clean: npt.NDArray[Any] = np.where(good, np.clip(samples, -LOUDEST, LOUDEST), 0)
+    mended = av.AudioFrame.from_ndarray(
+        clean.astype(samples.dtype), frame.format.name, frame.layout
+    )
+    mended.sample_rate, mended.time_base, mended.pts = frame.sample_rate, frame.time_base, frame.pts
+    return mended

@@ -1,0 +1,47 @@
+"""engine.asr.silence: silence that is encoded once stands for silence behind every sound."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+
+from engine.asr.mel import LogMel
+from engine.asr.silence import FarSilence
+from engine.asr.whisper.checkpoint import Checkpoint
+from engine.asr.whisper.encoder import EncodedSound
+
+pytestmark = pytest.mark.weights
+
+
+@pytest.mark.parametrize("kind", ["exact", "packed"])
+def test_a_sound_is_encoded_as_if_padded_to_thirty_seconds(
+    kind: str, request: pytest.FixtureRequest, clip: Callable[[str], npt.NDArray[np.float32]]
+) -> None:
+    """With two seconds of silence near it and the rest known beforehand, its positions are nearer
+    to those in 30 s than when the rest is left out: less than a fifth of the squared difference."""
+    checkpoint: Checkpoint = request.getfixturevalue(kind)
+    encoder = checkpoint.encoder
+    silence = FarSilence(encoder, checkpoint.decoder)
+    mel = LogMel()
+    state = mel.open()
+    mel.push(state, torch.from_numpy(clip("capital.wav")))
+    near = mel.features(state, pad_frames=200)
+    count = near.shape[1] // 2
+    with torch.inference_mode():
+        whole = encoder(mel.features(state, pad_frames=3000 - near.shape[1] + 200))
+        sound = EncodedSound(near, beyond=silence.encoded(count))
+        ours = encoder.encode([sound])[0][0]
+        without = encoder(near)
+        heard = silence.behind(checkpoint.decoder.listen(ours))
+    assert len(whole) == 1500
+    speech = count - 100
+
+    def error(rows: torch.Tensor) -> float:
+        return float((rows[:speech] - whole[:speech]).square().mean())
+
+    assert error(ours) < 0.2 * error(without)
+    assert heard.positions == 1500

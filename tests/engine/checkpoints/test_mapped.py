@@ -1,0 +1,38 @@
+"""engine.checkpoints.mapped: copies out of a mapped file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from engine.checkpoints.mapped import MappedTensors, TensorPlace, map_file
+from engine.errors import BadWeights
+
+
+def test_indexing_copies(tmp_path: Path) -> None:
+    """What is done to a tensor changes neither the file nor the next copy."""
+    path = tmp_path / "numbers"
+    path.write_bytes(bytes(range(8)))
+    tensors = MappedTensors({"x": TensorPlace(1, (2, 2), torch.int8)}, map_file(path))
+    tensors["x"].zero_()
+    assert tensors["x"].tolist() == [[1, 2], [3, 4]]
+    assert path.read_bytes() == bytes(range(8))
+
+
+def test_empty_tensor(tmp_path: Path) -> None:
+    """A tensor without elements has its shape."""
+    path = tmp_path / "numbers"
+    path.write_bytes(b"x")
+    tensors = MappedTensors({"none": TensorPlace(0, (0, 3), torch.float32)}, map_file(path))
+    assert tensors["none"].shape == (0, 3)
+    assert len(tensors) == 1
+
+
+def test_empty_file_is_refused(tmp_path: Path) -> None:
+    """A file of no bytes cannot be mapped and is named."""
+    path = tmp_path / "nothing"
+    path.touch()
+    with pytest.raises(BadWeights, match="nothing: size: expected a model, got an empty file"):
+        map_file(path)

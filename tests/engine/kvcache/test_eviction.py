@@ -1,0 +1,297 @@
+"""Tokens taken out of the cache: what the model computes afterwards is attention with a mask.
+
+The reference is plain torch over all tokens that ever were. A query sees the tokens that were in
+the stream when it was computed, at their own positions, and the sink right before the first of the
+others. What was evicted has left its mark in the K/V of what was computed while it was there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from engine.decoder.dense import DenseHead, DenseLayer, DenseStack
+from engine.kvcache.block_pool import BlockPool
+from engine.kvcache.eviction import KvMove
+from engine.kvcache.token_stream import Stream
+from engine.process.load import LoadedModel
+from kernels.rms_norm.reference import rms_norm
+from tests.engine.harness import finish, load_tiny
+from tests.engine.tiny_gguf import TinyConfig
+from tests.numerics import assert_as_near
+
+SINK = 6
+
+
+class Era(NamedTuple):
+    """Tokens before `until`, behind those of the era before, were computed while `alive` were
+    there and stood at `positions`."""
+
+    until: int
+    alive: list[int]
+    positions: list[int]
+
+
+@dataclass
+class History:
+    """Every token that ever was, where it stands, and what was there when it was computed."""
+
+    tokens: list[int] = field(default_factory=list)
+    positions: list[int] = field(default_factory=list)
+    alive: list[int] = field(default_factory=list)
+    eras: list[Era] = field(default_factory=list)
+
+    def append(self, tokens: list[int]) -> None:
+        at = self.positions[self.alive[-1]] if self.alive else -1
+        for token in tokens:
+            at += 1
+            self.tokens.append(token)
+            self.positions.append(at)
+            self.alive.append(len(self.tokens) - 1)
+
+    def evict(self, start: int, end: int) -> None:
+        self._end_era()
+        del self.alive[start:end]
+        if start == SINK:
+            for i in range(SINK):
+                self.positions[i] = self.positions[self.alive[SINK]] - SINK + i
+
+    def rejoin(self) -> None:
+        """What is left stands without gaps, and its end where it stood."""
+        self._end_era()
+        end = self.positions[self.alive[-1]]
+        for back, i in enumerate(reversed(self.alive)):
+            self.positions[i] = end - back
+
+    def _end_era(self) -> None:
+        self.eras.append(Era(len(self.tokens), list(self.alive), list(self.positions)))
+
+    def logits(self, model: LoadedModel, dtype: torch.dtype) -> Tensor:
+        """After the last token, computed in `dtype`."""
+        weights, spec = model.decoder.weights, model.spec
+        assert isinstance(weights.layers, DenseStack)
+        assert isinstance(weights.output, DenseHead)
+        x = weights.embedding(torch.tensor(self.tokens)).to(dtype)
+        eras = [*self.eras, Era(len(self.tokens), self.alive, self.positions)]
+        for layer in weights.layers.layers:
+            x = self._layer(model, layer, x, eras)
+        normed = rms_norm(x[-1:], weights.output_norm.to(dtype), spec.rms_eps)
+        return (normed @ weights.output.weight.to(dtype).T)[0]
+
+    def _layer(
+        self,
+        model: LoadedModel,
+        layer: DenseLayer,
+        x: Tensor,
+        eras: list[Era],
+    ) -> Tensor:
+        spec = model.spec
+        normed = rms_norm(x, layer.attn_norm.to(x.dtype), spec.rms_eps)
+        qkv = normed @ layer.qkv.to(x.dtype).T + layer.qkv_bias.to(x.dtype)
+        widths = [spec.q_width, spec.kv_width, spec.kv_width]
+        q, k, v = (
+            part.reshape(len(part), -1, spec.head_dim) for part in torch.split(qkv, widths, dim=1)
+        )
+        k, v = (part.repeat_interleave(spec.heads // spec.kv_heads, dim=1) for part in (k, v))
+        out = torch.empty_like(q)
+        start = 0
+        for end, alive, positions in eras:
+            for row in range(start, end):
+                seen = [i for i in alive if i <= row]
+                places = [positions[i] for i in seen]
+                mine = positions[row]
+                keys = turned(k[seen], places, spec.rope_base)
+                query = turned(q[row : row + 1], [mine], spec.rope_base)[0]
+                scores = torch.einsum("hd,thd->ht", query, keys) * spec.head_dim**-0.5
+                out[row] = torch.einsum("ht,thd->hd", scores.softmax(-1), v[seen])
+            start = end
+        x = x + out.flatten(1) @ layer.attn_out.to(x.dtype).T
+        normed = rms_norm(x, layer.ffn_norm.to(x.dtype), spec.rms_eps)
+        gate, up = (normed @ layer.gate_up.to(x.dtype).T).chunk(2, dim=-1)
+        return x + (torch.nn.functional.silu(gate) * up) @ layer.down.to(x.dtype).T
+
+
+def turned(x: Tensor, positions: list[int], base: float) -> Tensor:
+    """RoPE in halves, the angles in fp64: x [n, heads, D]."""
+    dim = x.shape[-1]
+    frequencies = base ** -(torch.arange(0, dim, 2, dtype=torch.float64) / dim)
+    angles = torch.outer(torch.tensor(positions, dtype=torch.float64), frequencies)[:, None]
+    first, second = x.chunk(2, dim=-1)
+    cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
+    return torch.cat((first * cos - second * sin, second * cos + first * sin), dim=-1)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    folder = tmp_path_factory.mktemp("eviction")
+    return load_tiny(folder, TinyConfig(), "reference", kv_pool_bytes=1 << 20)
+
+
+@pytest.fixture(scope="module")
+def native(tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
+    """On the native kernels, whose bits do not depend on the batch."""
+    folder = tmp_path_factory.mktemp("native")
+    return load_tiny(folder, TinyConfig(), "native", kv_pool_bytes=1 << 20)
+
+
+def carry_out(model: LoadedModel, move: KvMove | None) -> None:
+    if move is not None:
+        model.runner.move(move)
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(
+        st.tuples(
+            st.lists(st.integers(0, 90), min_size=1, max_size=9),
+            st.integers(0, 12),
+            st.integers(1, 9),
+            st.booleans(),
+        ),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_after_eviction_it_is_attention_with_a_mask(
+    model: LoadedModel, moves: list[tuple[list[int], int, int, bool]]
+) -> None:
+    """Any sequence of growth, cuts behind the sink and further on, and gaps that are closed: logits
+    as near to those in fp64 as the same attention in fp32."""
+    stream, history = model.new_stream("s"), History()
+    try:
+        beginning = list(range(1, SINK + 5))
+        stream.append(beginning)
+        history.append(beginning)
+        for tokens, at, count, rejoins in moves:
+            stream.append(tokens)
+            history.append(tokens)
+            got = finish(model, stream)
+            exact = history.logits(model, torch.float64)
+            assert_as_near(got, history.logits(model, torch.float32), exact)
+            start = min(SINK + at, len(stream) - 2)
+            end = min(start + count, len(stream) - 1)
+            carry_out(model, stream.evict([(start, end)], SINK))
+            history.evict(start, end)
+            if rejoins:
+                carry_out(model, stream.rejoin(SINK))
+                history.rejoin()
+            expected = [history.positions[i] for i in history.alive]
+            assert stream.axes(0, len(stream))[0].tolist() == expected
+            model.pool.check_accounting(stream.tables)
+    finally:
+        stream.close()
+    assert model.pool.used_blocks == 0
+
+
+def test_evicting_costs_no_decoder_work(model: LoadedModel) -> None:
+    """Nothing is pending afterwards, and the blocks of what went are free."""
+    stream = model.new_stream("s")
+    stream.append(list(range(1, 60)))
+    finish(model, stream)
+    before = stream.prefilled_tokens
+    carry_out(model, stream.evict([(SINK, 30), (40, 42)], SINK))
+    assert (stream.pending, len(stream), stream.prefilled_tokens) == (0, 33, before)
+    assert list(stream.tokens) == [*range(1, SINK + 1), *range(31, 41), *range(43, 60)]
+    assert len(stream.table.blocks) == model.pool.blocks_for(33)
+    assert stream.axes(0, 33)[0].tolist() == [*range(24, 40), *range(42, 59)]
+    stream.close()
+
+
+def test_the_sink_is_turned_from_its_copy_so_that_errors_do_not_add_up(model: LoadedModel) -> None:
+    """After 200 moves its keys are as exact as after one, and its values are the bits they were."""
+    stream = model.new_stream("s")
+    stream.append(list(range(1, 30)))
+    finish(model, stream)
+    slots = torch.arange(SINK)
+    original = model.cache.take(0, torch.tensor(stream.table.blocks[0]) * 4 + slots[:4]).clone()
+    for _ in range(200):
+        carry_out(model, stream.evict([(SINK, SINK + 9)], SINK))
+        stream.append([7] * 9)
+        finish(model, stream)
+    moved = model.cache.take(0, torch.tensor(stream.table.blocks[0]) * 4 + slots[:4])
+    assert torch.equal(moved[1], original[1])
+    shift = int(stream.axes(0, 1)[0, 0])
+    assert shift == 1800
+    wanted = turned(original[0].double(), [shift] * 4, model.spec.rope_base)
+    assert_as_near(moved[0], wanted.float(), wanted)
+    stream.close()
+
+
+def test_a_sink_that_others_share_stays_as_it_is_for_them(native: LoadedModel) -> None:
+    """One session evicts; who shares its beginning still gets the bits of a stream alone."""
+    model = native
+    tokens = list(range(1, 40))
+    first = model.new_stream("first")
+    first.append(tokens)
+    finish(model, first)
+    second = first.fork("second")
+    carry_out(model, first.evict([(SINK, 20)], SINK))
+    second.append([50])
+    shared = finish(model, second)
+    alone = model.new_stream("alone")
+    alone.append([*tokens, 50])
+    assert torch.equal(shared, finish(model, alone))
+    for stream in (first, second, alone):
+        model.pool.check_accounting([t for s in (first, second, alone) for t in s.tables])
+        stream.close()
+
+
+def test_without_room_to_move_in_what_follows_is_computed_anew() -> None:
+    """A full pool whose blocks are shared: what is left is pending, and the books balance."""
+    pool = BlockPool(8, 4)
+    stream = Stream("s", pool, 100, 64)
+    stream.append(list(range(32)))
+    stream.make_room(32)
+    stream.advance(32)
+    other = stream.fork("o")
+    assert stream.evict([(SINK, 10)], SINK) is None
+    assert list(stream.tokens) == [*range(SINK), *range(10, 32)]
+    assert stream.kv_len <= SINK
+    pool.check_accounting([*stream.tables, *other.tables])
+    assert stream.axes(0, 8)[0].tolist() == list(range(8))
+
+
+def test_a_cut_into_the_moved_sink_begins_anew(native: LoadedModel) -> None:
+    """With another system prompt everything behind is computed from positions 0 on."""
+    model = native
+    stream = model.new_stream("s")
+    stream.append(list(range(1, 40)))
+    finish(model, stream)
+    carry_out(model, stream.evict([(SINK, 20)], SINK))
+    wanted = [1, 2, 99, *stream.tokens[3:]]
+    stream.reconcile(wanted)
+    got = finish(model, stream)
+    fresh = model.new_stream("fresh")
+    fresh.append(wanted)
+    assert torch.equal(got, finish(model, fresh))
+    assert np.array_equal(stream.axes(0, 5)[0], np.arange(5))
+    for each in (stream, fresh):
+        each.close()
+
+
+def test_a_cut_among_what_was_moved_up_begins_anew(native: LoadedModel) -> None:
+    """Gaps were closed, and an item before them is removed: everything is computed again, from
+    positions 0 on, and is what a fresh stream would be."""
+    model = native
+    stream = model.new_stream("s")
+    stream.append(list(range(1, 40)))
+    finish(model, stream)
+    carry_out(model, stream.evict([(SINK, 9), (15, 25)], SINK))
+    carry_out(model, stream.rejoin(SINK))
+    assert stream.axes(0, len(stream))[0].tolist() == list(range(13, 39))
+    assert stream.rejoin(SINK) is None
+    wanted = [*stream.tokens[:9], *stream.tokens[12:]]
+    stream.reconcile(wanted)
+    got = finish(model, stream)
+    fresh = model.new_stream("fresh")
+    fresh.append(wanted)
+    assert torch.equal(got, finish(model, fresh))
+    for each in (stream, fresh):
+        each.close()

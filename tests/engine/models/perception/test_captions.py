@@ -1,0 +1,71 @@
+"""A Whisper's words beside a model's own ears."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from engine import api
+from engine.asr.errors import NoSuchEars
+from engine.interfaces import LiveFrameEncoder
+from engine.kvcache.block_pool import BlockPool
+from engine.kvcache.token_stream import Stream
+from engine.models.families import Loading, load
+from engine.models.perception.captions import CaptionedRecognizer, find_transcriber
+from engine.models.perception.interface import StreamModel, TailPolicy
+from engine.models.perception.senses import ModelRecognizer
+from tests.engine.fakes import FakeEars
+from tests.engine.models.omni_twin import tiny_twin, write_directory
+
+
+class Progress:
+    def note(self, text: str) -> None:
+        """Nobody reads it."""
+
+    def advance(self, weight: str, done_bytes: int, total_bytes: int) -> None:
+        raise AssertionError("nothing is fetched here")
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory: pytest.TempPathFactory) -> StreamModel:
+    folder = write_directory(tiny_twin(), tmp_path_factory.mktemp("omni"))
+    return load(folder, Loading(torch.float32))
+
+
+def test_words_stand_beside_what_the_model_reads(model: StreamModel) -> None:
+    """The tokens are those of the model's ears alone; the words and their work are the Whisper's,
+    at the end of the utterance too. The model still sees while it hears."""
+    stream = Stream("s", BlockPool(100, 16), 200, 1_000, model.new_positions())
+    alone = ModelRecognizer(model, TailPolicy.PROVISIONAL)
+    both = CaptionedRecognizer(alone, FakeEars("turn left now"))
+    plain, captioned = alone.open(stream), both.open(stream)
+    assert isinstance(captioned, LiveFrameEncoder)
+    pcm = np.random.default_rng(0).standard_normal(24_000).astype(np.float32)
+    view = api.Image(56, 56, bytes(3 * 56 * 56))
+    for utterance in (plain, captioned):
+        utterance.watch(view, 0.0)
+    (one,), (two,) = alone.hear_many([plain], [pcm]), both.hear_many([captioned], [pcm])
+    assert (one.parts, one.sure_parts) == (two.parts, two.sure_parts)
+    assert not one.transcribed
+    assert two.transcribed
+    assert "turn" in two.committed + two.tentative
+    assert set(two.stages_ms) >= {"mel", "encode"}
+    assert captioned.held() == plain.held()
+    first, last = alone.finish(plain), both.finish(captioned)
+    assert first.parts == last.parts
+    assert last.committed.startswith(two.committed)
+
+
+def test_a_transcriber_is_taken_where_there_is_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Auto takes what is fetched, and fetches nothing; ears name another; "off" is off."""
+    monkeypatch.setenv("HEADSTART_HOME", str(tmp_path))
+    assert find_transcriber("auto", None, Progress()) is None
+    assert find_transcriber("auto", str(tmp_path), Progress()) == tmp_path.resolve()
+    assert find_transcriber("off", str(tmp_path), Progress()) is None
+    with pytest.raises(NoSuchEars):
+        find_transcriber("on", "no-such-whisper", Progress())

@@ -1,0 +1,141 @@
+"""The engine's end of the wire, over real sockets."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import zmq
+
+from engine import api
+from engine.process import ipc
+from tests.engine.fakes import Bench
+
+MODEL = api.ModelInfo("fake", 1, 1, 1, 1, 0.0)
+
+
+@contextmanager
+def gateway_socket(folder: Path) -> Iterator[tuple[zmq.Socket[bytes], str]]:
+    context = zmq.Context()
+    socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
+    endpoint = f"ipc://{folder / 'e.sock'}"
+    socket.bind(endpoint)
+    try:
+        yield socket, endpoint
+    finally:
+        socket.close(linger=0)
+        context.term()
+
+
+def receive(socket: zmq.Socket[bytes]) -> api.Event:
+    assert socket.poll(60_000), "the engine said nothing for a minute"
+    return api.decode_event(socket.recv())
+
+
+def serve(endpoint: str) -> tuple[ipc.GatewayLink, threading.Thread]:
+    """An engine of scripted model services behind a real link, in a thread of its own."""
+    ours = ipc.GatewayLink(endpoint)
+    bench = Bench()
+    bench.engine._emit = ours.send
+
+    def work() -> None:
+        ours.serve(bench.engine, MODEL)
+        ours.close()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    return ours, thread
+
+
+def test_it_says_ready_answers_pings_and_works(tmp_path: Path) -> None:
+    """Ready first; a ping is answered with stats; a question with its answer."""
+    with gateway_socket(tmp_path) as (socket, endpoint):
+        ours, thread = serve(endpoint)
+        ready = receive(socket)
+        assert isinstance(ready, api.Ready)
+        socket.send(api.encode(api.Ping(7)))
+        stats = receive(socket)
+        assert isinstance(stats, api.Stats)
+        assert (stats.ping_sent_ns, stats.incarnation) == (7, ready.incarnation)
+        socket.send(api.encode(api.Open("s", "Hi")))
+        item = api.Item("u", api.Role.USER, (api.Text("one"),))
+        socket.send(api.encode(api.AddItem("s", item)))
+        socket.send(api.encode(api.Respond("s", 1, "a", api.Sampling(repetition_penalty=1.0))))
+        text = ""
+        while not isinstance(event := receive(socket), api.Finished):
+            assert isinstance(event, api.Delta)
+            text += event.text
+        assert text == "You said: one."
+        ours.stopping = True
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def test_a_gateway_that_comes_later_learns_that_the_engine_is_ready(tmp_path: Path) -> None:
+    """Each handshake is answered by Ready, from the same engine."""
+    with gateway_socket(tmp_path) as (socket, endpoint):
+        ours, thread = serve(endpoint)
+        first = receive(socket)
+    with gateway_socket(tmp_path) as (socket, _):
+        second = receive(socket)
+        assert isinstance(second, api.Ready)
+        assert second == first
+        ours.stopping = True
+        thread.join(60)
+
+
+def test_garbage_is_logged_and_survived(tmp_path: Path) -> None:
+    """Bytes that are no command change nothing."""
+    with gateway_socket(tmp_path) as (socket, endpoint):
+        ours, thread = serve(endpoint)
+        assert isinstance(receive(socket), api.Ready)
+        socket.send(b"\xc1garbage")
+        socket.send(api.encode(api.Ping(1)))
+        assert isinstance(receive(socket), api.Stats)
+        ours.stopping = True
+        thread.join(60)
+
+
+def test_an_engine_without_a_gateway_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """When no ping has come for a while, nobody would ever stop it: it ends by itself."""
+    monkeypatch.setattr(ipc, "ORPHAN_AFTER_S", 0.0)
+    with gateway_socket(tmp_path) as (_, endpoint):
+        _, thread = serve(endpoint)
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def test_a_beat_longer_than_an_orphans_wait_is_no_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A large model may compute for longer than that; the pings meanwhile lie in the socket."""
+    with gateway_socket(tmp_path) as (socket, endpoint):
+        ours, thread = serve(endpoint)
+        assert isinstance(receive(socket), api.Ready)
+        assert ours._engine is not None
+        step, beats = ours._engine.step, threading.Event()
+
+        def long_step() -> bool:
+            if not beats.is_set():
+                monkeypatch.setattr(ipc, "ORPHAN_AFTER_S", 0.5)
+                beats.set()
+                time.sleep(0.8)
+            else:  # it was judged in between, and is not again on this machine's time
+                monkeypatch.setattr(ipc, "ORPHAN_AFTER_S", 60.0)
+            return step()
+
+        monkeypatch.setattr(ours._engine, "step", long_step)
+        socket.send(api.encode(api.Ping(1)))
+        assert beats.wait(60)
+        socket.send(api.encode(api.Ping(2)))  # while it computes
+        sent_ns = 0
+        while sent_ns != 2:
+            stats = receive(socket)
+            sent_ns = stats.ping_sent_ns if isinstance(stats, api.Stats) else 0
+        assert thread.is_alive()
+        ours.stopping = True
+        thread.join(60)

@@ -1,0 +1,167 @@
+"""A model directory served: sound and pictures as commands, answers as events."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+from engine import api
+from engine.config import EngineConfig
+from engine.engine import Engine
+from engine.models.perception.interface import VideoFrame
+from engine.models.qwen2_5_omni import Qwen25Omni
+from engine.models.source import source_of
+from engine.process.model_directory import assemble_source
+from tests.engine.models.loading import loaded
+from tests.engine.models.omni_twin import offline
+from tests.engine.models.playing import Sounded
+from tests.engine.models.served import write_served
+
+SAMPLES, CHUNK = 72_000, 8_000
+GREEDY = api.Sampling(repetition_penalty=1.0, max_tokens=6)
+
+
+class Served(NamedTuple):
+    theirs: Any
+    folder: Path
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Served:
+    folder = tmp_path_factory.mktemp("served") / "omni"
+    return Served(write_served(folder), folder)
+
+
+def start(served: Served, tail: str, weights: str = "fp32") -> tuple[Engine, list[api.Event]]:
+    events: list[api.Event] = []
+    config = EngineConfig(
+        model=str(served.folder), kv_pool_bytes=1 << 22, threads=1, weights=weights, tail=tail
+    )
+    source = source_of(config)
+    assert source is not None
+    engine, info = assemble_source(source, config, events.append, lambda *told: None)
+    assert (info.name, info.context_tokens) == ("omni", 4096)
+    events.clear()  # those of warming up
+    engine.receive(api.Open("s", "Be brief."))
+    return engine, events
+
+
+def run(engine: Engine) -> None:
+    while engine.step():
+        pass
+    engine.check_accounting()
+
+
+def pcm() -> bytes:
+    rng = np.random.default_rng(0)
+    return (rng.standard_normal(SAMPLES) * 3_000).astype("<i2").tobytes()
+
+
+def picture(seed: int) -> api.Image:
+    rgb = np.random.default_rng(seed).integers(0, 256, (56, 84, 3), dtype=np.uint8)
+    return api.Image(84, 56, rgb.tobytes())
+
+
+def speak(engine: Engine, item_id: str, *, seen: bool) -> None:
+    """4.5 s of sound in half-second chunks; with `seen`, a frame every half second."""
+    ref, sound = api.TurnRef(1), pcm()
+    engine.receive(api.BeginSpeech("s", ref, item_id, 0))
+    for at in range(0, SAMPLES, CHUNK):
+        if seen:
+            engine.receive(api.Frame("s", at, picture(at)))
+        engine.receive(api.Audio("s", ref, at, sound[2 * at : 2 * (at + CHUNK)], 0))
+        run(engine)
+    engine.receive(api.Hush("s", ref, SAMPLES, GREEDY))
+    run(engine)
+    engine.receive(api.EndSpeech("s", ref, SAMPLES))
+    engine.receive(api.Respond("s", generation=1, item_id="a", sampling=GREEDY))
+    run(engine)
+
+
+@pytest.mark.parametrize("tail", ["closed", "provisional"])
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_spoken_turn_is_answered_as_offline(served: Served, tail: str, seen: bool) -> None:
+    """Sound, with or without live frames beside it: greedy, the answer is what one `transformers`
+    forward over the finished conversation says, token for token."""
+    engine, events = start(served, tail)
+    speak(engine, "u1", seen=seen)
+    assert not [event for event in events if isinstance(event, api.Failed)]
+    (finished,) = [event for event in events if isinstance(event, api.Finished)]
+    assert finished.reason in (api.FinishReason.STOP, api.FinishReason.LENGTH)
+    assert finished.usage.input_audio == 112  # 4.5 s, and what the last window rounds off
+    assert finished.usage.input_image == (30 if seen else 0)  # five units of 2 x 3
+    stream = engine.sessions["s"].stream
+    answer = _answer(engine)
+    assert answer
+    sound = torch.from_numpy(np.frombuffer(pcm(), "<i2").astype(np.float32) / 32768)
+    frames = [
+        VideoFrame(np.frombuffer(picture(at).rgb, np.uint8).reshape(56, 84, 3), at / 16_000)
+        for at in range(0, SAMPLES if seen else 0, CHUNK)
+    ]
+    clip = Sounded(sound, frames, 1.0)
+    ours = loaded(Qwen25Omni, served.folder, torch.float32)
+    logits = offline(served.theirs, ours, stream, [clip])
+    begin = _begin(stream.tokens, answer)
+    chosen = logits[begin - 1 : begin - 1 + len(answer)].argmax(dim=-1)
+    assert chosen.tolist() == answer
+
+
+def _answer(engine: Engine) -> list[int]:
+    entry = engine.sessions["s"].conversation.now()[-1]
+    assert entry.role is api.Role.ASSISTANT
+    return [token for segment in entry.segments for token in segment.ids]
+
+
+def _begin(tokens: Any, answer: list[int]) -> int:
+    places = range(len(tokens) - len(answer), 0, -1)
+    return next(i for i in places if list(tokens[i : i + len(answer)]) == answer)
+
+
+def test_a_picture_in_a_message_is_seen_between_its_delimiters(served: Served) -> None:
+    """A written message with a picture, on int8 weights: answered, its tokens counted."""
+    engine, events = start(served, "closed", weights="int8")
+    item = api.Item("u1", api.Role.USER, (picture(1), api.Text("Hi")))
+    engine.receive(api.AddItem("s", item, None))
+    engine.receive(api.Respond("s", generation=1, item_id="a", sampling=GREEDY))
+    run(engine)
+    (finished,) = [event for event in events if isinstance(event, api.Finished)]
+    assert finished.reason is not api.FinishReason.FAILED
+    assert finished.usage.input_image == 8  # 2 x 3 and its delimiters
+
+
+def test_a_second_session_takes_over_what_it_reads_the_same(served: Served) -> None:
+    """The same instructions and picture in another session: whole blocks of K/V are taken over, and
+    the answer is the same. Another picture shares only what stands before it."""
+    engine, events = start(served, "closed")
+    for name, seed in (("s", 1), ("same", 1), ("other", 2)):
+        if name != "s":
+            engine.receive(api.Open(name, "Be brief."))
+        item = api.Item("u1", api.Role.USER, (picture(seed), api.Text("Tell me about it, please.")))
+        engine.receive(api.AddItem(name, item, None))
+        engine.receive(api.Respond(name, generation=1, item_id="a", sampling=GREEDY))
+        run(engine)
+    first, same, other = (event for event in events if isinstance(event, api.Finished))
+    assert first.kv.adopted == 0
+    assert same.kv.adopted > other.kv.adopted
+    assert same.text == first.text
+
+
+def test_an_utterance_without_an_end_stays_within_the_table(served: Served) -> None:
+    """Chunks change the open unit's embeddings for five minutes; those that nothing stands for any
+    more are given up."""
+    engine, events = start(served, "provisional")
+    soft = engine.sessions["s"].stream.soft
+    soft.limit = 600
+    ref = api.TurnRef(1)
+    engine.receive(api.BeginSpeech("s", ref, "u1", 0))
+    rng = np.random.default_rng(0)
+    for at in range(0, 20 * 16_000, 4_000):
+        sound = (rng.standard_normal(4_000) * 3_000).astype("<i2").tobytes()
+        engine.receive(api.Audio("s", ref, at, sound, 0))
+        run(engine)
+    assert not [event for event in events if isinstance(event, api.Failed)]
+    assert len(soft) <= 600

@@ -1,0 +1,187 @@
+"""Who gives way when the cache is short, and in which order. Random sessions: `test_core_room`."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine import api
+from engine.scheduling.admission import NS_PER_S, AdmissionRules
+from tests.engine.fakes import Bench, echo
+from tests.engine.test_engine import respond, user_item
+
+RULES = AdmissionRules(idle_after_s=5.0, turn_tokens=64)
+LONG = 243 * "x"  # makes a session of 16 blocks with all around it; none of them is shared
+
+
+def bench_of(blocks: int = 64, host_blocks: int = 64) -> Bench:
+    return Bench(blocks=blocks, host_blocks=host_blocks, rules=RULES, reply=lambda _: "yes")
+
+
+def talk(bench: Bench, name: str, text: str = LONG, generation: int = 1) -> None:
+    """One written turn and its answer."""
+    if name not in bench.engine.sessions:
+        bench.open(name)
+    bench.tell(api.AddItem(name, user_item(f"u{generation}", f"{name:2}{text}")))
+    bench.tell(respond(generation, name))
+    bench.run()
+
+
+def wait(bench: Bench, seconds: float) -> None:
+    bench.now_ns += int(seconds * NS_PER_S)
+    bench.run()
+    bench.engine.relieve_pressure()
+
+
+def offloaded(bench: Bench) -> set[str]:
+    return {name for name, s in bench.engine.sessions.items() if s.stream.offload_slot.offloaded}
+
+
+def levels(bench: Bench, name: str) -> list[api.Level]:
+    return [e.level for e in bench.events if isinstance(e, api.Pressure) and e.session == name]
+
+
+def test_without_pressure_nobody_is_offloaded() -> None:
+    """However long they are idle: it would cost and gain nothing."""
+    bench = bench_of(blocks=256)
+    talk(bench, "a")
+    wait(bench, 1_000)
+    assert offloaded(bench) == set()
+    assert bench.admission.level is api.Level.CALM
+
+
+def test_the_longest_idle_goes_first_and_only_until_there_is_room() -> None:
+    """Three sessions fill the pool; the one that spoke first goes, one that spoke just now never,
+    and what goes is told by the level."""
+    bench = bench_of(blocks=53)
+    for name in ("a", "b", "c"):
+        talk(bench, name)
+        wait(bench, 1)
+    assert bench.admission.share >= 0.9
+    assert offloaded(bench) == set()  # nobody is idle yet
+    wait(bench, 3.5)
+    assert offloaded(bench) == {"a"}
+    assert levels(bench, "b")[-1] < api.Level.OFFLOADING
+    wait(bench, 100)
+    assert offloaded(bench) == {"a"}
+    bench.engine.check_accounting()
+
+
+def test_who_comes_back_goes_on_without_prefill() -> None:
+    """An offloaded session's next turn computes that turn's tokens only, and its stream reads what
+    that of a session which never went away reads."""
+    bench, roomy = bench_of(blocks=53), bench_of(blocks=256)
+    for b in (bench, roomy):
+        for name in ("a", "b", "c"):
+            talk(b, name)
+        wait(b, 6)
+    (gone,) = offloaded(bench)
+    streams = [b.engine.sessions[gone].stream for b in (bench, roomy)]
+    before = [stream.prefilled_tokens for stream in streams]
+    for b in (bench, roomy):
+        talk(b, gone, "and?", 2)
+    assert gone not in offloaded(bench)
+    assert bench.admission.returns == 1
+    after = [stream.prefilled_tokens for stream in streams]
+    assert after[0] - before[0] == after[1] - before[1] < 30
+    assert bench.stream_text(gone) == roomy.stream_text(gone)
+
+
+def test_who_needs_room_at_once_gets_it_from_the_idle() -> None:
+    """A prompt larger than what is free is answered: idle sessions make room in the same step."""
+    bench = bench_of(blocks=48)
+    talk(bench, "a")
+    talk(bench, "b")
+    wait(bench, 6)
+    assert offloaded(bench) == set()
+    talk(bench, "b", LONG + LONG, 2)
+    assert offloaded(bench) == {"a"}
+    assert [e.reason for e in bench.of(api.Finished) if isinstance(e, api.Finished)] == (
+        [api.FinishReason.STOP] * 3
+    )
+
+
+def test_a_newcomer_is_refused_with_numbers_and_a_time() -> None:
+    """Nothing is free and nobody idle: the session is not opened, and is told when the next one
+    will be idle; by then it gets in."""
+    bench = bench_of(blocks=51)
+    for name in ("a", "b", "c"):
+        talk(bench, name)
+    bench.tell(api.Open("late", "Hi"))
+    (refused,) = (e for e in bench.events if isinstance(e, api.Failed))
+    assert (refused.session, refused.about, refused.code) == ("late", "open", "no_room")
+    assert "late" not in bench.engine.sessions
+    assert "bytes" in refused.message
+    assert 4 < refused.retry_after_s <= 5
+    bench.engine.relieve_pressure()
+    assert bench.admission.level is api.Level.REFUSING
+    wait(bench, refused.retry_after_s)
+    bench.tell(api.Open("late", "Hi"))
+    bench.run()
+    assert "late" in bench.engine.sessions
+    assert bench.admission.level is not api.Level.REFUSING
+
+
+def test_who_is_let_in_keeps_the_room_that_was_promised() -> None:
+    """Many sessions opened at once, before any of them has said a word: only as many get in as can
+    all have their first turn."""
+    bench = bench_of(blocks=30)
+    for n in range(10):
+        bench.tell(api.Open(f"s{n}", "Hi"))
+    let_in = list(bench.engine.sessions)
+    assert 0 < len(let_in) < 10
+    for n, name in enumerate(let_in):
+        bench.tell(api.AddItem(name, user_item("u", "x" * 50)), respond(n + 1, name))
+    bench.run()
+    reasons = {e.reason for e in bench.events if isinstance(e, api.Finished)}
+    assert reasons == {api.FinishReason.STOP}
+
+
+def test_pressure_is_told_in_order_and_taken_back() -> None:
+    """Frames are to degrade before anybody is offloaded, offloading comes before refusing, and
+    when the others are gone all is calm again."""
+    bench = bench_of(blocks=100, host_blocks=0)
+    for n in range(6):
+        talk(bench, f"s{n}")
+    seen = levels(bench, "s0")
+    assert seen == sorted(seen)
+    assert seen[:2] == [api.Level.DEGRADED, api.Level.OFFLOADING]
+    for n in range(1, 6):
+        bench.tell(api.Close(f"s{n}"))
+    bench.engine.relieve_pressure()
+    assert levels(bench, "s0")[-1] is api.Level.CALM
+
+
+def test_who_finds_no_room_on_return_is_computed_anew() -> None:
+    """Host memory is no prison: a session whose place was taken by others that are busy gives its
+    K/V up, is told by name that there is no room, and is answered when there is."""
+    bench = bench_of(blocks=40)
+    talk(bench, "a")
+    wait(bench, 6)
+    talk(bench, "b", LONG + LONG)
+    assert offloaded(bench) == {"a"}
+    talk(bench, "a", "and?", 2)
+    assert bench.admission.dropped == 1
+    assert bench.finished(2).code == "cache_full"
+    bench.tell(api.Close("b"))
+    bench.tell(respond(3, "a"))
+    bench.run()
+    assert bench.finished(3).reason is api.FinishReason.STOP
+
+
+@pytest.mark.parametrize("host_blocks", [0, 64])
+def test_a_paused_speculation_survives_being_offloaded(host_blocks: int) -> None:
+    """Someone fell silent without an end and the answer stands ready: after a long while it is
+    offloaded like any other, and the answer is the one that was begun."""
+    bench = Bench(blocks=26, host_blocks=host_blocks, rules=AdmissionRules(5.0, 0))
+    bench.open()
+    bench.say()
+    bench.tell(api.Hush("s", api.TurnRef(1), 0, speculate=api.Sampling(repetition_penalty=1.0)))
+    bench.run()
+    wait(bench, 6)
+    bench.open("other", "x" * 320)
+    bench.now_ns += 6 * NS_PER_S
+    bench.engine.relieve_pressure()
+    assert ("s" in offloaded(bench)) == bool(host_blocks)
+    bench.tell(api.EndSpeech("s", api.TurnRef(1), 0), respond())
+    bench.run()
+    assert bench.text() == echo("what is the capital of france")

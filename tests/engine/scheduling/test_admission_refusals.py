@@ -1,0 +1,99 @@
+"""Who is refused room, told without an engine: blocks are counted, nothing is computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from engine.errors import NoRoom
+from engine.kvcache.block_pool import BlockPool
+from engine.kvcache.offload import HostMemory
+from engine.kvcache.token_stream import Stream
+from engine.scheduling.admission import NS_PER_S, AdmissionController, AdmissionRules
+from tests.engine.fakes import FakeMemory
+
+SIZE = 4
+RULES = AdmissionRules(idle_after_s=5.0, turn_tokens=8)
+
+
+@dataclass(eq=False)
+class Guest:
+    name: str
+    stream: Stream
+    at_rest: bool = False
+
+
+def room_of(blocks: int, host_blocks: int = 0) -> tuple[AdmissionController, BlockPool]:
+    pool, memory = BlockPool(blocks, SIZE), FakeMemory()
+    host = HostMemory(memory, pool, host_blocks * SIZE * memory.bytes_per_token)
+    return AdmissionController(pool, host, RULES), pool
+
+
+def guest(name: str, pool: BlockPool, first: int = 0) -> Guest:
+    """Somebody whose stream reads four tokens."""
+    stream = Stream(name, pool, 1000, 100)
+    stream.append([first, first + 1, first + 2, first + 3])
+    return Guest(name, stream)
+
+
+def compute(stream: Stream) -> None:
+    stream.make_room(stream.pending)
+    stream.advance(stream.pending)
+
+
+def test_an_answer_goes_on_into_what_was_promised_to_others() -> None:
+    """Its next token is not refused while there is any block; a prompt as long as two tokens is."""
+    room, pool = room_of(6)
+    guests = [guest("a", pool), guest("b", pool, 10)]
+    for one in guests:
+        room.admit(one, [], 0)
+        compute(one.stream)
+    speaker = guests[0]
+    speaker.stream.append([*range(20, 28)])
+    compute(speaker.stream)
+    assert pool.free_blocks == 2  # which b was promised
+    speaker.stream.append([28])
+    assert room.refuse([(speaker, speaker.stream)], guests, 0) == {}
+    speaker.stream.append([29])
+    assert list(room.refuse([(speaker, speaker.stream)], guests, 0)) == [speaker.stream]
+
+
+def test_the_smallest_wants_are_served_first() -> None:
+    """In whatever order they are asked for."""
+    room, pool = room_of(16)
+    guests = [guest("large", pool), guest("small", pool, 10)]
+    for one in guests:
+        room.admit(one, [], 0)
+        compute(one.stream)
+        one.stream.append([*range(100, 108)])
+        compute(one.stream)
+    large, small = guests
+    large.stream.append([*range(200, 212)])
+    small.stream.append([*range(300, 302)])
+    pool.take(pool.free_blocks - 3)
+    wants = [(large, large.stream), (small, small.stream)]
+    for order in (wants, wants[::-1]):
+        assert list(room.refuse(order, guests, 0)) == [large.stream]
+
+
+@pytest.mark.parametrize(("host_blocks", "shares"), [(0, False), (8, True)])
+def test_what_cannot_be_had_from_the_idle_is_not_promised(host_blocks: int, shares: bool) -> None:
+    """Blocks that host memory has no room for, or that somebody else holds as well, do not become
+    free when an idle session goes."""
+    room, pool = room_of(16, host_blocks)
+    idle = guest("idle", pool)
+    room.admit(idle, [], 0)
+    compute(idle.stream)
+    idle.stream.append([*range(20, 28)])
+    compute(idle.stream)
+    idle.at_rest = True
+    later_ns = 10 * NS_PER_S
+    users = [idle]
+    if shares:
+        users.append(Guest("fork", idle.stream.fork("fork")))
+        room.admit(users[1], [], later_ns - 10 * NS_PER_S)
+        room.touch("fork", later_ns)
+    pool.take(pool.free_blocks - 2)  # one less than the newcomer needs
+    with pytest.raises(NoRoom):
+        room.admit(guest("new", pool, 40), users, later_ns)

@@ -1,0 +1,166 @@
+"""Sound inside items: heard piece by piece, and read where the item stands."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from engine import api
+from engine.chat.render import Modality
+from engine.interfaces import Embedded, ModelServices
+from engine.kvcache.token_stream import Stream
+from engine.session.clips import MAX_CLIPS, Clips
+from tests.engine.fakes import VOCAB, WORD_SAMPLES, Bench, FakeEars
+
+GREEDY = api.Sampling(repetition_penalty=1.0, max_tokens=60)
+WORD = bytes(2 * WORD_SAMPLES)
+
+
+def clip(words: int, name: str = "c", *, last: bool = True) -> api.Clip:
+    return api.Clip("s", name, words * WORD, last)
+
+
+def asked(bench: Bench, *parts: api.Part) -> None:
+    """An item of those parts, and an answer to it."""
+    bench.tell(
+        api.AddItem("s", api.Item("i", api.Role.USER, parts)),
+        api.Respond("s", 1, "a", GREEDY),
+    )
+    bench.run()
+
+
+def test_a_clip_is_heard_in_pieces_and_read_in_its_item() -> None:
+    """Every piece is reported, the last one with all words; the model reads them as typed ones."""
+    bench = Bench()
+    bench.open()
+    bench.tell(clip(2, last=False), clip(4))
+    asked(bench, api.Sound("c"))
+    words = "what is the capital of france"
+    assert bench.of(api.ClipHeard) == [
+        api.ClipHeard("s", "c", 2 * WORD_SAMPLES),
+        api.ClipHeard("s", "c", 4 * WORD_SAMPLES, words, final=True),
+    ]
+    assert bench.text() == f"You said: {words}."
+
+
+def test_words_beside_sound_stand_apart() -> None:
+    """What was typed and what was said is not run together; what is silent leaves no gap."""
+    bench = Bench()
+    bench.open()
+    bench.tell(clip(2), clip(0, "silent"))
+    asked(bench, api.Text("Say"), api.Sound("c"), api.Sound("silent"), api.Text("now"))
+    assert bench.text() == "You said: Say\nwhat is\nnow."
+
+
+def test_a_clip_goes_into_its_place_whoever_speaks() -> None:
+    """An open utterance is heard on, and the item stands where it was put."""
+    bench = Bench()
+    bench.open()
+    bench.say(words=6)
+    bench.tell(clip(2), api.AddItem("s", api.Item("i", api.Role.USER, (api.Sound("c"),)), "root"))
+    bench.tell(api.EndSpeech("s", api.TurnRef(1), 0))
+    bench.run()
+    (heard,) = bench.of(api.Heard)
+    assert isinstance(heard, api.Heard)
+    assert heard.text == "what is the capital of france"
+    assert bench.stream_text().endswith("<U>what is\nwhat is the capital of france")
+
+
+def test_an_answer_out_of_band_may_be_given_sound() -> None:
+    """As its input, beside what is written."""
+    bench = Bench()
+    bench.open()
+    given = (api.Item("i", api.Role.USER, (api.Sound("c"),)),)
+    bench.tell(clip(2), api.Respond("s", -1, "a", GREEDY, items=given))
+    bench.run()
+    assert bench.text(-1) == "You said: what is."
+
+
+def test_a_clip_is_taken_once() -> None:
+    """Its second taker, and that of one that nobody sent, is refused by name."""
+    bench = Bench()
+    bench.open()
+    bench.tell(clip(2))
+    for item_id in ("i", "j"):
+        bench.tell(api.AddItem("s", api.Item(item_id, api.Role.USER, (api.Sound("c"),))))
+    bench.run()
+    (failed,) = bench.of(api.Failed)
+    assert isinstance(failed, api.Failed)
+    assert (failed.about, failed.code) == ("add_item", "unknown_clip")
+
+
+def test_clips_that_nobody_takes_are_bounded() -> None:
+    """The oldest one is forgotten."""
+    bench = Bench()
+    bench.open()
+    for number in range(MAX_CLIPS + 1):
+        bench.tell(clip(1, f"c{number}"))
+    bench.run()
+    asked(bench, api.Sound("c1"))
+    assert bench.text() == "You said: what."
+    bench.tell(api.AddItem("s", api.Item("j", api.Role.USER, (api.Sound("c0"),))))
+    bench.run()
+    assert [e.code for e in bench.of(api.Failed) if isinstance(e, api.Failed)] == ["unknown_clip"]
+
+
+class SoundEars(FakeEars):
+    """Gives two embeddings for each piece."""
+
+    def open(self, stream: Stream) -> list[int]:  # the ids that the clip reads so far
+        self.stream = stream
+        return []
+
+    def _embedded(self, ids: list[int]) -> Embedded:
+        parts = ((Modality.AUDIO, tuple(ids)),)
+        return Embedded(parts, parts, {"encode": 1.0})
+
+    def hear_many(self, utterances, pcms):  # type: ignore[no-untyped-def]
+        for ids, pcm in zip(utterances, pcms, strict=True):
+            ids += self.stream.soft.intern(np.full((2, 4), len(pcm)) * [[1.0], [2.0]])
+        return [self._embedded(ids) for ids in utterances]
+
+    def finish(self, utterance: list[int]) -> Embedded:  # type: ignore[override]
+        return self._embedded(utterance)
+
+
+def test_embeddings_go_with_the_clip_into_another_stream() -> None:
+    """There they have other ids and the same content; words keep theirs. Until it is taken, none
+    of them is given up."""
+    bench = Bench()
+    bench.open()
+    theirs = bench.engine.parts.services
+    ears = SoundEars("")
+    services = ModelServices(
+        theirs.chat, theirs.tokenizer, ears, theirs.eyes, theirs.new_sampler, theirs.stop_ids, 1
+    )
+    streams = [Stream(name, bench.pool, VOCAB, 64) for name in ("own", "aside")]
+    streams[1].soft.intern(np.arange(12.0).reshape(3, 4))  # so that ids differ
+    clips = Clips(services, streams[0])
+    heard = clips.hear(clip(1))
+    assert (heard.text, heard.transcribed) == ("", False)
+    own = clips.tokens()
+    assert len(own) == 2
+    (segment,) = clips.take("c", streams[1])
+    assert segment.modality is Modality.AUDIO
+    assert set(segment.ids) & own == set()
+    moved = [streams[1].soft.digest(i) for i in segment.ids]
+    assert moved == [streams[0].soft.digest(i) for i in sorted(own)]
+    assert clips.tokens() == set()
+
+
+def test_a_session_that_only_hears_keeps_nothing() -> None:
+    """Its words are told, and the decoder never works for it."""
+    bench = Bench()
+    bench.tell(api.Open("s", "Hi", only_hears=True))
+    for turn in (1, 2):
+        bench.say(turn=turn, item_id=f"u{turn}")
+        bench.tell(api.EndSpeech("s", api.TurnRef(turn), 0))
+        bench.run()
+    bench.tell(clip(2), api.AddItem("s", api.Item("i", api.Role.USER, (api.Sound("c"),))))
+    bench.tell(api.Frame("s", 0, api.Image(1, 1, b"abc")))
+    bench.run()
+    texts = [e.text for e in bench.of(api.Heard) if isinstance(e, api.Heard)]
+    assert texts == ["what is the capital of france"] * 2
+    assert bench.runner.rows == 0
+    assert bench.stream_text() == ""
+    assert len(bench.engine.sessions["s"].conversation) == 0
+    assert bench.of(api.Failed) == []

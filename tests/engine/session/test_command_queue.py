@@ -1,0 +1,137 @@
+"""Waiting commands: order, bounds, deadlines, and which chunks are heard together."""
+
+from __future__ import annotations
+
+import pytest
+
+from engine import api
+from engine.session import command_queue as inbox_module
+from engine.session.command_queue import (
+    MAX_TOGETHER_SAMPLES,
+    MAX_WAITING,
+    URGENT_NS,
+    CommandQueue,
+    chunk_due_ns,
+)
+from engine.session.errors import SessionOverloaded
+
+CHUNK_SAMPLES = 8_000
+CHUNK_NS = 500_000_000
+REF = api.TurnRef(1)
+
+
+def chunk(number: int, every_ns: int = CHUNK_NS, ref: api.TurnRef = REF) -> api.Audio:
+    """The chunk of that number, one received `every_ns`."""
+    pcm = bytes(2 * CHUNK_SAMPLES)
+    return api.Audio("s", ref, number * CHUNK_SAMPLES, pcm, number * every_ns)
+
+
+def filled(*commands: api.Command) -> CommandQueue:
+    inbox = CommandQueue("s")
+    for command in commands:
+        inbox.push(command, 0)
+    return inbox
+
+
+def numbers(chunks: tuple[api.Audio, ...]) -> list[int]:
+    return [audio.start_sample // CHUNK_SAMPLES for audio in chunks]
+
+
+def test_a_chunk_on_time_is_heard_alone() -> None:
+    """Until its deadline has passed, a chunk takes no other with it."""
+    inbox = filled(chunk(0), chunk(1))
+    assert numbers(inbox.pop_audio(chunk_due_ns(chunk(0)))) == [0]
+
+
+def test_late_chunks_that_came_live_are_heard_together() -> None:
+    """All that wait, up to the bound; what is over stays, in order."""
+    inbox = filled(*(chunk(n) for n in range(6)))
+    late_ns = 10 * CHUNK_NS
+    most = MAX_TOGETHER_SAMPLES // CHUNK_SAMPLES
+    assert numbers(inbox.pop_audio(late_ns)) == list(range(most))
+    assert numbers(inbox.pop_audio(late_ns)) == list(range(most, 6))
+
+
+def test_a_file_fed_fast_is_heard_chunk_by_chunk() -> None:
+    """Chunks closer together than half their length came from no microphone, however late they
+    are: a file gives what a live session on schedule gives."""
+    inbox = filled(*(chunk(n, every_ns=CHUNK_NS // 4) for n in range(4)))
+    assert [numbers(inbox.pop_audio(100 * CHUNK_NS)) for _ in range(4)] == [[0], [1], [2], [3]]
+
+
+def test_only_neighbours_of_one_turn_are_heard_together() -> None:
+    """A command in between, or another turn or revision, ends the batch."""
+    hush = api.Hush("s", REF, 0)
+    inbox = filled(chunk(0), hush, chunk(1), chunk(2, ref=api.TurnRef(1, 1)))
+    late_ns = 10 * CHUNK_NS
+    assert numbers(inbox.pop_audio(late_ns)) == [0]
+    assert not inbox.next_is_audio
+    assert inbox.pop() == hush
+    assert numbers(inbox.pop_audio(late_ns)) == [1]
+    assert numbers(inbox.pop_audio(late_ns)) == [2]
+
+
+def test_somebody_waiting_for_an_answer_goes_before_late_chunks() -> None:
+    """A final pass asked for now is due before sound that is late by less than `URGENT_NS`, and
+    after sound that is later than that."""
+    now_ns = 10 * URGENT_NS
+    final = CommandQueue("s")
+    final.push(api.Hush("s", REF, 0), now_ns)
+    a_little_late = api.Audio("s", REF, 0, b"", now_ns - URGENT_NS + 1)
+    very_late = api.Audio("s", REF, 0, b"", now_ns - URGENT_NS - 1)
+    assert filled(very_late).due_ns < final.due_ns < filled(a_little_late).due_ns
+
+
+def test_what_stands_before_something_urgent_is_as_urgent() -> None:
+    """Commands are carried out in order: a chunk with time to spare is due at once when a final
+    pass waits behind it."""
+    inbox = filled(chunk(9))
+    relaxed_ns = inbox.due_ns
+    inbox.push(api.Hush("s", REF, 0), now_ns=0)
+    assert inbox.due_ns == -URGENT_NS < relaxed_ns
+
+
+def test_a_resume_takes_a_waiting_hush_back() -> None:
+    """The final pass that nobody needs any more is not made; the chunks stay."""
+    inbox = filled(chunk(0), api.Hush("s", REF, 0))
+    inbox.push(api.Resume("s", api.TurnRef(1, 1)), 0)
+    assert numbers(inbox.pop_audio(0)) == [0]
+    assert isinstance(inbox.pop(), api.Resume)
+    assert len(inbox) == 0
+
+
+def test_what_is_too_much_is_refused_by_name() -> None:
+    """MAX_WAITING commands wait at most."""
+    inbox = filled(*(chunk(0) for _ in range(MAX_WAITING)))
+    with pytest.raises(SessionOverloaded):
+        inbox.push(chunk(0), 0)
+    assert len(inbox) == MAX_WAITING
+
+
+def test_clips_are_due_as_if_they_were_spoken_now() -> None:
+    """Minutes of sound that come at once are no reason for others to wait, nor is who waits for
+    them; behind them everything is as urgent as it was."""
+    second = api.Clip("s", "c", bytes(2 * api.SAMPLE_RATE_HZ))
+    inbox = filled(second, second, api.Respond("s", 1, "a", api.Sampling()))
+    assert inbox.due_ns == 10**9
+    inbox.pop()
+    assert inbox.due_ns == 2 * 10**9
+    inbox.pop()
+    assert inbox.due_ns == -URGENT_NS
+
+
+def test_pictures_that_wait_are_bounded_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One more is refused, and taken when another has gone, to be looked at or with its answer."""
+    monkeypatch.setattr(inbox_module, "MAX_PICTURE_BYTES", 20)
+    inbox = CommandQueue("s")
+    picture = api.Item("p", api.Role.USER, (api.Image(1, 3, bytes(9)),))
+    inbox.push(api.AddItem("s", picture), 0)
+    inbox.push(api.Respond("s", 1, "a", api.Sampling(), items=(picture,)), 0)
+    assert inbox.picture_bytes == 18
+    with pytest.raises(SessionOverloaded, match="20 bytes of pictures"):
+        inbox.push(api.Frame("s", 0, api.Image(1, 1, bytes(3))), 0)
+    inbox.push(api.AddItem("s", api.Item("w", api.Role.USER, (api.Text("words"),))), 0)
+    inbox.remove(lambda command: isinstance(command, api.Respond))
+    assert inbox.picture_bytes == 9
+    inbox.pop()
+    assert inbox.picture_bytes == 0

@@ -1,0 +1,106 @@
+"""What a session notes before it forgets."""
+
+from __future__ import annotations
+
+from engine import api
+from engine.session.summary import OPENING, REQUEST
+from tests.engine.fakes import Bench
+from tests.engine.test_engine import end, respond, user_item
+
+
+def reply(asked: str) -> str:
+    """The fake model sees the last user message and what follows it."""
+    return "Ada has a dog." if REQUEST in asked else "yes"
+
+
+def chatting(turns: int, *, summarise: bool = True, blocks: int = 256) -> Bench:
+    """A conversation of so many turns, some 60 tokens each, in a window of 600."""
+    bench = Bench(reply=reply, blocks=blocks)
+    bench.tell(api.Open("s", "Hi", window=api.Window(600, summarise=summarise)))
+    for i in range(turns):
+        text = "my name is Ada and I have a dog" if i == 0 else f"and this is question number {i}"
+        bench.tell(api.AddItem("s", user_item(f"u{i}", text)), respond(i + 1))
+        bench.run()
+    return bench
+
+
+def test_what_is_forgotten_is_noted_first() -> None:
+    """Long after the first turn is gone its summary is read, and a later one after that."""
+    bench = chatting(60)
+    text = bench.stream_text()
+    assert "my name is Ada" not in text
+    assert f"<S>{OPENING}Ada has a dog.</>" in text
+    assert REQUEST not in text
+    assert not bench.of(api.Failed)
+
+
+def test_nobody_hears_of_it() -> None:
+    """The client gets its own answers and nothing else; unasked, none is made."""
+    bench = chatting(60)
+    assert {e.generation for e in bench.events if isinstance(e, api.Delta)} == set(range(1, 61))
+    assert [e.generation for e in bench.events if isinstance(e, api.Finished)] == list(range(1, 61))
+    assert OPENING not in chatting(60, summarise=False).stream_text()
+
+
+def test_it_costs_no_second_prefill() -> None:
+    """It is written on a fork that shares the conversation's K/V, and put at the end."""
+    with_notes, without = chatting(60), chatting(60, summarise=False)
+    stream, other = (b.engine.sessions["s"].stream for b in (with_notes, without))
+    assert stream.rolled_back_kv_tokens == other.rolled_back_kv_tokens == 0
+    summaries = with_notes.runner.rows - without.runner.rows
+    evictions = stream.evicted_tokens // 150
+    assert 0 < summaries < (evictions + 2) * (len(REQUEST) + 4 * len(OPENING))
+    assert with_notes.pool.used_blocks == len(stream.kv_blocks)
+
+
+def test_while_somebody_speaks_the_note_waits() -> None:
+    """What is being said stays where it is in the cache; the note comes behind the answer to it."""
+    bench = chatting(14)
+    ref = api.TurnRef(1)
+    bench.tell(api.BeginSpeech("s", ref, "spoken", 0))
+    while not bench.engine.sessions["s"].side_answers:
+        bench.tell(api.Audio("s", ref, 0, bytes(8_000), bench.now_ns))
+        bench.engine.step()
+        bench.ears.words.append("more")
+    before = bench.engine.sessions["s"].stream.rolled_back_kv_tokens
+    bench.run()
+    assert OPENING not in bench.stream_text()
+    bench.tell(end(), respond(99))
+    bench.run()
+    assert bench.stream_text().endswith(f"<A>yes</><S>{OPENING}Ada has a dog.</>")
+    assert bench.engine.sessions["s"].stream.rolled_back_kv_tokens - before < 20
+
+
+def test_a_summary_does_not_stand_in_the_way_of_forgetting() -> None:
+    """With blocks for one window only it is given up in time: nothing fails, and nothing of the
+    conversation is computed again."""
+    bench = chatting(60, blocks=48)
+    stream = bench.engine.sessions["s"].stream
+    assert not bench.of(api.Failed)
+    assert stream.rolled_back_kv_tokens == 0
+    assert stream.evicted_tokens > 1000
+
+
+def test_notes_do_not_outlive_what_they_tell_of() -> None:
+    """An item is removed that was evicted, or stands before a note, or is in the sight of one that
+    is being written: the note goes too, and another one is made without it. One behind the note is
+    nothing that it can tell of."""
+    bench = chatting(60)
+    assert OPENING in bench.stream_text()
+    bench.tell(api.RemoveItem("s", "a60"))
+    bench.run()
+    assert OPENING in bench.stream_text()
+    bench.tell(api.RemoveItem("s", "u0"))  # the first of all, gone for long
+    bench.run()
+    assert OPENING not in bench.stream_text()
+    bench = chatting(13)
+    number = 13
+    while not bench.engine.sessions["s"].side_answers:
+        bench.tell(api.AddItem("s", user_item(f"u{number}", "and one more")))
+        bench.engine.step()
+        number += 1
+    bench.tell(api.RemoveItem("s", f"u{number - 1}"))
+    bench.engine.step()
+    assert not bench.engine.sessions["s"].side_answers
+    bench.run()
+    assert not bench.of(api.Failed)

@@ -1,0 +1,120 @@
+"""The open utterance: words, views, and what they are as tokens."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from engine.api import Audio, Hearing, TurnRef
+from engine.chat.render import Modality
+from engine.interfaces import View
+from engine.session.utterance import Utterance, to_float
+from tests.engine.fakes import FakeTokenizer, FakeWords
+
+
+def utterance() -> Utterance:
+    return Utterance(TurnRef(1), "u", None, 0)
+
+
+def said(u: Utterance) -> str:
+    return "".join(
+        "".join(map(chr, s.ids)) if s.modality is Modality.AUDIO else "#"
+        for s in u.entry(FakeTokenizer()).segments
+    )
+
+
+def test_words_replace_guesses() -> None:
+    """Committed words stay, the tentative end is the newest one."""
+    u = utterance()
+    u.take(FakeWords("What", " iz"), 8000)
+    u.take(FakeWords("What is", " the"), 8000)
+    assert (u.text, u.samples) == ("What is the", 16_000)
+
+
+def test_committed_words_never_change() -> None:
+    """Ears that take a committed word back break their promise, and that is seen at once."""
+    u = utterance()
+    u.take(FakeWords("What", ""), 8000)
+    with pytest.raises(AssertionError):
+        u.take(FakeWords("That", ""), 8000)
+
+
+def test_final_words_are_tentative_until_the_endpoint() -> None:
+    """If speech resumes, what was committed before the final pass still stands."""
+    u = utterance()
+    u.take(FakeWords("What is", " tea"), 8000)
+    u.finish(FakeWords("What is the time?", ""))
+    assert (u.committed, u.tentative, u.finished) == ("What is", " the time?", True)
+
+
+def test_a_final_pass_may_have_other_words() -> None:
+    """Committed is then what it has too, in whole words; the rest is tentative, and when speech
+    resumes the ears' committed words go on from there."""
+    u = utterance()
+    u.take(FakeWords("Please hope", " wide"), 8000)
+    u.finish(FakeWords("Please hold while I try.", ""))
+    assert (u.committed, u.tentative) == ("Please", " hold while I try.")
+    assert u.text == "Please hold while I try."
+    u.take(FakeWords("Please hold while", " I"), 8000)
+    assert u.text == "Please hold while I"
+
+
+@pytest.mark.parametrize(
+    ("committed", "final", "same"),
+    [
+        ("", "No.", ""),
+        ("No", "No.", ""),
+        ("No", "No, no.", ""),
+        ("Hold on", "Hold only", "Hold"),
+        ("Hold on", "Hold on a moment", "Hold on"),
+        ("Hold on", "Hold", "Hold"),
+        ("Hold on", "", ""),
+    ],
+)
+def test_committed_words_that_a_final_pass_keeps(committed: str, final: str, same: str) -> None:
+    """A word that goes on differently, with a full stop say, is another one."""
+    u = utterance()
+    u.take(FakeWords(committed, ""), 8000)
+    u.finish(FakeWords(final, ""))
+    assert (u.committed, u.committed + u.tentative) == (same, final)
+
+
+def test_a_view_moves_with_the_words_of_a_final_pass() -> None:
+    """It stays behind the word that it came behind, however much is put in before."""
+    u = utterance()
+    u.take(FakeWords("Look at dis", " cat"), 8000)
+    u.see(View((300,), "a cat", "cat"))
+    u.finish(FakeWords("Well, look at this cat", ""))
+    assert said(u) == "Well, look at# this cat"
+    u.take(FakeWords("Well", " lock"), 8000)
+    assert said(u) == "Well# lock"
+
+
+def test_a_view_keeps_its_place_among_the_words() -> None:
+    """It stays behind the words that were committed when it came."""
+    u = utterance()
+    u.take(FakeWords("Look at", " thus"), 8000)
+    u.see(View((300,), "a cat", "cat"))
+    u.take(FakeWords("Look at this cat", ""), 8000)
+    assert said(u) == "Look at# this cat"
+
+
+def test_a_message_does_not_begin_with_a_space() -> None:
+    """Whisper's first token does."""
+    u = utterance()
+    u.take(FakeWords("", " What"), 8000)
+    assert said(u) == "What"
+
+
+def test_pcm_is_scaled_to_one() -> None:
+    """s16le goes to [-1, 1)."""
+    pcm = np.array([-32768, 0, 16384], dtype="<i2").tobytes()
+    floats = to_float(Audio("s", TurnRef(1), 0, pcm, 0))
+    np.testing.assert_array_equal(floats, np.array([-1.0, 0.0, 0.5], np.float32))
+
+
+def test_it_tells_where_its_words_end() -> None:
+    """Samples since the session began, not since the utterance did."""
+    u = Utterance(TurnRef(1, 2), "u", None, 8000)
+    u.take(FakeWords("What is", " tea"), 4000)
+    assert u.hearing("s") == Hearing("s", TurnRef(1, 2), "What is", " tea", 12_000)

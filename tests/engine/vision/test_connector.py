@@ -1,0 +1,235 @@
+"""Visual tokens: exact names, blends, and what is said when nothing is sure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from engine.config import EngineConfig
+from engine.process.load import LoadedModel, load_model
+from engine.scheduling.scheduler import Plan, Work
+from engine.vision import Connector, ConnectorSettings, FrameLabeller, Sight
+from engine.vision.connector import article, phrase
+from engine.vision.pixels import Rgb
+
+D_MODEL = 16
+SIGHT = Sight(
+    label="tiger cat",
+    probability=0.4,
+    alternatives=(("Egyptian cat", 0.3), ("lynx", 0.2), ("great white shark", 0.01)),
+    kind=None,
+    kind_probability=0.0,
+    brightness="bright",
+    colour="brown",
+    is_blank=False,
+    luma=0.7,
+    features=np.zeros(1280, np.float32),
+)
+
+
+class Words:
+    """A tokenizer that knows words with the space before them, and their random embeddings."""
+
+    def __init__(self) -> None:
+        self.ids: dict[str, int] = {}
+        self.rows = torch.randn(500, D_MODEL, generator=torch.Generator().manual_seed(0))
+
+    def tokenize(self, text: str) -> list[int]:
+        words = re.findall(r"\s?[^\s]+|\s", text)
+        return [self.ids.setdefault(word, len(self.ids)) for word in words]
+
+    def embed(self, ids: Tensor) -> Tensor:
+        assert ids.dtype == torch.int64
+        return self.rows[ids]
+
+    def of(self, text: str) -> Tensor:
+        return self.embed(torch.tensor(self.tokenize(text)))
+
+
+def connector(words: Words, settings: ConnectorSettings | None = None) -> Connector:
+    return Connector(words.tokenize, words.embed, D_MODEL, settings)
+
+
+def test_a_sure_name_is_its_own_embedding() -> None:
+    """Above `sure` the tokens are exactly those of the written note."""
+    words = Words()
+    out = connector(words).project(replace(SIGHT, probability=0.9))
+    assert out.text == "[camera: a tiger cat; light: bright; colour: brown]\n"
+    assert torch.equal(out.embeddings[: out.soft.start], words.of("[camera: a"))
+    soft = out.embeddings[out.soft.start : out.soft.stop]
+    assert torch.equal(soft, words.of(" tiger cat"))
+    assert torch.equal(
+        out.embeddings[out.soft.stop :], words.of("; light: bright; colour: brown]\n")
+    )
+    assert out.tokens == len(out.embeddings) == 10
+
+
+def test_rival_names_are_blended_from_the_end() -> None:
+    """Weights are squared ratios; nouns meet at the end, a short name leaves the front alone."""
+    words = Words()
+    out = connector(words).project(SIGHT)
+    weight = torch.tensor([1.0, (0.3 / 0.4) ** 2, (0.2 / 0.4) ** 2])
+    weight = weight / weight.sum()
+    cat, lynx = words.of(" cat")[0], words.of(" lynx")[0]
+    tiger, egyptian = words.of(" tiger")[0], words.of(" Egyptian")[0]
+    first = (weight[0] * tiger + weight[1] * egyptian) / (weight[0] + weight[1])
+    last = (weight[0] + weight[1]) * cat + weight[2] * lynx
+    soft = out.embeddings[out.soft.start : out.soft.stop]
+    torch.testing.assert_close(soft, torch.stack([first, last]))
+
+
+def test_far_rivals_do_not_pull() -> None:
+    """Below `least_weight` a rival counts for nothing; an endless sharpness leaves the best."""
+    words = Words()
+    for sight, settings in (
+        (replace(SIGHT, alternatives=(("lynx", 0.1),)), None),
+        (SIGHT, ConnectorSettings(sharpness=1000.0)),
+    ):
+        out = connector(words, settings).project(sight)
+        soft = out.embeddings[out.soft.start : out.soft.stop]
+        assert torch.equal(soft, words.of(" tiger cat"))
+
+
+def test_a_rival_of_another_kind_is_left_out() -> None:
+    """When the kind decided for a less likely label, the likelier outsider doesn't come back."""
+    words = Words()
+    sight = replace(SIGHT, alternatives=(("wig", 0.45),), kind="cat", kind_probability=0.52)
+    out = connector(words).project(sight)
+    assert torch.equal(out.embeddings[out.soft.start : out.soft.stop], words.of(" tiger cat"))
+
+
+def test_long_names_keep_their_end() -> None:
+    """The slot is bounded: a longer name keeps its last tokens."""
+    words = Words()
+    out = connector(words, ConnectorSettings(slot_tokens=1)).project(
+        replace(SIGHT, probability=0.9)
+    )
+    assert len(out.soft) == 1
+    assert torch.equal(out.embeddings[out.soft.start : out.soft.stop], words.of(" cat"))
+
+
+@pytest.mark.parametrize(
+    ("change", "note"),
+    [
+        ({"probability": 0.9}, "[camera: a tiger cat; light: bright; colour: brown]"),
+        (
+            {"kind": "cat", "kind_probability": 0.9},
+            "[camera: a tiger cat; light: bright; colour: brown]",
+        ),
+        (
+            {"kind": "pet", "kind_probability": 0.9, "probability": 0.2},
+            "[camera: a pet, maybe a tiger cat; light: bright; colour: brown]",
+        ),
+        ({}, "[camera: probably a tiger cat; light: bright; colour: brown]"),
+        (
+            {"probability": 0.2},
+            "[camera: something like a tiger cat; light: bright; colour: brown]",
+        ),
+        (
+            {"probability": 0.05},
+            "[camera: mostly brown, bright; I can't tell what this is]",
+        ),
+        (
+            {"people": 1, "probability": 0.2},
+            "[camera: a person; light: bright; colour: brown]",
+        ),
+        (
+            {"people": 1},
+            "[camera: a person, maybe with a tiger cat; light: bright; colour: brown]",
+        ),
+        (
+            {"people": 2, "probability": 0.9},
+            "[camera: two people with a tiger cat; light: bright; colour: brown]",
+        ),
+        (
+            {"people": 9, "probability": 0.1, "kind": "dog", "kind_probability": 0.9},
+            "[camera: several people with a dog; light: bright; colour: brown]",
+        ),
+        ({"is_blank": True}, "[camera: nothing, the picture is all brown]"),
+    ],
+)
+def test_the_note_says_how_sure_it_is(change: dict[str, object], note: str) -> None:
+    """Sure, of a kind, likely, a guess, unclear, people, and blank have their own wordings."""
+    sight = replace(SIGHT, **change)  # type: ignore[arg-type]
+    out = connector(Words()).project(sight)
+    assert out.text == note + "\n"
+    assert bool(out.soft) == ("tiger cat" in note or "dog" in note)
+
+
+def test_no_camera_is_said_too() -> None:
+    """Without a frame there is a note as well: a small model would make something up."""
+    out = connector(Words()).project(None)
+    assert out.text == "[camera: off, I can't see anything]\n"
+    assert len(out.soft) == 0
+
+
+@pytest.mark.parametrize(
+    ("article_wanted", "nouns"),
+    [
+        ("a", ["cat", "unicycle", "European gallinule", "hen"]),
+        ("an", ["espresso", "umbrella", "upright piano", "hourglass", "Airedale terrier"]),
+        ("some", ["jeans", "hay"]),
+    ],
+)
+def test_articles(article_wanted: str, nouns: list[str]) -> None:
+    """By sound, as far as the class names need it."""
+    assert [article(noun) for noun in nouns] == [article_wanted] * len(nouns)
+
+
+def _answer(model: LoadedModel, note: Tensor, question: str, limit: int = 12) -> str:
+    """The model's greedy answer to `question` behind a note, through the real decoder."""
+    stream = model.new_stream("see")
+    chat, tokenizer = model.chat, model.tokenizer
+    stream.append(
+        [
+            *chat.system("You are a helpful assistant. Answer in one or two short sentences."),
+            *chat.user_open,
+            *stream.soft.intern(note.numpy()),
+            *tokenizer.encode(question),
+            *chat.user_close_and_assistant_open,
+        ]
+    )
+    answer: list[int] = []
+    while len(answer) < limit:
+        result = model.runner.step(Plan((Work(stream, stream.pending, True, 0),)))
+        token = int(result.logits[stream].argmax())
+        if token in chat.stop_ids:
+            break
+        answer.append(token)
+        stream.append([token])
+    stream.close()
+    return tokenizer.decode(answer)
+
+
+@pytest.mark.weights
+def test_the_default_model_says_what_it_sees(
+    eyes: FrameLabeller, cat: Rgb, coffee: Rgb, astronaut: Rgb, qwen_path: Path
+) -> None:
+    """Asked what it sees, `small` names the cat, the espresso and the person, admits to an
+    unclear picture and to having no camera; a frame costs 4 to 24 tokens."""
+    model = load_model(qwen_path, EngineConfig(threads=1, kv_pool_bytes=32 << 20))
+    ours = Connector(model.tokenizer.encode, model.decoder.weights.embedding, model.spec.hidden)
+    unclear = replace(SIGHT, probability=0.05)
+    for sight, said in (
+        (eyes.look(cat), "cat"),
+        (eyes.look(coffee), "espresso"),
+        (eyes.look(astronaut), "person"),
+        (unclear, "can't tell"),
+        (None, "can't see"),
+    ):
+        projected = ours.project(sight)
+        assert 4 <= projected.tokens <= 24
+        answer = _answer(model, projected.embeddings, "What do you see?")
+        assert said in answer, (projected.text, answer)
+
+
+def test_phrase_and_projection_agree() -> None:
+    """The text of a projection is the phrase with the name in its slot."""
+    before, name, after = phrase(SIGHT, ConnectorSettings())
+    assert connector(Words()).project(SIGHT).text == f"{before} {name}{after}"

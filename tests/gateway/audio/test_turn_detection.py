@@ -1,0 +1,63 @@
+"""Which policy a session's turn detection means."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.audio.endpointing import (
+    AdaptiveSilence,
+    FixedSilence,
+    PauseStatistics,
+    SemanticSilence,
+)
+from gateway.audio.turn_detection import detection_of
+from gateway.protocol.extensions import Endpointing
+from gateway.protocol.session_config import SemanticVadConfig, ServerVadConfig
+
+
+def test_detection_follows_the_protocols_settings() -> None:
+    """Silence, padding and threshold are taken over; the hush never comes after the end."""
+    assert detection_of(None, 200) is None
+    vad = detection_of(ServerVadConfig(threshold=0.7, silence_duration_ms=120), 200)
+    assert vad is not None
+    assert vad.threshold == 0.7
+    assert vad.endpoint == FixedSilence(120, 120)
+
+
+@pytest.mark.parametrize(
+    ("endpointing", "kind"),
+    [("fixed", FixedSilence), ("adaptive", AdaptiveSilence), ("semantic", SemanticSilence)],
+)
+def test_server_vads_silence_may_be_read_three_ways(
+    endpointing: Endpointing, kind: type[object]
+) -> None:
+    """The setting chooses the policy that makes use of it."""
+    vad = detection_of(
+        ServerVadConfig(silence_duration_ms=600), 200, PauseStatistics(), endpointing
+    )
+    assert vad is not None
+    assert isinstance(vad.endpoint, kind)
+
+
+def test_semantic_vad_is_semantic_whatever_the_setting() -> None:
+    """Eager waits less than patient."""
+    eager = detection_of(SemanticVadConfig(eagerness="high"), 200)
+    patient = detection_of(SemanticVadConfig(eagerness="low"), 200)
+    assert eager is not None
+    assert patient is not None
+    assert isinstance(eager.endpoint, SemanticSilence)
+    assert eager.endpoint.longest_silence_ms < patient.endpoint.longest_silence_ms
+
+
+def test_a_speakers_pace_survives_a_change_of_settings() -> None:
+    """What one policy has learnt, the next one knows."""
+    pace = PauseStatistics()
+    for _ in range(20):
+        pace.learn(1000)
+    changed = detection_of(SemanticVadConfig(), 200, pace)
+    fresh = detection_of(SemanticVadConfig(), 200)
+    assert changed is not None
+    assert fresh is not None
+    assert isinstance(changed.endpoint, SemanticSilence)
+    assert isinstance(fresh.endpoint, SemanticSilence)
+    assert changed.endpoint.silence_ms(0.9) > fresh.endpoint.silence_ms(0.9)

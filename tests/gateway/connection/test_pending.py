@@ -1,0 +1,220 @@
+"""Every shape of a connection that is no session: none stays, none keeps others out."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import httpx
+import pytest
+from websockets.asyncio.client import connect
+
+from gateway.connection.pending import DroppedConnections, Guests, Patience
+from tests.gateway.auth.test_middleware import certificate  # noqa: F401  # a fixture
+from tests.gateway.shapes import SHAPES, Shape
+from tests.gateway.shell_fakes import RunningGateway, receive, running_gateway, until
+
+KEY = "k" * 20
+BEARER = {"Authorization": f"Bearer {KEY}"}
+IMPATIENT = Patience(head_s=0.4, exchange_s=0.8, closing_s=0.2, look_every_s=0.05)
+EACH = 12
+QUICK_S = 5.0
+"""Of a machine with two cores, on which eight others work: far less than anybody may hold out."""
+Held = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@contextlib.asynccontextmanager
+async def keyed(patience: Patience, folder: Path, **flags: object) -> AsyncIterator[RunningGateway]:
+    """A server that wants a key, with a large file for everybody."""
+    (folder / "index.html").write_text("")
+    (folder / "filler").write_bytes(b"x" * 20_000)
+    async with running_gateway(patience, api_keys=KEY, web_dir=folder, **flags) as running:
+        yield running
+
+
+@contextlib.asynccontextmanager
+async def held(
+    running: RunningGateway, shape: Shape, count: int, trust: ssl.SSLContext | None = None
+) -> AsyncIterator[list[Held]]:
+    """So many connections of that shape, of which nothing is read."""
+    host, port = running.url.partition("://")[2].split(":")
+    dripping: list[asyncio.Task[None]] = []
+    connections: list[Held] = []
+    try:
+        for _ in range(count):
+            reader, writer = await asyncio.open_connection(host, int(port), ssl=trust, limit=1024)
+            connections.append((reader, writer))
+            writer.transport.pause_reading()  # type: ignore[attr-defined]
+            writer.write(shape.first)
+            if shape.drip:
+                dripping.append(asyncio.create_task(drip(writer, shape.drip)))
+        yield connections
+    finally:
+        for task in dripping:
+            task.cancel()
+        for _, writer in connections:
+            writer.transport.abort()
+
+
+async def drip(writer: asyncio.StreamWriter, data: bytes) -> None:
+    """A byte every 20 ms, as long as that goes."""
+    with contextlib.suppress(ConnectionError, RuntimeError):  # uvloop's word for it
+        for at in range(len(data)):
+            writer.write(data[at : at + 1])
+            await writer.drain()
+            await asyncio.sleep(0.02)
+
+
+async def is_answered(connection: Held) -> bool:
+    """Whether the server had anything to say before it had enough."""
+    reader, writer = connection
+    with contextlib.suppress(RuntimeError):  # it is closed
+        writer.transport.resume_reading()  # type: ignore[attr-defined]
+    async with asyncio.timeout(60):
+        with contextlib.suppress(ConnectionError):
+            return await reader.read(4096) != b""
+    return False
+
+
+async def others_are_served(running: RunningGateway, trust: ssl.SSLContext | None = None) -> None:
+    """Health, status and a session with a key, each as if nobody else were there."""
+    began_s = time.monotonic()
+    verify = True if trust is None else trust
+    async with httpx.AsyncClient(base_url=running.url, timeout=60, verify=verify) as http:
+        assert (await http.get("/healthz")).json()["gateway"] == "ok"
+        assert (await http.get("/status", headers=BEARER)).status_code == 200
+    async with connect(running.ws_url, additional_headers=BEARER, ssl=trust) as socket:
+        await receive(socket, "session.created")
+        await socket.send("hello")
+        assert (await receive(socket, "echo"))["text"] == "hello"
+    assert time.monotonic() - began_s < QUICK_S
+
+
+@pytest.mark.parametrize("name", SHAPES)
+async def test_none_stays(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """Each is gone when its time is over, and counted unless it had an answer; nothing that it
+    sent is an error of ours."""
+    async with (
+        keyed(IMPATIENT, tmp_path) as running,
+        held(running, SHAPES[name], EACH) as connections,
+    ):
+        await others_are_served(running)
+        await until(lambda: not running.server.server_state.connections)
+        unanswered = EACH - sum([await is_answered(one) for one in connections])
+        assert running.gateway.dropped_connections.total() >= unanswered
+        assert not running.sessions[1:]  # but ours
+    assert [r for r in caplog.records if r.levelname in ("ERROR", "CRITICAL")] == []
+
+
+@pytest.mark.parametrize("name", ["silence", "upgrade by POST", "chunks that never end"])
+async def test_none_stays_behind_tls(
+    name: str,
+    tmp_path: Path,
+    certificate: tuple[Path, Path],  # noqa: F811
+) -> None:
+    """The same once its handshake is done."""
+    cert, key = certificate
+    trust = ssl.create_default_context(cafile=str(cert))
+    async with (
+        keyed(IMPATIENT, tmp_path, tls_cert=cert, tls_key=key) as running,
+        held(running, SHAPES[name], EACH, trust),
+    ):
+        await others_are_served(running, trust)
+        await until(lambda: not running.server.server_state.connections)
+
+
+async def test_a_crowd_of_all_shapes_keeps_nobody_out(tmp_path: Path) -> None:
+    """Hundreds at once, with all the time in the world: others are served at once, and no more
+    than the bound are there."""
+    patience = Patience(guests_max=32, look_every_s=0.05)
+    async with keyed(patience, tmp_path) as running, contextlib.AsyncExitStack() as stack:
+        for shape in SHAPES.values():
+            await stack.enter_async_context(held(running, shape, EACH))
+        await others_are_served(running)
+        await others_are_served(running)
+        crowd = len(running.server.server_state.connections)
+        assert crowd <= patience.guests_max + 1
+        assert running.gateway.dropped_connections["crowded"] >= (len(SHAPES) * EACH) // 3
+
+
+async def test_who_does_not_read_the_answer_goes_first(tmp_path: Path) -> None:
+    """Where all places are taken by requests that have come whole, the next one still gets in."""
+    async with (
+        keyed(Patience(guests_max=8), tmp_path) as running,
+        held(running, SHAPES["pipelined"], 8),
+    ):
+        await until(lambda: len(running.server.server_state.connections) == 8)
+        await others_are_served(running)
+
+
+async def test_who_does_not_answer_a_goodbye_is_a_guest_again(tmp_path: Path) -> None:
+    """Sessions that have ended, and sockets with a wrong key, are not waited for either, and make
+    room in a crowd."""
+    patience = Patience(closing_s=0.3, look_every_s=0.05)
+    async with keyed(patience, tmp_path) as running, contextlib.AsyncExitStack() as stack:
+        good = SHAPES["a wrong key"].first.replace(b"nobody's", KEY.encode())
+        bye = bytes((0x81, 0x80 | 3)) + bytes(4) + b"bye"
+        await stack.enter_async_context(held(running, Shape(good + bye), EACH))
+        await until(lambda: len(running.sessions) == EACH)
+        await until(lambda: not running.server.server_state.connections)
+        assert running.gateway.dropped_connections == {"closing": EACH}
+
+
+async def test_who_leaves_in_the_middle_leaves_no_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """At any point of a request, with a reset: no exception of ours, and nothing is left."""
+    async with keyed(Patience(), tmp_path) as running:
+        for shape in SHAPES.values():
+            for part in (1, 2, 3):
+                sent = shape.first[: len(shape.first) * part // 3]
+                async with held(running, Shape(sent + shape.drip), 1):
+                    await asyncio.sleep(0.002 * part)
+        await until(lambda: not running.server.server_state.connections)
+        await others_are_served(running)
+    assert [r for r in caplog.records if r.levelname in ("ERROR", "CRITICAL")] == []
+
+
+class Standing:
+    """A guest that does nothing."""
+
+    def __init__(self, stage: str, waits_for_peer: bool = True) -> None:
+        self.stage = stage
+        self.waits_for_peer = waits_for_peer
+        self.is_cut = False
+
+    def cut(self) -> None:
+        self.is_cut = True
+
+
+def test_each_stage_has_its_time() -> None:
+    """Those whose time is over are cut and counted by stage, and the others stay."""
+    cuts = DroppedConnections()
+    guests = Guests(Patience(head_s=1.0, exchange_s=2.0, closing_s=0.5), cuts)
+    standing = [Standing(stage) for stage in ("handshake", "head", "exchange", "upgrade")]
+    for guest in standing:
+        guests.add(guest, 10.0)
+    guests.look(11.0, ())
+    assert not any(guest.is_cut for guest in standing)
+    guests.look(11.1, ())
+    assert [guest.is_cut for guest in standing] == [True, True, False, False]
+    guests.look(12.1, ())
+    assert cuts == {"handshake": 1, "head": 1, "exchange": 1, "upgrade": 1}
+    assert len(guests) == 0
+
+
+def test_the_one_that_has_waited_longest_makes_room() -> None:
+    """For its peer; or the oldest, if all wait for us; nobody's place is nobody's."""
+    guests = Guests(Patience(), DroppedConnections())
+    assert not guests.make_room()
+    busy, late, early = Standing("exchange", False), Standing("head"), Standing("exchange")
+    for guest, since_s in ((busy, 1.0), (late, 3.0), (early, 2.0)):
+        guests.add(guest, since_s)
+    for expected in (early, late, busy):
+        assert guests.make_room()
+        assert expected.is_cut
+    assert len(guests) == 0

@@ -1,0 +1,55 @@
+import asyncio
+import functools
+from collections.abc import Callable
+
+from gateway.runtime.ticker import SLOTS, Ticker
+
+
+async def test_everybody_is_called_once_a_period_and_not_all_together() -> None:
+    """Of twice as many as there are slots two at a time, and nobody again before all the others."""
+    ticker = Ticker(0.02)
+    turn: list[int] = []
+    for i in range(2 * SLOTS):
+        ticker.add(functools.partial(turn.append, i))
+    sizes, called = [], list[int]()
+    while len(called) < 6 * SLOTS:
+        await asyncio.sleep(0)
+        if turn:
+            sizes.append(len(turn))
+            called += turn
+            turn.clear()
+    assert set(sizes) == {2}
+    everybody = set(range(2 * SLOTS))
+    assert set(called[: 2 * SLOTS]) == set(called[2 * SLOTS : 4 * SLOTS]) == everybody
+
+
+async def test_who_has_left_is_called_no_more() -> None:
+    """Even if another's call ends it in the same turn; leaving twice is leaving once."""
+    ticker = Ticker(0.01)
+    calls: list[str] = []
+    leaving: list[Callable[[], None]] = []
+
+    def end_the_other() -> None:
+        calls.append("ended it")
+        leaving[0]()
+        leaving[0]()
+
+    ticker.add(end_the_other)
+    for _ in range(SLOTS - 1):
+        ticker.add(lambda: None)
+    leaving.append(ticker.add(lambda: calls.append("called")))  # in the same slot, behind it
+    while len(calls) < 3:
+        await asyncio.sleep(0.001)
+    assert calls == ["ended it"] * 3
+
+
+async def test_it_rests_while_nobody_is_there_and_goes_on() -> None:
+    """No timer is left behind by the last who leaves; the next one starts it again."""
+    ticker = Ticker(0.01)
+    for _ in range(2):
+        called = asyncio.Event()
+        leave = ticker.add(called.set)
+        await called.wait()
+        leave()
+        while ticker.is_running:
+            await asyncio.sleep(0.001)

@@ -1,0 +1,219 @@
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+from websockets.sync.client import connect
+
+from gateway.config import load
+from gateway.errors import ConfigError, PortInUse
+from gateway.server.main import bind, engine_argv, engine_environment, url_of
+
+WAIT_S = 60.0
+PROJECT = Path(__file__).parents[3]
+
+
+class Server:
+    """A `headstart serve --engine fake` child and its URL."""
+
+    def __init__(self, process: subprocess.Popen[str], url: str) -> None:
+        self.process = process
+        self.url = url
+
+    def status(self) -> dict[str, Any]:
+        status: dict[str, Any] = httpx.get(f"{self.url}/status", timeout=WAIT_S).json()
+        return status
+
+    def until_ready(self) -> None:
+        until(lambda: self.status()["engine"]["state"] == "ready")
+
+    def engine_process(self) -> psutil.Process:
+        children = psutil.Process(self.process.pid).children()
+        (engine,) = (child for child in children if "gateway.fake_engine" in child.cmdline())
+        return engine
+
+
+def until(condition: Callable[[], object]) -> None:
+    end_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < end_s, "it never came true"
+        time.sleep(0.05)
+
+
+@contextlib.contextmanager
+def server(*arguments: str) -> Iterator[Server]:
+    argv = [sys.executable, "-m", "headstart", "serve", "--port", "0", "--announce"]
+    with subprocess.Popen(
+        [*argv, "--engine", "fake", "--set", "voice=none", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield Server(process, json.loads(process.stdout.readline())["url"])
+        finally:
+            process.kill()
+
+
+def ask(socket: Any) -> None:
+    content = [{"type": "input_text", "text": "hello?"}]
+    item = {"type": "message", "role": "user", "content": content}
+    socket.send(json.dumps({"type": "conversation.item.create", "item": item}))
+    socket.send(json.dumps({"type": "response.create"}))
+
+
+def next_event(socket: Any, *kinds: str) -> dict[str, Any]:
+    while True:
+        event: dict[str, Any] = json.loads(socket.recv(timeout=WAIT_S))
+        if event["type"] in kinds:
+            return event
+
+
+def test_engine_killed_in_mid_answer() -> None:
+    """SIGKILL: the answer fails in the session, a session that asked is told, the engine comes
+    back, and the next turn of the same session works. Then SIGTERM ends all, with code 0."""
+    with server("--set", "engine_args=--delta-ms 300") as running:
+        running.until_ready()
+        first = running.engine_process()
+        with connect(running.url.replace("http", "ws") + "/v1/realtime") as ws:
+            session = {"type": "realtime", "gateway": {"events": ["engine"]}}
+            ws.send(json.dumps({"type": "session.update", "session": session}))
+            ask(ws)
+            next_event(ws, "response.output_text.delta")
+            first.kill()
+            done = next_event(ws, "response.done")
+            assert done["response"]["status"] == "failed"
+            until(lambda: running.status()["engine"]["restarts"] == 1)
+            running.until_ready()
+            ask(ws)
+            done = next_event(ws, "response.done")
+            assert done["response"]["status"] == "completed"
+            assert done["response"]["output"][0]["content"][0]["text"].startswith("This is")
+        assert "headstart_engine_restarts_total 1.0" in httpx.get(f"{running.url}/metrics").text
+        second = running.engine_process()
+        assert second.pid != first.pid
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.wait(WAIT_S) == 0
+        assert not second.is_running()
+
+
+def test_port_in_use_ends_with_1_and_a_way_out() -> None:
+    """The sentence names the port and what to do; no engine is started, no traceback shown."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        done = subprocess.run(
+            [sys.executable, "-m", "headstart", "serve", "--engine", "fake", "--port", str(port)],
+            capture_output=True,
+            text=True,
+            timeout=WAIT_S,
+            check=False,
+        )
+    assert done.returncode == 1
+    assert f"port {port} on 127.0.0.1 is in use" in done.stderr
+    assert "--port" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_engine_that_refuses_ends_the_server() -> None:
+    """Exit code 2 and the engine's own words."""
+    with server("--set", "engine_args=--refuse") as running:
+        assert running.process.wait(WAIT_S) == 2
+        assert running.process.stderr is not None
+        said = running.process.stderr.read()
+    assert "the engine cannot start with these settings" in said
+    assert "--refuse was given" in said
+    assert "Traceback" not in said
+
+
+def test_procfile_starts_two_processes_that_find_each_other(tmp_path: Path) -> None:
+    """`engine:` and `web:` of the Procfile, run by honcho, become one ready server."""
+    environment = os.environ | {
+        "HEADSTART_ENGINE": "fake",
+        "HEADSTART_ENGINE_ENDPOINT": f"ipc://{tmp_path}/engine.sock",
+        "HEADSTART_PORT": str(_free_port()),
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }
+    url = f"http://127.0.0.1:{environment['HEADSTART_PORT']}/healthz"
+
+    def healthy() -> bool:
+        with contextlib.suppress(httpx.TransportError):
+            return httpx.get(url).status_code == 200
+        return False
+
+    command = ["-m", "honcho", "-f", str(PROJECT / "Procfile"), "-d", str(PROJECT), "start"]
+    with subprocess.Popen(
+        [sys.executable, *command],
+        env=environment,
+        stdout=subprocess.DEVNULL,
+    ) as honcho:
+        family = psutil.Process(honcho.pid)
+        try:
+            until(healthy)
+            members = family.children(recursive=True)
+        finally:
+            honcho.terminate()
+            honcho.wait(WAIT_S)
+    assert psutil.wait_procs(members, timeout=WAIT_S)[1] == []
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as sock:
+        port: int = sock.getsockname()[1]
+    return port
+
+
+def test_bind_names_what_is_wrong() -> None:
+    """A taken port and an address of no machine have errors of their own."""
+    with bind("127.0.0.1", 0) as sock:
+        assert url_of(sock) == f"http://127.0.0.1:{sock.getsockname()[1]}"
+        with pytest.raises(PortInUse):
+            bind("127.0.0.1", sock.getsockname()[1])
+    with pytest.raises(ConfigError, match="no address of any machine"):
+        bind("nowhere.invalid", 0)
+    with pytest.raises(ConfigError, match="cannot listen on"):
+        bind("192.0.2.1", 0)  # TEST-NET-1: nobody's
+
+
+def test_engine_command_line() -> None:
+    """Settings reach the engine's process as flags and environment; further ones are split."""
+    settings = load(flags={"model": "tiny", "threads": 2, "engine_args": "--a 'b c'"})
+    argv = engine_argv(settings, "ipc:///x")
+    assert argv[1:7] == ["-m", "engine", "--endpoint", "ipc:///x", "--model", "tiny"]
+    assert argv[-4:] == ["--threads", "2", "--a", "b c"]
+    assert engine_environment(settings)["OMP_NUM_THREADS"] == "2"
+
+
+def test_the_engine_is_told_how_to_keep_k_and_v() -> None:
+    """In fp32 unless the setting says otherwise."""
+    for flags, kept in (({}, "fp32"), ({"kv_dtype": "int8"}, "int8")):
+        argv = engine_argv(load(flags=flags), "ipc:///x")
+        assert argv[argv.index("--kv-dtype") + 1] == kept
+
+
+def test_the_engine_is_told_what_to_hear_with() -> None:
+    """Its own ears unless others are named; the language in any case."""
+    own, others = (load(flags={"ears": ears}) for ears in (None, "/a/whisper dir"))
+    assert "--ears" not in engine_argv(own, "ipc:///x")
+    argv = engine_argv(others, "ipc:///x")
+    assert argv[argv.index("--ears") + 1] == "/a/whisper dir"
+    assert argv[argv.index("--ears-language") + 1] == "en"
+
+
+def test_a_key_that_cannot_be_is_told_before_the_engine_starts() -> None:
+    """Code 2, how to make one, and no engine that has to be stopped again."""
+    argv = [sys.executable, "-m", "headstart", "serve", "--port", "0", "--set", "api_keys=short"]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=WAIT_S, check=False)
+    assert done.returncode == 2
+    assert "a key has 5 letters" in done.stderr
+    assert "started the engine" not in done.stderr

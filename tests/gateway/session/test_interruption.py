@@ -1,0 +1,115 @@
+"""What speech over an answer means, by its words."""
+
+from __future__ import annotations
+
+import pytest
+
+from gateway.session.barge_in import InterruptionRule, Meaning, meaningful_words
+
+RULE = InterruptionRule()
+
+
+@pytest.mark.parametrize(
+    ("said", "left"),
+    [
+        ("", []),
+        (" Mm-hmm.", []),
+        ("Uh-huh, okay.", []),
+        ("I see. Of course!", []),
+        ("Voilà, d'accord.", []),
+        ("Sí, claro.", []),
+        ("Yes.", ["yes"]),
+        ("No!", ["no"]),
+        ("Okay, stop.", ["stop"]),
+        ("I see a dog", ["a", "dog"]),
+        ("I want", ["i", "want"]),
+        ("So, well...", []),
+        ("So what?", ["what"]),
+        ("...", []),
+    ],
+)
+def test_signs_of_listening_are_no_words(said: str, left: list[str]) -> None:
+    """Whatever their spelling; an answer or a wish is one."""
+    assert meaningful_words(said) == left
+
+
+@pytest.mark.parametrize(
+    ("said", "final", "meaning"),
+    [
+        ("", False, Meaning.UNKNOWN),
+        ("Yeah", False, Meaning.UNKNOWN),
+        ("Wait", False, Meaning.UNKNOWN),
+        ("Wait a", False, Meaning.INTERRUPTION),
+        ("", True, Meaning.NOTHING),
+        ("Yeah", True, Meaning.NOTHING),
+        ("Wait", True, Meaning.INTERRUPTION),
+    ],
+)
+def test_one_word_needs_a_pause_and_two_do_not(said: str, final: bool, meaning: Meaning) -> None:
+    """A single guess may change; and only a pause tells that nothing was said."""
+    assert RULE.judge(said, 400.0, final=final) is meaning
+
+
+def test_without_words_length_decides() -> None:
+    """Where the ears give none: short sounds mean nothing once they are over, long ones do."""
+    judge = RULE.judge
+    assert judge("", 500.0, final=False, wordless=True) is Meaning.UNKNOWN
+    assert judge("", 500.0, final=True, wordless=True) is Meaning.NOTHING
+    assert judge("", 900.0, final=False, wordless=True) is Meaning.INTERRUPTION
+
+
+@pytest.mark.parametrize(
+    ("said", "likely", "left"),
+    [
+        (" NMO,", (0.2,), []),
+        (" Make sure,", (0.2, 0.9), []),
+        (" Stop.", (0.9,), ["stop"]),
+        (" Stop.", (), ["stop"]),  # ears that don't say how sure they are are believed
+        (" of course", (0.1, 0.1), []),
+        (" Wait a moment", (0.9, 0.3, 0.9), ["wait", "moment"]),
+        (" ... no", (0.1, 0.9), ["no"]),  # a mark is a word to the ears
+        (" one two", (0.9,), ["one", "two"]),  # only the first few have a number
+    ],
+)
+def test_words_that_the_ears_doubt_are_not_meant(
+    said: str, likely: tuple[float, ...], left: list[str]
+) -> None:
+    """A hum is heard as some word, but not as a likely one."""
+    assert meaningful_words(said, likely, 0.5) == left
+
+
+# What Whisper-tiny.en made of sounds of the development voices: its words' probabilities.
+REAL = [
+    ("uh-huh", " Yes, I was...", (0.053, 0.119, 0.058), Meaning.NOTHING),
+    ("uh-huh", " Eren.", (0.065,), Meaning.NOTHING),
+    ("hmm", " And", (0.32,), Meaning.NOTHING),
+    ("ah", " 5,", (0.118,), Meaning.NOTHING),
+    ("oh", " So,", (0.353,), Meaning.NOTHING),
+    ("yep", " Yet,", (0.134,), Meaning.NOTHING),
+    ("yeah", " Yeah, yeah", (0.312, 0.425), Meaning.NOTHING),
+    ("oh, wow", " So, well", (0.326, 0.71), Meaning.NOTHING),
+    ("stop", " Stop.", (0.874,), Meaning.INTERRUPTION),
+    ("no", " No", (0.837,), Meaning.INTERRUPTION),
+    ("wait", " Wait.", (0.556,), Meaning.INTERRUPTION),
+    ("enough", " Enough", (0.213,), Meaning.INTERRUPTION),
+    ("pause", " Plus", (0.248,), Meaning.INTERRUPTION),
+    ("hey", " See", (0.206,), Meaning.INTERRUPTION),
+    ("stop", " Stup", (0.258,), Meaning.INTERRUPTION),
+    ("stop it", " Stop it.", (0.27, 0.975), Meaning.INTERRUPTION),
+    ("hold on", " Hold on.", (0.479, 0.98), Meaning.INTERRUPTION),
+]
+
+
+@pytest.mark.parametrize(("sound", "heard", "likely", "meaning"), REAL)
+def test_hums_that_are_heard_as_words(
+    sound: str, heard: str, likely: tuple[float, ...], meaning: Meaning
+) -> None:
+    """They pass, and short wishes do not, although the ears are less sure of them than of a
+    sentence, and wrong about some."""
+    assert RULE.judge(heard, 400.0, final=True, likely=likely) is meaning, sound
+
+
+def test_words_on_the_way_are_doubted_as_well() -> None:
+    """Two that the ears don't believe are not two words."""
+    assert RULE.judge("Yes I", 400.0, final=False, likely=(0.05, 0.12)) is Meaning.UNKNOWN
+    assert RULE.judge("Hold on", 400.0, final=False, likely=(0.6, 0.9)) is Meaning.INTERRUPTION

@@ -1,0 +1,263 @@
+"""gateway.session.video_input: what a session sees, in virtual time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from engine import api
+from tests.gateway.session_bench import SessionBench, silence_pcm
+from tests.gateway.video.drawn import png
+
+NS_PER_S = 1_000_000_000
+DARK, BRIGHT = png(64, 36, 10), png(64, 36, 240)
+
+
+def seeing(**video: Any) -> SessionBench:
+    """A session that may send frames."""
+    bench = SessionBench()
+    bench.update(gateway={"events": [], "video": video})
+    bench.clear()
+    return bench
+
+
+def show(bench: SessionBench, picture: str, *, after_s: float = 0.0) -> None:
+    bench.now_ns += round(after_s * NS_PER_S)
+    bench.client("input_image_buffer.append", image=picture, event_id="mine")
+
+
+def seen(bench: SessionBench) -> list[int]:
+    """The first byte of each frame that the engine got."""
+    return [c.image.rgb[0] for c in bench.told if isinstance(c, api.Frame)]
+
+
+def fate(bench: SessionBench, name: str) -> float:
+    value = bench.metrics.registry.get_sample_value("headstart_frames_total", {"fate": name})
+    return value or 0.0
+
+
+def picture_item(*urls: str) -> dict[str, Any]:
+    content = [{"type": "input_image", "image_url": url} for url in urls]
+    return {"type": "message", "role": "user", "content": content, "id": "item_p"}
+
+
+def test_an_items_pictures_are_decoded_before_anything_else_happens() -> None:
+    """The item exists, for client and engine, once its pictures are decoded; the shell is told to
+    read no further until then."""
+    bench = SessionBench()
+    bench.clear()
+    bench.hold_pictures = True
+    bench.client("conversation.item.create", item=picture_item(DARK, BRIGHT))
+    assert bench.types() == []
+    assert [action.ordered for action in bench.held] == [True]
+    bench.decode()
+    assert bench.types() == ["conversation.item.added", "conversation.item.done"]
+    (added,) = (c for c in bench.told if isinstance(c, api.AddItem))
+    firsts = [part.rgb[0] for part in added.item.parts if isinstance(part, api.Image)]
+    assert firsts == [10, 240]
+
+
+def test_a_broken_picture_of_an_item_is_refused_by_name() -> None:
+    """The error names the field and the client's event; the conversation is as before."""
+    bench = SessionBench()
+    bench.clear()
+    bench.client(
+        "conversation.item.create",
+        item=picture_item(DARK, "data:image/png;base64,AAAA"),
+        event_id="e7",
+    )
+    error = bench.last("error")["error"]
+    assert (error["param"], error["event_id"]) == ("item.content[1].image_url", "e7")
+    assert not any(isinstance(command, api.AddItem) for command in bench.told)
+    bench.client("conversation.item.retrieve", item_id="item_p")
+    assert bench.last("error")["error"]["param"] == "item_id"
+
+
+def test_an_out_of_band_response_may_bring_pictures() -> None:
+    """Its input's pictures are decoded first, then the response begins."""
+    bench = SessionBench()
+    bench.clear()
+    bench.hold_pictures = True
+    bench.client(
+        "response.create", response={"conversation": "none", "input": [picture_item(DARK)]}
+    )
+    assert bench.types() == []
+    bench.decode()
+    assert bench.types()[0] == "response.created"
+    (respond,) = (c for c in bench.told if isinstance(c, api.Respond))
+    assert respond.items is not None
+    assert isinstance(respond.items[0].parts[0], api.Image)
+
+
+def test_a_camera_is_seen_when_it_changes() -> None:
+    """The first frame counts; then what differs, not sooner than the rate; what comes too soon is
+    not even decoded."""
+    bench = seeing()
+    show(bench, DARK)
+    show(bench, DARK, after_s=1.1)
+    bench.hold_pictures = True
+    show(bench, BRIGHT, after_s=1.1)
+    assert len(bench.held) == 1
+    bench.decode()
+    show(bench, DARK, after_s=0.3)
+    assert bench.held == []
+    assert seen(bench) == [10, 240]
+    assert [fate(bench, name) for name in ("kept", "unchanged", "too_soon")] == [2, 1, 1]
+
+
+def test_the_newest_of_a_camera_wins() -> None:
+    """While one frame is being decoded one waits: the newest, and the others are counted."""
+    bench = seeing()
+    bench.hold_pictures = True
+    show(bench, DARK)
+    for value in (60, 120, 240):
+        show(bench, png(64, 36, value), after_s=1.1)
+    assert len(bench.held) == 1
+    bench.decode()  # the first; now the newest is asked for
+    bench.decode()
+    assert seen(bench) == [10, 240]
+    assert fate(bench, "replaced") == 2
+
+
+def test_a_broken_frame_is_said_and_the_camera_goes_on() -> None:
+    """Its error names the event; the frame that waited is decoded next."""
+    bench = seeing()
+    bench.hold_pictures = True
+    show(bench, "AAAA")
+    show(bench, BRIGHT, after_s=1.1)
+    bench.decode()
+    error = bench.last("error")["error"]
+    assert (error["param"], error["event_id"]) == ("image", "mine")
+    bench.decode()
+    assert seen(bench) == [240]
+    assert fate(bench, "broken") == 1
+
+
+def test_a_busy_engine_sees_less() -> None:
+    """Chunks that take longer than they last halve the rate of a camera that always changes."""
+    counts = []
+    for latency_ms in (100.0, 900.0):
+        bench = seeing()
+        for number in range(40):
+            ref = api.TurnRef(1)
+            bench.engine(api.Chunk("sess_test", ref, 0, 8_000, {}, latency_ms, 0, 0))
+            show(bench, (DARK, BRIGHT)[number % 2], after_s=1.0)
+        counts.append(len(seen(bench)))
+    assert counts[0] == 16  # as many as a turn may have
+    bench = seeing(max_frames=0)
+    for number in range(40):
+        bench.engine(api.Chunk("sess_test", api.TurnRef(1), 0, 8_000, {}, 900.0, 0, 0))
+        show(bench, png(64, 36, 5 * number), after_s=1.0)
+    assert 20 <= len(seen(bench)) <= 23
+
+
+def test_a_turn_has_so_many_and_the_next_as_many_again() -> None:
+    """After `max_frames` it is enough until the turn has been heard."""
+    bench = seeing(sampler="uniform", max_frames=2)
+    for _ in range(4):
+        show(bench, DARK, after_s=1.0)
+    assert len(seen(bench)) == 2
+    bench.engine(api.Heard("sess_test", api.TurnRef(1), "item_x", "words", 3))
+    show(bench, DARK, after_s=1.0)
+    assert len(seen(bench)) == 3
+    assert fate(bench, "enough") == 2
+
+
+def test_a_session_may_see_everything() -> None:
+    """`all` keeps every frame however it looks, and the setting is echoed."""
+    bench = SessionBench()
+    bench.update(gateway={"video": {"sampler": "all"}})
+    assert bench.last("session.updated")["session"]["gateway"]["video"] == {"sampler": "all"}
+    for _ in range(5):
+        show(bench, DARK, after_s=0.01)
+    assert len(seen(bench)) == 5
+
+
+def test_a_file_fed_fast_is_sampled_by_its_sound() -> None:
+    """Two seconds of sound between frames are two seconds, however fast they come."""
+    bench = seeing()
+    for picture in (DARK, BRIGHT, DARK):
+        show(bench, picture)
+        bench.hear(silence_pcm(2_000), realtime=False)
+    assert seen(bench) == [10, 240, 10]
+
+
+def test_a_track_is_sampled_too() -> None:
+    """Frames of a WebRTC track, decoded already, pass the same rules."""
+    bench = seeing()
+    for value, after_s in ((10, 0.0), (240, 0.2), (10, 1.0), (240, 1.0)):
+        bench.now_ns += round(after_s * NS_PER_S)
+        image = api.Image(64, 36, bytes([value]) * (64 * 36 * 3))
+        bench.track_frame(image)
+    assert seen(bench) == [10, 240]
+    assert (fate(bench, "too_soon"), fate(bench, "unchanged")) == (1, 1)
+
+
+def test_frames_are_the_first_to_give_way_when_memory_is_short() -> None:
+    """Told that the engine's memory gets full, a camera's rate is halved at once, whatever the
+    session is set to meanwhile; told that it is calm, the rate is as before."""
+    bench = seeing(sampler="scene", fps=1.0, motion=0.0, max_frames=0)
+
+    def kept(seconds: int) -> int:
+        before = len(seen(bench))
+        for n in range(seconds):
+            show(bench, (DARK, BRIGHT)[n % 2], after_s=1.0)
+        return len(seen(bench)) - before
+
+    assert kept(10) == 10
+    bench.engine(api.Pressure("s", api.Level.DEGRADED))
+    assert kept(10) == 5
+    bench.update(gateway={"events": [], "video": {"fps": 1.0, "motion": 0.0, "max_frames": 0}})
+    assert kept(10) == 5
+    bench.engine(api.Pressure("s", api.Level.CALM))
+    assert kept(10) == 10
+
+
+def ready(still: api.PictureSize, frame: api.PictureSize) -> api.Ready:
+    model = api.ModelInfo("eyes", 8192, 100, 1 << 20, 1 << 20, 1.0, still=still, frame=frame)
+    return api.Ready("x", model)
+
+
+def sizes_sent(bench: SessionBench) -> list[tuple[int, int]]:
+    """Of all pictures that the engine got, in items and as frames."""
+    images = []
+    for command in bench.told:
+        if isinstance(command, api.AddItem):
+            images += [part for part in command.item.parts if isinstance(part, api.Image)]
+        elif isinstance(command, api.Frame):
+            images.append(command.image)
+    return [(image.width, image.height) for image in images]
+
+
+def test_the_models_eyes_decide_how_large_a_picture_is() -> None:
+    """A still and a camera's frame come as large as the engine says that they are of use; of one
+    that says nothing, as small as the packaged eyes take them."""
+    picture = png(800, 600, 10)
+    bench = seeing()
+    bench.client("conversation.item.create", item=picture_item(picture))
+    show(bench, picture)
+    assert sizes_sent(bench) == [(341, 256), (341, 256)]
+    bench = seeing()
+    still, frame = api.PictureSize(pixels=480_000), api.PictureSize(short_side=300)
+    bench.session.engine_ready(ready(still, frame), bench.now_ns)
+    bench.client("conversation.item.create", item=picture_item(picture))
+    show(bench, picture)
+    assert sizes_sent(bench) == [(800, 600), (400, 300)]
+    assert bench.session.frame_size == api.PictureSize(short_side=300, pixels=196_608)
+    bench = SessionBench(model=ready(still, frame).model)
+    bench.client("conversation.item.create", item=picture_item(picture))
+    assert sizes_sent(bench) == [(800, 600)]
+
+
+def test_the_servers_settings_cap_what_eyes_ask_for() -> None:
+    """Each picture by itself; more than four at once have together what four may have."""
+    bench = SessionBench(image_max_pixels=120_000, video_max_pixels=76_800)
+    huge = api.PictureSize(pixels=12_845_056)
+    bench.session.engine_ready(ready(huge, huge), bench.now_ns)
+    picture = png(800, 600, 10)
+    bench.client("conversation.item.create", item=picture_item(*[picture] * 4))
+    show(bench, picture)
+    assert sizes_sent(bench) == [(400, 300)] * 4 + [(320, 240)]
+    bench.told.clear()
+    crowd = picture_item(*[picture] * 16) | {"id": "item_q"}
+    bench.client("conversation.item.create", item=crowd)
+    assert sizes_sent(bench) == [(200, 150)] * 16

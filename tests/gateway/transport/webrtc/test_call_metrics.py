@@ -1,0 +1,37 @@
+from dataclasses import replace
+
+from prometheus_client import CollectorRegistry, generate_latest
+
+from gateway.transport.webrtc.call_metrics import CallEnd, CallMetrics
+from gateway.transport.webrtc.receive_buffer import BufferCounters
+
+
+def test_what_a_track_counts_adds_up() -> None:
+    """Counters grow by differences, and sound is told in ms."""
+    registry = CollectorRegistry()
+    metrics = CallMetrics(registry)
+    first = BufferCounters(received=10, lost=1, audio_samples=9600, concealed_samples=960, dtx=1)
+    metrics.track(BufferCounters(), first)
+    metrics.track(first, replace(first, received=15, silence_samples=48_000, stalls=2))
+    metrics.calls.labels(CallEnd.VANISHED).inc()
+    text = generate_latest(registry).decode()
+    for line in (
+        'headstart_rtp_audio_packets_total{fate="received"} 15.0',
+        'headstart_rtp_audio_packets_total{fate="lost"} 1.0',
+        'headstart_rtp_audio_ms_total{kind="audio"} 200.0',
+        'headstart_rtp_audio_ms_total{kind="concealed"} 20.0',
+        'headstart_rtp_audio_ms_total{kind="silence"} 1000.0',
+        'headstart_rtp_audio_pauses_total{kind="stall"} 2.0',
+        'headstart_calls_total{end="vanished"} 1.0',
+    ):
+        assert line in text
+
+
+def test_sound_that_nobody_heard_is_counted_in_ms() -> None:
+    """Half a second of s16 mono at 24 kHz; and packets beyond a call's share are counted."""
+    registry = CollectorRegistry()
+    metrics = CallMetrics(registry)
+    metrics.dropped(24_000)
+    metrics.over_share.inc()
+    assert registry.get_sample_value("headstart_rtp_audio_dropped_ms_total") == 500
+    assert registry.get_sample_value("headstart_rtp_over_share_total") == 1

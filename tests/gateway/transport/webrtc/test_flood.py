@@ -1,0 +1,67 @@
+"""A flood of real packets on loopback, bounded in time and number: its call pays, nobody else."""
+
+from __future__ import annotations
+
+import asyncio
+import statistics
+import sys
+import time
+
+import pytest
+from websockets.asyncio.client import connect
+
+from gateway.runtime.fairness import BURST_S, RESERVE_S, SHARE, LoopTimeBudget
+from tests.gateway.shell_fakes import receive, running_gateway, until
+from tests.gateway.transport.webrtc.peer import Microphone, calling
+from tests.gateway.transport.webrtc.sound import sine
+
+FLOOD_S = 20.0  # at most; it ends with the test
+MEASURED_S = 2.0
+
+
+async def test_a_flood_of_packets_has_its_calls_share_of_the_loop(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is beyond it is dropped and counted, and the time spent on the rest is bounded; a
+    neighbour's answers come as they always do, and a second call is heard."""
+    spent_s: dict[LoopTimeBudget, float] = {}
+    spans_s: dict[LoopTimeBudget, tuple[float, float]] = {}
+    spend = LoopTimeBudget.spend
+
+    def spend_and_count(share: LoopTimeBudget, took_s: float, now_s: float) -> float | None:
+        spent_s[share] = spent_s.get(share, 0.0) + took_s
+        spans_s[share] = (spans_s.get(share, (now_s, 0.0))[0], now_s)
+        return spend(share, took_s, now_s)
+
+    monkeypatch.setattr(LoopTimeBudget, "spend", spend_and_count)
+    async with running_gateway() as running, connect(running.ws_url) as neighbour:
+        await receive(neighbour, "session.created")
+        flooder = await asyncio.create_subprocess_exec(
+            *(
+                sys.executable,
+                "-m",
+                "tests.gateway.transport.webrtc.flood",
+                running.url,
+                str(FLOOD_S),
+            )
+        )
+        assert running.gateway.calls is not None
+        metrics = running.gateway.calls.metrics
+        try:
+            await until(lambda: metrics.over_share._value.get() > 0)
+            began_s, waits_s = time.perf_counter(), list[float]()
+            async with calling(running.url, Microphone(sine(440, 30, 48_000))):
+                while time.perf_counter() - began_s < MEASURED_S:
+                    asked_s = time.perf_counter()
+                    await neighbour.send("hello")
+                    await receive(neighbour, "echo")
+                    waits_s.append(time.perf_counter() - asked_s)
+                    await asyncio.sleep(0.01)
+                await until(lambda: len(running.sessions[2].heard) > 24_000)
+        finally:
+            flooder.kill()
+            await flooder.wait()
+        for share, (first_s, last_s) in spans_s.items():
+            allowed_s = (last_s - first_s) * SHARE + BURST_S + RESERVE_S
+            assert spent_s[share] < allowed_s + 0.05  # the packet that overdrew it
+        assert statistics.median(waits_s) < 0.1

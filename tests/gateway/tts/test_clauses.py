@@ -1,0 +1,66 @@
+"""Clauses are cut where a speaker breathes, early, and lose no character."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.tts.clauses import CHARS_MAX, LATER_WORDS_MAX, ClauseCutter
+
+
+def cut(*pieces: str) -> list[str]:
+    cutter = ClauseCutter()
+    return [clause for piece in pieces for clause in cutter.push(piece)] + cutter.flush()
+
+
+@given(st.lists(st.text(alphabet="ab 1.,;:!?—\n\"')Dr", max_size=12), max_size=40))
+def test_joined_clauses_are_the_text(pieces: list[str]) -> None:
+    """Whatever the text and however it comes, nothing is lost, doubled or moved."""
+    assert "".join(cut(*pieces)) == "".join(pieces)
+
+
+@given(st.text(alphabet="ab 1.,;:!?\n", max_size=80), st.data())
+def test_the_cuts_do_not_depend_on_the_pieces(text: str, data: st.DataObject) -> None:
+    """One piece or many: the same clauses."""
+    at = sorted(data.draw(st.lists(st.integers(0, len(text)), max_size=6)))
+    pieces = [text[a:b] for a, b in zip([0, *at], [*at, len(text)], strict=True)]
+    assert cut(*pieces) == cut(text)
+
+
+@given(st.text(alphabet="abcdef ", max_size=2000))
+def test_no_clause_is_longer_than_its_bound(text: str) -> None:
+    """Text without punctuation is cut all the same."""
+    for clause in cut(text):
+        assert len(clause.split()) <= LATER_WORDS_MAX
+        assert len(clause.strip()) <= CHARS_MAX
+
+
+@pytest.mark.parametrize(
+    ("text", "clauses"),
+    [
+        ("Paris. It is big.", ["Paris. ", "It is big."]),
+        ("Of course, I can help you with that.", ["Of course, ", "I can help you with that."]),
+        ("Well, I can help.", ["Well, I can help."]),
+        ("It is red. I see red, green and blue.", ["It is red. ", "I see red, green and blue."]),
+        ("Pi is 3.14, or so they say.", ["Pi is 3.14, ", "or so they say."]),
+        ("At 10:30 or 1,000 of them.", ["At 10:30 or 1,000 of them."]),
+        ("Ask Dr. Smith, please do.", ["Ask Dr. Smith, ", "please do."]),
+        ("Fruit, e.g. an apple. Yes.", ["Fruit, e.g. an apple. ", "Yes."]),
+        ('He said "no." Then he left.', ['He said "no." ', "Then he left."]),
+        ("1. Take a bowl.\n2. Stir.", ["1. Take a bowl.\n", "2. Stir."]),
+        ("What? Why?! Go…", ["What? ", "Why?! ", "Go…"]),
+        ("So am I. You too.", ["So am I. ", "You too."]),
+    ],
+)
+def test_where_a_speaker_breathes(text: str, clauses: list[str]) -> None:
+    """Sentences and longer phrases are clauses; numbers, times and abbreviations stay whole."""
+    assert cut(*text) == clauses
+
+
+def test_a_clause_is_there_as_soon_as_the_next_word_begins() -> None:
+    """Nothing is held back once it is clear that the clause is over."""
+    cutter = ClauseCutter()
+    assert cutter.push("The capital is Paris.") == []
+    assert cutter.push(" ") == []
+    assert cutter.push("I") == ["The capital is Paris. "]

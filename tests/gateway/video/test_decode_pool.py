@@ -1,0 +1,294 @@
+"""Pictures decoded in other processes, each session in its turn."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import signal
+import threading
+import time
+import zlib
+from collections.abc import AsyncIterator, Iterator
+
+import numpy as np
+import psutil
+import pytest
+
+from engine.api import SMALL_PICTURE, Image, PictureSize
+from gateway.protocol.errors import ProtocolError
+from gateway.video.decode import Encoded, Seen, is_small
+from gateway.video.decode_pool import Answer, Decoders, ProcessDecoder
+from gateway.video.sampling import THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH
+from tests.gateway.protocol.files import black_png, chunk, header, png_file, zeros
+from tests.gateway.shell_fakes import until
+from tests.gateway.video.drawn import png
+
+TINY = Encoded(png(32, 32, 9), "image")
+BIG_TEXT = "x" * (2 << 20)  # too long to be small; the fakes do not look at it
+
+
+def uri(data: bytes) -> str:
+    return "data:image/png;base64," + base64.b64encode(data).decode()
+
+
+@pytest.fixture
+def decoders() -> Iterator[Decoders]:
+    made = Decoders()
+    yield made
+    made.stop()
+
+
+def seen_of(number: int) -> Seen:
+    thumbnail = np.zeros((THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH), np.uint8)
+    return Seen(Image(1, 1, bytes([number, 0, 0])), thumbnail)
+
+
+class Held:
+    """A decoder that is done with a picture when it is told to, and keeps the order."""
+
+    def __init__(self, order: list[str]) -> None:
+        self._order = order
+        self.turn = threading.Semaphore(0)
+        self.broken = False
+        self.at = ""
+
+    def start(self) -> None:
+        pass
+
+    def kill(self) -> None:
+        self.turn.release(1000)
+
+    def decode(self, encoded: Encoded, size: PictureSize) -> Answer:
+        self.at = encoded.param
+        self._order.append(encoded.param)
+        self.turn.acquire()
+        if self.broken:
+            raise OSError("no process can be started")
+        if encoded.param.endswith("bad"):
+            return ProtocolError("invalid_value", "bad", param=encoded.param)
+        return seen_of(len(self._order))
+
+    def stop(self) -> None:
+        pass
+
+
+class HeldDecoders:
+    """`Decoders` over two that are held; the first takes anything, the second small ones."""
+
+    def __init__(self) -> None:
+        self.order: list[str] = []
+        self.made: list[Held] = []
+        self.decoders = Decoders(self._make)
+        self.decoders.start()
+
+    def _make(self) -> Held:
+        self.made.append(Held(self.order))
+        return self.made[-1]
+
+    def go_on(self, pictures: int = 100) -> None:
+        for held in self.made:
+            held.turn.release(pictures)
+
+    def run(self, owner: str, *names: str, small: bool = False) -> asyncio.Task[object]:
+        text = TINY.text if small else BIG_TEXT
+        pictures = [Encoded(text, f"{owner}{name}") for name in names]
+        return asyncio.create_task(self.decoders.run(owner, pictures, SMALL_PICTURE))
+
+
+@pytest.fixture
+async def held() -> AsyncIterator[HeldDecoders]:
+    made = HeldDecoders()
+    await until(lambda: len(made.made) == 2)
+    yield made
+    made.go_on()
+    made.decoders.stop()
+
+
+async def test_sessions_have_turns(held: HeldDecoders) -> None:
+    """Two with eight dear pictures each, then one with one: it waits for one of each."""
+    tasks = [held.run("a", *"12345678"), held.run("b", *"12345678")]
+    await until(lambda: held.order)
+    tasks.append(held.run("c", "1"))
+    await asyncio.sleep(0)  # until it waits, too
+    held.go_on()
+    await asyncio.gather(*tasks)
+    assert held.order[:5] == ["a1", "b1", "c1", "a2", "b2"]
+    assert sorted(held.order) == sorted([f"{o}{n}" for o in "ab" for n in "12345678"] + ["c1"])
+
+
+async def test_small_pictures_have_a_way_past_dear_ones(held: HeldDecoders) -> None:
+    """While a dear one is under way for ever, another session's small ones come through."""
+    dear = held.run("a", "1", "2")
+    await until(lambda: held.order == ["a1"])
+    small = held.run("b", "1", "2", "3", small=True)
+    await until(lambda: held.order == ["a1", "b1"])
+    while not small.done():  # the other decoder stays where it is
+        next(one for one in held.made if one.at.startswith("b")).turn.release()
+        await asyncio.sleep(0.01)
+    assert held.order == ["a1", "b1", "b2", "b3"]
+    assert not dear.done()
+    held.go_on()
+    await dear
+
+
+async def test_after_an_error_the_rest_is_forgotten(held: HeldDecoders) -> None:
+    """The first that is wrong is the answer; those behind it are not decoded."""
+    task = held.run("a", "1", "bad", "3", "4")
+    await until(lambda: held.order)
+    held.go_on(2)
+    outcome = await task
+    held.go_on()
+    assert isinstance(outcome, ProtocolError)
+    assert outcome.param == "abad"
+    assert isinstance(await held.run("b", "1"), tuple)
+    assert "a4" not in held.order
+
+
+async def test_a_session_that_ends_takes_its_pictures_along(held: HeldDecoders) -> None:
+    """What waits is forgotten; what is under way ends, and nobody minds."""
+    task = held.run("a", "1", "2", "3")
+    await until(lambda: held.order == ["a1"])
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)
+    held.go_on()
+    assert isinstance(await held.run("b", "1"), tuple)
+    assert held.order == ["a1", "b1"]
+
+
+async def test_a_decoder_that_cannot_start_is_the_servers_fault(held: HeldDecoders) -> None:
+    """An error by name, of the server's; the thread goes on with the next."""
+    for one in held.made:
+        one.broken = True
+    held.go_on()
+    outcome = await held.run("a", "1")
+    assert isinstance(outcome, ProtocolError)
+    assert (outcome.type, outcome.param) == ("server_error", "a1")
+    for one in held.made:
+        one.broken = False
+    assert isinstance(await held.run("a", "2"), tuple)
+
+
+@pytest.mark.parametrize(
+    ("text", "small"),
+    [
+        (TINY.text, True),
+        (TINY.text.partition(",")[2], True),
+        ("no picture", True),
+        (uri(png_file(header(1000, 4000), b"")), True),
+        (uri(png_file(header(1001, 4000), b"")), False),
+        (TINY.text + "A" * (1 << 20), False),
+    ],
+)
+def test_small_is_few_bytes_and_few_pixels(text: str, small: bool) -> None:
+    """By the file's beginning; what is no picture is refused at once, and small."""
+    assert is_small(Encoded(text, "image")) == small
+
+
+# --- real processes -----------------------------------------------------------------------------
+
+
+async def test_the_loop_and_others_go_on_while_files_unfold(decoders: Decoders) -> None:
+    """Files that unfold into gigabytes, one after the other, of two sessions: another session's
+    picture is there in a fraction of that time, and the loop never stands still for long."""
+    text = chunk(b"zTXt", b"k\0\0" + zeros(256 << 20))
+    bombs = [
+        Encoded(uri(black_png(32, 32, text)), "image"),
+        Encoded(uri(png_file(header(32, 32), zeros(256 << 20))), "image"),
+        Encoded(uri(black_png(3000, 3000)), "image"),
+    ]
+    await decoders.run("w", [TINY], SMALL_PICTURE)
+    attacks = [asyncio.create_task(decoders.run(n, bombs[::-1], SMALL_PICTURE)) for n in "ab"]
+    lags_s, small_s = [], []
+    while not all(attack.done() for attack in attacks):
+        began_s = time.perf_counter()
+        await asyncio.sleep(0.001)
+        lags_s.append(time.perf_counter() - began_s)
+        assert isinstance(await decoders.run("c", [TINY], SMALL_PICTURE), tuple)
+        small_s.append(time.perf_counter() - began_s)
+    assert len(small_s) > 3
+    assert float(np.median(lags_s)) < 0.02
+    assert max(lags_s) < 0.5, "the loop stood still"
+    assert float(np.median(small_s)) < 0.25
+    for attack in attacks:
+        outcome = attack.result()
+        assert isinstance(outcome, ProtocolError)
+        assert "it unfolds into more" in outcome.message
+
+
+def test_a_picture_that_is_late_costs_its_process_and_no_other() -> None:
+    """Killed at its limit; the client has a sentence, the next picture a new process."""
+    decoder = ProcessDecoder(limit_s=0.5)
+    decoder.start()
+    first = decoder.pid
+    assert first is not None
+    os.kill(first, signal.SIGSTOP)
+    late = decoder.decode(TINY, SMALL_PICTURE)
+    assert isinstance(late, ProtocolError)
+    assert "within 0.5 s" in late.message
+    assert not psutil.pid_exists(first)
+    decoder = ProcessDecoder()
+    assert isinstance(decoder.decode(TINY, SMALL_PICTURE), Seen)
+    assert decoder.pid != first
+    decoder.stop()
+
+
+def test_a_decoder_that_breaks_is_started_anew() -> None:
+    """Killed between two pictures nobody notices; in the middle of one, its client does."""
+    decoder = ProcessDecoder()
+    assert isinstance(decoder.decode(TINY, SMALL_PICTURE), Seen)
+    before = decoder.pid
+    assert before is not None
+    os.kill(before, signal.SIGKILL)
+    psutil.Process(before).wait(10) if psutil.pid_exists(before) else None
+    assert isinstance(decoder.decode(TINY, SMALL_PICTURE), Seen)
+    pid = decoder.pid
+    assert pid is not None
+    assert pid != before
+    os.kill(pid, signal.SIGSTOP)
+    threading.Timer(0.3, os.kill, (pid, signal.SIGKILL)).start()
+    broken = decoder.decode(TINY, SMALL_PICTURE)
+    assert isinstance(broken, ProtocolError)
+    assert "breaks the decoder" in broken.message
+    decoder.stop()
+
+
+def test_memory_is_bounded() -> None:
+    """A picture that takes more than a process may have is refused by name, and small ones are
+    decoded by the same process afterwards."""
+    decoder = ProcessDecoder(memory_mib=64)
+    big = Encoded(uri(black_png(6000, 6000)), "image")
+    outcome = decoder.decode(big, SMALL_PICTURE)
+    assert isinstance(outcome, ProtocolError)
+    assert "more memory" in outcome.message
+    pid = decoder.pid
+    assert isinstance(decoder.decode(TINY, SMALL_PICTURE), Seen)
+    assert decoder.pid == pid
+    decoder.stop()
+
+
+def test_memory_stands_still() -> None:
+    """Of the process that decodes, over pictures and errors of a megabyte each."""
+    decoder = ProcessDecoder()
+    noise = np.random.default_rng(0).bytes(1 << 20)
+    broken = Encoded(uri(png_file(header(32, 32), noise)), "image")
+    squeezed = zlib.compress(b"".join(b"\0" + noise[:3000] for _ in range(1000)), 0)
+    good = Encoded(uri(png_file(header(1000, 1000), squeezed)), "image")
+    sizes = []
+    for _ in range(40):
+        assert isinstance(decoder.decode(broken, SMALL_PICTURE), ProtocolError)
+        assert isinstance(decoder.decode(good, SMALL_PICTURE), Seen)
+        sizes.append(psutil.Process(decoder.pid).memory_info().rss)
+    decoder.stop()
+    assert sizes[-1] - sizes[4] < 32 << 20
+
+
+def test_the_largest_picture_of_all_fits() -> None:
+    """40 million pixels of four times 16 bits, half see-through."""
+    squeezed = zeros(6324 * (1 + 8 * 6324))
+    decoder = ProcessDecoder(limit_s=100)
+    largest = Encoded(uri(png_file(header(6324, 6324, 16, 6), squeezed)), "image")
+    outcome = decoder.decode(largest, SMALL_PICTURE)
+    assert isinstance(outcome, Seen)
+    assert set(outcome.image.rgb) == {255}
+    decoder.stop()

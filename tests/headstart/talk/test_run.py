@@ -1,0 +1,54 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gateway.errors import FileEmpty
+from headstart.talk.client import TalkOptions
+from headstart.talk.run import TalkCommand, run
+
+
+def test_last_line_is_the_result(
+    fake_server_url: str, spoken: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`--json` against a running server: exit code 0, the last line is the whole."""
+    command = TalkCommand([spoken], fake_server_url, as_json=True, options=TalkOptions(fast=True))
+    assert run(command) == 0
+    last = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert last["answer"] == "This is an answer that comes word by word."
+
+
+def test_bad_file_is_named_before_a_server_is_started(tmp_path: Path) -> None:
+    """0 bytes: the file's own error, at once."""
+    empty = tmp_path / "empty.wav"
+    empty.touch()
+    with pytest.raises(FileEmpty):
+        run(TalkCommand([empty]))
+
+
+def test_command_starts_its_own_server_and_reports_failure(spoken: Path) -> None:
+    """Without --url a server is started; an answer that fails ends with 1 and says why."""
+    argv = [sys.executable, "-m", "headstart", "talk", str(spoken), "--fast", "--engine", "fake"]
+    done = subprocess.run(
+        argv,
+        env={"HEADSTART_ENGINE_ARGS": "--fail-after 2", "PATH": ""},
+        capture_output=True,
+        text=True,
+        timeout=170,
+        check=False,
+    )
+    assert done.returncode == 1, done.stderr
+    assert "failed: the script says so" in done.stdout
+
+
+def test_command_names_bad_files_with_code_2(tmp_path: Path) -> None:
+    """A text file is no sound; one sentence, no traceback."""
+    text = tmp_path / "text.wav"
+    text.write_text("words " * 1000)
+    argv = [sys.executable, "-m", "headstart", "talk", str(text)]
+    done = subprocess.run(argv, capture_output=True, text=True, timeout=170, check=False)
+    assert done.returncode == 2
+    assert "is no sound or video file" in done.stderr
+    assert "Traceback" not in done.stderr
