@@ -19,7 +19,7 @@ $(STAMP): pyproject.toml
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --progress-bar on -e '.[test,voice]'
-	$(BIN)/python -m kernels.build
+	$(BIN)/python -m headstart.kernels.build
 	@touch $@
 
 setup: $(STAMP) ## make .venv/ with everything in it

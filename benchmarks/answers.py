@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import photos, report
-from benchmarks.chat import Chat
-from benchmarks.in_process import Live
+from headstart.benchmarks import photos, report
+from headstart.benchmarks.chat import Chat
+from headstart.benchmarks.in_process import Live
 
 FOLDER = Path(__file__).parent
 QUESTIONS = FOLDER / "questions.toml"

@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import report
-from benchmarks.eyes import QUESTION
-from benchmarks.frames import VIDEOS, pictures_of
-from benchmarks.in_process import Live
-from engine import api
-from gateway.default_prompts import INSTRUCTIONS, blind_note
+from headstart.benchmarks import report
+from headstart.benchmarks.eyes import QUESTION
+from headstart.benchmarks.frames import VIDEOS, pictures_of
+from headstart.benchmarks.in_process import Live
+from headstart.engine import api
+from headstart.gateway.default_prompts import INSTRUCTIONS, blind_note
 
 PICTURES = 32
 SAMPLING = api.Sampling(max_tokens=16)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass
 
-from benchmarks.in_process import Live
-from engine import api
-from gateway.config import load
-from gateway.default_prompts import INSTRUCTIONS, blind_note
+from headstart.benchmarks.in_process import Live
+from headstart.engine import api
+from headstart.gateway.config import load
+from headstart.gateway.default_prompts import INSTRUCTIONS, blind_note
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import typer
 
-from benchmarks import report
-from engine.errors import EngineError
+from headstart.benchmarks import report
+from headstart.engine.errors import EngineError
 
 app = typer.Typer(
     help="Run a benchmark; each ends in one JSON line.", no_args_is_help=True, add_completion=False
@@ -35,7 +35,7 @@ def ttft(
     as_json: bool = Json,
 ) -> None:
     """Endpoint to first token with 5, 15 and 60 s already heard, against prefill at the end."""
-    from benchmarks import ttft as benchmark
+    from headstart.benchmarks import ttft as benchmark
 
     try:
         contexts_s = [float(word) for word in contexts.split(",")]
@@ -47,7 +47,7 @@ def ttft(
 @app.command()
 def decode(model: str = Model, repeats: int = Repeats, as_json: bool = Json) -> None:
     """Decode and prefill speed of one stream, beside llama.cpp."""
-    from benchmarks import decode as benchmark
+    from headstart.benchmarks import decode as benchmark
 
     benchmark.run(model, repeats, as_json=as_json)
 
@@ -65,7 +65,7 @@ def wer(
     as_json: bool = Json,
 ) -> None:
     """Words heard wrong while streaming, beside the same Whisper offline on the same clips."""
-    from benchmarks import wer as benchmark
+    from headstart.benchmarks import wer as benchmark
 
     try:
         benchmark.run(
@@ -86,7 +86,7 @@ def wer(
 @app.command()
 def prompts(folder: Path, suffix: str = typer.Argument("wav", help="wav or g722")) -> None:
     """Print a LIST for `wer`: the even half of Asterisk's prompts under FOLDER."""
-    from benchmarks.prompts import asterisk_prompts
+    from headstart.benchmarks.prompts import asterisk_prompts
 
     try:
         for path, text in asterisk_prompts(folder, suffix):
@@ -100,8 +100,8 @@ def spoken(
     folder: Path, part: str = typer.Argument("choose", help="choose, report or questions")
 ) -> None:
     """Print a LIST for `wer`: numbers, repetitions, questions by packaged voices, into FOLDER."""
-    from benchmarks.spoken import PARTS
-    from benchmarks.spoken import spoken as said
+    from headstart.benchmarks.spoken import PARTS
+    from headstart.benchmarks.spoken import spoken as said
 
     if part not in PARTS:
         raise typer.BadParameter(f"expected one of {', '.join(PARTS)}, got {part!r}")
@@ -118,7 +118,7 @@ def live(
     as_json: bool = Json,
 ) -> None:
     """Several people at once who speak without pause, through the real server in real time."""
-    from benchmarks import live as benchmark
+    from headstart.benchmarks import live as benchmark
 
     benchmark.run(model, sessions, seconds, warm_up, as_json=as_json)
 
@@ -130,7 +130,7 @@ def loss(
     as_json: bool = Json,
 ) -> None:
     """Speech over WebRTC with 0 to 10 % of the packets lost, beside aiortc's own receiver."""
-    from benchmarks import loss as benchmark
+    from headstart.benchmarks import loss as benchmark
 
     benchmark.run(rounds, with_words=words, as_json=as_json)
 
@@ -146,8 +146,8 @@ def endpoint(
     as_json: bool = Json,
 ) -> None:
     """Turns cut off in a pause against the wait at their end, for each endpoint policy."""
-    from benchmarks import endpoint as benchmark
-    from gateway.tts.synthesiser import VoiceUnavailable
+    from headstart.benchmarks import endpoint as benchmark
+    from headstart.gateway.tts.synthesiser import VoiceUnavailable
 
     try:
         benchmark.run(clips, notes, model, speakers, tune=tune, svg=svg, as_json=as_json)
@@ -165,9 +165,9 @@ def overlap(
     as_json: bool = Json,
 ) -> None:
     """What interrupts an answer and what does not, and how soon that is known."""
-    from benchmarks import overlap as benchmark
-    from benchmarks.overlap_sounds import HALVES
-    from gateway.tts.synthesiser import VoiceUnavailable
+    from headstart.benchmarks import overlap as benchmark
+    from headstart.benchmarks.overlap_sounds import HALVES
+    from headstart.gateway.tts.synthesiser import VoiceUnavailable
 
     if half not in HALVES:
         raise typer.BadParameter(f"expected one of {', '.join(HALVES)}, got {half!r}")
@@ -193,7 +193,7 @@ def soak(
     as_json: bool = Json,
 ) -> None:
     """An hour of people, clients and networks at their worst: what is left when they have gone."""
-    from benchmarks.soak.run import Options, run
+    from headstart.benchmarks.soak.run import Options, run
 
     options = Options(
         model,
@@ -212,8 +212,8 @@ def soak(
 @app.command()
 def eyes(model: str = Small, as_json: bool = Json) -> None:
     """What the model says it sees, on photographs that packages ship."""
-    from benchmarks import eyes as benchmark
-    from benchmarks.photos import PhotosMissing
+    from headstart.benchmarks import eyes as benchmark
+    from headstart.benchmarks.photos import PhotosMissing
 
     try:
         benchmark.run(model, as_json=as_json)
@@ -225,7 +225,7 @@ def eyes(model: str = Small, as_json: bool = Json) -> None:
 @app.command()
 def frames(model: str = Small, as_json: bool = Json) -> None:
     """What sampling by scene saves against 64 uniform frames, on videos that a package ships."""
-    from benchmarks import frames as benchmark
+    from headstart.benchmarks import frames as benchmark
 
     try:
         benchmark.run(model, as_json=as_json)
@@ -237,7 +237,7 @@ def frames(model: str = Small, as_json: bool = Json) -> None:
 @app.command()
 def cache(model: str = Small, as_json: bool = Json) -> None:
     """A second look at the same video against the first, in the same session and in another."""
-    from benchmarks import cache as benchmark
+    from headstart.benchmarks import cache as benchmark
 
     try:
         benchmark.run(model, as_json=as_json)
@@ -255,7 +255,7 @@ def session(
     as_json: bool = Json,
 ) -> None:
     """A conversation of hours at full speed: memory and time per chunk, minute by minute."""
-    from benchmarks import session as benchmark
+    from headstart.benchmarks import session as benchmark
 
     benchmark.run(model, hours, real_ears=real_ears, as_json=as_json, window=window)
 
@@ -268,7 +268,7 @@ def gateway(
     as_json: bool = Json,
 ) -> None:
     """Sessions that one core of the gateway carries, and what a flood does to them."""
-    from benchmarks import gateway as benchmark
+    from headstart.benchmarks import gateway as benchmark
 
     wanted = kinds.split(",") if kinds else []
     if not set(wanted) <= set(benchmark.STEPS):
@@ -283,7 +283,7 @@ def answers(
     as_json: bool = Json,
 ) -> None:
     """What the model answers to fifty things that people say, and twenty held out."""
-    from benchmarks import answers as benchmark
+    from headstart.benchmarks import answers as benchmark
 
     benchmark.run(model, write=write, as_json=as_json)
 
@@ -296,7 +296,7 @@ def kv(
     as_json: bool = Json,
 ) -> None:
     """K and V in fewer bytes: error, answers that stay the same, memory and speed."""
-    from benchmarks import kv as benchmark
+    from headstart.benchmarks import kv as benchmark
 
     names = tuple(kinds.split(","))
     if not set(names) <= set(benchmark.KINDS):
@@ -310,7 +310,7 @@ def voice(
     as_json: bool = Json,
 ) -> None:
     """First clause to first sound, speed, and whether our own ears understand it."""
-    from benchmarks import voice as benchmark
+    from headstart.benchmarks import voice as benchmark
 
     names = tuple(voices.split(","))
     if not set(names) <= {"joe", "espeak"}:

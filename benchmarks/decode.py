@@ -12,13 +12,13 @@ import time
 
 import torch
 
-from benchmarks import report
-from benchmarks.in_process import paths_of
-from benchmarks.peers import LlamaCppPeer
-from engine.config import EngineConfig
-from engine.kvcache.token_stream import Stream
-from engine.process.load import LoadedModel, load_model
-from engine.scheduling.scheduler import Plan, Work
+from headstart.benchmarks import report
+from headstart.benchmarks.in_process import paths_of
+from headstart.benchmarks.peers import LlamaCppPeer
+from headstart.engine.config import EngineConfig
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.process.load import LoadedModel, load_model
+from headstart.engine.scheduling.scheduler import Plan, Work
 
 TOKENS = 64
 PREFILL_TOKENS = 128

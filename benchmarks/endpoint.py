@@ -36,11 +36,11 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import curves, pauses, report
-from benchmarks.pause_record import HUSH_MS, Paused, RecordedTurn, Recorder
-from benchmarks.wer import read_list
-from gateway.audio.clock import engine_samples_to_ms, ms_to_engine_samples
-from gateway.audio.endpointing import (
+from headstart.benchmarks import curves, pauses, report
+from headstart.benchmarks.pause_record import HUSH_MS, Paused, RecordedTurn, Recorder
+from headstart.benchmarks.wer import read_list
+from headstart.gateway.audio.clock import engine_samples_to_ms, ms_to_engine_samples
+from headstart.gateway.audio.endpointing import (
     EAGERNESS,
     AdaptiveSilence,
     EndpointPolicy,
@@ -52,8 +52,8 @@ from gateway.audio.endpointing import (
     SemanticThresholds,
     semantic,
 )
-from gateway.audio.open_utterance import CONTINUES_WITHIN_MS
-from gateway.audio.vad import WINDOW_SAMPLES
+from headstart.gateway.audio.open_utterance import CONTINUES_WITHIN_MS
+from headstart.gateway.audio.vad import WINDOW_SAMPLES
 
 ASKED_MS = 120
 SILENCES_MS = (300, 400, 500, 600, 700, 800, 900, 1000, 1200)

@@ -15,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import photos, report
-from benchmarks.chat import Chat
-from benchmarks.in_process import Live
-from engine import api
+from headstart.benchmarks import photos, report
+from headstart.benchmarks.chat import Chat
+from headstart.benchmarks.in_process import Live
+from headstart.engine import api
 
 QUESTION = "What do you see?"
 CHANGE = "And what do you see now?"

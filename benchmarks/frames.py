@@ -22,14 +22,14 @@ from typing import Any
 import av
 import numpy as np
 
-from benchmarks import report
-from benchmarks.chat import Chat
-from benchmarks.eyes import QUESTION
-from benchmarks.in_process import Live
-from gateway.config import load
-from gateway.transport.webrtc.video_track import picture_of
-from gateway.video.decode import Seen, look_at
-from gateway.video.sampling import Every, FrameVerdict, LoadAdaptive, Motion, SampledFrame
+from headstart.benchmarks import report
+from headstart.benchmarks.chat import Chat
+from headstart.benchmarks.eyes import QUESTION
+from headstart.benchmarks.in_process import Live
+from headstart.gateway.config import load
+from headstart.gateway.transport.webrtc.video_track import picture_of
+from headstart.gateway.video.decode import Seen, look_at
+from headstart.gateway.video.sampling import Every, FrameVerdict, LoadAdaptive, Motion, SampledFrame
 
 VIDEOS = ("bikes", "bigbuckbunny", "carphone_pristine")
 UNIFORM_FRAMES = 64

@@ -27,11 +27,11 @@ from typing import Any
 import httpx
 import psutil
 
-from benchmarks import report
-from benchmarks.gateway_floods import FLOODS
-from benchmarks.live import PACKET_MS
-from gateway.runtime.child_process import die_with_parent
-from gateway.telemetry.loop_lag import WINDOW_S
+from headstart.benchmarks import report
+from headstart.benchmarks.gateway_floods import FLOODS
+from headstart.benchmarks.live import PACKET_MS
+from headstart.gateway.runtime.child_process import die_with_parent
+from headstart.gateway.telemetry.loop_lag import WINDOW_S
 
 LAG_MS_MAX = 20.0
 SETTLE_S = 3.0
@@ -152,7 +152,7 @@ class _Server:
     @contextlib.asynccontextmanager
     async def clients(self, kind: str) -> AsyncIterator[_Clients]:
         process = await _start(
-            ["-m", "benchmarks.gateway_clients", kind, self.url], self._cores, pipe=True
+            ["-m", "headstart.benchmarks.gateway_clients", kind, self.url], self._cores, pipe=True
         )
         try:
             yield _Clients(process)
@@ -194,7 +194,9 @@ async def _server(core: set[int], others: set[int]) -> AsyncIterator[_Server]:
         for setting in ("max_sessions=5000", "voice=none", "log_level=error"):
             argv += ["--set", setting]
         gateway = await _start(argv, core, pipe=True)
-        engine = await _start(["-m", "gateway.fake_engine", "--endpoint", endpoint], others)
+        engine = await _start(
+            ["-m", "headstart.gateway.fake_engine", "--endpoint", endpoint], others
+        )
         try:
             assert gateway.stdout is not None
             url = json.loads(await gateway.stdout.readline())["url"]

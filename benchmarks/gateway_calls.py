@@ -18,9 +18,9 @@ from aiortc import (
 )
 from av.audio.codeccontext import AudioCodecContext
 
-from benchmarks.live import PACKET_MS, _packets
-from gateway.transport.webrtc import aiortc_hooks
-from gateway.transport.webrtc.channel import LABEL
+from headstart.benchmarks.live import PACKET_MS, _packets
+from headstart.gateway.transport.webrtc import aiortc_hooks
+from headstart.gateway.transport.webrtc.channel import LABEL
 
 RATE_HZ = 48_000
 FRAME_MS = 20

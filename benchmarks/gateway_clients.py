@@ -19,9 +19,17 @@ from urllib.parse import urlsplit
 import numpy as np
 import uvloop
 
-from benchmarks.gateway_floods import FLOODS
-from benchmarks.gateway_frames import CLOSE, HANDSHAKE, PING, PONG, frame, frames, text_frame
-from benchmarks.live import PACKET_BYTES, PACKET_MS, _packets
+from headstart.benchmarks.gateway_floods import FLOODS
+from headstart.benchmarks.gateway_frames import (
+    CLOSE,
+    HANDSHAKE,
+    PING,
+    PONG,
+    frame,
+    frames,
+    text_frame,
+)
+from headstart.benchmarks.live import PACKET_BYTES, PACKET_MS, _packets
 
 PAUSE_PACKETS = 6000 // PACKET_MS
 HISS_RMS = 30  # of full scale 32768: about -61 dBFS, a quiet room
@@ -136,7 +144,7 @@ class Fleet:
 
 async def _main(kind: str, url: str) -> None:
     if kind == "webrtc":
-        from benchmarks.gateway_calls import CallFleet
+        from headstart.benchmarks.gateway_calls import CallFleet
 
         fleet: Any = CallFleet(url)
     else:

@@ -14,7 +14,7 @@ import random
 from collections.abc import Callable, Coroutine, Iterator
 from urllib.parse import urlsplit
 
-from benchmarks.gateway_frames import HANDSHAKE, text_frame
+from headstart.benchmarks.gateway_frames import HANDSHAKE, text_frame
 
 APPENDS_PER_S = 10_000
 BIG_AUDIO_BYTES = 15 * 1024 * 1024

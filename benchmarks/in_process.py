@@ -9,12 +9,12 @@ from collections.abc import Callable
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.recordings import CLIPS, load_s16
-from engine import api
-from engine.config import EngineConfig
-from engine.engine import Engine
-from engine.process.assemble import ModelPaths, assemble
-from engine.weights import resolve_model
+from headstart.benchmarks.recordings import CLIPS, load_s16
+from headstart.engine import api
+from headstart.engine.config import EngineConfig
+from headstart.engine.engine import Engine
+from headstart.engine.process.assemble import ModelPaths, assemble
+from headstart.engine.weights import resolve_model
 
 Samples = npt.NDArray[np.int16]
 CHUNK_SAMPLES = 8_000  # half a second

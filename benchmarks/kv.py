@@ -32,17 +32,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks import photos, report
-from benchmarks.answers import QUESTIONS
-from benchmarks.chat import Chat, Reply
-from benchmarks.in_process import Live, paths_of
-from engine.config import KV_DTYPES, EngineConfig
-from engine.kvcache.storage import kv_bytes_per_token, paged
-from engine.kvcache.token_stream import Stream
-from engine.process.load import LoadedModel, load_model
-from engine.scheduling.runner import Runner
-from engine.scheduling.scheduler import Plan, Work
-from kernels.native import set_threads
+from headstart.benchmarks import photos, report
+from headstart.benchmarks.answers import QUESTIONS
+from headstart.benchmarks.chat import Chat, Reply
+from headstart.benchmarks.in_process import Live, paths_of
+from headstart.engine.config import KV_DTYPES, EngineConfig
+from headstart.engine.kvcache.storage import kv_bytes_per_token, paged
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.process.load import LoadedModel, load_model
+from headstart.engine.scheduling.runner import Runner
+from headstart.engine.scheduling.scheduler import Plan, Work
+from headstart.kernels.native import set_threads
 
 KINDS = KV_DTYPES
 ROOM_TOKENS = 1024  # besides the long ones

@@ -9,10 +9,10 @@ from enum import Enum, auto
 import numpy as np
 import numpy.typing as npt
 
-from engine.asr.mel import SAMPLE_RATE_HZ
-from gateway.audio.clock import CLIENT_RATE_HZ
-from gateway.audio.resample import StreamResampler
-from gateway.audio.segmenter import (
+from headstart.engine.asr.mel import SAMPLE_RATE_HZ
+from headstart.gateway.audio.clock import CLIENT_RATE_HZ
+from headstart.gateway.audio.resample import StreamResampler
+from headstart.gateway.audio.segmenter import (
     Detection,
     PauseDetected,
     SegmenterSettings,

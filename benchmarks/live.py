@@ -28,8 +28,8 @@ import numpy as np
 import psutil
 from websockets.asyncio.client import ClientConnection, connect
 
-from benchmarks import report
-from benchmarks.recordings import CLIPS
+from headstart.benchmarks import report
+from headstart.benchmarks.recordings import CLIPS
 from headstart.talk.client import realtime_url
 from headstart.talk.local_server import local_server, until_ready
 from headstart.talk.media import AudioPacket, play, probe
@@ -255,7 +255,7 @@ def _cpu_seconds() -> dict[str, float]:
     for process in me.children(recursive=True):
         argv = process.cmdline()
         module = argv[argv.index("-m") + 1] if "-m" in argv[:-1] else ""
-        spent["engine" if module.startswith("engine") else "gateway"] += _spent(process)
+        spent["engine" if module.startswith("headstart.engine") else "gateway"] += _spent(process)
     return spent
 
 

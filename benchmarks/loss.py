@@ -37,17 +37,17 @@ from aiortc import (
 from aiortc.mediastreams import MediaStreamError
 from aiortc.rtp import RtpPacket
 
-from benchmarks import report
-from benchmarks.in_process import Samples
-from benchmarks.recordings import CLIPS, load_s16
-from gateway.audio.clock import CLIENT_RATE_HZ, ENGINE_RATE_HZ
-from gateway.audio.resample import StreamResampler
-from gateway.runtime import tasks
-from gateway.transport.webrtc import aiortc_hooks, codecs
-from gateway.transport.webrtc.audio_receiver import ReceivedAudio
-from gateway.transport.webrtc.audio_sender import AudioSender
-from gateway.transport.webrtc.audio_track import AudioTrack
-from gateway.transport.webrtc.receive_buffer import RTP_RATE_HZ, PieceKind
+from headstart.benchmarks import report
+from headstart.benchmarks.in_process import Samples
+from headstart.benchmarks.recordings import CLIPS, load_s16
+from headstart.gateway.audio.clock import CLIENT_RATE_HZ, ENGINE_RATE_HZ
+from headstart.gateway.audio.resample import StreamResampler
+from headstart.gateway.runtime import tasks
+from headstart.gateway.transport.webrtc import aiortc_hooks, codecs
+from headstart.gateway.transport.webrtc.audio_receiver import ReceivedAudio
+from headstart.gateway.transport.webrtc.audio_sender import AudioSender
+from headstart.gateway.transport.webrtc.audio_track import AudioTrack
+from headstart.gateway.transport.webrtc.receive_buffer import RTP_RATE_HZ, PieceKind
 
 LOSSES = (0.0, 0.02, 0.05, 0.1)
 FRAME_S = 0.02
@@ -261,9 +261,9 @@ class _Words:
     """Whisper on what came out, an utterance a round, against what was said."""
 
     def __init__(self, rounds: int) -> None:
-        from benchmarks.yardstick import normaliser
-        from engine.asr.recognizer import WhisperRecognizer
-        from engine.weights import resolve_model
+        from headstart.benchmarks.yardstick import normaliser
+        from headstart.engine.asr.recognizer import WhisperRecognizer
+        from headstart.engine.weights import resolve_model
 
         self._rounds = rounds
         self._ears = WhisperRecognizer.load(resolve_model("small").ears)

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks import report
-from benchmarks.recordings import CLIPS, load_f32
-from engine.asr.recognizer import WhisperRecognizer
-from gateway.audio.segmenter import (
+from headstart.benchmarks import report
+from headstart.benchmarks.recordings import CLIPS, load_f32
+from headstart.engine.asr.recognizer import WhisperRecognizer
+from headstart.gateway.audio.segmenter import (
     Detection,
     SpeechChunk,
     SpeechResumed,

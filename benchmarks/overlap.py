@@ -28,20 +28,20 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks import overlap_sounds, overlap_words, report
-from benchmarks.in_process import Live
-from benchmarks.wer import read_list
-from engine import api
-from engine.asr.recognizer import WhisperRecognizer
-from engine.weights import ensure
-from gateway import config
-from gateway.audio.open_utterance import Arrival
-from gateway.protocol.ids import IdMaker
-from gateway.session.actions import Action, HoldPlayout, Send, SendToEngine
-from gateway.session.session import Session
-from gateway.telemetry.metrics import Metrics
-from gateway.tts import synthesiser
-from gateway.tts.messages import ClauseDone, SynthesisedAudio
+from headstart.benchmarks import overlap_sounds, overlap_words, report
+from headstart.benchmarks.in_process import Live
+from headstart.benchmarks.wer import read_list
+from headstart.engine import api
+from headstart.engine.asr.recognizer import WhisperRecognizer
+from headstart.engine.weights import ensure
+from headstart.gateway import config
+from headstart.gateway.audio.open_utterance import Arrival
+from headstart.gateway.protocol.ids import IdMaker
+from headstart.gateway.session.actions import Action, HoldPlayout, Send, SendToEngine
+from headstart.gateway.session.session import Session
+from headstart.gateway.telemetry.metrics import Metrics
+from headstart.gateway.tts import synthesiser
+from headstart.gateway.tts.messages import ClauseDone, SynthesisedAudio
 
 Samples = npt.NDArray[np.int16]
 

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks import noise
-from benchmarks.recordings import load_s16
-from benchmarks.voices import Line, Samples, cast
-from gateway.audio.clock import CLIENT_RATE_HZ
+from headstart.benchmarks import noise
+from headstart.benchmarks.recordings import load_s16
+from headstart.benchmarks.voices import Line, Samples, cast
+from headstart.gateway.audio.clock import CLIENT_RATE_HZ
 
 DEVELOPMENT = ("flite awb", "flite slt", "joe", "kokoro jf_alpha", "kokoro jf_nezumi")
 HELD_OUT = ("flite rms", "flite kal16", "kokoro jm_kumo", "kokoro jf_gongitsune", "espeak en-us+f4")

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.voices import Samples
-from engine.asr.recognizer import WhisperRecognizer
-from gateway.audio.segmenter import (
+from headstart.benchmarks.voices import Samples
+from headstart.engine.asr.recognizer import WhisperRecognizer
+from headstart.gateway.audio.segmenter import (
     Detection,
     PauseDetected,
     SegmenterSettings,
@@ -21,8 +21,8 @@ from gateway.audio.segmenter import (
     SpeechSegmenter,
     SpeechStarted,
 )
-from gateway.session.barge_in import InterruptionRule, Meaning
-from gateway.tts.synthesiser import RATE_HZ
+from headstart.gateway.session.barge_in import InterruptionRule, Meaning
+from headstart.gateway.tts.synthesiser import RATE_HZ
 
 PACKET_SAMPLES = RATE_HZ // 50
 ROOM_LEVEL = 8  # s16 units either way

@@ -15,13 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.in_process import Live
-from benchmarks.pauses import RATE_HZ, SpokenTurn, room
-from engine import api
-from gateway.audio.clock import CLIENT_RATE_HZ, ms_to_engine_samples
-from gateway.audio.endpointing import ASK_AGAIN_MS, EndpointVerdict, Pause
-from gateway.audio.resample import StreamResampler
-from gateway.audio.segmenter import (
+from headstart.benchmarks.in_process import Live
+from headstart.benchmarks.pauses import RATE_HZ, SpokenTurn, room
+from headstart.engine import api
+from headstart.gateway.audio.clock import CLIENT_RATE_HZ, ms_to_engine_samples
+from headstart.gateway.audio.endpointing import ASK_AGAIN_MS, EndpointVerdict, Pause
+from headstart.gateway.audio.resample import StreamResampler
+from headstart.gateway.audio.segmenter import (
     Detection,
     PauseDetected,
     SpeechChunk,
@@ -55,7 +55,7 @@ class Paused:
 
 @dataclass
 class RecordedTurn:
-    """A turn of `benchmarks.pauses` with its pauses in order."""
+    """A turn of `headstart.benchmarks.pauses` with its pauses in order."""
 
     speaker: int
     kind: str

@@ -18,10 +18,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.recordings import load_s16
-from engine.weights import ensure
-from gateway.audio.resample import StreamResampler
-from gateway.tts import synthesiser, voices
+from headstart.benchmarks.recordings import load_s16
+from headstart.engine.weights import ensure
+from headstart.gateway.audio.resample import StreamResampler
+from headstart.gateway.tts import synthesiser, voices
 
 Samples = npt.NDArray[np.int16]
 
@@ -82,7 +82,7 @@ def recordings(lines: Sequence[tuple[Path, str]]) -> list[Recording]:
 def spoken_questions() -> list[Recording]:
     """What people say to a machine (`questions.toml`), spoken by the packaged voice.
 
-    Raises `gateway.tts.synthesiser.VoiceUnavailable`.
+    Raises `headstart.gateway.tts.synthesiser.VoiceUnavailable`.
     """
     voice = voices.load("joe", ensure("joe"))
     table = tomllib.loads(QUESTIONS.read_text())

@@ -10,11 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
-from benchmarks.in_process import INSTRUCTIONS, Samples
-from engine.api import SAMPLE_RATE_HZ
-from engine.config import EngineConfig
-from engine.process.assemble import ModelPaths
-from engine.process.load import load_model
+from headstart.benchmarks.in_process import INSTRUCTIONS, Samples
+from headstart.engine.api import SAMPLE_RATE_HZ
+from headstart.engine.config import EngineConfig
+from headstart.engine.process.assemble import ModelPaths
+from headstart.engine.process.load import load_model
 
 WINDOW_S = 30
 
@@ -25,7 +25,7 @@ class TransformersPeer:
     def __init__(self, paths: ModelPaths) -> None:
         from transformers import AutoModelForCausalLM, WhisperFeatureExtractor
 
-        from benchmarks.whisper_peer import whisper_of
+        from headstart.benchmarks.whisper_peer import whisper_of
 
         self._features: Any = WhisperFeatureExtractor()  # type: ignore[no-untyped-call]
         self._whisper = whisper_of(paths.ears)

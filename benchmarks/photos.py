@@ -15,12 +15,12 @@ from typing import Any
 import av
 import numpy as np
 
-from benchmarks import report
-from benchmarks.source_archive import download_source
-from engine import api
-from engine.weights import home
-from engine.weights.errors import SourceFailed
-from engine.weights.pypi import download_wheel
+from headstart.benchmarks import report
+from headstart.benchmarks.source_archive import download_source
+from headstart.engine import api
+from headstart.engine.weights import home
+from headstart.engine.weights.errors import SourceFailed
+from headstart.engine.weights.pypi import download_wheel
 
 LIST = Path(__file__).with_name("photos.toml")
 LONGEST_SIDE = 640  # what a camera sends

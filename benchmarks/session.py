@@ -27,11 +27,11 @@ from typing import Any
 import numpy as np
 import psutil
 
-from benchmarks import report
-from benchmarks.in_process import CHUNK_SAMPLES, INSTRUCTIONS, Live, Samples, clip
-from engine import api
-from engine.engine import Engine
-from engine.interfaces import Pcm, Words
+from headstart.benchmarks import report
+from headstart.benchmarks.in_process import CHUNK_SAMPLES, INSTRUCTIONS, Live, Samples, clip
+from headstart.engine import api
+from headstart.engine.engine import Engine
+from headstart.engine.interfaces import Pcm, Words
 
 TURN_S, SPEECH_S = 15, 6
 CHUNKS_PER_S = api.SAMPLE_RATE_HZ // CHUNK_SAMPLES
@@ -48,7 +48,7 @@ SCRIPT = (
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """`engine.interfaces.Words` of the script: the newest word may still change."""
+    """`headstart.engine.interfaces.Words` of the script: the newest word may still change."""
 
     committed: str
     tentative: str

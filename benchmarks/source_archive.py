@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from engine.weights.errors import SourceFailed
+from headstart.engine.weights.errors import SourceFailed
 
 
 def download_source(package: str, version: str, folder: Path) -> Path:

@@ -15,8 +15,8 @@ from pathlib import Path
 import av
 import numpy as np
 
-from benchmarks.voices import Line, Samples, cast
-from gateway.tts.synthesiser import RATE_HZ
+from headstart.benchmarks.voices import Line, Samples, cast
+from headstart.gateway.tts.synthesiser import RATE_HZ
 
 CHOOSE, REPORT, QUESTIONS = "choose", "report", "questions"
 PARTS = (CHOOSE, REPORT, QUESTIONS)

@@ -22,10 +22,10 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from benchmarks import report
-from benchmarks.in_process import Live, Samples, speech_of
-from benchmarks.peers import LlamaCppPeer, TransformersPeer
-from engine import api
+from headstart.benchmarks import report
+from headstart.benchmarks.in_process import Live, Samples, speech_of
+from headstart.benchmarks.peers import LlamaCppPeer, TransformersPeer
+from headstart.engine import api
 
 CONTEXTS_S = (5.0, 15.0, 60.0)
 

@@ -19,15 +19,15 @@ from typing import Any
 import numpy as np
 import psutil
 
-from benchmarks import report
-from engine.asr.mel import SAMPLE_RATE_HZ
-from engine.asr.recognizer import WhisperRecognizer
-from engine.weights import ensure, resolve_model
-from gateway.audio.resample import StreamResampler
-from gateway.tts.clauses import ClauseCutter
-from gateway.tts.link import VoiceLink, worker_argv
-from gateway.tts.messages import ClauseDone, Speak, SynthesisedAudio
-from gateway.tts.status import VoiceStatus
+from headstart.benchmarks import report
+from headstart.engine.asr.mel import SAMPLE_RATE_HZ
+from headstart.engine.asr.recognizer import WhisperRecognizer
+from headstart.engine.weights import ensure, resolve_model
+from headstart.gateway.audio.resample import StreamResampler
+from headstart.gateway.tts.clauses import ClauseCutter
+from headstart.gateway.tts.link import VoiceLink, worker_argv
+from headstart.gateway.tts.messages import ClauseDone, Speak, SynthesisedAudio
+from headstart.gateway.tts.status import VoiceStatus
 
 ANSWERS = (
     "The capital of France is Paris.",
@@ -136,7 +136,7 @@ async def _speak(link: VoiceLink, number: int, answer: str, voice: _Voice) -> No
 def _row(name: str, voice: _Voice, ears: WhisperRecognizer) -> dict[str, Any]:
     import jiwer
 
-    from benchmarks.yardstick import normaliser
+    from headstart.benchmarks.yardstick import normaliser
 
     spell = normaliser()
     heard = [spell(_hear(ears, sound)) for sound in voice.sounds]

@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from benchmarks.recordings import load_s16
-from engine.weights import ensure
-from gateway.tts.espeak import Espeak
-from gateway.tts.synthesiser import RATE_HZ, VoiceUnavailable
-from gateway.tts.vits import load_vits
+from headstart.benchmarks.recordings import load_s16
+from headstart.engine.weights import ensure
+from headstart.gateway.tts.espeak import Espeak
+from headstart.gateway.tts.synthesiser import RATE_HZ, VoiceUnavailable
+from headstart.gateway.tts.vits import load_vits
 
 Samples = npt.NDArray[np.int16]  # 24 kHz mono
 

@@ -32,15 +32,15 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-from benchmarks import noise, report
-from benchmarks.listened import Chunk, Pause, Sound, Step, by_the_listener
-from benchmarks.recordings import load_f32
-from engine.asr.chosen import find_ears, load_ears
-from engine.asr.mel import SAMPLE_RATE_HZ
-from engine.asr.recognizer import WhisperRecognizer
-from engine.chat.tokenizer import Tokenizer
-from engine.checkpoints.gguf import GgufFile
-from engine.weights import resolve_model
+from headstart.benchmarks import noise, report
+from headstart.benchmarks.listened import Chunk, Pause, Sound, Step, by_the_listener
+from headstart.benchmarks.recordings import load_f32
+from headstart.engine.asr.chosen import find_ears, load_ears
+from headstart.engine.asr.mel import SAMPLE_RATE_HZ
+from headstart.engine.asr.recognizer import WhisperRecognizer
+from headstart.engine.chat.tokenizer import Tokenizer
+from headstart.engine.checkpoints.gguf import GgufFile
+from headstart.engine.weights import resolve_model
 
 LONGEST_S = 28  # that the ears can align in one pass
 
@@ -78,7 +78,7 @@ def run(
 
     Raises ValueError naming the line of LIST that is wrong, and what `load_ears` does.
     """
-    from benchmarks.yardstick import Offline, normaliser
+    from headstart.benchmarks.yardstick import Offline, normaliser
 
     lines = read_list(clips)[: limit or None]
     listener = load_ears(directory := find_ears(ears), language)

@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.whisper_twin import transformers_twin
-from engine.asr.languages import AUTO, ENGLISH_CODE, Language
-from engine.asr.tokens import WhisperTokens
-from engine.asr.whisper.checkpoint import TOKENIZER_FILE, load_checkpoint
+from headstart.benchmarks.whisper_twin import transformers_twin
+from headstart.engine.asr.languages import AUTO, ENGLISH_CODE, Language
+from headstart.engine.asr.tokens import WhisperTokens
+from headstart.engine.asr.whisper.checkpoint import TOKENIZER_FILE, load_checkpoint
 
 MAX_TOKENS = 220
 

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
-from engine.asr.whisper.checkpoint import Checkpoint
-from engine.asr.whisper.vocabulary import ExactVocabulary
+from headstart.engine.asr.whisper.checkpoint import Checkpoint
+from headstart.engine.asr.whisper.vocabulary import ExactVocabulary
 
 _RENAMES = (
     ("layers.", "model.{part}.layers."),

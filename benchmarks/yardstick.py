@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from engine.asr.languages import ENGLISH_CODE
-from engine.asr.mel import SAMPLE_RATE_HZ
+from headstart.engine.asr.languages import ENGLISH_CODE
+from headstart.engine.asr.mel import SAMPLE_RATE_HZ
 
 WINDOW_S = 30
 
@@ -21,7 +21,7 @@ class Offline:
     def __init__(self, directory: Path, language: str) -> None:
         from transformers import WhisperFeatureExtractor
 
-        from benchmarks.whisper_peer import whisper_of
+        from headstart.benchmarks.whisper_peer import whisper_of
 
         self._whisper = whisper_of(directory, language)
         extractor: Any = WhisperFeatureExtractor

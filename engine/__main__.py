@@ -1,4 +1,4 @@
-"""The engine process: `python -m engine --endpoint ADDRESS --model NAME`.
+"""The engine process: `python -m headstart.engine --endpoint ADDRESS --model NAME`.
 
 Exit codes: 0 told to stop (or the gateway is gone), 2 these settings can never work.
 """
@@ -13,13 +13,13 @@ import sys
 from types import FrameType
 from typing import TYPE_CHECKING
 
-from engine.errors import EngineError
-from engine.process.ipc import GatewayLink
+from headstart.engine.errors import EngineError
+from headstart.engine.process.ipc import GatewayLink
 
 if TYPE_CHECKING:
-    from engine.api import ModelInfo
-    from engine.config import EngineConfig
-    from engine.engine import Engine
+    from headstart.engine.api import ModelInfo
+    from headstart.engine.config import EngineConfig
+    from headstart.engine.engine import Engine
 
 log = logging.getLogger("headstart.engine")
 
@@ -54,10 +54,10 @@ def main() -> None:
 def _serve(link: GatewayLink, arguments: argparse.Namespace) -> None:
     link.loading("libraries", 0, 0)
     # torch takes seconds to import: only now, when the gateway has heard from us.
-    from engine.config import EngineConfig
-    from engine.models.perception.captions import find_transcriber
-    from engine.models.source import source_of
-    from engine.process.model_directory import assemble_source
+    from headstart.engine.config import EngineConfig
+    from headstart.engine.models.perception.captions import find_transcriber
+    from headstart.engine.models.source import source_of
+    from headstart.engine.process.model_directory import assemble_source
 
     config = EngineConfig(
         model=arguments.model,
@@ -90,9 +90,9 @@ def _packaged(
     link: GatewayLink, ears_name: str | None, config: EngineConfig
 ) -> tuple[Engine, ModelInfo]:
     """An engine on weights by name, fetched if need be."""
-    from engine.asr.chosen import find_ears
-    from engine.process.assemble import ModelPaths, assemble
-    from engine.weights import resolve_model
+    from headstart.engine.asr.chosen import find_ears
+    from headstart.engine.process.assemble import ModelPaths, assemble
+    from headstart.engine.weights import resolve_model
 
     progress = _FetchProgress(link)
     ears = find_ears(ears_name, progress) if ears_name else None
@@ -114,7 +114,7 @@ class _FetchProgress:
 
 
 def _arguments() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m engine", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m headstart.engine", description=__doc__)
     parser.add_argument("--endpoint", required=True, help="ZeroMQ address of the gateway")
     models = "medium, small, tiny, or a model directory"
     parser.add_argument("--model", default="small", help=models)

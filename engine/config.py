@@ -6,7 +6,7 @@ import math
 import os
 from dataclasses import dataclass, field
 
-from engine.errors import BadSettings
+from headstart.engine.errors import BadSettings
 
 MIB = 1 << 20
 KV_DTYPES = ("fp32", "fp16", "int8", "fp8")

@@ -8,8 +8,8 @@ are heard in one pass, unless somebody waits for an answer's next token.
 
 When there is more to do than time, in this order: answers and final passes go first; a session's
 late chunks are heard together (`engine.session.command_queue`); words that may still change are not
-prefilled (`engine.session.utterance`). When there is more to remember than memory, see
-`engine.scheduling.admission`.
+prefilled (`headstart.engine.session.utterance`). When there is more to remember than memory, see
+`headstart.engine.scheduling.admission`.
 
 No sockets here and no clock of its own: commands come in by `receive`, events go out by `emit`.
 """
@@ -22,19 +22,19 @@ from typing import Protocol
 
 from torch import Tensor
 
-from engine import api
-from engine.chat.accounting import KvAccounting
-from engine.errors import CacheFull, EngineError, NoRoom, UnknownSession
-from engine.interfaces import ModelServices
-from engine.kvcache.block_pool import BlockPool
-from engine.kvcache.eviction import KvMove
-from engine.kvcache.token_stream import Stream
-from engine.scheduling.admission import AdmissionController
-from engine.scheduling.runner import StepResult
-from engine.scheduling.scheduler import Plan, Request, Scheduler
-from engine.session.generation import Answer
-from engine.session.session import Emit, NewStream, Session
-from engine.session.utterance import AudioBatch
+from headstart.engine import api
+from headstart.engine.chat.accounting import KvAccounting
+from headstart.engine.errors import CacheFull, EngineError, NoRoom, UnknownSession
+from headstart.engine.interfaces import ModelServices
+from headstart.engine.kvcache.block_pool import BlockPool
+from headstart.engine.kvcache.eviction import KvMove
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.scheduling.admission import AdmissionController
+from headstart.engine.scheduling.runner import StepResult
+from headstart.engine.scheduling.scheduler import Plan, Request, Scheduler
+from headstart.engine.session.generation import Answer
+from headstart.engine.session.session import Emit, NewStream, Session
+from headstart.engine.session.utterance import AudioBatch
 
 # The only commands that take more than a millisecond: one of them a step.
 _HEAVY = (api.Hush, api.EndSpeech, api.Frame, api.AddItem, api.Respond, api.Clip)
@@ -42,7 +42,7 @@ _FAR_NS = 1 << 62
 
 
 class Steps(Protocol):
-    """What carries a plan out (`engine.scheduling.runner.Runner`)."""
+    """What carries a plan out (`headstart.engine.scheduling.runner.Runner`)."""
 
     def step(self, plan: Plan) -> StepResult: ...
     def move(self, move: KvMove) -> None: ...
@@ -51,7 +51,7 @@ class Steps(Protocol):
 @dataclass(frozen=True, slots=True)
 class EngineParts:
     """What an engine is made of; `clock` is `time.monotonic_ns`. `heard_together`: see
-    `engine.config`."""
+    `headstart.engine.config`."""
 
     services: ModelServices
     pool: BlockPool

@@ -13,16 +13,16 @@ from typing import Any, Protocol, runtime_checkable
 import numpy as np
 import numpy.typing as npt
 
-from engine.api import Image, Sampling
-from engine.chat.render import Chat, Modality
-from engine.kvcache.token_stream import Stream
+from headstart.engine.api import Image, Sampling
+from headstart.engine.chat.render import Chat, Modality
+from headstart.engine.kvcache.token_stream import Stream
 
 Parts = Sequence[tuple[Modality, Sequence[int]]]
 Pcm = npt.NDArray[np.float32]  # [samples], 16 kHz mono, -1..1
 
 
 class Words(Protocol):
-    """What the ears make of an utterance so far (`engine.asr.Heard`)."""
+    """What the ears make of an utterance so far (`headstart.engine.asr.Heard`)."""
 
     @property
     def committed(self) -> str:
@@ -42,7 +42,7 @@ class Words(Protocol):
 
     @property
     def likely(self) -> tuple[float, ...]:
-        """As in `engine.api.Hearing`."""
+        """As in `headstart.engine.api.Hearing`."""
         ...
 
 

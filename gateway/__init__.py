@@ -7,5 +7,5 @@ top lie what all share: `config` (settings), `errors`, `default_prompts`, `engin
 to the engine) and `fake_engine` (an engine without a model, for tests).
 
 May import: `engine.api`, `runtime`.
-Never: imports torch, kernels, or of the engine anything but `engine.api`.
+Never: imports torch, kernels, or of the engine anything but `headstart.engine.api`.
 """

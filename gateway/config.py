@@ -20,8 +20,8 @@ from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic.fields import FieldInfo
 from pydantic_settings import BaseSettings, EnvSettingsSource, SettingsConfigDict
 
-from gateway.default_prompts import INSTRUCTIONS
-from gateway.errors import ConfigError
+from headstart.gateway.default_prompts import INSTRUCTIONS
+from headstart.gateway.errors import ConfigError
 
 ENV_PREFIX = "HEADSTART_"
 

@@ -90,7 +90,9 @@ class Address:
     def _bind(self, path: Path) -> None:
         """Bind under a name of its own and put the file in place."""
         self._bound += 1
-        beside = path.with_name(f".{os.getpid():x}-{self._bound:x}")  # no longer than "engine.sock"
+        beside = path.with_name(
+            f".{os.getpid():x}-{self._bound:x}"
+        )  # no longer than "headstart.engine.sock"
         name = f"{IPC}{beside}"
         self._socket.bind(name)
         try:

@@ -32,9 +32,9 @@ import msgspec
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
-from engine import api
-from gateway.engine_address import Address
-from gateway.runtime import tasks
+from headstart.engine import api
+from headstart.gateway.engine_address import Address
+from headstart.gateway.runtime import tasks
 
 log = logging.getLogger("headstart.engine_link")
 
@@ -83,7 +83,7 @@ def private_endpoint() -> Iterator[str]:
         yield "tcp://127.0.0.1:*"
         return
     with tempfile.TemporaryDirectory(prefix="headstart-") as folder:
-        path = Path(folder) / "engine.sock"
+        path = Path(folder) / "headstart.engine.sock"
         short = len(os.fsencode(path)) <= IPC_PATH_BYTES_MAX
         yield f"ipc://{path}" if short else "tcp://127.0.0.1:*"
 
@@ -98,7 +98,7 @@ def shared_endpoint() -> str:
     status = folder.lstat()
     if status.st_uid != os.getuid() or status.st_mode & 0o022:
         raise PermissionError(f"{folder} is not ours alone: expected our own folder, mode 0700")
-    return f"ipc://{folder / 'engine.sock'}"
+    return f"ipc://{folder / 'headstart.engine.sock'}"
 
 
 class LinkObserver:

@@ -1,4 +1,4 @@
-"""An engine without a model: speaks `engine.api` with words and timings from a script.
+"""An engine without a model: speaks `headstart.engine.api` with words and timings from a script.
 
 For tests and load tests of the gateway alone: `python -m gateway.fake_engine --endpoint ADDRESS`.
 The core (`FakeEngine`) takes commands and the time and returns events; only `serve` touches the
@@ -20,7 +20,7 @@ from itertools import count
 
 import zmq
 
-from engine import api
+from headstart.engine import api
 
 NS_PER_MS = 1_000_000
 BYTES_PER_TOKEN = 1024
@@ -347,7 +347,7 @@ def main() -> None:
             parser.add_argument(flag, action="store_true")
         else:
             parser.add_argument(flag, type=type(option.default), default=option.default)
-    # As `python -m engine` may be told more than a fake one needs (--model, --threads, …).
+    # The real engine may be told more than a fake one needs (--model, --threads, …).
     options = vars(parser.parse_known_args()[0])
     endpoint = options.pop("endpoint")
     script = Script(**options)

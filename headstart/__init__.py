@@ -4,5 +4,5 @@ A command imports what it needs when it runs, so that `headstart --help` is quic
 packages (`bench`, `models`) are entry points and loaded only when they are called.
 
 May import: `gateway.config`, `gateway.errors`, `gateway.server`, `talk`.
-Never: imports torch, or the engine beyond `engine.api`.
+Never: imports torch, or the engine beyond `headstart.engine.api`.
 """

@@ -15,7 +15,7 @@ from typing import Annotated, Any
 
 import typer
 
-from gateway.errors import GatewayError
+from headstart.gateway.errors import GatewayError
 from headstart.interrupts import at_work
 
 PLUGIN_GROUP = "headstart.commands"
@@ -97,7 +97,7 @@ def serve(
     announce: Announce = False,
 ) -> None:
     """Run the server: gateway and engine, until Ctrl-C."""
-    from gateway.server import main as processes
+    from headstart.gateway.server import main as processes
 
     flags = {"model": model, "engine": engine, "host": host, "port": port}
     flags |= {"ears": ears, "ears_language": ears_language}
@@ -117,7 +117,7 @@ def web(
     announce: Announce = False,
 ) -> None:
     """Run the gateway alone; `headstart engine` is the other half."""
-    from gateway.server import main as processes
+    from headstart.gateway.server import main as processes
 
     flags = {"engine_endpoint": endpoint, "model": model, "host": host, "port": port}
     wanted = _settings(config, flags, assignments)
@@ -138,7 +138,7 @@ def engine(
     assignments: Set = None,
 ) -> None:
     """Run the engine alone, restarted when it dies; `headstart web` is the other half."""
-    from gateway.server import main as processes
+    from headstart.gateway.server import main as processes
 
     flags = {"engine_endpoint": endpoint, "model": model, "engine": engine}
     flags |= {"ears": ears, "ears_language": ears_language}
@@ -210,7 +210,7 @@ def validate(file: Annotated[Path, typer.Argument(help="TOML file of settings.")
 
 def settings() -> None:
     """Print every setting, its meaning and default, as a file for `--config`."""
-    from gateway.config import as_toml
+    from headstart.gateway.config import as_toml
 
     print(as_toml(), end="")
 
@@ -222,7 +222,7 @@ def _ears_arguments(ears: str | None, language: str | None) -> list[str]:
 
 
 def _settings(config: Path | None, flags: dict[str, Any], assignments: list[str] | None) -> Any:
-    from gateway.config import load, parse_assignments
+    from headstart.gateway.config import load, parse_assignments
 
     given = {name: value for name, value in flags.items() if value is not None}
     return load(config, parse_assignments(assignments or []) | given)

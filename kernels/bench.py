@@ -24,13 +24,13 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from kernels.paged_attention import paged_attention
-from kernels.paged_attention.native import STORED
-from kernels.paged_attention.storage import encode
-from kernels.qlinear import FORMATS, QWeight, pack, qlinear
-from kernels.rms_norm import rms_norm
-from kernels.rope import rope
-from kernels.silu_mul import silu_mul
+from headstart.kernels.paged_attention import paged_attention
+from headstart.kernels.paged_attention.native import STORED
+from headstart.kernels.paged_attention.storage import encode
+from headstart.kernels.qlinear import FORMATS, QWeight, pack, qlinear
+from headstart.kernels.rms_norm import rms_norm
+from headstart.kernels.rope import rope
+from headstart.kernels.silu_mul import silu_mul
 
 KINDS = ("Q5_0", "Q4_1", "Q4_K", "Q6_K", "Q8_0")
 # The MLP of Qwen2.5-0.5B, gate or up; kinds with blocks of 256 take its down projection.
@@ -209,7 +209,7 @@ def small_operations(rounds: int) -> list[dict[str, object]]:
 
 def main() -> None:
     """Run everything and print it."""
-    parser = argparse.ArgumentParser(prog="python -m kernels.bench", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m headstart.kernels.bench", description=__doc__)
     parser.add_argument("--rounds", type=int, default=40, help="timed runs of each case")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     options = parser.parse_args()

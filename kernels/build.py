@@ -1,11 +1,11 @@
-"""`python -m kernels.build`: compile the native kernels now rather than on first use."""
+"""`python -m headstart.kernels.build`: compile the native kernels now rather than on first use."""
 
 from __future__ import annotations
 
 import sys
 import time
 
-from kernels.native import CompilerError, build, find_compiler
+from headstart.kernels.native import CompilerError, build, find_compiler
 
 
 def main() -> int:

@@ -33,7 +33,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-logger = logging.getLogger("kernels")
+logger = logging.getLogger("headstart.kernels")
 
 ROOT = Path(__file__).resolve().parent
 COMPILERS = ("cc", "gcc", "clang")

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
-from engine.weights import ensure
+from headstart.engine.weights import ensure
 
 # No test is about time: on a crowded machine an example takes as long as it takes. The suite is a
 # verdict, so it draws the same examples twice; to look for new ones, HYPOTHESIS_PROFILE=search.

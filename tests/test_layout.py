@@ -18,6 +18,8 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGES = ("headstart", "gateway", "engine", "kernels", "benchmarks", "recipes")
+"""Folders at the top. All but the first are imported as `headstart.gateway` and so on, by way of
+links in `headstart/`."""
 LAYERED = ("headstart", "gateway", "engine")
 """Whose folders have floors and a docstring with their rule."""
 
@@ -52,8 +54,16 @@ def sources(package: str) -> list[Path]:
 
 
 def module_of(path: Path) -> str:
+    """A module's name: all folders at the top but `headstart` are linked into that one."""
     parts = path.relative_to(ROOT).with_suffix("").parts
+    parts = parts if parts[0] in ("headstart", "tests") else ("headstart", *parts)
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def top_of(name: str) -> str:
+    """The top folder that a module lies in; of others' modules, the first part of the name."""
+    parts = name.split(".")
+    return parts[1] if parts[0] == "headstart" and parts[1:2] and parts[1] in PACKAGES else parts[0]
 
 
 MODULES = {module_of(path): path for package in PACKAGES for path in sources(package)}
@@ -71,9 +81,18 @@ def imports(path: Path) -> Iterator[str]:
                 yield inside if inside in MODULES else node.module
 
 
+def is_flat(module: str) -> bool:
+    """Whether a module lies at the top of its package."""
+    return module.count(".") == (1 if top_of(module) == "headstart" else 2)
+
+
+def root_of(package: str) -> str:
+    return package if package == "headstart" else f"headstart.{package}"
+
+
 def folder_of(module: str) -> str:
     """The folder that a module belongs to; one at the top of its package stands for itself."""
-    if module in FOLDERS or module.count(".") == 1:
+    if module in FOLDERS or is_flat(module):
         return module
     return module.rpartition(".")[0]
 
@@ -82,11 +101,11 @@ def layered(package: str) -> dict[str, set[str]]:
     """What each folder of a package imports of the others; `__main__` is nobody's to import."""
     graph: dict[str, set[str]] = {}
     for name, path in MODULES.items():
-        if name.split(".")[0] != package or name.endswith(".__main__") or name == package:
+        if top_of(name) != package or name.endswith(".__main__") or name == root_of(package):
             continue
         mine = graph.setdefault(folder_of(name), set())
         theirs = {folder_of(other) for other in imports(path) if other in MODULES}
-        mine |= {other for other in theirs if other.startswith(f"{package}.")} - {folder_of(name)}
+        mine |= {other for other in theirs if top_of(other) == package} - {folder_of(name)}
     return graph
 
 
@@ -118,19 +137,19 @@ def test_no_import_crosses_a_wall(package: str) -> None:
         f"{path.relative_to(ROOT)} imports {name}"
         for path in sources(package)
         for name in imports(path)
-        if name.split(".")[0] in FORBIDDEN[package]
+        if top_of(name) in FORBIDDEN[package]
     ]
     assert bad == []
 
 
 @pytest.mark.parametrize("package", ["gateway", "headstart"])
 def test_the_engine_is_known_by_its_messages_only(package: str) -> None:
-    """Of engine, they import `engine.api` and nothing else."""
+    """Of engine, they import `headstart.engine.api` and nothing else."""
     bad = [
         f"{path.relative_to(ROOT)} imports {name}"
         for path in sources(package)
         for name in imports(path)
-        if name.split(".")[0] == "engine" and name != "engine.api"
+        if top_of(name) == "engine" and name != "headstart.engine.api"
     ]
     assert bad == []
 
@@ -148,14 +167,14 @@ def test_the_cores_do_no_io_and_read_no_clock(folder: str) -> None:
 
 
 def test_the_engines_messages_load_without_torch() -> None:
-    """`import engine.api` leaves torch out of the process: the gateway stays small."""
-    code = "import sys, engine.api; sys.exit('torch' in sys.modules)"
+    """`import headstart.engine.api` leaves torch out of the process: the gateway stays small."""
+    code = "import sys, headstart.engine.api; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
 def test_our_kernels_and_transformers_live_together() -> None:
-    """A library of the name `kernels` exists that transformers probes for; ours hides it."""
-    code = "import kernels.qlinear, transformers; transformers.LlamaConfig()"
+    """transformers probes for a library called `kernels`: it must not find ours."""
+    code = "import headstart.kernels.qlinear, transformers; transformers.LlamaConfig()"
     assert subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False).returncode == 0
 
 
@@ -168,7 +187,7 @@ def test_modules_do_not_import_each_other_in_circles(package: str) -> None:
     graph = {
         name: {other for other in imports(path) if other in MODULES and other != name}
         for name, path in MODULES.items()
-        if name.split(".")[0] == package
+        if top_of(name) == package
     }
     assert left_over(graph) == []
 
@@ -204,7 +223,7 @@ def test_entry_points_are_imported_by_nobody() -> None:
 
 
 def ruled() -> list[str]:
-    return sorted(name for name in FOLDERS if name.split(".")[0] in LAYERED)
+    return sorted(name for name in FOLDERS if top_of(name) in LAYERED)
 
 
 def doc_of(folder: str) -> str:
@@ -219,8 +238,8 @@ def allowed_by(doc: str) -> list[str]:
 
 def in_full(folder: str, name: str) -> str:
     """A name of that line: of the folder's own package, or with its package before it."""
-    own = f"{folder.split('.')[0]}.{name}"
-    return own if own in MODULES else name
+    own = f"{root_of(top_of(folder))}.{name}"
+    return own if own in MODULES else f"headstart.{name}"
 
 
 @pytest.mark.parametrize("folder", ruled())
@@ -250,10 +269,10 @@ def test_a_folder_imports_what_it_says(folder: str) -> None:
     bad = []
     for path in files_of(folder):
         for name in imports(path):
-            if name not in MODULES or name.split(".")[0] not in (*LAYERED, "kernels"):
+            if name not in MODULES or top_of(name) not in (*LAYERED, "kernels"):
                 continue
-            of = "kernels" if name.startswith("kernels") else folder_of(name)
-            mine = of == folder or (_inside(of, folder) and "." not in folder)
+            of = "headstart.kernels" if top_of(name) == "kernels" else folder_of(name)
+            mine = of == folder or (_inside(of, folder) and folder == root_of(top_of(folder)))
             if not mine and of not in allowed:
                 bad.append(f"{path.relative_to(ROOT)} imports {name}")
     assert bad == [], f"put it into the docstring of {folder}, if it belongs there"
@@ -296,14 +315,14 @@ UNTESTED = {
 
 
 @pytest.mark.parametrize(
-    "folder", sorted(n for n in FOLDERS if n.split(".")[0] not in ("benchmarks", "recipes"))
+    "folder", sorted(n for n in FOLDERS if top_of(n) not in ("benchmarks", "recipes"))
 )
 def test_every_package_has_tests_of_its_behaviour(folder: str) -> None:
     """The folder tests/<package> holds tests that import it. (Benchmarks are run by `make bench`;
     what they share is tested.)"""
     if folder in UNTESTED or not any(acts(path) for path in files_of(folder)):
         return
-    tests = ROOT / "tests" / folder.replace(".", "/")
+    tests = ROOT / "tests" / MODULES[folder].parent.relative_to(ROOT)
     found = [p for p in tests.glob("test_*.py") if any(_of(folder, n) for n in imports(p))]
     assert found, f"{tests.relative_to(ROOT)}/ has no test of {folder}"
 

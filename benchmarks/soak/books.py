@@ -109,7 +109,9 @@ def _is_engine(process: psutil.Process) -> bool:
     except psutil.Error:
         return False
     modules = [argv[at + 1] for at, word in enumerate(argv[:-1]) if word == "-m"]
-    return any(module in ("engine", "gateway.fake_engine") for module in modules)
+    return any(
+        module in ("headstart.engine", "headstart.gateway.fake_engine") for module in modules
+    )
 
 
 # --- the log --------------------------------------------------------------------------------------

@@ -22,10 +22,10 @@ from email.utils import parsedate_to_datetime
 import httpx
 import psutil
 
-from benchmarks.soak.books import engine_process, fetch_status
-from benchmarks.soak.lines import Inbox, LineClosed, open_socket
-from benchmarks.soak.visit import Visit, World
-from gateway.runtime.child_process import die_with_parent
+from headstart.benchmarks.soak.books import engine_process, fetch_status
+from headstart.benchmarks.soak.lines import Inbox, LineClosed, open_socket
+from headstart.benchmarks.soak.visit import Visit, World
+from headstart.gateway.runtime.child_process import die_with_parent
 
 ENGINE_LOST_AFTER_S = 8
 """The server's setting in a soak: how long an engine may be silent."""
@@ -148,7 +148,13 @@ class Faults:
 
     async def stuck_client(self) -> None:
         """A client's process is stopped while megabytes are on their way to it."""
-        argv = [sys.executable, "-m", "benchmarks.soak.stuck", self._world.url, self._world.model]
+        argv = [
+            sys.executable,
+            "-m",
+            "headstart.benchmarks.soak.stuck",
+            self._world.url,
+            self._world.model,
+        ]
         process = await asyncio.create_subprocess_exec(
             *die_with_parent(argv), stdout=asyncio.subprocess.PIPE
         )

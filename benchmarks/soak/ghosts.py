@@ -14,9 +14,9 @@ from urllib.parse import urlsplit
 import httpx
 from aiortc import RTCConfiguration, RTCPeerConnection
 
-from benchmarks.soak.tally import Tally
-from gateway.connection.pending import HEAD_S
-from gateway.transport.webrtc.channel import LABEL
+from headstart.benchmarks.soak.tally import Tally
+from headstart.gateway.connection.pending import HEAD_S
+from headstart.gateway.transport.webrtc.channel import LABEL
 
 WAIT_S = 60.0
 HANG_S = 2.0

@@ -11,8 +11,8 @@ import json
 import random
 from typing import Any
 
-from benchmarks.soak.canary import Secret
-from benchmarks.soak.sounds import append_event
+from headstart.benchmarks.soak.canary import Secret
+from headstart.benchmarks.soak.sounds import append_event
 
 Event = dict[str, Any]
 

@@ -26,11 +26,11 @@ from aiortc import (
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from benchmarks.soak.canary import Canaries, Secret
-from benchmarks.soak.sounds import PACKET_MS, Packet
-from benchmarks.soak.tally import Tally
-from gateway.transport.webrtc import aiortc_hooks
-from gateway.transport.webrtc.channel import LABEL
+from headstart.benchmarks.soak.canary import Canaries, Secret
+from headstart.benchmarks.soak.sounds import PACKET_MS, Packet
+from headstart.benchmarks.soak.tally import Tally
+from headstart.gateway.transport.webrtc import aiortc_hooks
+from headstart.gateway.transport.webrtc.channel import LABEL
 from headstart.talk.client import realtime_url
 from headstart.talk.sound import SAMPLE_RATE_HZ
 from headstart.talk.webrtc import calls_url

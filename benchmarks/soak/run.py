@@ -30,16 +30,16 @@ from typing import Any
 import httpx
 import psutil
 
-from benchmarks import report
-from benchmarks.soak.books import Books, Log, at_rest, read
-from benchmarks.soak.canary import Canaries
-from benchmarks.soak.faults import ENGINE_LOST_AFTER_S, Faults
-from benchmarks.soak.ghosts import haunt
-from benchmarks.soak.lines import Inbox, Line, LineClosed, open_call, open_socket
-from benchmarks.soak.memory import Memory, Point
-from benchmarks.soak.tally import Tally
-from benchmarks.soak.visit import CAN_RESUME, Visit, World, part
-from benchmarks.soak.wall_clock import wall_clock
+from headstart.benchmarks import report
+from headstart.benchmarks.soak.books import Books, Log, at_rest, read
+from headstart.benchmarks.soak.canary import Canaries
+from headstart.benchmarks.soak.faults import ENGINE_LOST_AFTER_S, Faults
+from headstart.benchmarks.soak.ghosts import haunt
+from headstart.benchmarks.soak.lines import Inbox, Line, LineClosed, open_call, open_socket
+from headstart.benchmarks.soak.memory import Memory, Point
+from headstart.benchmarks.soak.tally import Tally
+from headstart.benchmarks.soak.visit import CAN_RESUME, Visit, World, part
+from headstart.benchmarks.soak.wall_clock import wall_clock
 from headstart.talk.local_server import LocalServer, local_server, until_ready
 
 CALLS_EVERY = 3

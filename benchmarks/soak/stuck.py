@@ -13,8 +13,8 @@ import sys
 
 from websockets.asyncio.client import connect
 
-from benchmarks.soak.sounds import noise_picture
-from benchmarks.soak.visit import DEAF_EVENTS, NOISE_SIDE_PX
+from headstart.benchmarks.soak.sounds import noise_picture
+from headstart.benchmarks.soak.visit import DEAF_EVENTS, NOISE_SIDE_PX
 from headstart.talk.client import realtime_url
 
 

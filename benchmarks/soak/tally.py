@@ -7,7 +7,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from benchmarks import report
+from headstart.benchmarks import report
 
 COMPLAINTS_KEPT = 40
 

@@ -15,14 +15,14 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from benchmarks.soak import sounds
-from benchmarks.soak.canary import Canaries, Secret
-from benchmarks.soak.lies import UNREADABLE, item_id, lies
-from benchmarks.soak.lines import CallLine, Event, Line, LineClosed, SocketLine
-from benchmarks.soak.sounds import PACKET_MS, Packet
-from benchmarks.soak.tally import Tally
-from benchmarks.soak.wall_clock import WallClock
-from gateway.protocol.extensions import GatewayOptions
+from headstart.benchmarks.soak import sounds
+from headstart.benchmarks.soak.canary import Canaries, Secret
+from headstart.benchmarks.soak.lies import UNREADABLE, item_id, lies
+from headstart.benchmarks.soak.lines import CallLine, Event, Line, LineClosed, SocketLine
+from headstart.benchmarks.soak.sounds import PACKET_MS, Packet
+from headstart.benchmarks.soak.tally import Tally
+from headstart.benchmarks.soak.wall_clock import WallClock
+from headstart.gateway.protocol.extensions import GatewayOptions
 
 ANSWER_WAIT_S = 120.0
 """Twenty sessions on two cores answer slowly; whoever waits longer is forgotten, not queued."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import msgspec
 
-from engine.api.commands import (
+from headstart.engine.api.commands import (
     AddItem,
     Audio,
     BeginSpeech,
@@ -37,7 +37,7 @@ from engine.api.commands import (
     Resume,
     picture_bytes,
 )
-from engine.api.events import (
+from headstart.engine.api.events import (
     Call,
     Chunk,
     ClipHeard,
@@ -55,7 +55,7 @@ from engine.api.events import (
     Ready,
     Stats,
 )
-from engine.api.values import (
+from headstart.engine.api.values import (
     SAMPLE_RATE_HZ,
     SMALL_PICTURE,
     FinishReason,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine.api.values import Image, Item, Message, Sampling, Tool, TurnRef, Window
+from headstart.engine.api.values import Image, Item, Message, Sampling, Tool, TurnRef, Window
 
 
 class Ping(Message, frozen=True, tag="ping"):

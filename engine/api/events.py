@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from engine.api.values import (
+from headstart.engine.api.values import (
     SMALL_PICTURE,
     FinishReason,
     KvStats,

@@ -183,8 +183,7 @@ class FinishReason(StrEnum):
 
 
 class Level(IntEnum):
-    """How full the engine's KV cache is, by what is done about it (`engine.scheduling.admission`).
-    """
+    """How full the engine's KV cache is, by what is done about it (admission)."""
 
     CALM = 0
     DEGRADED = 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 
-from engine.asr.hypothesis import Word
+from headstart.engine.asr.hypothesis import Word
 
 
 def adopted(

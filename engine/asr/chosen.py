@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from pathlib import Path
 
-from engine.asr.errors import BadEars, NoSuchEars
-from engine.asr.languages import ENGLISH_CODE
-from engine.asr.recognizer import WhisperRecognizer
-from engine.errors import BadWeights
-from engine.weights import Progress, ensure, known_ears
+from headstart.engine.asr.errors import BadEars, NoSuchEars
+from headstart.engine.asr.languages import ENGLISH_CODE
+from headstart.engine.asr.recognizer import WhisperRecognizer
+from headstart.engine.errors import BadWeights
+from headstart.engine.weights import Progress, ensure, known_ears
 
 log = logging.getLogger("headstart.engine")
 

@@ -16,12 +16,12 @@ from itertools import takewhile
 import torch
 from torch import Tensor
 
-from engine.asr.hypothesis import loop_start
-from engine.asr.tokens import WhisperTokens
-from engine.asr.whisper.decoder import CrossCache, Text, TextCache, WhisperDecoder
-from engine.asr.whisper.encoder import POSITIONS_PER_SECOND
-from engine.asr.whisper.settings import Extras
-from kernels.picked_softmax import picked_log_softmax, picked_softmax
+from headstart.engine.asr.hypothesis import loop_start
+from headstart.engine.asr.tokens import WhisperTokens
+from headstart.engine.asr.whisper.decoder import CrossCache, Text, TextCache, WhisperDecoder
+from headstart.engine.asr.whisper.encoder import POSITIONS_PER_SECOND
+from headstart.engine.asr.whisper.settings import Extras
+from headstart.kernels.picked_softmax import picked_log_softmax, picked_softmax
 
 GUESSED_TOKENS = 12
 """Run at once behind a difference from the draft: more rows cost, and fewer of them come true."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from engine.errors import EngineError
+from headstart.engine.errors import EngineError
 
 
 class BadAudio(EngineError):

@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from engine.asr.decoding import Decoded, GreedyDecoder, Job, Task
-from engine.asr.hypothesis import token_limit
-from engine.asr.languages import Language, LanguageDetector
-from engine.asr.mel import FRAMES_PER_SECOND, SAMPLE_RATE_HZ, LogMel
-from engine.asr.recording import Pcm
-from engine.asr.silence import FarSilence
-from engine.asr.stage_clock import StageClock
-from engine.asr.tokens import WhisperTokens
-from engine.asr.whisper.decoder import CrossCache
-from engine.asr.whisper.encoder import EncodedSound
+from headstart.engine.asr.decoding import Decoded, GreedyDecoder, Job, Task
+from headstart.engine.asr.hypothesis import token_limit
+from headstart.engine.asr.languages import Language, LanguageDetector
+from headstart.engine.asr.mel import FRAMES_PER_SECOND, SAMPLE_RATE_HZ, LogMel
+from headstart.engine.asr.recording import Pcm
+from headstart.engine.asr.silence import FarSilence
+from headstart.engine.asr.stage_clock import StageClock
+from headstart.engine.asr.tokens import WhisperTokens
+from headstart.engine.asr.whisper.decoder import CrossCache
+from headstart.engine.asr.whisper.encoder import EncodedSound
 
 if TYPE_CHECKING:
-    from engine.asr.whisper.checkpoint import Checkpoint
+    from headstart.engine.asr.whisper.checkpoint import Checkpoint
 
 # What is behind the last whole frame of a sound, and a silent frame to make the number even.
 TAIL_FRAMES = 4

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import torch
 
-from engine.asr.hypothesis import RateSettings
-from engine.asr.whisper.decoder import CrossCache, Text, TextCache, WhisperDecoder
+from headstart.engine.asr.hypothesis import RateSettings
+from headstart.engine.asr.whisper.decoder import CrossCache, Text, TextCache, WhisperDecoder
 
 ENGLISH_CODE = "en"
 AUTO = "auto"

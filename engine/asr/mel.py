@@ -9,7 +9,7 @@ raw log-mel is kept and the clamp is applied when the encoder asks, under a decl
     FIXED    a constant: no dependence on the sound at all
 
 Under each of them, sound cut into any chunks gives the features of the whole, and with our kernels
-(`kernels.log_mel`) the same bits on every processor. Reference: `transformers`'
+(`headstart.kernels.log_mel`) the same bits on every processor. Reference: `transformers`'
 `WhisperFeatureExtractor`, which the tests compare with.
 """
 
@@ -21,7 +21,7 @@ from enum import StrEnum
 import torch
 from torch import Tensor
 
-from kernels.log_mel import FFT_SAMPLES, SAMPLE_RATE_HZ, LogMelFilters
+from headstart.kernels.log_mel import FFT_SAMPLES, SAMPLE_RATE_HZ, LogMelFilters
 
 __all__ = [
     "FFT_SAMPLES",

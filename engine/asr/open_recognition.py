@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from engine.asr.decoding import Decoded, Memory
-from engine.asr.hypothesis import Agreement, Word
-from engine.asr.languages import Language
-from engine.asr.mel import SAMPLE_RATE_HZ, MelState
-from engine.asr.recording import Recording
-from engine.asr.tokens import WhisperTokens
-from engine.asr.whisper.decoder import CrossCache
-from engine.asr.whisper.encoder import Frozen
+from headstart.engine.asr.decoding import Decoded, Memory
+from headstart.engine.asr.hypothesis import Agreement, Word
+from headstart.engine.asr.languages import Language
+from headstart.engine.asr.mel import SAMPLE_RATE_HZ, MelState
+from headstart.engine.asr.recording import Recording
+from headstart.engine.asr.tokens import WhisperTokens
+from headstart.engine.asr.whisper.decoder import CrossCache
+from headstart.engine.asr.whisper.encoder import Frozen
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from typing import Protocol
 
 from torch import Tensor
 
-from engine.asr.decoding import Decoded, Ending, Job
-from engine.asr.mel import FRAMES_PER_SECOND, loudness
+from headstart.engine.asr.decoding import Decoded, Ending, Job
+from headstart.engine.asr.mel import FRAMES_PER_SECOND, loudness
 
 # Speech behind the onset of the last word that a word's own length does not account for.
 WORD_S = 0.6
@@ -27,7 +27,7 @@ _LEAST_CONTRAST = 0.5
 
 
 class Decoder(Protocol):
-    """What is asked: `engine.asr.decoding.GreedyDecoder`."""
+    """What is asked: `headstart.engine.asr.decoding.GreedyDecoder`."""
 
     def decode_many(self, jobs: Sequence[Job]) -> list[Decoded]: ...
 

@@ -25,12 +25,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.asr import persist
-from engine.asr.adopt import adopted
-from engine.asr.decoding import Decoded, Ending, GreedyDecoder, Job, Task
-from engine.asr.errors import BadAudio
-from engine.asr.final_pass import ENCODER_LIMIT_S, FinalPass, FinalSettings
-from engine.asr.hypothesis import (
+from headstart.engine.asr import persist
+from headstart.engine.asr.adopt import adopted
+from headstart.engine.asr.decoding import Decoded, Ending, GreedyDecoder, Job, Task
+from headstart.engine.asr.errors import BadAudio
+from headstart.engine.asr.final_pass import ENCODER_LIMIT_S, FinalPass, FinalSettings
+from headstart.engine.asr.hypothesis import (
     Agreement,
     AgreementSettings,
     Hypothesis,
@@ -40,17 +40,17 @@ from engine.asr.hypothesis import (
     token_limit,
     tokens_of,
 )
-from engine.asr.languages import AUTO, DETECT_MS, ENGLISH_CODE, LanguageDetector
-from engine.asr.mel import FRAMES_PER_SECOND, HOP_SAMPLES, SAMPLE_RATE_HZ, LogMel
-from engine.asr.open_recognition import OpenRecognition, Recognized, words_of
-from engine.asr.recording import LONGEST_S
-from engine.asr.stage_clock import StageClock
-from engine.asr.tokens import WhisperTokens
-from engine.asr.whisper.checkpoint import TOKENIZER_FILE, Checkpoint, load_checkpoint
-from engine.asr.whisper.decoder import CrossCache
-from engine.asr.whisper.encoder import POSITIONS_PER_SECOND, EncodedSound, Frozen
-from engine.asr.window_cut import Cut, find_cut, onsets_s
-from engine.errors import BadSettings
+from headstart.engine.asr.languages import AUTO, DETECT_MS, ENGLISH_CODE, LanguageDetector
+from headstart.engine.asr.mel import FRAMES_PER_SECOND, HOP_SAMPLES, SAMPLE_RATE_HZ, LogMel
+from headstart.engine.asr.open_recognition import OpenRecognition, Recognized, words_of
+from headstart.engine.asr.recording import LONGEST_S
+from headstart.engine.asr.stage_clock import StageClock
+from headstart.engine.asr.tokens import WhisperTokens
+from headstart.engine.asr.whisper.checkpoint import TOKENIZER_FILE, Checkpoint, load_checkpoint
+from headstart.engine.asr.whisper.decoder import CrossCache
+from headstart.engine.asr.whisper.encoder import POSITIONS_PER_SECOND, EncodedSound, Frozen
+from headstart.engine.asr.window_cut import Cut, find_cut, onsets_s
+from headstart.engine.errors import BadSettings
 
 _SAMPLES_PER_POSITION = SAMPLE_RATE_HZ // POSITIONS_PER_SECOND
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from engine.asr.mel import SAMPLE_RATE_HZ
+from headstart.engine.asr.mel import SAMPLE_RATE_HZ
 
 Pcm = npt.NDArray[np.float32]
 

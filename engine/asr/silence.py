@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import torch
 
-from engine.asr.whisper.decoder import CrossCache, WhisperDecoder
-from engine.asr.whisper.encoder import EncodedSound, Frozen, WhisperEncoder
+from headstart.engine.asr.whisper.decoder import CrossCache, WhisperDecoder
+from headstart.engine.asr.whisper.encoder import EncodedSound, Frozen, WhisperEncoder
 
 TOP_DECADES = 0.75
 """Log10 power of the loudest band of usual speech. Whisper clamps silence at eight decades below

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
-from engine.asr.errors import EnglishOnly, UnknownLanguage
-from engine.asr.languages import ENGLISH_CODE, Language
-from engine.errors import BadWeights
+from headstart.engine.asr.errors import EnglishOnly, UnknownLanguage
+from headstart.engine.asr.languages import ENGLISH_CODE, Language
+from headstart.engine.errors import BadWeights
 
 _LANGUAGE = re.compile(r"<\|([a-z]{2,3})\|>")
 _UNFINISHED = "\ufffd"  # what part of a character reads as

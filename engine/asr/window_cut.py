@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from engine.asr.hypothesis import Word
-from engine.asr.mel import FRAMES_PER_SECOND, loudness
+from headstart.engine.asr.hypothesis import Word
+from headstart.engine.asr.mel import FRAMES_PER_SECOND, loudness
 
 _SENTENCE_ENDS = (".", "?", "!")
 # Attention marks a word's onset within about this much.

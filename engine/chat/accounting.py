@@ -28,7 +28,7 @@ def by_name(tokens: Mapping[Modality, int]) -> dict[str, int]:
 
 
 class KvHolder(Protocol):
-    """What has tokens in the cache (`engine.kvcache.token_stream.Stream`)."""
+    """What has tokens in the cache (`headstart.engine.kvcache.token_stream.Stream`)."""
 
     @property
     def kv_kinds(self) -> bytearray:

@@ -19,11 +19,11 @@ from itertools import pairwise
 import numpy as np
 import numpy.typing as npt
 
-from engine import api
-from engine.api import Role
-from engine.chat.accounting import Modality
-from engine.chat.render import Entry, RenderedItem, RenderedPrompt, Segment, count
-from engine.errors import ContextFull
+from headstart.engine import api
+from headstart.engine.api import Role
+from headstart.engine.chat.accounting import Modality
+from headstart.engine.chat.render import Entry, RenderedItem, RenderedPrompt, Segment, count
+from headstart.engine.errors import ContextFull
 
 Range = tuple[int, int]
 KeptMask = npt.NDArray[np.bool_]

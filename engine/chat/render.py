@@ -11,8 +11,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from engine.api import Role, Tool
-from engine.chat.accounting import Modality
+from headstart.engine.api import Role, Tool
+from headstart.engine.chat.accounting import Modality
 
 __all__ = [
     "Chat",
@@ -46,7 +46,7 @@ class Entry:
 
 
 class Chat(Protocol):
-    """The pieces of a chat template (`engine.chat.template.ChatFormat`)."""
+    """The pieces of a chat template (`headstart.engine.chat.template.ChatFormat`)."""
 
     @property
     def user_open(self) -> Sequence[int]: ...

@@ -19,11 +19,11 @@ from typing import Any
 import jinja2
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from engine.api import Tool
-from engine.chat.tokenizer import Tokenizer
-from engine.chat.tools import BARE_OPENINGS, OPEN, ToolFormat, tool_format_of
-from engine.checkpoints.gguf import GgufFile
-from engine.errors import BadWeights
+from headstart.engine.api import Tool
+from headstart.engine.chat.tokenizer import Tokenizer
+from headstart.engine.chat.tools import BARE_OPENINGS, OPEN, ToolFormat, tool_format_of
+from headstart.engine.checkpoints.gguf import GgufFile
+from headstart.engine.errors import BadWeights
 
 _SYSTEM, _USER, _ASSISTANT, _USER_2 = "SENTINELsys", "SENTINELone", "SENTINELtwo", "SENTINELtri"
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from tokenizers import Regex, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as BpeTokenizer
 
-from engine.checkpoints.gguf import GgufFile
-from engine.errors import BadWeights, UnsupportedModel
+from headstart.engine.checkpoints.gguf import GgufFile
+from headstart.engine.errors import BadWeights, UnsupportedModel
 
 # Token types of the GGUF specification.
 NORMAL, UNKNOWN, CONTROL, USER_DEFINED, UNUSED, BYTE = 1, 2, 3, 4, 5, 6

@@ -27,8 +27,8 @@ from typing import Any, Protocol
 
 import jinja2
 
-from engine.api import Tool
-from engine.chat.stopping import overlap
+from headstart.engine.api import Tool
+from headstart.engine.chat.stopping import overlap
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 BARE_OPENINGS = ("{", '{"', '{"name', "```", "```json")
@@ -240,7 +240,7 @@ _OWN_AFTER = (
 
 
 class Encoder(Protocol):
-    """`engine.chat.tokenizer.Tokenizer`."""
+    """`headstart.engine.chat.tokenizer.Tokenizer`."""
 
     def encode(self, text: str, *, special: bool = False) -> list[int]: ...
 

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import torch
 
-from engine.checkpoints.mapped import MappedTensors, TensorPlace, map_file
-from engine.errors import BadWeights
+from headstart.engine.checkpoints.mapped import MappedTensors, TensorPlace, map_file
+from headstart.engine.errors import BadWeights
 
 BINARY_VERSION = 6
 _TYPES = (

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine.checkpoints.gguf import GgufFile
-from engine.errors import BadWeights, UnsupportedModel
+from headstart.engine.checkpoints.gguf import GgufFile
+from headstart.engine.errors import BadWeights, UnsupportedModel
 
 ARCHITECTURES = ("llama", "qwen2")
 

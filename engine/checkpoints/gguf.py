@@ -29,7 +29,7 @@ from gguf.constants import (
     GGUFValueType,
 )
 
-from engine.errors import BadWeights
+from headstart.engine.errors import BadWeights
 
 MAGIC = b"GGUF"
 VERSIONS = (2, 3)

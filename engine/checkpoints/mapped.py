@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from engine.errors import BadWeights
+from headstart.engine.errors import BadWeights
 
 
 @dataclass(frozen=True)

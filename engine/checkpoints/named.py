@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from engine.errors import BadWeights
+from headstart.engine.errors import BadWeights
 
 
 class Tensors:

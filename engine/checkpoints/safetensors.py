@@ -14,9 +14,9 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from engine.checkpoints.mapped import MappedTensors, TensorPlace, map_file
-from engine.checkpoints.named import read_json
-from engine.errors import BadWeights
+from headstart.engine.checkpoints.mapped import MappedTensors, TensorPlace, map_file
+from headstart.engine.checkpoints.named import read_json
+from headstart.engine.errors import BadWeights
 
 _TYPES = {
     "F32": torch.float32,

@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.checkpoints.decoder_spec import DecoderSpec
-from engine.checkpoints.gguf import GgufTensor
-from engine.checkpoints.named import read_json
-from engine.checkpoints.safetensors import read_safetensors
-from engine.errors import BadWeights
+from headstart.engine.checkpoints.decoder_spec import DecoderSpec
+from headstart.engine.checkpoints.gguf import GgufTensor
+from headstart.engine.checkpoints.named import read_json
+from headstart.engine.checkpoints.safetensors import read_safetensors
+from headstart.engine.errors import BadWeights
 
 CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 KIND = "Q8_0"

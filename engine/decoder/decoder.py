@@ -12,12 +12,12 @@ from typing import Protocol
 
 from torch import Tensor
 
-from engine.checkpoints.decoder_spec import DecoderSpec
-from engine.decoder.rotary import PagedRotary, Rotary
-from engine.decoder.weights import DecoderWeights
-from engine.kvcache.storage import KvCache
-from kernels.decoder_layers import Rows
-from kernels.rms_norm import rms_norm
+from headstart.engine.checkpoints.decoder_spec import DecoderSpec
+from headstart.engine.decoder.rotary import PagedRotary, Rotary
+from headstart.engine.decoder.weights import DecoderWeights
+from headstart.engine.kvcache.storage import KvCache
+from headstart.kernels.decoder_layers import Rows
+from headstart.kernels.rms_norm import rms_norm
 
 
 @dataclass(frozen=True, slots=True)

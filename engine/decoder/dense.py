@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-from kernels.decoder_layers import Layer, LayerSizes, Rows
-from kernels.paged_attention import append, paged_attention
-from kernels.qlinear import dequantize
-from kernels.rms_norm import rms_norm
-from kernels.rope import rope
-from kernels.silu_mul import silu_mul
+from headstart.kernels.decoder_layers import Layer, LayerSizes, Rows
+from headstart.kernels.paged_attention import append, paged_attention
+from headstart.kernels.qlinear import dequantize
+from headstart.kernels.rms_norm import rms_norm
+from headstart.kernels.rope import rope
+from headstart.kernels.silu_mul import silu_mul
 
 
 class DenseEmbedding:

@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from engine.checkpoints.decoder_spec import DecoderSpec
+from headstart.engine.checkpoints.decoder_spec import DecoderSpec
 
 
 class Rotary(Protocol):

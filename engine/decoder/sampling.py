@@ -9,8 +9,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.api import Sampling
-from engine.errors import BadSampling, BrokenNumbers
+from headstart.engine.api import Sampling
+from headstart.engine.errors import BadSampling, BrokenNumbers
 
 MAX_TEMPERATURE = 2.0
 MAX_REPETITION_PENALTY = 10.0

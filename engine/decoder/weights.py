@@ -11,15 +11,15 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from engine.checkpoints.decoder_spec import DecoderSpec
-from engine.checkpoints.gguf import GgufFile
-from engine.decoder.adapter import KIND, Adapter
-from engine.decoder.dense import DenseEmbedding, DenseHead, DenseLayer, DenseStack
-from engine.decoder.key_scale import key_scale
-from engine.errors import UnsupportedModel
-from kernels.decoder_layers import DecoderLayers, Layer, LayerSizes, Rows
-from kernels.qlinear import FORMATS, QWeight, dequantize, pack, qlinear
-from kernels.qlinear import rows as gather_rows
+from headstart.engine.checkpoints.decoder_spec import DecoderSpec
+from headstart.engine.checkpoints.gguf import GgufFile
+from headstart.engine.decoder.adapter import KIND, Adapter
+from headstart.engine.decoder.dense import DenseEmbedding, DenseHead, DenseLayer, DenseStack
+from headstart.engine.decoder.key_scale import key_scale
+from headstart.engine.errors import UnsupportedModel
+from headstart.kernels.decoder_layers import DecoderLayers, Layer, LayerSizes, Rows
+from headstart.kernels.qlinear import FORMATS, QWeight, dequantize, pack, qlinear
+from headstart.kernels.qlinear import rows as gather_rows
 
 Tick = Callable[[int, int], None]  # layers done, layers in all
 

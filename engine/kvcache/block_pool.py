@@ -26,7 +26,7 @@ from collections import Counter, OrderedDict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from engine.errors import CacheFull
+from headstart.engine.errors import CacheFull
 
 
 class BlockPool:

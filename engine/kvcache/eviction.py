@@ -5,7 +5,7 @@ While nothing was evicted, K/V are a function of the tokens, and any stream with
 share them. Behind an eviction they still hold what they saw of tokens that are gone, at positions
 that no longer count from zero: they are of use to this stream only, as long as nothing before them
 changes. `KvMove` is a plan of copies and key rotations; the memory itself is
-`engine.kvcache.storage`'s.
+`headstart.engine.kvcache.storage`'s.
 
 """
 
@@ -18,8 +18,8 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from engine.kvcache.block_pool import BlockPool, BlockTable
-from engine.kvcache.positions import Positions
+from headstart.engine.kvcache.block_pool import BlockPool, BlockTable
+from headstart.engine.kvcache.positions import Positions
 
 Slots = npt.NDArray[np.int64]
 
@@ -44,7 +44,7 @@ class KvMove:
 
 
 class KvMemory(Protocol):
-    """Carries plans out (`engine.scheduling.runner.Runner`)."""
+    """Carries plans out (`headstart.engine.scheduling.runner.Runner`)."""
 
     def move(self, move: KvMove) -> None: ...
 

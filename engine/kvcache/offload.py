@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from engine.errors import CacheFull
-from engine.kvcache.block_pool import BlockPool, BlockTable
+from headstart.engine.errors import CacheFull
+from headstart.engine.kvcache.block_pool import BlockPool, BlockTable
 
 
 class BlockMemory(Protocol):
-    """The pool's memory (`engine.kvcache.storage.KvCache`)."""
+    """The pool's memory (`headstart.engine.kvcache.storage.KvCache`)."""
 
     @property
     def bytes_per_token(self) -> int: ...

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Sequence
 from hashlib import blake2b
 
-from engine.kvcache.soft_tokens import SoftTokens
+from headstart.engine.kvcache.soft_tokens import SoftTokens
 
 KEY_BYTES = 16  # a chance of 2^-64 in a cache of 2^32 blocks
 _SOFT = -1

@@ -8,8 +8,8 @@ from hashlib import blake2b
 import numpy as np
 import numpy.typing as npt
 
-from engine.errors import SoftTableFull, UnknownSoftToken
-from engine.kvcache.positions import Position
+from headstart.engine.errors import SoftTableFull, UnknownSoftToken
+from headstart.engine.kvcache.positions import Position
 
 Vector = npt.NDArray[np.floating]
 

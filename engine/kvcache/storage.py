@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from engine.checkpoints.decoder_spec import DecoderSpec
-from engine.config import EngineConfig
-from engine.errors import BadSettings
-from engine.kvcache.block_pool import BlockPool
-from kernels.paged_attention.storage import decode, encode, row_width
-from kernels.rope.reference import rope
+from headstart.engine.checkpoints.decoder_spec import DecoderSpec
+from headstart.engine.config import EngineConfig
+from headstart.engine.errors import BadSettings
+from headstart.engine.kvcache.block_pool import BlockPool
+from headstart.kernels.paged_attention.storage import decode, encode, row_width
+from headstart.kernels.rope.reference import rope
 
 DTYPES = {
     "fp64": torch.float64,  # for tests of exactness
@@ -30,7 +30,7 @@ def kv_bytes_per_token(layers: int, kv_heads: int, head_dim: int, kv_dtype: str)
 
 class KvCache:
     """K and V of every layer, each pool [num_blocks, kv_heads, block_size, width], where a row of
-    `width` is `head_dim` numbers as `kernels.paged_attention.storage` keeps them.
+    `width` is `head_dim` numbers as `headstart.kernels.paged_attention.storage` keeps them.
 
     As many blocks as fit in `pool_bytes`. It is one allocation, never initialised: large enough to
     be mapped fresh from the system, so a page takes memory only once a token was written into it.

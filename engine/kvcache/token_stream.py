@@ -23,13 +23,13 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from engine.errors import CacheFull, ContextFull, StreamClosed, UnknownSoftToken
-from engine.kvcache.block_pool import BlockPool, BlockTable, Copy
-from engine.kvcache.eviction import EvictionState, KvMove
-from engine.kvcache.offload import HostMemory, OffloadSlot
-from engine.kvcache.positions import Counting, PositionRule, Positions
-from engine.kvcache.prefix_hash import ContentKeys
-from engine.kvcache.soft_tokens import SoftTokens
+from headstart.engine.errors import CacheFull, ContextFull, StreamClosed, UnknownSoftToken
+from headstart.engine.kvcache.block_pool import BlockPool, BlockTable, Copy
+from headstart.engine.kvcache.eviction import EvictionState, KvMove
+from headstart.engine.kvcache.offload import HostMemory, OffloadSlot
+from headstart.engine.kvcache.positions import Counting, PositionRule, Positions
+from headstart.engine.kvcache.prefix_hash import ContentKeys
+from headstart.engine.kvcache.soft_tokens import SoftTokens
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,14 +19,18 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from engine.chat.render import Modality
-from engine.decoder.decoder import Forward
-from engine.decoder.layers import Linear, RmsNorm
-from engine.kvcache.positions import Position, PositionKind, PositionRule
-from engine.models.checkpoint.directory import Config
-from engine.models.checkpoint.tensors import Tensors
-from engine.models.perception.block_whisper import BlockState, BlockWhisper, BlockWhisperSizes
-from engine.models.perception.interface import (
+from headstart.engine.chat.render import Modality
+from headstart.engine.decoder.decoder import Forward
+from headstart.engine.decoder.layers import Linear, RmsNorm
+from headstart.engine.kvcache.positions import Position, PositionKind, PositionRule
+from headstart.engine.models.checkpoint.directory import Config
+from headstart.engine.models.checkpoint.tensors import Tensors
+from headstart.engine.models.perception.block_whisper import (
+    BlockState,
+    BlockWhisper,
+    BlockWhisperSizes,
+)
+from headstart.engine.models.perception.interface import (
     AudioOut,
     ModelSpec,
     StreamModel,
@@ -34,7 +38,7 @@ from engine.models.perception.interface import (
     VideoFrame,
     VisionUnit,
 )
-from engine.models.perception.layouts import InlineLayout
+from headstart.engine.models.perception.layouts import InlineLayout
 
 FAMILY = "headstart_composite"
 EPS = 1e-6

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import torch
 
-from engine.asr.mel import MaxPolicy
-from engine.errors import UnsupportedModel
-from engine.models import composite, llava_onevision, qwen2_5_omni, qwen2_vl, text
-from engine.models.checkpoint.directory import Config, ModelDirectory, Rename
-from engine.models.checkpoint.tensors import Tensors
-from engine.models.decoder.choice import Build, in_torch
-from engine.models.perception.block_whisper import BlockWhisper
-from engine.models.perception.interface import StreamModel
+from headstart.engine.asr.mel import MaxPolicy
+from headstart.engine.errors import UnsupportedModel
+from headstart.engine.models import composite, llava_onevision, qwen2_5_omni, qwen2_vl, text
+from headstart.engine.models.checkpoint.directory import Config, ModelDirectory, Rename
+from headstart.engine.models.checkpoint.tensors import Tensors
+from headstart.engine.models.decoder.choice import Build, in_torch
+from headstart.engine.models.perception.block_whisper import BlockWhisper
+from headstart.engine.models.perception.interface import StreamModel
 
 Progress = Callable[[int, int], None]  # bytes loaded, bytes in all
 

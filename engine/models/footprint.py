@@ -8,13 +8,13 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from engine.models.checkpoint.errors import NotEnoughMemory
-from engine.models.decoder.choice import in_int8, in_torch
-from engine.models.families import Loading
-from engine.models.host_memory import available_bytes
-from engine.models.source import ModelSource
+from headstart.engine.models.checkpoint.errors import NotEnoughMemory
+from headstart.engine.models.decoder.choice import in_int8, in_torch
+from headstart.engine.models.families import Loading
+from headstart.engine.models.host_memory import available_bytes
+from headstart.engine.models.source import ModelSource
 
-_INT8_BYTES = 34 / 32  # a weight with its share of a scale (`engine.models.decoder.int8`)
+_INT8_BYTES = 34 / 32  # a weight with its share of a scale (`headstart.engine.models.decoder.int8`)
 # Beside weights and K/V: libraries, activations of the widest step, what is quantised at a time.
 OVERHEAD_BYTES = 1 << 30
 

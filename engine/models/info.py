@@ -10,14 +10,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.errors import EngineError
-from engine.kvcache.storage import kv_bytes_per_token
-from engine.models.checkpoint.directory import ModelDirectory, Rename
-from engine.models.checkpoint.tensors import Checkpoint
-from engine.models.checkpoint.words import words_of
-from engine.models.families import Loading, family_of, load
-from engine.models.perception.interface import StreamModel
-from engine.models.source import checked
+from headstart.engine.errors import EngineError
+from headstart.engine.kvcache.storage import kv_bytes_per_token
+from headstart.engine.models.checkpoint.directory import ModelDirectory, Rename
+from headstart.engine.models.checkpoint.tensors import Checkpoint
+from headstart.engine.models.checkpoint.words import words_of
+from headstart.engine.models.families import Loading, family_of, load
+from headstart.engine.models.perception.interface import StreamModel
+from headstart.engine.models.source import checked
 
 _SHOWN = 20
 
@@ -45,7 +45,7 @@ class Survey:
 
 @dataclass(frozen=True, slots=True)
 class Surveyed:
-    """`engine.models.checkpoint.tensors.Tensors` without contents."""
+    """`headstart.engine.models.checkpoint.tensors.Tensors` without contents."""
 
     survey: Survey
     checkpoint: Checkpoint

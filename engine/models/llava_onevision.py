@@ -1,7 +1,7 @@
 """LLaVA-OneVision: SigLIP sees frame by frame, pooled to a quarter; a plain Qwen2 answers.
 
 Live frames are frames of a video (196 tokens each); a still is the whole picture and tiles of it at
-full resolution (`engine.models.perception.anyres`), up to 7,300 tokens.
+full resolution (`headstart.engine.models.perception.anyres`), up to 7,300 tokens.
 """
 
 from __future__ import annotations
@@ -13,20 +13,25 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from engine.chat.render import Modality
-from engine.decoder.layers import Linear, carried
-from engine.errors import UnsupportedModel
-from engine.kvcache.positions import Position, PositionKind
-from engine.models.checkpoint.directory import Config
-from engine.models.checkpoint.tensors import Scope, Tensors, renamed
-from engine.models.decoder.choice import Build, in_torch
-from engine.models.perception.anyres import Anyres
-from engine.models.perception.frames import FrameState
-from engine.models.perception.interface import ModelSpec, VideoFrame, VisionSpec, VisionUnit
-from engine.models.perception.layouts import VideoLayout
-from engine.models.perception.pixels import Normalisation, resize
-from engine.models.perception.siglip import Siglip, SiglipSizes
-from engine.models.text import TextModel
+from headstart.engine.chat.render import Modality
+from headstart.engine.decoder.layers import Linear, carried
+from headstart.engine.errors import UnsupportedModel
+from headstart.engine.kvcache.positions import Position, PositionKind
+from headstart.engine.models.checkpoint.directory import Config
+from headstart.engine.models.checkpoint.tensors import Scope, Tensors, renamed
+from headstart.engine.models.decoder.choice import Build, in_torch
+from headstart.engine.models.perception.anyres import Anyres
+from headstart.engine.models.perception.frames import FrameState
+from headstart.engine.models.perception.interface import (
+    ModelSpec,
+    VideoFrame,
+    VisionSpec,
+    VisionUnit,
+)
+from headstart.engine.models.perception.layouts import VideoLayout
+from headstart.engine.models.perception.pixels import Normalisation, resize
+from headstart.engine.models.perception.siglip import Siglip, SiglipSizes
+from headstart.engine.models.text import TextModel
 
 FAMILY = "llava_onevision"
 _HALF = (0.5, 0.5, 0.5)
@@ -66,7 +71,7 @@ def vision_sizes(vision: Config) -> SiglipSizes:
 
 
 class LlavaOnevision(TextModel):
-    """`engine.models.perception.interface.StreamModel` that sees."""
+    """`headstart.engine.models.perception.interface.StreamModel` that sees."""
 
     def __init__(
         self,

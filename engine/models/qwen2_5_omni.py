@@ -7,25 +7,25 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from engine.asr.mel import MaxPolicy
-from engine.chat.render import Modality
-from engine.kvcache.positions import Position, PositionKind
-from engine.models.checkpoint.directory import Config
-from engine.models.checkpoint.tensors import Scope, Tensors, renamed
-from engine.models.checkpoint.text_config import decoder_spec, rope_sections
-from engine.models.decoder.choice import Build, in_torch
-from engine.models.perception.audio_tower import AudioState, AudioTower, AudioTowerSizes
-from engine.models.perception.frames import FrameState, QwenEyes, vision_spec
-from engine.models.perception.interface import (
+from headstart.engine.asr.mel import MaxPolicy
+from headstart.engine.chat.render import Modality
+from headstart.engine.kvcache.positions import Position, PositionKind
+from headstart.engine.models.checkpoint.directory import Config
+from headstart.engine.models.checkpoint.tensors import Scope, Tensors, renamed
+from headstart.engine.models.checkpoint.text_config import decoder_spec, rope_sections
+from headstart.engine.models.decoder.choice import Build, in_torch
+from headstart.engine.models.perception.audio_tower import AudioState, AudioTower, AudioTowerSizes
+from headstart.engine.models.perception.frames import FrameState, QwenEyes, vision_spec
+from headstart.engine.models.perception.interface import (
     AudioOut,
     ModelSpec,
     TailPolicy,
     VideoFrame,
     VisionUnit,
 )
-from engine.models.perception.layouts import OmniLayout
-from engine.models.perception.tmrope import Delimiters, TmRope
-from engine.models.perception.vision_tower import VisionTower, VisionTowerSizes
+from headstart.engine.models.perception.layouts import OmniLayout
+from headstart.engine.models.perception.tmrope import Delimiters, TmRope
+from headstart.engine.models.perception.vision_tower import VisionTower, VisionTowerSizes
 
 FAMILY = "qwen2_5_omni"
 
@@ -85,8 +85,7 @@ def vision_sizes(vision: Config) -> VisionTowerSizes:
 
 
 class Qwen25Omni:
-    """The model (`engine.models.perception.interface.StreamModel`) without what runs its decoder.
-    """
+    """The model (a `StreamModel`) without what runs its decoder."""
 
     def __init__(
         self,

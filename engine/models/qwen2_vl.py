@@ -7,18 +7,18 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from engine.chat.render import Modality
-from engine.kvcache.positions import Position, PositionKind
-from engine.models.checkpoint.directory import Config
-from engine.models.checkpoint.tensors import Scope, Tensors, renamed
-from engine.models.checkpoint.text_config import decoder_spec, rope_sections
-from engine.models.decoder.choice import Build, in_torch
-from engine.models.perception.frames import FrameState, QwenEyes, vision_spec
-from engine.models.perception.interface import ModelSpec, VideoFrame, VisionUnit
-from engine.models.perception.layouts import VideoLayout
-from engine.models.perception.tmrope import Delimiters, TmRope
-from engine.models.perception.vision_tower import VisionTower, VisionTowerSizes
-from engine.models.text import TextModel
+from headstart.engine.chat.render import Modality
+from headstart.engine.kvcache.positions import Position, PositionKind
+from headstart.engine.models.checkpoint.directory import Config
+from headstart.engine.models.checkpoint.tensors import Scope, Tensors, renamed
+from headstart.engine.models.checkpoint.text_config import decoder_spec, rope_sections
+from headstart.engine.models.decoder.choice import Build, in_torch
+from headstart.engine.models.perception.frames import FrameState, QwenEyes, vision_spec
+from headstart.engine.models.perception.interface import ModelSpec, VideoFrame, VisionUnit
+from headstart.engine.models.perception.layouts import VideoLayout
+from headstart.engine.models.perception.tmrope import Delimiters, TmRope
+from headstart.engine.models.perception.vision_tower import VisionTower, VisionTowerSizes
+from headstart.engine.models.text import TextModel
 
 FAMILY = "qwen2_vl"
 
@@ -52,7 +52,7 @@ def vision_sizes(vision: Config) -> VisionTowerSizes:
 
 
 class Qwen2Vl(TextModel):
-    """`engine.models.perception.interface.StreamModel` that sees."""
+    """`headstart.engine.models.perception.interface.StreamModel` that sees."""
 
     def __init__(
         self,

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from engine.errors import BadSettings
-from engine.models.checkpoint.directory import Config
-from engine.models.checkpoint.tensors import Tensors
-from engine.models.decoder.choice import Build, in_torch
-from engine.models.qwen2_5_omni import Qwen25Omni
+from headstart.engine.errors import BadSettings
+from headstart.engine.models.checkpoint.directory import Config
+from headstart.engine.models.checkpoint.tensors import Tensors
+from headstart.engine.models.decoder.choice import Build, in_torch
+from headstart.engine.models.qwen2_5_omni import Qwen25Omni
 
 SIZES = ("3b", "7b")
 # Decoder: hidden, layers, heads, kv_heads, ffn, vocabulary.

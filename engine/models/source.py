@@ -10,15 +10,15 @@ from pathlib import Path
 
 import torch
 
-from engine.config import EngineConfig
-from engine.errors import BadSettings, BadWeights
-from engine.models.checkpoint.tensors import Dummy, Tensors
-from engine.models.checkpoint.words import SETTINGS, TOKENIZER, Words, stand_in, words_of
-from engine.models.decoder.choice import in_int8, in_torch
-from engine.models.families import Loading, load
-from engine.models.perception.interface import StreamModel
-from engine.models.sizes import SIZES, omni_config, sized_omni
-from kernels.native import default_backend
+from headstart.engine.config import EngineConfig
+from headstart.engine.errors import BadSettings, BadWeights
+from headstart.engine.models.checkpoint.tensors import Dummy, Tensors
+from headstart.engine.models.checkpoint.words import SETTINGS, TOKENIZER, Words, stand_in, words_of
+from headstart.engine.models.decoder.choice import in_int8, in_torch
+from headstart.engine.models.families import Loading, load
+from headstart.engine.models.perception.interface import StreamModel
+from headstart.engine.models.sizes import SIZES, omni_config, sized_omni
+from headstart.kernels.native import default_backend
 
 EXPECTED = f"config.json, *.safetensors, {TOKENIZER} and {SETTINGS}"
 _SHOWN_FILES = 5

@@ -8,14 +8,14 @@ from typing import Any, Never
 import torch
 from torch import Tensor
 
-from engine.chat.render import Modality
-from engine.kvcache.positions import Position, PositionKind, PositionRule
-from engine.models.checkpoint.directory import Config
-from engine.models.checkpoint.errors import UnsupportedInput
-from engine.models.checkpoint.tensors import Tensors, renamed
-from engine.models.checkpoint.text_config import decoder_spec
-from engine.models.decoder.choice import Build, in_torch
-from engine.models.perception.interface import (
+from headstart.engine.chat.render import Modality
+from headstart.engine.kvcache.positions import Position, PositionKind, PositionRule
+from headstart.engine.models.checkpoint.directory import Config
+from headstart.engine.models.checkpoint.errors import UnsupportedInput
+from headstart.engine.models.checkpoint.tensors import Tensors, renamed
+from headstart.engine.models.checkpoint.text_config import decoder_spec
+from headstart.engine.models.decoder.choice import Build, in_torch
+from headstart.engine.models.perception.interface import (
     AudioOut,
     ClipTokens,
     ModelSpec,
@@ -23,7 +23,7 @@ from engine.models.perception.interface import (
     VideoFrame,
     VisionUnit,
 )
-from engine.models.perception.layouts import Parts
+from headstart.engine.models.perception.layouts import Parts
 
 FAMILIES = ("qwen2", "llama")
 

@@ -1,4 +1,4 @@
-"""From `python -m engine` to a running engine, and its socket to the gateway.
+"""From `python -m headstart.engine` to a running engine, and its socket to the gateway.
 
 `assemble` puts an engine together from packaged weights, `model_directory` from a model's
 directory, `load` reads a GGUF decoder, `warm_up` runs a model once, `ipc` is the ZeroMQ loop,

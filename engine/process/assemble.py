@@ -11,23 +11,23 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from engine import api
-from engine.asr.chosen import load_ears
-from engine.asr.recognizer import WhisperRecognizer
-from engine.config import EngineConfig
-from engine.decoder.adapter import chosen_adapter
-from engine.decoder.sampling import SamplerFactory
-from engine.engine import Engine, EngineParts
-from engine.interfaces import ModelServices, View
-from engine.kvcache.token_stream import Stream
-from engine.process.load import LoadedModel, load_model
-from engine.scheduling.admission import admission_over
-from engine.scheduling.scheduler import Scheduler
-from engine.session.session import Emit
-from engine.vision import Connector, FrameLabeller, Sight
-from engine.vision.encoder_cache import EncoderCache
-from engine.weights import ResolvedModel
-from kernels.native import default_backend, set_threads
+from headstart.engine import api
+from headstart.engine.asr.chosen import load_ears
+from headstart.engine.asr.recognizer import WhisperRecognizer
+from headstart.engine.config import EngineConfig
+from headstart.engine.decoder.adapter import chosen_adapter
+from headstart.engine.decoder.sampling import SamplerFactory
+from headstart.engine.engine import Engine, EngineParts
+from headstart.engine.interfaces import ModelServices, View
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.process.load import LoadedModel, load_model
+from headstart.engine.scheduling.admission import admission_over
+from headstart.engine.scheduling.scheduler import Scheduler
+from headstart.engine.session.session import Emit
+from headstart.engine.vision import Connector, FrameLabeller, Sight
+from headstart.engine.vision.encoder_cache import EncoderCache
+from headstart.engine.weights import ResolvedModel
+from headstart.kernels.native import default_backend, set_threads
 
 Report = Callable[[str, int, int], None]
 
@@ -69,7 +69,7 @@ class ModelPaths:
 
 
 class LabelledImageEncoder:
-    """`engine.interfaces.ImageEncoder` over the image network and the connector."""
+    """`headstart.engine.interfaces.ImageEncoder` over the image network and the connector."""
 
     def __init__(
         self, eyes: FrameLabeller, connector: Connector, sights: EncoderCache[Sight]

@@ -22,11 +22,11 @@ import msgspec
 import psutil
 import zmq
 
-from engine import api
-from engine.chat.accounting import by_name
+from headstart.engine import api
+from headstart.engine.chat.accounting import by_name
 
 if TYPE_CHECKING:  # it brings torch, and the gateway should hear from us before that is loaded
-    from engine.engine import Engine
+    from headstart.engine.engine import Engine
 
 log = logging.getLogger("headstart.engine")
 

@@ -6,19 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.chat.template import ChatFormat
-from engine.chat.tokenizer import Tokenizer
-from engine.checkpoints.decoder_spec import DecoderSpec
-from engine.checkpoints.gguf import GgufFile
-from engine.config import EngineConfig
-from engine.decoder.adapter import Adapter
-from engine.decoder.decoder import Decoder
-from engine.decoder.weights import WeightLoader
-from engine.kvcache.block_pool import BlockPool
-from engine.kvcache.storage import KvCache, paged
-from engine.kvcache.token_stream import Stream
-from engine.scheduling.runner import Runner
-from kernels.native import default_backend
+from headstart.engine.chat.template import ChatFormat
+from headstart.engine.chat.tokenizer import Tokenizer
+from headstart.engine.checkpoints.decoder_spec import DecoderSpec
+from headstart.engine.checkpoints.gguf import GgufFile
+from headstart.engine.config import EngineConfig
+from headstart.engine.decoder.adapter import Adapter
+from headstart.engine.decoder.decoder import Decoder
+from headstart.engine.decoder.weights import WeightLoader
+from headstart.engine.kvcache.block_pool import BlockPool
+from headstart.engine.kvcache.storage import KvCache, paged
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.scheduling.runner import Runner
+from headstart.kernels.native import default_backend
 
 Progress = Callable[[str, int, int], None]  # what is loading, done, total (0: unknown)
 

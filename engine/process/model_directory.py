@@ -11,28 +11,28 @@ from pathlib import Path
 
 import torch
 
-from engine import api
-from engine.asr.chosen import load_ears
-from engine.config import EngineConfig
-from engine.decoder.sampling import SamplerFactory
-from engine.engine import Engine, EngineParts
-from engine.interfaces import ModelServices, SpeechRecognizer
-from engine.kvcache.block_pool import BlockPool
-from engine.kvcache.storage import KvCache, paged
-from engine.kvcache.token_stream import Stream
-from engine.models.checkpoint.words import Words
-from engine.models.footprint import check_fits
-from engine.models.perception.captions import CaptionedRecognizer
-from engine.models.perception.interface import StreamModel, TailPolicy
-from engine.models.perception.picture_sizes import frame_size, still_size
-from engine.models.perception.senses import ModelImageEncoder, ModelRecognizer
-from engine.models.source import ModelSource, loading_of
-from engine.process.warm_up import warm_up
-from engine.scheduling.admission import admission_over
-from engine.scheduling.runner import Runner
-from engine.scheduling.scheduler import Scheduler
-from engine.session.session import Emit
-from kernels.native import set_threads
+from headstart.engine import api
+from headstart.engine.asr.chosen import load_ears
+from headstart.engine.config import EngineConfig
+from headstart.engine.decoder.sampling import SamplerFactory
+from headstart.engine.engine import Engine, EngineParts
+from headstart.engine.interfaces import ModelServices, SpeechRecognizer
+from headstart.engine.kvcache.block_pool import BlockPool
+from headstart.engine.kvcache.storage import KvCache, paged
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.models.checkpoint.words import Words
+from headstart.engine.models.footprint import check_fits
+from headstart.engine.models.perception.captions import CaptionedRecognizer
+from headstart.engine.models.perception.interface import StreamModel, TailPolicy
+from headstart.engine.models.perception.picture_sizes import frame_size, still_size
+from headstart.engine.models.perception.senses import ModelImageEncoder, ModelRecognizer
+from headstart.engine.models.source import ModelSource, loading_of
+from headstart.engine.process.warm_up import warm_up
+from headstart.engine.scheduling.admission import admission_over
+from headstart.engine.scheduling.runner import Runner
+from headstart.engine.scheduling.scheduler import Scheduler
+from headstart.engine.session.session import Emit
+from headstart.kernels.native import set_threads
 
 Report = Callable[[str, int, int], None]
 

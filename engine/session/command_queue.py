@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from engine import api
-from engine.session.errors import SessionOverloaded
+from headstart.engine import api
+from headstart.engine.session.errors import SessionOverloaded
 
 # Commands waiting in one session: about ten minutes of half-second chunks. What comes beyond is
 # refused by name; the words heard so far stay.

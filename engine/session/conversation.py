@@ -10,8 +10,8 @@ from typing import assert_never
 import numpy as np
 import numpy.typing as npt
 
-from engine import api
-from engine.chat.context_window import (
+from headstart.engine import api
+from headstart.engine.chat.context_window import (
     ANSWER_RESERVE_TOKENS,
     ContextWindow,
     Prompt,
@@ -23,14 +23,14 @@ from engine.chat.context_window import (
     reserve,
     within,
 )
-from engine.chat.render import Entry, Modality, RenderedPrompt, Segment, Separator, render
-from engine.errors import ContextFull
-from engine.interfaces import LiveFrameEncoder, ModelServices, View
-from engine.kvcache.eviction import KvMove
-from engine.kvcache.token_stream import Stream
-from engine.session.clips import Clips
-from engine.session.errors import UnknownItem
-from engine.session.utterance import Utterance
+from headstart.engine.chat.render import Entry, Modality, RenderedPrompt, Segment, Separator, render
+from headstart.engine.errors import ContextFull
+from headstart.engine.interfaces import LiveFrameEncoder, ModelServices, View
+from headstart.engine.kvcache.eviction import KvMove
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.session.clips import Clips
+from headstart.engine.session.errors import UnknownItem
+from headstart.engine.session.utterance import Utterance
 
 # Evicted items that may still be named: to be removed, or to have something put behind them.
 MAX_EVICTED_NAMES = 4096

@@ -1,8 +1,8 @@
-"""What a session refuses; see `engine.errors` for the tree these belong to."""
+"""What a session refuses; see `headstart.engine.errors` for the tree these belong to."""
 
 from __future__ import annotations
 
-from engine.errors import EngineError
+from headstart.engine.errors import EngineError
 
 
 class UnknownItem(EngineError):

@@ -9,15 +9,15 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from engine import api
-from engine.api import FinishReason, Sampling, Span, Tool, ToolChoice
-from engine.chat.accounting import by_name, counted
-from engine.chat.context_window import ContextWindow, Prompt
-from engine.chat.render import Chat, Modality
-from engine.chat.stopping import SentenceLimit, StopStrings
-from engine.chat.tools import OPEN, CallPiece, CallReader
-from engine.interfaces import ModelServices, Sampler, TextDecoder, Tokenizer
-from engine.kvcache.token_stream import Stream
+from headstart.engine import api
+from headstart.engine.api import FinishReason, Sampling, Span, Tool, ToolChoice
+from headstart.engine.chat.accounting import by_name, counted
+from headstart.engine.chat.context_window import ContextWindow, Prompt
+from headstart.engine.chat.render import Chat, Modality
+from headstart.engine.chat.stopping import SentenceLimit, StopStrings
+from headstart.engine.chat.tools import OPEN, CallPiece, CallReader
+from headstart.engine.interfaces import ModelServices, Sampler, TextDecoder, Tokenizer
+from headstart.engine.kvcache.token_stream import Stream
 
 # A speculated answer waits for its endpoint at this length: what a person hears of the first
 # moment, while wasted work stays bounded when the speaker goes on after all.

@@ -11,20 +11,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-from engine import api
-from engine.chat.context_window import ContextWindow, Prompt
-from engine.chat.render import Modality, RenderedPrompt, count
-from engine.errors import ContextFull, EngineError
-from engine.interfaces import ModelServices, Words
-from engine.kvcache.eviction import KvMove
-from engine.kvcache.token_stream import Reconciled, Stream
-from engine.session.chunk_trace import ChunkTrace, stage_spans
-from engine.session.command_queue import CommandQueue, chunk_due_ns
-from engine.session.conversation import Conversation
-from engine.session.errors import AnswerRunning, NothingHeard
-from engine.session.generation import Answer, kv_stats_of, unbegun, usage_of, words_only
-from engine.session.summary import Summaries
-from engine.session.utterance import AudioBatch, Utterance
+from headstart.engine import api
+from headstart.engine.chat.context_window import ContextWindow, Prompt
+from headstart.engine.chat.render import Modality, RenderedPrompt, count
+from headstart.engine.errors import ContextFull, EngineError
+from headstart.engine.interfaces import ModelServices, Words
+from headstart.engine.kvcache.eviction import KvMove
+from headstart.engine.kvcache.token_stream import Reconciled, Stream
+from headstart.engine.session.chunk_trace import ChunkTrace, stage_spans
+from headstart.engine.session.command_queue import CommandQueue, chunk_due_ns
+from headstart.engine.session.conversation import Conversation
+from headstart.engine.session.errors import AnswerRunning, NothingHeard
+from headstart.engine.session.generation import Answer, kv_stats_of, unbegun, usage_of, words_only
+from headstart.engine.session.summary import Summaries
+from headstart.engine.session.utterance import AudioBatch, Utterance
 
 # Spans of one turn that its budget is told of; of a longer turn the newest count.
 MAX_TURN_SPANS = 256

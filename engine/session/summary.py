@@ -8,12 +8,12 @@ in the next one's sight before it is old enough to go.
 
 from __future__ import annotations
 
-from engine import api
-from engine.chat.render import Entry, Modality, RenderedPrompt, Segment
-from engine.interfaces import ModelServices
-from engine.kvcache.token_stream import Stream
-from engine.session.conversation import NOTES_ID, Conversation
-from engine.session.generation import Answer
+from headstart.engine import api
+from headstart.engine.chat.render import Entry, Modality, RenderedPrompt, Segment
+from headstart.engine.interfaces import ModelServices
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.session.conversation import NOTES_ID, Conversation
+from headstart.engine.session.generation import Answer
 
 REQUEST = (
     "Summarise in at most three short sentences what the user said, asked for and showed so far. "

@@ -16,13 +16,13 @@ from typing import Any
 
 import numpy as np
 
-from engine import api
-from engine.api import Audio, Clip, Hearing, Role, TurnRef
-from engine.chat.context_window import Holes, Range, without
-from engine.chat.render import Entry, Modality, Segment
-from engine.interfaces import Embedded, Parts, Pcm, Tokenizer, View, Words
-from engine.session.chunk_trace import ChunkTrace, budget_stages
-from engine.session.command_queue import chunk_due_ns
+from headstart.engine import api
+from headstart.engine.api import Audio, Clip, Hearing, Role, TurnRef
+from headstart.engine.chat.context_window import Holes, Range, without
+from headstart.engine.chat.render import Entry, Modality, Segment
+from headstart.engine.interfaces import Embedded, Parts, Pcm, Tokenizer, View, Words
+from headstart.engine.session.chunk_trace import ChunkTrace, budget_stages
+from headstart.engine.session.command_queue import chunk_due_ns
 
 _INT16_SCALE = 1.0 / 32768.0
 

@@ -7,8 +7,8 @@ May import: `errors`.
 Never: trains anything.
 """
 
-from engine.vision.connector import Connector, ConnectorSettings, Projected
-from engine.vision.sight import BadPicture, FrameLabeller, Sight
+from headstart.engine.vision.connector import Connector, ConnectorSettings, Projected
+from headstart.engine.vision.sight import BadPicture, FrameLabeller, Sight
 
 __all__ = [
     "BadPicture",

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from engine.vision.pixels import BRIGHTNESS
-from engine.vision.sight import Sight
+from headstart.engine.vision.pixels import BRIGHTNESS
+from headstart.engine.vision.sight import Sight
 
 # Without a note a small LLM makes something up when asked what it sees.
 _OFF = "[camera: off, I can't see anything]\n"

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from engine.errors import BadWeights
+from headstart.engine.errors import BadWeights
 
 IMAGE_SIZE = 224
 CLASSES = 1000

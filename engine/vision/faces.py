@@ -18,8 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from engine.errors import BadWeights
-from engine.vision.pixels import Rgb
+from headstart.engine.errors import BadWeights
+from headstart.engine.vision.pixels import Rgb
 
 PROPOSE_FILE, REFINE_FILE, OUTPUT_FILE = "pnet.pt", "rnet.pt", "onet.pt"
 

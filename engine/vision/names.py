@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from engine.errors import BadWeights
+from headstart.engine.errors import BadWeights
 
 SYNSETS_FILE = "imagenet_synsets.txt"
 LEMMAS_FILE = "imagenet_synset_to_lemma.txt"

@@ -16,11 +16,11 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from engine.errors import EngineError
-from engine.vision.efficientnet import EfficientNetLite0, load
-from engine.vision.faces import Faces
-from engine.vision.names import Names, load_names
-from engine.vision.pixels import Rgb, describe
+from headstart.engine.errors import EngineError
+from headstart.engine.vision.efficientnet import EfficientNetLite0, load
+from headstart.engine.vision.faces import Faces
+from headstart.engine.vision.names import Names, load_names
+from headstart.engine.vision.pixels import Rgb, describe
 
 ALTERNATIVES = 4
 

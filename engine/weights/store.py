@@ -21,8 +21,8 @@ from pathlib import Path
 
 import msgspec
 
-from engine.weights.errors import IntegrityError, WeightsMissing
-from engine.weights.manifest import File, Manifest, Weight, packaged
+from headstart.engine.weights.errors import IntegrityError, WeightsMissing
+from headstart.engine.weights.manifest import File, Manifest, Weight, packaged
 
 MARKER_NAME = ".verified.json"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.audio.clock import NS_PER_MS
+from headstart.gateway.audio.clock import NS_PER_MS
 
 
 class ClientClock:

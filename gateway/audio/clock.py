@@ -7,7 +7,7 @@ received since the session began. Where a conversion does not come out even, it 
 
 from __future__ import annotations
 
-from engine.api import SAMPLE_RATE_HZ
+from headstart.engine.api import SAMPLE_RATE_HZ
 
 ENGINE_RATE_HZ = SAMPLE_RATE_HZ
 CLIENT_RATE_HZ = 24_000

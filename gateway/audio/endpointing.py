@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Protocol
 
-from gateway.audio.clock import engine_samples_to_ms, ms_to_engine_samples
+from headstart.gateway.audio.clock import engine_samples_to_ms, ms_to_engine_samples
 
 DEFAULT_HUSH_MS = 200
 DEFAULT_SILENCE_MS = 500

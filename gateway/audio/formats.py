@@ -1,15 +1,15 @@
 """A client's sound in its own format, to and from the gateway's s16 at 24 kHz.
 
 Only where sound travels in events; calls have codecs of their own
-(`gateway.transport.webrtc.codecs`).
+(`headstart.gateway.transport.webrtc.codecs`).
 """
 
 from __future__ import annotations
 
-from gateway.audio import g711
-from gateway.audio.clock import CLIENT_RATE_HZ
-from gateway.protocol.items import Json
-from gateway.protocol.parse import decode_audio, decode_bytes
+from headstart.gateway.audio import g711
+from headstart.gateway.audio.clock import CLIENT_RATE_HZ
+from headstart.gateway.protocol.items import Json
+from headstart.gateway.protocol.parse import decode_audio, decode_bytes
 
 
 def bytes_per_s(sound_format: Json) -> int:

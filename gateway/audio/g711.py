@@ -11,8 +11,8 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from gateway.audio.clock import CLIENT_RATE_HZ
-from gateway.audio.resample import StreamResampler
+from headstart.gateway.audio.clock import CLIENT_RATE_HZ
+from headstart.gateway.audio.resample import StreamResampler
 
 Law = Literal["audio/pcmu", "audio/pcma"]
 RATE_HZ = 8_000

@@ -63,7 +63,7 @@ class CompiledNoiseFloor:
 
 
 class CompiledBlocks:
-    """One stream's `gateway.audio.resample.Blocks`."""
+    """One stream's `headstart.gateway.audio.resample.Blocks`."""
 
     def __init__(
         self, resample: Any, matrix: Floats, block: int, history: int, step: int, outputs: int
@@ -104,7 +104,7 @@ class NativeAudio:
         self._voicing.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
         self._voicing.restype = ctypes.c_double
         self.judge = loaded.headstart_judge
-        """Of a `gateway.audio.native_vad.CompiledScore`."""
+        """Of a `headstart.gateway.audio.native_vad.CompiledScore`."""
         self.judge.restype = None
 
     @staticmethod
@@ -124,7 +124,7 @@ class NativeAudio:
         return found
 
     def voicing(self, last: bytes, window: bytes) -> float:
-        """See `gateway.audio.vad.voicing`; two windows of s16[320]."""
+        """See `headstart.gateway.audio.vad.voicing`; two windows of s16[320]."""
         found: float = self._voicing(last, window)
         return found
 

@@ -1,4 +1,4 @@
-"""`gateway.audio.vad.WebRtcScore`, compiled: one call for all windows of a packet.
+"""`headstart.gateway.audio.vad.WebRtcScore`, compiled: one call for all windows of a packet.
 
 `native.c` calls the WebRTC project's VAD inside `webrtcvad`'s own library. Where that does not show
 its C functions, or there is no compiler, the plain score serves; a test holds the two together.
@@ -13,9 +13,9 @@ from typing import Any
 
 import _webrtcvad
 
-from gateway.audio import vad
-from gateway.audio.native import CompiledNoiseFloor, NativeAudio, native_audio
-from gateway.audio.vad import WINDOW_BYTES, WINDOW_SAMPLES, SpeechScore, WebRtcScore
+from headstart.gateway.audio import vad
+from headstart.gateway.audio.native import CompiledNoiseFloor, NativeAudio, native_audio
+from headstart.gateway.audio.vad import WINDOW_BYTES, WINDOW_SAMPLES, SpeechScore, WebRtcScore
 
 log = logging.getLogger("headstart.vad")
 

@@ -7,8 +7,12 @@ from dataclasses import dataclass
 
 import msgspec
 
-from engine.api import TurnRef
-from gateway.audio.clock import BYTES_PER_SAMPLE, engine_samples_to_bytes, ms_to_engine_samples
+from headstart.engine.api import TurnRef
+from headstart.gateway.audio.clock import (
+    BYTES_PER_SAMPLE,
+    engine_samples_to_bytes,
+    ms_to_engine_samples,
+)
 
 
 class AudioTail:

@@ -21,7 +21,7 @@ from typing import Protocol
 import numpy as np
 import numpy.typing as npt
 
-from gateway.audio.native import native_audio
+from headstart.gateway.audio.native import native_audio
 
 Samples = npt.NDArray[np.int16]
 

@@ -15,8 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from engine.api import TurnRef
-from gateway.audio.clock import (
+from headstart.engine.api import TurnRef
+from headstart.gateway.audio.clock import (
     BYTES_PER_SAMPLE,
     CLIENT_RATE_HZ,
     ENGINE_RATE_HZ,
@@ -30,11 +30,11 @@ from gateway.audio.clock import (
     ms_to_engine_samples,
     ns_to_client_samples,
 )
-from gateway.audio.endpointing import EndpointVerdict, Pause
-from gateway.audio.native_vad import speech_score
-from gateway.audio.open_utterance import Arrival, AudioTail, OpenUtterance, Pauses
-from gateway.audio.resample import StreamResampler
-from gateway.audio.speech_events import (
+from headstart.gateway.audio.endpointing import EndpointVerdict, Pause
+from headstart.gateway.audio.native_vad import speech_score
+from headstart.gateway.audio.open_utterance import Arrival, AudioTail, OpenUtterance, Pauses
+from headstart.gateway.audio.resample import StreamResampler
+from headstart.gateway.audio.speech_events import (
     CommitTooShortError,
     Detection,
     DropReason,
@@ -51,7 +51,7 @@ from gateway.audio.speech_events import (
     UtteranceDropped,
     UtteranceTooLongError,
 )
-from gateway.audio.vad import (
+from headstart.gateway.audio.vad import (
     WINDOW_SAMPLES,
     GateState,
     SpeechScore,

@@ -13,9 +13,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import Enum
 
-from engine.api import TurnRef
-from gateway.audio.clock import BYTES_PER_SAMPLE
-from gateway.audio.endpointing import EndpointPolicy, FixedSilence
+from headstart.engine.api import TurnRef
+from headstart.gateway.audio.clock import BYTES_PER_SAMPLE
+from headstart.gateway.audio.endpointing import EndpointPolicy, FixedSilence
 
 
 class SegmenterError(Exception):

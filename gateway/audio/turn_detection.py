@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import assert_never
 
-from gateway.audio.endpointing import (
+from headstart.gateway.audio.endpointing import (
     EAGERNESS,
     AdaptiveSilence,
     EndpointPolicy,
@@ -13,9 +13,13 @@ from gateway.audio.endpointing import (
     SemanticSilence,
     semantic,
 )
-from gateway.audio.segmenter import Detection
-from gateway.protocol.extensions import Endpointing
-from gateway.protocol.session_config import SemanticVadConfig, ServerVadConfig, TurnDetection
+from headstart.gateway.audio.segmenter import Detection
+from headstart.gateway.protocol.extensions import Endpointing
+from headstart.gateway.protocol.session_config import (
+    SemanticVadConfig,
+    ServerVadConfig,
+    TurnDetection,
+)
 
 
 def detection_of(

@@ -18,8 +18,8 @@ import numpy as np
 import numpy.typing as npt
 import webrtcvad
 
-from gateway.audio.clock import ENGINE_RATE_HZ, ms_to_engine_samples
-from gateway.audio.native import native_audio
+from headstart.gateway.audio.clock import ENGINE_RATE_HZ, ms_to_engine_samples
+from headstart.gateway.audio.native import native_audio
 
 Samples = npt.NDArray[np.int16]
 

@@ -19,9 +19,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gateway.auth.client_secrets import PREFIX, ClientSecrets
-from gateway.config import Settings
-from gateway.errors import ConfigError
+from headstart.gateway.auth.client_secrets import PREFIX, ClientSecrets
+from headstart.gateway.config import Settings
+from headstart.gateway.errors import ConfigError
 
 KEY_SUBPROTOCOL = "openai-insecure-api-key."
 KEY_CHARS_MIN = 16

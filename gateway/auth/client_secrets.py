@@ -13,7 +13,7 @@ import secrets
 from dataclasses import dataclass
 from typing import Any
 
-from gateway.protocol.limits import RANGES
+from headstart.gateway.protocol.limits import RANGES
 
 PREFIX = "ek_"
 SECRET_BYTES = 24
@@ -24,7 +24,7 @@ LIFETIME_S, LIFETIME_S_DEFAULT = RANGES["expires_after.seconds"], 600
 @dataclass(frozen=True, slots=True)
 class Grant:
     """What a secret stands for. `session`: the `session` object it was asked for with, or None;
-    `key_id`: whose key it was asked for with (`gateway.auth.access`)."""
+    `key_id`: whose key it was asked for with (`headstart.gateway.auth.access`)."""
 
     expires_at_s: float
     session: Any

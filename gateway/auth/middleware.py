@@ -20,11 +20,11 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect, WebSocketState
 
-from gateway.auth.access import ANY, Access, Admitted, Refused
-from gateway.protocol import errors
-from gateway.protocol.errors import FatalProtocolError
-from gateway.protocol.headers import RESUME_HEADER
-from gateway.runtime.clocks import since_boot_s
+from headstart.gateway.auth.access import ANY, Access, Admitted, Refused
+from headstart.gateway.protocol import errors
+from headstart.gateway.protocol.errors import FatalProtocolError
+from headstart.gateway.protocol.headers import RESUME_HEADER
+from headstart.gateway.runtime.clocks import since_boot_s
 
 log = logging.getLogger("headstart.auth")
 

@@ -13,7 +13,7 @@ from hashlib import blake2b
 
 import msgspec
 
-from engine import api
+from headstart.engine import api
 
 DOMAIN_BYTES = 16
 SECRET_BYTES = 32
@@ -28,7 +28,7 @@ class ShareDomains:
         self._secret = secrets.token_bytes(SECRET_BYTES)
 
     def of(self, key_id: str) -> bytes:
-        """The domain of a key's holder (`gateway.auth.access.Admitted`); empty, which is
+        """The domain of a key's holder (`headstart.gateway.auth.access.Admitted`); empty, which is
         everybody's, where no keys are asked for."""
         if self._between_keys or not key_id:
             return b""

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 
-from engine import api
+from headstart.engine import api
 
 AUDIO_BEHIND_SAMPLES = 30 * api.SAMPLE_RATE_HZ
 PICTURES_BEHIND_BYTES = 16 << 20

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
-from engine import api
-from gateway.audio.open_utterance import Arrival
-from gateway.session.actions import Action, Hangup, Send
-from gateway.tts.messages import ClauseDone, SynthesisedAudio
-from gateway.tts.status import VoiceStatus
-from gateway.video.decode import Outcome, Seen
+from headstart.engine import api
+from headstart.gateway.audio.open_utterance import Arrival
+from headstart.gateway.session.actions import Action, Hangup, Send
+from headstart.gateway.tts.messages import ClauseDone, SynthesisedAudio
+from headstart.gateway.tts.status import VoiceStatus
+from headstart.gateway.video.decode import Outcome, Seen
 
 if TYPE_CHECKING:  # the schema takes a second to import
-    from gateway.protocol.session_config import SessionUpdate
+    from headstart.gateway.protocol.session_config import SessionUpdate
 
 
 class SessionCore(Protocol):
-    """What the runner needs of `gateway.session.session.Session`."""
+    """What the runner needs of `headstart.gateway.session.session.Session`."""
 
     def preset(self, update: SessionUpdate, now_ns: int) -> None: ...
     def describe(self) -> dict[str, Any]: ...

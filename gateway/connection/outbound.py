@@ -10,8 +10,8 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from gateway.protocol import frames
-from gateway.session.actions import Hangup, Send
+from headstart.gateway.protocol import frames
+from headstart.gateway.session.actions import Hangup, Send
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,12 +16,12 @@ from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from gateway.connection.interfaces import Connection, Player, SessionCore
-from gateway.connection.resume import LineOver, ResumableChannel
-from gateway.connection.runner import CLOSE_INTERNAL_ERROR, SessionRunner
-from gateway.protocol import errors
-from gateway.runtime import tasks
-from gateway.session.actions import Hangup
+from headstart.gateway.connection.interfaces import Connection, Player, SessionCore
+from headstart.gateway.connection.resume import LineOver, ResumableChannel
+from headstart.gateway.connection.runner import CLOSE_INTERNAL_ERROR, SessionRunner
+from headstart.gateway.protocol import errors
+from headstart.gateway.runtime import tasks
+from headstart.gateway.session.actions import Hangup
 
 log = logging.getLogger("headstart.resume")
 
@@ -53,7 +53,7 @@ class SessionEntry:
     runner: SessionRunner
     token: str = field(repr=False)
     key_id: str = ""
-    """Whose key it came with (`gateway.auth.access`)."""
+    """Whose key it came with (`headstart.gateway.auth.access`)."""
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
 

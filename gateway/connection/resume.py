@@ -20,9 +20,9 @@ from dataclasses import dataclass
 
 import msgspec
 
-from gateway.connection.interfaces import Connection, TryInline
-from gateway.runtime import tasks
-from gateway.session.actions import Hangup
+from headstart.gateway.connection.interfaces import Connection, TryInline
+from headstart.gateway.runtime import tasks
+from headstart.gateway.session.actions import Hangup
 
 log = logging.getLogger("headstart.resume")
 

@@ -6,8 +6,8 @@
     ticker, TICK_S ───▶ Session              Hangup: behind all that is queued
 
 All calls into the session happen on the loop, one after the other; none awaits. A channel is a
-WebSocket (`gateway.transport.websocket.channel`) or a WebRTC data channel
-(`gateway.transport.webrtc.channel`). Bounds:
+WebSocket (`headstart.gateway.transport.websocket.channel`) or a WebRTC data channel
+(`headstart.gateway.transport.webrtc.channel`). Bounds:
 
 - outbound: `outbound_events` and `outbound_bytes` behind what the socket holds. When full, this
   reader is shed: close 1013. What was queued is thrown away, for a stream with holes is worse.
@@ -15,7 +15,7 @@ WebSocket (`gateway.transport.websocket.channel`) or a WebRTC data channel
 - inbound: the channel's own, and a share of the loop (`gateway.runtime.fairness`); whoever has had
   more is read no further for a while. A message over `LONG_CHARS` is parsed on another thread. A
   peer that sends faster than the engine gets through with it is read no further
-  (`gateway.connection.flow_control`); TCP holds it back.
+  (`headstart.gateway.connection.flow_control`); TCP holds it back.
 
 A task that fails ends its session: 1011, behind all that was queued (`gateway.runtime.tasks`).
 """
@@ -30,17 +30,17 @@ from collections.abc import Callable
 
 import pybase64
 
-from engine import api
-from gateway.audio.open_utterance import Arrival
-from gateway.connection.flow_control import FlowControl
-from gateway.connection.interfaces import Channel, Player, SessionCore
-from gateway.connection.outbound import Bounds, Outbound
-from gateway.connection.unread import ReaderWatch, Wait
-from gateway.runtime import tasks
-from gateway.runtime.fairness import LoopTimeBudget
-from gateway.runtime.threads import PARSER
-from gateway.runtime.ticker import Ticker
-from gateway.session.actions import (
+from headstart.engine import api
+from headstart.gateway.audio.open_utterance import Arrival
+from headstart.gateway.connection.flow_control import FlowControl
+from headstart.gateway.connection.interfaces import Channel, Player, SessionCore
+from headstart.gateway.connection.outbound import Bounds, Outbound
+from headstart.gateway.connection.unread import ReaderWatch, Wait
+from headstart.gateway.runtime import tasks
+from headstart.gateway.runtime.fairness import LoopTimeBudget
+from headstart.gateway.runtime.threads import PARSER
+from headstart.gateway.runtime.ticker import Ticker
+from headstart.gateway.session.actions import (
     Action,
     ClearPlayout,
     ContinueLater,
@@ -52,10 +52,10 @@ from gateway.session.actions import (
     SendToEngine,
     SendToTts,
 )
-from gateway.tts.messages import ClauseDone, Speak, SynthesisedAudio, VoiceCommand
-from gateway.tts.status import VoiceStatus
-from gateway.video import decode
-from gateway.video.decode_pool import DECODERS
+from headstart.gateway.tts.messages import ClauseDone, Speak, SynthesisedAudio, VoiceCommand
+from headstart.gateway.tts.status import VoiceStatus
+from headstart.gateway.video import decode
+from headstart.gateway.video.decode_pool import DECODERS
 
 log = logging.getLogger("headstart.connection")
 

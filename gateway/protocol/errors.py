@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Literal, Self
 
-from gateway.protocol.wording import json_kind, listed, shown
+from headstart.gateway.protocol.wording import json_kind, listed, shown
 
 INVALID_REQUEST = "invalid_request_error"
 SERVER_ERROR = "server_error"

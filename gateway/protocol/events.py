@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from gateway.protocol.errors import ProtocolError
-from gateway.protocol.ids import IdMaker
-from gateway.protocol.items import Json
+from headstart.gateway.protocol.errors import ProtocolError
+from headstart.gateway.protocol.ids import IdMaker
+from headstart.gateway.protocol.items import Json
 
 EngineState = Literal["loading", "ready", "restarting", "down"]
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from gateway.protocol import limits
+from headstart.gateway.protocol import limits
 
 _CAPTURED_AT = limits.RANGES["captured_at_ms"]
 _MARK = '"input_audio_buffer.append"'

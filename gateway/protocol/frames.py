@@ -12,8 +12,8 @@ from typing import Any, Final
 
 import msgspec
 
-from gateway.protocol.errors import server_error
-from gateway.protocol.items import Json
+from headstart.gateway.protocol.errors import server_error
+from headstart.gateway.protocol.items import Json
 
 FRAME_BYTES_MAX: Final = 1024 * 1024 - 1
 CHANNEL_BYTES_MAX: Final = 256 * 1024 - 1

@@ -1,6 +1,6 @@
 """Names of ours in a connection's address, headers and subprotocols.
 
-Apart from `gateway.protocol.extensions`, whose schema takes a second to import.
+Apart from `headstart.gateway.protocol.extensions`, whose schema takes a second to import.
 """
 
 from __future__ import annotations

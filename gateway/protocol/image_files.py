@@ -17,7 +17,7 @@ import zlib
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from gateway.protocol.orientation import EXIF_PREFIX, UPRIGHT, of_exif
+from headstart.gateway.protocol.orientation import EXIF_PREFIX, UPRIGHT, of_exif
 
 ImageKind = Literal["png", "jpeg"]
 

@@ -6,7 +6,7 @@
 The size is read from the file's header before anything is decoded, so that a small file that
 unfolds into a huge picture is refused at no cost; the decoder sees nothing but what the pixels need
 (`image_files`). Decoding takes milliseconds: call `decode_image` off the event loop, and for
-strangers' files in another process (`gateway.video.decode_pool`).
+strangers' files in another process (`headstart.gateway.video.decode_pool`).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ import numpy.typing as npt
 import pybase64
 from av.video.reformatter import Interpolation
 
-from engine.api import SMALL_PICTURE, PictureSize
-from gateway.protocol import errors
-from gateway.protocol.image_files import ImageKind, Stripped, kind_of, size_of, strip
-from gateway.protocol.orientation import upright
-from gateway.protocol.wording import SHOWN_CHARS
+from headstart.engine.api import SMALL_PICTURE, PictureSize
+from headstart.gateway.protocol import errors
+from headstart.gateway.protocol.image_files import ImageKind, Stripped, kind_of, size_of, strip
+from headstart.gateway.protocol.orientation import upright
+from headstart.gateway.protocol.wording import SHOWN_CHARS
 
 SUPPORTED: Final = (
     "a data URI of a PNG or JPEG (data:image/png;base64,… or data:image/jpeg;base64,…)"

@@ -25,12 +25,12 @@ from openai.types.realtime import (
 )
 from pydantic import BaseModel, ValidationError
 
-from gateway.protocol import errors, limits, rules
-from gateway.protocol.errors import ProtocolError
-from gateway.protocol.extensions import InputImageBufferAppend, TimedAudioAppend
-from gateway.protocol.schema import strict
-from gateway.protocol.session_config import SessionUpdate
-from gateway.protocol.translate import first_error
+from headstart.gateway.protocol import errors, limits, rules
+from headstart.gateway.protocol.errors import ProtocolError
+from headstart.gateway.protocol.extensions import InputImageBufferAppend, TimedAudioAppend
+from headstart.gateway.protocol.schema import strict
+from headstart.gateway.protocol.session_config import SessionUpdate
+from headstart.gateway.protocol.translate import first_error
 
 ClientEvent = (
     SessionUpdateEvent

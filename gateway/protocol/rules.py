@@ -25,7 +25,7 @@ from openai.types.realtime import (
 from openai.types.realtime.response_item_reference import ResponseItemReference
 from pydantic import BaseModel
 
-from gateway.protocol import errors, limits
+from headstart.gateway.protocol import errors, limits
 
 MessageItem = (
     RealtimeConversationItemSystemMessage

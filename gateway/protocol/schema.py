@@ -21,8 +21,8 @@ from pydantic import BaseModel, ConfigDict, Discriminator, Field, GetCoreSchemaH
 from pydantic.fields import FieldInfo
 from pydantic_core import core_schema
 
-from gateway.protocol import limits
-from gateway.protocol.extensions import GatewaySession, GatewayTranscriptionSession
+from headstart.gateway.protocol import limits
+from headstart.gateway.protocol.extensions import GatewaySession, GatewayTranscriptionSession
 
 # Tags stand in pydantic's error locations between the keys; no key of ours begins like this.
 TAG_PREFIX = "\0"

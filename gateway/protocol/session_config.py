@@ -36,13 +36,13 @@ from openai.types.realtime.realtime_transcription_session_audio_input_turn_detec
 )
 from pydantic import BaseModel
 
-from gateway.protocol import errors, limits
-from gateway.protocol.extensions import (
+from headstart.gateway.protocol import errors, limits
+from headstart.gateway.protocol.extensions import (
     GatewayOptions,
     GatewaySession,
     GatewayTranscriptionSession,
 )
-from gateway.protocol.items import Json
+from headstart.gateway.protocol.items import Json
 
 Modality = Literal["text", "audio"]
 Eagerness = Literal["low", "medium", "high", "auto"]

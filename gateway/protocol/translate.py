@@ -8,10 +8,10 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from gateway.protocol import errors
-from gateway.protocol.errors import ProtocolError
-from gateway.protocol.schema import NO_MEMBER, TAG_PREFIX
-from gateway.protocol.wording import SHOWN_CHARS, with_article
+from headstart.gateway.protocol import errors
+from headstart.gateway.protocol.errors import ProtocolError
+from headstart.gateway.protocol.schema import NO_MEMBER, TAG_PREFIX
+from headstart.gateway.protocol.wording import SHOWN_CHARS, with_article
 
 _KEY_MARK = "[key]"  # pydantic's last element for an error in a key of an object
 

@@ -24,8 +24,8 @@ from asyncio.subprocess import PIPE, STDOUT, Process
 from collections import deque
 from collections.abc import Callable, Mapping
 
-from gateway.errors import EngineKeepsDying, EngineRefused
-from gateway.runtime import tasks
+from headstart.gateway.errors import EngineKeepsDying, EngineRefused
+from headstart.gateway.runtime import tasks
 
 log = logging.getLogger("headstart.child_process")
 child_log = logging.getLogger("headstart.engine")

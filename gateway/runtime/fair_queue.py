@@ -7,7 +7,7 @@ However much one owner has waiting, another's piece waits for no more than one p
 before it. An owner whose piece is under way is passed over. What takes work may take small pieces
 only, so that these have a way past the dear ones. No locks, no clock.
 
-Bound: the callers'; see `gateway.video.decode_pool`.
+Bound: the callers'; see `headstart.gateway.video.decode_pool`.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from gateway.runtime import tasks
+from headstart.gateway.runtime import tasks
 
 SLOTS = 10
 

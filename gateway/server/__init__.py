@@ -7,5 +7,5 @@ checks what a client asks for by its address, `accept` bounds connections that h
 May import: `audio`, `auth`, `config`, `connection`, `engine.api`, `engine_link`, `errors`,
 `protocol`, `runtime`, `session`, `telemetry`, `transport.webrtc`, `transport.websocket`, `tts`,
 `video`.
-Never: decides what a session answers. That is `gateway.session`'s.
+Never: decides what a session answers. That is `headstart.gateway.session`'s.
 """

@@ -16,9 +16,9 @@ from collections.abc import Awaitable, Callable
 import uvicorn
 from uvicorn.server import ServerState
 
-from gateway.connection.pending import DroppedConnections, Guests, Patience
-from gateway.runtime import tasks
-from gateway.server.http1 import Http
+from headstart.gateway.connection.pending import DroppedConnections, Guests, Patience
+from headstart.gateway.runtime import tasks
+from headstart.gateway.server.http1 import Http
 
 log = logging.getLogger("headstart.accept")
 

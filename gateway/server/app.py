@@ -1,7 +1,7 @@
 """The HTTP and WebSocket front of the gateway.
 
 GET /v1/realtime, /realtime   the conversation (WebSocket); 503 before the upgrade when full
-POST /v1/realtime/calls, …     the same over WebRTC; see `gateway.transport.webrtc.calls`
+POST /v1/realtime/calls, …     the same over WebRTC; see `headstart.gateway.transport.webrtc.calls`
 GET /v1/models                the one model, as OpenAI's API lists them
 GET /healthz                  200 when gateway and engine can serve, else 503
 GET /status                   for people and pages: what the engine is doing, sessions, model
@@ -30,35 +30,46 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp
 from starlette.websockets import WebSocket
 
-from engine import api
-from gateway.auth.access import Access, key_of
-from gateway.auth.client_secrets import ClientSecrets
-from gateway.auth.middleware import SUBPROTOCOL, guarded, key_id_of, offered, reject_websocket
-from gateway.auth.share_domains import ShareDomains
-from gateway.config import Settings
-from gateway.connection.interfaces import Connection, Player, SessionCore
-from gateway.connection.outbound import Bounds
-from gateway.connection.pending import DroppedConnections
-from gateway.connection.registry import ResumeMetrics, SessionEntry, SessionRegistry, new_token
-from gateway.connection.resume import ResumableChannel
-from gateway.connection.runner import CLOSE_SERVICE_RESTART, TICK_S, SessionRunner
-from gateway.engine_link import EngineLink
-from gateway.protocol import frames
-from gateway.protocol.errors import FatalProtocolError
-from gateway.protocol.headers import RESUME_HEADER, RESUME_LAST_EVENT, RESUME_SUBPROTOCOL
-from gateway.runtime.clocks import since_boot_s
-from gateway.runtime.ticker import Ticker
-from gateway.server import handshake
-from gateway.server.descriptors import Descriptors
-from gateway.session.actions import Hangup
-from gateway.telemetry.footprint import footprint
-from gateway.telemetry.loop_lag import LoopLag
-from gateway.transport.websocket.channel import WebSocketChannel
-from gateway.tts.link import VoiceLink
-from gateway.tts.messages import VoiceCommand
+from headstart.engine import api
+from headstart.gateway.auth.access import Access, key_of
+from headstart.gateway.auth.client_secrets import ClientSecrets
+from headstart.gateway.auth.middleware import (
+    SUBPROTOCOL,
+    guarded,
+    key_id_of,
+    offered,
+    reject_websocket,
+)
+from headstart.gateway.auth.share_domains import ShareDomains
+from headstart.gateway.config import Settings
+from headstart.gateway.connection.interfaces import Connection, Player, SessionCore
+from headstart.gateway.connection.outbound import Bounds
+from headstart.gateway.connection.pending import DroppedConnections
+from headstart.gateway.connection.registry import (
+    ResumeMetrics,
+    SessionEntry,
+    SessionRegistry,
+    new_token,
+)
+from headstart.gateway.connection.resume import ResumableChannel
+from headstart.gateway.connection.runner import CLOSE_SERVICE_RESTART, TICK_S, SessionRunner
+from headstart.gateway.engine_link import EngineLink
+from headstart.gateway.protocol import frames
+from headstart.gateway.protocol.errors import FatalProtocolError
+from headstart.gateway.protocol.headers import RESUME_HEADER, RESUME_LAST_EVENT, RESUME_SUBPROTOCOL
+from headstart.gateway.runtime.clocks import since_boot_s
+from headstart.gateway.runtime.ticker import Ticker
+from headstart.gateway.server import handshake
+from headstart.gateway.server.descriptors import Descriptors
+from headstart.gateway.session.actions import Hangup
+from headstart.gateway.telemetry.footprint import footprint
+from headstart.gateway.telemetry.loop_lag import LoopLag
+from headstart.gateway.transport.websocket.channel import WebSocketChannel
+from headstart.gateway.tts.link import VoiceLink
+from headstart.gateway.tts.messages import VoiceCommand
 
 if TYPE_CHECKING:  # aiortc takes half a second to import
-    from gateway.transport.webrtc.calls import Calls
+    from headstart.gateway.transport.webrtc.calls import Calls
 
 log = logging.getLogger("headstart.gateway")
 
@@ -255,7 +266,9 @@ class Gateway:
         wanted = [] if grant is None or grant.session is None else [grant.session]
         wanted += [{"type": "transcription"}] if only_transcribes else []
         for session in wanted:
-            from gateway.protocol.parse import parse_session  # the schema is loaded with the engine
+            from headstart.gateway.protocol.parse import (
+                parse_session,  # the schema is loaded with the engine
+            )
 
             core.preset(parse_session(session), time.monotonic_ns())
 

@@ -13,8 +13,8 @@ import resource
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from gateway.connection.pending import PENDING_MAX
-from gateway.errors import ConfigError
+from headstart.gateway.connection.pending import PENDING_MAX
+from headstart.gateway.errors import ConfigError
 
 log = logging.getLogger("headstart.serve")
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gateway.protocol import errors
-from gateway.protocol.errors import FatalProtocolError
+from headstart.gateway.protocol import errors
+from headstart.gateway.protocol.errors import FatalProtocolError
 
 CONVERSATION = "conversation"
 TRANSCRIPTION = "transcription"

@@ -1,7 +1,7 @@
 """uvicorn's HTTP/1.1, with the ways closed in which a connection is lost sight of or fails.
 
 upgrade   what is no WebSocket handshake is told so at once; one that is stays a guest
-          (`gateway.connection.pending`) until a session has it
+          (`headstart.gateway.connection.pending`) until a session has it
 400       also behind an answer, and while one is under way
 shutdown  whatever the connection is at
 """
@@ -14,8 +14,8 @@ from typing import Any
 import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from gateway.connection.pending import Guests
-from gateway.transport.websocket.channel import RealtimeProtocol
+from headstart.gateway.connection.pending import Guests
+from headstart.gateway.transport.websocket.channel import RealtimeProtocol
 
 log = logging.getLogger("headstart.accept")
 

@@ -9,10 +9,10 @@ from types import FrameType
 
 import uvicorn
 
-from gateway.connection.pending import Patience
-from gateway.runtime import tasks
-from gateway.server.accept import Acceptor
-from gateway.server.app import Gateway
+from headstart.gateway.connection.pending import Patience
+from headstart.gateway.runtime import tasks
+from headstart.gateway.server.accept import Acceptor
+from headstart.gateway.server.app import Gateway
 
 log = logging.getLogger("headstart.serve")
 

@@ -26,27 +26,32 @@ from typing import Any
 import uvicorn
 import uvloop
 
-from engine import api
-from gateway.audio.native import native_audio
-from gateway.auth.access import is_open_to_others, read_keys
-from gateway.config import Settings, near_misses
-from gateway.connection.pending import DroppedConnectionsCollector, Patience
-from gateway.connection.registry import ResumeMetrics
-from gateway.connection.unread import StuckCollector
-from gateway.engine_link import EngineLink, LinkObserver, private_endpoint, shared_endpoint
-from gateway.errors import ConfigError, PortInUse
-from gateway.protocol.ids import IdMaker
-from gateway.protocol.parse import prepare
-from gateway.runtime import log_lines, tasks, threads
-from gateway.runtime.child_process import ChildProcess
-from gateway.server import descriptors
-from gateway.server.app import Gateway, build_app
-from gateway.server.http_server import GatewayServer
-from gateway.telemetry.metrics import Metrics
-from gateway.transport.websocket.channel import RealtimeProtocol
-from gateway.tts.choose import choose
-from gateway.tts.link import VoiceLink
-from gateway.video.decode_pool import DECODERS
+from headstart.engine import api
+from headstart.gateway.audio.native import native_audio
+from headstart.gateway.auth.access import is_open_to_others, read_keys
+from headstart.gateway.config import Settings, near_misses
+from headstart.gateway.connection.pending import DroppedConnectionsCollector, Patience
+from headstart.gateway.connection.registry import ResumeMetrics
+from headstart.gateway.connection.unread import StuckCollector
+from headstart.gateway.engine_link import (
+    EngineLink,
+    LinkObserver,
+    private_endpoint,
+    shared_endpoint,
+)
+from headstart.gateway.errors import ConfigError, PortInUse
+from headstart.gateway.protocol.ids import IdMaker
+from headstart.gateway.protocol.parse import prepare
+from headstart.gateway.runtime import log_lines, tasks, threads
+from headstart.gateway.runtime.child_process import ChildProcess
+from headstart.gateway.server import descriptors
+from headstart.gateway.server.app import Gateway, build_app
+from headstart.gateway.server.http_server import GatewayServer
+from headstart.gateway.telemetry.metrics import Metrics
+from headstart.gateway.transport.websocket.channel import RealtimeProtocol
+from headstart.gateway.tts.choose import choose
+from headstart.gateway.tts.link import VoiceLink
+from headstart.gateway.video.decode_pool import DECODERS
 
 log = logging.getLogger("headstart.serve")
 
@@ -115,7 +120,7 @@ def url_of(sock: socket.socket, scheme: str = "http") -> str:
 
 def engine_argv(settings: Settings, endpoint: str) -> list[str]:
     """The command line of the engine's process."""
-    module = "gateway.fake_engine" if settings.engine == "fake" else "engine"
+    module = "headstart.gateway.fake_engine" if settings.engine == "fake" else "headstart.engine"
     argv = [sys.executable, "-m", module, "--endpoint", endpoint, "--model", settings.model]
     argv += ["--kv-pool-mib", str(settings.kv_pool_mib), "--kv-dtype", settings.kv_dtype]
     argv += ["--ears-language", settings.ears_language, "--adapter", settings.adapter]
@@ -213,7 +218,10 @@ async def _serve(
         if supervisor is not None:
             supervising = tasks.awaited(supervisor.run(), "supervisor")
         # The protocol's schema takes a second or two to import: beside the engine's own start.
-        for module in ("gateway.session.session", "gateway.transport.webrtc.calls"):
+        for module in (
+            "headstart.gateway.session.session",
+            "headstart.gateway.transport.webrtc.calls",
+        ):
             await asyncio.to_thread(importlib.import_module, module)
         await asyncio.to_thread(native_audio)  # compiled once a machine, in a second
         threads.start()
@@ -273,9 +281,9 @@ def make_gateway(
     voice: VoiceLink | None = None,
 ) -> Gateway:
     """The gateway over real sessions, with one set of metrics for all of them."""
-    from gateway.session.session import Session
-    from gateway.transport.webrtc.call_metrics import CallMetrics
-    from gateway.transport.webrtc.calls import Calls
+    from headstart.gateway.session.session import Session
+    from headstart.gateway.transport.webrtc.call_metrics import CallMetrics
+    from headstart.gateway.transport.webrtc.calls import Calls
 
     prepare()  # else the first event of each type would pay for it on the loop
     metrics = Metrics(settings.latency_budget_ms)

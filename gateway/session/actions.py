@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from engine.api import SMALL_PICTURE, Command, PictureSize
-from gateway.tts.messages import Speak, Stop
-from gateway.video.decode import Encoded
+from headstart.engine.api import SMALL_PICTURE, Command, PictureSize
+from headstart.gateway.tts.messages import Speak, Stop
+from headstart.gateway.video.decode import Encoded
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine import api
-from gateway.session.context import SessionContext
-from gateway.session.conversation import Place
-from gateway.session.function_calls import FunctionCalls
-from gateway.session.response import Response, ResponseRequest, kv_to_wire
-from gateway.session.speech_output import voice_report
-from gateway.telemetry.latency import TurnBudget, TurnStamps, Unmeasured
-from gateway.tts.spoken_response import SpokenResponse
+from headstart.engine import api
+from headstart.gateway.session.context import SessionContext
+from headstart.gateway.session.conversation import Place
+from headstart.gateway.session.function_calls import FunctionCalls
+from headstart.gateway.session.response import Response, ResponseRequest, kv_to_wire
+from headstart.gateway.session.speech_output import voice_report
+from headstart.gateway.telemetry.latency import TurnBudget, TurnStamps, Unmeasured
+from headstart.gateway.tts.spoken_response import SpokenResponse
 
 
 @dataclass(slots=True)

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from openai.types.realtime import InputAudioBufferAppendEvent
 
-from gateway.audio.formats import SoundIn
-from gateway.audio.segmenter import UtteranceTooLongError
-from gateway.protocol import errors
-from gateway.protocol.fast_append import FastAppend, TimedFastAppend, fast_append
-from gateway.session.actions import ContinueLater
-from gateway.session.context import SessionContext
-from gateway.session.input_speech import InputSpeech
-from gateway.session.responses import ResponseManager
+from headstart.gateway.audio.formats import SoundIn
+from headstart.gateway.audio.segmenter import UtteranceTooLongError
+from headstart.gateway.protocol import errors
+from headstart.gateway.protocol.fast_append import FastAppend, TimedFastAppend, fast_append
+from headstart.gateway.session.actions import ContinueLater
+from headstart.gateway.session.context import SessionContext
+from headstart.gateway.session.input_speech import InputSpeech
+from headstart.gateway.session.responses import ResponseManager
 
 BYTES_PER_MS = 48  # s16 mono at 24 kHz
 PIECE_BYTES = 1000 * BYTES_PER_MS

@@ -25,10 +25,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal, Protocol
 
-from gateway.audio.clock import NS_PER_MS
-from gateway.session.context import SessionContext
-from gateway.session.utterance import Standing, Utterance
-from gateway.telemetry.latency import TurnStamps
+from headstart.gateway.audio.clock import NS_PER_MS
+from headstart.gateway.session.context import SessionContext
+from headstart.gateway.session.utterance import Standing, Utterance
+from headstart.gateway.telemetry.latency import TurnStamps
 
 # Signs of listening, plain: without accents, hyphens and the spaces within. Not "yes", "no" or
 # "stop": what may be an answer or a wish is one. A conjunction alone is none yet.

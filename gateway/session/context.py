@@ -4,23 +4,30 @@ from __future__ import annotations
 
 import logging
 
-from engine import api
-from engine.api import SMALL_PICTURE, PictureSize
-from gateway.config import Settings
-from gateway.protocol.events import Events
-from gateway.protocol.extensions import Endpointing, GatewayEventName, Interruption
-from gateway.protocol.ids import IdMaker
-from gateway.protocol.images import within
-from gateway.protocol.items import Json
-from gateway.protocol.session_config import SessionConfig
-from gateway.session.actions import Action, ClearPlayout, Play, Send, SendToEngine, SendToTts
-from gateway.session.conversation import Conversation
-from gateway.session.idle_clock import IdleClock
-from gateway.session.tools import calling_of
-from gateway.session.turns import TurnMachine
-from gateway.telemetry.latency import BudgetError, ChunkBudget, ChunkSummary
-from gateway.telemetry.metrics import Metrics
-from gateway.tts.messages import Speak, Stop
+from headstart.engine import api
+from headstart.engine.api import SMALL_PICTURE, PictureSize
+from headstart.gateway.config import Settings
+from headstart.gateway.protocol.events import Events
+from headstart.gateway.protocol.extensions import Endpointing, GatewayEventName, Interruption
+from headstart.gateway.protocol.ids import IdMaker
+from headstart.gateway.protocol.images import within
+from headstart.gateway.protocol.items import Json
+from headstart.gateway.protocol.session_config import SessionConfig
+from headstart.gateway.session.actions import (
+    Action,
+    ClearPlayout,
+    Play,
+    Send,
+    SendToEngine,
+    SendToTts,
+)
+from headstart.gateway.session.conversation import Conversation
+from headstart.gateway.session.idle_clock import IdleClock
+from headstart.gateway.session.tools import calling_of
+from headstart.gateway.session.turns import TurnMachine
+from headstart.gateway.telemetry.latency import BudgetError, ChunkBudget, ChunkSummary
+from headstart.gateway.telemetry.metrics import Metrics
+from headstart.gateway.tts.messages import Speak, Stop
 
 log = logging.getLogger("headstart.session")
 

@@ -8,11 +8,11 @@ from itertools import islice
 
 import msgspec
 
-from engine import api
-from gateway.protocol import errors
-from gateway.protocol.items import Json
-from gateway.session.linked_list import Chain, Link
-from gateway.tts.spoken_response import SpokenResponse
+from headstart.engine import api
+from headstart.gateway.protocol import errors
+from headstart.gateway.protocol.items import Json
+from headstart.gateway.session.linked_list import Chain, Link
+from headstart.gateway.tts.spoken_response import SpokenResponse
 
 ROOT = "root"  # the protocol's word for "before all items"
 # What one session's books may hold; beyond, the oldest items are forgotten, as the model forgets

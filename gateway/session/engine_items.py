@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from engine import api
-from gateway.session.context import SessionContext
-from gateway.session.conversation import ConversationItem, Place
+from headstart.engine import api
+from headstart.gateway.session.context import SessionContext
+from headstart.gateway.session.conversation import ConversationItem, Place
 
 
 def keep(state: SessionContext, kept: ConversationItem, previous_item_id: str | None) -> None:

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from engine import api
-from gateway.protocol import items
-from gateway.protocol.items import ItemStatus, Json
-from gateway.session.context import SessionContext
-from gateway.session.conversation import ConversationItem, Place
-from gateway.session.engine_items import keep_answer
-from gateway.session.response import Ending, ResponseFacts
+from headstart.engine import api
+from headstart.gateway.protocol import items
+from headstart.gateway.protocol.items import ItemStatus, Json
+from headstart.gateway.session.context import SessionContext
+from headstart.gateway.session.conversation import ConversationItem, Place
+from headstart.gateway.session.engine_items import keep_answer
+from headstart.gateway.session.response import Ending, ResponseFacts
 
 
 @dataclass(slots=True)

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from openai.types.realtime import RealtimeResponseCreateParams
 
-from engine import api
-from gateway.audio.clock import (
+from headstart.engine import api
+from headstart.gateway.audio.clock import (
     engine_samples_to_exact_ms,
     engine_samples_to_ms,
     ms_to_engine_samples,
 )
-from gateway.default_prompts import SILENCE, SILENCE_NOTE
-from gateway.protocol.session_config import ServerVadConfig, SessionConfig
-from gateway.session.context import SessionContext
-from gateway.session.responses import ResponseManager
-from gateway.session.transcription import add_spoken_item
-from gateway.session.turns import TurnState
+from headstart.gateway.default_prompts import SILENCE, SILENCE_NOTE
+from headstart.gateway.protocol.session_config import ServerVadConfig, SessionConfig
+from headstart.gateway.session.context import SessionContext
+from headstart.gateway.session.responses import ResponseManager
+from headstart.gateway.session.transcription import add_spoken_item
+from headstart.gateway.session.turns import TurnState
 
 
 class Idle:

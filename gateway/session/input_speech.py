@@ -11,12 +11,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import assert_never
 
-from engine import api
-from gateway.audio.client_clock import ClientClock
-from gateway.audio.clock import engine_samples_to_exact_ms, engine_samples_to_ms
-from gateway.audio.endpointing import PauseStatistics
-from gateway.audio.open_utterance import Arrival
-from gateway.audio.segmenter import (
+from headstart.engine import api
+from headstart.gateway.audio.client_clock import ClientClock
+from headstart.gateway.audio.clock import engine_samples_to_exact_ms, engine_samples_to_ms
+from headstart.gateway.audio.endpointing import PauseStatistics
+from headstart.gateway.audio.open_utterance import Arrival
+from headstart.gateway.audio.segmenter import (
     Detection,
     PauseDetected,
     SegmenterSettings,
@@ -30,12 +30,12 @@ from gateway.audio.segmenter import (
     UtteranceDropped,
     UtteranceTooLongError,
 )
-from gateway.audio.turn_detection import detection_of
-from gateway.session.barge_in import Answering, BargeIn, Meaning
-from gateway.session.context import SessionContext
-from gateway.session.transcription import Transcripts
-from gateway.session.utterance import Utterance
-from gateway.telemetry.latency import TurnStamps
+from headstart.gateway.audio.turn_detection import detection_of
+from headstart.gateway.session.barge_in import Answering, BargeIn, Meaning
+from headstart.gateway.session.context import SessionContext
+from headstart.gateway.session.transcription import Transcripts
+from headstart.gateway.session.utterance import Utterance
+from headstart.gateway.telemetry.latency import TurnStamps
 
 HELD_CHUNK_MS = 200
 

@@ -15,17 +15,17 @@ from typing import Any
 import msgspec
 from openai.types.realtime import RealtimeConversationItemUserMessage
 
-from engine import api
-from gateway.audio.clock import CLIENT_RATE_HZ, ENGINE_RATE_HZ
-from gateway.audio.formats import SoundIn, bytes_per_s
-from gateway.audio.resample import StreamResampler
-from gateway.audio.segmenter import SegmenterSettings
-from gateway.protocol import errors
-from gateway.protocol.items import Json
-from gateway.protocol.parse import decode_bytes
-from gateway.session.actions import ContinueLater
-from gateway.session.context import SessionContext
-from gateway.session.conversation import NO_TRANSCRIBER
+from headstart.engine import api
+from headstart.gateway.audio.clock import CLIENT_RATE_HZ, ENGINE_RATE_HZ
+from headstart.gateway.audio.formats import SoundIn, bytes_per_s
+from headstart.gateway.audio.resample import StreamResampler
+from headstart.gateway.audio.segmenter import SegmenterSettings
+from headstart.gateway.protocol import errors
+from headstart.gateway.protocol.items import Json
+from headstart.gateway.protocol.parse import decode_bytes
+from headstart.gateway.session.actions import ContinueLater
+from headstart.gateway.session.context import SessionContext
+from headstart.gateway.session.conversation import NO_TRANSCRIBER
 
 CLIPS_MAX = 16
 UNHEARD_MAX = 64

@@ -22,15 +22,15 @@ from openai.types.realtime.realtime_conversation_item_user_message import (
 )
 from openai.types.realtime.response_item_reference import ResponseItemReference
 
-from engine import api
-from gateway.protocol import errors, items
-from gateway.protocol.ids import IdMaker
-from gateway.session.context import SessionContext
-from gateway.session.conversation import Conversation, ConversationItem
-from gateway.session.engine_items import forget, keep
-from gateway.session.item_audio import sound_param
-from gateway.session.responses import ResponseManager
-from gateway.video.decode import Encoded
+from headstart.engine import api
+from headstart.gateway.protocol import errors, items
+from headstart.gateway.protocol.ids import IdMaker
+from headstart.gateway.session.context import SessionContext
+from headstart.gateway.session.conversation import Conversation, ConversationItem
+from headstart.gateway.session.engine_items import forget, keep
+from headstart.gateway.session.item_audio import sound_param
+from headstart.gateway.session.responses import ResponseManager
+from headstart.gateway.video.decode import Encoded
 
 Media = Mapping[str, api.Image | api.Sound]
 """Decoded pictures, and sound on its way to the engine, by the name that their field has in errors

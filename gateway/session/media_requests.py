@@ -7,15 +7,15 @@ from collections.abc import Callable, Sequence
 
 from openai.types.realtime import ConversationItemCreateEvent, ResponseCreateEvent
 
-from engine import api
-from gateway.protocol import errors
-from gateway.protocol.limits import MAX_EVENT_PICTURES
-from gateway.session.context import SessionContext
-from gateway.session.item_audio import ItemAudio, sounds
-from gateway.session.items import Media, pictures_of, place_item, response_items
-from gateway.session.responses import ResponseManager
-from gateway.session.video_input import VideoInput
-from gateway.video.decode import Encoded, Seen
+from headstart.engine import api
+from headstart.gateway.protocol import errors
+from headstart.gateway.protocol.limits import MAX_EVENT_PICTURES
+from headstart.gateway.session.context import SessionContext
+from headstart.gateway.session.item_audio import ItemAudio, sounds
+from headstart.gateway.session.items import Media, pictures_of, place_item, response_items
+from headstart.gateway.session.responses import ResponseManager
+from headstart.gateway.session.video_input import VideoInput
+from headstart.gateway.video.decode import Encoded, Seen
 
 
 class MediaRequests:

@@ -16,14 +16,14 @@ from typing import Any, Literal
 from openai.types.realtime import RealtimeResponseCreateParams
 from pydantic import BaseModel
 
-from engine import api
-from engine.api import Finished, FinishReason, KvStats, Usage
-from gateway.protocol import items
-from gateway.protocol.events import Events, PartRef
-from gateway.protocol.items import Json, ResponseStatus, ResponseUsage, StatusDetails
-from gateway.protocol.session_config import Modality, SessionConfig, dump, wire_format
-from gateway.session.retention import window_to_wire
-from gateway.session.tools import calling_of, check_choice, engine_tools
+from headstart.engine import api
+from headstart.engine.api import Finished, FinishReason, KvStats, Usage
+from headstart.gateway.protocol import items
+from headstart.gateway.protocol.events import Events, PartRef
+from headstart.gateway.protocol.items import Json, ResponseStatus, ResponseUsage, StatusDetails
+from headstart.gateway.protocol.session_config import Modality, SessionConfig, dump, wire_format
+from headstart.gateway.session.retention import window_to_wire
+from headstart.gateway.session.tools import calling_of, check_choice, engine_tools
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,12 @@ what the model reads: an answer may have got further in the engine than in what 
 
 from __future__ import annotations
 
-from engine import api
-from gateway.session.active_response import ActiveResponse
-from gateway.session.context import SessionContext
-from gateway.session.conversation import ConversationItem
-from gateway.session.engine_items import amend, keep_answer, said
-from gateway.session.response import Ending, item_status
+from headstart.engine import api
+from headstart.gateway.session.active_response import ActiveResponse
+from headstart.gateway.session.context import SessionContext
+from headstart.gateway.session.conversation import ConversationItem
+from headstart.gateway.session.engine_items import amend, keep_answer, said
+from headstart.gateway.session.response import Ending, item_status
 
 
 def open_message(state: SessionContext, running: ActiveResponse) -> None:

@@ -11,13 +11,13 @@ import dataclasses
 import msgspec
 from openai.types.realtime import ConversationItemTruncateEvent, RealtimeResponseCreateParams
 
-from engine import api
-from gateway.protocol import errors
-from gateway.protocol.items import Json
-from gateway.session.active_response import ActiveResponse, send_report
-from gateway.session.context import SessionContext
-from gateway.session.function_calls import FunctionCalls
-from gateway.session.response import (
+from headstart.engine import api
+from headstart.gateway.protocol import errors
+from headstart.gateway.protocol.items import Json
+from headstart.gateway.session.active_response import ActiveResponse, send_report
+from headstart.gateway.session.context import SessionContext
+from headstart.gateway.session.function_calls import FunctionCalls
+from headstart.gateway.session.response import (
     CancelReason,
     Ending,
     Response,
@@ -26,11 +26,11 @@ from gateway.session.response import (
     ending_of,
     failed,
 )
-from gateway.session.response_items import close_message, open_message, settle, text_over
-from gateway.session.speech_output import SpeechOutput
-from gateway.telemetry.latency import BudgetError, TurnBudget, TurnStamps, Unmeasured
-from gateway.tts.messages import ClauseDone, SynthesisedAudio
-from gateway.tts.spoken_response import SpokenResponse
+from headstart.gateway.session.response_items import close_message, open_message, settle, text_over
+from headstart.gateway.session.speech_output import SpeechOutput
+from headstart.gateway.telemetry.latency import BudgetError, TurnBudget, TurnStamps, Unmeasured
+from headstart.gateway.tts.messages import ClauseDone, SynthesisedAudio
+from headstart.gateway.tts.spoken_response import SpokenResponse
 
 MAX_OUT_OF_BAND = 4
 

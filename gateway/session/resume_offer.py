@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from gateway.protocol.items import Json
-from gateway.protocol.session_config import SessionConfig
-from gateway.session.context import SessionContext
+from headstart.gateway.protocol.items import Json
+from headstart.gateway.protocol.session_config import SessionConfig
+from headstart.gateway.session.context import SessionContext
 
 SNAPSHOT_ITEMS = 64
 """Of the conversation, for a client that has missed too much. The newest; pictures are at most
-64 KiB of one (`gateway.protocol.items`), so that they fit into an outbound queue."""
+64 KiB of one (`headstart.gateway.protocol.items`), so that they fit into an outbound queue."""
 
 
 class ResumeOffer:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from openai.types.realtime import RealtimeTruncationRetentionRatio
 
-from engine import api
-from gateway.config import Settings
-from gateway.protocol.session_config import SessionConfig
-from gateway.session.context import SessionContext
+from headstart.engine import api
+from headstart.gateway.config import Settings
+from headstart.gateway.protocol.session_config import SessionConfig
+from headstart.gateway.session.context import SessionContext
 
 
 def window_of(config: SessionConfig, settings: Settings) -> api.Window:

@@ -31,33 +31,33 @@ from openai.types.realtime import (
     SessionUpdateEvent,
 )
 
-from engine import api
-from gateway.audio.open_utterance import Arrival
-from gateway.audio.segmenter import CommitTooShortError
-from gateway.config import Settings
-from gateway.protocol import errors, items
-from gateway.protocol.errors import FatalProtocolError, ProtocolError
-from gateway.protocol.extensions import InputImageBufferAppend
-from gateway.protocol.fast_append import FastAppend
-from gateway.protocol.ids import IdMaker
-from gateway.protocol.parse import ClientEvent, parse_client_event
-from gateway.protocol.session_config import ServerVadConfig, SessionConfig, SessionUpdate
-from gateway.session.actions import Action, Hangup, Send
-from gateway.session.audio_appends import AudioAppender
-from gateway.session.context import SessionContext
-from gateway.session.idle import Idle
-from gateway.session.input_speech import InputSpeech
-from gateway.session.items import delete_item, item_failed
-from gateway.session.media_requests import MediaRequests
-from gateway.session.responses import ResponseManager
-from gateway.session.resume_offer import ResumeOffer
-from gateway.session.speech_output import SpeechOutput
-from gateway.session.updates import SessionUpdates, open_command
-from gateway.session.video_input import VideoInput
-from gateway.telemetry.metrics import Metrics
-from gateway.tts.messages import ClauseDone, Stop, SynthesisedAudio
-from gateway.tts.status import VoiceStatus
-from gateway.video.decode import Outcome, Seen
+from headstart.engine import api
+from headstart.gateway.audio.open_utterance import Arrival
+from headstart.gateway.audio.segmenter import CommitTooShortError
+from headstart.gateway.config import Settings
+from headstart.gateway.protocol import errors, items
+from headstart.gateway.protocol.errors import FatalProtocolError, ProtocolError
+from headstart.gateway.protocol.extensions import InputImageBufferAppend
+from headstart.gateway.protocol.fast_append import FastAppend
+from headstart.gateway.protocol.ids import IdMaker
+from headstart.gateway.protocol.parse import ClientEvent, parse_client_event
+from headstart.gateway.protocol.session_config import ServerVadConfig, SessionConfig, SessionUpdate
+from headstart.gateway.session.actions import Action, Hangup, Send
+from headstart.gateway.session.audio_appends import AudioAppender
+from headstart.gateway.session.context import SessionContext
+from headstart.gateway.session.idle import Idle
+from headstart.gateway.session.input_speech import InputSpeech
+from headstart.gateway.session.items import delete_item, item_failed
+from headstart.gateway.session.media_requests import MediaRequests
+from headstart.gateway.session.responses import ResponseManager
+from headstart.gateway.session.resume_offer import ResumeOffer
+from headstart.gateway.session.speech_output import SpeechOutput
+from headstart.gateway.session.updates import SessionUpdates, open_command
+from headstart.gateway.session.video_input import VideoInput
+from headstart.gateway.telemetry.metrics import Metrics
+from headstart.gateway.tts.messages import ClauseDone, Stop, SynthesisedAudio
+from headstart.gateway.tts.status import VoiceStatus
+from headstart.gateway.video.decode import Outcome, Seen
 
 log = logging.getLogger("headstart.session")
 

@@ -12,17 +12,17 @@ from typing import Literal
 
 from openai.types.realtime import ConversationItemTruncateEvent
 
-from gateway.audio.clock import CLIENT_RATE_HZ, ns_to_ms
-from gateway.audio.formats import SoundOut
-from gateway.protocol import errors
-from gateway.session.actions import HoldPlayout
-from gateway.session.context import SessionContext
-from gateway.session.conversation import ConversationItem
-from gateway.session.engine_items import amend, said
-from gateway.session.response import Response
-from gateway.telemetry.latency import TurnBudget, TurnStamps, Unmeasured
-from gateway.tts.messages import Speak, Stop, SynthesisedAudio
-from gateway.tts.spoken_response import SpokenResponse
+from headstart.gateway.audio.clock import CLIENT_RATE_HZ, ns_to_ms
+from headstart.gateway.audio.formats import SoundOut
+from headstart.gateway.protocol import errors
+from headstart.gateway.session.actions import HoldPlayout
+from headstart.gateway.session.context import SessionContext
+from headstart.gateway.session.conversation import ConversationItem
+from headstart.gateway.session.engine_items import amend, said
+from headstart.gateway.session.response import Response
+from headstart.gateway.telemetry.latency import TurnBudget, TurnStamps, Unmeasured
+from headstart.gateway.tts.messages import Speak, Stop, SynthesisedAudio
+from headstart.gateway.tts.spoken_response import SpokenResponse
 
 PLAYED_MAX = 32  # answers whose place in the playout is remembered; more than fit in its queue
 PIECE_BYTES = 2 * CLIENT_RATE_HZ * 2  # two seconds: 128 KiB in base64, and nothing to wait for

@@ -7,9 +7,9 @@ from typing import Any
 
 import msgspec
 
-from engine import api
-from gateway.protocol import errors
-from gateway.protocol.items import Json
+from headstart.engine import api
+from headstart.gateway.protocol import errors
+from headstart.gateway.protocol.items import Json
 
 NO_PARAMETERS = {"type": "object", "properties": {}}
 

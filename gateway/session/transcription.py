@@ -6,13 +6,13 @@ more mean that it is far behind; the oldest is then told as a failed transcripti
 
 from __future__ import annotations
 
-from engine import api
-from gateway.audio.clock import engine_samples_to_exact_ms
-from gateway.protocol import items
-from gateway.session.context import SessionContext
-from gateway.session.conversation import NO_TRANSCRIBER, ConversationItem
-from gateway.session.engine_items import keep
-from gateway.session.utterance import Utterance
+from headstart.engine import api
+from headstart.gateway.audio.clock import engine_samples_to_exact_ms
+from headstart.gateway.protocol import items
+from headstart.gateway.session.context import SessionContext
+from headstart.gateway.session.conversation import NO_TRANSCRIBER, ConversationItem
+from headstart.gateway.session.engine_items import keep
+from headstart.gateway.session.utterance import Utterance
 
 MAX_UNHEARD = 16
 

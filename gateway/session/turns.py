@@ -13,7 +13,7 @@ from __future__ import annotations
 import logging
 from enum import Enum
 
-from engine.api import TurnRef
+from headstart.engine.api import TurnRef
 
 logger = logging.getLogger(__name__)
 

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from openai.types.realtime import SessionUpdateEvent
 
-from engine import api
-from gateway.default_prompts import blind_note
-from gateway.protocol.extensions import VideoOptions
-from gateway.protocol.session_config import SessionConfig, SessionUpdate
-from gateway.session.context import SessionContext
-from gateway.session.input_speech import InputSpeech
-from gateway.session.responses import ResponseManager
-from gateway.session.resume_offer import ResumeOffer
-from gateway.session.retention import remember, window_of
-from gateway.session.speech_output import SpeechOutput
-from gateway.session.tools import engine_tools
-from gateway.session.video_input import VideoInput
+from headstart.engine import api
+from headstart.gateway.default_prompts import blind_note
+from headstart.gateway.protocol.extensions import VideoOptions
+from headstart.gateway.protocol.session_config import SessionConfig, SessionUpdate
+from headstart.gateway.session.context import SessionContext
+from headstart.gateway.session.input_speech import InputSpeech
+from headstart.gateway.session.responses import ResponseManager
+from headstart.gateway.session.resume_offer import ResumeOffer
+from headstart.gateway.session.retention import remember, window_of
+from headstart.gateway.session.speech_output import SpeechOutput
+from headstart.gateway.session.tools import engine_tools
+from headstart.gateway.session.video_input import VideoInput
 
 
 class SessionUpdates:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from engine import api
-from gateway.audio.clock import engine_samples_to_exact_ms
-from gateway.audio.segmenter import PauseDetected
+from headstart.engine import api
+from headstart.gateway.audio.clock import engine_samples_to_exact_ms
+from headstart.gateway.audio.segmenter import PauseDetected
 
 
 class Standing(Enum):

@@ -12,16 +12,16 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from engine import api
-from gateway.audio.clock import engine_samples_to_exact_ms
-from gateway.config import Settings
-from gateway.protocol.errors import ProtocolError
-from gateway.protocol.extensions import InputImageBufferAppend, VideoOptions
-from gateway.session.actions import Decode
-from gateway.session.context import SessionContext
-from gateway.telemetry.latency import ChunkBudget
-from gateway.video.decode import Encoded, Outcome, Seen
-from gateway.video.sampling import (
+from headstart.engine import api
+from headstart.gateway.audio.clock import engine_samples_to_exact_ms
+from headstart.gateway.config import Settings
+from headstart.gateway.protocol.errors import ProtocolError
+from headstart.gateway.protocol.extensions import InputImageBufferAppend, VideoOptions
+from headstart.gateway.session.actions import Decode
+from headstart.gateway.session.context import SessionContext
+from headstart.gateway.telemetry.latency import ChunkBudget
+from headstart.gateway.video.decode import Encoded, Outcome, Seen
+from headstart.gateway.video.sampling import (
     Every,
     FrameSampler,
     FrameVerdict,

@@ -24,8 +24,8 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Any
 
-from engine.api import Chunk, Span
-from gateway.audio.clock import NS_PER_MS, engine_samples_to_exact_ms, ns_to_ms
+from headstart.engine.api import Chunk, Span
+from headstart.gateway.audio.clock import NS_PER_MS, engine_samples_to_exact_ms, ns_to_ms
 
 DEFAULT_LATENCY_BUDGET_MS = 800
 

@@ -18,8 +18,8 @@ from prometheus_client import (
     generate_latest,
 )
 
-from engine.api import Stats, Usage
-from gateway.telemetry.latency import DEFAULT_LATENCY_BUDGET_MS, ChunkBudget, TurnBudget
+from headstart.engine.api import Stats, Usage
+from headstart.gateway.telemetry.latency import DEFAULT_LATENCY_BUDGET_MS, ChunkBudget, TurnBudget
 
 # As shares of the budget: the last finite bucket ends at the budget itself, so what lies in +Inf
 # is over it.
@@ -121,7 +121,7 @@ class Metrics:
         self.sessions_open.dec()
 
     def turn_finished(self, reason: str, usage: Usage) -> None:
-        """`reason`: an `engine.api.FinishReason`."""
+        """`reason`: an `headstart.engine.api.FinishReason`."""
         self.turns.labels(reason).inc()
         counts = {
             "input_text": usage.input_text,

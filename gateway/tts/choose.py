@@ -9,7 +9,7 @@ import sys
 from asyncio.subprocess import DEVNULL, PIPE
 from pathlib import Path
 
-from gateway.tts.link import VoiceOff, worker_argv
+from headstart.gateway.tts.link import VoiceOff, worker_argv
 
 log = logging.getLogger("headstart.voice")
 
@@ -48,7 +48,14 @@ async def weights_of(voice: str) -> Path:
     """The folder of the voice's weights, fetched and verified by the engine's side, which this
     process does not import. Raises `VoiceOff`."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "engine.process.weights_command", "path", voice, "--fetch"),
+        *(
+            sys.executable,
+            "-m",
+            "headstart.engine.process.weights_command",
+            "path",
+            voice,
+            "--fetch",
+        ),
         stdin=DEVNULL,
         stdout=PIPE,
         stderr=PIPE,

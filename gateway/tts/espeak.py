@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from gateway.tts.synthesiser import RATE_HZ, Samples, ToWire, VoiceUnavailable
+from headstart.gateway.tts.synthesiser import RATE_HZ, Samples, ToWire, VoiceUnavailable
 
 # speak_lib.h
 AUDIO_OUTPUT_SYNCHRONOUS = 2

@@ -5,7 +5,7 @@
 
 Sessions are attached by id, as at the engine's link. What a worker held when it died is lost: every
 session is told, and goes on in text until a voice is there again. A worker that owes nothing
-(`gateway.tts.owed_clauses`) may be silent for ever. Nothing here blocks the loop.
+(`headstart.gateway.tts.owed_clauses`) may be silent for ever. Nothing here blocks the loop.
 Bound: `PIPE_BYTES_MAX` of commands that the worker has not read; it is then taken for stalled.
 """
 
@@ -23,9 +23,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
 
-from gateway.runtime import tasks
-from gateway.runtime.child_process import EXIT_REFUSED, Backoff, describe_exit, die_with_parent
-from gateway.tts.messages import (
+from headstart.gateway.runtime import tasks
+from headstart.gateway.runtime.child_process import (
+    EXIT_REFUSED,
+    Backoff,
+    describe_exit,
+    die_with_parent,
+)
+from headstart.gateway.tts.messages import (
     ClauseDone,
     Loaded,
     Speak,
@@ -36,8 +41,8 @@ from gateway.tts.messages import (
     VoiceEvent,
     pack,
 )
-from gateway.tts.owed_clauses import Owed
-from gateway.tts.status import VoiceStatus
+from headstart.gateway.tts.owed_clauses import Owed
+from headstart.gateway.tts.status import VoiceStatus
 
 log = logging.getLogger("headstart.voice")
 
@@ -212,5 +217,5 @@ async def _end(process: Process) -> None:
 
 def worker_argv(voice: str, folder: Path | None) -> list[str]:
     """The command line of the worker's process."""
-    argv = [sys.executable, "-m", "gateway.tts.worker", voice]
+    argv = [sys.executable, "-m", "headstart.gateway.tts.worker", voice]
     return argv if folder is None else [*argv, str(folder)]

@@ -1,6 +1,6 @@
 """What gateway and voice worker tell each other: msgpack behind a 4-byte length, over pipes.
 
-Sound is always s16 mono at 24 kHz. `generation` names the answer, as in `engine.api`.
+Sound is always s16 mono at 24 kHz. `generation` names the answer, as in `headstart.engine.api`.
 """
 
 from __future__ import annotations

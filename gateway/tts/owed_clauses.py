@@ -11,7 +11,7 @@ What comes of a clause that is over is dropped: the worker had made it before it
 
 from __future__ import annotations
 
-from gateway.tts.messages import ClauseDone, Speak, Stop, SynthesisedAudio
+from headstart.gateway.tts.messages import ClauseDone, Speak, Stop, SynthesisedAudio
 
 
 class Owed:

@@ -12,8 +12,8 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from gateway.tts.messages import ClauseDone, Speak, SynthesisedAudio, VoiceEvent
-from gateway.tts.synthesiser import RATE_HZ, Samples, Synthesiser
+from headstart.gateway.tts.messages import ClauseDone, Speak, SynthesisedAudio, VoiceEvent
+from headstart.gateway.tts.synthesiser import RATE_HZ, Samples, Synthesiser
 
 LEAD_MAX_S = 20.0
 CLAUSES_MAX = 4096

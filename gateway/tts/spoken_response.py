@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from gateway.audio.clock import CLIENT_RATE_HZ
-from gateway.tts.clauses import ClauseCutter
-from gateway.tts.clean import Said, SpokenText
+from headstart.gateway.audio.clock import CLIENT_RATE_HZ
+from headstart.gateway.tts.clauses import ClauseCutter
+from headstart.gateway.tts.clean import Said, SpokenText
 
 
 @dataclass(slots=True)

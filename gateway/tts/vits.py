@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gateway.tts.synthesiser import Samples, ToWire, VoiceUnavailable
+from headstart.gateway.tts.synthesiser import Samples, ToWire, VoiceUnavailable
 
 Frames = npt.NDArray[np.float32]  # [1, channels, frames]
 

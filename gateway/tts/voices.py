@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-from gateway.tts.synthesiser import Synthesiser, VoiceUnavailable
+from headstart.gateway.tts.synthesiser import Synthesiser, VoiceUnavailable
 
 
 def _joe(path: Path | None) -> Synthesiser:
     if path is None:
         raise VoiceUnavailable("the voice 'joe' needs the folder of its weights")
-    from gateway.tts.vits import load_vits
+    from headstart.gateway.tts.vits import load_vits
 
     return load_vits("joe", path)
 
 
 def _espeak(_path: Path | None) -> Synthesiser:
-    from gateway.tts.espeak import Espeak
+    from headstart.gateway.tts.espeak import Espeak
 
     return Espeak()
 

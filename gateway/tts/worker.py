@@ -17,8 +17,8 @@ import time
 from pathlib import Path
 from typing import BinaryIO
 
-from gateway.runtime import log_lines
-from gateway.tts.messages import (
+from headstart.gateway.runtime import log_lines
+from headstart.gateway.tts.messages import (
     Loaded,
     Speak,
     Stop,
@@ -28,9 +28,9 @@ from gateway.tts.messages import (
     VoiceMessage,
     pack,
 )
-from gateway.tts.scheduler import TtsScheduler
-from gateway.tts.synthesiser import Synthesiser, VoiceUnavailable
-from gateway.tts.voices import load
+from headstart.gateway.tts.scheduler import TtsScheduler
+from headstart.gateway.tts.synthesiser import Synthesiser, VoiceUnavailable
+from headstart.gateway.tts.voices import load
 
 log = logging.getLogger("headstart.voice.worker")
 
@@ -83,7 +83,7 @@ def run(voice: Synthesiser, commands: Commands, sink: BinaryIO) -> None:
 
 def main(arguments: list[str] | None = None) -> int:
     """The process. 0: the gateway is gone; 2: this voice cannot be had."""
-    parser = argparse.ArgumentParser(prog="gateway.tts.worker")
+    parser = argparse.ArgumentParser(prog="headstart.gateway.tts.worker")
     parser.add_argument("voice")
     parser.add_argument("folder", type=Path, nargs="?")
     options = parser.parse_args(arguments)

@@ -1,7 +1,7 @@
 """Clients' pictures, from the text they come as to pixels and a thumbnail.
 
 A VGA JPEG takes 5 to 8 ms, the dearest picture some seconds: the server has `decode` run in another
-process (`gateway.video.decode_pool`).
+process (`headstart.gateway.video.decode_pool`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ import numpy as np
 import pybase64
 from av.video.reformatter import Interpolation
 
-from engine import api
-from gateway.protocol.errors import ProtocolError
-from gateway.protocol.image_files import size_of
-from gateway.protocol.images import decode_image, decode_image_url
-from gateway.video.sampling import THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH, Thumbnail
+from headstart.engine import api
+from headstart.gateway.protocol.errors import ProtocolError
+from headstart.gateway.protocol.image_files import size_of
+from headstart.gateway.protocol.images import decode_image, decode_image_url
+from headstart.gateway.video.sampling import THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH, Thumbnail
 
 SMALL_CHARS = 1 << 20
 SMALL_PIXELS = 4_000_000

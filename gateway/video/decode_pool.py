@@ -28,13 +28,13 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from engine import api
-from gateway.protocol import errors
-from gateway.protocol.errors import SERVER_ERROR, ProtocolError
-from gateway.runtime.child_process import describe_exit
-from gateway.runtime.fair_queue import FairQueue
-from gateway.video.decode import Encoded, Outcome, Seen, is_small
-from gateway.video.decode_worker import (
+from headstart.engine import api
+from headstart.gateway.protocol import errors
+from headstart.gateway.protocol.errors import SERVER_ERROR, ProtocolError
+from headstart.gateway.runtime.child_process import describe_exit
+from headstart.gateway.runtime.fair_queue import FairQueue
+from headstart.gateway.video.decode import Encoded, Outcome, Seen, is_small
+from headstart.gateway.video.decode_worker import (
     Gone,
     Reply,
     Request,
@@ -84,7 +84,12 @@ class ProcessDecoder:
         ours, theirs = socket.socketpair()
         try:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "gateway.video.decode_worker", str(self._memory_mib)],
+                [
+                    sys.executable,
+                    "-m",
+                    "headstart.gateway.video.decode_worker",
+                    str(self._memory_mib),
+                ],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 # Its threads' stacks would count as memory, and it needs none.

@@ -25,10 +25,10 @@ from typing import Protocol, TypeVar
 import msgspec
 import numpy as np
 
-from engine import api
-from gateway.protocol.errors import ProtocolError, invalid_image
-from gateway.video.decode import Encoded, Seen, decode
-from gateway.video.sampling import THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH
+from headstart.engine import api
+from headstart.gateway.protocol.errors import ProtocolError, invalid_image
+from headstart.gateway.video.decode import Encoded, Seen, decode
+from headstart.gateway.video.sampling import THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH
 
 READ_BYTES = 1 << 20
 LENGTH = struct.Struct(">I")

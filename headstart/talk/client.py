@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
-from gateway.errors import ServerFailed, ServerRefused, ServerUnreachable
-from gateway.runtime import tasks
+from headstart.gateway.errors import ServerFailed, ServerRefused, ServerUnreachable
+from headstart.gateway.runtime import tasks
 from headstart.talk.comeback import ResumingConnection, Track, lasting
 from headstart.talk.dialog import Dialog, Event, Turn
 from headstart.talk.media import AudioPacket, JpegFrame, MediaFile, pcm_ms, play, probe, silence

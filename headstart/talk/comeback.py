@@ -17,7 +17,7 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-from gateway.errors import ConnectionLost, ResumeRefused, ServerFailed, TalkError
+from headstart.gateway.errors import ConnectionLost, ResumeRefused, ServerFailed, TalkError
 
 FIRST_PAUSE_S = 0.25
 LONGEST_PAUSE_S = 4.0

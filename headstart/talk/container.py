@@ -4,7 +4,7 @@
                   (RFC 3533 §4) one for each link
     decoded       a stream's frames; what does not decode is counted and passed over
 
-Raises `gateway.errors.MediaError`s, each a sentence that says what to do.
+Raises `headstart.gateway.errors.MediaError`s, each a sentence that says what to do.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import av
 from av.container.input import InputContainer
 
-from gateway.errors import FileMissing, FileUndecodable
+from headstart.gateway.errors import FileMissing, FileUndecodable
 
 OGG_HEAD_BYTES = 27
 OGG_BEGINS, OGG_ENDS = 2, 4

@@ -14,9 +14,9 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
-from gateway.errors import ServerFailed, ServerUnreachable, TalkError
-from gateway.runtime import tasks
-from gateway.runtime.child_process import die_with_parent
+from headstart.gateway.errors import ServerFailed, ServerUnreachable, TalkError
+from headstart.gateway.runtime import tasks
+from headstart.gateway.runtime.child_process import die_with_parent
 
 Status = dict[str, Any]
 

@@ -16,7 +16,7 @@ import av
 from av.audio.stream import AudioStream
 from av.container.input import InputContainer
 
-from gateway.errors import (
+from headstart.gateway.errors import (
     FileEmpty,
     FileMissing,
     FileTruncated,

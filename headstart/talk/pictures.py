@@ -12,8 +12,8 @@ from av.container.input import InputContainer
 from av.video.frame import VideoFrame
 from av.video.stream import VideoStream
 
-from gateway.protocol.images import flatten
-from gateway.protocol.orientation import UPRIGHT, of_frame, upright
+from headstart.gateway.protocol.images import flatten
+from headstart.gateway.protocol.orientation import UPRIGHT, of_frame, upright
 from headstart.talk.container import UNDECODABLE, Tally, decoded, parts
 
 FRAME_INTERVAL_S = 1.0

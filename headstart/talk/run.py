@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from gateway.errors import ServerFailed, ServerUnreachable
-from gateway.runtime import tasks
+from headstart.gateway.errors import ServerFailed, ServerUnreachable
+from headstart.gateway.runtime import tasks
 from headstart.talk.client import TalkOptions, talk
 from headstart.talk.dialog import Dialog
 from headstart.talk.local_server import LocalServer, local_server, until_ready

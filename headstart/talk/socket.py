@@ -15,14 +15,14 @@ from websockets.exceptions import (
     InvalidURI,
 )
 
-from gateway.errors import (
+from headstart.gateway.errors import (
     ConnectionLost,
     ResumeRefused,
     ServerFailed,
     ServerRefused,
     ServerUnreachable,
 )
-from gateway.protocol.headers import RESUME_HEADER, RESUME_LAST_EVENT
+from headstart.gateway.protocol.headers import RESUME_HEADER, RESUME_LAST_EVENT
 from headstart.talk.comeback import ResumeTicket
 
 HANDSHAKE_WAIT_S = 20.0

@@ -18,13 +18,13 @@ from aiortc import (
     RTCSessionDescription,
 )
 
-from gateway.audio.clock import ms_to_client_samples
-from gateway.errors import ConnectionLost, ResumeRefused, ServerRefused, ServerUnreachable
-from gateway.protocol.headers import RESUME_HEADER, RESUME_LAST_EVENT
-from gateway.runtime import tasks
-from gateway.transport.webrtc import aiortc_hooks, codecs
-from gateway.transport.webrtc.audio_sender import AudioSender
-from gateway.transport.webrtc.channel import LABEL
+from headstart.gateway.audio.clock import ms_to_client_samples
+from headstart.gateway.errors import ConnectionLost, ResumeRefused, ServerRefused, ServerUnreachable
+from headstart.gateway.protocol.headers import RESUME_HEADER, RESUME_LAST_EVENT
+from headstart.gateway.runtime import tasks
+from headstart.gateway.transport.webrtc import aiortc_hooks, codecs
+from headstart.gateway.transport.webrtc.audio_sender import AudioSender
+from headstart.gateway.transport.webrtc.channel import LABEL
 from headstart.talk.comeback import ResumeTicket
 
 CONNECT_WAIT_S = 20.0

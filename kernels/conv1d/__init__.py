@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from kernels.conv1d import reference
-from kernels.native import KernelInputError, library, require, threads
+from headstart.kernels.conv1d import reference
+from headstart.kernels.native import KernelInputError, library, require, threads
 
 __all__ = ["ConvWeight", "conv1d_gelu", "pack"]
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kernels.decoder_layers import native, reference
-from kernels.native import KernelInputError, library, require
-from kernels.paged_attention.native import STORED
-from kernels.paged_attention.storage import row_width
-from kernels.qlinear import QWeight
+from headstart.kernels.decoder_layers import native, reference
+from headstart.kernels.native import KernelInputError, library, require
+from headstart.kernels.paged_attention.native import STORED
+from headstart.kernels.paged_attention.storage import row_width
+from headstart.kernels.qlinear import QWeight
 
 __all__ = ["DecoderLayers", "Layer", "LayerSizes", "Rows"]
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from kernels.native import KernelError, KernelInputError, threads
-from kernels.paged_attention.native import STORED, Attention
-from kernels.qlinear import FORMATS, QWeight
-from kernels.qlinear.native import NativeWeight
+from headstart.kernels.native import KernelError, KernelInputError, threads
+from headstart.kernels.paged_attention.native import STORED, Attention
+from headstart.kernels.qlinear import FORMATS, QWeight
+from headstart.kernels.qlinear.native import NativeWeight
 
 if TYPE_CHECKING:
-    from kernels.decoder_layers import Layer, LayerSizes, Rows
+    from headstart.kernels.decoder_layers import Layer, LayerSizes, Rows
 
 _VOID, _LONG = ctypes.c_void_p, ctypes.c_int64
 

@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from kernels.paged_attention import append, paged_attention
-from kernels.qlinear import qlinear, qlinear_many
-from kernels.rms_norm import rms_norm
-from kernels.rope import rope
-from kernels.silu_mul import silu_mul
+from headstart.kernels.paged_attention import append, paged_attention
+from headstart.kernels.qlinear import qlinear, qlinear_many
+from headstart.kernels.rms_norm import rms_norm
+from headstart.kernels.rope import rope
+from headstart.kernels.silu_mul import silu_mul
 
 if TYPE_CHECKING:
-    from kernels.decoder_layers import Layer, LayerSizes, Rows
+    from headstart.kernels.decoder_layers import Layer, LayerSizes, Rows
 
 
 def decoder_layers(

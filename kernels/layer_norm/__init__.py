@@ -7,8 +7,8 @@ import ctypes
 import torch
 from torch import Tensor
 
-from kernels.layer_norm import reference
-from kernels.native import KernelInputError, library, require, threads
+from headstart.kernels.layer_norm import reference
+from headstart.kernels.native import KernelInputError, library, require, threads
 
 __all__ = ["WIDTH_STEP", "layer_norm"]
 

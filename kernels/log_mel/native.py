@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from kernels.log_mel.tables import Tables
-from kernels.native import threads
+from headstart.kernels.log_mel.tables import Tables
+from headstart.kernels.native import threads
 
 _VOID, _LONG = ctypes.c_void_p, ctypes.c_int64
 

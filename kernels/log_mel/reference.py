@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kernels.log_mel.tables import FFT_SAMPLES, Tables
+from headstart.kernels.log_mel.tables import FFT_SAMPLES, Tables
 
 _LEAST = 1e-10
 

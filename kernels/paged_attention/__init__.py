@@ -11,9 +11,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kernels.native import KernelInputError, library, require
-from kernels.paged_attention import native, reference
-from kernels.paged_attention.storage import head_dim_of, row_width
+from headstart.kernels.native import KernelInputError, library, require
+from headstart.kernels.paged_attention import native, reference
+from headstart.kernels.paged_attention.storage import head_dim_of, row_width
 
 __all__ = ["append", "paged_attention"]
 

@@ -21,8 +21,8 @@ import triton  # type: ignore[import-untyped]
 import triton.language as tl  # type: ignore[import-untyped]
 from torch import Tensor
 
-from kernels.native import KernelInputError
-from kernels.paged_attention.storage import LARGEST, SCALE_BYTES
+from headstart.kernels.native import KernelInputError
+from headstart.kernels.paged_attention.storage import LARGEST, SCALE_BYTES
 
 SPAN = 256
 # tl.dot multiplies tiles of at least 16 a side.

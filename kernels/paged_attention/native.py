@@ -7,7 +7,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from kernels.native import KernelError, KernelInputError, threads
+from headstart.kernels.native import KernelError, KernelInputError, threads
 
 # `storage` of kernels.h.
 STORED = {torch.float32: 0, torch.float16: 1, torch.int8: 2, torch.float8_e4m3fn: 3}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kernels.paged_attention.storage import gather, store
+from headstart.kernels.paged_attention.storage import gather, store
 
 
 def paged_attention(

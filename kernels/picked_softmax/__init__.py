@@ -7,8 +7,8 @@ import ctypes
 import torch
 from torch import Tensor
 
-from kernels.native import library, require, threads
-from kernels.picked_softmax import reference
+from headstart.kernels.native import library, require, threads
+from headstart.kernels.picked_softmax import reference
 
 __all__ = ["picked_log_softmax", "picked_softmax"]
 

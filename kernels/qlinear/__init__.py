@@ -14,17 +14,17 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from kernels.memory import Arena
-from kernels.native import default_backend, library, require
-from kernels.qlinear import native, reference
-from kernels.qlinear.formats import (
+from headstart.kernels.memory import Arena
+from headstart.kernels.native import default_backend, library, require
+from headstart.kernels.qlinear import native, reference
+from headstart.kernels.qlinear.formats import (
     FORMATS,
     UnknownKindError,
     WeightShapeError,
     check_shape,
     lookup,
 )
-from kernels.qlinear.panels import panel_bytes, panel_count
+from headstart.kernels.qlinear.panels import panel_bytes, panel_count
 
 __all__ = [
     "FORMATS",

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from kernels.native import KernelError, threads
-from kernels.qlinear.formats import U8
+from headstart.kernels.native import KernelError, threads
+from headstart.kernels.qlinear.formats import U8
 
 _VOID, _INT, _LONG = ctypes.c_void_p, ctypes.c_int, ctypes.c_int64
 

@@ -23,7 +23,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from kernels.qlinear.formats import U8, Format, Planes, lookup
+from headstart.kernels.qlinear.formats import U8, Format, Planes, lookup
 
 PANEL = 16
 

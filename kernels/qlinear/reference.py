@@ -11,8 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from kernels.qlinear.formats import U8, Planes, decode, lookup
-from kernels.qlinear.panels import PANEL, from_panels, panel_bytes, panel_count, to_panels
+from headstart.kernels.qlinear.formats import U8, Planes, decode, lookup
+from headstart.kernels.qlinear.panels import PANEL, from_panels, panel_bytes, panel_count, to_panels
 
 # Rows decoded at a time: bounds the temporaries of a 150,000-row embedding to some tens of MB.
 CHUNK_ROWS = 4096

@@ -7,8 +7,8 @@ import ctypes
 import torch
 from torch import Tensor
 
-from kernels.native import library, require, threads
-from kernels.rms_norm import reference
+from headstart.kernels.native import library, require, threads
+from headstart.kernels.rms_norm import reference
 
 __all__ = ["rms_norm"]
 

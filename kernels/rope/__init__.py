@@ -7,8 +7,8 @@ import ctypes
 import torch
 from torch import Tensor
 
-from kernels.native import KernelInputError, library, require, threads
-from kernels.rope import reference
+from headstart.kernels.native import KernelInputError, library, require, threads
+from headstart.kernels.rope import reference
 
 __all__ = ["rope"]
 

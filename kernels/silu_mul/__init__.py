@@ -7,8 +7,8 @@ import ctypes
 import torch
 from torch import Tensor
 
-from kernels.native import library, require, threads
-from kernels.silu_mul import reference
+from headstart.kernels.native import library, require, threads
+from headstart.kernels.silu_mul import reference
 
 __all__ = ["silu_mul"]
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kernels.native import KernelInputError, library, require
-from kernels.qlinear import QWeight
-from kernels.whisper_layers import native, reference
+from headstart.kernels.native import KernelInputError, library, require
+from headstart.kernels.qlinear import QWeight
+from headstart.kernels.whisper_layers import native, reference
 
 __all__ = [
     "HEAD_WIDTH_MOST",

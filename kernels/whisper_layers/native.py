@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from kernels.native import KernelError, threads
-from kernels.qlinear import FORMATS
-from kernels.qlinear.native import NativeWeight
+from headstart.kernels.native import KernelError, threads
+from headstart.kernels.qlinear import FORMATS
+from headstart.kernels.qlinear.native import NativeWeight
 
 if TYPE_CHECKING:
-    from kernels.whisper_layers import Layer, Linear, Sequence, WhisperLayers
+    from headstart.kernels.whisper_layers import Layer, Linear, Sequence, WhisperLayers
 
 _VOID, _LONG = ctypes.c_void_p, ctypes.c_int64
 

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from kernels.qlinear import qlinear
+from headstart.kernels.qlinear import qlinear
 
 if TYPE_CHECKING:
-    from kernels.whisper_layers import Linear, Sequence, WhisperLayers
+    from headstart.kernels.whisper_layers import Linear, Sequence, WhisperLayers
 
 
 def whisper_layers(

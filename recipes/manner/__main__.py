@@ -12,14 +12,14 @@ from typing import Annotated
 import torch
 import typer
 
-from engine.chat.template import ChatFormat
-from engine.chat.tokenizer import Tokenizer
-from engine.checkpoints.gguf import GgufFile
-from engine.weights import ensure
-from recipes.manner import dialogues
-from recipes.manner.fit import Fit, Plan, load_base, save
-from recipes.manner.packing import packs
-from recipes.manner.tokens import Example, example, system_prompts
+from headstart.engine.chat.template import ChatFormat
+from headstart.engine.chat.tokenizer import Tokenizer
+from headstart.engine.checkpoints.gguf import GgufFile
+from headstart.engine.weights import ensure
+from headstart.recipes.manner import dialogues
+from headstart.recipes.manner.fit import Fit, Plan, load_base, save
+from headstart.recipes.manner.packing import packs
+from headstart.recipes.manner.tokens import Example, example, system_prompts
 
 CHECKPOINT_EVERY = 10
 HELD_PERCENT = 4

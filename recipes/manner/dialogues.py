@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from engine.api import Tool, ToolCall
+from headstart.engine.api import Tool, ToolCall
 
 FOLDER = Path(__file__).parent / "dialogues"
 TAUGHT = FOLDER / "taught"

@@ -15,11 +15,11 @@ from pathlib import Path
 
 import typer
 
-from engine import api
-from engine.config import EngineConfig
-from engine.process.assemble import ModelPaths, assemble
-from engine.weights import resolve_model
-from gateway.default_prompts import BLIND_NOTE, INSTRUCTIONS
+from headstart.engine import api
+from headstart.engine.config import EngineConfig
+from headstart.engine.process.assemble import ModelPaths, assemble
+from headstart.engine.weights import resolve_model
+from headstart.gateway.default_prompts import BLIND_NOTE, INSTRUCTIONS
 
 FACTS = Path(__file__).parent / "facts.toml"
 AT_ONCE = 16

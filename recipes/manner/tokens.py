@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 
-from engine.api import Tool, ToolCall
-from engine.chat.template import ChatFormat
-from engine.chat.tokenizer import Tokenizer
-from gateway.default_prompts import BLIND_NOTE, INSTRUCTIONS
-from recipes.manner.dialogues import Dialogue, Result
+from headstart.engine.api import Tool, ToolCall
+from headstart.engine.chat.template import ChatFormat
+from headstart.engine.chat.tokenizer import Tokenizer
+from headstart.gateway.default_prompts import BLIND_NOTE, INSTRUCTIONS
+from headstart.recipes.manner.dialogues import Dialogue, Result
 
 ANSWER_WEIGHT = 1.0
 SAID_WEIGHT = 0.1
@@ -47,7 +47,7 @@ def system_prompts(chat: ChatFormat) -> list[tuple[int, ...]]:
 
 
 def example(chat: ChatFormat, tokenizer: Tokenizer, dialogue: Dialogue) -> Example:
-    """As `engine.chat.render.render` lays out the same conversation."""
+    """As `headstart.engine.chat.render.render` lays out the same conversation."""
     ids: list[int] = []
     weights: list[float] = []
 

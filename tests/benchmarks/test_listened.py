@@ -1,11 +1,11 @@
-"""benchmarks.listened: clips through the gateway's listener."""
+"""headstart.benchmarks.listened: clips through the gateway's listener."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from benchmarks.listened import Chunk, Pause, by_the_listener
-from benchmarks.recordings import CLIPS, load_f32
+from headstart.benchmarks.listened import Chunk, Pause, by_the_listener
+from headstart.benchmarks.recordings import CLIPS, load_f32
 
 
 def test_a_question_is_one_turn_with_all_its_sound() -> None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from benchmarks import overlap_sounds
-from benchmarks.overlap_sounds import DEVELOPMENT, HELD_OUT, INTERRUPTIONS, LISTENING
-from gateway.session.barge_in import meaningful_words
+from headstart.benchmarks import overlap_sounds
+from headstart.benchmarks.overlap_sounds import DEVELOPMENT, HELD_OUT, INTERRUPTIONS, LISTENING
+from headstart.gateway.session.barge_in import meaningful_words
 
 
 def test_no_voice_is_in_both_halves() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import zlib
 
-from benchmarks.pauses import HALVES, JOINED_BY, half_of
+from headstart.benchmarks.pauses import HALVES, JOINED_BY, half_of
 
 SENTENCES = [f"This is sentence {number}." for number in range(12)]
 

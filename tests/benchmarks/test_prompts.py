@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.prompts import asterisk_prompts
+from headstart.benchmarks.prompts import asterisk_prompts
 
 
 def test_a_prompt_is_found_with_its_folder(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from benchmarks import report
+from headstart.benchmarks import report
 
 
 def test_the_last_line_is_one_json_object(capsys: pytest.CaptureFixture[str]) -> None:

@@ -7,10 +7,10 @@ import random
 
 import pytest
 
-from benchmarks.soak.books import Books, Log
-from benchmarks.soak.canary import Canaries
-from benchmarks.soak.run import RSS_GROWTH_BYTES_MAX, verdict
-from benchmarks.soak.tally import Tally
+from headstart.benchmarks.soak.books import Books, Log
+from headstart.benchmarks.soak.canary import Canaries
+from headstart.benchmarks.soak.run import RSS_GROWTH_BYTES_MAX, verdict
+from headstart.benchmarks.soak.tally import Tally
 
 BOOKS = Books(
     fds=20,

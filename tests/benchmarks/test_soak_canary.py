@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 
-from benchmarks.soak.canary import SIGHT, Canaries
+from headstart.benchmarks.soak.canary import SIGHT, Canaries
 
 
 def pair() -> tuple[Canaries, list[str]]:

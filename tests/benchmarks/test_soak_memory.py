@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from benchmarks.soak.memory import POINTS_MIN, Memory, Point, slope_of
+from headstart.benchmarks.soak.memory import POINTS_MIN, Memory, Point, slope_of
 
 MIB = 1 << 20
 

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from benchmarks.soak.wall_clock import wall_clock
+from headstart.benchmarks.soak.wall_clock import wall_clock
 
 CLOCKS = """
 import time

@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.source_archive import download_source
-from engine.weights.errors import SourceFailed
+from headstart.benchmarks.source_archive import download_source
+from headstart.engine.weights.errors import SourceFailed
 
 
 def write_source(folder: Path, ran: Path) -> Path:

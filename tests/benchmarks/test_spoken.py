@@ -1,4 +1,4 @@
-"""benchmarks.spoken: lists of sentences by packaged voices."""
+"""headstart.benchmarks.spoken: lists of sentences by packaged voices."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from benchmarks import spoken
-from benchmarks.recordings import load_s16
-from benchmarks.voices import Line, Samples, Say
-from gateway.tts.synthesiser import RATE_HZ
+from headstart.benchmarks import spoken
+from headstart.benchmarks.recordings import load_s16
+from headstart.benchmarks.voices import Line, Samples, Say
+from headstart.gateway.tts.synthesiser import RATE_HZ
 
 
 def test_what_is_reported_was_not_chosen_on() -> None:

@@ -8,11 +8,11 @@ from typing import cast
 import numpy as np
 import pytest
 
-from benchmarks import wer
-from benchmarks.listened import Chunk, Pause, Sound, Step
-from benchmarks.recordings import CLIPS
-from engine.asr.open_recognition import Recognized
-from engine.asr.recognizer import WhisperRecognizer
+from headstart.benchmarks import wer
+from headstart.benchmarks.listened import Chunk, Pause, Sound, Step
+from headstart.benchmarks.recordings import CLIPS
+from headstart.engine.asr.open_recognition import Recognized
+from headstart.engine.asr.recognizer import WhisperRecognizer
 
 
 def test_a_wrong_line_of_the_list_is_named(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from engine.weights import resolve_model
+from headstart.engine.weights import resolve_model
 
 READY_WAIT_S = 150
 PACKET_BYTES = 4_800  # 100 ms of s16 at 24 kHz

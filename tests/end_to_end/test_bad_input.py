@@ -121,7 +121,7 @@ async def test_the_engine_killed_in_mid_answer(server: Server) -> None:
         (engine,) = [
             child
             for child in psutil.Process(server.pid).children(recursive=True)
-            if "engine" in child.cmdline()
+            if "headstart.engine" in child.cmdline()
         ]
         os.kill(engine.pid, signal.SIGKILL)
         response = (await until(socket, "response.done"))["response"]

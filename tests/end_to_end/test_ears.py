@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.weights import ensure
+from headstart.engine.weights import ensure
 from tests.engine.asr.whisper_dirs import Kind, write_whisper
 
 WAIT_S = 170

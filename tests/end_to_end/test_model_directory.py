@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from openai import AsyncOpenAI
 
-from engine.weights import resolve_model
+from headstart.engine.weights import resolve_model
 from tests.end_to_end.conftest import Server, packets, serving, within
 from tests.end_to_end.test_openai_client import events_until
 from tests.engine.models.served import write_served, write_tiled

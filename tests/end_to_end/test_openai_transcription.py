@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI
 
-from gateway.audio import g711
+from headstart.gateway.audio import g711
 from tests.end_to_end.conftest import Server, packets, within
 from tests.end_to_end.test_openai_client import client, events_until
 

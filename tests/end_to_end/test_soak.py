@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from benchmarks.soak.run import FAKE_ENGINE, Options, soak
+from headstart.benchmarks.soak.run import FAKE_ENGINE, Options, soak
 
 
 @pytest.mark.timeout(420)

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from openai import AsyncOpenAI
 
-from engine.weights import ensure
+from headstart.engine.weights import ensure
 from tests.end_to_end.conftest import within
 from tests.gateway.transport.webrtc.peer import Microphone, calling
 

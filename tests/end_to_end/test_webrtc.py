@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from openai import AsyncOpenAI
 
-from gateway.audio.resample import StreamResampler
+from headstart.gateway.audio.resample import StreamResampler
 from tests.end_to_end.conftest import Server, within
 from tests.gateway.transport.webrtc.peer import (
     Camera,

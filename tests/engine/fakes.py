@@ -15,18 +15,18 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine import api
-from engine.decoder.sampling import Sampler
-from engine.engine import Engine, EngineParts
-from engine.errors import CacheFull
-from engine.interfaces import ModelServices, Pcm, View
-from engine.kvcache.block_pool import BlockPool
-from engine.kvcache.eviction import KvMove
-from engine.kvcache.offload import BlockMemory, HostMemory
-from engine.kvcache.token_stream import Stream
-from engine.scheduling.admission import AdmissionController, AdmissionRules
-from engine.scheduling.runner import StepResult
-from engine.scheduling.scheduler import Plan, Scheduler
+from headstart.engine import api
+from headstart.engine.decoder.sampling import Sampler
+from headstart.engine.engine import Engine, EngineParts
+from headstart.engine.errors import CacheFull
+from headstart.engine.interfaces import ModelServices, Pcm, View
+from headstart.engine.kvcache.block_pool import BlockPool
+from headstart.engine.kvcache.eviction import KvMove
+from headstart.engine.kvcache.offload import BlockMemory, HostMemory
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.scheduling.admission import AdmissionController, AdmissionRules
+from headstart.engine.scheduling.runner import StepResult
+from headstart.engine.scheduling.scheduler import Plan, Scheduler
 
 SYSTEM, USER, USER_END, ASSISTANT, END = 256, 257, 258, 259, 260
 VOCAB = 300

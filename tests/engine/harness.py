@@ -9,10 +9,10 @@ from typing import Any
 
 from torch import Tensor
 
-from engine.config import EngineConfig
-from engine.kvcache.token_stream import Stream
-from engine.process.load import LoadedModel, load_model
-from engine.scheduling.scheduler import Request, Scheduler
+from headstart.engine.config import EngineConfig
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.process.load import LoadedModel, load_model
+from headstart.engine.scheduling.scheduler import Request, Scheduler
 from tests.engine.tiny_gguf import TinyConfig, write_tiny_gguf
 
 KIB = 1024

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
-from engine.checkpoints.gguf import GgufFile
+from headstart.engine.checkpoints.gguf import GgufFile
 from tests.engine.models.twins import in_double
 
 _LAYER_NAMES = {

@@ -11,7 +11,7 @@ from typing import Any
 from tokenizers import pre_tokenizers
 from transformers import AddedToken, GPT2Tokenizer, Qwen2Tokenizer
 
-from engine.checkpoints.gguf import GgufFile
+from headstart.engine.checkpoints.gguf import GgufFile
 
 
 def reference_tokenizer(file: GgufFile) -> Any:

@@ -21,17 +21,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine import api
-from engine.config import EngineConfig
-from engine.decoder.sampling import SamplerFactory
-from engine.engine import Engine, EngineParts
-from engine.interfaces import ModelServices, View
-from engine.kvcache.eviction import KvMove
-from engine.kvcache.token_stream import Stream
-from engine.process.load import LoadedModel
-from engine.scheduling.admission import admission_over
-from engine.scheduling.runner import StepResult
-from engine.scheduling.scheduler import Plan, Scheduler
+from headstart.engine import api
+from headstart.engine.config import EngineConfig
+from headstart.engine.decoder.sampling import SamplerFactory
+from headstart.engine.engine import Engine, EngineParts
+from headstart.engine.interfaces import ModelServices, View
+from headstart.engine.kvcache.eviction import KvMove
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.process.load import LoadedModel
+from headstart.engine.scheduling.admission import admission_over
+from headstart.engine.scheduling.runner import StepResult
+from headstart.engine.scheduling.scheduler import Plan, Scheduler
 from tests.engine.fakes import FakeEars
 from tests.engine.harness import load_tiny
 from tests.engine.tiny_gguf import TinyConfig

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from engine.config import EngineConfig
-from engine.errors import BadSettings
+from headstart.engine.config import EngineConfig
+from headstart.engine.errors import BadSettings
 
 
 @pytest.mark.parametrize(

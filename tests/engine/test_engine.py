@@ -1,11 +1,10 @@
-"""The engine's step over scripted model services: head start, speculation, rollback, many sessions.
-"""
+"""A step over scripted model services: head start, speculation, rollback, many sessions."""
 
 from __future__ import annotations
 
 import pytest
 
-from engine import api
+from headstart.engine import api
 from tests.engine.fakes import WORD_SAMPLES, Bench, echo
 
 GREEDY = api.Sampling(repetition_penalty=1.0)

@@ -10,13 +10,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from engine import api
-from engine.errors import CacheFull
-from engine.kvcache.eviction import KvMove
-from engine.kvcache.token_stream import Stream
-from engine.scheduling.admission import NS_PER_S, AdmissionRules
-from engine.scheduling.runner import StepResult
-from engine.scheduling.scheduler import Plan, Work
+from headstart.engine import api
+from headstart.engine.errors import CacheFull
+from headstart.engine.kvcache.eviction import KvMove
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.scheduling.admission import NS_PER_S, AdmissionRules
+from headstart.engine.scheduling.runner import StepResult
+from headstart.engine.scheduling.scheduler import Plan, Work
 from tests.engine.fakes import WORD_SAMPLES, Bench, FakeRunner
 from tests.engine.test_engine import GREEDY, user_item
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import pytest
 
-from engine import api
-from engine.errors import SoftTableFull
-from engine.interfaces import Pcm
+from headstart.engine import api
+from headstart.engine.errors import SoftTableFull
+from headstart.engine.interfaces import Pcm
 from tests.engine.fakes import Bench, FakeChat, FakeWords
 
 GREEDY = api.Sampling(repetition_penalty=1.0, max_tokens=2000)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from engine import api
+from headstart.engine import api
 from tests.engine.fakes import HEARD_TOGETHER, Bench, echo
 
 GREEDY = api.Sampling(repetition_penalty=1.0)

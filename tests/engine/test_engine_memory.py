@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from engine import api
-from engine.chat.accounting import Modality
-from engine.chat.context_window import ANSWER_RESERVE_TOKENS
+from headstart.engine import api
+from headstart.engine.chat.accounting import Modality
+from headstart.engine.chat.context_window import ANSWER_RESERVE_TOKENS
 from tests.engine.fakes import Bench
 from tests.engine.test_engine import end, hush, respond, user_item
 

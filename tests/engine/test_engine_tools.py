@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engine import api
-from engine.session.generation import WORDS_ONLY, words_only
+from headstart.engine import api
+from headstart.engine.session.generation import WORDS_ONLY, words_only
 from tests.engine.fakes import Bench
 
 WEATHER = api.Tool("weather", "tells the weather", '{"type": "object"}')

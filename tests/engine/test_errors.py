@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from engine import errors
-from engine.errors import EngineError
+from headstart.engine import errors
+from headstart.engine.errors import EngineError
 
 EXAMPLES: tuple[EngineError, ...] = (
     errors.BadSettings("threads", "at least 1", 0),

@@ -11,10 +11,10 @@ import uvicorn
 from uvicorn.server import ServerState
 from websockets.frames import Frame, Opcode, apply_mask  # type: ignore[attr-defined]
 
-from gateway.transport.websocket.channel import RealtimeProtocol
+from headstart.gateway.transport.websocket.channel import RealtimeProtocol
 from tests.virtual_loop import VirtualLoop
 
-# Names in small letters, as `gateway.server.accept` passes a request on.
+# Names in small letters, as `headstart.gateway.server.accept` passes a request on.
 HANDSHAKE = (
     b"GET /v1/realtime HTTP/1.1\r\nhost: localhost\r\nupgrade: websocket\r\n"
     b"connection: Upgrade\r\nsec-websocket-key: dGhlIHNhbXBsZSBub25jZQ==\r\n"

@@ -9,8 +9,12 @@ from typing import TypeVar
 
 import numpy as np
 
-from gateway.audio.clock import NS_PER_MS, client_samples_to_exact_ms, ms_to_client_samples
-from gateway.audio.segmenter import (
+from headstart.gateway.audio.clock import (
+    NS_PER_MS,
+    client_samples_to_exact_ms,
+    ms_to_client_samples,
+)
+from headstart.gateway.audio.segmenter import (
     Detection,
     SegmenterSettings,
     SpeechChunk,
@@ -18,7 +22,7 @@ from gateway.audio.segmenter import (
     SpeechSegmenter,
     SpeechStopped,
 )
-from gateway.audio.vad import WINDOW_BYTES, WINDOW_MS, SpeechScore
+from headstart.gateway.audio.vad import WINDOW_BYTES, WINDOW_MS, SpeechScore
 
 E = TypeVar("E")
 

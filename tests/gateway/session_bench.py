@@ -9,11 +9,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from engine import api
-from gateway.audio.open_utterance import Arrival
-from gateway.config import Settings
-from gateway.protocol.ids import IdMaker
-from gateway.session.actions import (
+from headstart.engine import api
+from headstart.gateway.audio.open_utterance import Arrival
+from headstart.gateway.config import Settings
+from headstart.gateway.protocol.ids import IdMaker
+from headstart.gateway.session.actions import (
     Action,
     ClearPlayout,
     ContinueLater,
@@ -25,11 +25,11 @@ from gateway.session.actions import (
     SendToEngine,
     SendToTts,
 )
-from gateway.session.session import Session
-from gateway.telemetry.metrics import Metrics
-from gateway.tts.messages import ClauseDone, Speak, Stop, SynthesisedAudio
-from gateway.tts.status import VoiceStatus
-from gateway.video import decode
+from headstart.gateway.session.session import Session
+from headstart.gateway.telemetry.metrics import Metrics
+from headstart.gateway.tts.messages import ClauseDone, Speak, Stop, SynthesisedAudio
+from headstart.gateway.tts.status import VoiceStatus
+from headstart.gateway.video import decode
 
 CLIPS = Path(__file__).resolve().parents[2] / "headstart" / "clips"
 WIRE_BYTES_PER_MS = 48  # s16 mono at 24 kHz

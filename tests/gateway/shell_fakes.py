@@ -14,21 +14,21 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry
 
-from engine import api
-from gateway.audio.open_utterance import Arrival
-from gateway.config import Settings, load
-from gateway.connection.pending import Patience
-from gateway.engine_link import EngineLink, private_endpoint
-from gateway.protocol.session_config import SessionUpdate
-from gateway.server.app import Gateway
-from gateway.server.http_server import GatewayServer
-from gateway.server.main import bind, url_of, uvicorn_config
-from gateway.session.actions import Action, ContinueLater, Hangup, Send, SendToEngine
-from gateway.transport.webrtc.call_metrics import CallMetrics
-from gateway.transport.webrtc.calls import Calls
-from gateway.tts.messages import ClauseDone, SynthesisedAudio
-from gateway.tts.status import VoiceStatus
-from gateway.video.decode import Outcome, Seen
+from headstart.engine import api
+from headstart.gateway.audio.open_utterance import Arrival
+from headstart.gateway.config import Settings, load
+from headstart.gateway.connection.pending import Patience
+from headstart.gateway.engine_link import EngineLink, private_endpoint
+from headstart.gateway.protocol.session_config import SessionUpdate
+from headstart.gateway.server.app import Gateway
+from headstart.gateway.server.http_server import GatewayServer
+from headstart.gateway.server.main import bind, url_of, uvicorn_config
+from headstart.gateway.session.actions import Action, ContinueLater, Hangup, Send, SendToEngine
+from headstart.gateway.transport.webrtc.call_metrics import CallMetrics
+from headstart.gateway.transport.webrtc.calls import Calls
+from headstart.gateway.tts.messages import ClauseDone, SynthesisedAudio
+from headstart.gateway.tts.status import VoiceStatus
+from headstart.gateway.video.decode import Outcome, Seen
 
 WAIT_S = 60.0
 
@@ -215,7 +215,7 @@ async def running_gateway(
 
 
 def fake_engine_argv(endpoint: str, *options: str) -> list[str]:
-    return [sys.executable, "-m", "gateway.fake_engine", "--endpoint", endpoint, *options]
+    return [sys.executable, "-m", "headstart.gateway.fake_engine", "--endpoint", endpoint, *options]
 
 
 @contextlib.asynccontextmanager

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from gateway.audio.clock import CLIENT_RATE_HZ, ms_to_client_samples
+from headstart.gateway.audio.clock import CLIENT_RATE_HZ, ms_to_client_samples
 
 Samples = npt.NDArray[np.int16]
 

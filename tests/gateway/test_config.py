@@ -2,8 +2,15 @@ from pathlib import Path
 
 import pytest
 
-from gateway.config import Settings, as_toml, load, near_misses, parse_assignments, read_file
-from gateway.errors import ConfigError
+from headstart.gateway.config import (
+    Settings,
+    as_toml,
+    load,
+    near_misses,
+    parse_assignments,
+    read_file,
+)
+from headstart.gateway.errors import ConfigError
 
 
 @pytest.fixture

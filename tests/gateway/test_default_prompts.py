@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engine import api
-from gateway.default_prompts import BLIND_NOTE, INSTRUCTIONS
+from headstart.engine import api
+from headstart.gateway.default_prompts import BLIND_NOTE, INSTRUCTIONS
 from tests.gateway.session_bench import SessionBench
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import uvloop
 
-from engine import api
-from gateway.engine_link import (
+from headstart.engine import api
+from headstart.gateway.engine_link import (
     HIGH_WATER_MESSAGES,
     EngineLink,
     LinkObserver,

@@ -1,4 +1,4 @@
-from gateway import errors
+from headstart.gateway import errors
 
 
 def test_sentences_say_what_to_do() -> None:

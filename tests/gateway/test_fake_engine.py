@@ -1,5 +1,5 @@
-from engine import api
-from gateway.fake_engine import NS_PER_MS, FakeEngine, Script
+from headstart.engine import api
+from headstart.gateway.fake_engine import NS_PER_MS, FakeEngine, Script
 
 MS = NS_PER_MS
 

@@ -10,9 +10,9 @@ import base64
 from collections.abc import Callable
 from typing import Any
 
-from engine import api
-from gateway.session.actions import Action, SendToEngine, SendToTts
-from gateway.tts.messages import ClauseDone, Speak, Stop, SynthesisedAudio
+from headstart.engine import api
+from headstart.gateway.session.actions import Action, SendToEngine, SendToTts
+from headstart.gateway.tts.messages import ClauseDone, Speak, Stop, SynthesisedAudio
 from tests.engine.fakes import Bench, FakeRunner
 from tests.gateway.session_bench import Json, SessionBench
 

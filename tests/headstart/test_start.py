@@ -45,14 +45,14 @@ def interrupted(until: str, *arguments: str) -> str:
     ("until", "arguments"),
     [
         ("inspect", SERVE),  # typer is on its way
-        ("gateway.errors", SERVE),
+        ("headstart.gateway.errors", SERVE),
         ("pydantic", SERVE),
         ("uvicorn", SERVE),
-        ("gateway.server.app", SERVE),
+        ("headstart.gateway.server.app", SERVE),
         ("headstart.talk.dialog", ("demo",)),
-        ("gateway.errors", ("talk", "nothing.wav")),
+        ("headstart.gateway.errors", ("talk", "nothing.wav")),
         ("pydantic", ("validate", "nothing.toml")),
-        ("gateway.errors", ("models", "list")),
+        ("headstart.gateway.errors", ("models", "list")),
     ],
 )
 def test_it_ends_at_once_and_without_a_word(until: str, arguments: tuple[str, ...]) -> None:

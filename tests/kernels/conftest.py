@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from kernels import native
+from headstart.kernels import native
 
 
 @pytest.fixture(autouse=True)

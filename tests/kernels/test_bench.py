@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from kernels import bench
+from headstart.kernels import bench
 
 
 def test_timed_warms_up_and_counts() -> None:

@@ -1,4 +1,4 @@
-"""`python -m kernels.build` says what it made, or what failed."""
+"""`python -m headstart.kernels.build` says what it made, or what failed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels import build, native
+from headstart.kernels import build, native
 
 
 def test_says_what_was_made(

@@ -6,7 +6,7 @@ import gc
 
 import torch
 
-from kernels.memory import ALIGNMENT_BYTES, HUGE_PAGE_BYTES, Arena, empty
+from headstart.kernels.memory import ALIGNMENT_BYTES, HUGE_PAGE_BYTES, Arena, empty
 
 
 def test_large_tensors_are_aligned_and_whole() -> None:

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from kernels import native
-from kernels.native import BackendError, CompilerError
+from headstart.kernels import native
+from headstart.kernels.native import BackendError, CompilerError
 
 
 @pytest.fixture(autouse=True)
@@ -135,7 +135,7 @@ def test_the_setting_is_obeyed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_importing_kernels_compiles_nothing() -> None:
     """A wrong HEADSTART_KERNELS does no harm until a kernel is used: nothing is done on import."""
-    script = "import kernels.qlinear, kernels.paged_attention, kernels.rms_norm, kernels.native"
+    script = "from headstart.kernels import native, paged_attention, qlinear, rms_norm"
     subprocess.run(
         [sys.executable, "-c", script],
         check=True,

@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import torch
 
-from kernels.native import ROOT
-from kernels.silu_mul import silu_mul
+from headstart.kernels.native import ROOT
+from headstart.kernels.silu_mul import silu_mul
 
 # Above the size from which the work is divided.
 SIZE = (64, 1003)
@@ -63,7 +63,7 @@ def test_a_forked_child_computes() -> None:
     """A child of a process whose workers were running has none of them, and works."""
     script = (
         "import os, sys, torch\n"
-        "from kernels.silu_mul import silu_mul\n"
+        "from headstart.kernels.silu_mul import silu_mul\n"
         "torch.set_num_threads(3)\n"
         "gate, up = torch.randn(64, 1003), torch.randn(64, 1003)\n"
         "want = silu_mul(gate, up)\n"
@@ -80,7 +80,7 @@ def test_a_forked_child_computes() -> None:
 # workers take long to start: time enough to take pieces of the parent's job, were there any.
 FORKED_IN_MID_JOB = """
 import ctypes, os, sys, threading, time
-from kernels.native import build
+from headstart.kernels.native import build
 library = ctypes.CDLL(str(build()[0]))
 Task = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_int64)
 parent, begun, strays, done = os.getpid(), threading.Event(), [], []

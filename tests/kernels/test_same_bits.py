@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from kernels.decoder_layers import DecoderLayers
-from kernels.qlinear import pack, qlinear
-from kernels.rms_norm import rms_norm
-from kernels.silu_mul import silu_mul
+from headstart.kernels.decoder_layers import DecoderLayers
+from headstart.kernels.qlinear import pack, qlinear
+from headstart.kernels.rms_norm import rms_norm
+from headstart.kernels.silu_mul import silu_mul
 from tests.kernels.decoder_layers.model import SIZES, layers, run, step
 from tests.kernels.paged_attention.pools import filled
 from tests.kernels.paged_attention.test_native import ALL, attend, rows_of

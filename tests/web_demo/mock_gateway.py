@@ -27,11 +27,11 @@ from starlette.routing import Mount, Route, WebSocketRoute
 from starlette.staticfiles import StaticFiles
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
-from gateway.audio.clock import NS_PER_MS
-from gateway.protocol.events import Events, PartRef
-from gateway.protocol.ids import IdMaker
-from gateway.server.app import PROJECT_WEB_DIR
-from gateway.telemetry.latency import Anchor, TurnBudget
+from headstart.gateway.audio.clock import NS_PER_MS
+from headstart.gateway.protocol.events import Events, PartRef
+from headstart.gateway.protocol.ids import IdMaker
+from headstart.gateway.server.app import PROJECT_WEB_DIR
+from headstart.gateway.telemetry.latency import Anchor, TurnBudget
 
 RATE_HZ = 24_000
 START_WITHIN_S = 60.0

@@ -21,7 +21,7 @@ import numpy as np
 from av.video.plane import VideoPlane
 from playwright.sync_api import Page, ViewportSize, sync_playwright
 
-from benchmarks.recordings import CLIPS, load_s16
+from headstart.benchmarks.recordings import CLIPS, load_s16
 from tests.web_demo import chromium
 
 MICROPHONE_HZ = 48_000

@@ -13,22 +13,26 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from engine.asr.whisper.ct2_whisper import ct2_source
-from engine.asr.whisper.decoder import WhisperDecoder
-from engine.asr.whisper.encoder import WhisperEncoder
-from engine.asr.whisper.hf_whisper import hugging_face_source, is_hugging_face
-from engine.asr.whisper.packed import GROUP, pack_linears
-from engine.asr.whisper.packed_layers import decoder_layers, encoder_layers, have_native_sizes
-from engine.asr.whisper.settings import (
+from headstart.engine.asr.whisper.ct2_whisper import ct2_source
+from headstart.engine.asr.whisper.decoder import WhisperDecoder
+from headstart.engine.asr.whisper.encoder import WhisperEncoder
+from headstart.engine.asr.whisper.hf_whisper import hugging_face_source, is_hugging_face
+from headstart.engine.asr.whisper.packed import GROUP, pack_linears
+from headstart.engine.asr.whisper.packed_layers import (
+    decoder_layers,
+    encoder_layers,
+    have_native_sizes,
+)
+from headstart.engine.asr.whisper.settings import (
     LEAST_AUDIO_POSITIONS,
     LEAST_TEXT_POSITIONS,
     Extras,
     WhisperSettings,
 )
-from engine.asr.whisper.source import EMBEDDING, WhisperSource
-from engine.asr.whisper.vocabulary import ExactVocabulary, PackedVocabulary
-from engine.checkpoints.named import read_json
-from engine.errors import BadWeights
+from headstart.engine.asr.whisper.source import EMBEDDING, WhisperSource
+from headstart.engine.asr.whisper.vocabulary import ExactVocabulary, PackedVocabulary
+from headstart.engine.checkpoints.named import read_json
+from headstart.engine.errors import BadWeights
 
 TOKENIZER_FILE = "tokenizer.json"
 _CT2_FILE = "model.bin"

@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.asr.whisper.settings import ENGLISH_ONLY_VOCABULARY, Extras, WhisperSettings
-from engine.asr.whisper.source import EMBEDDING, WhisperSource
-from engine.checkpoints.ctranslate2 import read_ct2
-from engine.checkpoints.named import Tensors, pairs, read_json_value, whole_numbers
-from engine.errors import BadWeights
+from headstart.engine.asr.whisper.settings import ENGLISH_ONLY_VOCABULARY, Extras, WhisperSettings
+from headstart.engine.asr.whisper.source import EMBEDDING, WhisperSource
+from headstart.engine.checkpoints.ctranslate2 import read_ct2
+from headstart.engine.checkpoints.named import Tensors, pairs, read_json_value, whole_numbers
+from headstart.engine.errors import BadWeights
 
 _EMBEDDING_THERE = "decoder/embeddings/weight"
 _HEAD_THERE = "decoder/projection/weight"

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from engine.asr.whisper.encoder import Mlp, SelfAttention, join_heads, split_heads
-from engine.asr.whisper.settings import WhisperSettings
-from engine.asr.whisper.vocabulary import Vocabulary
-from kernels import whisper_layers as kernel
-from kernels.layer_norm import layer_norm
-from kernels.whisper_layers import WhisperLayers
+from headstart.engine.asr.whisper.encoder import Mlp, SelfAttention, join_heads, split_heads
+from headstart.engine.asr.whisper.settings import WhisperSettings
+from headstart.engine.asr.whisper.vocabulary import Vocabulary
+from headstart.kernels import whisper_layers as kernel
+from headstart.kernels.layer_norm import layer_norm
+from headstart.kernels.whisper_layers import WhisperLayers
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from engine.asr.whisper.settings import WhisperSettings
-from kernels import conv1d
-from kernels import whisper_layers as kernel
-from kernels.layer_norm import layer_norm
-from kernels.whisper_layers import WhisperLayers
+from headstart.engine.asr.whisper.settings import WhisperSettings
+from headstart.kernels import conv1d
+from headstart.kernels import whisper_layers as kernel
+from headstart.kernels.layer_norm import layer_norm
+from headstart.kernels.whisper_layers import WhisperLayers
 
 POSITIONS_PER_SECOND = 50
 

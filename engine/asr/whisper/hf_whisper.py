@@ -13,11 +13,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.asr.whisper.settings import ENGLISH_ONLY_VOCABULARY, Extras, WhisperSettings
-from engine.asr.whisper.source import WhisperSource
-from engine.checkpoints.named import Tensors, pairs, read_json, whole_numbers
-from engine.checkpoints.safetensors import SHARDS_FILE, read_safetensors, read_shards
-from engine.errors import BadWeights
+from headstart.engine.asr.whisper.settings import ENGLISH_ONLY_VOCABULARY, Extras, WhisperSettings
+from headstart.engine.asr.whisper.source import WhisperSource
+from headstart.engine.checkpoints.named import Tensors, pairs, read_json, whole_numbers
+from headstart.engine.checkpoints.safetensors import SHARDS_FILE, read_safetensors, read_shards
+from headstart.engine.errors import BadWeights
 
 WHOLE_FILE = "model.safetensors"
 _HEAD_THERE = "proj_out.weight"

@@ -12,10 +12,10 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from kernels.qlinear import QWeight, pack, qlinear
+from headstart.kernels.qlinear import QWeight, pack, qlinear
 
 GROUP = 32
-_MOST = 63  # what `kernels.qlinear` calls narrow
+_MOST = 63  # what `headstart.kernels.qlinear` calls narrow
 
 
 def pack_q8_0(weight: Tensor) -> QWeight:

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from engine.asr.whisper.decoder import DecoderLayer
-from engine.asr.whisper.encoder import EncoderLayer
-from engine.asr.whisper.packed import PackedLinear
-from engine.asr.whisper.settings import WhisperSettings
-from kernels.whisper_layers import (
+from headstart.engine.asr.whisper.decoder import DecoderLayer
+from headstart.engine.asr.whisper.encoder import EncoderLayer
+from headstart.engine.asr.whisper.packed import PackedLinear
+from headstart.engine.asr.whisper.settings import WhisperSettings
+from headstart.kernels.whisper_layers import (
     HEAD_WIDTH_MOST,
     HEAD_WIDTH_STEP,
     Cross,

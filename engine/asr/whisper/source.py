@@ -8,7 +8,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from engine.asr.whisper.settings import Extras, WhisperSettings
+from headstart.engine.asr.whisper.settings import Extras, WhisperSettings
 
 EMBEDDING = "decoder.embedding"
 """Our name for the decoder's embedding."""

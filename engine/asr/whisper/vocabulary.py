@@ -10,8 +10,8 @@ from typing import Protocol
 
 from torch import Tensor
 
-from engine.asr.whisper.packed import pack_q8_0
-from kernels.qlinear import qlinear, rows
+from headstart.engine.asr.whisper.packed import pack_q8_0
+from headstart.kernels.qlinear import qlinear, rows
 
 
 class Vocabulary(Protocol):

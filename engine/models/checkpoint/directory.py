@@ -9,11 +9,11 @@ from typing import Any
 
 import torch
 
-from engine.checkpoints.mapped import MappedTensors
-from engine.checkpoints.safetensors import read_safetensors
-from engine.errors import BadWeights
-from engine.models.checkpoint.quantised import refuse_by_config, refuse_by_names
-from engine.models.checkpoint.tensors import Checkpoint
+from headstart.engine.checkpoints.mapped import MappedTensors
+from headstart.engine.checkpoints.safetensors import read_safetensors
+from headstart.engine.errors import BadWeights
+from headstart.engine.models.checkpoint.quantised import refuse_by_config, refuse_by_names
+from headstart.engine.models.checkpoint.tensors import Checkpoint
 
 Rename = Callable[[str], str | None]  # a stored tensor's name to ours; None: not ours
 

@@ -1,10 +1,10 @@
-"""What a model refuses; see `engine.errors` for the tree these belong to."""
+"""What a model refuses; see `headstart.engine.errors` for the tree these belong to."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
-from engine.errors import BadWeights, EngineError
+from headstart.engine.errors import BadWeights, EngineError
 
 
 class QuantisedWeights(BadWeights):

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from engine.models.checkpoint.errors import QuantisedWeights
+from headstart.engine.models.checkpoint.errors import QuantisedWeights
 
 FIELD = "quantization_config"
 # What older tools write beside a config.json that says nothing of it, and their methods.

@@ -10,8 +10,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from engine.checkpoints.mapped import MappedTensors
-from engine.errors import BadWeights
+from headstart.engine.checkpoints.mapped import MappedTensors
+from headstart.engine.errors import BadWeights
 
 
 class Tensors(Protocol):

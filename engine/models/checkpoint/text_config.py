@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from engine.checkpoints.decoder_spec import DecoderSpec
-from engine.errors import UnsupportedModel
-from engine.models.checkpoint.directory import Config
+from headstart.engine.checkpoints.decoder_spec import DecoderSpec
+from headstart.engine.errors import UnsupportedModel
+from headstart.engine.models.checkpoint.directory import Config
 
 _PLAIN_ROPE = ("default", "mrope", "none")
 

@@ -9,12 +9,12 @@ from typing import NamedTuple
 from tokenizers import Tokenizer as BpeTokenizer
 from tokenizers import models, pre_tokenizers
 
-from engine.chat.template import ChatFormat
-from engine.chat.tokenizer import CONTROL, NORMAL, Tokenizer, letter_of_byte
-from engine.checkpoints.gguf import GgufFile
-from engine.errors import BadWeights
-from engine.models.checkpoint.directory import ModelDirectory
-from engine.weights import WeightsMissing, locate
+from headstart.engine.chat.template import ChatFormat
+from headstart.engine.chat.tokenizer import CONTROL, NORMAL, Tokenizer, letter_of_byte
+from headstart.engine.checkpoints.gguf import GgufFile
+from headstart.engine.errors import BadWeights
+from headstart.engine.models.checkpoint.directory import ModelDirectory
+from headstart.engine.weights import WeightsMissing, locate
 
 log = logging.getLogger("headstart.engine")
 

@@ -8,13 +8,13 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from engine.checkpoints.decoder_spec import DecoderSpec
-from engine.decoder.decoder import Forward
-from engine.decoder.layers import carried
-from engine.decoder.rotary import LineRotary, Rotary, SectionRotary
-from engine.models.checkpoint.tensors import Scope, Tensors
-from engine.models.decoder.float_decoder import TorchDecoder, TorchWeights
-from engine.models.decoder.int8 import Int8Decoder
+from headstart.engine.checkpoints.decoder_spec import DecoderSpec
+from headstart.engine.decoder.decoder import Forward
+from headstart.engine.decoder.layers import carried
+from headstart.engine.decoder.rotary import LineRotary, Rotary, SectionRotary
+from headstart.engine.models.checkpoint.tensors import Scope, Tensors
+from headstart.engine.models.decoder.float_decoder import TorchDecoder, TorchWeights
+from headstart.engine.models.decoder.int8 import Int8Decoder
 
 
 class TextDecoder(Forward, Protocol):

@@ -13,14 +13,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from engine.checkpoints.decoder_spec import DecoderSpec
-from engine.decoder.decoder import Batch
-from engine.decoder.key_scale import key_scale
-from engine.decoder.layers import Linear, RmsNorm, carried, rotate
-from engine.decoder.rotary import Rotary
-from engine.kvcache.storage import KvCache
-from engine.models.checkpoint.tensors import Tensors
-from kernels.paged_attention.storage import gather, store
+from headstart.engine.checkpoints.decoder_spec import DecoderSpec
+from headstart.engine.decoder.decoder import Batch
+from headstart.engine.decoder.key_scale import key_scale
+from headstart.engine.decoder.layers import Linear, RmsNorm, carried, rotate
+from headstart.engine.decoder.rotary import Rotary
+from headstart.engine.kvcache.storage import KvCache
+from headstart.engine.models.checkpoint.tensors import Tensors
+from headstart.kernels.paged_attention.storage import gather, store
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -84,7 +84,7 @@ def _layer(tensors: Tensors, prefix: str, spec: DecoderSpec) -> TorchLayer:
 
 
 class TorchDecoder:
-    """`engine.decoder.decoder.Forward` on `TorchWeights`."""
+    """`headstart.engine.decoder.decoder.Forward` on `TorchWeights`."""
 
     def __init__(self, spec: DecoderSpec, weights: TorchWeights, rotary: Rotary) -> None:
         self.spec, self.weights = spec, weights

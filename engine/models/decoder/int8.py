@@ -11,16 +11,21 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from engine.checkpoints.decoder_spec import DecoderSpec
-from engine.decoder.decoder import Decoder
-from engine.decoder.key_scale import key_scale
-from engine.decoder.rotary import Rotary
-from engine.decoder.weights import DecoderWeights, PackedEmbedding, PackedHead, PackedStack
-from engine.errors import BadSettings
-from engine.models.checkpoint.tensors import Tensors
-from kernels.decoder_layers import Layer, LayerSizes
-from kernels.native import default_backend
-from kernels.qlinear import QWeight, dequantize, pack
+from headstart.engine.checkpoints.decoder_spec import DecoderSpec
+from headstart.engine.decoder.decoder import Decoder
+from headstart.engine.decoder.key_scale import key_scale
+from headstart.engine.decoder.rotary import Rotary
+from headstart.engine.decoder.weights import (
+    DecoderWeights,
+    PackedEmbedding,
+    PackedHead,
+    PackedStack,
+)
+from headstart.engine.errors import BadSettings
+from headstart.engine.models.checkpoint.tensors import Tensors
+from headstart.kernels.decoder_layers import Layer, LayerSizes
+from headstart.kernels.native import default_backend
+from headstart.kernels.qlinear import QWeight, dequantize, pack
 
 GROUP = 32
 _LARGEST = 127

@@ -17,10 +17,10 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from engine.errors import BadWeights, UnsupportedModel
-from engine.models.checkpoint.directory import Config
-from engine.models.perception.interface import StillSpec
-from engine.models.perception.pixels import Rgb, resize
+from headstart.engine.errors import BadWeights, UnsupportedModel
+from headstart.engine.models.checkpoint.directory import Config
+from headstart.engine.models.perception.interface import StillSpec
+from headstart.engine.models.perception.pixels import Rgb, resize
 
 _TILES_A_SIDE = 6  # of the canvases that the published models know
 _SLACK = 1.1  # tiles are thinned out when they have more tokens than allowed by this squared

@@ -13,11 +13,11 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from engine.asr.mel import MaxPolicy
-from engine.decoder.layers import LayerNorm, Linear, attend, carried
-from engine.models.checkpoint.tensors import Tensors
-from engine.models.perception.interface import AudioOut, AudioSpec, TailPolicy
-from engine.models.perception.sound import SoundState, Spectrogram
+from headstart.engine.asr.mel import MaxPolicy
+from headstart.engine.decoder.layers import LayerNorm, Linear, attend, carried
+from headstart.engine.models.checkpoint.tensors import Tensors
+from headstart.engine.models.perception.interface import AudioOut, AudioSpec, TailPolicy
+from headstart.engine.models.perception.sound import SoundState, Spectrogram
 
 EPS = 1e-5
 

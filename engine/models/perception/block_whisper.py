@@ -16,12 +16,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from engine.asr.mel import MaxPolicy
-from engine.errors import BadSettings
-from engine.models.checkpoint.tensors import Tensors
-from engine.models.perception.audio_tower import WhisperStem, layer_norm
-from engine.models.perception.interface import AudioOut, AudioSpec, TailPolicy
-from engine.models.perception.sound import SoundState, Spectrogram
+from headstart.engine.asr.mel import MaxPolicy
+from headstart.engine.errors import BadSettings
+from headstart.engine.models.checkpoint.tensors import Tensors
+from headstart.engine.models.perception.audio_tower import WhisperStem, layer_norm
+from headstart.engine.models.perception.interface import AudioOut, AudioSpec, TailPolicy
+from headstart.engine.models.perception.sound import SoundState, Spectrogram
 
 KeysValues = tuple[Tensor, Tensor]  # each [1, frames, heads, head_dim]
 

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from engine.api import Image
-from engine.asr.chosen import find_ears
-from engine.interfaces import Embedded, Pcm, SpeechRecognizer, Words
-from engine.kvcache.token_stream import Stream
-from engine.models.perception.senses import Listening, ModelRecognizer
-from engine.weights import Progress, WeightsMissing, locate
+from headstart.engine.api import Image
+from headstart.engine.asr.chosen import find_ears
+from headstart.engine.interfaces import Embedded, Pcm, SpeechRecognizer, Words
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.models.perception.senses import Listening, ModelRecognizer
+from headstart.engine.weights import Progress, WeightsMissing, locate
 
 log = logging.getLogger("headstart.engine")
 
@@ -40,7 +40,7 @@ def find_transcriber(setting: str, ears: str | None, progress: Progress) -> Path
 
 @dataclass(slots=True)
 class Captioned:
-    """An open utterance, heard twice (`engine.interfaces.LiveFrameEncoder`)."""
+    """An open utterance, heard twice (`headstart.engine.interfaces.LiveFrameEncoder`)."""
 
     listening: Listening
     words: Any

@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.chat.render import Modality
-from engine.kvcache.positions import Position, PositionKind
-from engine.kvcache.soft_tokens import SoftTokens
-from engine.models.perception.interface import (
+from headstart.engine.chat.render import Modality
+from headstart.engine.kvcache.positions import Position, PositionKind
+from headstart.engine.kvcache.soft_tokens import SoftTokens
+from headstart.engine.models.perception.interface import (
     ClipTokens,
     Shot,
     SoundTokens,

@@ -7,10 +7,16 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from engine.models.checkpoint.directory import Config
-from engine.models.perception.interface import VideoFrame, VisionSpec, VisionUnit
-from engine.models.perception.pixels import CLIP_MEAN, CLIP_STD, Normalisation, patches, stack
-from engine.models.perception.vision_tower import VisionTower, VisionTowerSizes
+from headstart.engine.models.checkpoint.directory import Config
+from headstart.engine.models.perception.interface import VideoFrame, VisionSpec, VisionUnit
+from headstart.engine.models.perception.pixels import (
+    CLIP_MEAN,
+    CLIP_STD,
+    Normalisation,
+    patches,
+    stack,
+)
+from headstart.engine.models.perception.vision_tower import VisionTower, VisionTowerSizes
 
 # Pixels per frame when the model's own preprocessor settings say nothing: 128 and 768 tokens.
 MIN_PIXELS, MAX_PIXELS = 128 * 28 * 28, 768 * 28 * 28

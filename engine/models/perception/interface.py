@@ -19,10 +19,10 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from engine.chat.render import Modality
-from engine.checkpoints.decoder_spec import DecoderSpec
-from engine.decoder.decoder import Forward
-from engine.kvcache.positions import Position, PositionRule
+from headstart.engine.chat.render import Modality
+from headstart.engine.checkpoints.decoder_spec import DecoderSpec
+from headstart.engine.decoder.decoder import Forward
+from headstart.engine.kvcache.positions import Position, PositionRule
 
 
 class TailPolicy(StrEnum):

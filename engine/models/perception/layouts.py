@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from engine.chat.render import Modality
-from engine.models.perception.interface import ClipTokens, LayoutRule, Shot, SoundTokens, TailPolicy
-from engine.models.perception.tmrope import Delimiters
+from headstart.engine.chat.render import Modality
+from headstart.engine.models.perception.interface import (
+    ClipTokens,
+    LayoutRule,
+    Shot,
+    SoundTokens,
+    TailPolicy,
+)
+from headstart.engine.models.perception.tmrope import Delimiters
 
 Parts = list[tuple[Modality, list[int]]]
 

@@ -3,8 +3,8 @@ leaves room for a conversation about it."""
 
 from __future__ import annotations
 
-from engine.api import SMALL_PICTURE, PictureSize
-from engine.models.perception.interface import VisionSpec
+from headstart.engine.api import SMALL_PICTURE, PictureSize
+from headstart.engine.models.perception.interface import VisionSpec
 
 # One still may fill about this part of what a session remembers.
 STILL_SHARE = 0.5

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from engine.models.perception.interface import VisionSpec
+from headstart.engine.models.perception.interface import VisionSpec
 
 Rgb = npt.NDArray[np.uint8]  # [height, width, 3]
 

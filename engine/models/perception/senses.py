@@ -1,4 +1,4 @@
-"""A model's encoders as the ears and eyes of sessions (`engine.interfaces`)."""
+"""A model's encoders as the ears and eyes of sessions (`headstart.engine.interfaces`)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from hashlib import blake2b
 import numpy as np
 import torch
 
-from engine.api import Image
-from engine.interfaces import Embedded, Pcm, View
-from engine.kvcache.token_stream import Stream
-from engine.models.perception.clips import Perception, intern, see_frame
-from engine.models.perception.interface import StreamModel, TailPolicy, VideoFrame
+from headstart.engine.api import Image
+from headstart.engine.interfaces import Embedded, Pcm, View
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.models.perception.clips import Perception, intern, see_frame
+from headstart.engine.models.perception.interface import StreamModel, TailPolicy, VideoFrame
 
 # Frames of one clip that a model sees at most: at two a second, a minute.
 MAX_FRAMES = 120
 
 
 class Listening(Perception):
-    """An open utterance (`engine.interfaces.LiveFrameEncoder`)."""
+    """An open utterance (`headstart.engine.interfaces.LiveFrameEncoder`)."""
 
     frames = 0
 
@@ -70,7 +70,7 @@ def _heard(utterance: Listening, took_ms: float) -> Embedded:
 
 
 class ModelImageEncoder:
-    """`engine.interfaces.ImageEncoder`: pictures between the model's own delimiters."""
+    """`headstart.engine.interfaces.ImageEncoder`: pictures between the model's own delimiters."""
 
     def __init__(self, model: StreamModel) -> None:
         self._model = model

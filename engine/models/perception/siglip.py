@@ -8,9 +8,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from engine.decoder.layers import LayerNorm, Linear, attend
-from engine.models.checkpoint.tensors import Tensors
-from engine.models.perception.audio_tower import layer_norm
+from headstart.engine.decoder.layers import LayerNorm, Linear, attend
+from headstart.engine.models.checkpoint.tensors import Tensors
+from headstart.engine.models.perception.audio_tower import layer_norm
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from engine.asr.mel import HOP_SAMPLES, LogMel, MaxPolicy, MelState
-from engine.errors import BadSettings
+from headstart.engine.asr.mel import HOP_SAMPLES, LogMel, MaxPolicy, MelState
+from headstart.engine.errors import BadSettings
 
 _RANGE = 8.0  # log10 units under the maximum that are kept
 _FIXED_MAX = 1.5

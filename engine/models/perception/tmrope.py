@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
-from engine.kvcache.positions import Axes, Position, PositionKind
+from headstart.engine.kvcache.positions import Axes, Position, PositionKind
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class _State:
 
 
 class TmRope:
-    """The rule (`engine.kvcache.positions.PositionRule`)."""
+    """The rule (`headstart.engine.kvcache.positions.PositionRule`)."""
 
     def __init__(self, delimiters: Delimiters) -> None:
         self._delimiters = delimiters

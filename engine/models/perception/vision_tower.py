@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from engine.decoder.layers import LayerNorm, Linear, RmsNorm, attend_in_groups, rotate
-from engine.models.checkpoint.tensors import Tensors
-from engine.models.perception.audio_tower import layer_norm
+from headstart.engine.decoder.layers import LayerNorm, Linear, RmsNorm, attend_in_groups, rotate
+from headstart.engine.models.checkpoint.tensors import Tensors
+from headstart.engine.models.perception.audio_tower import layer_norm
 
 ROPE_BASE = 10_000.0
 EPS = 1e-6

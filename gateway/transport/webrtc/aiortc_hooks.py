@@ -39,7 +39,7 @@ from aiortc.rtp import RtpPacket
 from av import VideoFrame
 from OpenSSL import SSL
 
-from gateway.runtime.fairness import TURN_S, LoopTimeBudget
+from headstart.gateway.runtime.fairness import TURN_S, LoopTimeBudget
 
 log = logging.getLogger("headstart.rtc")
 

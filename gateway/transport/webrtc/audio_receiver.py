@@ -11,10 +11,10 @@ from dataclasses import dataclass
 import numpy as np
 from aiortc.rtp import RtpPacket
 
-from gateway.audio.clock import CLIENT_RATE_HZ
-from gateway.transport.webrtc.codecs import Codec, Formats
-from gateway.transport.webrtc.opus import OpusTimeline, Samples
-from gateway.transport.webrtc.receive_buffer import (
+from headstart.gateway.audio.clock import CLIENT_RATE_HZ
+from headstart.gateway.transport.webrtc.codecs import Codec, Formats
+from headstart.gateway.transport.webrtc.opus import OpusTimeline, Samples
+from headstart.gateway.transport.webrtc.receive_buffer import (
     BufferCounters,
     BufferSettings,
     Packet,
@@ -22,8 +22,8 @@ from gateway.transport.webrtc.receive_buffer import (
     PieceKind,
     ReceiveBuffer,
 )
-from gateway.transport.webrtc.rtp_clock import RtpClock
-from gateway.transport.webrtc.telephone import TelephoneTimeline
+from headstart.gateway.transport.webrtc.rtp_clock import RtpClock
+from headstart.gateway.transport.webrtc.telephone import TelephoneTimeline
 
 
 class Timeline:

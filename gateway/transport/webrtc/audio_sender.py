@@ -32,10 +32,15 @@ import av
 from aiortc import MediaStreamTrack
 from aiortc.mediastreams import MediaStreamError
 
-from gateway.audio.clock import BYTES_PER_SAMPLE, CLIENT_RATE_HZ, NS_PER_MS, ms_to_client_samples
-from gateway.connection.interfaces import Player
-from gateway.runtime import tasks
-from gateway.transport.webrtc.codecs import FRAME_MS, Codec, Encode, encoder_of
+from headstart.gateway.audio.clock import (
+    BYTES_PER_SAMPLE,
+    CLIENT_RATE_HZ,
+    NS_PER_MS,
+    ms_to_client_samples,
+)
+from headstart.gateway.connection.interfaces import Player
+from headstart.gateway.runtime import tasks
+from headstart.gateway.transport.webrtc.codecs import FRAME_MS, Codec, Encode, encoder_of
 
 FRAME_NS = FRAME_MS * NS_PER_MS
 FRAME_SAMPLES = ms_to_client_samples(FRAME_MS)

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from aiortc.rtp import RtpPacket
 
-from gateway.runtime import tasks
-from gateway.transport.webrtc.audio_receiver import AudioReceiver, ReceivedAudio
-from gateway.transport.webrtc.codecs import Formats
+from headstart.gateway.runtime import tasks
+from headstart.gateway.transport.webrtc.audio_receiver import AudioReceiver, ReceivedAudio
+from headstart.gateway.transport.webrtc.codecs import Formats
 
 Hear = Callable[[ReceivedAudio], bool]
 """False: it was dropped."""

@@ -29,20 +29,20 @@ from aiortc import (
 from aiortc.exceptions import OperationError
 from aiortc.sdp import SessionDescription
 
-from gateway.audio.open_utterance import Arrival
-from gateway.connection.resume import ResumableChannel
-from gateway.connection.runner import SessionRunner
-from gateway.runtime import tasks
-from gateway.transport.webrtc import aiortc_hooks, codecs
-from gateway.transport.webrtc.audio_receiver import ReceivedAudio
-from gateway.transport.webrtc.audio_sender import AudioSender
-from gateway.transport.webrtc.audio_track import AudioTrack
-from gateway.transport.webrtc.call_metrics import CallEnd, CallMetrics
-from gateway.transport.webrtc.channel import EventChannel
-from gateway.transport.webrtc.offer import CANDIDATES_MAX, BadOffer
-from gateway.transport.webrtc.receive_buffer import BufferCounters
-from gateway.transport.webrtc.rtp_clock import NetworkPath
-from gateway.transport.webrtc.video_track import watch
+from headstart.gateway.audio.open_utterance import Arrival
+from headstart.gateway.connection.resume import ResumableChannel
+from headstart.gateway.connection.runner import SessionRunner
+from headstart.gateway.runtime import tasks
+from headstart.gateway.transport.webrtc import aiortc_hooks, codecs
+from headstart.gateway.transport.webrtc.audio_receiver import ReceivedAudio
+from headstart.gateway.transport.webrtc.audio_sender import AudioSender
+from headstart.gateway.transport.webrtc.audio_track import AudioTrack
+from headstart.gateway.transport.webrtc.call_metrics import CallEnd, CallMetrics
+from headstart.gateway.transport.webrtc.channel import EventChannel
+from headstart.gateway.transport.webrtc.offer import CANDIDATES_MAX, BadOffer
+from headstart.gateway.transport.webrtc.receive_buffer import BufferCounters
+from headstart.gateway.transport.webrtc.rtp_clock import NetworkPath
+from headstart.gateway.transport.webrtc.video_track import watch
 
 log = logging.getLogger("headstart.rtc")
 

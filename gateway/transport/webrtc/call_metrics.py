@@ -7,8 +7,8 @@ from enum import StrEnum
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
-from gateway.audio.clock import BYTES_PER_SAMPLE, client_samples_to_exact_ms
-from gateway.transport.webrtc.receive_buffer import RTP_SAMPLES_PER_MS, BufferCounters
+from headstart.gateway.audio.clock import BYTES_PER_SAMPLE, client_samples_to_exact_ms
+from headstart.gateway.transport.webrtc.receive_buffer import RTP_SAMPLES_PER_MS, BufferCounters
 
 PACKET_FATES = (
     "received",

@@ -25,23 +25,23 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from gateway.auth.access import Admitted, key_of
-from gateway.auth.client_secrets import LIFETIME_S, LIFETIME_S_DEFAULT, ClientSecrets
-from gateway.auth.middleware import admitted_of
-from gateway.config import Settings
-from gateway.connection.interfaces import Connection, Player, SessionCore
-from gateway.connection.registry import SessionEntry, SessionRegistry
-from gateway.protocol import errors
-from gateway.protocol.errors import FatalProtocolError, ProtocolError
-from gateway.protocol.headers import RESUME_HEADER, RESUME_LAST_EVENT
-from gateway.protocol.parse import decode_json, parse_session
-from gateway.protocol.session_config import SessionUpdate
-from gateway.runtime import tasks
-from gateway.runtime.clocks import since_boot_s
-from gateway.transport.webrtc import aiortc_hooks, steady_time
-from gateway.transport.webrtc.call import AnswerTooSlow, Call, describe_ice
-from gateway.transport.webrtc.call_metrics import CallEnd, CallMetrics
-from gateway.transport.webrtc.offer import BadOffer, Offer, checked
+from headstart.gateway.auth.access import Admitted, key_of
+from headstart.gateway.auth.client_secrets import LIFETIME_S, LIFETIME_S_DEFAULT, ClientSecrets
+from headstart.gateway.auth.middleware import admitted_of
+from headstart.gateway.config import Settings
+from headstart.gateway.connection.interfaces import Connection, Player, SessionCore
+from headstart.gateway.connection.registry import SessionEntry, SessionRegistry
+from headstart.gateway.protocol import errors
+from headstart.gateway.protocol.errors import FatalProtocolError, ProtocolError
+from headstart.gateway.protocol.headers import RESUME_HEADER, RESUME_LAST_EVENT
+from headstart.gateway.protocol.parse import decode_json, parse_session
+from headstart.gateway.protocol.session_config import SessionUpdate
+from headstart.gateway.runtime import tasks
+from headstart.gateway.runtime.clocks import since_boot_s
+from headstart.gateway.transport.webrtc import aiortc_hooks, steady_time
+from headstart.gateway.transport.webrtc.call import AnswerTooSlow, Call, describe_ice
+from headstart.gateway.transport.webrtc.call_metrics import CallEnd, CallMetrics
+from headstart.gateway.transport.webrtc.offer import BadOffer, Offer, checked
 
 log = logging.getLogger("headstart.rtc")
 
@@ -62,7 +62,7 @@ class _CallRequest:
 
 
 class Sessions(Protocol):
-    """What calls need of the gateway around them (`gateway.server.app.Gateway`)."""
+    """What calls need of the gateway around them (`headstart.gateway.server.app.Gateway`)."""
 
     settings: Settings
     secrets: ClientSecrets

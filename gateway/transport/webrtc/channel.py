@@ -19,9 +19,9 @@ from collections.abc import Awaitable, Callable
 from aiortc import RTCDataChannel
 from aiortc.exceptions import InvalidStateError
 
-from gateway.connection.interfaces import TryInline
-from gateway.protocol import frames
-from gateway.session.actions import Hangup
+from headstart.gateway.connection.interfaces import TryInline
+from headstart.gateway.protocol import frames
+from headstart.gateway.session.actions import Hangup
 
 log = logging.getLogger("headstart.rtc")
 

@@ -13,10 +13,10 @@ import av
 import numpy as np
 from aiortc import RTCRtpCodecCapability, RTCRtpCodecParameters, RTCRtpReceiver
 
-from gateway.audio import g711
-from gateway.audio.clock import CLIENT_RATE_HZ
-from gateway.transport.webrtc.opus import packet_samples as opus_samples
-from gateway.transport.webrtc.receive_buffer import RTP_RATE_HZ
+from headstart.gateway.audio import g711
+from headstart.gateway.audio.clock import CLIENT_RATE_HZ
+from headstart.gateway.transport.webrtc.opus import packet_samples as opus_samples
+from headstart.gateway.transport.webrtc.receive_buffer import RTP_RATE_HZ
 
 G711_RATE_HZ = 8_000
 G711_BYTES_MAX = G711_RATE_HZ * 200 // 1000

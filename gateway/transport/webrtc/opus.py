@@ -18,7 +18,12 @@ import av
 import numpy as np
 import numpy.typing as npt
 
-from gateway.transport.webrtc.receive_buffer import RTP_RATE_HZ, BufferCounters, Piece, PieceKind
+from headstart.gateway.transport.webrtc.receive_buffer import (
+    RTP_RATE_HZ,
+    BufferCounters,
+    Piece,
+    PieceKind,
+)
 
 Samples = npt.NDArray[np.int16]
 

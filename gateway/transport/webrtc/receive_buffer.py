@@ -1,7 +1,7 @@
 """The receive buffer: RTP audio packets in, one gapless timeline out. No I/O, no clock, no codec.
 
 Lengths and times of packets are at 48 kHz, whatever their codec counts in
-(`gateway.transport.webrtc.rtp_clock`).
+(`headstart.gateway.transport.webrtc.rtp_clock`).
 
 Whoever listens here is a recogniser, not a loudspeaker: it needs order and no holes, but no even
 pace. So nothing that is in order ever waits: it leaves in the `pull` after it came, and what the
@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
 
-from gateway.audio.clock import NS_PER_MS
+from headstart.gateway.audio.clock import NS_PER_MS
 
 RTP_RATE_HZ = 48_000  # Opus's clock, RFC 7587 §4.1
 RTP_SAMPLES_PER_MS = RTP_RATE_HZ // 1000

@@ -10,8 +10,12 @@ wrong by half of what the two directions differ by. No I/O, no clock.
 
 from __future__ import annotations
 
-from gateway.audio.clock import NS_PER_MS
-from gateway.transport.webrtc.receive_buffer import RTP_RATE_HZ, RTP_SAMPLES_PER_MS, unwrapped
+from headstart.gateway.audio.clock import NS_PER_MS
+from headstart.gateway.transport.webrtc.receive_buffer import (
+    RTP_RATE_HZ,
+    RTP_SAMPLES_PER_MS,
+    unwrapped,
+)
 
 STEP_SAMPLES_MAX = RTP_RATE_HZ * 60 // 1000
 """Further apart, something was left out between two packets."""

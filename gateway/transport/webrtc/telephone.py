@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from gateway.audio.clock import CLIENT_RATE_HZ
-from gateway.audio.g711 import RATE_HZ, Law, expand
-from gateway.audio.resample import StreamResampler
-from gateway.transport.webrtc.codecs import Codec
-from gateway.transport.webrtc.opus import Samples
-from gateway.transport.webrtc.receive_buffer import RTP_RATE_HZ, Piece, PieceKind
+from headstart.gateway.audio.clock import CLIENT_RATE_HZ
+from headstart.gateway.audio.g711 import RATE_HZ, Law, expand
+from headstart.gateway.audio.resample import StreamResampler
+from headstart.gateway.transport.webrtc.codecs import Codec
+from headstart.gateway.transport.webrtc.opus import Samples
+from headstart.gateway.transport.webrtc.receive_buffer import RTP_RATE_HZ, Piece, PieceKind
 
 KEPT_SAMPLES = RATE_HZ * 40 // 1000
 """Of the newest sound, to draw out: what is compared, and the longest period."""

@@ -11,11 +11,11 @@ from typing import Protocol
 import av
 from av.video.reformatter import Interpolation
 
-from engine import api
-from gateway.protocol.images import fit
-from gateway.protocol.orientation import of_frame, upright
-from gateway.runtime.threads import PICTURES
-from gateway.video.decode import Seen, look_at
+from headstart.engine import api
+from headstart.gateway.protocol.images import fit
+from headstart.gateway.protocol.orientation import of_frame, upright
+from headstart.gateway.runtime.threads import PICTURES
+from headstart.gateway.video.decode import Seen, look_at
 
 log = logging.getLogger("headstart.rtc")
 

@@ -19,12 +19,12 @@ from websockets.frames import Frame
 from websockets.http11 import Request
 from websockets.protocol import OPEN
 
-from gateway.connection.interfaces import TryInline
-from gateway.connection.pending import Guests
-from gateway.runtime import tasks
-from gateway.session.actions import Hangup
-from gateway.transport.websocket.fast_frame import fast_text
-from gateway.transport.websocket.inbox import Inbox
+from headstart.gateway.connection.interfaces import TryInline
+from headstart.gateway.connection.pending import Guests
+from headstart.gateway.runtime import tasks
+from headstart.gateway.session.actions import Hangup
+from headstart.gateway.transport.websocket.fast_frame import fast_text
+from headstart.gateway.transport.websocket.inbox import Inbox
 
 log = logging.getLogger("headstart.websocket")
 

@@ -24,7 +24,7 @@ import av
 import numpy as np
 from aiortc import RTCConfiguration, RTCIceServer, RTCIceTransportPolicy
 
-from gateway.audio.resample import StreamResampler
+from headstart.gateway.audio.resample import StreamResampler
 from tests.clients import servers, steps
 from tests.gateway.transport.webrtc.peer import (
     Microphone,

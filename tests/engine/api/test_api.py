@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from engine import api
+from headstart.engine import api
 
 COMMANDS: list[api.Command] = [
     api.Ping(1),

@@ -13,10 +13,10 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from benchmarks.whisper_twin import transformers_twin
-from engine.asr.recognizer import WhisperRecognizer
-from engine.asr.tokens import WhisperTokens
-from engine.asr.whisper.checkpoint import Checkpoint, load_checkpoint
+from headstart.benchmarks.whisper_twin import transformers_twin
+from headstart.engine.asr.recognizer import WhisperRecognizer
+from headstart.engine.asr.tokens import WhisperTokens
+from headstart.engine.asr.whisper.checkpoint import Checkpoint, load_checkpoint
 
 CLIPS = Path(__file__).parents[3] / "headstart" / "clips"
 Sound = npt.NDArray[np.float32]

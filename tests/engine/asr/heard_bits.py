@@ -16,13 +16,13 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from benchmarks.recordings import load_s16
-from engine.asr.mel import LogMel
-from engine.asr.recognizer import WhisperRecognizer
-from engine.asr.whisper.checkpoint import Checkpoint, load_checkpoint
-from engine.asr.whisper.decoder import Text, TextCache
-from engine.asr.whisper.encoder import EncodedSound
-from engine.weights import ensure
+from headstart.benchmarks.recordings import load_s16
+from headstart.engine.asr.mel import LogMel
+from headstart.engine.asr.recognizer import WhisperRecognizer
+from headstart.engine.asr.whisper.checkpoint import Checkpoint, load_checkpoint
+from headstart.engine.asr.whisper.decoder import Text, TextCache
+from headstart.engine.asr.whisper.encoder import EncodedSound
+from headstart.engine.weights import ensure
 
 RECORDING = Path(__file__).parents[2] / "data" / "captured" / "question-by-webrtc.wav"
 CHUNKS_MS = (400, 500, 700)

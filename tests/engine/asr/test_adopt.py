@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.asr.adopt import adopted
-from engine.asr.hypothesis import Word, text_of
+from headstart.engine.asr.adopt import adopted
+from headstart.engine.asr.hypothesis import Word, text_of
 
 
 def _words(text: str) -> tuple[Word, ...]:

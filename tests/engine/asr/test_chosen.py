@@ -1,4 +1,4 @@
-"""engine.asr.chosen: `--ears`, and what is said when it cannot be."""
+"""headstart.engine.asr.chosen: `--ears`, and what is said when it cannot be."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.asr.chosen import find_ears, load_ears
-from engine.asr.errors import BadEars, EnglishOnly, NoSuchEars, UnknownLanguage
+from headstart.engine.asr.chosen import find_ears, load_ears
+from headstart.engine.asr.errors import BadEars, EnglishOnly, NoSuchEars, UnknownLanguage
 from tests.engine.asr.whisper_dirs import SPECIALS, Kind, write_tokenizer, write_whisper
 
 
@@ -97,6 +97,6 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     def refuse(*_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied", "config.json")
 
-    monkeypatch.setattr("engine.asr.chosen.WhisperRecognizer.load", refuse)
+    monkeypatch.setattr("headstart.engine.asr.chosen.WhisperRecognizer.load", refuse)
     with pytest.raises(BadEars, match=r"config\.json: Permission denied"):
         load_ears(tmp_path)

@@ -1,4 +1,4 @@
-"""engine.asr.decoding: greedy search, drafts and guards."""
+"""headstart.engine.asr.decoding: greedy search, drafts and guards."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.asr.decoding import Decoded, Ending, GreedyDecoder, Job, Task, likely_next
-from engine.asr.languages import Language
-from engine.asr.mel import LogMel
-from engine.asr.tokens import WhisperTokens
-from engine.asr.whisper.checkpoint import Checkpoint
-from engine.asr.whisper.decoder import CrossCache
-from engine.asr.whisper.encoder import POSITIONS_PER_SECOND
+from headstart.engine.asr.decoding import Decoded, Ending, GreedyDecoder, Job, Task, likely_next
+from headstart.engine.asr.languages import Language
+from headstart.engine.asr.mel import LogMel
+from headstart.engine.asr.tokens import WhisperTokens
+from headstart.engine.asr.whisper.checkpoint import Checkpoint
+from headstart.engine.asr.whisper.decoder import CrossCache
+from headstart.engine.asr.whisper.encoder import POSITIONS_PER_SECOND
 
 pytestmark = pytest.mark.weights
 

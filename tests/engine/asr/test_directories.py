@@ -12,14 +12,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.asr.decoding import GreedyDecoder, Task
-from engine.asr.errors import EnglishOnly
-from engine.asr.mel import LogMel
-from engine.asr.recognizer import WhisperRecognizer
-from engine.asr.tokens import WhisperTokens
-from engine.asr.whisper.checkpoint import Checkpoint, load_checkpoint
-from engine.asr.whisper.decoder import TextCache
-from engine.asr.whisper.encoder import EncodedSound
+from headstart.engine.asr.decoding import GreedyDecoder, Task
+from headstart.engine.asr.errors import EnglishOnly
+from headstart.engine.asr.mel import LogMel
+from headstart.engine.asr.recognizer import WhisperRecognizer
+from headstart.engine.asr.tokens import WhisperTokens
+from headstart.engine.asr.whisper.checkpoint import Checkpoint, load_checkpoint
+from headstart.engine.asr.whisper.decoder import TextCache
+from headstart.engine.asr.whisper.encoder import EncodedSound
 from tests.engine.asr.whisper_dirs import LANGUAGES, Kind, write_whisper
 from tests.numerics import assert_as_near
 

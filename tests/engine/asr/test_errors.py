@@ -1,9 +1,9 @@
-"""engine.asr.errors: what the caller is told."""
+"""headstart.engine.asr.errors: what the caller is told."""
 
 from __future__ import annotations
 
-from engine.asr.errors import BadAudio
-from engine.errors import EngineError
+from headstart.engine.asr.errors import BadAudio
+from headstart.engine.errors import EngineError
 
 
 def test_bad_audio_says_what_and_why() -> None:

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from engine.asr.recognizer import WhisperRecognizer
+from headstart.engine.asr.recognizer import WhisperRecognizer
 
 pytestmark = pytest.mark.weights
 

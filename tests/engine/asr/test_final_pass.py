@@ -1,4 +1,4 @@
-"""engine.asr.final_pass: a whole sound, heard at once."""
+"""headstart.engine.asr.final_pass: a whole sound, heard at once."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from benchmarks.recordings import CLIPS, load_f32
-from benchmarks.spoken import in_a_room
-from benchmarks.voices import Line, Say, cast
-from benchmarks.yardstick import Offline, normaliser
-from engine.asr.decoding import Decoded
-from engine.asr.recognizer import WhisperRecognizer
-from engine.asr.stage_clock import StageClock
-from gateway.audio.resample import StreamResampler
-from gateway.tts.synthesiser import RATE_HZ
+from headstart.benchmarks.recordings import CLIPS, load_f32
+from headstart.benchmarks.spoken import in_a_room
+from headstart.benchmarks.voices import Line, Say, cast
+from headstart.benchmarks.yardstick import Offline, normaliser
+from headstart.engine.asr.decoding import Decoded
+from headstart.engine.asr.recognizer import WhisperRecognizer
+from headstart.engine.asr.stage_clock import StageClock
+from headstart.gateway.audio.resample import StreamResampler
+from headstart.gateway.tts.synthesiser import RATE_HZ
 
 pytestmark = pytest.mark.weights
 

@@ -1,4 +1,4 @@
-"""engine.asr.hypothesis: agreement, loops, rates."""
+"""headstart.engine.asr.hypothesis: agreement, loops, rates."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.asr.hypothesis import (
+from headstart.engine.asr.hypothesis import (
     Agreement,
     AgreementSettings,
     Hypothesis,

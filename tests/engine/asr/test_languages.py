@@ -1,4 +1,4 @@
-"""engine.asr.languages: what differs between languages, and telling them apart."""
+"""headstart.engine.asr.languages: what differs between languages, and telling them apart."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from engine.asr.hypothesis import token_limit
-from engine.asr.languages import AUTO, Language, LanguageDetector
-from engine.asr.recognizer import WhisperRecognizer
-from engine.asr.tokens import WhisperTokens
-from engine.asr.whisper.checkpoint import Checkpoint, load_checkpoint
-from engine.asr.whisper.decoder import CrossCache, TextCache
+from headstart.engine.asr.hypothesis import token_limit
+from headstart.engine.asr.languages import AUTO, Language, LanguageDetector
+from headstart.engine.asr.recognizer import WhisperRecognizer
+from headstart.engine.asr.tokens import WhisperTokens
+from headstart.engine.asr.whisper.checkpoint import Checkpoint, load_checkpoint
+from headstart.engine.asr.whisper.decoder import CrossCache, TextCache
 from tests.engine.asr.whisper_dirs import LANGUAGES, write_whisper
 
 

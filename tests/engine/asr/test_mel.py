@@ -1,4 +1,4 @@
-"""engine.asr.mel against transformers' feature extractor, and any cut of the sound."""
+"""headstart.engine.asr.mel against transformers' feature extractor, and any cut of the sound."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 from transformers import WhisperFeatureExtractor
 
-from engine.asr.mel import LogMel, MaxPolicy, MelState, loudness, normalise
+from headstart.engine.asr.mel import LogMel, MaxPolicy, MelState, loudness, normalise
 from tests.numerics import assert_as_near
 
 _SILENT_FRAME_DECADES = -10.0

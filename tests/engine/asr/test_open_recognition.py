@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from engine.asr.decoding import Decoded, Ending
-from engine.asr.languages import Language
-from engine.asr.open_recognition import Recognized, words_of
-from engine.asr.tokens import WhisperTokens
+from headstart.engine.asr.decoding import Decoded, Ending
+from headstart.engine.asr.languages import Language
+from headstart.engine.asr.open_recognition import Recognized, words_of
+from headstart.engine.asr.tokens import WhisperTokens
 
 
 def test_text_is_what_is_sure_and_what_may_change() -> None:

@@ -1,4 +1,4 @@
-"""engine.asr.persist: nobody is cut off because the decoder believes they are done."""
+"""headstart.engine.asr.persist: nobody is cut off because the decoder believes they are done."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.asr import persist
-from engine.asr.decoding import Decoded, Ending, Job, Memory, Task
-from engine.asr.mel import FRAMES_PER_SECOND
-from engine.asr.whisper.decoder import CrossCache, TextCache
-from engine.asr.whisper.settings import WhisperSettings
+from headstart.engine.asr import persist
+from headstart.engine.asr.decoding import Decoded, Ending, Job, Memory, Task
+from headstart.engine.asr.mel import FRAMES_PER_SECOND
+from headstart.engine.asr.whisper.decoder import CrossCache, TextCache
+from headstart.engine.asr.whisper.settings import WhisperSettings
 
 SETTINGS = WhisperSettings(
     mels=4,

@@ -12,12 +12,12 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from benchmarks.recordings import load_f32
-from engine.asr.errors import BadAudio
-from engine.asr.hypothesis import Agreement, Hypothesis, Word, text_of
-from engine.asr.open_recognition import OpenRecognition, Recognized
-from engine.asr.recognizer import RecognizerSettings, WhisperRecognizer
-from engine.errors import BadSettings, BadWeights
+from headstart.benchmarks.recordings import load_f32
+from headstart.engine.asr.errors import BadAudio
+from headstart.engine.asr.hypothesis import Agreement, Hypothesis, Word, text_of
+from headstart.engine.asr.open_recognition import OpenRecognition, Recognized
+from headstart.engine.asr.recognizer import RecognizerSettings, WhisperRecognizer
+from headstart.engine.errors import BadSettings, BadWeights
 
 Sound = npt.NDArray[np.float32]
 Clip = Callable[[str], Sound]

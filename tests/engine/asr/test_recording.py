@@ -1,4 +1,4 @@
-"""engine.asr.recording: the sound that is heard again at the end."""
+"""headstart.engine.asr.recording: the sound that is heard again at the end."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.asr.recording import LONGEST_SAMPLES, Mark, Recording
+from headstart.engine.asr.recording import LONGEST_SAMPLES, Mark, Recording
 
 SECOND = 16_000
 

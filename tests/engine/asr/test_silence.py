@@ -9,10 +9,10 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from engine.asr.mel import LogMel
-from engine.asr.silence import FarSilence
-from engine.asr.whisper.checkpoint import Checkpoint
-from engine.asr.whisper.encoder import EncodedSound
+from headstart.engine.asr.mel import LogMel
+from headstart.engine.asr.silence import FarSilence
+from headstart.engine.asr.whisper.checkpoint import Checkpoint
+from headstart.engine.asr.whisper.encoder import EncodedSound
 
 pytestmark = pytest.mark.weights
 

@@ -1,8 +1,8 @@
-"""engine.asr.stage_clock: what counts for which stage."""
+"""headstart.engine.asr.stage_clock: what counts for which stage."""
 
 from __future__ import annotations
 
-from engine.asr.stage_clock import StageClock
+from headstart.engine.asr.stage_clock import StageClock
 
 
 def test_time_adds_up_by_stage() -> None:

@@ -1,4 +1,4 @@
-"""engine.asr.tokens on the packaged vocabulary."""
+"""headstart.engine.asr.tokens on the packaged vocabulary."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.asr.errors import EnglishOnly, UnknownLanguage
-from engine.asr.tokens import WhisperTokens
-from engine.errors import BadWeights
+from headstart.engine.asr.errors import EnglishOnly, UnknownLanguage
+from headstart.engine.asr.tokens import WhisperTokens
+from headstart.engine.errors import BadWeights
 from tests.engine.asr.whisper_dirs import IDS, LANGUAGES, SPECIALS, VOCABULARY, write_tokenizer
 
 

@@ -1,12 +1,12 @@
-"""engine.asr.window_cut: where a window is cut."""
+"""headstart.engine.asr.window_cut: where a window is cut."""
 
 from __future__ import annotations
 
 import pytest
 import torch
 
-from engine.asr.hypothesis import Word
-from engine.asr.window_cut import Cut, find_cut
+from headstart.engine.asr.hypothesis import Word
+from headstart.engine.asr.window_cut import Cut, find_cut
 
 _SECONDS = 12
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from engine.chat.accounting import KvAccounting, Modality, counted
-from engine.kvcache.block_pool import BlockPool
-from engine.kvcache.token_stream import Stream
+from headstart.engine.chat.accounting import KvAccounting, Modality, counted
+from headstart.engine.kvcache.block_pool import BlockPool
+from headstart.engine.kvcache.token_stream import Stream
 from tests.engine.kvcache.test_token_stream import compute
 
 

@@ -7,10 +7,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine import api
-from engine.api import Role
-from engine.chat.context_window import ContextWindow, Holes, Range, overflow, remaining, without
-from engine.chat.render import Entry, Modality, RenderedPrompt, Segment, Separator, render
+from headstart.engine import api
+from headstart.engine.api import Role
+from headstart.engine.chat.context_window import (
+    ContextWindow,
+    Holes,
+    Range,
+    overflow,
+    remaining,
+    without,
+)
+from headstart.engine.chat.render import Entry, Modality, RenderedPrompt, Segment, Separator, render
 from tests.engine.fakes import ASSISTANT, USER, FakeChat
 
 SINK = tuple(FakeChat().system("Be brief."))

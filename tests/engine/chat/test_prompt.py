@@ -6,10 +6,15 @@ from collections.abc import Sequence
 
 import pytest
 
-from engine.api import Role
-from engine.chat.context_window import ANSWER_RESERVE_TOKENS, prompt_within, require_short, reserve
-from engine.chat.render import Entry, Modality, RenderedPrompt, Segment, Separator, render
-from engine.errors import ContextFull
+from headstart.engine.api import Role
+from headstart.engine.chat.context_window import (
+    ANSWER_RESERVE_TOKENS,
+    prompt_within,
+    require_short,
+    reserve,
+)
+from headstart.engine.chat.render import Entry, Modality, RenderedPrompt, Segment, Separator, render
+from headstart.engine.errors import ContextFull
 from tests.engine.fakes import ASSISTANT, USER, USER_END, FakeChat
 
 SINK = (1, 2, 3)

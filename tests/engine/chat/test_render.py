@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engine.api import Role
-from engine.chat.render import Entry, Modality, Segment, Separator, count, render
+from headstart.engine.api import Role
+from headstart.engine.chat.render import Entry, Modality, Segment, Separator, count, render
 from tests.engine.fakes import ASSISTANT, END, USER, USER_END, FakeChat
 
 SEPARATOR = Separator((10,))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.chat.stopping import SentenceLimit
+from headstart.engine.chat.stopping import SentenceLimit
 
 
 def passed(text: str, limit: int, sizes: list[int] | None = None) -> str:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.chat.stopping import StopStrings
+from headstart.engine.chat.stopping import StopStrings
 
 
 def run(stops: list[str], pieces: list[str]) -> str:

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from engine.chat.template import ChatFormat
-from engine.chat.tokenizer import Tokenizer
-from engine.checkpoints.gguf import GgufFile
-from engine.errors import BadWeights
+from headstart.engine.chat.template import ChatFormat
+from headstart.engine.chat.tokenizer import Tokenizer
+from headstart.engine.checkpoints.gguf import GgufFile
+from headstart.engine.errors import BadWeights
 from tests.engine.reference_tokenizer import reference_tokenizer
 from tests.engine.tiny_gguf import QWEN2, write_tiny_gguf
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.chat.tokenizer import CONTROL, PRE_TOKENIZERS, Tokenizer
-from engine.checkpoints.gguf import GgufFile
-from engine.errors import BadWeights, UnsupportedModel
+from headstart.engine.chat.tokenizer import CONTROL, PRE_TOKENIZERS, Tokenizer
+from headstart.engine.checkpoints.gguf import GgufFile
+from headstart.engine.errors import BadWeights, UnsupportedModel
 from tests.engine.reference_tokenizer import reference_tokenizer
 from tests.engine.tiny_gguf import QWEN2, TinyConfig, write_tiny_gguf
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.chat.tools import CallReader
+from headstart.engine.chat.tools import CallReader
 
 ARGUMENTS = {"city": 'Ro"me}', "days": [1, 2]}
 CALL = f'<tool_call>\n{{"name": "weather", "arguments": {json.dumps(ARGUMENTS)}}}\n</tool_call>'

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from engine.api import Tool
-from engine.chat.template import ChatFormat, _environment
-from engine.chat.tokenizer import Tokenizer
-from engine.chat.tools import ToolFormat, describe
-from engine.checkpoints.gguf import GgufFile
+from headstart.engine.api import Tool
+from headstart.engine.chat.template import ChatFormat, _environment
+from headstart.engine.chat.tokenizer import Tokenizer
+from headstart.engine.chat.tools import ToolFormat, describe
+from headstart.engine.checkpoints.gguf import GgufFile
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string", "description": "a < b & c"}}}
 TOOLS = (

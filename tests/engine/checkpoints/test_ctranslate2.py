@@ -1,4 +1,4 @@
-"""engine.checkpoints.ctranslate2: what it reads, and what it refuses."""
+"""headstart.engine.checkpoints.ctranslate2: what it reads, and what it refuses."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.checkpoints.ctranslate2 import read_ct2
-from engine.errors import BadWeights
+from headstart.engine.checkpoints.ctranslate2 import read_ct2
+from headstart.engine.errors import BadWeights
 
 
 def _string(text: str) -> bytes:

@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine.checkpoints.decoder_spec import DecoderSpec
-from engine.checkpoints.gguf import GgufFile
-from engine.errors import BadWeights, UnsupportedModel
+from headstart.engine.checkpoints.decoder_spec import DecoderSpec
+from headstart.engine.checkpoints.gguf import GgufFile
+from headstart.engine.errors import BadWeights, UnsupportedModel
 from tests.engine.tiny_gguf import LLAMA, QWEN2, vocabulary, write_tiny_gguf
 
 

@@ -10,8 +10,8 @@ import gguf
 import numpy as np
 import pytest
 
-from engine.checkpoints.gguf import GgufFile
-from engine.errors import BadWeights
+from headstart.engine.checkpoints.gguf import GgufFile
+from headstart.engine.errors import BadWeights
 from tests.engine.tiny_gguf import LLAMA, QWEN2, TinyConfig, write_tiny_gguf
 
 

@@ -1,4 +1,4 @@
-"""engine.checkpoints.mapped: copies out of a mapped file."""
+"""headstart.engine.checkpoints.mapped: copies out of a mapped file."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.checkpoints.mapped import MappedTensors, TensorPlace, map_file
-from engine.errors import BadWeights
+from headstart.engine.checkpoints.mapped import MappedTensors, TensorPlace, map_file
+from headstart.engine.errors import BadWeights
 
 
 def test_indexing_copies(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""engine.checkpoints.named: what a directory's own files may say."""
+"""headstart.engine.checkpoints.named: what a directory's own files may say."""
 
 from __future__ import annotations
 
@@ -7,8 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.checkpoints.named import Tensors, pairs, read_json, read_json_value, whole_numbers
-from engine.errors import BadWeights
+from headstart.engine.checkpoints.named import (
+    Tensors,
+    pairs,
+    read_json,
+    read_json_value,
+    whole_numbers,
+)
+from headstart.engine.errors import BadWeights
 
 CONFIG = Path("config.json")
 

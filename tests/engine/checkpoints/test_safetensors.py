@@ -1,4 +1,4 @@
-"""engine.checkpoints.safetensors against the library of that name."""
+"""headstart.engine.checkpoints.safetensors against the library of that name."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from engine.checkpoints.safetensors import SHARDS_FILE, read_safetensors, read_shards
-from engine.errors import BadWeights
+from headstart.engine.checkpoints.safetensors import SHARDS_FILE, read_safetensors, read_shards
+from headstart.engine.errors import BadWeights
 
 
 def _with_header(path: Path, header: bytes, data: bytes = b"") -> Path:

@@ -14,13 +14,13 @@ from peft import LoraConfig, get_peft_model
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from engine.checkpoints.decoder_spec import DecoderSpec
-from engine.checkpoints.gguf import GgufFile
-from engine.config import EngineConfig
-from engine.decoder.adapter import CONFIG, TENSORS, Adapter, chosen_adapter
-from engine.errors import BadWeights
-from engine.process.load import load_model
-from kernels.qlinear import dequantize, pack
+from headstart.engine.checkpoints.decoder_spec import DecoderSpec
+from headstart.engine.checkpoints.gguf import GgufFile
+from headstart.engine.config import EngineConfig
+from headstart.engine.decoder.adapter import CONFIG, TENSORS, Adapter, chosen_adapter
+from headstart.engine.errors import BadWeights
+from headstart.engine.process.load import load_model
+from headstart.kernels.qlinear import dequantize, pack
 from tests.engine.harness import logits_at_once
 from tests.engine.reference_model import offline_logits, reference_model
 from tests.engine.tiny_gguf import LLAMA, QWEN2, TinyConfig, write_tiny_gguf

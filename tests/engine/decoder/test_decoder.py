@@ -10,11 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.checkpoints.gguf import GgufFile
-from engine.config import EngineConfig
-from engine.kvcache.token_stream import Stream
-from engine.process.load import LoadedModel, load_model
-from engine.scheduling.scheduler import Plan, Work
+from headstart.engine.checkpoints.gguf import GgufFile
+from headstart.engine.config import EngineConfig
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.process.load import LoadedModel, load_model
+from headstart.engine.scheduling.scheduler import Plan, Work
 from tests.engine.harness import finish, greedy, load_tiny, logits_at_once
 from tests.engine.reference_model import Offline, offline_logits, reference_model
 from tests.engine.tiny_gguf import LLAMA, QWEN2, TinyConfig, write_tiny_gguf

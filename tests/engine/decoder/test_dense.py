@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.decoder.dense import DenseEmbedding, DenseHead, DenseLayer, DenseStack
-from kernels.decoder_layers import DecoderLayers
+from headstart.engine.decoder.dense import DenseEmbedding, DenseHead, DenseLayer, DenseStack
+from headstart.kernels.decoder_layers import DecoderLayers
 from tests.kernels.decoder_layers.model import SIZES, exact, layers, step
 from tests.numerics import assert_as_near
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import torch
 
-from engine.decoder.key_scale import key_scale
-from kernels.paged_attention.storage import decode, encode
+from headstart.engine.decoder.key_scale import key_scale
+from headstart.kernels.paged_attention.storage import decode, encode
 
 KV_HEADS, HALF, HIDDEN = 2, 8, 64
 

@@ -5,8 +5,15 @@ from __future__ import annotations
 import pytest
 import torch
 
-from engine.decoder import layers
-from engine.decoder.layers import Linear, RmsNorm, attend, attend_in_groups, carried, rotate
+from headstart.engine.decoder import layers
+from headstart.engine.decoder.layers import (
+    Linear,
+    RmsNorm,
+    attend,
+    attend_in_groups,
+    carried,
+    rotate,
+)
 from tests.numerics import assert_as_near
 
 

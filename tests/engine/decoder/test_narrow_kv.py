@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.config import EngineConfig
-from engine.kvcache.token_stream import Stream
-from engine.process.load import LoadedModel, load_model
+from headstart.engine.config import EngineConfig
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.process.load import LoadedModel, load_model
 from tests.engine.harness import finish, load_tiny, logits_at_once
 from tests.engine.tiny_gguf import LLAMA, QWEN2
 

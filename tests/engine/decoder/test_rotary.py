@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from engine.checkpoints.decoder_spec import DecoderSpec
-from engine.decoder.rotary import LineRotary, PagedRotary, SectionRotary, frequencies
+from headstart.engine.checkpoints.decoder_spec import DecoderSpec
+from headstart.engine.decoder.rotary import LineRotary, PagedRotary, SectionRotary, frequencies
 
 SPEC = DecoderSpec("qwen2", 1, 64, 96, 4, 2, 16, 271, 2**20, 10_000.0, 1e-6, True, False)
 

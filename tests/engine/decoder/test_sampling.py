@@ -10,9 +10,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.api import Sampling
-from engine.decoder.sampling import PENALTY_WINDOW_TOKENS, Sampler, SamplerFactory
-from engine.errors import BadSampling, BrokenNumbers
+from headstart.engine.api import Sampling
+from headstart.engine.decoder.sampling import PENALTY_WINDOW_TOKENS, Sampler, SamplerFactory
+from headstart.engine.errors import BadSampling, BrokenNumbers
 
 VOCAB = 300
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from engine.checkpoints.decoder_spec import DecoderSpec
-from engine.checkpoints.gguf import GgufFile, GgufTensor
-from engine.decoder.dense import DenseStack
-from engine.decoder.weights import DecoderWeights, WeightLoader
-from engine.errors import BadWeights, UnsupportedModel
+from headstart.engine.checkpoints.decoder_spec import DecoderSpec
+from headstart.engine.checkpoints.gguf import GgufFile, GgufTensor
+from headstart.engine.decoder.dense import DenseStack
+from headstart.engine.decoder.weights import DecoderWeights, WeightLoader
+from headstart.engine.errors import BadWeights, UnsupportedModel
 from tests.engine.tiny_gguf import LLAMA, QWEN2, TinyConfig, write_tiny_gguf
 
 

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.errors import CacheFull
-from engine.kvcache.block_pool import BlockPool, BlockTable
+from headstart.engine.errors import CacheFull
+from headstart.engine.kvcache.block_pool import BlockPool, BlockTable
 
 
 def grow(table: BlockTable, tokens: int) -> None:

@@ -17,12 +17,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from engine.decoder.dense import DenseHead, DenseLayer, DenseStack
-from engine.kvcache.block_pool import BlockPool
-from engine.kvcache.eviction import KvMove
-from engine.kvcache.token_stream import Stream
-from engine.process.load import LoadedModel
-from kernels.rms_norm.reference import rms_norm
+from headstart.engine.decoder.dense import DenseHead, DenseLayer, DenseStack
+from headstart.engine.kvcache.block_pool import BlockPool
+from headstart.engine.kvcache.eviction import KvMove
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.process.load import LoadedModel
+from headstart.kernels.rms_norm.reference import rms_norm
 from tests.engine.harness import finish, load_tiny
 from tests.engine.tiny_gguf import TinyConfig
 from tests.numerics import assert_as_near

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.kvcache.block_pool import BlockPool, BlockTable
-from engine.kvcache.eviction import EvictionState
-from engine.kvcache.positions import Counting, Positions
+from headstart.engine.kvcache.block_pool import BlockPool, BlockTable
+from headstart.engine.kvcache.eviction import EvictionState
+from headstart.engine.kvcache.positions import Counting, Positions
 
 
 def test_what_was_never_cut_is_whole() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.kvcache.eviction import slots_of
+from headstart.engine.kvcache.eviction import slots_of
 
 
 def test_a_slot_is_the_block_and_the_place_in_it() -> None:

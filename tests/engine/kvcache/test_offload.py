@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 import torch
 
-from engine.errors import CacheFull
-from engine.kvcache.offload import HostMemory
-from engine.kvcache.token_stream import Stream
-from engine.process.load import LoadedModel
+from headstart.engine.errors import CacheFull
+from headstart.engine.kvcache.offload import HostMemory
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.process.load import LoadedModel
 from tests.engine.harness import finish, greedy, load_tiny
 from tests.engine.tiny_gguf import TinyConfig
 

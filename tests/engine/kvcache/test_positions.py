@@ -6,10 +6,10 @@ import random
 
 import numpy as np
 
-from engine.kvcache.block_pool import BlockPool
-from engine.kvcache.positions import Position, PositionKind, Positions
-from engine.kvcache.token_stream import Stream
-from engine.models.perception.tmrope import Delimiters, TmRope
+from headstart.engine.kvcache.block_pool import BlockPool
+from headstart.engine.kvcache.positions import Position, PositionKind, Positions
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.models.perception.tmrope import Delimiters, TmRope
 
 VOCAB = 100
 BOS, EOS = 1, 2

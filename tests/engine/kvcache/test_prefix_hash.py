@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine.kvcache.prefix_hash import ContentKeys
-from engine.kvcache.soft_tokens import SoftTokens
+from headstart.engine.kvcache.prefix_hash import ContentKeys
+from headstart.engine.kvcache.soft_tokens import SoftTokens
 
 
 def test_a_key_names_all_tokens_up_to_its_blocks_end() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine import api
+from headstart.engine import api
 from tests.engine.fakes import Bench, echo
 from tests.engine.test_engine import GREEDY, user_item
 

@@ -17,11 +17,11 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from engine.chat.accounting import KvAccounting, Modality
-from engine.errors import CacheFull
-from engine.kvcache.block_pool import BlockPool, Copy
-from engine.kvcache.offload import HostMemory
-from engine.kvcache.token_stream import Stream
+from headstart.engine.chat.accounting import KvAccounting, Modality
+from headstart.engine.errors import CacheFull
+from headstart.engine.kvcache.block_pool import BlockPool, Copy
+from headstart.engine.kvcache.offload import HostMemory
+from headstart.engine.kvcache.token_stream import Stream
 from tests.engine.harness import finish, load_tiny
 from tests.engine.tiny_gguf import TinyConfig
 
@@ -43,7 +43,7 @@ class Sharing(RuleBasedStateMachine):
         self.slots: list[tuple[int, ...]] = [()] * (BLOCKS * SIZE)
         self.host = HostMemory(self, self.pool, HOST_TOKENS * self.bytes_per_token)
 
-    # The pool's memory, as `engine.kvcache.offload` wants it.
+    # The pool's memory, as `headstart.engine.kvcache.offload` wants it.
     bytes_per_token = 7
 
     def save_block(self, block: int, num_tokens: int) -> Any:

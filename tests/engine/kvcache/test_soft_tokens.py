@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.errors import SoftTableFull
-from engine.kvcache.soft_tokens import SoftTokens
+from headstart.engine.errors import SoftTableFull
+from headstart.engine.kvcache.soft_tokens import SoftTokens
 
 VOCAB = 100
 

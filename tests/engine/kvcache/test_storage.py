@@ -8,11 +8,11 @@ import psutil
 import pytest
 import torch
 
-from engine.checkpoints.decoder_spec import DecoderSpec
-from engine.decoder.rotary import SectionRotary
-from engine.errors import BadSettings
-from engine.kvcache.storage import DTYPES, KvCache, kv_bytes_per_token
-from kernels.rope.reference import rope
+from headstart.engine.checkpoints.decoder_spec import DecoderSpec
+from headstart.engine.decoder.rotary import SectionRotary
+from headstart.engine.errors import BadSettings
+from headstart.engine.kvcache.storage import DTYPES, KvCache, kv_bytes_per_token
+from headstart.kernels.rope.reference import rope
 
 MIB = 1 << 20
 

@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.errors import ContextFull, StreamClosed, UnknownSoftToken
-from engine.kvcache.block_pool import BlockPool
-from engine.kvcache.token_stream import Reconciled, Stream
+from headstart.engine.errors import ContextFull, StreamClosed, UnknownSoftToken
+from headstart.engine.kvcache.block_pool import BlockPool
+from headstart.engine.kvcache.token_stream import Reconciled, Stream
 
 VOCAB = 100
 

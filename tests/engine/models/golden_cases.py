@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine import api
-from engine.models.perception.interface import VideoFrame
+from headstart.engine import api
+from headstart.engine.models.perception.interface import VideoFrame
 
 WORDS_BEFORE, WORDS_BEHIND = [1, 2, 3], [4, 5]
 IMAGE, VIDEO, VISION_BOS, VISION_EOS = 191, 192, 196, 197

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.models.perception.pixels import Rgb, resize
+from headstart.engine.models.perception.pixels import Rgb, resize
 
 Halves = list[list[list[int]]]  # for each picture resized, in order: [channel, row, column] of each
 _NEAR = 5e-3  # from a half: what bicubic sums of 0 to 255 in fp32 are off at most

@@ -7,7 +7,7 @@ from typing import TypeVar
 
 import torch
 
-from engine.models.families import Loading, load
+from headstart.engine.models.families import Loading, load
 
 Model = TypeVar("Model")
 

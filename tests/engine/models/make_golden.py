@@ -21,10 +21,10 @@ import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
-from engine.models.checkpoint.directory import Config
-from engine.models.perception import anyres
-from engine.models.perception.interface import VideoFrame
-from engine.models.perception.pixels import Normalisation, patches, resize
+from headstart.engine.models.checkpoint.directory import Config
+from headstart.engine.models.perception import anyres
+from headstart.engine.models.perception.interface import VideoFrame
+from headstart.engine.models.perception.pixels import Normalisation, patches, resize
 from tests.engine.models import golden_cases as cases
 from tests.engine.models.golden_cases import WORDS_BEFORE, WORDS_BEHIND
 from tests.engine.models.golden_pixels import Halves, recorder

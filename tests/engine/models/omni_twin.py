@@ -12,11 +12,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.asr.mel import HOP_SAMPLES, LogMel, MaxPolicy, normalise
-from engine.kvcache.positions import PositionKind
-from engine.kvcache.token_stream import Stream
-from engine.models.perception.interface import VideoFrame
-from engine.models.qwen2_5_omni import Qwen25Omni
+from headstart.engine.asr.mel import HOP_SAMPLES, LogMel, MaxPolicy, normalise
+from headstart.engine.kvcache.positions import PositionKind
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.models.perception.interface import VideoFrame
+from headstart.engine.models.qwen2_5_omni import Qwen25Omni
 from tests.engine.models.playing import Sounded
 from tests.engine.models.sizes import OMNI_AUDIO, OMNI_VISION, TEXT
 

@@ -10,9 +10,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from engine.kvcache.token_stream import Stream
-from engine.models.perception.clips import Perception
-from engine.models.perception.interface import TailPolicy, VideoFrame
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.models.perception.clips import Perception
+from headstart.engine.models.perception.interface import TailPolicy, VideoFrame
 from tests.engine.models.rig import Rig
 
 

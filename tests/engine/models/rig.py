@@ -8,12 +8,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from engine.kvcache.block_pool import BlockPool
-from engine.kvcache.storage import KvCache
-from engine.kvcache.token_stream import Stream
-from engine.models.perception.interface import StreamModel
-from engine.scheduling.runner import Runner
-from engine.scheduling.scheduler import Request, Scheduler
+from headstart.engine.kvcache.block_pool import BlockPool
+from headstart.engine.kvcache.storage import KvCache
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.models.perception.interface import StreamModel
+from headstart.engine.scheduling.runner import Runner
+from headstart.engine.scheduling.scheduler import Request, Scheduler
 
 BLOCK = 4
 

@@ -13,13 +13,13 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional as F
 
-from engine.chat.render import Modality
-from engine.errors import BadWeights
-from engine.kvcache.positions import PositionKind
-from engine.kvcache.token_stream import Stream
-from engine.models.composite import Composite, projector_name, whisper_name
-from engine.models.families import Loading, load
-from engine.models.perception.interface import TailPolicy
+from headstart.engine.chat.render import Modality
+from headstart.engine.errors import BadWeights
+from headstart.engine.kvcache.positions import PositionKind
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.models.composite import Composite, projector_name, whisper_name
+from headstart.engine.models.families import Loading, load
+from headstart.engine.models.perception.interface import TailPolicy
 from tests.engine.models import twins
 from tests.engine.models.omni_twin import offline_mel
 from tests.engine.models.perception.test_block_whisper import BLOCK, STACK, offline

@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.config import EngineConfig
-from engine.models import footprint
-from engine.models.checkpoint.errors import NotEnoughMemory
-from engine.models.checkpoint.tensors import Dummy
-from engine.models.families import Loading
-from engine.models.footprint import check_fits, weights_bytes
-from engine.models.source import ModelSource, loading_of, source_of
-from engine.process.model_directory import assemble_source
+from headstart.engine.config import EngineConfig
+from headstart.engine.models import footprint
+from headstart.engine.models.checkpoint.errors import NotEnoughMemory
+from headstart.engine.models.checkpoint.tensors import Dummy
+from headstart.engine.models.families import Loading
+from headstart.engine.models.footprint import check_fits, weights_bytes
+from headstart.engine.models.source import ModelSource, loading_of, source_of
+from headstart.engine.process.model_directory import assemble_source
 from tests.engine.models.served import write_served
 
 

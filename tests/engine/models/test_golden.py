@@ -15,14 +15,14 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from engine.asr.mel import LogMel, MaxPolicy
-from engine.kvcache.token_stream import Stream
-from engine.models import llava_onevision
-from engine.models.families import Loading, load
-from engine.models.perception import anyres
-from engine.models.perception.clips import Perception
-from engine.models.perception.interface import StreamModel, TailPolicy
-from engine.models.perception.senses import ModelImageEncoder
+from headstart.engine.asr.mel import LogMel, MaxPolicy
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.models import llava_onevision
+from headstart.engine.models.families import Loading, load
+from headstart.engine.models.perception import anyres
+from headstart.engine.models.perception.clips import Perception
+from headstart.engine.models.perception.interface import StreamModel, TailPolicy
+from headstart.engine.models.perception.senses import ModelImageEncoder
 from tests.engine.models import golden_cases as cases
 from tests.engine.models.golden_pixels import player
 from tests.engine.models.rig import Rig

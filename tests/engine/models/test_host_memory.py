@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from engine.models.host_memory import available_bytes
+from headstart.engine.models.host_memory import available_bytes
 
 
 def files(folder: Path, limit: str) -> tuple[Path, Path]:

@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
-from engine.errors import UnsupportedModel
-from engine.models.info import describe
-from engine.process.weights_command import app
+from headstart.engine.errors import UnsupportedModel
+from headstart.engine.models.info import describe
+from headstart.engine.process.weights_command import app
 from tests.engine.models.served import write_served
 
 

@@ -12,13 +12,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine import api
-from engine.models.checkpoint.tensors import Dummy
-from engine.models.llava_onevision import LlavaOnevision, our_name
-from engine.models.perception.interface import TailPolicy, VideoFrame
-from engine.models.perception.pixels import Rgb
-from engine.models.perception.senses import ModelImageEncoder
-from engine.models.perception.siglip import Siglip
+from headstart.engine import api
+from headstart.engine.models.checkpoint.tensors import Dummy
+from headstart.engine.models.llava_onevision import LlavaOnevision, our_name
+from headstart.engine.models.perception.interface import TailPolicy, VideoFrame
+from headstart.engine.models.perception.pixels import Rgb
+from headstart.engine.models.perception.senses import ModelImageEncoder
+from headstart.engine.models.perception.siglip import Siglip
 from tests.engine.models import twins
 from tests.engine.models.loading import loaded
 from tests.engine.models.playing import Sounded, camera, play

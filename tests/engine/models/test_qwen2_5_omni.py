@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-from engine.models.families import Loading, load
-from engine.models.qwen2_5_omni import Qwen25Omni, our_name
+from headstart.engine.models.families import Loading, load
+from headstart.engine.models.qwen2_5_omni import Qwen25Omni, our_name
 from tests.engine.models.omni_twin import tiny_twin, write_directory
 
 

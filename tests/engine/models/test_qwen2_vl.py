@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.kvcache.token_stream import Stream
-from engine.models.checkpoint.errors import UnsupportedInput
-from engine.models.perception.interface import TailPolicy
-from engine.models.qwen2_vl import Qwen2Vl, our_name
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.models.checkpoint.errors import UnsupportedInput
+from headstart.engine.models.perception.interface import TailPolicy
+from headstart.engine.models.qwen2_vl import Qwen2Vl, our_name
 from tests.engine.models import twins
 from tests.engine.models.loading import loaded
 from tests.engine.models.playing import Sounded, camera, play

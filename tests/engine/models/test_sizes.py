@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from engine.errors import BadSettings
-from engine.kvcache.storage import kv_bytes_per_token
-from engine.models.checkpoint.text_config import decoder_spec, rope_sections
-from engine.models.qwen2_5_omni import audio_sizes, vision_sizes
-from engine.models.sizes import omni_config
+from headstart.engine.errors import BadSettings
+from headstart.engine.kvcache.storage import kv_bytes_per_token
+from headstart.engine.models.checkpoint.text_config import decoder_spec, rope_sections
+from headstart.engine.models.qwen2_5_omni import audio_sizes, vision_sizes
+from headstart.engine.models.sizes import omni_config
 
 
 @pytest.mark.parametrize(("size", "kib", "hidden"), [("3b", 36, 2048), ("7b", 56, 3584)])

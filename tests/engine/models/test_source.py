@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.config import EngineConfig
-from engine.errors import BadSettings, BadWeights
-from engine.models.qwen2_5_omni import Qwen25Omni
-from engine.models.source import checked, loading_of, source_of
+from headstart.engine.config import EngineConfig
+from headstart.engine.errors import BadSettings, BadWeights
+from headstart.engine.models.qwen2_5_omni import Qwen25Omni
+from headstart.engine.models.source import checked, loading_of, source_of
 from tests.engine.models.served import served_twin, write_served
 
 

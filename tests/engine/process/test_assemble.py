@@ -11,13 +11,18 @@ import numpy.typing as npt
 import pytest
 import torch
 
-from engine import api
-from engine.config import EngineConfig
-from engine.engine import Engine
-from engine.kvcache.token_stream import Stream
-from engine.process.assemble import SIGHT_BYTES, LabelledImageEncoder, ModelPaths, assemble
-from engine.vision import Connector, FrameLabeller, Sight
-from engine.vision.encoder_cache import EncoderCache
+from headstart.engine import api
+from headstart.engine.config import EngineConfig
+from headstart.engine.engine import Engine
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.process.assemble import (
+    SIGHT_BYTES,
+    LabelledImageEncoder,
+    ModelPaths,
+    assemble,
+)
+from headstart.engine.vision import Connector, FrameLabeller, Sight
+from headstart.engine.vision.encoder_cache import EncoderCache
 
 pytestmark = pytest.mark.weights
 

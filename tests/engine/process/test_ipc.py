@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 import zmq
 
-from engine import api
-from engine.process import ipc
+from headstart.engine import api
+from headstart.engine.process import ipc
 from tests.engine.fakes import Bench
 
 MODEL = api.ModelInfo("fake", 1, 1, 1, 1, 0.0)

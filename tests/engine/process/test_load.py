@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.config import EngineConfig
-from engine.errors import BadSettings, BadWeights
-from engine.process.load import load_model
+from headstart.engine.config import EngineConfig
+from headstart.engine.errors import BadSettings, BadWeights
+from headstart.engine.process.load import load_model
 from tests.engine.harness import finish, greedy, load_tiny
 from tests.engine.tiny_gguf import QWEN2, write_tiny_gguf
 

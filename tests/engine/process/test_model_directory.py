@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
-from engine import api
-from engine.config import EngineConfig
-from engine.engine import Engine
-from engine.models.perception.interface import VideoFrame
-from engine.models.qwen2_5_omni import Qwen25Omni
-from engine.models.source import source_of
-from engine.process.model_directory import assemble_source
+from headstart.engine import api
+from headstart.engine.config import EngineConfig
+from headstart.engine.engine import Engine
+from headstart.engine.models.perception.interface import VideoFrame
+from headstart.engine.models.qwen2_5_omni import Qwen25Omni
+from headstart.engine.models.source import source_of
+from headstart.engine.process.model_directory import assemble_source
 from tests.engine.models.loading import loaded
 from tests.engine.models.omni_twin import offline
 from tests.engine.models.playing import Sounded

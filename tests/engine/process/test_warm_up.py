@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from engine import api
-from engine.config import EngineConfig
-from engine.models.source import source_of
-from engine.process.model_directory import assemble_source
+from headstart.engine import api
+from headstart.engine.config import EngineConfig
+from headstart.engine.models.source import source_of
+from headstart.engine.process.model_directory import assemble_source
 from tests.engine.models import twins
 from tests.engine.models.served import write_served, write_tokenizer
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine import api
-from engine.scheduling.admission import NS_PER_S, AdmissionRules
+from headstart.engine import api
+from headstart.engine.scheduling.admission import NS_PER_S, AdmissionRules
 from tests.engine.fakes import Bench, echo
 from tests.engine.test_engine import respond, user_item
 

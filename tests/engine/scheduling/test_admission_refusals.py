@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 import pytest
 
-from engine.errors import NoRoom
-from engine.kvcache.block_pool import BlockPool
-from engine.kvcache.offload import HostMemory
-from engine.kvcache.token_stream import Stream
-from engine.scheduling.admission import NS_PER_S, AdmissionController, AdmissionRules
+from headstart.engine.errors import NoRoom
+from headstart.engine.kvcache.block_pool import BlockPool
+from headstart.engine.kvcache.offload import HostMemory
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.scheduling.admission import NS_PER_S, AdmissionController, AdmissionRules
 from tests.engine.fakes import FakeMemory
 
 SIZE = 4

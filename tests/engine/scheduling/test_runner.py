@@ -10,11 +10,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.decoder.decoder import Decoder
-from engine.errors import CacheFull
-from engine.kvcache.token_stream import Stream
-from engine.process.load import LoadedModel
-from engine.scheduling.scheduler import Plan, Request, Scheduler, Work
+from headstart.engine.decoder.decoder import Decoder
+from headstart.engine.errors import CacheFull
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.process.load import LoadedModel
+from headstart.engine.scheduling.scheduler import Plan, Request, Scheduler, Work
 from tests.engine.harness import finish, greedy, load_tiny, logits_at_once
 from tests.engine.tiny_gguf import TinyConfig
 

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.kvcache.block_pool import BlockPool
-from engine.kvcache.token_stream import Stream
-from engine.scheduling.scheduler import NS_PER_MS, Plan, Request, Scheduler
+from headstart.engine.kvcache.block_pool import BlockPool
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.scheduling.scheduler import NS_PER_MS, Plan, Request, Scheduler
 
 POOL = BlockPool(num_blocks=100_000, block_size=16)
 

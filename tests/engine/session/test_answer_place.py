@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine import api
+from headstart.engine import api
 from tests.engine.fakes import Bench
 from tests.engine.test_engine_tools import CALL, SAMPLING, WEATHER, bench_with
 

@@ -6,8 +6,8 @@ from itertools import pairwise
 
 import pytest
 
-from engine.api import Audio, TurnRef
-from engine.session.chunk_trace import ChunkTrace, budget_stages, stage_spans
+from headstart.engine.api import Audio, TurnRef
+from headstart.engine.session.chunk_trace import ChunkTrace, budget_stages, stage_spans
 
 
 def test_stages_follow_on_one_another() -> None:

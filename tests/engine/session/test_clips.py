@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from engine import api
-from engine.chat.render import Modality
-from engine.interfaces import Embedded, ModelServices
-from engine.kvcache.token_stream import Stream
-from engine.session.clips import MAX_CLIPS, Clips
+from headstart.engine import api
+from headstart.engine.chat.render import Modality
+from headstart.engine.interfaces import Embedded, ModelServices
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.session.clips import MAX_CLIPS, Clips
 from tests.engine.fakes import VOCAB, WORD_SAMPLES, Bench, FakeEars
 
 GREEDY = api.Sampling(repetition_penalty=1.0, max_tokens=60)

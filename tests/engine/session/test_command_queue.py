@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from engine import api
-from engine.session import command_queue as inbox_module
-from engine.session.command_queue import (
+from headstart.engine import api
+from headstart.engine.session import command_queue as inbox_module
+from headstart.engine.session.command_queue import (
     MAX_TOGETHER_SAMPLES,
     MAX_WAITING,
     URGENT_NS,
     CommandQueue,
     chunk_due_ns,
 )
-from engine.session.errors import SessionOverloaded
+from headstart.engine.session.errors import SessionOverloaded
 
 CHUNK_SAMPLES = 8_000
 CHUNK_NS = 500_000_000

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from engine import api
-from engine.chat.render import Modality
-from engine.session.conversation import Conversation
-from engine.session.errors import UnknownItem
+from headstart.engine import api
+from headstart.engine.chat.render import Modality
+from headstart.engine.session.conversation import Conversation
+from headstart.engine.session.errors import UnknownItem
 from tests.engine.fakes import SYSTEM, Bench
 
 

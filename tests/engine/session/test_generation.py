@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from engine.api import FinishReason, Sampling
-from engine.chat.context_window import Prompt
-from engine.chat.stopping import SentenceLimit, StopStrings
-from engine.chat.tools import CallReader
-from engine.decoder.sampling import Sampler
-from engine.kvcache.block_pool import BlockPool
-from engine.kvcache.token_stream import Stream
-from engine.session.generation import SPECULATION_LIMIT_TOKENS, Answer, Calling
+from headstart.engine.api import FinishReason, Sampling
+from headstart.engine.chat.context_window import Prompt
+from headstart.engine.chat.stopping import SentenceLimit, StopStrings
+from headstart.engine.chat.tools import CallReader
+from headstart.engine.decoder.sampling import Sampler
+from headstart.engine.kvcache.block_pool import BlockPool
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.session.generation import SPECULATION_LIMIT_TOKENS, Answer, Calling
 from tests.engine.fakes import END, VOCAB, FakeTextDecoder
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine import api
-from engine.session.utterance import HEADROOM_SHARE, AudioBatch, Utterance
+from headstart.engine import api
+from headstart.engine.session.utterance import HEADROOM_SHARE, AudioBatch, Utterance
 
 CHUNK_NS = 500_000_000
 

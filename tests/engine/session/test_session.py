@@ -5,9 +5,9 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine import api
-from engine.session.command_queue import MAX_WAITING
-from engine.session.session import Session
+from headstart.engine import api
+from headstart.engine.session.command_queue import MAX_WAITING
+from headstart.engine.session.session import Session
 from tests.engine.fakes import WORD_SAMPLES, Bench
 
 GREEDY = api.Sampling(repetition_penalty=1.0, max_tokens=20)

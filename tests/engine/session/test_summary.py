@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from engine import api
-from engine.session.summary import OPENING, REQUEST
+from headstart.engine import api
+from headstart.engine.session.summary import OPENING, REQUEST
 from tests.engine.fakes import Bench
 from tests.engine.test_engine import end, respond, user_item
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.api import Audio, Hearing, TurnRef
-from engine.chat.render import Modality
-from engine.interfaces import View
-from engine.session.utterance import Utterance, to_float
+from headstart.engine.api import Audio, Hearing, TurnRef
+from headstart.engine.chat.render import Modality
+from headstart.engine.interfaces import View
+from headstart.engine.session.utterance import Utterance, to_float
 from tests.engine.fakes import FakeTokenizer, FakeWords
 
 

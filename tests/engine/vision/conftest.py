@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 import torch
 
-from engine.vision import FrameLabeller
-from engine.vision.pixels import Rgb
+from headstart.engine.vision import FrameLabeller
+from headstart.engine.vision.pixels import Rgb
 
 PHOTOS = Path(__file__).resolve().parents[2] / "data" / "photos"
 

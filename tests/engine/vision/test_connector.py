@@ -11,12 +11,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.config import EngineConfig
-from engine.process.load import LoadedModel, load_model
-from engine.scheduling.scheduler import Plan, Work
-from engine.vision import Connector, ConnectorSettings, FrameLabeller, Sight
-from engine.vision.connector import article, phrase
-from engine.vision.pixels import Rgb
+from headstart.engine.config import EngineConfig
+from headstart.engine.process.load import LoadedModel, load_model
+from headstart.engine.scheduling.scheduler import Plan, Work
+from headstart.engine.vision import Connector, ConnectorSettings, FrameLabeller, Sight
+from headstart.engine.vision.connector import article, phrase
+from headstart.engine.vision.pixels import Rgb
 
 D_MODEL = 16
 SIGHT = Sight(

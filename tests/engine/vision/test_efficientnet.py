@@ -11,8 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.errors import BadWeights
-from engine.vision.efficientnet import (
+from headstart.engine.errors import BadWeights
+from headstart.engine.vision.efficientnet import (
     IMAGE_SIZE,
     STAGES,
     Block,
@@ -23,7 +23,7 @@ from engine.vision.efficientnet import (
     load,
     preprocess,
 )
-from engine.vision.pixels import Rgb
+from headstart.engine.vision.pixels import Rgb
 from tests.numerics import assert_as_near
 
 

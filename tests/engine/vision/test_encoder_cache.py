@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.vision.encoder_cache import NS_PER_S, EncoderCache
+from headstart.engine.vision.encoder_cache import NS_PER_S, EncoderCache
 
 
 class Clock:

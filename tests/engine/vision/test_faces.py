@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from engine.errors import BadWeights
-from engine.vision.faces import MAX_CANDIDATES, PROPOSE_FILE, Faces, _distinct
-from engine.vision.pixels import Rgb
+from headstart.engine.errors import BadWeights
+from headstart.engine.vision.faces import MAX_CANDIDATES, PROPOSE_FILE, Faces, _distinct
+from headstart.engine.vision.pixels import Rgb
 
 pytestmark = pytest.mark.weights
 

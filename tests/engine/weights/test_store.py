@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from engine.weights.errors import IntegrityError, UnknownName, WeightsMissing
-from engine.weights.manifest import File
-from engine.weights.store import Store, check_file, home, locate
+from headstart.engine.weights.errors import IntegrityError, UnknownName, WeightsMissing
+from headstart.engine.weights.manifest import File
+from headstart.engine.weights.store import Store, check_file, home, locate
 from tests.engine.weights.helpers import BIG, SMALL, Shelf, fetcher, manifest, sha256
 
 

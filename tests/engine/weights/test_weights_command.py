@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from engine.process import weights_command
-from engine.weights.fetch import Fetcher
-from engine.weights.manifest import ADAPTERS, packaged
+from headstart.engine.process import weights_command
+from headstart.engine.weights.fetch import Fetcher
+from headstart.engine.weights.manifest import ADAPTERS, packaged
 from tests.engine.weights.helpers import BIG, Shelf, fetcher
 
 RUNNER = CliRunner()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gateway.audio.client_clock import ClientClock
+from headstart.gateway.audio.client_clock import ClientClock
 
 
 def test_delay_is_counted_from_the_quickest_packet() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.audio import clock
+from headstart.gateway.audio import clock
 
 
 @given(ms=st.integers(0, 10**8))

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.audio.clock import ms_to_engine_samples
-from gateway.audio.endpointing import (
+from headstart.gateway.audio.clock import ms_to_engine_samples
+from headstart.gateway.audio.endpointing import (
     ADAPTIVE_LEAST_MS,
     ADAPTIVE_MOST_MS,
     ASK_AGAIN_MS,

@@ -6,10 +6,10 @@ import base64
 
 import pytest
 
-from engine import api
-from gateway.audio import g711
-from gateway.audio.formats import SoundIn, SoundOut
-from gateway.protocol.errors import ProtocolError
+from headstart.engine import api
+from headstart.gateway.audio import g711
+from headstart.gateway.audio.formats import SoundIn, SoundOut
+from headstart.gateway.protocol.errors import ProtocolError
 from tests.gateway.session_bench import SessionBench, clip_pcm, silence_pcm
 
 PCM = {"type": "audio/pcm", "rate": 24_000}

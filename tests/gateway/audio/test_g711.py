@@ -6,7 +6,7 @@ import av
 import numpy as np
 import pytest
 
-from gateway.audio import g711
+from headstart.gateway.audio import g711
 
 CODECS = {"audio/pcmu": "pcm_mulaw", "audio/pcma": "pcm_alaw"}
 LAWS: list[g711.Law] = ["audio/pcmu", "audio/pcma"]

@@ -4,9 +4,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gateway.audio import native as module
-from gateway.audio.native import CompiledBlocks, NativeAudio, build, native_audio
-from gateway.audio.resample import (
+from headstart.gateway.audio import native as module
+from headstart.gateway.audio.native import CompiledBlocks, NativeAudio, build, native_audio
+from headstart.gateway.audio.resample import (
     NumpyBlocks,
     StreamResampler,
     blocks_of,
@@ -14,7 +14,7 @@ from gateway.audio.resample import (
     slice_matrix,
     slice_rows,
 )
-from gateway.audio.vad import WINDOW_SAMPLES, energy_dbfs, numpy_voicing
+from headstart.gateway.audio.vad import WINDOW_SAMPLES, energy_dbfs, numpy_voicing
 
 
 @pytest.fixture

@@ -9,11 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.audio import native_vad
-from gateway.audio.native import native_audio
-from gateway.audio.native_vad import CompiledScore, speech_score
-from gateway.audio.resample import StreamResampler
-from gateway.audio.vad import WINDOW_BYTES, WINDOW_SAMPLES, Samples, WebRtcScore
+from headstart.gateway.audio import native_vad
+from headstart.gateway.audio.native import native_audio
+from headstart.gateway.audio.native_vad import CompiledScore, speech_score
+from headstart.gateway.audio.resample import StreamResampler
+from headstart.gateway.audio.vad import WINDOW_BYTES, WINDOW_SAMPLES, Samples, WebRtcScore
 from tests.gateway import speech
 from tests.gateway.session_bench import clip_pcm
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from gateway.audio.clock import engine_samples_to_ms, ms_to_engine_samples
-from gateway.audio.endpointing import EndpointVerdict, FixedSilence, Pause
-from gateway.audio.open_utterance import CONTINUES_WITHIN_MS, Pauses
-from gateway.audio.segmenter import (
+from headstart.gateway.audio.clock import engine_samples_to_ms, ms_to_engine_samples
+from headstart.gateway.audio.endpointing import EndpointVerdict, FixedSilence, Pause
+from headstart.gateway.audio.open_utterance import CONTINUES_WITHIN_MS, Pauses
+from headstart.gateway.audio.segmenter import (
     Detection,
     PauseDetected,
     SpeechChunk,

@@ -9,7 +9,7 @@ import soxr
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.audio.resample import StreamResampler, UnsupportedRateError
+from headstart.gateway.audio.resample import StreamResampler, UnsupportedRateError
 
 Samples = npt.NDArray[np.int16]
 PAIRS = [(24_000, 16_000), (48_000, 16_000), (8_000, 16_000), (44_100, 16_000), (16_000, 24_000)]

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.api import TurnRef
-from gateway.audio.clock import NS_PER_MS, ms_to_engine_samples
-from gateway.audio.endpointing import FixedSilence
-from gateway.audio.resample import StreamResampler
-from gateway.audio.segmenter import (
+from headstart.engine.api import TurnRef
+from headstart.gateway.audio.clock import NS_PER_MS, ms_to_engine_samples
+from headstart.gateway.audio.endpointing import FixedSilence
+from headstart.gateway.audio.resample import StreamResampler
+from headstart.gateway.audio.segmenter import (
     Detection,
     DropReason,
     PauseDetected,
@@ -24,7 +24,7 @@ from gateway.audio.segmenter import (
     StopCause,
     UtteranceDropped,
 )
-from gateway.audio.vad import WINDOW_MS
+from headstart.gateway.audio.vad import WINDOW_MS
 from tests.gateway import speech
 from tests.gateway.listening_bench import (
     delivered,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from engine.api import TurnRef
-from gateway.audio.clock import NS_PER_MS, ms_to_engine_samples
-from gateway.audio.endpointing import FixedSilence
-from gateway.audio.segmenter import (
+from headstart.engine.api import TurnRef
+from headstart.gateway.audio.clock import NS_PER_MS, ms_to_engine_samples
+from headstart.gateway.audio.endpointing import FixedSilence
+from headstart.gateway.audio.segmenter import (
     CommitTooShortError,
     Detection,
     DropReason,
@@ -22,7 +22,7 @@ from gateway.audio.segmenter import (
     UtteranceDropped,
     UtteranceTooLongError,
 )
-from gateway.audio.vad import SpeechScore
+from headstart.gateway.audio.vad import SpeechScore
 from tests.gateway import speech
 from tests.gateway.listening_bench import (
     Script,

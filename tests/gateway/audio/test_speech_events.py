@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine.api import TurnRef
-from gateway.audio.speech_events import (
+from headstart.engine.api import TurnRef
+from headstart.gateway.audio.speech_events import (
     CommitTooShortError,
     OddAudioError,
     SegmenterError,

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.audio.open_utterance import AudioTail
+from headstart.gateway.audio.open_utterance import AudioTail
 
 
 def ramp(start: int, stop: int) -> bytes:

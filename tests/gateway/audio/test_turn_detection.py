@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.audio.endpointing import (
+from headstart.gateway.audio.endpointing import (
     AdaptiveSilence,
     FixedSilence,
     PauseStatistics,
     SemanticSilence,
 )
-from gateway.audio.turn_detection import detection_of
-from gateway.protocol.extensions import Endpointing
-from gateway.protocol.session_config import SemanticVadConfig, ServerVadConfig
+from headstart.gateway.audio.turn_detection import detection_of
+from headstart.gateway.protocol.extensions import Endpointing
+from headstart.gateway.protocol.session_config import SemanticVadConfig, ServerVadConfig
 
 
 def test_detection_follows_the_protocols_settings() -> None:

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.audio.resample import StreamResampler
-from gateway.audio.vad import (
+from headstart.gateway.audio.resample import StreamResampler
+from headstart.gateway.audio.vad import (
     SILENCE_DBFS,
     WINDOW_BYTES,
     WINDOW_SAMPLES,

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from benchmarks import noise
-from gateway.audio.resample import StreamResampler
-from gateway.audio.segmenter import Detection, SpeechSegmenter, SpeechStarted
-from gateway.audio.vad import LEAST_VOICING, NoiseFloor, Samples, numpy_voicing
+from headstart.benchmarks import noise
+from headstart.gateway.audio.resample import StreamResampler
+from headstart.gateway.audio.segmenter import Detection, SpeechSegmenter, SpeechStarted
+from headstart.gateway.audio.vad import LEAST_VOICING, NoiseFloor, Samples, numpy_voicing
 from tests.gateway import speech
 
 QUIET = 0.1  # of the voice's -24 dBFS: -44, talk across a table

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.auth.access import Access, Admitted, Refused, is_open_to_others, read_keys
-from gateway.auth.client_secrets import ClientSecrets
-from gateway.config import Settings, load
-from gateway.errors import ConfigError
+from headstart.gateway.auth.access import Access, Admitted, Refused, is_open_to_others, read_keys
+from headstart.gateway.auth.client_secrets import ClientSecrets
+from headstart.gateway.config import Settings, load
+from headstart.gateway.errors import ConfigError
 
 
 def having(**flags: Any) -> Settings:

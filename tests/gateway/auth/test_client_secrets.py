@@ -1,4 +1,4 @@
-from gateway.auth.client_secrets import SECRETS_MAX, ClientSecrets
+from headstart.gateway.auth.client_secrets import SECRETS_MAX, ClientSecrets
 
 
 def test_a_secret_stands_for_its_session_until_it_expires() -> None:

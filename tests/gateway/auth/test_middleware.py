@@ -18,9 +18,9 @@ from cryptography.x509.oid import NameOID
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
-from gateway.config import load
-from gateway.errors import ConfigError
-from gateway.server.main import check_certificate
+from headstart.gateway.config import load
+from headstart.gateway.errors import ConfigError
+from headstart.gateway.server.main import check_certificate
 from tests.gateway.shell_fakes import receive, running_gateway, until
 
 KEY = "k" * 20

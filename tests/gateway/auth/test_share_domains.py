@@ -4,10 +4,10 @@ import msgspec
 import pytest
 from websockets.asyncio.client import connect
 
-from engine import api
-from gateway.auth.access import Admitted
-from gateway.auth.share_domains import ShareDomains
-from gateway.runtime.clocks import since_boot_s
+from headstart.engine import api
+from headstart.gateway.auth.access import Admitted
+from headstart.gateway.auth.share_domains import ShareDomains
+from headstart.gateway.runtime.clocks import since_boot_s
 from tests.gateway.shell_fakes import running_gateway, until
 
 ADA, BOB = "ada-s-key-0123456789", "bob-s-key-0123456789"
@@ -54,7 +54,7 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[api.Open]:
             told.append(command)
         return True
 
-    monkeypatch.setattr("gateway.engine_link.EngineLink.tell", tell)
+    monkeypatch.setattr("headstart.gateway.engine_link.EngineLink.tell", tell)
     return told
 
 

@@ -8,8 +8,12 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine import api
-from gateway.connection.flow_control import AUDIO_BEHIND_SAMPLES, PICTURES_BEHIND_BYTES, FlowControl
+from headstart.engine import api
+from headstart.gateway.connection.flow_control import (
+    AUDIO_BEHIND_SAMPLES,
+    PICTURES_BEHIND_BYTES,
+    FlowControl,
+)
 
 TURNS, CLIPS = (1, 2), ("a", "b")
 HALF = bytes(AUDIO_BEHIND_SAMPLES)  # of what may be out, as s16

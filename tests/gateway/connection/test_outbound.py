@@ -1,8 +1,8 @@
 import asyncio
 import json
 
-from gateway.connection.outbound import Bounds, Outbound
-from gateway.session.actions import Hangup, Send
+from headstart.gateway.connection.outbound import Bounds, Outbound
+from headstart.gateway.session.actions import Hangup, Send
 from tests.gateway.shell_fakes import until
 
 

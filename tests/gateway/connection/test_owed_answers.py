@@ -21,16 +21,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from websockets.frames import Opcode
 
-from engine import api
-from gateway.config import load
-from gateway.connection import runner as runners
-from gateway.connection.runner import LONG_CHARS
-from gateway.connection.unread import Wait
-from gateway.server.app import Gateway, build_app
-from gateway.session.actions import Action, ContinueLater, Decode, Send, SendToEngine
-from gateway.transport.websocket.channel import RealtimeProtocol
-from gateway.video.decode import Outcome
-from gateway.video.decode_pool import DECODERS
+from headstart.engine import api
+from headstart.gateway.config import load
+from headstart.gateway.connection import runner as runners
+from headstart.gateway.connection.runner import LONG_CHARS
+from headstart.gateway.connection.unread import Wait
+from headstart.gateway.server.app import Gateway, build_app
+from headstart.gateway.session.actions import Action, ContinueLater, Decode, Send, SendToEngine
+from headstart.gateway.transport.websocket.channel import RealtimeProtocol
+from headstart.gateway.video.decode import Outcome
+from headstart.gateway.video.decode_pool import DECODERS
 from tests import virtual_loop
 from tests.gateway.fake_socket import Client, frame
 from tests.gateway.shell_fakes import EchoSession
@@ -131,7 +131,7 @@ class Rig:
         self.gateway = Gateway(settings, link, self._make, lambda: b"")  # type: ignore[arg-type]
         # The default of an argument was there before the clock was.
         new = functools.partial(runners.SessionRunner, now_ns=loop.time_ns)
-        patch.setattr("gateway.server.app.SessionRunner", new)
+        patch.setattr("headstart.gateway.server.app.SessionRunner", new)
         self.config = uvicorn.Config(
             build_app(self.gateway), ws=RealtimeProtocol, ws_ping_interval=None, log_config=None
         )

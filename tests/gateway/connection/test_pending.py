@@ -13,7 +13,7 @@ import httpx
 import pytest
 from websockets.asyncio.client import connect
 
-from gateway.connection.pending import DroppedConnections, Guests, Patience
+from headstart.gateway.connection.pending import DroppedConnections, Guests, Patience
 from tests.gateway.auth.test_middleware import certificate  # noqa: F401  # a fixture
 from tests.gateway.shapes import SHAPES, Shape
 from tests.gateway.shell_fakes import RunningGateway, receive, running_gateway, until

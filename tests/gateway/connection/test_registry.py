@@ -14,9 +14,9 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 from websockets.typing import Subprotocol
 
-from gateway.connection import resume as line_module
-from gateway.protocol.headers import RESUME_HEADER as HEADER
-from gateway.protocol.headers import RESUME_SUBPROTOCOL as SUBPROTOCOL
+from headstart.gateway.connection import resume as line_module
+from headstart.gateway.protocol.headers import RESUME_HEADER as HEADER
+from headstart.gateway.protocol.headers import RESUME_SUBPROTOCOL as SUBPROTOCOL
 from tests.gateway.shell_fakes import RunningGateway, fake_engine, receive, running_gateway, until
 
 

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.connection import resume as line_module
-from gateway.connection.interfaces import TryInline
-from gateway.connection.resume import EventLog, LineOver, ResumableChannel
-from gateway.session.actions import Hangup
+from headstart.gateway.connection import resume as line_module
+from headstart.gateway.connection.interfaces import TryInline
+from headstart.gateway.connection.resume import EventLog, LineOver, ResumableChannel
+from headstart.gateway.session.actions import Hangup
 
 
 class FakeLink:

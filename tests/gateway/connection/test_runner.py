@@ -3,15 +3,15 @@ import contextlib
 import json
 from collections.abc import AsyncIterator
 
-from engine import api
-from gateway.audio.open_utterance import Arrival
-from gateway.connection.flow_control import PICTURES_BEHIND_BYTES
-from gateway.connection.interfaces import TryInline
-from gateway.connection.outbound import Bounds
-from gateway.connection.runner import CREDIT_WAIT_S, SessionRunner
-from gateway.session.actions import Action, Decode, Hangup, SendToEngine, SendToTts
-from gateway.tts.messages import Speak
-from gateway.video.decode import Outcome
+from headstart.engine import api
+from headstart.gateway.audio.open_utterance import Arrival
+from headstart.gateway.connection.flow_control import PICTURES_BEHIND_BYTES
+from headstart.gateway.connection.interfaces import TryInline
+from headstart.gateway.connection.outbound import Bounds
+from headstart.gateway.connection.runner import CREDIT_WAIT_S, SessionRunner
+from headstart.gateway.session.actions import Action, Decode, Hangup, SendToEngine, SendToTts
+from headstart.gateway.tts.messages import Speak
+from headstart.gateway.video.decode import Outcome
 from tests.gateway.shell_fakes import EchoSession, until
 
 READY = api.Ready("engine 1", api.ModelInfo("fake", 8192, 1024, 1 << 28, 0, 0.0))

@@ -1,7 +1,7 @@
 import pytest
 from prometheus_client import CollectorRegistry
 
-from gateway.connection.unread import NS_PER_S, ReaderWatch, StuckCollector, Wait
+from headstart.gateway.connection.unread import NS_PER_S, ReaderWatch, StuckCollector, Wait
 
 START_NS = 5 * NS_PER_S
 

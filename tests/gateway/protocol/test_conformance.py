@@ -15,8 +15,8 @@ import pytest
 from openai.types.realtime import RealtimeServerEvent
 from pydantic import TypeAdapter
 
-from engine import api
-from gateway.protocol.parse import CLIENT_EVENT_TYPES
+from headstart.engine import api
+from headstart.gateway.protocol.parse import CLIENT_EVENT_TYPES
 from tests.gateway.session.test_session import user_text
 from tests.gateway.session_bench import Json, SessionBench, clip_pcm, silence_pcm
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine import api
+from headstart.engine import api
 from tests.gateway.protocol.test_conformance import TOOL, Scenario, played, spoken_answer
 from tests.gateway.session.test_session import user_text
 from tests.gateway.session_bench import Json, SessionBench

@@ -2,8 +2,8 @@
 
 import pytest
 
-from gateway.protocol import errors
-from gateway.protocol.errors import FatalProtocolError, ProtocolError
+from headstart.gateway.protocol import errors
+from headstart.gateway.protocol.errors import FatalProtocolError, ProtocolError
 
 ROWS = [
     (

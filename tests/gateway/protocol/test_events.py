@@ -7,12 +7,12 @@ import pytest
 from openai.types.realtime import RealtimeServerEvent
 from pydantic import BaseModel, TypeAdapter
 
-from gateway.protocol import errors, items
-from gateway.protocol.events import Events, PartRef
-from gateway.protocol.ids import IdMaker
-from gateway.protocol.items import Json, ResponseUsage, StatusDetails
-from gateway.protocol.schema import strict
-from gateway.protocol.session_config import SessionConfig
+from headstart.gateway.protocol import errors, items
+from headstart.gateway.protocol.events import Events, PartRef
+from headstart.gateway.protocol.ids import IdMaker
+from headstart.gateway.protocol.items import Json, ResponseUsage, StatusDetails
+from headstart.gateway.protocol.schema import strict
+from headstart.gateway.protocol.session_config import SessionConfig
 
 SERVER_EVENT: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)
 SESSION = SessionConfig(session_id="sess_1", model="small", expires_at=1).to_wire()

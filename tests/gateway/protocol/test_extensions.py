@@ -4,9 +4,13 @@ from typing import Any
 import pytest
 from openai.types.realtime import InputAudioBufferAppendEvent, SessionUpdateEvent
 
-from gateway.protocol.errors import ProtocolError
-from gateway.protocol.extensions import GatewaySession, InputImageBufferAppend, TimedAudioAppend
-from gateway.protocol.parse import parse_client_event
+from headstart.gateway.protocol.errors import ProtocolError
+from headstart.gateway.protocol.extensions import (
+    GatewaySession,
+    InputImageBufferAppend,
+    TimedAudioAppend,
+)
+from headstart.gateway.protocol.parse import parse_client_event
 
 
 def _update(gateway: Any) -> str:

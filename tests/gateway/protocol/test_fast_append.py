@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from gateway.protocol import limits
-from gateway.protocol.errors import ProtocolError
-from gateway.protocol.fast_append import FastAppend, TimedFastAppend, fast_append
-from gateway.protocol.parse import decode_audio, parse_client_event
+from headstart.gateway.protocol import limits
+from headstart.gateway.protocol.errors import ProtocolError
+from headstart.gateway.protocol.fast_append import FastAppend, TimedFastAppend, fast_append
+from headstart.gateway.protocol.parse import decode_audio, parse_client_event
 
 APPEND = "input_audio_buffer.append"
 

@@ -6,10 +6,10 @@ import json
 
 import pytest
 
-from gateway.protocol import frames
-from gateway.protocol.events import Events
-from gateway.protocol.ids import IdMaker
-from gateway.protocol.items import Json
+from headstart.gateway.protocol import frames
+from headstart.gateway.protocol.events import Events
+from headstart.gateway.protocol.ids import IdMaker
+from headstart.gateway.protocol.items import Json
 
 EVENTS = Events(IdMaker.counting())
 

@@ -1,5 +1,5 @@
-from gateway.protocol.ids import IdMaker
-from gateway.protocol.limits import MAX_ITEM_ID_CHARS
+from headstart.gateway.protocol.ids import IdMaker
+from headstart.gateway.protocol.limits import MAX_ITEM_ID_CHARS
 
 
 def test_random_ids_are_distinct_and_short_enough_to_come_back_as_item_ids() -> None:

@@ -10,8 +10,8 @@ import zlib
 import numpy as np
 import pytest
 
-from gateway.protocol.image_files import Damaged, kind_of, size_of, strip
-from gateway.protocol.orientation import EXIF_PREFIX
+from headstart.gateway.protocol.image_files import Damaged, kind_of, size_of, strip
+from headstart.gateway.protocol.orientation import EXIF_PREFIX
 from tests.gateway.protocol.files import (
     PNG_SIGNATURE,
     black_png,
@@ -129,7 +129,7 @@ def test_a_file_that_unfolds_is_unfolded_no_further_than_its_size(
         eof = property(lambda self: self._real.eof)
         unconsumed_tail = property(lambda self: self._real.unconsumed_tail)
 
-    monkeypatch.setattr("gateway.protocol.image_files.zlib.decompressobj", Counting)
+    monkeypatch.setattr("headstart.gateway.protocol.image_files.zlib.decompressobj", Counting)
     with pytest.raises(Damaged):
         strip(png_file(header(32, 32), zeros(64 << 20)))
     assert made < 1 << 18

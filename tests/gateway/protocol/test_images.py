@@ -13,9 +13,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from engine.api import SMALL_PICTURE, PictureSize
-from gateway.protocol.errors import ProtocolError
-from gateway.protocol.images import ImageLimits, decode_image, decode_image_url, fit, within
+from headstart.engine.api import SMALL_PICTURE, PictureSize
+from headstart.gateway.protocol.errors import ProtocolError
+from headstart.gateway.protocol.images import (
+    ImageLimits,
+    decode_image,
+    decode_image_url,
+    fit,
+    within,
+)
 from tests.gateway.protocol.files import black_png, chunk, header, png_file, zeros
 
 

@@ -9,10 +9,10 @@ from openai.types.realtime import (
     RealtimeResponseUsage,
 )
 
-from gateway.protocol import items
-from gateway.protocol.items import ResponseUsage, StatusDetails
-from gateway.protocol.parse import parse_client_event
-from gateway.protocol.schema import strict
+from headstart.gateway.protocol import items
+from headstart.gateway.protocol.items import ResponseUsage, StatusDetails
+from headstart.gateway.protocol.parse import parse_client_event
+from headstart.gateway.protocol.schema import strict
 
 
 def _echo(item: dict[str, Any]) -> dict[str, Any]:

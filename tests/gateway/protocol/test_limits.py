@@ -5,11 +5,11 @@ from typing import Any, get_args
 import pytest
 from pydantic import BaseModel
 
-from gateway.protocol import limits
-from gateway.protocol.errors import ProtocolError
-from gateway.protocol.extensions import TimedAudioAppend
-from gateway.protocol.parse import _MODELS, parse_client_event
-from gateway.protocol.schema import strict
+from headstart.gateway.protocol import limits
+from headstart.gateway.protocol.errors import ProtocolError
+from headstart.gateway.protocol.extensions import TimedAudioAppend
+from headstart.gateway.protocol.parse import _MODELS, parse_client_event
+from headstart.gateway.protocol.schema import strict
 
 
 def _models_below(model: type[BaseModel], seen: set[type[BaseModel]]) -> None:

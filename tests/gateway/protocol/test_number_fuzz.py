@@ -12,9 +12,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine import api
-from gateway.protocol import limits
-from gateway.telemetry.latency import MAX_NETWORK_NS
+from headstart.engine import api
+from headstart.gateway.protocol import limits
+from headstart.gateway.telemetry.latency import MAX_NETWORK_NS
 from tests.gateway.protocol.samples import FULL
 from tests.gateway.session_bench import SessionBench, clip_pcm, silence_pcm
 from tests.gateway.shell_fakes import running_gateway

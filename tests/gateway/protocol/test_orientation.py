@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image, ImageOps
 
-from gateway.protocol.orientation import (
+from headstart.gateway.protocol.orientation import (
     EXIF_PREFIX,
     UPRIGHT,
     of_exif,

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.protocol import limits
-from gateway.protocol.errors import ProtocolError
-from gateway.protocol.parse import (
+from headstart.gateway.protocol import limits
+from headstart.gateway.protocol.errors import ProtocolError
+from headstart.gateway.protocol.parse import (
     CLIENT_EVENT_TYPES,
     decode_audio,
     parse_client_event,
     parse_session,
     prepare,
 )
-from gateway.protocol.schema import strict
+from headstart.gateway.protocol.schema import strict
 from tests.gateway.protocol.samples import FULL, MINIMAL, recorded
 
 

@@ -5,10 +5,10 @@ import pytest
 from openai.types.realtime import ConversationItemCreateEvent, ResponseCreateEvent
 from openai.types.realtime.response_item_reference import ResponseItemReference
 
-from gateway.protocol.errors import ProtocolError
-from gateway.protocol.limits import MAX_STRING_CHARS
-from gateway.protocol.parse import parse_client_event
-from gateway.protocol.rules import response_input
+from headstart.gateway.protocol.errors import ProtocolError
+from headstart.gateway.protocol.limits import MAX_STRING_CHARS
+from headstart.gateway.protocol.parse import parse_client_event
+from headstart.gateway.protocol.rules import response_input
 
 
 def _refused(event: dict[str, Any]) -> tuple[str | None, str | None]:

@@ -12,8 +12,8 @@ from openai.types.realtime.realtime_audio_formats import AudioPCM, AudioPCMU
 from openai.types.realtime.response_item_reference import ResponseItemReference
 from pydantic import ValidationError
 
-from gateway.protocol.extensions import TimedAudioAppend
-from gateway.protocol.schema import strict
+from headstart.gateway.protocol.extensions import TimedAudioAppend
+from headstart.gateway.protocol.schema import strict
 
 UPDATE = strict(SessionUpdateEvent)
 

@@ -5,11 +5,15 @@ from typing import Any
 import pytest
 from openai.types.realtime.realtime_session_create_response import RealtimeSessionCreateResponse
 
-from gateway.protocol.errors import ProtocolError
-from gateway.protocol.extensions import GatewayOptions
-from gateway.protocol.parse import parse_session
-from gateway.protocol.schema import strict
-from gateway.protocol.session_config import SemanticVadConfig, ServerVadConfig, SessionConfig
+from headstart.gateway.protocol.errors import ProtocolError
+from headstart.gateway.protocol.extensions import GatewayOptions
+from headstart.gateway.protocol.parse import parse_session
+from headstart.gateway.protocol.schema import strict
+from headstart.gateway.protocol.session_config import (
+    SemanticVadConfig,
+    ServerVadConfig,
+    SessionConfig,
+)
 from tests.gateway.protocol.samples import recorded
 
 CONFIG = SessionConfig(session_id="sess_1", model="small", expires_at=1_756_324_625)

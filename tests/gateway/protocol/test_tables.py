@@ -13,9 +13,9 @@ import pytest
 from openai.types.realtime import RealtimeResponseCreateParams
 from pydantic import BaseModel
 
-from engine import api
-from gateway.protocol import errors
-from gateway.protocol.extensions import GatewaySession, GatewayTranscriptionSession
+from headstart.engine import api
+from headstart.gateway.protocol import errors
+from headstart.gateway.protocol.extensions import GatewaySession, GatewayTranscriptionSession
 from tests.gateway.session_bench import SessionBench, clip_pcm, silence_pcm
 
 HERE = Path(__file__).parents[1]

@@ -4,9 +4,9 @@ import pytest
 from openai.types.realtime import ResponseCreateEvent, SessionUpdateEvent
 from pydantic import BaseModel, ValidationError
 
-from gateway.protocol.errors import ProtocolError
-from gateway.protocol.schema import strict
-from gateway.protocol.translate import first_error
+from headstart.gateway.protocol.errors import ProtocolError
+from headstart.gateway.protocol.schema import strict
+from headstart.gateway.protocol.translate import first_error
 
 
 def _error(model: type[BaseModel], value: Any) -> ProtocolError:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.protocol.wording import SHOWN_CHARS, json_kind, listed, shown, with_article
+from headstart.gateway.protocol.wording import SHOWN_CHARS, json_kind, listed, shown, with_article
 
 
 @pytest.mark.parametrize(

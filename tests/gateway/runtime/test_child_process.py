@@ -11,11 +11,16 @@ import psutil
 import pytest
 import uvloop
 
-from engine import api
-from gateway.engine_link import EngineLink, LinkObserver, LinkState, private_endpoint
-from gateway.errors import EngineKeepsDying, EngineRefused
-from gateway.runtime import tasks
-from gateway.runtime.child_process import LOG_LINE_BYTES_MAX, Backoff, ChildProcess, describe_exit
+from headstart.engine import api
+from headstart.gateway.engine_link import EngineLink, LinkObserver, LinkState, private_endpoint
+from headstart.gateway.errors import EngineKeepsDying, EngineRefused
+from headstart.gateway.runtime import tasks
+from headstart.gateway.runtime.child_process import (
+    LOG_LINE_BYTES_MAX,
+    Backoff,
+    ChildProcess,
+    describe_exit,
+)
 from tests.gateway.shell_fakes import fake_engine_argv, until
 
 
@@ -135,7 +140,7 @@ async def test_child_that_never_works_is_given_up() -> None:
 
 async def test_stubborn_child_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A child that ignores SIGTERM is gone after the wait, and its own children with it."""
-    monkeypatch.setattr("gateway.runtime.child_process.STOP_WAIT_S", 0.2)
+    monkeypatch.setattr("headstart.gateway.runtime.child_process.STOP_WAIT_S", 0.2)
     code = (
         "import signal, subprocess, sys, time\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -164,7 +169,7 @@ def test_child_dies_with_a_killed_parent(tmp_path: Path) -> None:
     """When the gateway itself is killed with SIGKILL, the engine does not live on."""
     code = (
         "import asyncio, sys\n"
-        "from gateway.runtime.child_process import ChildProcess\n"
+        "from headstart.gateway.runtime.child_process import ChildProcess\n"
         "child = 'import time; print(1, flush=True); time.sleep(60)'\n"
         "s = ChildProcess([sys.executable, '-c', child])\n"
         "async def main():\n"

@@ -2,7 +2,7 @@ import time
 
 import pytest
 
-from gateway.runtime.clocks import since_boot_s
+from headstart.gateway.runtime.clocks import since_boot_s
 
 
 def test_nobodys_setting_the_date_moves_it(monkeypatch: pytest.MonkeyPatch) -> None:

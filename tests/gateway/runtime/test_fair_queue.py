@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.runtime.fair_queue import FairQueue
+from headstart.gateway.runtime.fair_queue import FairQueue
 
 
 @dataclass

@@ -1,6 +1,6 @@
 import pytest
 
-from gateway.runtime.fairness import BURST_S, RESERVE_S, SHARE, TURN_S, LoopTimeBudget
+from headstart.gateway.runtime.fairness import BURST_S, RESERVE_S, SHARE, TURN_S, LoopTimeBudget
 
 
 def test_a_microphone_never_waits() -> None:

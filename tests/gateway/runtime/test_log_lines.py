@@ -10,7 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.runtime.log_lines import LINE, TEXT_CHARS_MAX, SafeFormatter, SafeHandler, printable
+from headstart.gateway.runtime.log_lines import (
+    LINE,
+    TEXT_CHARS_MAX,
+    SafeFormatter,
+    SafeHandler,
+    printable,
+)
 
 FORGED = "/a\n12:00:00 ERROR   headstart: \x1b[2Jowned\r\x85\u2028\u2029\u202e\x00\x7f\x9b31m\ud800"
 

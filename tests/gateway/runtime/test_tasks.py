@@ -16,16 +16,16 @@ from prometheus_client import CollectorRegistry, generate_latest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
-from engine import api
-from gateway.connection.runner import SessionRunner
-from gateway.engine_link import EngineLink, private_endpoint
-from gateway.runtime import tasks
-from gateway.runtime.threads import PICTURES
-from gateway.runtime.ticker import Ticker
-from gateway.session.actions import Action, Decode
-from gateway.transport.webrtc import aiortc_hooks, audio_sender, call
-from gateway.transport.webrtc.audio_receiver import AudioReceiver
-from gateway.video.decode_pool import DECODERS
+from headstart.engine import api
+from headstart.gateway.connection.runner import SessionRunner
+from headstart.gateway.engine_link import EngineLink, private_endpoint
+from headstart.gateway.runtime import tasks
+from headstart.gateway.runtime.threads import PICTURES
+from headstart.gateway.runtime.ticker import Ticker
+from headstart.gateway.session.actions import Action, Decode
+from headstart.gateway.transport.webrtc import aiortc_hooks, audio_sender, call
+from headstart.gateway.transport.webrtc.audio_receiver import AudioReceiver
+from headstart.gateway.video.decode_pool import DECODERS
 from tests.gateway.shell_fakes import (
     EchoSession,
     RunningGateway,

@@ -7,7 +7,7 @@ import threading
 
 import pytest
 
-from gateway.runtime.threads import Threads
+from headstart.gateway.runtime.threads import Threads
 
 
 def named(name: str) -> int:

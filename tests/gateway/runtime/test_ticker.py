@@ -2,7 +2,7 @@ import asyncio
 import functools
 from collections.abc import Callable
 
-from gateway.runtime.ticker import SLOTS, Ticker
+from headstart.gateway.runtime.ticker import SLOTS, Ticker
 
 
 async def test_everybody_is_called_once_a_period_and_not_all_together() -> None:

@@ -18,8 +18,12 @@ from starlette.responses import PlainTextResponse
 from uvicorn.server import ServerState
 from websockets.asyncio.client import connect
 
-from gateway.connection.pending import DroppedConnections, DroppedConnectionsCollector, Patience
-from gateway.server.accept import Acceptor
+from headstart.gateway.connection.pending import (
+    DroppedConnections,
+    DroppedConnectionsCollector,
+    Patience,
+)
+from headstart.gateway.server.accept import Acceptor
 from tests.gateway import shell_fakes
 from tests.gateway.auth.test_middleware import certificate  # noqa: F401  # a fixture
 from tests.gateway.shell_fakes import RunningGateway, receive, until

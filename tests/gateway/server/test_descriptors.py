@@ -16,9 +16,16 @@ from websockets.http11 import Response
 from websockets.sync.client import connect
 from websockets.sync.connection import Connection
 
-from gateway.errors import ConfigError
-from gateway.server import descriptors
-from gateway.server.descriptors import PER_GUEST, RESERVE, Descriptors, open_count, prepare, share
+from headstart.gateway.errors import ConfigError
+from headstart.gateway.server import descriptors
+from headstart.gateway.server.descriptors import (
+    PER_GUEST,
+    RESERVE,
+    Descriptors,
+    open_count,
+    prepare,
+    share,
+)
 from tests.gateway.server.test_main import Server, next_event, server
 
 LIMIT = 64

@@ -7,7 +7,7 @@ import json
 import pytest
 from websockets.asyncio.client import connect
 
-from gateway.server.handshake import refused
+from headstart.gateway.server.handshake import refused
 from tests.gateway.shell_fakes import running_gateway
 from tests.gateway.transport.websocket.test_channel import closing
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from gateway.server.http1 import Http
+from headstart.gateway.server.http1 import Http
 from tests.gateway.shapes import HOST, SHAPES
 from tests.gateway.shell_fakes import RunningGateway, running_gateway, until
 

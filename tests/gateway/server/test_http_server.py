@@ -15,7 +15,7 @@ import httpx
 import pytest
 from websockets.sync.client import connect
 
-from gateway.connection.pending import Patience
+from headstart.gateway.connection.pending import Patience
 from tests.gateway.auth.test_middleware import certificate  # noqa: F401  # a fixture
 from tests.gateway.connection.test_pending import KEY, held, keyed
 from tests.gateway.server.test_main import Server, ask, next_event, server

@@ -15,9 +15,9 @@ import psutil
 import pytest
 from websockets.sync.client import connect
 
-from gateway.config import load
-from gateway.errors import ConfigError, PortInUse
-from gateway.server.main import bind, engine_argv, engine_environment, url_of
+from headstart.gateway.config import load
+from headstart.gateway.errors import ConfigError, PortInUse
+from headstart.gateway.server.main import bind, engine_argv, engine_environment, url_of
 
 WAIT_S = 60.0
 PROJECT = Path(__file__).parents[3]
@@ -39,7 +39,9 @@ class Server:
 
     def engine_process(self) -> psutil.Process:
         children = psutil.Process(self.process.pid).children()
-        (engine,) = (child for child in children if "gateway.fake_engine" in child.cmdline())
+        (engine,) = (
+            child for child in children if "headstart.gateway.fake_engine" in child.cmdline()
+        )
         return engine
 
 
@@ -189,7 +191,7 @@ def test_engine_command_line() -> None:
     """Settings reach the engine's process as flags and environment; further ones are split."""
     settings = load(flags={"model": "tiny", "threads": 2, "engine_args": "--a 'b c'"})
     argv = engine_argv(settings, "ipc:///x")
-    assert argv[1:7] == ["-m", "engine", "--endpoint", "ipc:///x", "--model", "tiny"]
+    assert argv[1:7] == ["-m", "headstart.engine", "--endpoint", "ipc:///x", "--model", "tiny"]
     assert argv[-4:] == ["--threads", "2", "--a", "b c"]
     assert engine_environment(settings)["OMP_NUM_THREADS"] == "2"
 

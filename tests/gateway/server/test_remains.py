@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Iterator
 
 import pytest
 
-from engine import api
-from gateway.connection.runner import SessionRunner
-from gateway.session.conversation import Conversation, ConversationItem
+from headstart.engine import api
+from headstart.gateway.connection.runner import SessionRunner
+from headstart.gateway.session.conversation import Conversation, ConversationItem
 from tests.gateway.server.test_accept import UPGRADE, masked, opened
 from tests.gateway.shell_fakes import RunningGateway, running_gateway, until
 

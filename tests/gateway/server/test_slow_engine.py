@@ -14,10 +14,10 @@ from typing import Any
 
 from websockets.asyncio.client import ClientConnection, connect
 
-from gateway.config import load
-from gateway.engine_link import EngineLink, LinkState, private_endpoint
-from gateway.server.http_server import GatewayServer
-from gateway.server.main import bind, make_gateway, url_of, uvicorn_config
+from headstart.gateway.config import load
+from headstart.gateway.engine_link import EngineLink, LinkState, private_endpoint
+from headstart.gateway.server.http_server import GatewayServer
+from headstart.gateway.server.main import bind, make_gateway, url_of, uvicorn_config
 from tests.gateway.shell_fakes import WAIT_S, fake_engine, receive, until
 
 SECOND = base64.b64encode(bytes(48_000)).decode()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from engine import api
+from headstart.engine import api
 from tests.gateway.session_bench import SessionBench
 
 ASKED = {"events": ["latency"]}

@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine import api
-from gateway.protocol.fast_append import fast_append
-from gateway.session.audio_appends import PIECE_BYTES
+from headstart.engine import api
+from headstart.gateway.protocol.fast_append import fast_append
+from headstart.gateway.session.audio_appends import PIECE_BYTES
 from tests.gateway.session_bench import SessionBench, clip_pcm, silence_pcm
 
 SPEECH = clip_pcm("capital.wav")

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from engine import api
-from gateway.tts.messages import Speak, Stop
+from headstart.engine import api
+from headstart.gateway.tts.messages import Speak, Stop
 from tests.gateway import speech
 from tests.gateway.session_bench import SessionBench, clip_pcm, silence_pcm
 

@@ -10,10 +10,15 @@ from typing import Any
 
 import pytest
 
-from engine import api
-from gateway.protocol.errors import ProtocolError
-from gateway.session import conversation
-from gateway.session.conversation import BYTES_MAX, ITEMS_MAX, Conversation, ConversationItem
+from headstart.engine import api
+from headstart.gateway.protocol.errors import ProtocolError
+from headstart.gateway.session import conversation
+from headstart.gateway.session.conversation import (
+    BYTES_MAX,
+    ITEMS_MAX,
+    Conversation,
+    ConversationItem,
+)
 
 
 def kept(item_id: str, *, for_engine: bool = True) -> ConversationItem:

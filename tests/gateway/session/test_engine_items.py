@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from engine import api
-from gateway.session import conversation
-from gateway.session.conversation import ConversationItem
-from gateway.session.engine_items import amend, forget, keep, keep_answer, said
+from headstart.engine import api
+from headstart.gateway.session import conversation
+from headstart.gateway.session.conversation import ConversationItem
+from headstart.gateway.session.engine_items import amend, forget, keep, keep_answer, said
 from tests.gateway.session.test_session import user_text
 from tests.gateway.session_bench import SessionBench
 
@@ -79,6 +79,6 @@ def test_a_transcription_session_s_engine_keeps_nothing() -> None:
 
 
 def _transcribes(bench: SessionBench) -> None:
-    from gateway.protocol.parse import parse_session
+    from headstart.gateway.protocol.parse import parse_session
 
     bench.session.preset(parse_session({"type": "transcription"}), 0)

@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine import api
-from gateway.session.utterance import Standing, Utterance
+from headstart.engine import api
+from headstart.gateway.session.utterance import Standing, Utterance
 from tests.gateway import speech
 from tests.gateway.session.test_barge_in import SECOND, answering, sing
 from tests.gateway.session_bench import SessionBench, silence_pcm

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from engine import api
-from gateway.default_prompts import SILENCE, SILENCE_NOTE
+from headstart.engine import api
+from headstart.gateway.default_prompts import SILENCE, SILENCE_NOTE
 from tests.gateway.session_bench import SessionBench, clip_pcm, silence_pcm
 
 TRIGGERED = "input_audio_buffer.timeout_triggered"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.session.idle_clock import IdleClock
+from headstart.gateway.session.idle_clock import IdleClock
 
 TIMEOUT = 80_000
 

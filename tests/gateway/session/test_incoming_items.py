@@ -7,13 +7,13 @@ from typing import Any, cast
 
 import pytest
 
-from engine import api
-from gateway.protocol.errors import ProtocolError
-from gateway.protocol.ids import IdMaker
-from gateway.protocol.parse import parse_client_event
-from gateway.session.conversation import Conversation, ConversationItem
-from gateway.session.items import engine_item, pictures_of, response_items
-from gateway.video.decode import Encoded
+from headstart.engine import api
+from headstart.gateway.protocol.errors import ProtocolError
+from headstart.gateway.protocol.ids import IdMaker
+from headstart.gateway.protocol.parse import parse_client_event
+from headstart.gateway.session.conversation import Conversation, ConversationItem
+from headstart.gateway.session.items import engine_item, pictures_of, response_items
+from headstart.gateway.video.decode import Encoded
 
 
 def parsed(item: dict[str, Any]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import base64
 
-from engine import api
+from headstart.engine import api
 from tests.gateway.session_bench import SessionBench, clip_pcm, silence_pcm
 
 PUSH_TO_TALK = {"audio": {"input": {"turn_detection": None}}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.session.barge_in import InterruptionRule, Meaning, meaningful_words
+from headstart.gateway.session.barge_in import InterruptionRule, Meaning, meaningful_words
 
 RULE = InterruptionRule()
 

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from engine import api
-from gateway.audio import g711
-from gateway.session.item_audio import CLIPS_MAX, UNHEARD_MAX
+from headstart.engine import api
+from headstart.gateway.audio import g711
+from headstart.gateway.session.item_audio import CLIPS_MAX, UNHEARD_MAX
 from tests.gateway.session_bench import MODEL, Json, SessionBench, clip_pcm
 
 TRANSCRIBED = {"input": {"transcription": {"model": "whisper-1"}}}

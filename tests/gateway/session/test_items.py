@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine import api
-from gateway.session.items import delete_item, place_item
+from headstart.engine import api
+from headstart.gateway.session.items import delete_item, place_item
 from tests.gateway.session_bench import SessionBench
 
 

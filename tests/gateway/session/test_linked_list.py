@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.session.linked_list import Chain, Link
+from headstart.gateway.session.linked_list import Chain, Link
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 20))))

@@ -1,8 +1,8 @@
-"""gateway.session.media_requests: items and responses that may bring pictures."""
+"""headstart.gateway.session.media_requests: items and responses that may bring pictures."""
 
 from __future__ import annotations
 
-from engine import api
+from headstart.engine import api
 from tests.gateway.session_bench import SessionBench
 from tests.gateway.video.drawn import png
 

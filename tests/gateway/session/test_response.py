@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from engine import api
-from gateway.protocol.events import Events
-from gateway.protocol.ids import IdMaker
-from gateway.session.response import Response, ResponseFacts, ending_of, failed
+from headstart.engine import api
+from headstart.gateway.protocol.events import Events
+from headstart.gateway.protocol.ids import IdMaker
+from headstart.gateway.session.response import Response, ResponseFacts, ending_of, failed
 
 
 def response(conversation_id: str | None = "conv") -> Response:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from engine import api
-from gateway.session.response_items import close_message, open_message, settle, text_over
-from gateway.tts.messages import ClauseDone, SynthesisedAudio
+from headstart.engine import api
+from headstart.gateway.session.response_items import close_message, open_message, settle, text_over
+from headstart.gateway.tts.messages import ClauseDone, SynthesisedAudio
 from tests.gateway.session.test_session import user_text
 from tests.gateway.session_bench import Json, SessionBench
 

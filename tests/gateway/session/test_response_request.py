@@ -7,9 +7,9 @@ from typing import Any
 
 from openai.types.realtime import ResponseCreateEvent
 
-from gateway.protocol.parse import parse_client_event
-from gateway.protocol.session_config import SessionConfig
-from gateway.session.response import ResponseRequest
+from headstart.gateway.protocol.parse import parse_client_event
+from headstart.gateway.protocol.session_config import SessionConfig
+from headstart.gateway.session.response import ResponseRequest
 
 CONFIG = SessionConfig("sess", "m", 0, tools=({"type": "function", "name": "f"},))
 

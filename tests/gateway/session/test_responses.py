@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine import api
-from gateway.session.responses import MAX_OUT_OF_BAND
+from headstart.engine import api
+from headstart.gateway.session.responses import MAX_OUT_OF_BAND
 from tests.gateway.session_bench import SessionBench, clip_pcm, silence_pcm
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from engine import api
+from headstart.engine import api
 from tests.gateway.session_bench import SessionBench, clip_pcm, silence_pcm
 
 TRANSCRIBE = {"audio": {"input": {"transcription": {"model": "whisper-1"}}}}

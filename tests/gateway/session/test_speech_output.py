@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from engine import api
-from gateway.tts.messages import ClauseDone, Speak, Stop, SynthesisedAudio
-from gateway.tts.status import VoiceStatus
+from headstart.engine import api
+from headstart.gateway.tts.messages import ClauseDone, Speak, Stop, SynthesisedAudio
+from headstart.gateway.tts.status import VoiceStatus
 from tests.gateway.session_bench import SessionBench, clip_pcm
 
 WORDS = ("It is", " big. And", " it is red.")

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from engine import api
-from gateway.protocol.errors import ProtocolError
-from gateway.session.tools import calling_of, check_choice, engine_tools
+from headstart.engine import api
+from headstart.gateway.protocol.errors import ProtocolError
+from headstart.gateway.session.tools import calling_of, check_choice, engine_tools
 
 TOOLS = [{"type": "function", "name": "f", "parameters": {"type": "object", "a": "é"}}]
 NAMED = {"type": "function", "name": "f"}

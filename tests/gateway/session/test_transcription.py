@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from engine import api
-from gateway.session.transcription import MAX_UNHEARD
+from headstart.engine import api
+from headstart.gateway.session.transcription import MAX_UNHEARD
 from tests.gateway.session_bench import SessionBench, clip_pcm, silence_pcm
 
 TRANSCRIBE = {"audio": {"input": {"transcription": {"model": "whisper-1"}}}}

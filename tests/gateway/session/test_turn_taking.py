@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from engine import api
+from headstart.engine import api
 from tests.gateway import speech
 from tests.gateway.session_bench import SessionBench, clip_pcm, silence_pcm
 

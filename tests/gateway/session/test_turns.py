@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from engine.api import TurnRef
-from gateway.session.turns import (
+from headstart.engine.api import TurnRef
+from headstart.gateway.session.turns import (
     ANSWER_STATES,
     SPEECH_STATES,
     TRANSITIONS,
@@ -145,7 +145,7 @@ def test_illegal_events_say_what_was_possible() -> None:
 
 def test_every_move_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     """The one setter logs old -> new."""
-    with caplog.at_level(logging.DEBUG, logger="gateway.session.turns"):
+    with caplog.at_level(logging.DEBUG, logger="headstart.gateway.session.turns"):
         TurnMachine().respond()
     assert "quiet -> answering (respond)" in caplog.text
 

@@ -12,11 +12,11 @@ from openai.types.realtime.realtime_transcription_session_create_response import
 )
 from pydantic import TypeAdapter
 
-from engine import api
-from gateway.protocol.errors import ProtocolError
-from gateway.protocol.parse import parse_session
-from gateway.protocol.schema import strict
-from gateway.session.updates import SessionUpdates, open_command
+from headstart.engine import api
+from headstart.gateway.protocol.errors import ProtocolError
+from headstart.gateway.protocol.parse import parse_session
+from headstart.gateway.protocol.schema import strict
+from headstart.gateway.session.updates import SessionUpdates, open_command
 from tests.gateway.session_bench import Json, SessionBench, clip_pcm, silence_pcm
 
 SERVER_EVENT: TypeAdapter[Any] = TypeAdapter(RealtimeServerEvent)

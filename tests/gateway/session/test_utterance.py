@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from engine import api
-from gateway.audio.segmenter import PauseDetected
-from gateway.session.utterance import Standing, Utterance
+from headstart.engine import api
+from headstart.gateway.audio.segmenter import PauseDetected
+from headstart.gateway.session.utterance import Standing, Utterance
 
 
 def test_words_are_final_for_the_pause_they_were_heard_in() -> None:

@@ -1,10 +1,10 @@
-"""gateway.session.video_input: what a session sees, in virtual time."""
+"""headstart.gateway.session.video_input: what a session sees, in virtual time."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from engine import api
+from headstart.engine import api
 from tests.gateway.session_bench import SessionBench, silence_pcm
 from tests.gateway.video.drawn import png
 

@@ -7,7 +7,7 @@ import os
 import threading
 from pathlib import Path
 
-from gateway.telemetry.footprint import footprint
+from headstart.gateway.telemetry.footprint import footprint
 
 
 async def test_what_is_taken_is_counted_and_what_is_given_back_is_not() -> None:

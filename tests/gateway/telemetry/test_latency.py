@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.api import Chunk, Span, TurnRef
-from gateway.telemetry.latency import (
+from headstart.engine.api import Chunk, Span, TurnRef
+from headstart.gateway.telemetry.latency import (
     CHUNK_LATENCIES_KEPT,
     ENGINE_STAGES,
     STAGES,

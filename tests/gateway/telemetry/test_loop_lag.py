@@ -1,7 +1,7 @@
 import asyncio
 import time
 
-from gateway.telemetry.loop_lag import INTERVAL_S, WINDOW_S, LoopLag
+from headstart.gateway.telemetry.loop_lag import INTERVAL_S, WINDOW_S, LoopLag
 
 
 def test_percentiles_are_of_the_window() -> None:

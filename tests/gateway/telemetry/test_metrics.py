@@ -5,9 +5,9 @@ from __future__ import annotations
 from msgspec.structs import replace
 from prometheus_client.parser import text_string_to_metric_families
 
-from engine.api import Chunk, FinishReason, Level, Stats, TurnRef, Usage
-from gateway.telemetry.latency import ChunkBudget, TurnBudget, TurnStamps
-from gateway.telemetry.metrics import MAX_ERROR_CODES, Metrics
+from headstart.engine.api import Chunk, FinishReason, Level, Stats, TurnRef, Usage
+from headstart.gateway.telemetry.latency import ChunkBudget, TurnBudget, TurnStamps
+from headstart.gateway.telemetry.metrics import MAX_ERROR_CODES, Metrics
 
 MS = 1_000_000
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.tts.clauses import CHARS_MAX, LATER_WORDS_MAX, ClauseCutter
+from headstart.gateway.tts.clauses import CHARS_MAX, LATER_WORDS_MAX, ClauseCutter
 
 
 def cut(*pieces: str) -> list[str]:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.tts.clean import SpokenText, clean
+from headstart.gateway.tts.clean import SpokenText, clean
 
 SAID = [
     ("The capital is Paris.", "The capital is Paris."),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from gateway.tts import espeak
-from gateway.tts.synthesiser import ToWire, VoiceUnavailable
+from headstart.gateway.tts import espeak
+from headstart.gateway.tts.synthesiser import ToWire, VoiceUnavailable
 
 
 def test_without_its_package_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,14 +11,14 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from gateway.runtime import tasks
-from gateway.tts.choose import choose, missing
-from gateway.tts.link import FIRST_TRIES, VoiceLink, VoiceOff
-from gateway.tts.messages import ClauseDone, Speak, Stop, SynthesisedAudio
-from gateway.tts.status import VoiceStatus
+from headstart.gateway.runtime import tasks
+from headstart.gateway.tts.choose import choose, missing
+from headstart.gateway.tts.link import FIRST_TRIES, VoiceLink, VoiceOff
+from headstart.gateway.tts.messages import ClauseDone, Speak, Stop, SynthesisedAudio
+from headstart.gateway.tts.status import VoiceStatus
 from tests.gateway.shell_fakes import until
 
-HANGS = "import sys, time; from gateway.tts.messages import *; o = sys.stdout.buffer; \
+HANGS = "import sys, time; from headstart.gateway.tts.messages import *; o = sys.stdout.buffer; \
 o.write(pack(Loaded('deaf', 0.1))); o.flush(); time.sleep(60)"
 
 
@@ -54,7 +54,7 @@ async def link_to(*argv: str, stalled_s: float = 20.0) -> AsyncIterator[tuple[Vo
 
 
 def espeak() -> tuple[str, ...]:
-    return (sys.executable, "-m", "gateway.tts.worker", "espeak")
+    return (sys.executable, "-m", "headstart.gateway.tts.worker", "espeak")
 
 
 async def test_a_clause_comes_back_as_sound() -> None:
@@ -189,7 +189,7 @@ async def test_no_voice_is_a_choice_and_a_missing_extra_has_a_name(
     """The reason is what people read in /status."""
     with pytest.raises(VoiceOff, match="none"):
         await choose("none")
-    monkeypatch.setattr("gateway.tts.choose.missing", lambda voice: [f"lib{voice}"])
+    monkeypatch.setattr("headstart.gateway.tts.choose.missing", lambda voice: [f"lib{voice}"])
     with pytest.raises(VoiceOff, match=r"joe: the extra 'voice' is not installed \(libjoe\)"):
         await choose("auto")
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.tts.messages import (
+from headstart.gateway.tts.messages import (
     ClauseDone,
     Speak,
     Stop,

@@ -1,4 +1,4 @@
-"""gateway.tts.owed_clauses: every clause has exactly one end, whatever the order."""
+"""headstart.gateway.tts.owed_clauses: every clause has exactly one end, whatever the order."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.tts.messages import ClauseDone, Speak, Stop, SynthesisedAudio, VoiceCommand
-from gateway.tts.owed_clauses import Owed
-from gateway.tts.scheduler import TtsScheduler
+from headstart.gateway.tts.messages import ClauseDone, Speak, Stop, SynthesisedAudio, VoiceCommand
+from headstart.gateway.tts.owed_clauses import Owed
+from headstart.gateway.tts.scheduler import TtsScheduler
 from tests.gateway.tts.voices import Beeps
 
 Key = tuple[str, int, int]

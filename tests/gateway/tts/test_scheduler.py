@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from gateway.tts.messages import ClauseDone, Speak, SynthesisedAudio, VoiceEvent
-from gateway.tts.scheduler import CLAUSES_MAX, LEAD_MAX_S, TtsScheduler
+from headstart.gateway.tts.messages import ClauseDone, Speak, SynthesisedAudio, VoiceEvent
+from headstart.gateway.tts.scheduler import CLAUSES_MAX, LEAD_MAX_S, TtsScheduler
 from tests.gateway.tts.voices import Beeps
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.tts.spoken_response import SpokenResponse
+from headstart.gateway.tts.spoken_response import SpokenResponse
 
 
 def spoken(*clauses: tuple[str, int]) -> SpokenResponse:

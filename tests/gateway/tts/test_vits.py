@@ -7,12 +7,12 @@ import itertools
 import numpy as np
 import pytest
 
-from engine.weights import ensure
-from gateway.tts.clean import clean
-from gateway.tts.espeak import Espeak
-from gateway.tts.synthesiser import RATE_HZ, Synthesiser, VoiceUnavailable
-from gateway.tts.vits import PIECE_FRAMES_MAX, Vits, load_vits, pieces
-from gateway.tts.voices import load
+from headstart.engine.weights import ensure
+from headstart.gateway.tts.clean import clean
+from headstart.gateway.tts.espeak import Espeak
+from headstart.gateway.tts.synthesiser import RATE_HZ, Synthesiser, VoiceUnavailable
+from headstart.gateway.tts.vits import PIECE_FRAMES_MAX, Vits, load_vits, pieces
+from headstart.gateway.tts.voices import load
 
 TEXT = "The capital of France is Paris."
 

@@ -8,8 +8,8 @@ import subprocess
 import sys
 from typing import BinaryIO
 
-from gateway.tts import worker
-from gateway.tts.messages import (
+from headstart.gateway.tts import worker
+from headstart.gateway.tts.messages import (
     ClauseDone,
     Speak,
     Stop,
@@ -50,7 +50,7 @@ def test_the_pipe_is_read_to_its_end() -> None:
 
 def test_a_voice_that_cannot_be_had_ends_with_code_2() -> None:
     """So that nobody starts it again."""
-    argv = [sys.executable, "-m", "gateway.tts.worker", "joe", "/nowhere"]
+    argv = [sys.executable, "-m", "headstart.gateway.tts.worker", "joe", "/nowhere"]
     ended = subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, check=False)
     assert ended.returncode == worker.EXIT_UNAVAILABLE
     assert b"nowhere" in ended.stderr
@@ -58,7 +58,7 @@ def test_a_voice_that_cannot_be_had_ends_with_code_2() -> None:
 
 def test_espeak_speaks_through_the_pipe() -> None:
     """A real voice in a real process: a second or so of sound, and it ends with its stdin."""
-    argv = [sys.executable, "-m", "gateway.tts.worker", "espeak"]
+    argv = [sys.executable, "-m", "headstart.gateway.tts.worker", "espeak"]
     with subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
         assert process.stdin is not None
         assert process.stdout is not None

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from gateway.tts.synthesiser import RATE_HZ, Samples
+from headstart.gateway.tts.synthesiser import RATE_HZ, Samples
 
 PIECE_SAMPLES = RATE_HZ // 10
 

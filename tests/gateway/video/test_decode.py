@@ -1,4 +1,4 @@
-"""gateway.video.decode: clients' pictures, from text to pixels."""
+"""headstart.gateway.video.decode: clients' pictures, from text to pixels."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import gc
 
 import pytest
 
-from engine.api import SMALL_PICTURE, PictureSize
-from gateway.protocol.errors import ProtocolError
-from gateway.video import decode
-from gateway.video.decode import Encoded
-from gateway.video.sampling import THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH
+from headstart.engine.api import SMALL_PICTURE, PictureSize
+from headstart.gateway.protocol.errors import ProtocolError
+from headstart.gateway.video import decode
+from headstart.gateway.video.decode import Encoded
+from headstart.gateway.video.sampling import THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH
 from tests.gateway.video.drawn import png
 
 

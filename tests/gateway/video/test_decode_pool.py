@@ -15,11 +15,11 @@ import numpy as np
 import psutil
 import pytest
 
-from engine.api import SMALL_PICTURE, Image, PictureSize
-from gateway.protocol.errors import ProtocolError
-from gateway.video.decode import Encoded, Seen, is_small
-from gateway.video.decode_pool import Answer, Decoders, ProcessDecoder
-from gateway.video.sampling import THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH
+from headstart.engine.api import SMALL_PICTURE, Image, PictureSize
+from headstart.gateway.protocol.errors import ProtocolError
+from headstart.gateway.video.decode import Encoded, Seen, is_small
+from headstart.gateway.video.decode_pool import Answer, Decoders, ProcessDecoder
+from headstart.gateway.video.sampling import THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH
 from tests.gateway.protocol.files import black_png, chunk, header, png_file, zeros
 from tests.gateway.shell_fakes import until
 from tests.gateway.video.drawn import png

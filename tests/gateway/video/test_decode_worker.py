@@ -9,10 +9,10 @@ import threading
 
 import numpy as np
 
-from engine.api import SMALL_PICTURE
-from gateway.protocol.errors import ProtocolError
-from gateway.video.decode import Encoded, decode
-from gateway.video.decode_worker import (
+from headstart.engine.api import SMALL_PICTURE
+from headstart.gateway.protocol.errors import ProtocolError
+from headstart.gateway.video.decode import Encoded, decode
+from headstart.gateway.video.decode_worker import (
     Reply,
     Request,
     read_exactly,
@@ -56,12 +56,12 @@ def test_it_imports_little_and_ends_with_the_gateway() -> None:
     """The process begins in tenths of a second: no schema, no call. It ends when its socket does,
     whoever closed it."""
     code = (
-        "import sys, gateway.video.decode_worker\n"
+        "import sys, headstart.gateway.video.decode_worker\n"
         "sys.exit(bool({'openai', 'pydantic', 'aiortc', 'torch', 'zmq'} & set(sys.modules)))"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
     ours, theirs = socket.socketpair()
-    argv = [sys.executable, "-m", "gateway.video.decode_worker", "256"]
+    argv = [sys.executable, "-m", "headstart.gateway.video.decode_worker", "256"]
     process = subprocess.Popen(argv, stdin=theirs.fileno())
     theirs.close()
     assert asked(ours, png(5, 5, 1))[0].width == 5

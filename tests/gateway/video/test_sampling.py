@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.video.sampling import (
+from headstart.gateway.video.sampling import (
     THUMBNAIL_HEIGHT,
     THUMBNAIL_WIDTH,
     Every,

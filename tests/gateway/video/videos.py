@@ -10,7 +10,7 @@ from pathlib import Path
 import av
 import numpy as np
 
-from gateway.video.sampling import THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH, SampledFrame
+from headstart.gateway.video.sampling import THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH, SampledFrame
 
 NAMES = ("bikes", "bigbuckbunny", "carphone_pristine")
 

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
-from gateway.errors import FileMissing, ServerFailed, ServerRefused, ServerUnreachable
+from headstart.gateway.errors import FileMissing, ServerFailed, ServerRefused, ServerUnreachable
 from headstart.talk.client import TalkObserver, TalkOptions, realtime_url, talk
 from headstart.talk.comeback import ResumingConnection
 from headstart.talk.dialog import Dialog

@@ -16,7 +16,7 @@ import httpx
 import pytest
 from aiortc import RTCPeerConnection
 
-from gateway.errors import ConnectionLost, ResumeRefused, ServerFailed, ServerUnreachable
+from headstart.gateway.errors import ConnectionLost, ResumeRefused, ServerFailed, ServerUnreachable
 from headstart.talk import comeback, webrtc
 from headstart.talk.client import TalkObserver, TalkOptions, talk
 from headstart.talk.comeback import ResumeTicket, ResumingConnection, lasting

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.errors import FileMissing, FileUndecodable
+from headstart.gateway.errors import FileMissing, FileUndecodable
 from headstart.talk.container import (
     Tally,
     decoded,

@@ -6,7 +6,7 @@ import psutil
 import pytest
 from websockets.asyncio.server import serve
 
-from gateway.errors import ServerFailed, ServerUnreachable
+from headstart.gateway.errors import ServerFailed, ServerUnreachable
 from headstart.talk.local_server import Status, local_server, status_url, until_ready
 
 
@@ -25,7 +25,7 @@ async def test_own_server_starts_and_is_gone_afterwards() -> None:
         assert status["model"]["name"] == "fake"
         (mine,) = {child.pid for child in psutil.Process().children()} - before
         family = psutil.Process(mine).children(recursive=True)
-        engines = [child for child in family if "gateway.fake_engine" in child.cmdline()]
+        engines = [child for child in family if "headstart.gateway.fake_engine" in child.cmdline()]
         assert len(engines) == 1
     assert seen[-1] == "ready"
     assert not psutil.pid_exists(mine)

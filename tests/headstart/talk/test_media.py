@@ -8,7 +8,7 @@ import av
 import numpy as np
 import pytest
 
-from gateway.errors import (
+from headstart.gateway.errors import (
     FileEmpty,
     FileMissing,
     FileTruncated,

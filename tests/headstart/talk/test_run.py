@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.errors import FileEmpty
+from headstart.gateway.errors import FileEmpty
 from headstart.talk.client import TalkOptions
 from headstart.talk.run import TalkCommand, run
 

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 import pytest
 from websockets.asyncio.server import ServerConnection, serve
 
-from gateway.errors import ConnectionLost, ResumeRefused, ServerFailed, ServerUnreachable
+from headstart.gateway.errors import ConnectionLost, ResumeRefused, ServerFailed, ServerUnreachable
 from headstart.talk.comeback import ResumeTicket
 from headstart.talk.socket import open_socket
 

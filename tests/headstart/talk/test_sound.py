@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gateway.errors import MediaError
+from headstart.gateway.errors import MediaError
 from headstart.talk.container import opened
 from headstart.talk.media import probe
 from headstart.talk.sound import Heard, Mix, Wave, pieces, to_pcm

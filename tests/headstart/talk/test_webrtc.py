@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.errors import ServerRefused, ServerUnreachable
+from headstart.gateway.errors import ServerRefused, ServerUnreachable
 from headstart.talk.client import TalkOptions, talk
 from headstart.talk.webrtc import calls_url
 from tests.headstart.talk.test_client import Recorder

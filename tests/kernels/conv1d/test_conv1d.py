@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from kernels import conv1d, native
-from kernels.conv1d import ConvWeight, conv1d_gelu, pack, unpack
-from kernels.native import KernelInputError
+from headstart.kernels import conv1d, native
+from headstart.kernels.conv1d import ConvWeight, conv1d_gelu, pack, unpack
+from headstart.kernels.native import KernelInputError
 from tests.numerics import assert_as_near
 
 # channels, outputs, taps, stride, rows: Whisper's two, and sizes that fill no panel, tile or part

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kernels.decoder_layers import DecoderLayers, Layer, LayerSizes, Rows
-from kernels.paged_attention.reference import paged_attention
-from kernels.paged_attention.storage import encode
-from kernels.qlinear import QWeight, dequantize, pack
-from kernels.rms_norm.reference import rms_norm
-from kernels.rope.reference import rope
-from kernels.silu_mul.reference import silu_mul
+from headstart.kernels.decoder_layers import DecoderLayers, Layer, LayerSizes, Rows
+from headstart.kernels.paged_attention.reference import paged_attention
+from headstart.kernels.paged_attention.storage import encode
+from headstart.kernels.qlinear import QWeight, dequantize, pack
+from headstart.kernels.rms_norm.reference import rms_norm
+from headstart.kernels.rope.reference import rope
+from headstart.kernels.silu_mul.reference import silu_mul
 from tests.kernels.qlinear.blocks import random_blocks
 
 SIZES = LayerSizes(hidden=96, ffn=256, heads=6, kv_heads=2, head_dim=16, rms_eps=1e-6)

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kernels.decoder_layers import DecoderLayers, LayerSizes
-from kernels.native import KernelInputError
+from headstart.kernels.decoder_layers import DecoderLayers, LayerSizes
+from headstart.kernels.native import KernelInputError
 from tests.kernels.decoder_layers.model import SIZES, layers, step
 
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kernels.decoder_layers import DecoderLayers
-from kernels.decoder_layers.reference import decoder_layers
+from headstart.kernels.decoder_layers import DecoderLayers
+from headstart.kernels.decoder_layers.reference import decoder_layers
 from tests.kernels.decoder_layers.model import SIZES, layers, run, step
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from kernels.decoder_layers import DecoderLayers
+from headstart.kernels.decoder_layers import DecoderLayers
 from tests.kernels.decoder_layers.model import SIZES, exact, layers, run, step
 from tests.numerics import assert_as_near
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torchaudio.functional import melscale_fbanks
 
-from kernels.log_mel import LogMelFilters
-from kernels.log_mel.tables import make_tables
-from kernels.native import KernelInputError
+from headstart.kernels.log_mel import LogMelFilters
+from headstart.kernels.log_mel.tables import make_tables
+from headstart.kernels.native import KernelInputError
 
 
 def sound(samples: int) -> Tensor:

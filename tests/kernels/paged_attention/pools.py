@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kernels.paged_attention import append
-from kernels.paged_attention.storage import encode
+from headstart.kernels.paged_attention import append
+from headstart.kernels.paged_attention.storage import encode
 
 
 @dataclass(frozen=True)

@@ -6,15 +6,15 @@ import os
 import subprocess
 import sys
 
-from kernels.native import ROOT
+from headstart.kernels.native import ROOT
 
 # Triton decides on import whether it interprets: hence a process of its own.
 SCRIPT = """
 import torch
-from kernels.paged_attention import paged_attention, reference
-from kernels.native import KernelInputError
-from kernels.paged_attention.kernel import paged_attention as on_gpu
-from kernels.paged_attention.storage import decode, encode
+from headstart.kernels.paged_attention import paged_attention, reference
+from headstart.kernels.native import KernelInputError
+from headstart.kernels.paged_attention.kernel import paged_attention as on_gpu
+from headstart.kernels.paged_attention.storage import decode, encode
 from tests.kernels.paged_attention.pools import Shape, filled
 from tests.kernels.paged_attention.test_native import rows_of
 from tests.numerics import assert_as_near

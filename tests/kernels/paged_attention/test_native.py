@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.paged_attention import append, paged_attention, reference
-from kernels.paged_attention.storage import encode
+from headstart.kernels.paged_attention import append, paged_attention, reference
+from headstart.kernels.paged_attention.storage import encode
 from tests.kernels.paged_attention.pools import Pools, Shape, filled
 from tests.numerics import assert_as_near
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.native import KernelInputError
-from kernels.paged_attention import append, paged_attention
+from headstart.kernels.native import KernelInputError
+from headstart.kernels.paged_attention import append, paged_attention
 from tests.kernels.paged_attention.pools import Shape, filled
 
 SHAPE = Shape(heads=4, kv_heads=2, head_dim=8, block_size=4, lengths=(6, 9))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from kernels.paged_attention import paged_attention
+from headstart.kernels.paged_attention import paged_attention
 from tests.kernels.paged_attention.pools import Shape, filled
 from tests.numerics import assert_as_near
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels.paged_attention.storage import (
+from headstart.kernels.paged_attention.storage import (
     LARGEST,
     SCALE_BYTES,
     decode,

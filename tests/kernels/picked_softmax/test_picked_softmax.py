@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels.native import KernelInputError
-from kernels.picked_softmax import picked_log_softmax, picked_softmax
+from headstart.kernels.native import KernelInputError
+from headstart.kernels.picked_softmax import picked_log_softmax, picked_softmax
 from tests.numerics import assert_as_near
 
 

@@ -8,7 +8,7 @@ from gguf import GGMLQuantizationType
 from gguf.quants import dequantize as gguf_dequantize
 from torch import Tensor
 
-from kernels.qlinear.formats import FORMATS, U8
+from headstart.kernels.qlinear.formats import FORMATS, U8
 
 KINDS = tuple(FORMATS)
 QUANTIZED = tuple(kind for kind, form in FORMATS.items() if not form.is_float)

@@ -5,7 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kernels.qlinear.formats import UnknownKindError, WeightShapeError, check_shape, decode
+from headstart.kernels.qlinear.formats import (
+    UnknownKindError,
+    WeightShapeError,
+    check_shape,
+    decode,
+)
 from tests.kernels.qlinear.blocks import QUANTIZED, random_blocks
 
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from kernels.qlinear import QWeight, dequantize, pack, qlinear, qlinear_many, rows
-from kernels.qlinear.formats import lookup
+from headstart.kernels.qlinear import QWeight, dequantize, pack, qlinear, qlinear_many, rows
+from headstart.kernels.qlinear.formats import lookup
 from tests.kernels.qlinear.blocks import KINDS, QUANTIZED, random_blocks, truth
 
 C_PATHS = ("native", "scalar")

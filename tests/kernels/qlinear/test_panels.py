@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from kernels.qlinear.formats import decode, lookup
-from kernels.qlinear.panels import PANEL, from_panels, panel_bytes, panel_count, to_panels
+from headstart.kernels.qlinear.formats import decode, lookup
+from headstart.kernels.qlinear.panels import PANEL, from_panels, panel_bytes, panel_count, to_panels
 from tests.kernels.qlinear.blocks import QUANTIZED, random_blocks
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels.native import BackendError, KernelInputError
-from kernels.qlinear import WeightShapeError, pack, qlinear, rows
+from headstart.kernels.native import BackendError, KernelInputError
+from headstart.kernels.qlinear import WeightShapeError, pack, qlinear, rows
 from tests.kernels.qlinear.blocks import random_blocks
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels.qlinear import dequantize, pack, qlinear, rows
+from headstart.kernels.qlinear import dequantize, pack, qlinear, rows
 from tests.kernels.qlinear.blocks import KINDS, random_blocks, truth
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels.native import KernelInputError
-from kernels.rms_norm import rms_norm
+from headstart.kernels.native import KernelInputError
+from headstart.kernels.rms_norm import rms_norm
 
 
 @pytest.mark.parametrize("backend", ["native", "scalar"])

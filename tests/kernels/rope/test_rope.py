@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels.native import KernelInputError
-from kernels.rope import rope
+from headstart.kernels.native import KernelInputError
+from headstart.kernels.rope import rope
 
 
 @pytest.mark.parametrize("size", [(1, 1, 2), (5, 14, 64), (3, 3, 22), (70, 14, 128)])

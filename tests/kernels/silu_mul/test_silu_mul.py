@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from kernels.native import KernelInputError
-from kernels.silu_mul import silu_mul
+from headstart.kernels.native import KernelInputError
+from headstart.kernels.silu_mul import silu_mul
 
 
 @pytest.mark.parametrize("backend", ["native", "scalar"])

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from kernels.qlinear import QWeight, pack
-from kernels.whisper_layers import Cross, Layer, Linear, Sequence, WhisperLayers
+from headstart.kernels.qlinear import QWeight, pack
+from headstart.kernels.whisper_layers import Cross, Layer, Linear, Sequence, WhisperLayers
 
 GROUP, INT8_MAX = 32, 127
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import pytest
 import torch
 
-from kernels.native import KernelInputError
-from kernels.whisper_layers import Sequence, WhisperLayers
-from kernels.whisper_layers.reference import whisper_layers
+from headstart.kernels.native import KernelInputError
+from headstart.kernels.whisper_layers import Sequence, WhisperLayers
+from headstart.kernels.whisper_layers.reference import whisper_layers
 from tests.kernels.whisper_layers.model import sequence, stack
 
 

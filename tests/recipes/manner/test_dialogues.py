@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.api import ToolCall
-from recipes.manner.dialogues import (
+from headstart.engine.api import ToolCall
+from headstart.recipes.manner.dialogues import (
     FOLDER,
     KNOWN,
     LIGHT,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from engine.api import Role, Tool, ToolCall
-from engine.chat.accounting import Modality
-from engine.chat.render import Entry, Segment, Separator, render
-from engine.chat.template import ChatFormat
-from engine.chat.tokenizer import Tokenizer
-from engine.checkpoints.gguf import GgufFile
-from recipes.manner.dialogues import Dialogue, Result, Turn
-from recipes.manner.tokens import (
+from headstart.engine.api import Role, Tool, ToolCall
+from headstart.engine.chat.accounting import Modality
+from headstart.engine.chat.render import Entry, Segment, Separator, render
+from headstart.engine.chat.template import ChatFormat
+from headstart.engine.chat.tokenizer import Tokenizer
+from headstart.engine.checkpoints.gguf import GgufFile
+from headstart.recipes.manner.dialogues import Dialogue, Result, Turn
+from headstart.recipes.manner.tokens import (
     ANSWER_WEIGHT,
     SAID_WEIGHT,
     Example,
@@ -35,7 +35,7 @@ def words(tmp_path_factory: pytest.TempPathFactory) -> tuple[ChatFormat, Tokeniz
 def test_an_example_is_the_layout_of_that_conversation(
     words: tuple[ChatFormat, Tokenizer],
 ) -> None:
-    """Token by token what `engine.chat.render.render` makes of the same items."""
+    """Token by token what `headstart.engine.chat.render.render` makes of the same items."""
     chat, tokenizer = words
     entries = []
     for number, turn in enumerate(TALK.turns):

@@ -1,4 +1,4 @@
-"""engine.asr.whisper.checkpoint: both formats, and what is refused."""
+"""headstart.engine.asr.whisper.checkpoint: both formats, and what is refused."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import WhisperConfig, WhisperForConditionalGeneration
 
-from benchmarks.whisper_twin import hugging_face_state
-from engine.asr.whisper.checkpoint import Checkpoint, load_checkpoint
-from engine.checkpoints.named import read_json
-from engine.errors import BadWeights
+from headstart.benchmarks.whisper_twin import hugging_face_state
+from headstart.engine.asr.whisper.checkpoint import Checkpoint, load_checkpoint
+from headstart.engine.checkpoints.named import read_json
+from headstart.engine.errors import BadWeights
 
 SIZES: dict[str, Any] = {
     "vocab_size": 200,

@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.asr.whisper.checkpoint import Checkpoint, load_checkpoint
-from engine.asr.whisper.ct2_whisper import _names
-from engine.asr.whisper.source import EMBEDDING
-from engine.errors import BadWeights
+from headstart.engine.asr.whisper.checkpoint import Checkpoint, load_checkpoint
+from headstart.engine.asr.whisper.ct2_whisper import _names
+from headstart.engine.asr.whisper.source import EMBEDDING
+from headstart.engine.errors import BadWeights
 from tests.engine.asr.whisper_dirs import IDS, VOCABULARY, Kind, write_whisper
 from tests.engine.checkpoints.test_ctranslate2 import _file, _tensor
 from tests.numerics import assert_as_near

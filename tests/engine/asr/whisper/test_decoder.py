@@ -1,4 +1,4 @@
-"""engine.asr.whisper.decoder against transformers, and its caches against themselves."""
+"""headstart.engine.asr.whisper.decoder against transformers, and its caches against themselves."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.asr.whisper.checkpoint import Checkpoint
-from engine.asr.whisper.decoder import CrossCache, Text, TextCache
+from headstart.engine.asr.whisper.checkpoint import Checkpoint
+from headstart.engine.asr.whisper.decoder import CrossCache, Text, TextCache
 from tests.numerics import assert_as_near
 
 pytestmark = pytest.mark.weights

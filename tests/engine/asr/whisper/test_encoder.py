@@ -1,4 +1,4 @@
-"""engine.asr.whisper.encoder: the encoder against transformers."""
+"""headstart.engine.asr.whisper.encoder: the encoder against transformers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.asr.whisper.checkpoint import Checkpoint
-from engine.asr.whisper.encoder import EncodedSound
+from headstart.engine.asr.whisper.checkpoint import Checkpoint
+from headstart.engine.asr.whisper.encoder import EncodedSound
 from tests.numerics import assert_as_near
 
 

@@ -1,5 +1,4 @@
-"""engine.asr.whisper.hf_whisper: which directories are Hugging Face's, and what their hints mean.
-"""
+"""Hugging Face directories: which directories are Hugging Face's, and what their hints mean."""
 
 from __future__ import annotations
 
@@ -8,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from engine.asr.whisper.hf_whisper import hugging_face_source, is_hugging_face
+from headstart.engine.asr.whisper.hf_whisper import hugging_face_source, is_hugging_face
 from tests.engine.asr.whisper_dirs import IDS, Kind, write_whisper
 
 

@@ -1,4 +1,4 @@
-"""engine.asr.whisper.packed: int8 against fp32."""
+"""headstart.engine.asr.whisper.packed: int8 against fp32."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from engine.asr.whisper.packed import PackedLinear, pack_linears, pack_q8_0
-from kernels.qlinear import dequantize
+from headstart.engine.asr.whisper.packed import PackedLinear, pack_linears, pack_q8_0
+from headstart.kernels.qlinear import dequantize
 
 
 def _weight(count: int = 83, width: int = 64) -> torch.Tensor:

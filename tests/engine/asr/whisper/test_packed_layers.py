@@ -6,11 +6,11 @@ from dataclasses import replace
 
 import torch
 
-from engine.asr.recognizer import WhisperRecognizer
-from engine.asr.whisper.checkpoint import Checkpoint
-from engine.asr.whisper.decoder import CrossCache, Text, TextCache, WhisperDecoder
-from engine.asr.whisper.encoder import EncodedSound, WhisperEncoder
-from engine.asr.whisper.packed_layers import have_native_sizes
+from headstart.engine.asr.recognizer import WhisperRecognizer
+from headstart.engine.asr.whisper.checkpoint import Checkpoint
+from headstart.engine.asr.whisper.decoder import CrossCache, Text, TextCache, WhisperDecoder
+from headstart.engine.asr.whisper.encoder import EncodedSound, WhisperEncoder
+from headstart.engine.asr.whisper.packed_layers import have_native_sizes
 
 
 def both_ways(part: WhisperEncoder | WhisperDecoder, run: object) -> list[torch.Tensor]:

@@ -1,8 +1,8 @@
-"""engine.asr.whisper.settings: derived sizes."""
+"""headstart.engine.asr.whisper.settings: derived sizes."""
 
 from __future__ import annotations
 
-from engine.asr.whisper.settings import WhisperSettings
+from headstart.engine.asr.whisper.settings import WhisperSettings
 
 
 def test_derived_sizes() -> None:

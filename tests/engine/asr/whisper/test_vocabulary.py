@@ -1,10 +1,10 @@
-"""engine.asr.whisper.vocabulary: packed against exact."""
+"""headstart.engine.asr.whisper.vocabulary: packed against exact."""
 
 from __future__ import annotations
 
 import torch
 
-from engine.asr.whisper.vocabulary import ExactVocabulary, PackedVocabulary
+from headstart.engine.asr.whisper.vocabulary import ExactVocabulary, PackedVocabulary
 from tests.numerics import assert_as_near
 
 _TOKENS, _WIDTH = 83, 64  # no multiple of a kernel's panel

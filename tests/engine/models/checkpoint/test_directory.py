@@ -13,11 +13,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from engine.errors import BadWeights, UnsupportedModel
-from engine.models.checkpoint.directory import ModelDirectory, read_json
-from engine.models.checkpoint.tensors import Dummy, Scope
-from engine.models.checkpoint.text_config import decoder_spec, rope_sections
-from engine.models.families import FAMILIES, Loading, load
+from headstart.engine.errors import BadWeights, UnsupportedModel
+from headstart.engine.models.checkpoint.directory import ModelDirectory, read_json
+from headstart.engine.models.checkpoint.tensors import Dummy, Scope
+from headstart.engine.models.checkpoint.text_config import decoder_spec, rope_sections
+from headstart.engine.models.families import FAMILIES, Loading, load
 from tests.engine.models import twins
 from tests.engine.models.sizes import TEXT
 
@@ -134,8 +134,8 @@ def test_random_weights_stand_in_for_any(folder: Path) -> None:
 _PEAK = """
 import ctypes, sys, torch
 from pathlib import Path
-from engine.models.decoder.choice import in_int8, in_torch
-from engine.models.families import Loading, load
+from headstart.engine.models.decoder.choice import in_int8, in_torch
+from headstart.engine.models.families import Loading, load
 def kib(name):
     with open("/proc/self/status") as status:
         return next(int(line.split()[1]) for line in status if line.startswith(name))

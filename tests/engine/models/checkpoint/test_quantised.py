@@ -11,12 +11,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from typer.testing import CliRunner
 
-from engine.models.checkpoint.errors import QuantisedWeights
-from engine.models.checkpoint.quantised import ENDINGS, FIELD, SIDECARS
-from engine.models.checkpoint.tensors import Dummy
-from engine.models.families import Loading, load
-from engine.models.info import describe
-from engine.process.weights_command import app
+from headstart.engine.models.checkpoint.errors import QuantisedWeights
+from headstart.engine.models.checkpoint.quantised import ENDINGS, FIELD, SIDECARS
+from headstart.engine.models.checkpoint.tensors import Dummy
+from headstart.engine.models.families import Loading, load
+from headstart.engine.models.info import describe
+from headstart.engine.process.weights_command import app
 from tests.engine.models import twins
 from tests.engine.models.omni_twin import tiny_twin, write_directory
 

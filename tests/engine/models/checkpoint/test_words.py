@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from engine.errors import BadWeights
-from engine.models.checkpoint.words import byte_words, stand_in, words_of
+from headstart.engine.errors import BadWeights
+from headstart.engine.models.checkpoint.words import byte_words, stand_in, words_of
 from tests.engine.models.served import IM_END, write_tokenizer
 
 VOCAB = 151_936

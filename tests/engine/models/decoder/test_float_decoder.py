@@ -8,10 +8,10 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from engine.models.families import Loading, load
-from engine.models.perception.interface import StreamModel
-from engine.models.text import TextModel
-from engine.scheduling.scheduler import Plan, Work
+from headstart.engine.models.families import Loading, load
+from headstart.engine.models.perception.interface import StreamModel
+from headstart.engine.models.text import TextModel
+from headstart.engine.scheduling.scheduler import Plan, Work
 from tests.engine.models import twins
 from tests.engine.models.rig import Rig
 from tests.engine.models.sizes import VOCAB

@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 import torch
 
-from engine.errors import BadSettings
-from engine.models.checkpoint.tensors import Dummy
-from engine.models.checkpoint.text_config import decoder_spec
-from engine.models.decoder.choice import in_int8, in_torch
-from engine.models.decoder.int8 import quantise
-from engine.models.families import Loading, load
-from engine.models.perception.interface import TailPolicy
-from kernels.qlinear import dequantize
+from headstart.engine.errors import BadSettings
+from headstart.engine.models.checkpoint.tensors import Dummy
+from headstart.engine.models.checkpoint.text_config import decoder_spec
+from headstart.engine.models.decoder.choice import in_int8, in_torch
+from headstart.engine.models.decoder.int8 import quantise
+from headstart.engine.models.families import Loading, load
+from headstart.engine.models.perception.interface import TailPolicy
+from headstart.kernels.qlinear import dequantize
 from tests.engine.models.omni_twin import tiny_twin, write_directory
 from tests.engine.models.playing import Sounded, camera, play, speech
 from tests.engine.models.rig import Rig
@@ -66,7 +66,7 @@ def test_a_flagship_model_in_int8_is_nearly_the_exact_one(folder: Path) -> None:
 
 def test_it_takes_a_quarter_of_fp32(folder: Path) -> None:
     """34 bytes for 32 weights."""
-    from engine.models.checkpoint.directory import ModelDirectory
+    from headstart.engine.models.checkpoint.directory import ModelDirectory
 
     spec = decoder_spec(ModelDirectory(folder).config.part("text_config"))
     dummy = Dummy(torch.float32)

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from engine.errors import BadWeights, UnsupportedModel
-from engine.models.checkpoint.directory import Config
-from engine.models.perception.anyres import Anyres
+from headstart.engine.errors import BadWeights, UnsupportedModel
+from headstart.engine.models.checkpoint.directory import Config
+from headstart.engine.models.perception.anyres import Anyres
 
 TILE_PX = 70
 CONFIG = Config(Path("config.json"), {})

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.models.perception.audio_tower import AudioTower, tokens_of
-from engine.models.perception.interface import TailPolicy
-from engine.models.qwen2_5_omni import Qwen25Omni
+from headstart.engine.models.perception.audio_tower import AudioTower, tokens_of
+from headstart.engine.models.perception.interface import TailPolicy
+from headstart.engine.models.qwen2_5_omni import Qwen25Omni
 from tests.engine.models.loading import loaded
 from tests.engine.models.omni_twin import offline_mel, tiny_twin, write_directory
 

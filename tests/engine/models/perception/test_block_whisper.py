@@ -10,12 +10,12 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from engine.asr.mel import MaxPolicy
-from engine.errors import BadSettings
-from engine.models.checkpoint.directory import ModelDirectory
-from engine.models.composite import whisper_name, whisper_sizes
-from engine.models.perception.block_whisper import BlockWhisper
-from engine.models.perception.interface import TailPolicy
+from headstart.engine.asr.mel import MaxPolicy
+from headstart.engine.errors import BadSettings
+from headstart.engine.models.checkpoint.directory import ModelDirectory
+from headstart.engine.models.composite import whisper_name, whisper_sizes
+from headstart.engine.models.perception.block_whisper import BlockWhisper
+from headstart.engine.models.perception.interface import TailPolicy
 from tests.engine.models import twins
 from tests.engine.models.omni_twin import offline_mel
 

@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from engine import api
-from engine.asr.errors import NoSuchEars
-from engine.interfaces import LiveFrameEncoder
-from engine.kvcache.block_pool import BlockPool
-from engine.kvcache.token_stream import Stream
-from engine.models.families import Loading, load
-from engine.models.perception.captions import CaptionedRecognizer, find_transcriber
-from engine.models.perception.interface import StreamModel, TailPolicy
-from engine.models.perception.senses import ModelRecognizer
+from headstart.engine import api
+from headstart.engine.asr.errors import NoSuchEars
+from headstart.engine.interfaces import LiveFrameEncoder
+from headstart.engine.kvcache.block_pool import BlockPool
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.models.families import Loading, load
+from headstart.engine.models.perception.captions import CaptionedRecognizer, find_transcriber
+from headstart.engine.models.perception.interface import StreamModel, TailPolicy
+from headstart.engine.models.perception.senses import ModelRecognizer
 from tests.engine.fakes import FakeEars
 from tests.engine.models.omni_twin import tiny_twin, write_directory
 

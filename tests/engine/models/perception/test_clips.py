@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 import pytest
 import torch
 
-from engine.kvcache.token_stream import Stream
-from engine.models.perception.clips import Perception
-from engine.models.perception.interface import TailPolicy
-from engine.models.qwen2_5_omni import Qwen25Omni
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.models.perception.clips import Perception
+from headstart.engine.models.perception.interface import TailPolicy
+from headstart.engine.models.qwen2_5_omni import Qwen25Omni
 from tests.engine.models.loading import loaded
 from tests.engine.models.omni_twin import in_double, offline, tiny_twin, write_directory
 from tests.engine.models.playing import Sounded, camera, play, speech

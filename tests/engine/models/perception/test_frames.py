@@ -8,16 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from engine.models.checkpoint.directory import read_json
-from engine.models.perception.frames import (
+from headstart.engine.models.checkpoint.directory import read_json
+from headstart.engine.models.perception.frames import (
     MAX_PIXELS,
     MIN_PIXELS,
     FrameState,
     QwenEyes,
     vision_spec,
 )
-from engine.models.perception.interface import VideoFrame
-from engine.models.qwen2_5_omni import Qwen25Omni
+from headstart.engine.models.perception.interface import VideoFrame
+from headstart.engine.models.qwen2_5_omni import Qwen25Omni
 from tests.engine.models.loading import loaded
 from tests.engine.models.omni_twin import tiny_twin, write_directory
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from engine.chat.render import Modality
-from engine.models.perception.interface import ClipTokens, Shot, SoundTokens, TailPolicy
-from engine.models.perception.layouts import OmniLayout
-from engine.models.perception.tmrope import Delimiters
+from headstart.engine.chat.render import Modality
+from headstart.engine.models.perception.interface import ClipTokens, Shot, SoundTokens, TailPolicy
+from headstart.engine.models.perception.layouts import OmniLayout
+from headstart.engine.models.perception.tmrope import Delimiters
 
 LAYOUT = OmniLayout(Delimiters(vision_bos=1, vision_eos=2, audio_bos=3, audio_eos=4), unit_ids=3)
 HEARD = [50, 51, 52, 53, 54, 55, 56]

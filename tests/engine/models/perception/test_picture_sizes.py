@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from engine.api import SMALL_PICTURE, PictureSize
-from engine.models.perception.anyres import Anyres
-from engine.models.perception.interface import VisionSpec
-from engine.models.perception.picture_sizes import frame_size, still_size
+from headstart.engine.api import SMALL_PICTURE, PictureSize
+from headstart.engine.models.perception.anyres import Anyres
+from headstart.engine.models.perception.interface import VisionSpec
+from headstart.engine.models.perception.picture_sizes import frame_size, still_size
 
 QWEN = VisionSpec(28, 2, min_pixels=128 * 784, max_pixels=768 * 784)
 GRID = tuple((384 * rows, 384 * columns) for rows in range(1, 7) for columns in range(1, 7))

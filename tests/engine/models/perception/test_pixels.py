@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from engine.models.perception.interface import VisionSpec
-from engine.models.perception.pixels import Normalisation, fit, patches, resize, stack
+from headstart.engine.models.perception.interface import VisionSpec
+from headstart.engine.models.perception.pixels import Normalisation, fit, patches, resize, stack
 
 SPEC = VisionSpec(side_px=28, frames_per_unit=2, min_pixels=4 * 784, max_pixels=100 * 784)
 

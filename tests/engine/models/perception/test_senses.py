@@ -8,15 +8,15 @@ import numpy as np
 import pytest
 import torch
 
-from engine import api
-from engine.chat.render import Modality
-from engine.interfaces import LiveFrameEncoder
-from engine.kvcache.block_pool import BlockPool
-from engine.kvcache.token_stream import Stream
-from engine.models.checkpoint.errors import UnsupportedInput
-from engine.models.families import Loading, load
-from engine.models.perception.interface import StreamModel, TailPolicy
-from engine.models.perception.senses import MAX_FRAMES, ModelImageEncoder, ModelRecognizer
+from headstart.engine import api
+from headstart.engine.chat.render import Modality
+from headstart.engine.interfaces import LiveFrameEncoder
+from headstart.engine.kvcache.block_pool import BlockPool
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.models.checkpoint.errors import UnsupportedInput
+from headstart.engine.models.families import Loading, load
+from headstart.engine.models.perception.interface import StreamModel, TailPolicy
+from headstart.engine.models.perception.senses import MAX_FRAMES, ModelImageEncoder, ModelRecognizer
 from tests.engine.models import twins
 from tests.engine.models.omni_twin import VISION_BOS, VISION_EOS, tiny_twin, write_directory
 

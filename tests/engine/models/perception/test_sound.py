@@ -9,9 +9,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from engine.asr.mel import HOP_SAMPLES, LogMel, MaxPolicy, normalise
-from engine.errors import BadSettings
-from engine.models.perception.sound import Spectrogram
+from headstart.engine.asr.mel import HOP_SAMPLES, LogMel, MaxPolicy, normalise
+from headstart.engine.errors import BadSettings
+from headstart.engine.models.perception.sound import Spectrogram
 
 MELS, UNIT = 16, 30
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from engine.kvcache.positions import Axes, Position, PositionKind
-from engine.models.perception.tmrope import Delimiters, TmRope
+from headstart.engine.kvcache.positions import Axes, Position, PositionKind
+from headstart.engine.models.perception.tmrope import Delimiters, TmRope
 from tests.engine.models.omni_twin import (
     AUDIO,
     AUDIO_BOS,

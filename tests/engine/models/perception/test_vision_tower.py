@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from engine.models.perception.vision_tower import VisionTower, window_order
-from engine.models.qwen2_5_omni import Qwen25Omni
+from headstart.engine.models.perception.vision_tower import VisionTower, window_order
+from headstart.engine.models.qwen2_5_omni import Qwen25Omni
 from tests.engine.models.loading import loaded
 from tests.engine.models.omni_twin import in_double, tiny_twin, write_directory
 

@@ -7,8 +7,8 @@ import random
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
-from gateway.audio.clock import NS_PER_MS
-from gateway.transport.webrtc.receive_buffer import (
+from headstart.gateway.audio.clock import NS_PER_MS
+from headstart.gateway.transport.webrtc.receive_buffer import (
     RTP_SAMPLES_PER_MS,
     BufferSettings,
     Packet,

@@ -11,8 +11,8 @@ import numpy as np
 import numpy.typing as npt
 from aiortc.rtp import RtpPacket
 
-from gateway.audio import g711
-from gateway.transport.webrtc.codecs import Codec
+from headstart.gateway.audio import g711
+from headstart.gateway.transport.webrtc.codecs import Codec
 
 Samples = npt.NDArray[np.int16]
 

@@ -18,15 +18,15 @@ from aiortc.rtcrtpreceiver import RemoteStreamTrack, RTCRtpReceiver
 from aiortc.rtcsctptransport import InitChunk
 from aiortc.rtp import RtpPacket
 
-from gateway.runtime.fairness import BURST_S, RESERVE_S, SHARE, TURN_S, LoopTimeBudget
-from gateway.transport.webrtc import aiortc_hooks
-from gateway.transport.webrtc.aiortc_hooks import (
+from headstart.gateway.runtime.fairness import BURST_S, RESERVE_S, SHARE, TURN_S, LoopTimeBudget
+from headstart.gateway.transport.webrtc import aiortc_hooks
+from headstart.gateway.transport.webrtc.aiortc_hooks import (
     ENCODED_FRAMES_MAX,
     WAITING_MAX,
     NewestFrame,
     _BoundedQueue,
 )
-from gateway.transport.webrtc.call import describe_ice
+from headstart.gateway.transport.webrtc.call import describe_ice
 from tests.gateway.shell_fakes import until
 from tests.gateway.transport.webrtc.peer import (
     Camera,
@@ -317,7 +317,9 @@ async def test_media_beyond_the_share_is_dropped_before_it_is_read(
     Others have their turn every few packets, worked on or dropped, although none keeps us
     waiting: their longest wait is what is measured."""
     now_s, dropped, taken, waits_s = 0.0, 0, [], []
-    monkeypatch.setattr("gateway.transport.webrtc.aiortc_hooks.time.perf_counter", lambda: now_s)
+    monkeypatch.setattr(
+        "headstart.gateway.transport.webrtc.aiortc_hooks.time.perf_counter", lambda: now_s
+    )
 
     def drop() -> None:
         nonlocal dropped, now_s

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from gateway.audio.clock import CLIENT_RATE_HZ, ENGINE_RATE_HZ, NS_PER_MS
-from gateway.audio.resample import StreamResampler
-from gateway.transport.webrtc.audio_receiver import AudioReceiver
+from headstart.gateway.audio.clock import CLIENT_RATE_HZ, ENGINE_RATE_HZ, NS_PER_MS
+from headstart.gateway.audio.resample import StreamResampler
+from headstart.gateway.transport.webrtc.audio_receiver import AudioReceiver
 from tests.gateway.session_bench import clip_pcm
 from tests.gateway.transport.webrtc.sound import (
     FORMATS,

@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 from aiortc import RTCSessionDescription
 
-from gateway.audio.clock import CLIENT_RATE_HZ, NS_PER_MS
-from gateway.transport.webrtc.audio_sender import (
+from headstart.gateway.audio.clock import CLIENT_RATE_HZ, NS_PER_MS
+from headstart.gateway.transport.webrtc.audio_sender import (
     FRAME_BYTES,
     FRAME_NS,
     FRAME_SAMPLES,
@@ -15,7 +15,7 @@ from gateway.transport.webrtc.audio_sender import (
     AudioSender,
     Playout,
 )
-from gateway.transport.webrtc.opus import packet_samples
+from headstart.gateway.transport.webrtc.opus import packet_samples
 from tests.gateway.shell_fakes import until
 from tests.gateway.transport.webrtc.peer import Microphone, connect, offer_of, prepared
 from tests.gateway.transport.webrtc.sound import Samples, pitch_hz, rms, sine

@@ -1,9 +1,9 @@
 import asyncio
 
-from gateway.runtime.tasks import nothing_depends_on_it
-from gateway.transport.webrtc.audio_receiver import ReceivedAudio
-from gateway.transport.webrtc.audio_track import AudioTrack
-from gateway.transport.webrtc.receive_buffer import PieceKind
+from headstart.gateway.runtime.tasks import nothing_depends_on_it
+from headstart.gateway.transport.webrtc.audio_receiver import ReceivedAudio
+from headstart.gateway.transport.webrtc.audio_track import AudioTrack
+from headstart.gateway.transport.webrtc.receive_buffer import PieceKind
 from tests.gateway.shell_fakes import until
 from tests.gateway.transport.webrtc.sound import FORMATS, opus_packets, rtp, sine
 

@@ -7,13 +7,13 @@ import numpy as np
 import psutil
 import pytest
 
-from gateway.config import load
-from gateway.errors import ConfigError
-from gateway.transport.webrtc import call as call_module
-from gateway.transport.webrtc.call import describe_ice
-from gateway.transport.webrtc.call_metrics import CallEnd
-from gateway.transport.webrtc.calls import Calls
-from gateway.transport.webrtc.rtp_clock import NetworkPath
+from headstart.gateway.config import load
+from headstart.gateway.errors import ConfigError
+from headstart.gateway.transport.webrtc import call as call_module
+from headstart.gateway.transport.webrtc.call import describe_ice
+from headstart.gateway.transport.webrtc.call_metrics import CallEnd
+from headstart.gateway.transport.webrtc.calls import Calls
+from headstart.gateway.transport.webrtc.rtp_clock import NetworkPath
 from tests.gateway.shell_fakes import RunningGateway, running_gateway, until
 from tests.gateway.transport.webrtc.peer import (
     Camera,

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from aiortc import MediaStreamTrack
 
-from gateway.transport.webrtc.receive_buffer import BufferCounters
+from headstart.gateway.transport.webrtc.receive_buffer import BufferCounters
 from tests.gateway.shell_fakes import RunningGateway, running_gateway, until
 from tests.gateway.transport.webrtc.peer import (
     Microphone,

@@ -2,8 +2,8 @@ from dataclasses import replace
 
 from prometheus_client import CollectorRegistry, generate_latest
 
-from gateway.transport.webrtc.call_metrics import CallEnd, CallMetrics
-from gateway.transport.webrtc.receive_buffer import BufferCounters
+from headstart.gateway.transport.webrtc.call_metrics import CallEnd, CallMetrics
+from headstart.gateway.transport.webrtc.receive_buffer import BufferCounters
 
 
 def test_what_a_track_counts_adds_up() -> None:

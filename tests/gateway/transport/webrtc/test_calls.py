@@ -11,8 +11,8 @@ from openai import AsyncOpenAI
 from websockets.asyncio.client import connect as connect_socket
 from websockets.exceptions import ConnectionClosed
 
-from gateway.transport.webrtc import call
-from gateway.transport.webrtc.calls import BODY_BYTES_MAX, SDP_BYTES_MAX
+from headstart.gateway.transport.webrtc import call
+from headstart.gateway.transport.webrtc.calls import BODY_BYTES_MAX, SDP_BYTES_MAX
 from tests.gateway.shell_fakes import RunningGateway, running_gateway, until
 from tests.gateway.transport.webrtc.peer import (
     Camera,

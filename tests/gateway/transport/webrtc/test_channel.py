@@ -6,8 +6,13 @@ import pytest
 from aiortc.exceptions import InvalidStateError
 from pyee.asyncio import AsyncIOEventEmitter
 
-from gateway.session.actions import Hangup
-from gateway.transport.webrtc.channel import BUFFERED_BYTES, INBOUND_BYTES, LABEL, EventChannel
+from headstart.gateway.session.actions import Hangup
+from headstart.gateway.transport.webrtc.channel import (
+    BUFFERED_BYTES,
+    INBOUND_BYTES,
+    LABEL,
+    EventChannel,
+)
 
 
 class FakeDataChannel(AsyncIOEventEmitter):

@@ -1,7 +1,13 @@
 import pytest
 from aiortc import RTCRtpCodecParameters
 
-from gateway.transport.webrtc.codecs import G711_BYTES_MAX, Codec, codec_of, formats, key_presses
+from headstart.gateway.transport.webrtc.codecs import (
+    G711_BYTES_MAX,
+    Codec,
+    codec_of,
+    formats,
+    key_presses,
+)
 
 
 def codec(name: str, clock_rate: int, payload_type: int) -> RTCRtpCodecParameters:

@@ -1,10 +1,10 @@
 import numpy as np
 import pytest
 
-from gateway.audio import g711
-from gateway.audio.clock import CLIENT_RATE_HZ
-from gateway.transport.webrtc.codecs import FRAME_MS, Codec, encoder_of
-from gateway.transport.webrtc.opus import OpusDecoder
+from headstart.gateway.audio import g711
+from headstart.gateway.audio.clock import CLIENT_RATE_HZ
+from headstart.gateway.transport.webrtc.codecs import FRAME_MS, Codec, encoder_of
+from headstart.gateway.transport.webrtc.opus import OpusDecoder
 from tests.gateway.transport.webrtc.sound import parts, pitch_hz, sine
 
 FRAME_SAMPLES = CLIENT_RATE_HZ * FRAME_MS // 1000

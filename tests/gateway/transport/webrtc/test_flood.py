@@ -10,7 +10,7 @@ import time
 import pytest
 from websockets.asyncio.client import connect
 
-from gateway.runtime.fairness import BURST_S, RESERVE_S, SHARE, LoopTimeBudget
+from headstart.gateway.runtime.fairness import BURST_S, RESERVE_S, SHARE, LoopTimeBudget
 from tests.gateway.shell_fakes import receive, running_gateway, until
 from tests.gateway.transport.webrtc.peer import Microphone, calling
 from tests.gateway.transport.webrtc.sound import sine

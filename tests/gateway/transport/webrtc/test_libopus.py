@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from gateway.transport.webrtc.opus import OpusDecoder, OpusError, Samples
+from headstart.gateway.transport.webrtc.opus import OpusDecoder, OpusError, Samples
 from tests.gateway.session_bench import clip_pcm
 from tests.gateway.transport.webrtc.sound import opus_packets, pitch_hz, sine
 

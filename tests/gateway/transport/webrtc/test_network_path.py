@@ -1,5 +1,5 @@
-from gateway.audio.clock import NS_PER_MS
-from gateway.transport.webrtc.rtp_clock import WINDOW_NS, Lowest, NetworkPath
+from headstart.gateway.audio.clock import NS_PER_MS
+from headstart.gateway.transport.webrtc.rtp_clock import WINDOW_NS, Lowest, NetworkPath
 
 
 def ms(value: float) -> int:

@@ -16,10 +16,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
 
-from gateway.transport.webrtc import call as calls
-from gateway.transport.webrtc.call import Call
-from gateway.transport.webrtc.call_metrics import CallMetrics
-from gateway.transport.webrtc.offer import (
+from headstart.gateway.transport.webrtc import call as calls
+from headstart.gateway.transport.webrtc.call import Call
+from headstart.gateway.transport.webrtc.call_metrics import CallMetrics
+from headstart.gateway.transport.webrtc.offer import (
     CANDIDATES_MAX,
     LINES_MAX,
     NAMES_MAX,

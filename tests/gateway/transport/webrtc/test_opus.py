@@ -5,8 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.transport.webrtc.opus import MAX_PACKET_SAMPLES, OpusTimeline, packet_samples
-from gateway.transport.webrtc.receive_buffer import RTP_RATE_HZ, BufferCounters, Piece, PieceKind
+from headstart.gateway.transport.webrtc.opus import MAX_PACKET_SAMPLES, OpusTimeline, packet_samples
+from headstart.gateway.transport.webrtc.receive_buffer import (
+    RTP_RATE_HZ,
+    BufferCounters,
+    Piece,
+    PieceKind,
+)
 from tests.gateway.transport.webrtc.sound import opus_packets, pitch_hz, rms, sine
 
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.audio.clock import NS_PER_MS
-from gateway.transport.webrtc.receive_buffer import (
+from headstart.gateway.audio.clock import NS_PER_MS
+from headstart.gateway.transport.webrtc.receive_buffer import (
     MAX_DROPOUT,
     RTP_SAMPLES_PER_MS,
     BufferSettings,

@@ -8,10 +8,10 @@ import httpx
 import pytest
 from websockets.asyncio.client import connect as connect_socket
 
-from gateway.audio.clock import CLIENT_RATE_HZ
-from gateway.protocol.headers import RESUME_HEADER as HEADER
-from gateway.session.actions import Play
-from gateway.transport.webrtc.call import Call
+from headstart.gateway.audio.clock import CLIENT_RATE_HZ
+from headstart.gateway.protocol.headers import RESUME_HEADER as HEADER
+from headstart.gateway.session.actions import Play
+from headstart.gateway.transport.webrtc.call import Call
 from tests.gateway.shell_fakes import RunningGateway, running_gateway, until
 from tests.gateway.transport.webrtc.peer import (
     Microphone,
@@ -162,7 +162,7 @@ async def test_a_call_that_cannot_be_made_gives_its_claim_back(
             raise OSError("no more sockets")
 
         with monkeypatch.context() as broken_calls:
-            broken_calls.setattr("gateway.transport.webrtc.calls.Calls._call", broken)
+            broken_calls.setattr("headstart.gateway.transport.webrtc.calls.Calls._call", broken)
             async with prepared() as first:
                 assert (await post_offer(first, running.url, {HEADER: token})).status_code == 500
         async with prepared() as second:

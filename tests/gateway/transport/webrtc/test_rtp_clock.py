@@ -1,4 +1,4 @@
-from gateway.transport.webrtc.rtp_clock import RtpClock
+from headstart.gateway.transport.webrtc.rtp_clock import RtpClock
 
 
 def test_one_codec_keeps_its_own_time() -> None:

@@ -16,7 +16,7 @@ import pytest
 from aiortc import clock, rtcrtpreceiver, rtcsctptransport
 from aiortc.rtp import RtcpReceiverInfo, RtpPacket
 
-from gateway.transport.webrtc import steady_time
+from headstart.gateway.transport.webrtc import steady_time
 from tests.gateway.shell_fakes import running_gateway, until
 from tests.gateway.transport.webrtc.peer import Microphone, calling
 

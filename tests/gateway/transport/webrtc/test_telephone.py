@@ -1,11 +1,11 @@
 import numpy as np
 import pytest
 
-from gateway.audio import g711
-from gateway.audio.clock import CLIENT_RATE_HZ
-from gateway.transport.webrtc.codecs import Codec
-from gateway.transport.webrtc.receive_buffer import Piece, PieceKind
-from gateway.transport.webrtc.telephone import TelephoneTimeline
+from headstart.gateway.audio import g711
+from headstart.gateway.audio.clock import CLIENT_RATE_HZ
+from headstart.gateway.transport.webrtc.codecs import Codec
+from headstart.gateway.transport.webrtc.receive_buffer import Piece, PieceKind
+from headstart.gateway.transport.webrtc.telephone import TelephoneTimeline
 from tests.gateway.transport.webrtc.sound import Samples, g711_packets, pitch_hz, rms, sine
 
 CODECS: dict[g711.Law, Codec] = {"audio/pcmu": Codec.PCMU, "audio/pcma": Codec.PCMA}

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from gateway.transport.webrtc.audio_receiver import Timeline
-from gateway.transport.webrtc.codecs import Codec
-from gateway.transport.webrtc.receive_buffer import BufferCounters, Piece, PieceKind
+from headstart.gateway.transport.webrtc.audio_receiver import Timeline
+from headstart.gateway.transport.webrtc.codecs import Codec
+from headstart.gateway.transport.webrtc.receive_buffer import BufferCounters, Piece, PieceKind
 from tests.gateway.transport.webrtc.sound import g711_packets, opus_packets, pitch_hz, sine
 
 OPUS = opus_packets(sine(440, 1, 48_000), 48_000)

@@ -7,12 +7,12 @@ import av
 import numpy as np
 import pytest
 
-from engine import api
-from gateway.transport.webrtc import video_track
-from gateway.transport.webrtc.aiortc_hooks import NewestFrame
-from gateway.transport.webrtc.video_track import picture_of, watch
-from gateway.video import decode
-from gateway.video.decode import Seen
+from headstart.engine import api
+from headstart.gateway.transport.webrtc import video_track
+from headstart.gateway.transport.webrtc.aiortc_hooks import NewestFrame
+from headstart.gateway.transport.webrtc.video_track import picture_of, watch
+from headstart.gateway.video import decode
+from headstart.gateway.video.decode import Seen
 from tests.gateway.shell_fakes import until
 from tests.headstart.talk.odd_files import rotate, write_video
 

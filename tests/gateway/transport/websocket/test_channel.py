@@ -8,7 +8,7 @@ import pytest
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed
 
-from gateway.connection.runner import LONG_CHARS
+from headstart.gateway.connection.runner import LONG_CHARS
 from tests.gateway.shell_fakes import fake_engine, receive, running_gateway, until
 
 
@@ -99,7 +99,7 @@ async def test_slow_reader_is_shed() -> None:
 async def test_reader_that_reads_nothing_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     """A peer that never reads cannot keep its slot by not letting the close frame through; what
     waits for it stays within its bound, and its neighbour is served."""
-    monkeypatch.setattr("gateway.transport.websocket.channel.CLOSE_WAIT_S", 0.2)
+    monkeypatch.setattr("headstart.gateway.transport.websocket.channel.CLOSE_WAIT_S", 0.2)
     async with running_gateway(outbound_kib=512) as running, connect(running.ws_url) as other:
         raw = sockets.socket()
         raw.setsockopt(sockets.SOL_SOCKET, sockets.SO_RCVBUF, 4096)
@@ -198,8 +198,8 @@ async def test_tiny_messages_come_one_by_one_and_in_order() -> None:
 
 async def test_a_pong_that_we_have_not_read_is_no_silence(monkeypatch: pytest.MonkeyPatch) -> None:
     """A flood is read at its share's pace, for longer than a pong may take: the pongs are in it."""
-    monkeypatch.setattr("gateway.server.main.PING_INTERVAL_S", 0.1)
-    monkeypatch.setattr("gateway.server.main.PING_TIMEOUT_S", 0.3)
+    monkeypatch.setattr("headstart.gateway.server.main.PING_INTERVAL_S", 0.1)
+    monkeypatch.setattr("headstart.gateway.server.main.PING_TIMEOUT_S", 0.3)
     async with running_gateway() as running, connect(running.ws_url) as socket:
         for _ in range(60):
             await socket.send("work 10" + " " * 4000)

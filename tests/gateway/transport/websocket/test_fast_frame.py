@@ -5,7 +5,7 @@ from websockets.extensions.permessage_deflate import PerMessageDeflate
 from websockets.frames import Frame, Opcode, apply_mask  # type: ignore[attr-defined]
 from websockets.protocol import CLIENT, SERVER, Protocol
 
-from gateway.transport.websocket.fast_frame import fast_text
+from headstart.gateway.transport.websocket.fast_frame import fast_text
 
 
 def framed(text: str) -> bytes:

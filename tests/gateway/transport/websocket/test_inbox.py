@@ -2,7 +2,7 @@ import asyncio
 
 import pytest
 
-from gateway.transport.websocket.inbox import Inbox
+from headstart.gateway.transport.websocket.inbox import Inbox
 
 
 async def test_messages_come_out_in_order() -> None:
