@@ -45,6 +45,8 @@ class ResponseManager:
         self._main: ActiveResponse | None = None
         self._aside_generation = 0
         self._stamping: list[ActiveResponse] = []  # waiting for `sent`, in order
+        self.given = 0
+        """Answers in the conversation that the client knows of and that ended without a fault."""
 
     @property
     def active(self) -> bool:
@@ -365,7 +367,7 @@ class ResponseManager:
             self._main = None
             context.turns.finish()
             if running.announced and ending.status != "failed":
-                context.idle.arm()
+                self.given += 1
         settle(context, running, ending)
 
     # --- budgets ---------------------------------------------------------------------------------
