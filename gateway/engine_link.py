@@ -83,7 +83,7 @@ def private_endpoint() -> Iterator[str]:
         yield "tcp://127.0.0.1:*"
         return
     with tempfile.TemporaryDirectory(prefix="headstart-") as folder:
-        path = Path(folder) / "headstart.engine.sock"
+        path = Path(folder) / "engine.sock"
         short = len(os.fsencode(path)) <= IPC_PATH_BYTES_MAX
         yield f"ipc://{path}" if short else "tcp://127.0.0.1:*"
 
@@ -98,7 +98,7 @@ def shared_endpoint() -> str:
     status = folder.lstat()
     if status.st_uid != os.getuid() or status.st_mode & 0o022:
         raise PermissionError(f"{folder} is not ours alone: expected our own folder, mode 0700")
-    return f"ipc://{folder / 'headstart.engine.sock'}"
+    return f"ipc://{folder / 'engine.sock'}"
 
 
 class LinkObserver:

@@ -13,7 +13,7 @@ import uvloop
 
 from headstart.engine import api
 from headstart.gateway.engine_link import EngineLink, LinkObserver, LinkState, private_endpoint
-from headstart.gateway.errors import EngineKeepsDying, EngineRefused
+from headstart.gateway.errors import ChildKeepsDying, ChildRefused
 from headstart.gateway.runtime import tasks
 from headstart.gateway.runtime.child_process import (
     LOG_LINE_BYTES_MAX,
@@ -30,7 +30,7 @@ def python(code: str) -> list[str]:
 
 @contextlib.asynccontextmanager
 async def supervised(argv: list[str]) -> AsyncIterator[ChildProcess]:
-    supervisor = ChildProcess(argv)
+    supervisor = ChildProcess("engine", argv)
     running = asyncio.create_task(supervisor.run())
     try:
         yield supervisor
@@ -125,16 +125,16 @@ def test_sigkill_in_mid_answer_leads_to_a_restart() -> None:
 
 async def test_code_2_means_no_restart() -> None:
     """A child that refuses its settings is not started again; its words are in the error."""
-    supervisor = ChildProcess(python("print('no model named nosuch'); exit(2)"))
-    with pytest.raises(EngineRefused, match="no model named nosuch"):
+    supervisor = ChildProcess("engine", python("print('no model named nosuch'); exit(2)"))
+    with pytest.raises(ChildRefused, match="no model named nosuch"):
         await supervisor.run()
     assert supervisor.restarts == 0
 
 
 async def test_child_that_never_works_is_given_up() -> None:
     """Three deaths before the first health: an error with how it ended and its last words."""
-    supervisor = ChildProcess(python("print('out of luck'); exit(7)"))
-    with pytest.raises(EngineKeepsDying, match=r"3 times.*exit code 7[\s\S]*out of luck"):
+    supervisor = ChildProcess("engine", python("print('out of luck'); exit(7)"))
+    with pytest.raises(ChildKeepsDying, match=r"3 times.*exit code 7[\s\S]*out of luck"):
         await supervisor.run()
 
 
@@ -156,8 +156,8 @@ async def test_stubborn_child_is_killed(monkeypatch: pytest.MonkeyPatch) -> None
 async def test_log_is_passed_on_in_bounded_lines() -> None:
     """Both streams are read; an endless line comes in pieces instead of filling memory."""
     code = "import sys; print('x' * 50_000); print('to stderr', file=sys.stderr); sys.exit(2)"
-    supervisor = ChildProcess(python(code))
-    with pytest.raises(EngineRefused):
+    supervisor = ChildProcess("engine", python(code))
+    with pytest.raises(ChildRefused):
         await supervisor.run()
     lines = list(supervisor.log_tail)
     assert "to stderr" in lines
@@ -171,7 +171,7 @@ def test_child_dies_with_a_killed_parent(tmp_path: Path) -> None:
         "import asyncio, sys\n"
         "from headstart.gateway.runtime.child_process import ChildProcess\n"
         "child = 'import time; print(1, flush=True); time.sleep(60)'\n"
-        "s = ChildProcess([sys.executable, '-c', child])\n"
+        "s = ChildProcess('engine', [sys.executable, '-c', child])\n"
         "async def main():\n"
         "    task = asyncio.create_task(s.run())\n"
         "    while not s.log_tail: await asyncio.sleep(0.01)\n"

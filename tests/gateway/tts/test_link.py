@@ -12,8 +12,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from headstart.gateway.runtime import tasks
+from headstart.gateway.runtime.child_process import FIRST_TRIES
 from headstart.gateway.tts.choose import choose, missing
-from headstart.gateway.tts.link import FIRST_TRIES, VoiceLink, VoiceOff
+from headstart.gateway.tts.link import VoiceLink, VoiceOff
 from headstart.gateway.tts.messages import ClauseDone, Speak, Stop, SynthesisedAudio
 from headstart.gateway.tts.status import VoiceStatus
 from tests.gateway.shell_fakes import until
@@ -129,12 +130,12 @@ async def test_a_voice_that_cannot_be_kept_alive_is_off() -> None:
 async def test_a_worker_that_nobody_watches_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is started again, with a watchdog."""
 
-    async def broken(_: VoiceLink) -> None:
+    def broken(_: VoiceLink) -> None:
         monkeypatch.undo()
         raise ZeroDivisionError("a bug in the watchdog")
 
     before = tasks.failures["voice watchdog"]
-    monkeypatch.setattr(VoiceLink, "_watch", broken)
+    monkeypatch.setattr(VoiceLink, "_hangs", broken)
     async with link_to(*espeak()) as (link, _):
         await until(lambda: link.restarts == 1 and link.status.speaks)
     assert tasks.failures["voice watchdog"] == before + 1
