@@ -10,6 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 import uvloop
+from prometheus_client import CollectorRegistry, generate_latest
 
 from headstart.engine import api
 from headstart.gateway.engine_link import EngineLink, LinkObserver, LinkState, private_endpoint
@@ -19,7 +20,9 @@ from headstart.gateway.runtime.child_process import (
     LOG_LINE_BYTES_MAX,
     Backoff,
     ChildProcess,
+    ChildRestartsCollector,
     describe_exit,
+    restarts,
 )
 from tests.gateway.shell_fakes import fake_engine_argv, until
 
@@ -183,6 +186,54 @@ def test_child_dies_with_a_killed_parent(tmp_path: Path) -> None:
         child = psutil.Process(int(parent.stdout.readline()))
         parent.kill()
     child.wait(timeout=60)
+
+
+async def test_a_child_that_hangs_is_killed_and_started_again() -> None:
+    """Whoever keeps it alive says how to tell; what it then owes is known to be lost."""
+    deaths: list[str] = []
+    hung: list[str] = []
+    before = restarts["engine"]
+    child = ChildProcess(
+        "engine",
+        python("import time; time.sleep(60)"),
+        hangs=lambda: hung.pop() if hung else None,
+        on_exit=deaths.append,
+        watch_s=0.05,
+    )
+    running = asyncio.create_task(child.run())
+    await until(lambda: child.pid is not None)
+    first = child.pid
+    await asyncio.sleep(0.2)
+    assert child.pid == first, "it works"
+    hung.append("it says nothing")
+    await until(lambda: child.pid not in (None, first))
+    assert deaths == ["killed by SIGKILL"]
+    assert restarts["engine"] == before + 1
+    await child.stop()
+    await running
+
+
+async def test_one_that_is_never_given_up_is_started_ever_more_rarely() -> None:
+    """Not even one that refuses to work, or cannot be started at all."""
+    for argv in (python("exit(2)"), ["/nowhere/such-a-program"]):
+        child = ChildProcess("engine", argv, never_gives_up=True)
+        running = asyncio.create_task(child.run())
+        await until(lambda child=child: child.restarts >= 3)
+        waited = asyncio.get_running_loop().time()
+        await until(lambda child=child: child.restarts >= 4)
+        assert asyncio.get_running_loop().time() - waited > 0.5, "1 s between the third and that"
+        assert not running.done()
+        await child.stop()
+        await running
+
+
+def test_restarts_are_counted_by_child() -> None:
+    """headstart_child_restarts_total, on the page of metrics."""
+    restarts["decoder"] += 1
+    registry = CollectorRegistry()
+    registry.register(ChildRestartsCollector())
+    line = f'headstart_child_restarts_total{{child="decoder"}} {float(restarts["decoder"])}'
+    assert line in generate_latest(registry).decode()
 
 
 def _alive(pid: int) -> bool:

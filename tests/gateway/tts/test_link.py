@@ -164,6 +164,19 @@ async def test_a_worker_that_cannot_start_is_given_up() -> None:
         assert "ended 3 times" in link.status.reason
 
 
+async def test_what_a_worker_says_on_stderr_is_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Line by line and under the voice's name, where nothing in it passes for another record."""
+    with caplog.at_level("INFO", "headstart.voice"):
+        async with link_to(sys.executable, "-c", "import sys; sys.exit('no such voice')") as (
+            link,
+            _,
+        ):
+            await until(lambda: link.status.state == "off")
+    said = [record for record in caplog.records if record.message == "no such voice"]
+    assert said
+    assert {record.name for record in said} == {"headstart.voice"}
+
+
 async def test_nothing_is_left_at_the_end() -> None:
     """The process is gone when `stop` returns."""
     async with link_to(*espeak()) as (link, _):

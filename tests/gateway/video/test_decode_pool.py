@@ -7,6 +7,7 @@ import base64
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -309,6 +310,29 @@ async def test_a_decoder_that_ends_at_once_is_started_ever_more_rarely() -> None
         async with asyncio.timeout(60):
             while not await works():
                 pass
+
+
+def test_a_decoder_dies_with_a_killed_gateway() -> None:
+    """One that stands still in the middle of a picture, too: it would not see its socket close."""
+    code = (
+        "import asyncio\n"
+        "from headstart.gateway.video.decode_pool import ProcessDecoder\n"
+        "async def main():\n"
+        "    decoder = ProcessDecoder()\n"
+        "    living = asyncio.create_task(decoder.run())\n"
+        "    while decoder.pid is None: await asyncio.sleep(0.01)\n"
+        "    print(decoder.pid, flush=True); await living\n"
+        "asyncio.run(main())\n"
+    )
+    argv = [sys.executable, "-c", code]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as gateway:
+        assert gateway.stdout is not None
+        decoder = psutil.Process(int(gateway.stdout.readline()))
+        while "decode_worker" not in decoder.cmdline()[2]:
+            time.sleep(0.01)  # until it is itself
+        decoder.suspend()
+        gateway.kill()
+    decoder.wait(timeout=60)
 
 
 async def test_a_pool_whose_loop_ended_begins_anew() -> None:
