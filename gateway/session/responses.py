@@ -14,7 +14,14 @@ from openai.types.realtime import ConversationItemTruncateEvent, RealtimeRespons
 from headstart.engine import api
 from headstart.gateway.protocol import errors
 from headstart.gateway.protocol.items import Json
-from headstart.gateway.session.active_response import ActiveResponse, send_report
+from headstart.gateway.session.active_response import (
+    ActiveResponse,
+    close_message,
+    open_message,
+    send_report,
+    settle,
+    text_over,
+)
 from headstart.gateway.session.context import SessionContext
 from headstart.gateway.session.function_calls import FunctionCalls
 from headstart.gateway.session.response import (
@@ -26,7 +33,6 @@ from headstart.gateway.session.response import (
     ending_of,
     failed,
 )
-from headstart.gateway.session.response_items import close_message, open_message, settle, text_over
 from headstart.gateway.session.speech_output import SpeechOutput
 from headstart.gateway.telemetry.latency import BudgetError, TurnBudget, TurnStamps, Unmeasured
 from headstart.gateway.tts.messages import ClauseDone, SynthesisedAudio

@@ -45,8 +45,7 @@ from headstart.gateway.session.actions import Action, Hangup, Send
 from headstart.gateway.session.audio_appends import AudioAppender
 from headstart.gateway.session.context import SessionContext
 from headstart.gateway.session.input_speech import InputSpeech
-from headstart.gateway.session.items import delete_item, item_failed
-from headstart.gateway.session.media_requests import MediaRequests
+from headstart.gateway.session.items import ClientItems
 from headstart.gateway.session.responses import ResponseManager
 from headstart.gateway.session.resume_offer import ResumeOffer
 from headstart.gateway.session.speech_output import SpeechOutput
@@ -106,7 +105,7 @@ class Session:
         self._speech = InputSpeech(self._context, self._turns, stopwatch)
         self._appends = AudioAppender(self._context, self._speech)
         self._pictures = VideoInput(self._context, lambda: self._speech.clock_samples)
-        self._pictured = MediaRequests(self._context, self._pictures, self._responses)
+        self._items = ClientItems(self._context, self._pictures, self._responses)
         self._offer = ResumeOffer(self._context)
         self._updates = SessionUpdates(
             self._context, self._speech, self._out, self._pictures, self._offer
@@ -183,8 +182,8 @@ class Session:
         """The next piece of a long append, or of items' sound: asked for by an action
         `ContinueLater`."""
         try:
-            if self._pictured.sounds.is_sending:
-                self._pictured.sounds.more()
+            if self._items.sounds.is_sending:
+                self._items.sounds.more()
             else:
                 self._appends.more(now_ns)
         except ProtocolError as error:
@@ -229,7 +228,7 @@ class Session:
                 self._speech.heard(event)
                 self._pictures.begin_turn()
             case api.ClipHeard():
-                self._pictured.sounds.heard(event)
+                self._items.sounds.heard(event)
             case api.Chunk():
                 self._chunk(event)
             case api.Delta():
@@ -258,7 +257,7 @@ class Session:
         context.engine_lost()
         self._responses.engine_lost(now_ns)
         self._speech.engine_lost(now_ns)
-        self._pictured.sounds.engine_lost()
+        self._items.sounds.engine_lost()
         message = "The engine was lost and is being restarted; the conversation is kept."
         context.send_ours("engine", context.events.engine_status("restarting", message))
         return self._done(now_ns)
@@ -344,18 +343,18 @@ class Session:
             case SessionUpdateEvent():
                 self._updates.update(event, now_ns)
             case ConversationItemCreateEvent():
-                self._pictured.create_item(event)
+                self._items.create(event)
             case ConversationItemRetrieveEvent():
                 kept = self._context.conversation.get(event.item_id, "retrieve")
                 self._context.send(self._context.events.item_retrieved(kept.wire))
             case ConversationItemTruncateEvent():
                 self._responses.truncate(event)
             case ConversationItemDeleteEvent():
-                delete_item(self._context, self._responses, event.item_id)
+                self._items.delete(event.item_id)
             case ResponseCreateEvent() if self._context.config.only_transcribes:
                 raise errors.no_responses()
             case ResponseCreateEvent():
-                self._pictured.create_response(event, now_ns)
+                self._items.create_response(event, now_ns)
             case ResponseCancelEvent():
                 self._responses.cancel(event.response_id)
             case InputImageBufferAppend():
@@ -382,8 +381,7 @@ class Session:
         failed transcription, since to some clients every error is fatal."""
         log.warning("engine: %s failed: %s (%s)", event.about, event.message, event.code)
         self._metrics.error(event.code)
-        told = self._speech.failed(event) or self._pictured.sounds.failed(event)
-        if not (told or item_failed(self._context, event)):
+        if not (self._speech.failed(event) or self._items.failed(event)):
             error = errors.server_error(event.code, event.message)
             self._context.send(self._context.events.error(error))
 
