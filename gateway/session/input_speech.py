@@ -52,17 +52,17 @@ class InputSpeech:
         self._stopwatch = stopwatch
         self._pace = PauseStatistics()
         settings = SegmenterSettings(chunk_ms=context.settings.chunk_ms)
-        self._listener = SpeechSegmenter(self._detection(), settings)
+        self._segmenter = SpeechSegmenter(self._detection(), settings)
         self._open: Utterance | None = None
         self._undecided: EndedUtterance | None = None  # over, held, its final words still to come
         self._transcripts = Transcripts(context)
-        self._feed_ns = 0  # the last packet's time in the listener
+        self._feed_ns = 0  # the last packet's time in the segmenter
         self._buffer_ns: int | None = None  # and in a receive buffer, if it came over a track
         self._client_clock = ClientClock()
 
     @property
     def clock_samples(self) -> int:
-        return self._listener.clock_samples
+        return self._segmenter.clock_samples
 
     def item_id_of(self, turn: int) -> str | None:
         utterance = self._utterance(turn)
@@ -71,22 +71,22 @@ class InputSpeech:
     # --- audio and requests from the client ------------------------------------------------------
 
     def feed(self, pcm: bytes, captured_ms: float | None, now_ns: int) -> None:
-        """One packet. Raises the listener's errors."""
+        """One packet. Raises the segmenter's errors."""
         captured_ns = self._client_clock.to_ours(captured_ms, now_ns)
         began_ns = self._stopwatch()
-        events = self._listener.feed(pcm, now_ns, captured_ns)
+        events = self._segmenter.feed(pcm, now_ns, captured_ns)
         self._feed_ns, self._buffer_ns = self._stopwatch() - began_ns, None
         self._context.metrics.audio("received", len(pcm) / 48)  # bytes in a ms of s16 at 24 kHz
         if events:
             self._handle(events, now_ns)
-        self._turns.advance(self._listener.clock_samples, now_ns)
+        self._turns.advance(self._segmenter.clock_samples, now_ns)
 
     def hear(self, pcm: bytes, arrival: Arrival | None, now_ns: int) -> None:
         """Sound out of a track's receive buffer; what no packet brought has no arrival."""
         came = arrival or Arrival(now_ns, None)
         began_ns = self._stopwatch()
         try:
-            events = self._listener.feed(pcm, came.received_ns, came.captured_ns)
+            events = self._segmenter.feed(pcm, came.received_ns, came.captured_ns)
         except UtteranceTooLongError:  # push-to-talk: a track goes on, whoever forgot it
             self._context.metrics.audio("dropped", len(pcm) / 48)
             return
@@ -95,21 +95,21 @@ class InputSpeech:
         fate = "inserted" if arrival is None else "received"
         self._context.metrics.audio(fate, len(pcm) / 48)
         self._handle(events, now_ns)
-        self._turns.advance(self._listener.clock_samples, now_ns)
+        self._turns.advance(self._segmenter.clock_samples, now_ns)
 
     def commit(self, now_ns: int) -> None:
         """The client ends the utterance; no answer follows by itself."""
-        events = self._listener.commit()
+        events = self._segmenter.commit()
         self._handle(events, now_ns, answer=False)
 
     def clear(self, now_ns: int) -> None:
-        self._handle(self._listener.clear(), now_ns)
+        self._handle(self._segmenter.clear(), now_ns)
         self._context.send(self._context.events.cleared())
 
     def tick(self, now_ns: int) -> None:
         if self._open is None and self._undecided is None:
             return  # nobody speaks
-        self._handle(self._listener.tick(now_ns), now_ns)
+        self._handle(self._segmenter.tick(now_ns), now_ns)
         self._turns.tick(now_ns)
         over = self._undecided
         if over is not None and self._turns.is_late(over.stopped_ns, now_ns):
@@ -119,7 +119,7 @@ class InputSpeech:
         """Follow a change of the session's settings."""
         self._cut_chunks()
         if self._detecting != (self._context.config.turn_detection, self._context.endpointing):
-            self._handle(self._listener.set_detection(self._detection()), now_ns)
+            self._handle(self._segmenter.set_detection(self._detection()), now_ns)
 
     def _cut_chunks(self) -> None:
         """How much sound the engine gets at a time: little of what an answer is held for."""
@@ -128,9 +128,9 @@ class InputSpeech:
         chunk_ms: int = wanted_ms or self._context.settings.chunk_ms
         if self._open is not None and self._open.is_held:
             chunk_ms = min(chunk_ms, HELD_CHUNK_MS)
-        self._listener.settings = dataclasses.replace(self._listener.settings, chunk_ms=chunk_ms)
+        self._segmenter.settings = dataclasses.replace(self._segmenter.settings, chunk_ms=chunk_ms)
 
-    # --- what the listener noticed ---------------------------------------------------------------
+    # --- what the segmenter noticed ---------------------------------------------------------------
 
     def _handle(
         self,
@@ -296,7 +296,7 @@ class InputSpeech:
 
     def end_of_message(self, event: api.EndOfMessage) -> None:
         """At a short silence: how sure the model is that the person has finished."""
-        self._listener.set_end_probability(event.ref, event.probability)
+        self._segmenter.set_end_probability(event.ref, event.probability)
         utterance = self._utterance(event.ref.turn)
         if utterance is None:
             return
@@ -332,7 +332,7 @@ class InputSpeech:
         if not utterance.is_held:
             lost = "The engine was not there to hear all of it; say it again."
             self._transcripts.tell_failed(utterance, "engine_lost", lost)
-        for event in self._listener.clear():
+        for event in self._segmenter.clear():
             if isinstance(event, UtteranceDropped):
                 self._dropped(event, now_ns)
 
@@ -344,7 +344,7 @@ class InputSpeech:
         return self._transcripts.find(turn)
 
     def _detection(self) -> Detection | None:
-        """The settings in force, as the listener takes them."""
+        """The settings in force, as the segmenter takes them."""
         context = self._context
         self._detecting = (context.config.turn_detection, context.endpointing)
         turns, endpointing = self._detecting

@@ -162,7 +162,7 @@ class ResponseManager:
             return
         running.response.cancel_reason = reason
         if running.speaking is not None:
-            self._out.hush(running.generation)
+            self._out.stop(running.generation)
         if running.text_over is None:
             self._context.tell(api.Cancel(self._context.session_id, running.generation))
         else:
@@ -353,7 +353,7 @@ class ResponseManager:
             if running.text_over is not None:
                 continue
             if running.speaking is not None:
-                self._out.hush(running.generation)
+                self._out.stop(running.generation)
             self._end(
                 running,
                 failed("engine_lost", "The engine was lost while it answered; please ask again."),

@@ -27,6 +27,7 @@ def held_speech(bench: SessionBench) -> list[Utterance]:
 def check(bench: SessionBench) -> None:
     """Playout, books and speech agree, and there is something to hold."""
     answers, out = bench.session._responses, bench.session._out
+    assert answers.active or bench.session._turns._waiting is None, "a question waits for nothing"
     held = out._held_ns is not None
     assert bench.holds() == held
     assert held == bool(held_speech(bench))
