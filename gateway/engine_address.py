@@ -92,7 +92,7 @@ class Address:
         self._bound += 1
         beside = path.with_name(
             f".{os.getpid():x}-{self._bound:x}"
-        )  # no longer than "headstart.engine.sock"
+        )  # no longer than "engine.sock"
         name = f"{IPC}{beside}"
         self._socket.bind(name)
         try:

@@ -83,7 +83,7 @@ def private_endpoint() -> Iterator[str]:
         yield "tcp://127.0.0.1:*"
         return
     with tempfile.TemporaryDirectory(prefix="headstart-") as folder:
-        path = Path(folder) / "headstart.engine.sock"
+        path = Path(folder) / "engine.sock"
         short = len(os.fsencode(path)) <= IPC_PATH_BYTES_MAX
         yield f"ipc://{path}" if short else "tcp://127.0.0.1:*"
 
@@ -98,7 +98,7 @@ def shared_endpoint() -> str:
     status = folder.lstat()
     if status.st_uid != os.getuid() or status.st_mode & 0o022:
         raise PermissionError(f"{folder} is not ours alone: expected our own folder, mode 0700")
-    return f"ipc://{folder / 'headstart.engine.sock'}"
+    return f"ipc://{folder / 'engine.sock'}"
 
 
 class LinkObserver:
@@ -131,7 +131,6 @@ class EngineLink:
         self,
         endpoint: str,
         lost_after_s: float = 30.0,
-        now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.state = LinkState.WAITING
         self._reason = "the engine has not started yet"
@@ -140,9 +139,8 @@ class EngineLink:
         self.stats: api.Stats | None = None
         self.counters = LinkCounters()
         self.observer = LinkObserver()
-        self._now_ns = now_ns
         self._lost_after_ns = int(lost_after_s * 1e9)
-        self._last_heard_ns = now_ns()
+        self._last_heard_ns = time.monotonic_ns()
         self._listeners: dict[str, EngineListener] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -176,7 +174,7 @@ class EngineLink:
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._socket.fileno(), self._drain)
         self._loop.add_reader(self._monitor.fileno(), self._read_monitor)
-        self._last_heard_ns = self._now_ns()
+        self._last_heard_ns = time.monotonic_ns()
         self._heartbeat()
         self._loop.call_soon(self._read_monitor)
         self._loop.call_soon(self._drain)
@@ -235,7 +233,7 @@ class EngineLink:
     def _heartbeat(self) -> None:
         assert self._loop is not None
         self._timer = self._loop.call_later(PING_INTERVAL_S, self._heartbeat)
-        now_ns = self._now_ns()
+        now_ns = time.monotonic_ns()
         self.look_at_address()
         # Full or nobody there: silence is what tells, below.
         self._send(api.Ping(sent_ns=now_ns))
@@ -271,13 +269,13 @@ class EngineLink:
             seen = recv_monitor_message(self._monitor, zmq.NOBLOCK)
             if seen["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 log.debug("an engine connected")
-                self._send(api.Ping(sent_ns=self._now_ns()))
+                self._send(api.Ping(sent_ns=time.monotonic_ns()))
             elif seen["event"] == zmq.EVENT_DISCONNECTED:
                 self._drain()  # what it said before it went away still counts
                 self.lost("its connection closed")
 
     def _received(self, data: bytes) -> None:
-        self._last_heard_ns = self._now_ns()
+        self._last_heard_ns = time.monotonic_ns()
         self.counters.events += 1
         try:
             event = api.decode_event(data)

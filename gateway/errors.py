@@ -3,8 +3,8 @@
     GatewayError
     ├── ConfigError            a setting is wrong; names it and what is allowed          exit 2
     ├── PortInUse              another program listens there                            exit 1
-    ├── EngineRefused          the engine says its settings cannot work                 exit 2
-    ├── EngineKeepsDying       the engine never became ready, several times in a row    exit 1
+    ├── ChildRefused           the engine says its settings cannot work                 exit 2
+    ├── ChildKeepsDying        the engine never became ready, several times in a row    exit 1
     └── TalkError              `headstart talk` cannot go on                            exit 2
         ├── MediaError         the file is at fault
         │   ├── FileMissing    no such file, or not a file
@@ -49,23 +49,28 @@ class PortInUse(GatewayError):
         self.port = port
 
 
-class EngineRefused(GatewayError):
+class ChildRefused(GatewayError):
+    """`child`: its name; the engine's is "engine"."""
+
     exit_code = 2
 
-    def __init__(self, log_tail: list[str]) -> None:
+    def __init__(self, child: str, log_tail: list[str]) -> None:
         lines = "\n  ".join(log_tail) or "(it wrote nothing)"
-        super().__init__(f"the engine cannot start with these settings; it said:\n  {lines}")
+        super().__init__(f"the {child} cannot start with these settings; it said:\n  {lines}")
         self.log_tail = log_tail
 
 
-class EngineKeepsDying(GatewayError):
-    def __init__(self, tries: int, ended: str, log_tail: list[str]) -> None:
+class ChildKeepsDying(GatewayError):
+    """`ended`: how it ended the last time."""
+
+    def __init__(self, child: str, tries: int, ended: str, log_tail: list[str]) -> None:
         lines = "\n  ".join(log_tail) or "(it wrote nothing)"
         super().__init__(
-            f"the engine died {tries} times before it was ready ({ended}); its last words:\n"
+            f"the {child} died {tries} times before it was ready ({ended}); its last words:\n"
             f"  {lines}"
         )
         self.tries = tries
+        self.ended = ended
         self.log_tail = log_tail
 
 

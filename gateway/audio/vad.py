@@ -237,8 +237,8 @@ class VadHysteresis:
     `speech_end` (first sample behind the last speech) and `speech_samples` (silence not counted).
     """
 
-    def __init__(self, hysteresis: HysteresisSettings | None = None) -> None:
-        self.hysteresis = hysteresis or HysteresisSettings()
+    def __init__(self) -> None:
+        self.hysteresis = HysteresisSettings()
         self.state = GateState.QUIET
         self.is_open = False
         self.is_quiet = True

@@ -78,11 +78,6 @@ def _sign(value: int) -> int:
     return (value > 0) - (value < 0)
 
 
-def swaps_sides(orientation: int) -> bool:
-    """Whether the shown picture's width is the stored one's height."""
-    return orientation >= 5
-
-
 def upright(pixels: npt.NDArray[Any], orientation: int) -> npt.NDArray[Any]:
     """[height, width, ...] as it is to be shown; a view."""
     match orientation:

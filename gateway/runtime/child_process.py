@@ -1,14 +1,18 @@
-"""Keeps one child process alive: the engine.
+"""Keeps one child process alive: the engine, the voice's worker, or a picture decoder.
 
-Starts it, passes its log on line by line, starts it again when it dies, stops it at the end.
+Starts it, passes its log on line by line, starts it again when it ends, kills it when it hangs, and
+stops it at the end.
 
 - Back-off: the first restart is at once, then 0.5, 1, 2, 4 … up to 30 s; a child that was `healthy`
-  (told so by the engine link, or up for `HEALTHY_AFTER_S`) starts the count anew.
-- A child that ends with code 2 says that its settings cannot work: no restart, `EngineRefused`.
-- A child that dies `FIRST_TRIES` times before it was ever healthy: `EngineKeepsDying`.
+  (told so by its owner, or up for `HEALTHY_AFTER_S`) starts the count anew.
+- A child that ends with code 2 says that its settings cannot work: no restart, `ChildRefused`.
+- A child that ends `FIRST_TRIES` times before it was ever healthy: `ChildKeepsDying`. One that
+  `never_gives_up` is started again whatever it does.
+- A child that hangs is killed: its owner says so (`kill`), or is asked every `WATCH_S` (`hangs`).
 - No orphans: the kernel kills the child when its parent dies (`die_with_parent`, Linux).
 - The child gets a session of its own, so that Ctrl-C in a terminal reaches the parent alone, which
   then ends things in order: SIGTERM, and SIGKILL to all of its group after `STOP_WAIT_S`.
+- Restarts are counted by child: `headstart_child_restarts_total`.
 """
 
 from __future__ import annotations
@@ -20,15 +24,20 @@ import os
 import signal
 import sys
 import time
-from asyncio.subprocess import PIPE, STDOUT, Process
-from collections import deque
-from collections.abc import Callable, Mapping
+from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
+from collections import Counter, deque
+from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
-from headstart.gateway.errors import EngineKeepsDying, EngineRefused
+from prometheus_client import Metric
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
+
+from headstart.gateway.errors import ChildKeepsDying, ChildRefused
 from headstart.gateway.runtime import tasks
 
 log = logging.getLogger("headstart.child_process")
-child_log = logging.getLogger("headstart.engine")
 
 EXIT_REFUSED = 2
 FIRST_TRIES = 3
@@ -36,9 +45,13 @@ BACKOFF_FIRST_S = 0.5
 BACKOFF_MAX_S = 30.0
 HEALTHY_AFTER_S = 30.0
 STOP_WAIT_S = 5.0
+WATCH_S = 1.0
 LOG_TAIL_LINES = 40
 LOG_LINE_BYTES_MAX = 8192
 """A longer line of the child's log is passed on in pieces."""
+
+restarts: Counter[str] = Counter()
+"""Since this process started, by the child's name."""
 
 # Runs before the child proper: PR_SET_PDEATHSIG outlives execv, and unlike subprocess's preexec_fn
 # this is safe in a process with threads. A parent that died in between is seen by its changed id.
@@ -88,29 +101,58 @@ class Backoff:
         self.restarts_in_row = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Pipes:
+    """What a child's stdin and stdout are, as `asyncio.create_subprocess_exec` takes them: a file
+    descriptor or a constant. `stdout` None: it is log, as stderr always is."""
+
+    stdin: int = DEVNULL
+    stdout: int | None = None
+
+
 class ChildProcess:
-    """`run` until cancelled or `stop`ped. `before_start` is called before each start, `on_exit`
-    hears of each death, with the reason."""
+    """`run` until cancelled or `stop`ped. Used on the loop that runs it.
+
+    `name`: in log lines and metrics. `connect`: enters before each start, and leaves once the
+    process has begun; gives its pipes. `talk`: speaks with each process over those until its stdout
+    ends. `on_exit`: hears of each death, with the reason. `hangs`: why the child is to be killed
+    now; None: it works. `stop_wait_s`: from SIGTERM to SIGKILL at the end.
+    """
 
     def __init__(
         self,
+        name: str,
         argv: list[str],
+        *,
         environment: Mapping[str, str] | None = None,
-        on_exit: Callable[[str], None] | None = None,
-        before_start: Callable[[], None] = lambda: None,
+        connect: Callable[[], contextlib.AbstractContextManager[Pipes]] | None = None,
+        talk: Callable[[Process], Coroutine[Any, Any, None]] | None = None,
+        on_exit: Callable[[str], None] = lambda _: None,
+        hangs: Callable[[], str | None] | None = None,
+        watch_s: float = WATCH_S,
+        stop_wait_s: float | None = None,
+        never_gives_up: bool = False,
     ) -> None:
+        self.name = name
         self.argv = argv
         self.restarts = 0
         self.pid: int | None = None
         self.log_tail: deque[str] = deque(maxlen=LOG_TAIL_LINES)
         self._environment = dict(os.environ if environment is None else environment)
+        self._connect = connect or (lambda: contextlib.nullcontext(Pipes()))
+        self._talk = talk
         self._on_exit = on_exit
-        self._before_start = before_start
+        self._hangs = hangs
+        self._watch_s = watch_s
+        self._stop_wait_s = STOP_WAIT_S if stop_wait_s is None else stop_wait_s
+        self._never_gives_up = never_gives_up
+        self._log = logging.getLogger(f"headstart.{name}")
         self._backoff = Backoff()
         self._ever_healthy = False
         self._log_bytes = 0  # read of its words
         self._stopping = asyncio.Event()
         self._process: Process | None = None
+        self._around: list[asyncio.Task[None]] = []  # what listens to it and watches it
 
     def healthy(self) -> None:
         """The child does its work: the next death is the first in a row again."""
@@ -120,31 +162,31 @@ class ChildProcess:
     def kill(self, reason: str) -> None:
         """End the child at once; it is started again. For a child that hangs."""
         if self._process is not None and self._process.returncode is None:
-            log.error("killing the engine: %s", reason)
+            log.error("killing the %s: %s", self.name, reason)
             self._signal(signal.SIGKILL)
 
     async def run(self) -> None:
-        """Start and restart. Raises `EngineRefused`, `EngineKeepsDying`."""
+        """Start and restart. Raises `ChildRefused`, `ChildKeepsDying`."""
         try:
             while not self._stopping.is_set():
                 started_s = time.monotonic()
-                ended = await self._run_once()
+                returncode, how = await self._run_once()
                 if self._stopping.is_set():
                     return
                 if time.monotonic() - started_s > HEALTHY_AFTER_S:
                     self.healthy()
-                self._judge(ended)
+                if not self._never_gives_up:
+                    self._judge(returncode, how)
                 wait_s = self._backoff.next_s()
                 self.restarts += 1
-                log.error(
-                    "the engine ended (%s); starting it again in %.1f s",
-                    describe_exit(ended),
-                    wait_s,
-                )
+                restarts[self.name] += 1
+                log.error("the %s ended (%s); starting it again in %.1f s", self.name, how, wait_s)
+                self._on_exit(how)
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(self._stopping.wait(), wait_s)
         finally:
             await self.stop()
+            self._let_go()
 
     async def stop(self) -> None:
         """SIGTERM, then SIGKILL. Returns when the child is gone."""
@@ -154,50 +196,85 @@ class ChildProcess:
             return
         self._signal(signal.SIGTERM)
         try:
-            await asyncio.wait_for(process.wait(), STOP_WAIT_S)
+            await asyncio.wait_for(process.wait(), self._stop_wait_s)
         except TimeoutError:
-            log.warning("the engine did not end within %.0f s of SIGTERM; killing it", STOP_WAIT_S)
+            what = "the %s did not end within %.0f s of SIGTERM; killing it"
+            log.warning(what, self.name, self._stop_wait_s)
             self._signal(signal.SIGKILL)
             await process.wait()
 
-    def _judge(self, returncode: int) -> None:
+    def _judge(self, returncode: int | None, how: str) -> None:
         if returncode == 0:  # it saw no gateway for a while and went, in good order
             self._ever_healthy = True
         if returncode == EXIT_REFUSED:
-            raise EngineRefused(list(self.log_tail)[-10:])
+            raise ChildRefused(self.name, list(self.log_tail)[-10:])
         if not self._ever_healthy and self.restarts + 1 >= FIRST_TRIES:
-            raise EngineKeepsDying(
-                FIRST_TRIES, describe_exit(returncode), list(self.log_tail)[-20:]
+            raise ChildKeepsDying(self.name, FIRST_TRIES, how, list(self.log_tail)[-20:])
+
+    async def _run_once(self) -> tuple[int | None, str]:
+        """The return code, None if there was no process, and how it ended in words."""
+        self.log_tail.clear()
+        try:
+            process = self._process = await self._start()
+        except OSError as error:  # no memory, no descriptors: there may be some again
+            return None, f"it cannot be started: {error}"
+        self.pid = process.pid
+        log.info("started the %s (process %d)", self.name, self.pid)
+        listening = self._listening(process)
+        self._around = [*listening, *self._watching()]
+        returncode = await process.wait()
+        await self._drained(listening)
+        self._let_go()
+        return returncode, describe_exit(returncode)
+
+    def _let_go(self) -> None:
+        """Of a process that has ended."""
+        for task in self._around:
+            task.cancel()
+        self.pid = None
+
+    async def _start(self) -> Process:
+        with self._connect() as pipes:
+            return await asyncio.create_subprocess_exec(
+                *die_with_parent(self.argv),
+                stdin=pipes.stdin,
+                stdout=PIPE if pipes.stdout is None else pipes.stdout,
+                stderr=STDOUT if pipes.stdout is None else PIPE,
+                env=self._environment,
+                start_new_session=True,
             )
 
-    async def _run_once(self) -> int:
-        self.log_tail.clear()
-        self._before_start()
-        self._process = await asyncio.create_subprocess_exec(
-            *die_with_parent(self.argv),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=PIPE,
-            stderr=STDOUT,
-            env=self._environment,
-            start_new_session=True,
-        )
-        self.pid = self._process.pid
-        log.info("started the engine (process %d)", self.pid)
-        assert self._process.stdout is not None
-        # Whoever writes to a pipe that nobody reads stands still.
-        unread = lambda error: self.kill(f"its log cannot be read: {error}")  # noqa: E731
-        reading = tasks.own(self._read_log(self._process.stdout), "engine log", unread)
-        returncode = await self._process.wait()
-        # A grandchild may hold the pipe open: what it would still say is not waited for.
+    def _listening(self, process: Process) -> list[asyncio.Task[None]]:
+        stream = process.stderr or process.stdout
+        assert stream is not None
+        listening = [self._own(self._read_log(stream), f"{self.name} log")]
+        if self._talk is not None:
+            listening.append(self._own(self._talk(process), self.name))
+        return listening
+
+    def _watching(self) -> list[asyncio.Task[None]]:
+        if self._hangs is None:
+            return []
+        return [self._own(self._watch(self._hangs), f"{self.name} watchdog")]
+
+    def _own(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """Whoever writes to a pipe that nobody reads stands still, and who hangs unwatched does so
+        for ever: without one of these the child is killed, and started again with all of them."""
+        return tasks.own(work, name, lambda error: self.kill(f"{name}: {error!r}"))
+
+    async def _watch(self, hangs: Callable[[], str | None]) -> None:
+        while True:
+            await asyncio.sleep(self._watch_s)
+            if (reason := hangs()) is not None:
+                self.kill(reason)
+
+    async def _drained(self, listening: list[asyncio.Task[None]]) -> None:
+        """Until all that the process had said is read. A grandchild may hold a pipe open: what it
+        would still say is not waited for."""
         before = -1
-        while not reading.done() and self._log_bytes > before:
+        while any(not task.done() for task in listening) and self._log_bytes > before:
             before = self._log_bytes
-            await asyncio.wait([reading], timeout=1.0)
-        reading.cancel()
-        self.pid = None
-        if self._on_exit is not None and not self._stopping.is_set():
-            self._on_exit(f"it ended: {describe_exit(returncode)}")
-        return returncode
+            await asyncio.wait(listening, timeout=1.0)
 
     async def _read_log(self, stream: asyncio.StreamReader) -> None:
         pending = b""
@@ -215,9 +292,20 @@ class ChildProcess:
         text = line.decode(errors="replace").rstrip()
         if text:
             self.log_tail.append(text)
-            child_log.info("%s", text)
+            self._log.info("%s", text)
 
     def _signal(self, number: signal.Signals) -> None:
         assert self._process is not None
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
+
+
+class ChildRestartsCollector(Collector):
+    """`headstart_child_restarts_total{child}`."""
+
+    def collect(self) -> Iterable[Metric]:
+        what = "Times a child process was started again, by child: engine, voice or decoder"
+        family = CounterMetricFamily("headstart_child_restarts", what, labels=["child"])
+        for name, count in restarts.items():
+            family.add_metric([name], count)
+        yield family

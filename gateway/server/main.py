@@ -20,7 +20,7 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
 from typing import Any
 
 import uvicorn
@@ -43,7 +43,7 @@ from headstart.gateway.errors import ConfigError, PortInUse
 from headstart.gateway.protocol.ids import IdMaker
 from headstart.gateway.protocol.parse import prepare
 from headstart.gateway.runtime import log_lines, tasks, threads
-from headstart.gateway.runtime.child_process import ChildProcess
+from headstart.gateway.runtime.child_process import ChildProcess, ChildRestartsCollector, Pipes
 from headstart.gateway.server import descriptors
 from headstart.gateway.server.app import Gateway, build_app
 from headstart.gateway.server.http_server import GatewayServer
@@ -85,7 +85,7 @@ def engine(settings: Settings) -> None:
     """`headstart engine`: the supervised engine alone, for a gateway in another process."""
     _set_up_logging(settings)
     endpoint = settings.engine_endpoint or shared_endpoint()
-    _run(_supervise(ChildProcess(engine_argv(settings, endpoint), engine_environment(settings))))
+    _run(_supervise(engine_process(settings, endpoint)))
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -140,6 +140,25 @@ def engine_environment(settings: Settings) -> dict[str, str]:
     if settings.threads:
         environment["OMP_NUM_THREADS"] = str(settings.threads)
     return environment
+
+
+def engine_process(
+    settings: Settings, endpoint: str, link: EngineLink | None = None
+) -> ChildProcess:
+    """The engine, to be kept alive; `link` looks after its address and hears of its death."""
+
+    @contextlib.contextmanager
+    def connect() -> Iterator[Pipes]:
+        if link is not None:
+            link.look_at_address()
+        yield Pipes()
+
+    def lost(how: str) -> None:
+        if link is not None:
+            link.lost(f"it ended: {how}")
+
+    argv, environment = engine_argv(settings, endpoint), engine_environment(settings)
+    return ChildProcess("engine", argv, environment=environment, connect=connect, on_exit=lost)
 
 
 class Announcer(LinkObserver):
@@ -204,12 +223,7 @@ async def _serve(
     supervisor = None
     supervising = None
     if supervised:
-        supervisor = ChildProcess(
-            engine_argv(settings, link.endpoint),
-            engine_environment(settings),
-            link.lost,
-            link.look_at_address,
-        )
+        supervisor = engine_process(settings, link.endpoint, link)
     announcer = link.observer = Announcer(url, supervisor)
     voice = VoiceLink(functools.partial(choose, settings.voice))
     link.start()
@@ -244,7 +258,7 @@ async def _serve(
         measuring.cancel()
     finally:
         link.close()
-        await asyncio.to_thread(DECODERS.stop)
+        await DECODERS.stop()
         await voice.stop()
         if supervisor is not None:
             await supervisor.stop()
@@ -322,6 +336,7 @@ def make_gateway(
     metrics.registry.register(DroppedConnectionsCollector(gateway.dropped_connections))
     metrics.registry.register(StuckCollector(lambda: gateway.sessions_stuck))
     metrics.registry.register(tasks.TaskFailuresCollector())
+    metrics.registry.register(ChildRestartsCollector())
     gateway.calls = Calls(gateway, CallMetrics(metrics.registry))
     return gateway
 

@@ -16,7 +16,6 @@ from headstart.gateway.protocol.fast_append import FastAppend, TimedFastAppend, 
 from headstart.gateway.session.actions import ContinueLater
 from headstart.gateway.session.context import SessionContext
 from headstart.gateway.session.input_speech import InputSpeech
-from headstart.gateway.session.responses import ResponseManager
 
 BYTES_PER_MS = 48  # s16 mono at 24 kHz
 PIECE_BYTES = 1000 * BYTES_PER_MS
@@ -25,12 +24,9 @@ PIECE_BYTES = 1000 * BYTES_PER_MS
 class AudioAppender:
     """`take` an append's sound, then `more` as often as was asked for."""
 
-    def __init__(
-        self, context: SessionContext, speech: InputSpeech, answers: ResponseManager
-    ) -> None:
+    def __init__(self, context: SessionContext, speech: InputSpeech) -> None:
         self._context = context
         self._speech = speech
-        self._answers = answers
         self._sound_in = SoundIn()
         self._rest = memoryview(b"")
         self._captured_ms: float | None = None
@@ -83,6 +79,6 @@ class AudioAppender:
 
     def _feed(self, pcm: bytes, captured_ms: float | None, now_ns: int) -> None:
         try:
-            self._speech.feed(pcm, captured_ms, self._answers, now_ns)
+            self._speech.feed(pcm, captured_ms, now_ns)
         except UtteranceTooLongError as error:
             raise errors.invalid_audio("audio", str(error)) from error

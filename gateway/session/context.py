@@ -22,7 +22,6 @@ from headstart.gateway.session.actions import (
     SendToTts,
 )
 from headstart.gateway.session.conversation import Conversation
-from headstart.gateway.session.idle_clock import IdleClock
 from headstart.gateway.session.tools import calling_of
 from headstart.gateway.session.turns import TurnMachine
 from headstart.gateway.telemetry.latency import BudgetError, ChunkBudget, ChunkSummary
@@ -36,7 +35,7 @@ STILLS_AT_ONCE = 4
 
 
 class SessionContext:
-    """Shared by `Session`, `Hearing` and `SpokenResponse`, which are one session taken apart."""
+    """Shared by the parts of one session."""
 
     def __init__(
         self,
@@ -57,7 +56,6 @@ class SessionContext:
         self.events = Events(ids)
         self.conversation = Conversation()
         self.turns = TurnMachine()
-        self.idle = IdleClock()
         self.chunks = ChunkSummary()
         self.conversation_id = ids.conversation()
         self._out: list[Action] = []

@@ -1,5 +1,8 @@
 """Nobody has said anything for long after an answer: `turn_detection.idle_timeout_ms`.
 
+    an answer is over ─▶ armed ─(nobody speaks, nothing plays)─▶ counting ─▶ it is time
+                           ▲──────── speech, an answer ────────────┘
+
 Time is the sample clock's, so a client that sends no sound is absent, not idle. The silence becomes
 an item, as in the API. There it is heard by the model; our ears make words, and silence has none,
 so what the model reads of it is a word for it, and for this one answer a note.
@@ -23,26 +26,59 @@ from headstart.gateway.session.transcription import add_spoken_item
 from headstart.gateway.session.turns import TurnState
 
 
+class IdleClock:
+    """One session's. Samples of 16 kHz since it began."""
+
+    def __init__(self) -> None:
+        self.armed = False
+        self._since_sample: int | None = None
+
+    def arm(self) -> None:
+        """An answer is over; silence counts from the next look on."""
+        self.armed, self._since_sample = True, None
+
+    def look(self, now_sample: int, timeout_samples: int, *, busy: bool) -> tuple[int, int] | None:
+        """The silence, once it has lasted `timeout_samples`: its first sample and the one behind
+        it; after that there is none before another answer. `busy`: somebody speaks or is heard, or
+        nobody wants to know."""
+        if not self.armed:
+            return None
+        if busy:
+            self._since_sample = None
+            return None
+        if self._since_sample is None:
+            self._since_sample = now_sample
+        if now_sample - self._since_sample < timeout_samples:
+            return None
+        self.armed = False
+        return self._since_sample, self._since_sample + timeout_samples
+
+
 class Idle:
     """One session's. `look` at it after each packet."""
 
-    def __init__(self, context: SessionContext, answers: ResponseManager) -> None:
+    def __init__(self, context: SessionContext, responses: ResponseManager) -> None:
         self._context = context
-        self._answers = answers
+        self._responses = responses
+        self._given = responses.given
+        self._clock = IdleClock()
         self._config = context.config  # that `_timeout_ms` is of
         self._timeout_ms = self._timeout_of(context.config)
 
     def look(self, clock_samples: int, now_ns: int) -> None:
         """So much of the session's sound has come."""
         context = self._context
-        if not context.idle.armed:
+        if self._given != self._responses.given:
+            self._given = self._responses.given
+            self._clock.arm()
+        if not self._clock.armed:
             return
         if self._config is not context.config:
             self._config, self._timeout_ms = context.config, self._timeout_of(context.config)
         busy = self._timeout_ms is None or not context.engine_up
-        busy = busy or context.turns.state is not TurnState.QUIET or self._answers.audible(now_ns)
+        busy = busy or context.turns.state is not TurnState.QUIET or self._responses.audible(now_ns)
         timeout_samples = ms_to_engine_samples(self._timeout_ms or 0)
-        silence = context.idle.look(clock_samples, timeout_samples, busy=busy)
+        silence = self._clock.look(clock_samples, timeout_samples, busy=busy)
         if silence is not None:
             self._prompt(*silence, now_ns)
 
@@ -68,4 +104,4 @@ class Idle:
             silent_s = engine_samples_to_exact_ms(end_sample - start_sample) / 1000
             context.send(context.events.transcription_completed(item_id, "", silent_s))
         note = RealtimeResponseCreateParams(instructions=SILENCE_NOTE)
-        self._answers.create(note, None, now_ns)
+        self._responses.create(note, None, now_ns)

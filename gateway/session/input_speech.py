@@ -1,14 +1,14 @@
-"""A session's speech: what the listener notices becomes protocol events and engine commands.
+"""A session's speech: what the segmenter notices becomes protocol events and engine commands.
 
 Speech over an answer is held back from the client until it is known what it is
-(`gateway.interruption`): a cough or "mm-hm" passes without an event, and the answer goes on.
+(`gateway.interruption`): a cough or "mm-hm" passes without an event, and the answer goes on. What
+speech means for answers is `headstart.gateway.session.turn_taking`'s business.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import assert_never
 
 from headstart.engine import api
@@ -31,51 +31,38 @@ from headstart.gateway.audio.segmenter import (
     UtteranceTooLongError,
 )
 from headstart.gateway.audio.turn_detection import detection_of
-from headstart.gateway.session.barge_in import Answering, BargeIn, Meaning
+from headstart.gateway.session.barge_in import Meaning
 from headstart.gateway.session.context import SessionContext
 from headstart.gateway.session.transcription import Transcripts
-from headstart.gateway.session.utterance import Utterance
+from headstart.gateway.session.turn_taking import TurnTaking
+from headstart.gateway.session.utterance import EndedUtterance, Utterance
 from headstart.gateway.telemetry.latency import TurnStamps
 
 HELD_CHUNK_MS = 200
 
 
-@dataclass(frozen=True, slots=True)
-class _EndedUtterance:
-    """An utterance that is over; `wants_answer`: unless the client ended it by hand."""
-
-    utterance: Utterance
-    event: SpeechStopped
-    stopped_ns: int
-    stamps: TurnStamps
-    wants_answer: bool
-
-
 class InputSpeech:
-    """Owns the listener. `stopwatch` measures what receiving costs."""
+    """Owns the segmenter. `stopwatch` measures what receiving costs."""
 
-    def __init__(self, context: SessionContext, stopwatch: Callable[[], int]) -> None:
+    def __init__(
+        self, context: SessionContext, turns: TurnTaking, stopwatch: Callable[[], int]
+    ) -> None:
         self._context = context
+        self._turns = turns
         self._stopwatch = stopwatch
         self._pace = PauseStatistics()
         settings = SegmenterSettings(chunk_ms=context.settings.chunk_ms)
-        self._listener = SpeechSegmenter(self._detection(), settings)
+        self._segmenter = SpeechSegmenter(self._detection(), settings)
         self._open: Utterance | None = None
-        self._undecided: _EndedUtterance | None = None  # over, held, its final words still to come
-        self._waiting: _EndedUtterance | None = None  # a question that an answer has to end for
-        self._asked: _EndedUtterance | None = None  # what the newest answer is for
-        self._resay: _EndedUtterance | None = (
-            None  # the same, if speech that goes on ended that answer
-        )
+        self._undecided: EndedUtterance | None = None  # over, held, its final words still to come
         self._transcripts = Transcripts(context)
-        self._barge_in = BargeIn(context)
-        self._feed_ns = 0  # the last packet's time in the listener
+        self._feed_ns = 0  # the last packet's time in the segmenter
         self._buffer_ns: int | None = None  # and in a receive buffer, if it came over a track
         self._client_clock = ClientClock()
 
     @property
     def clock_samples(self) -> int:
-        return self._listener.clock_samples
+        return self._segmenter.clock_samples
 
     def item_id_of(self, turn: int) -> str | None:
         utterance = self._utterance(turn)
@@ -83,22 +70,23 @@ class InputSpeech:
 
     # --- audio and requests from the client ------------------------------------------------------
 
-    def feed(self, pcm: bytes, captured_ms: float | None, answers: Answering, now_ns: int) -> None:
-        """One packet. Raises the listener's errors."""
+    def feed(self, pcm: bytes, captured_ms: float | None, now_ns: int) -> None:
+        """One packet. Raises the segmenter's errors."""
         captured_ns = self._client_clock.to_ours(captured_ms, now_ns)
         began_ns = self._stopwatch()
-        events = self._listener.feed(pcm, now_ns, captured_ns)
+        events = self._segmenter.feed(pcm, now_ns, captured_ns)
         self._feed_ns, self._buffer_ns = self._stopwatch() - began_ns, None
         self._context.metrics.audio("received", len(pcm) / 48)  # bytes in a ms of s16 at 24 kHz
         if events:
-            self._handle(events, answers, now_ns)
+            self._handle(events, now_ns)
+        self._turns.advance(self._segmenter.clock_samples, now_ns)
 
-    def hear(self, pcm: bytes, arrival: Arrival | None, answers: Answering, now_ns: int) -> None:
+    def hear(self, pcm: bytes, arrival: Arrival | None, now_ns: int) -> None:
         """Sound out of a track's receive buffer; what no packet brought has no arrival."""
         came = arrival or Arrival(now_ns, None)
         began_ns = self._stopwatch()
         try:
-            events = self._listener.feed(pcm, came.received_ns, came.captured_ns)
+            events = self._segmenter.feed(pcm, came.received_ns, came.captured_ns)
         except UtteranceTooLongError:  # push-to-talk: a track goes on, whoever forgot it
             self._context.metrics.audio("dropped", len(pcm) / 48)
             return
@@ -106,33 +94,32 @@ class InputSpeech:
         self._buffer_ns = now_ns - came.received_ns
         fate = "inserted" if arrival is None else "received"
         self._context.metrics.audio(fate, len(pcm) / 48)
-        self._handle(events, answers, now_ns)
+        self._handle(events, now_ns)
+        self._turns.advance(self._segmenter.clock_samples, now_ns)
 
-    def commit(self, answers: Answering, now_ns: int) -> None:
+    def commit(self, now_ns: int) -> None:
         """The client ends the utterance; no answer follows by itself."""
-        events = self._listener.commit()
-        self._handle(events, answers, now_ns, answer=False)
+        events = self._segmenter.commit()
+        self._handle(events, now_ns, answer=False)
 
-    def clear(self, answers: Answering, now_ns: int) -> None:
-        self._handle(self._listener.clear(), answers, now_ns)
+    def clear(self, now_ns: int) -> None:
+        self._handle(self._segmenter.clear(), now_ns)
         self._context.send(self._context.events.cleared())
 
-    def tick(self, answers: Answering, now_ns: int) -> None:
+    def tick(self, now_ns: int) -> None:
         if self._open is None and self._undecided is None:
             return  # nobody speaks
-        self._handle(self._listener.tick(now_ns), answers, now_ns)
+        self._handle(self._segmenter.tick(now_ns), now_ns)
+        self._turns.tick(now_ns)
         over = self._undecided
-        utterance = over.utterance if over is not None else self._open
-        if utterance is not None:
-            self._barge_in.tick(utterance, answers, now_ns)
-        if over is not None and self._barge_in.is_late(over.stopped_ns, now_ns):
-            self._decide(answers, now_ns)
+        if over is not None and self._turns.is_late(over.stopped_ns, now_ns):
+            self._decide(now_ns)
 
-    def configure(self, answers: Answering, now_ns: int) -> None:
+    def configure(self, now_ns: int) -> None:
         """Follow a change of the session's settings."""
         self._cut_chunks()
         if self._detecting != (self._context.config.turn_detection, self._context.endpointing):
-            self._handle(self._listener.set_detection(self._detection()), answers, now_ns)
+            self._handle(self._segmenter.set_detection(self._detection()), now_ns)
 
     def _cut_chunks(self) -> None:
         """How much sound the engine gets at a time: little of what an answer is held for."""
@@ -141,14 +128,13 @@ class InputSpeech:
         chunk_ms: int = wanted_ms or self._context.settings.chunk_ms
         if self._open is not None and self._open.is_held:
             chunk_ms = min(chunk_ms, HELD_CHUNK_MS)
-        self._listener.settings = dataclasses.replace(self._listener.settings, chunk_ms=chunk_ms)
+        self._segmenter.settings = dataclasses.replace(self._segmenter.settings, chunk_ms=chunk_ms)
 
-    # --- what the listener noticed ---------------------------------------------------------------
+    # --- what the segmenter noticed ---------------------------------------------------------------
 
     def _handle(
         self,
         events: Sequence[SpeechEvent],
-        answers: Answering,
         now_ns: int,
         *,
         answer: bool = True,
@@ -157,7 +143,7 @@ class InputSpeech:
         for event in events:
             match event:
                 case SpeechStarted():
-                    self._started(event, answers, now_ns)
+                    self._started(event, now_ns)
                 case SpeechChunk():
                     context.tell(
                         api.Audio(
@@ -169,19 +155,19 @@ class InputSpeech:
                         )
                     )
                 case PauseDetected():
-                    self._hushed(event, answers)
+                    self._hushed(event)
                 case SpeechResumed():
                     self._resumed(event)
                 case SpeechStopped():
-                    self._stopped(event, answers, now_ns, answer=answer)
+                    self._stopped(event, now_ns, answer=answer)
                 case UtteranceDropped():
-                    self._dropped(event, answers, now_ns)
+                    self._dropped(event, now_ns)
                 case _:
                     assert_never(event)
 
-    def _started(self, event: SpeechStarted, answers: Answering, now_ns: int) -> None:
+    def _started(self, event: SpeechStarted, now_ns: int) -> None:
         context = self._context
-        self._decide(answers, now_ns)
+        self._decide(now_ns)
         context.turns.begin(event.ref)
         utterance = self._open = Utterance(
             turn=event.ref.turn,
@@ -191,50 +177,31 @@ class InputSpeech:
             began_ns=now_ns,
             by_hand=event.push_to_talk,
         )
-        goes_on = event.continues and answers.has_no_output
-        self._resay = self._asked if goes_on else None  # should it turn out to be nothing
-        if goes_on or not self._barge_in.holds(utterance, answers, now_ns):
-            self._announce(utterance, answers)
+        self._turns.begin(utterance, now_ns, continues=event.continues)
         self._cut_chunks()
         context.tell(
             api.BeginSpeech(context.session_id, event.ref, utterance.item_id, event.start_sample)
         )
 
-    def _announce(self, utterance: Utterance, answers: Answering) -> None:
-        """Somebody has begun to speak, and means it."""
-        context = self._context
-        self._waiting = None  # it goes on talking: the question was not over
-        if utterance.by_hand:
-            return
-        started = context.events.speech_started(
-            utterance.item_id, engine_samples_to_ms(utterance.start_sample)
-        )
-        context.send(started)
-        detection = context.config.turn_detection
-        if detection is not None and detection.interrupt_response:
-            answers.interrupt()
-
-    def _confirm(self, utterance: Utterance, answers: Answering, now_ns: int) -> None:
+    def _confirm(self, utterance: Utterance, now_ns: int) -> None:
         """Speech that was held back is an interruption, or a turn."""
-        self._barge_in.confirm(utterance, answers, now_ns)
+        self._turns.confirm(utterance, now_ns)
         self._cut_chunks()
-        self._announce(utterance, answers)
         if utterance.hearing is not None:
             self._transcripts.show(utterance, utterance.hearing)
         if utterance is self._open and utterance.hushed is not None:
-            self._tell_hush(utterance.hushed, answers)  # now there is something to speculate on
+            self._tell_hush(utterance.hushed)  # now there is something to speculate on
 
-    def _hushed(self, event: PauseDetected, answers: Answering) -> None:
+    def _hushed(self, event: PauseDetected) -> None:
         assert self._open is not None
         if self._open.hushed is None:
             self._context.turns.hush(event.ref)
         self._open.hushed = event
-        self._tell_hush(event, answers)
+        self._tell_hush(event)
 
-    def _tell_hush(self, event: PauseDetected, answers: Answering) -> None:
+    def _tell_hush(self, event: PauseDetected) -> None:
         context = self._context
-        wanted = context.config.answers_speech and not answers.is_active
-        speculate = context.sampling() if wanted else None
+        speculate = context.sampling() if self._turns.may_speculate else None
         context.tell(api.Hush(context.session_id, event.ref, event.end_sample, speculate))
 
     def _resumed(self, event: SpeechResumed) -> None:
@@ -244,39 +211,36 @@ class InputSpeech:
         self._context.turns.resume(event.ref)
         self._context.tell(api.Resume(self._context.session_id, event.ref))
 
-    def _stopped(
-        self, event: SpeechStopped, answers: Answering, now_ns: int, *, answer: bool
-    ) -> None:
+    def _stopped(self, event: SpeechStopped, now_ns: int, *, answer: bool) -> None:
         self._context.turns.end(event.ref)
         utterance, self._open = self._open, None
         assert utterance is not None
         utterance.end_sample = event.end_sample
-        over = _EndedUtterance(utterance, event, now_ns, self._stamps(event, now_ns), answer)
+        over = EndedUtterance(utterance, event, now_ns, self._stamps(event, now_ns), answer)
         if utterance.is_held and event.cause is not StopCause.SILENCE:
-            self._confirm(
-                utterance, answers, now_ns
-            )  # the client's wish, or far too much for a cough
+            # The client's wish, or far too much for a cough.
+            self._confirm(utterance, now_ns)
         if not utterance.is_held:
-            self._finish(over, answers)
+            self._finish(over)
             return
         self._undecided = over
         if utterance.text_is_final:
-            self._decide(answers, now_ns)
+            self._decide(now_ns)
 
-    def _decide(self, answers: Answering, now_ns: int) -> None:
+    def _decide(self, now_ns: int) -> None:
         """What a held utterance was that is over, with the words that there are."""
         over, self._undecided = self._undecided, None
         if over is None:
             return
-        if over.utterance.is_held and self._barge_in.is_turn(over.utterance, answers, now_ns):
-            self._confirm(over.utterance, answers, now_ns)
+        if over.utterance.is_held and self._turns.is_turn(over.utterance, now_ns):
+            self._confirm(over.utterance, now_ns)
         if not over.utterance.is_held:
-            self._finish(over, answers)
+            self._finish(over)
         else:
-            self._barge_in.forget(over.utterance, answers, now_ns)
+            self._turns.forget(over.utterance, now_ns)
             self._context.tell(api.DropSpeech(self._context.session_id, over.event.ref))
 
-    def _finish(self, over: _EndedUtterance, answers: Answering) -> None:
+    def _finish(self, over: EndedUtterance) -> None:
         """The utterance becomes an item, and is answered if that is wanted."""
         context = self._context
         utterance, event = over.utterance, over.event
@@ -284,19 +248,7 @@ class InputSpeech:
             context.send(context.events.speech_stopped(utterance.item_id, event.audio_end_ms))
         self._transcripts.commit(utterance)
         context.tell(api.EndSpeech(context.session_id, event.ref, event.end_sample))
-        if not over.wants_answer or not context.config.answers_speech:
-            return
-        if answers.active:
-            self._waiting = over
-        else:
-            self._ask(over, answers)
-
-    def _ask(self, over: _EndedUtterance, answers: Answering) -> None:
-        self._asked = over
-        utterance = over.utterance
-        answers.answer_speech(
-            over.stamps, utterance.turn, utterance.item_id, said=bool(utterance.text)
-        )
+        self._turns.end(over)
 
     def _stamps(self, event: SpeechStopped, now_ns: int) -> TurnStamps:
         return TurnStamps(
@@ -310,50 +262,41 @@ class InputSpeech:
             realtime=event.realtime,
         )
 
-    def _dropped(self, event: UtteranceDropped, answers: Answering, now_ns: int) -> None:
+    def _dropped(self, event: UtteranceDropped, now_ns: int) -> None:
         context = self._context
         context.turns.drop(event.ref)
         utterance, self._open = self._open, None
         assert utterance is not None
         context.tell(api.DropSpeech(context.session_id, event.ref))
         if utterance.is_held:
-            self._barge_in.forget(utterance, answers, now_ns)
+            self._turns.forget(utterance, now_ns)
         elif not utterance.by_hand:
             # The client was told that somebody speaks; nothing will be committed.
             at_ms = engine_samples_to_ms(event.at_sample)
             context.send(context.events.speech_stopped(utterance.item_id, at_ms))
         self._transcripts.dropped(utterance)
-        self._waiting, self._resay = self._waiting or self._resay, None
-        self.answer_ended(answers, now_ns)
-
-    def answer_ended(self, answers: Answering, now_ns: int) -> None:
-        """An answer, or what is heard of it, may be over: one that waits for that may begin."""
-        for utterance in (self._open, self._undecided.utterance if self._undecided else None):
-            self._barge_in.look_again(utterance, answers, now_ns)
-        if self._waiting is not None and not answers.active:
-            over, self._waiting = self._waiting, None
-            self._ask(over, answers)
+        self._turns.withdraw(now_ns)
 
     # --- words -----------------------------------------------------------------------------------
 
-    def words(self, event: api.Hearing, answers: Answering, now_ns: int) -> None:
+    def words(self, event: api.Hearing, now_ns: int) -> None:
         """The words so far."""
         utterance = self._utterance(event.ref.turn)
         if utterance is None:
             return
         utterance.take(event)
         if utterance.is_held:
-            if self._barge_in.judge(utterance, answers, now_ns) is Meaning.INTERRUPTION:
-                self._confirm(utterance, answers, now_ns)
+            if self._turns.judge(utterance, now_ns) is Meaning.INTERRUPTION:
+                self._confirm(utterance, now_ns)
         else:
             self._transcripts.show(utterance, event)
         over = self._undecided
         if over is not None and over.utterance is utterance and event.final:
-            self._decide(answers, now_ns)
+            self._decide(now_ns)
 
     def end_of_message(self, event: api.EndOfMessage) -> None:
         """At a short silence: how sure the model is that the person has finished."""
-        self._listener.set_end_probability(event.ref, event.probability)
+        self._segmenter.set_end_probability(event.ref, event.probability)
         utterance = self._utterance(event.ref.turn)
         if utterance is None:
             return
@@ -368,30 +311,30 @@ class InputSpeech:
             ),
         )
 
-    def heard(self, event: api.Heard, answers: Answering) -> None:
+    def heard(self, event: api.Heard) -> None:
         """The final words."""
         self._transcripts.heard(event)
         if event.text:
-            answers.said(event.ref.turn)
+            self._turns.words(event.ref.turn)
 
     def failed(self, event: api.Failed) -> bool:
         """Whether a failed command was about speech; then the client is told here."""
         return self._transcripts.failed(event)
 
-    def engine_lost(self, answers: Answering, now_ns: int) -> None:
+    def engine_lost(self, now_ns: int) -> None:
         """Whatever was being heard is gone; the person has to say it again."""
         self._transcripts.engine_lost()
-        self._waiting = None
-        self._decide(answers, now_ns)
+        self._turns.engine_lost()
+        self._decide(now_ns)
         utterance = self._open
         if utterance is None:
             return
         if not utterance.is_held:
             lost = "The engine was not there to hear all of it; say it again."
             self._transcripts.tell_failed(utterance, "engine_lost", lost)
-        for event in self._listener.clear():
+        for event in self._segmenter.clear():
             if isinstance(event, UtteranceDropped):
-                self._dropped(event, answers, now_ns)
+                self._dropped(event, now_ns)
 
     def _utterance(self, turn: int) -> Utterance | None:
         over = self._undecided
@@ -401,7 +344,7 @@ class InputSpeech:
         return self._transcripts.find(turn)
 
     def _detection(self) -> Detection | None:
-        """The settings in force, as the listener takes them."""
+        """The settings in force, as the segmenter takes them."""
         context = self._context
         self._detecting = (context.config.turn_detection, context.endpointing)
         turns, endpointing = self._detecting

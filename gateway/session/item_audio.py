@@ -1,6 +1,6 @@
 """Sound inside items: checked, told to the engine piece by piece, its words put into the item.
 
-    event ─▶ clips_of ─▶ the item, echoed ─▶ Tell(Clip)… ─▶ Tell(AddItem) … ClipHeard ─▶ words
+    event ─▶ clips_of ─▶ the item, echoed ─▶ Clip… ─▶ AddItem … ClipHeard ─▶ words
 
 It is heard behind the microphone's sound that came before it, and as nobody speaks it, no turn
 begins. Bounds: `CLIPS_MAX` and an utterance's longest time in one event; `UNHEARD_MAX` clips.

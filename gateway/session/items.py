@@ -1,11 +1,13 @@
 """Items that clients create and delete: stored, told to the engine in its own terms, and echoed.
 What the engine cannot take is refused by name.
 
+An event that brings pictures or sound is carried out once the pictures are decoded and the sound is
+on its way to the engine, before any further event of the client's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -16,6 +18,7 @@ from openai.types.realtime import (
     RealtimeConversationItemFunctionCallOutput,
     RealtimeConversationItemSystemMessage,
     RealtimeConversationItemUserMessage,
+    ResponseCreateEvent,
 )
 from openai.types.realtime.realtime_conversation_item_user_message import (
     Content as UserContent,
@@ -25,12 +28,14 @@ from openai.types.realtime.response_item_reference import ResponseItemReference
 from headstart.engine import api
 from headstart.gateway.protocol import errors, items
 from headstart.gateway.protocol.ids import IdMaker
+from headstart.gateway.protocol.limits import MAX_EVENT_PICTURES
 from headstart.gateway.session.context import SessionContext
 from headstart.gateway.session.conversation import Conversation, ConversationItem
 from headstart.gateway.session.engine_items import forget, keep
-from headstart.gateway.session.item_audio import sound_param
+from headstart.gateway.session.item_audio import ItemAudio, sound_param, sounds
 from headstart.gateway.session.responses import ResponseManager
-from headstart.gateway.video.decode import Encoded
+from headstart.gateway.session.video_input import VideoInput
+from headstart.gateway.video.decode import Encoded, Seen
 
 Media = Mapping[str, api.Image | api.Sound]
 """Decoded pictures, and sound on its way to the engine, by the name that their field has in errors
@@ -128,19 +133,92 @@ def _without_sound(item: api.Item) -> api.Item:
     return msgspec.structs.replace(item, parts=tuple(parts))
 
 
-def delete_item(context: SessionContext, answers: ResponseManager, item_id: str) -> None:
-    """Forget an item. An answer that is still growing in it ends: there is nothing left that it
-    could be. Raises `ProtocolError`."""
-    kept = context.conversation.remove(item_id)
-    context.send(context.events.item_deleted(item_id))
-    if not answers.give_up(item_id):
-        forget(context, [kept])
+class ClientItems:
+    """Of one session; also the items that a response is asked for with. What a client gets wrong
+    raises `ProtocolError`."""
 
+    def __init__(
+        self, context: SessionContext, pictures: VideoInput, responses: ResponseManager
+    ) -> None:
+        self._context = context
+        self._pictures = pictures
+        self._responses = responses
+        self.sounds = ItemAudio(context)
 
-def item_failed(context: SessionContext, event: api.Failed) -> bool:
-    """Whether a failed command was about an item, and the client need not be told: an item that
-    was to be removed is gone. One that was not added can be deleted all the same."""
-    kept = context.conversation.find(event.ref_id)
-    if event.about == "add_item" and kept is not None:
-        kept.known, kept.engine = False, None
-    return event.about == "remove_item" and event.code == "unknown_item"
+    def create(self, event: ConversationItemCreateEvent) -> None:
+        context, sounds_in = self._context, self.sounds
+        given = [(event.item, "item")]
+        clips = sounds_in.clips_of(given)
+
+        def place(pictures: Media) -> None:
+            told = place_item(context, event, {**pictures, **sounds(clips)})
+            sounds_in.belong_to(told.item.item_id, clips)
+            if context.engine_up or not clips:
+                sounds_in.send(
+                    clips, event.event_id, lambda: context.tell(told), unless_lost=bool(clips)
+                )
+
+        self._with(pictures_of(given), event.event_id, place)
+
+    def create_response(self, event: ResponseCreateEvent, now_ns: int) -> None:
+        params = event.response
+        given = None if params is None else params.input
+        if given is None:
+            self._responses.create(params, None, now_ns)
+            return
+        named = [(item, f"response.input[{i}]") for i, item in enumerate(given)]
+        clips = self.sounds.clips_of(named)
+
+        def answer(pictures: Media) -> None:
+            media = {**pictures, **sounds(clips)}
+            input_items = response_items(
+                given, self._context.conversation, self._context.ids, media
+            )
+            respond = lambda: self._responses.create(params, input_items, now_ns)  # noqa: E731
+            self.sounds.send(clips, event.event_id, respond)
+
+        self._with(pictures_of(named), event.event_id, answer)
+
+    def delete(self, item_id: str) -> None:
+        """Forget an item. An answer that is still growing in it ends: there is nothing left that
+        it could be."""
+        context = self._context
+        kept = context.conversation.remove(item_id)
+        context.send(context.events.item_deleted(item_id))
+        if not self._responses.give_up(item_id):
+            forget(context, [kept])
+
+    def failed(self, event: api.Failed) -> bool:
+        """Whether a failed command was about an item or its sound, and the client is told here or
+        need not be: an item that was to be removed is gone. One that was not added can be deleted
+        all the same."""
+        if self.sounds.failed(event):
+            return True
+        kept = self._context.conversation.find(event.ref_id)
+        if event.about == "add_item" and kept is not None:
+            kept.known, kept.engine = False, None
+        return event.about == "remove_item" and event.code == "unknown_item"
+
+    def _with(
+        self,
+        pictures: Sequence[Encoded],
+        event_id: str | None,
+        then: Callable[[Media], None],
+    ) -> None:
+        """`then` with the decoded pictures: at once when there are none."""
+        if len(pictures) > MAX_EVENT_PICTURES:
+            raise errors.invalid_image(
+                pictures[MAX_EVENT_PICTURES].param,
+                f"Expected at most {MAX_EVENT_PICTURES} pictures in one event "
+                f"but got {len(pictures)}.",
+            )
+        if not pictures:
+            then({})
+            return
+
+        def look(seen: tuple[Seen, ...]) -> None:
+            images: dict[str, api.Image | api.Sound] = {}
+            images.update({p.param: s.image for p, s in zip(pictures, seen, strict=True)})
+            then(images)
+
+        self._pictures.ask(pictures, event_id, look)

@@ -14,7 +14,14 @@ from openai.types.realtime import ConversationItemTruncateEvent, RealtimeRespons
 from headstart.engine import api
 from headstart.gateway.protocol import errors
 from headstart.gateway.protocol.items import Json
-from headstart.gateway.session.active_response import ActiveResponse, send_report
+from headstart.gateway.session.active_response import (
+    ActiveResponse,
+    close_message,
+    open_message,
+    send_report,
+    settle,
+    text_over,
+)
 from headstart.gateway.session.context import SessionContext
 from headstart.gateway.session.function_calls import FunctionCalls
 from headstart.gateway.session.response import (
@@ -26,7 +33,6 @@ from headstart.gateway.session.response import (
     ending_of,
     failed,
 )
-from headstart.gateway.session.response_items import close_message, open_message, settle, text_over
 from headstart.gateway.session.speech_output import SpeechOutput
 from headstart.gateway.telemetry.latency import BudgetError, TurnBudget, TurnStamps, Unmeasured
 from headstart.gateway.tts.messages import ClauseDone, SynthesisedAudio
@@ -45,6 +51,8 @@ class ResponseManager:
         self._main: ActiveResponse | None = None
         self._aside_generation = 0
         self._stamping: list[ActiveResponse] = []  # waiting for `sent`, in order
+        self.given = 0
+        """Answers in the conversation that the client knows of and that ended without a fault."""
 
     @property
     def active(self) -> bool:
@@ -154,7 +162,7 @@ class ResponseManager:
             return
         running.response.cancel_reason = reason
         if running.speaking is not None:
-            self._out.hush(running.generation)
+            self._out.stop(running.generation)
         if running.text_over is None:
             self._context.tell(api.Cancel(self._context.session_id, running.generation))
         else:
@@ -345,7 +353,7 @@ class ResponseManager:
             if running.text_over is not None:
                 continue
             if running.speaking is not None:
-                self._out.hush(running.generation)
+                self._out.stop(running.generation)
             self._end(
                 running,
                 failed("engine_lost", "The engine was lost while it answered; please ask again."),
@@ -365,7 +373,7 @@ class ResponseManager:
             self._main = None
             context.turns.finish()
             if running.announced and ending.status != "failed":
-                context.idle.arm()
+                self.given += 1
         settle(context, running, ending)
 
     # --- budgets ---------------------------------------------------------------------------------

@@ -1,12 +1,11 @@
 """One client's session: protocol events and audio in, protocol events and engine commands out.
 
     client event ─┐                             ┌─▶ Send   (to the client, in order)
-    engine event ─┼─▶ Session, no I/O, no clock ┼─▶ Tell   (to the engine, in order)
+    engine event ─┼─▶ Session, no I/O, no clock ┼─▶ SendToEngine (in order)
     tick, stamps ─┘                             └─▶ Hangup
 
-What a client gets wrong is answered by one `error` event and changes nothing. The parts:
-`listening` (audio to speech events), `speech_in` (what follows from them), `turns` (whose turn it
-is), `conversation` (items), `answers` (responses and their budgets); this file takes events apart.
+What a client gets wrong is answered by one `error` event and changes nothing. This file takes
+events apart; each call ends in `_done`, where what follows from it for the turn is carried out.
 """
 
 from __future__ import annotations
@@ -45,13 +44,12 @@ from headstart.gateway.protocol.session_config import ServerVadConfig, SessionCo
 from headstart.gateway.session.actions import Action, Hangup, Send
 from headstart.gateway.session.audio_appends import AudioAppender
 from headstart.gateway.session.context import SessionContext
-from headstart.gateway.session.idle import Idle
 from headstart.gateway.session.input_speech import InputSpeech
-from headstart.gateway.session.items import delete_item, item_failed
-from headstart.gateway.session.media_requests import MediaRequests
+from headstart.gateway.session.items import ClientItems
 from headstart.gateway.session.responses import ResponseManager
 from headstart.gateway.session.resume_offer import ResumeOffer
 from headstart.gateway.session.speech_output import SpeechOutput
+from headstart.gateway.session.turn_taking import TurnTaking
 from headstart.gateway.session.updates import SessionUpdates, open_command
 from headstart.gateway.session.video_input import VideoInput
 from headstart.gateway.telemetry.metrics import Metrics
@@ -101,16 +99,16 @@ class Session:
         if model is not None:
             self._context.sees(model.still, model.frame)
         self._metrics = metrics
-        self._speech = InputSpeech(self._context, stopwatch)
         self._out = SpeechOutput(self._context)
-        self._answers = ResponseManager(self._context, self._out)
-        self._appends = AudioAppender(self._context, self._speech, self._answers)
+        self._responses = ResponseManager(self._context, self._out)
+        self._turns = TurnTaking(self._context, self._responses)
+        self._speech = InputSpeech(self._context, self._turns, stopwatch)
+        self._appends = AudioAppender(self._context, self._speech)
         self._pictures = VideoInput(self._context, lambda: self._speech.clock_samples)
-        self._pictured = MediaRequests(self._context, self._pictures, self._answers)
-        self._idle = Idle(self._context, self._answers)
+        self._items = ClientItems(self._context, self._pictures, self._responses)
         self._offer = ResumeOffer(self._context)
         self._updates = SessionUpdates(
-            self._context, self._speech, self._answers, self._out, self._pictures, self._offer
+            self._context, self._speech, self._out, self._pictures, self._offer
         )
         self._expires_ns = now_ns + settings.max_session_minutes * NS_PER_MINUTE
 
@@ -136,7 +134,7 @@ class Session:
     def resumed(self, replayed: int | None, now_ns: int) -> list[Action]:
         """Its client has come back and was sent `replayed` events again; None: it has missed more
         than is known."""
-        self._offer.resumed(replayed, self._answers.active_item())
+        self._offer.resumed(replayed, self._responses.active_item())
         return self._context.take()
 
     def start(self, now_ns: int) -> list[Action]:
@@ -159,10 +157,9 @@ class Session:
             return None
         try:
             self._appends.take_packet(packet, now_ns)
-            self._idle.look(self._speech.clock_samples, now_ns)
         except ProtocolError as error:
-            return self._refuse(error.about(packet.event_id))
-        return self._context.take()
+            return self._refuse(error.about(packet.event_id), now_ns)
+        return self._done(now_ns)
 
     def prepare(self, text: str) -> Callable[[int], list[Action]]:
         """The part of `receive_text` that may be done on another thread, between two events of the
@@ -177,33 +174,30 @@ class Session:
     def _receive(self, event: ClientEvent | FastAppend, now_ns: int) -> list[Action]:
         try:
             self._dispatch(event, now_ns)
-            self._speech.answer_ended(self._answers, now_ns)
         except ProtocolError as error:
-            return self._refuse(error.about(event.event_id))
-        return self._context.take()
+            return self._refuse(error.about(event.event_id), now_ns)
+        return self._done(now_ns)
 
     def more(self, now_ns: int) -> list[Action]:
         """The next piece of a long append, or of items' sound: asked for by an action
         `ContinueLater`."""
         try:
-            if self._pictured.sounds.is_sending:
-                self._pictured.sounds.more()
+            if self._items.sounds.is_sending:
+                self._items.sounds.more()
             else:
                 self._appends.more(now_ns)
-                self._idle.look(self._speech.clock_samples, now_ns)
         except ProtocolError as error:
-            return self._refuse(error)
-        return self._context.take()
+            return self._refuse(error, now_ns)
+        return self._done(now_ns)
 
     def receive_binary(self, size: int, now_ns: int) -> list[Action]:
         """This protocol has no binary frames."""
-        return self._refuse(errors.binary_frame())
+        return self._refuse(errors.binary_frame(), now_ns)
 
     def receive_audio(self, pcm24k: bytes, arrival: Arrival | None, now_ns: int) -> list[Action]:
         """Sound from a track: s16 mono at 24 kHz, no client event; see `SessionRunner.hear`."""
-        self._speech.hear(pcm24k, arrival, self._answers, now_ns)
-        self._idle.look(self._speech.clock_samples, now_ns)
-        return self._context.take()
+        self._speech.hear(pcm24k, arrival, now_ns)
+        return self._done(now_ns)
 
     @property
     def frame_size(self) -> api.PictureSize:
@@ -213,40 +207,39 @@ class Session:
     def receive_image(self, seen: Seen, now_ns: int) -> list[Action]:
         """A picture from a track."""
         self._pictures.track_frame(seen, now_ns)
-        return self._context.take()
+        return self._done(now_ns)
 
     def decoded(self, ticket: int, outcome: Outcome, now_ns: int) -> list[Action]:
         """What came of an action `Decode`."""
         try:
             self._pictures.decoded(ticket, outcome)
         except ProtocolError as error:
-            return self._refuse(error)
-        return self._context.take()
+            return self._refuse(error, now_ns)
+        return self._done(now_ns)
 
     def receive_engine(self, event: api.Event, now_ns: int) -> list[Action]:
         """One event of this session's from the engine."""
         match event:
             case api.Hearing():
-                self._speech.words(event, self._answers, now_ns)
+                self._speech.words(event, now_ns)
             case api.EndOfMessage():
                 self._speech.end_of_message(event)
             case api.Heard():
-                self._speech.heard(event, self._answers)
+                self._speech.heard(event)
                 self._pictures.begin_turn()
             case api.ClipHeard():
-                self._pictured.sounds.heard(event)
+                self._items.sounds.heard(event)
             case api.Chunk():
                 self._chunk(event)
             case api.Delta():
-                self._answers.delta(event, now_ns)
+                self._responses.delta(event, now_ns)
             case api.Call():
-                self._answers.called(event, now_ns)
+                self._responses.called(event, now_ns)
             case api.Finished():
-                self._answers.finished(event, now_ns)
-                self._speech.answer_ended(self._answers, now_ns)
+                self._responses.finished(event, now_ns)
             case api.Failed():
                 if event.code == "no_room":
-                    return self._refuse(errors.no_room(event.message, event.retry_after_s))
+                    return self._refuse(errors.no_room(event.message, event.retry_after_s), now_ns)
                 self._failed(event)
             case api.Pressure():
                 self._pictures.pressure(event.level)
@@ -256,18 +249,18 @@ class Session:
                 raise AssertionError(f"{type(event).__name__} belongs to no session")
             case _:
                 assert_never(event)
-        return self._context.take()
+        return self._done(now_ns)
 
     def engine_lost(self, now_ns: int) -> list[Action]:
         """The engine died or fell silent. What it was saying and hearing is lost, and said so."""
         context = self._context
         context.engine_lost()
-        self._answers.engine_lost(now_ns)
-        self._speech.engine_lost(self._answers, now_ns)
-        self._pictured.sounds.engine_lost()
+        self._responses.engine_lost(now_ns)
+        self._speech.engine_lost(now_ns)
+        self._items.sounds.engine_lost()
         message = "The engine was lost and is being restarted; the conversation is kept."
         context.send_ours("engine", context.events.engine_status("restarting", message))
-        return context.take()
+        return self._done(now_ns)
 
     def engine_ready(self, ready: api.Ready, now_ns: int) -> list[Action]:
         """There is an engine (again): give it the conversation."""
@@ -275,58 +268,57 @@ class Session:
         context.engine_up = True
         context.sees(ready.model.still, ready.model.frame)
         # An utterance it has not heard the beginning of cannot be heard.
-        self._speech.engine_lost(self._answers, now_ns)
+        self._speech.engine_lost(now_ns)
         context.tell(open_command(context))
         status = context.events.engine_status(
             "ready", "The engine is ready.", model=ready.model.name
         )
         context.send_ours("engine", status)
-        return context.take()
+        return self._done(now_ns)
 
     # --- the voice -------------------------------------------------------------------------------
 
     def receive_voice(self, event: SynthesisedAudio | ClauseDone, now_ns: int) -> list[Action]:
         """Sound of an answer of this session's, or the end of one of its clauses."""
-        self._answers.voice(event, now_ns)
-        self._speech.answer_ended(self._answers, now_ns)
-        return self._context.take()
+        self._responses.voice(event, now_ns)
+        return self._done(now_ns)
 
     def voice_changed(self, status: VoiceStatus, now_ns: int) -> list[Action]:
         """There is a voice, or none any more: from the next answer on that counts."""
         context = self._context
         context.config = dataclasses.replace(context.config, speaks=status.speaks)
         if not status.speaks:
-            self._answers.voice_lost(status.reason)
-            self._speech.answer_ended(self._answers, now_ns)
+            self._responses.voice_lost(status.reason)
         event = context.events.voice_status(status.state, status.voice, status.reason)
         context.send_ours("voice", event)
-        return context.take()
+        return self._done(now_ns)
 
     def playing(self, what: str, position_sample: int, now_ns: int) -> list[Action]:
         """The transport's playout has "started" or "stopped", at a sample of all it was given."""
         self._out.playing(what, position_sample)
-        return self._context.take()
+        return self._done(now_ns)
 
     def cleared(self, dropped_samples: int, now_ns: int) -> list[Action]:
         """The transport's playout was told to drop what it held; it was so much."""
-        self._answers.cleared(dropped_samples)
-        self._speech.answer_ended(self._answers, now_ns)
-        return self._context.take()
+        self._responses.cleared(dropped_samples)
+        return self._done(now_ns)
 
     def tick(self, now_ns: int) -> list[Action]:
         """About ten times a second."""
         if now_ns >= self._expires_ns:
-            return self._refuse(errors.session_expired(self._context.settings.max_session_minutes))
-        self._speech.tick(self._answers, now_ns)
-        return self._context.take()
+            return self._refuse(
+                errors.session_expired(self._context.settings.max_session_minutes), now_ns
+            )
+        self._speech.tick(now_ns)
+        return self._done(now_ns)
 
     def sent(self, action: Send, now_ns: int) -> list[Action]:
         """An event that wanted a stamp is on its way."""
         if action.event["type"] == "response.output_audio.delta":
-            self._answers.sound_sent(action.event["response_id"], now_ns)
+            self._responses.sound_sent(action.event["response_id"], now_ns)
         else:
-            self._answers.sent(now_ns)
-        return self._context.take()
+            self._responses.sent(now_ns)
+        return self._done(now_ns)
 
     def close(self, now_ns: int) -> list[Action]:
         """The connection is gone."""
@@ -342,30 +334,29 @@ class Session:
         match event:
             case FastAppend() | InputAudioBufferAppendEvent():
                 self._appends.take(event, now_ns)
-                self._idle.look(self._speech.clock_samples, now_ns)
             case InputAudioBufferCommitEvent():
                 self._commit(now_ns)
             case InputAudioBufferClearEvent():
-                self._speech.clear(self._answers, now_ns)
+                self._speech.clear(now_ns)
             case OutputAudioBufferClearEvent():
                 self._out.drop()
             case SessionUpdateEvent():
                 self._updates.update(event, now_ns)
             case ConversationItemCreateEvent():
-                self._pictured.create_item(event)
+                self._items.create(event)
             case ConversationItemRetrieveEvent():
                 kept = self._context.conversation.get(event.item_id, "retrieve")
                 self._context.send(self._context.events.item_retrieved(kept.wire))
             case ConversationItemTruncateEvent():
-                self._answers.truncate(event)
+                self._responses.truncate(event)
             case ConversationItemDeleteEvent():
-                delete_item(self._context, self._answers, event.item_id)
+                self._items.delete(event.item_id)
             case ResponseCreateEvent() if self._context.config.only_transcribes:
                 raise errors.no_responses()
             case ResponseCreateEvent():
-                self._pictured.create_response(event, now_ns)
+                self._items.create_response(event, now_ns)
             case ResponseCancelEvent():
-                self._answers.cancel(event.response_id)
+                self._responses.cancel(event.response_id)
             case InputImageBufferAppend():
                 self._pictures.frame(event, now_ns)
             case _:
@@ -373,7 +364,7 @@ class Session:
 
     def _commit(self, now_ns: int) -> None:
         try:
-            self._speech.commit(self._answers, now_ns)
+            self._speech.commit(now_ns)
         except CommitTooShortError as error:
             raise errors.commit_too_small(error.actual_ms, error.minimum_ms) from error
 
@@ -390,16 +381,22 @@ class Session:
         failed transcription, since to some clients every error is fatal."""
         log.warning("engine: %s failed: %s (%s)", event.about, event.message, event.code)
         self._metrics.error(event.code)
-        told = self._speech.failed(event) or self._pictured.sounds.failed(event)
-        if not (told or item_failed(self._context, event)):
+        if not (self._speech.failed(event) or self._items.failed(event)):
             error = errors.server_error(event.code, event.message)
             self._context.send(self._context.events.error(error))
 
-    def _refuse(self, error: ProtocolError, now_ns: int = 0) -> list[Action]:
+    # --- the way out -----------------------------------------------------------------------------
+
+    def _done(self, now_ns: int) -> list[Action]:
+        """The end of each call: whatever it was, an answer may be over with it."""
+        self._turns.settle(now_ns)
+        return self._context.take()
+
+    def _refuse(self, error: ProtocolError, now_ns: int) -> list[Action]:
         context = self._context
         self._metrics.error(error.code or "none")
         context.send(context.events.error(error))
-        actions = context.take()
+        actions = self._done(now_ns)
         if isinstance(error, FatalProtocolError):
             actions.append(Hangup(error.close_code, error.close_reason))
         return actions

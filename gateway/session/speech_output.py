@@ -58,7 +58,7 @@ class SpeechOutput:
             speak = Speak(context.session_id, generation, number, text, context.config.speed)
             context.send_to_tts(speak)
 
-    def hush(self, generation: int) -> None:
+    def stop(self, generation: int) -> None:
         """No more sound of that answer is made."""
         self._context.send_to_tts(Stop(self._context.session_id, generation))
 

@@ -73,9 +73,6 @@ TRANSITIONS: dict[TurnState, dict[TurnEvent, TurnState]] = {
     },
 }
 
-SPEECH_STATES = frozenset({_S.HEARING, _S.HUSHED, _S.HEARING_OVER_ANSWER, _S.HUSHED_OVER_ANSWER})
-ANSWER_STATES = frozenset({_S.ANSWERING, _S.HEARING_OVER_ANSWER, _S.HUSHED_OVER_ANSWER})
-
 
 class IllegalTurnEventError(Exception):
     """The event has no place in this state; nothing was changed."""
@@ -111,15 +108,6 @@ class TurnMachine:
     @property
     def state(self) -> TurnState:
         return self._state
-
-    @property
-    def is_hearing(self) -> bool:
-        """An utterance is open, hushed or not."""
-        return self._state in SPEECH_STATES
-
-    @property
-    def is_answering(self) -> bool:
-        return self._state in ANSWER_STATES
 
     def begin(self, ref: TurnRef) -> None:
         """Speech began; its turn number is higher than any before."""

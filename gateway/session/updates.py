@@ -10,7 +10,6 @@ from headstart.gateway.protocol.extensions import VideoOptions
 from headstart.gateway.protocol.session_config import SessionConfig, SessionUpdate
 from headstart.gateway.session.context import SessionContext
 from headstart.gateway.session.input_speech import InputSpeech
-from headstart.gateway.session.responses import ResponseManager
 from headstart.gateway.session.resume_offer import ResumeOffer
 from headstart.gateway.session.retention import remember, window_of
 from headstart.gateway.session.speech_output import SpeechOutput
@@ -25,14 +24,12 @@ class SessionUpdates:
         self,
         context: SessionContext,
         speech: InputSpeech,
-        answers: ResponseManager,
         out: SpeechOutput,
         pictures: VideoInput,
         offer: ResumeOffer,
     ) -> None:
         self._context = context
         self._speech = speech
-        self._answers = answers
         self._out = out
         self._pictures = pictures
         self._offer = offer
@@ -58,7 +55,7 @@ class SessionUpdates:
         self._follow(before, now_ns)
 
     def _follow(self, before: SessionConfig, now_ns: int) -> None:
-        self._speech.configure(self._answers, now_ns)
+        self._speech.configure(now_ns)
         video = _video(self._context.config)
         if video != _video(before):
             self._pictures.configure(video)

@@ -7,7 +7,8 @@ from enum import Enum
 
 from headstart.engine import api
 from headstart.gateway.audio.clock import engine_samples_to_exact_ms
-from headstart.gateway.audio.segmenter import PauseDetected
+from headstart.gateway.audio.segmenter import PauseDetected, SpeechStopped
+from headstart.gateway.telemetry.latency import TurnStamps
 
 
 class Standing(Enum):
@@ -55,3 +56,14 @@ class Utterance:
         self.hearing = hearing
         is_last = self.hushed is None or hearing.ref == self.hushed.ref
         self.text_is_final = hearing.final and is_last
+
+
+@dataclass(frozen=True, slots=True)
+class EndedUtterance:
+    """An utterance that is over; `wants_answer`: unless the client ended it by hand."""
+
+    utterance: Utterance
+    event: SpeechStopped
+    stopped_ns: int
+    stamps: TurnStamps
+    wants_answer: bool

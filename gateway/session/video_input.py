@@ -1,7 +1,7 @@
 """What one session sees: pictures of items, which all count, and a camera's, which are sampled.
 
     item ─────▶ Decode(ordered) ───────────────▶ decoded ─▶ the item
-    frame ─▶ too soon? ─▶ Decode ─▶ changed? ─▶ Tell(Frame)
+    frame ─▶ too soon? ─▶ Decode ─▶ changed? ─▶ Frame, to the engine
 
 Pictures are decoded by the shell. Of a camera one is under way at a time and one waits, the newest:
 the one that waited before is dropped, and counted.

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import defaultdict
 
 from prometheus_client import (
-    CONTENT_TYPE_LATEST,
     CollectorRegistry,
     Counter,
     Gauge,
@@ -26,7 +25,6 @@ from headstart.gateway.telemetry.latency import DEFAULT_LATENCY_BUDGET_MS, Chunk
 BUCKET_SHARES = (0.0125, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.625, 0.75, 0.875, 1.0)
 CHUNK_BUCKETS_MS = (10.0, 20.0, 35.0, 50.0, 75.0, 100.0, 150.0, 200.0, 300.0, 400.0, 500.0, 1000.0)
 MAX_ERROR_CODES = 64  # further codes are counted as "other"
-CONTENT_TYPE = CONTENT_TYPE_LATEST
 
 
 class Metrics:
@@ -175,7 +173,7 @@ class Metrics:
         self.errors.labels(code).inc()
 
     def render(self) -> bytes:
-        """The text exposition, served with `CONTENT_TYPE`."""
+        """The text exposition."""
         while self._audio_ms:
             fate, ms = self._audio_ms.popitem()
             self.audio_ms.labels(fate).inc(ms)

@@ -1,4 +1,4 @@
-"""The gateway's end of the voice worker: keeps it alive and passes clauses and sound.
+"""The gateway's end of the voice worker: passes clauses and sound, says whether there is a voice.
 
     start ─▶ loading ─Loaded─▶ ready ─died, or STALLED_S silent with work─▶ lost ─Loaded─▶ ready
                 └─ code 2, or died FIRST_TRIES times before it was ever ready ─▶ off, for good
@@ -14,8 +14,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
-import signal
 import sys
 import time
 from asyncio.subprocess import PIPE, Process
@@ -23,13 +21,9 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Protocol
 
+from headstart.gateway.errors import ChildKeepsDying, ChildRefused
 from headstart.gateway.runtime import tasks
-from headstart.gateway.runtime.child_process import (
-    EXIT_REFUSED,
-    Backoff,
-    describe_exit,
-    die_with_parent,
-)
+from headstart.gateway.runtime.child_process import ChildProcess, Pipes
 from headstart.gateway.tts.messages import (
     ClauseDone,
     Loaded,
@@ -50,7 +44,6 @@ READ_BYTES = 1 << 18
 PIPE_BYTES_MAX = 1 << 20
 STALLED_S = 20.0
 WATCH_S = 1.0
-FIRST_TRIES = 3
 STOP_WAIT_S = 2.0
 
 
@@ -73,19 +66,28 @@ class VoiceLink:
 
     def __init__(self, argv: Argv, stalled_s: float = STALLED_S) -> None:
         self.status = VoiceStatus("off", reason="not started")
-        self.restarts = 0
-        self.pid: int | None = None
         self._argv = argv
         self._stalled_s = stalled_s
         self._listeners: dict[str, VoiceListener] = {}
-        self._process: Process | None = None
+        self._child: ChildProcess | None = None
+        self._stdin: asyncio.StreamWriter | None = None  # of a worker that lives
         self._task: asyncio.Task[None] | None = None
         self._owed = Owed()
         self._last_s = 0.0  # when it last said anything, or got work while it had none
 
+    @property
+    def restarts(self) -> int:
+        """Of its worker."""
+        return 0 if self._child is None else self._child.restarts
+
+    @property
+    def pid(self) -> int | None:
+        """Its worker's; None: there is none."""
+        return None if self._child is None else self._child.pid
+
     def start(self) -> None:
         self._set(VoiceStatus("loading"))
-        self._task = tasks.own(self._keep_alive(), "voice", self._given_up)
+        self._task = tasks.own(self._keep(), "voice", self._given_up)
 
     async def stop(self) -> None:
         """End the worker. Returns when it is gone."""
@@ -104,64 +106,58 @@ class VoiceLink:
         """False: there is no voice now, nothing was sent."""
         if isinstance(command, Stop):
             self._owed.stopped(command)
-        process = self._process
-        if not self.status.speaks or process is None or process.stdin is None:
+        stdin = self._stdin
+        if not self.status.speaks or stdin is None:
             return False
-        if process.stdin.transport.get_write_buffer_size() > PIPE_BYTES_MAX:
+        if stdin.transport.get_write_buffer_size() > PIPE_BYTES_MAX:
             self._kill("it does not read what it is told")
             return False
         if isinstance(command, Speak):
             if not self._owed:
                 self._last_s = time.monotonic()
             self._owed.asked(command)
-        process.stdin.write(pack(command))
+        stdin.write(pack(command))
         return True
 
     # --- the worker's life -----------------------------------------------------------------------
 
-    async def _keep_alive(self) -> None:
-        backoff = Backoff()
-        ever_ready = False
+    async def _keep(self) -> None:
         try:
-            argv = await self._argv()
-            while True:
-                ended = await self._run_once(argv)
-                was_ready = self.status.speaks
-                ever_ready |= was_ready
-                if was_ready:
-                    backoff.reset()
-                how = describe_exit(ended)
-                if ended == EXIT_REFUSED:
-                    raise VoiceOff("the voice cannot be loaded; see the log")
-                if not ever_ready and self.restarts + 1 >= FIRST_TRIES:
-                    raise VoiceOff(f"the voice ended {FIRST_TRIES} times while loading ({how})")
-                self.restarts += 1
-                wait_s = backoff.next_s()
-                log.error("the voice ended (%s); starting it again in %.1f s", how, wait_s)
-                self._set(VoiceStatus("lost", reason=f"the voice ended: {how}"))
-                await asyncio.sleep(wait_s)
+            self._child = ChildProcess(
+                "voice",
+                await self._argv(),
+                connect=lambda: contextlib.nullcontext(Pipes(PIPE, PIPE)),
+                talk=self._talk,
+                on_exit=self._ended,
+                hangs=self._hangs,
+                watch_s=min(WATCH_S, self._stalled_s / 4),
+                stop_wait_s=STOP_WAIT_S,
+            )
+            await self._child.run()
+        except ChildRefused:
+            self._off("the voice cannot be loaded; see the log")
+        except ChildKeepsDying as error:
+            self._off(f"the voice ended {error.tries} times while loading ({error.ended})")
         except VoiceOff as off:
-            log.warning("answers are text: %s", off)
-            self._set(VoiceStatus("off", reason=str(off)))
+            self._off(str(off))
+
+    def _off(self, reason: str) -> None:
+        log.warning("answers are text: %s", reason)
+        self._set(VoiceStatus("off", reason=reason))
 
     def _given_up(self, error: BaseException) -> None:
         self._set(VoiceStatus("off", reason=f"it cannot be kept alive: {error!r}"))
 
-    async def _run_once(self, argv: list[str]) -> int:
-        process = self._process = await asyncio.create_subprocess_exec(
-            *die_with_parent(argv), stdin=PIPE, stdout=PIPE, start_new_session=True
-        )
-        self.pid = process.pid
-        unwatched = lambda error: self._kill(f"nobody watches it: {error!r}")  # noqa: E731
-        watching = tasks.own(self._watch(), "voice watchdog", unwatched)
+    def _ended(self, how: str) -> None:
+        self._set(VoiceStatus("lost", reason=f"the voice ended: {how}"))
+
+    async def _talk(self, process: Process) -> None:
+        self._stdin = process.stdin
         try:
             await self._read(process)
-            return await process.wait()
         finally:
-            watching.cancel()
-            self.pid = self._process = None  # nobody is told anything any more
+            self._stdin = None  # nobody is told anything any more
             self._owed.lost()
-            await _end(process)
 
     async def _read(self, process: Process) -> None:
         assert process.stdout is not None
@@ -179,40 +175,27 @@ class VoiceLink:
     def _take(self, event: VoiceEvent) -> None:
         if isinstance(event, Loaded):
             log.info("the voice %s is ready, loaded in %.1f s", event.voice, event.load_s)
+            assert self._child is not None
+            self._child.healthy()
             self._set(VoiceStatus("ready", event.voice))
             return
         listener = self._listeners.get(event.session)
         if self._owed.takes(event) and listener is not None:
             listener.voice_event(event)
 
-    async def _watch(self) -> None:
-        while True:
-            await asyncio.sleep(min(WATCH_S, self._stalled_s / 4))
-            if self._owed and time.monotonic() - self._last_s > self._stalled_s:
-                self._kill(f"it has said nothing for {self._stalled_s:.0f} s")
+    def _hangs(self) -> str | None:
+        if self._owed and time.monotonic() - self._last_s > self._stalled_s:
+            return f"it has said nothing for {self._stalled_s:.0f} s"
+        return None
 
     def _kill(self, reason: str) -> None:
-        if self._process is not None and self._process.returncode is None:
-            log.error("killing the voice: %s", reason)
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+        if self._child is not None:
+            self._child.kill(reason)
 
     def _set(self, status: VoiceStatus) -> None:
         self.status = status
         for listener in list(self._listeners.values()):
             listener.voice_changed(status)
-
-
-async def _end(process: Process) -> None:
-    """Its stdin closes, which ends it; SIGKILL if it does not."""
-    if process.stdin is not None:
-        process.stdin.close()
-    try:
-        await asyncio.wait_for(process.wait(), STOP_WAIT_S)
-    except TimeoutError:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, signal.SIGKILL)
-        await process.wait()
 
 
 def worker_argv(voice: str, folder: Path | None) -> list[str]:

@@ -7,6 +7,8 @@ One picture of a session is decoded at a time. What is small (`is_small`: a came
 screenshot) waits for other small ones at most, as one process takes nothing else. A picture that is
 not there after `LIMIT_S` gets its process killed, and a new one is started; so does one that breaks
 the decoder. In both cases, and where it takes more than `MEMORY_MIB`, the client gets an error.
+The processes are kept alive on the loop (`headstart.gateway.runtime.child_process`); pictures go
+there and back on the threads.
 
 Bound: a session has one event's pictures (`limits.MAX_EVENT_PICTURES`) and one frame of its camera
 under way; the runner reads no further event before an item's pictures are there.
@@ -19,19 +21,19 @@ import contextlib
 import logging
 import os
 import socket
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Hashable, Sequence
+from asyncio.subprocess import DEVNULL
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Protocol
 
 from headstart.engine import api
 from headstart.gateway.protocol import errors
 from headstart.gateway.protocol.errors import SERVER_ERROR, ProtocolError
-from headstart.gateway.runtime.child_process import describe_exit
+from headstart.gateway.runtime import tasks
+from headstart.gateway.runtime.child_process import ChildProcess, Pipes
 from headstart.gateway.runtime.fair_queue import FairQueue
 from headstart.gateway.video.decode import Encoded, Outcome, Seen, is_small
 from headstart.gateway.video.decode_worker import (
@@ -58,64 +60,142 @@ LANES = (False, True)
 Answer = Seen | ProtocolError
 
 
-class Decoder(Protocol):
-    """One that decodes; used from one thread, but for `kill`."""
-
-    def start(self) -> None: ...
-    def kill(self) -> None: ...
-    def decode(self, encoded: Encoded, size: api.PictureSize) -> Answer: ...
-    def stop(self) -> object: ...
+class NoDecoder(Exception):
+    """No process can be started at the moment."""
 
 
 class ProcessDecoder:
-    """A process, started anew after each that ended."""
+    """A process that decodes. `run` keeps it alive, on the loop; `decode` is called on one thread
+    of its own."""
 
     def __init__(self, limit_s: float = LIMIT_S, memory_mib: int = MEMORY_MIB) -> None:
-        self.pid: int | None = None
-        self._limit_s, self._memory_mib = limit_s, memory_mib
-        self._process: subprocess.Popen[bytes] | None = None
-        self._socket: socket.socket | None = None
+        self._limit_s = limit_s
+        self._connected = threading.Condition()
+        self._socket: socket.socket | None = None  # to the process that was started last
+        self._in_use: socket.socket | None = None  # what `decode` waits for
+        self._greeted: socket.socket | None = None  # its process has begun to work
+        self._stopping = False
+        self._loop: asyncio.AbstractEventLoop | None = None
+        module = "headstart.gateway.video.decode_worker"
+        self._child = ChildProcess(
+            "decoder",
+            [sys.executable, "-m", module, str(memory_mib)],
+            # Its threads' stacks would count as memory, and it needs none.
+            environment=os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
+            connect=self._connect,
+            never_gives_up=True,
+        )
 
-    def start(self) -> None:
-        """If it does not run. Raises OSError."""
-        if self._process is not None and self._process.poll() is None:
-            return
-        self.stop()
-        ours, theirs = socket.socketpair()
+    @property
+    def pid(self) -> int | None:
+        """The process's; None: there is none at the moment."""
+        return self._child.pid
+
+    async def run(self) -> None:
+        """Keep the process alive until cancelled."""
+        self._loop = asyncio.get_running_loop()
         try:
-            self._process = subprocess.Popen(
-                [
-                    sys.executable,
-                    "-m",
-                    "headstart.gateway.video.decode_worker",
-                    str(self._memory_mib),
-                ],
-                stdin=theirs.fileno(),
-                stdout=subprocess.DEVNULL,
-                # Its threads' stacks would count as memory, and it needs none.
-                env=os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
-                start_new_session=True,  # Ctrl-C at a terminal is the gateway's
-            )
-        except OSError:
-            ours.close()
-            raise
+            await self._child.run()
         finally:
-            theirs.close()
-        self._socket, self.pid = ours, self._process.pid
+            self._loop = None
+            self._use(None)
+
+    @contextlib.contextmanager
+    def _connect(self) -> Iterator[Pipes]:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            try:
+                yield Pipes(stdin=theirs.fileno(), stdout=DEVNULL)
+            except BaseException:
+                ours.close()
+                raise
+        self._use(ours)
+
+    def _use(self, connection: socket.socket | None) -> None:
+        with self._connected:
+            before, self._socket = self._socket, connection
+            if before is not None and before is self._in_use:
+                _shut(before)  # `decode` closes it
+            elif before is not None:
+                before.close()
+            self._connected.notify_all()
+
+    def stop(self) -> None:
+        """From any thread: whoever waits for a picture waits no longer."""
+        with self._connected:
+            self._stopping = True
+            if self._socket is not None:
+                _shut(self._socket)
+            self._connected.notify_all()
 
     def decode(self, encoded: Encoded, size: api.PictureSize) -> Answer:
-        """The picture, or what is wrong with it. Raises OSError if no process can be started."""
-        self.start()
-        assert self._socket is not None
+        """The picture, or what is wrong with it. Raises `NoDecoder`."""
+        connection = self._wait_for_process()
+        timed = _Timed(connection, self._limit_s)
         try:
-            return self._exchange(_Timed(self._socket, self._limit_s), encoded, size)
+            self._greet(timed, connection)
+            return self._exchange(timed, encoded, size)
         except TimeoutError:
             problem = f"Expected a picture that is decoded within {self._limit_s:g} s."
-        except (Gone, ConnectionError):
+        except (Gone, OSError):
             problem = "It breaks the decoder."
-        ended = self.stop()
-        log.warning("a picture's decoder was lost (%s): %s", describe_exit(ended), problem)
+        finally:
+            self._release(connection)
+        log.warning("a picture's decoder was lost: %s", problem)
+        self._lose(connection, problem)
         return errors.invalid_image(encoded.param, problem)
+
+    def _wait_for_process(self) -> socket.socket:
+        """The socket to a process that lives, as far as one can know. Raises `NoDecoder`."""
+        with self._connected:
+            if not self._connected.wait_for(self._is_connected, self._limit_s):
+                raise NoDecoder(f"no process could be started within {self._limit_s:g} s")
+            if self._stopping or self._socket is None:
+                raise NoDecoder("the server is ending")
+            self._in_use = self._socket
+            return self._socket
+
+    def _release(self, connection: socket.socket) -> None:
+        with self._connected:
+            self._in_use = None
+            if self._socket is not connection:
+                connection.close()
+
+    def _is_connected(self) -> bool:
+        """Or is to be waited for no longer. Of a process that has died its end is closed, before
+        anybody has noticed."""
+        if self._stopping or self._socket is None:
+            return self._stopping
+        self._socket.settimeout(0)
+        try:
+            return self._socket.recv(1, socket.MSG_PEEK) != b""
+        except BlockingIOError:
+            return True
+        except OSError:
+            return False
+
+    def _greet(self, timed: _Timed, connection: socket.socket) -> None:
+        """The first picture waits for the process to begin; from then on a death is the picture's
+        doing, and the next process is started at once."""
+        if self._greeted is not connection:
+            read_message(timed, Reply)
+            self._greeted = connection
+        self._on_loop(self._child.healthy)
+
+    def _lose(self, connection: socket.socket, problem: str) -> None:
+        """Have the process killed, if it is still this one, and another one started."""
+        with self._connected:
+            if self._socket is not connection:
+                return
+            self._socket = None
+            connection.close()
+        self._on_loop(self._child.kill, problem)
+
+    def _on_loop(self, call: Callable[..., None], *arguments: str) -> None:
+        loop = self._loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # it is closed, and the process with it
+                loop.call_soon_threadsafe(call, *arguments)
 
     def _exchange(self, timed: _Timed, encoded: Encoded, size: api.PictureSize) -> Answer:
         text = encoded.text
@@ -131,22 +211,10 @@ class ProcessDecoder:
             return ProtocolError(code, message, param=encoded.param)
         return to_seen(reply, bytes(read_exactly(timed, reply.rgb_bytes)))
 
-    def kill(self) -> None:
-        """From any thread: whoever waits for a picture waits no longer."""
-        process = self._process
-        if process is not None:
-            process.kill()  # of one that has ended, nothing
 
-    def stop(self) -> int:
-        """Kill it. Returns how it ended."""
-        process, connection = self._process, self._socket
-        self._process = self._socket = self.pid = None
-        if connection is not None:
-            connection.close()
-        if process is None:
-            return 0
-        process.kill()
-        return process.wait()
+def _shut(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):  # the process is gone
+        connection.shutdown(socket.SHUT_RDWR)
 
 
 class _Timed:
@@ -177,43 +245,64 @@ class _Job:
     answer: Future[Answer] = field(default_factory=Future)
 
 
-class Decoders:
-    """One decoder for any picture and one for small ones, each with a thread that waits for it.
-    `start` before the first picture, or the first one does."""
+@dataclass(slots=True, eq=False)
+class _Lane:
+    """One decoder, the task that keeps it alive and the thread that waits for its pictures."""
 
-    def __init__(self, make: Callable[[], Decoder] = ProcessDecoder) -> None:
+    decoder: ProcessDecoder
+    only_small: bool
+    living: asyncio.Task[None]
+    thread: threading.Thread | None = None
+    stopping: bool = False
+
+    def join(self) -> None:
+        if self.thread is not None:
+            self.thread.join()
+
+
+class Decoders:
+    """One decoder for any picture and one for small ones, each with a thread that waits for it and
+    a task that keeps it alive. `start` before the first picture, or the first one does."""
+
+    def __init__(self, make: Callable[[], ProcessDecoder] = ProcessDecoder) -> None:
         self._make = make
         self._queue: FairQueue[Hashable, _Job] = FairQueue()
         self._changed = threading.Condition()
-        self._threads: list[threading.Thread] = []
-        self._decoders: list[Decoder] = []
-        self._stopping = False
+        self._lanes: list[_Lane] = []
 
     def start(self) -> None:
-        """The threads, which start the processes; returns at once."""
-        with self._changed:
-            if self._threads:
-                return
-            self._stopping = False
-            self._decoders = [self._make() for _ in LANES]
-            self._threads = [
-                threading.Thread(target=self._drive, args=work, name="decoder", daemon=True)
-                for work in zip(self._decoders, LANES, strict=True)
-            ]
-        for thread in self._threads:
-            thread.start()
+        """On the loop: the processes, and the threads. Returns at once."""
+        if self._lanes and not any(lane.living.done() for lane in self._lanes):
+            return
+        self._end_threads()  # of a loop that is over
+        for only_small in LANES:
+            decoder = self._make()
+            living = tasks.own(decoder.run(), "decoder", tasks.nothing_depends_on_it)
+            lane = _Lane(decoder, only_small, living)
+            lane.thread = threading.Thread(
+                target=self._drive, args=(lane,), name="decoder", daemon=True
+            )
+            self._lanes.append(lane)
+            lane.thread.start()
 
-    def stop(self) -> None:
+    async def stop(self) -> None:
         """End the processes and the threads. What waits, or is under way, is not decoded."""
+        lanes = self._end_threads()
+        for lane in lanes:
+            lane.living.cancel()
+        await asyncio.gather(*(lane.living for lane in lanes), return_exceptions=True)
+        for lane in lanes:
+            await asyncio.to_thread(lane.join)
+
+    def _end_threads(self) -> list[_Lane]:
         with self._changed:
-            self._stopping = True
-            threads, self._threads = self._threads, []
-            decoders, self._decoders = self._decoders, []
+            lanes, self._lanes = self._lanes, []
+            for lane in lanes:
+                lane.stopping = True
             self._changed.notify_all()
-        for decoder in decoders:
-            decoder.kill()
-        for thread in threads:
-            thread.join()
+        for lane in lanes:
+            lane.decoder.stop()
+        return lanes
 
     async def run(
         self, owner: Hashable, pictures: Sequence[Encoded], size: api.PictureSize
@@ -240,30 +329,27 @@ class Decoders:
                     self._queue.discard(owner, job)
         return tuple(seen)
 
-    def _drive(self, decoder: Decoder, only_small: bool) -> None:
-        with contextlib.suppress(OSError):  # the first picture tries again, and says so
-            decoder.start()
-        while (taken := self._next(only_small)) is not None:
+    def _drive(self, lane: _Lane) -> None:
+        while (taken := self._next(lane)) is not None:
             owner, job = taken
             if job.answer.set_running_or_notify_cancel():
-                job.answer.set_result(self._decode(decoder, job))
+                job.answer.set_result(self._decode(lane.decoder, job))
             with self._changed:
                 self._queue.done(owner)
                 self._changed.notify_all()
-        decoder.stop()
 
-    def _next(self, only_small: bool) -> tuple[Hashable, _Job] | None:
+    def _next(self, lane: _Lane) -> tuple[Hashable, _Job] | None:
         """Wait for work. None: stop."""
         with self._changed:
-            while not self._stopping:
-                taken = self._queue.take(only_small=only_small)
+            while not lane.stopping:
+                taken = self._queue.take(only_small=lane.only_small)
                 if taken is not None:
                     return taken
                 self._changed.wait()
         return None
 
     @staticmethod
-    def _decode(decoder: Decoder, job: _Job) -> Answer:
+    def _decode(decoder: ProcessDecoder, job: _Job) -> Answer:
         try:
             return decoder.decode(job.encoded, job.size)
         except Exception:  # ours to mend; the others' pictures go on

@@ -6,6 +6,7 @@ breaks the decoder, fills the memory or takes for ever breaks this process and n
 when the socket does.
 
     gateway                                         here
+                                         ◀─────────  an empty Reply, once it has begun
     Request, then `chars` bytes of text  ─────────▶
                                          ◀─────────  Reply, then `rgb_bytes` of pixels
 
@@ -140,7 +141,9 @@ def main() -> None:
     """The process."""
     os.nice(NICENESS)
     limit_memory(int(sys.argv[1]))
-    serve(socket.socket(fileno=0))
+    connection = socket.socket(fileno=0)
+    send_message(connection, Reply())  # it has begun
+    serve(connection)
 
 
 if __name__ == "__main__":

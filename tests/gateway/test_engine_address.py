@@ -13,7 +13,7 @@ import zmq
 from headstart.engine import api
 from headstart.gateway.engine_address import Address
 from headstart.gateway.engine_link import EngineLink, LinkObserver, LinkState, private_endpoint
-from headstart.gateway.runtime.child_process import ChildProcess
+from headstart.gateway.runtime.child_process import ChildProcess, Pipes
 from tests.gateway.shell_fakes import fake_engine_argv, until
 
 
@@ -26,8 +26,14 @@ async def kept_alive() -> AsyncIterator[tuple[EngineLink, ChildProcess]]:
     """A link and its engine, a real process, as `headstart serve` runs them."""
     with private_endpoint() as endpoint:
         link = EngineLink(endpoint)
+
+        @contextlib.contextmanager
+        def connect() -> Iterator[Pipes]:
+            link.look_at_address()
+            yield Pipes()
+
         argv = fake_engine_argv(link.endpoint)
-        supervisor = ChildProcess(argv, None, link.lost, link.look_at_address)
+        supervisor = ChildProcess("engine", argv, connect=connect, on_exit=link.lost)
 
         class Healthy(LinkObserver):
             def engine_ready(self, ready: api.Ready) -> None:
@@ -110,7 +116,7 @@ async def test_why_no_engine_can_come_is_said(
         assert caplog.text.count("is not ours alone") == 1  # said once, not every second
         folder.chmod(0o700)
         link.look_at_address()
-        assert (folder / "headstart.engine.sock").is_socket()
+        assert (folder / "engine.sock").is_socket()
         assert link.reason == "it ended: killed by SIGKILL"
     finally:
         link.close()
@@ -154,9 +160,9 @@ def test_what_has_no_file_is_bound_as_it_is(caplog: pytest.LogCaptureFixture) ->
 def test_nothing_is_left_behind(tmp_path: Path) -> None:
     """Neither the file nor those it was bound under."""
     with bound(f"ipc://{tmp_path}/engine.sock") as address:
-        (tmp_path / "headstart.engine.sock").unlink()
+        (tmp_path / "engine.sock").unlink()
         assert address.look()
         address.forget_old()
-        assert [path.name for path in tmp_path.iterdir()] == ["headstart.engine.sock"]
+        assert [path.name for path in tmp_path.iterdir()] == ["engine.sock"]
         address.remove()
     assert list(tmp_path.iterdir()) == []

@@ -16,7 +16,6 @@ from headstart.gateway.transport.webrtc.codecs import Codec, Formats
 from headstart.gateway.transport.webrtc.opus import OpusTimeline, Samples
 from headstart.gateway.transport.webrtc.receive_buffer import (
     BufferCounters,
-    BufferSettings,
     Packet,
     Piece,
     PieceKind,
@@ -68,9 +67,9 @@ class AudioReceiver:
     """Receive buffer and decoders of one track. The sound of `pull` is as long as the
     timeline: what was lost or left out is in it."""
 
-    def __init__(self, formats: Formats, settings: BufferSettings | None = None) -> None:
+    def __init__(self, formats: Formats) -> None:
         self._formats = formats
-        self._buffer = ReceiveBuffer(settings)
+        self._buffer = ReceiveBuffer()
         self._timeline = Timeline(self._buffer.counters)
         self._clock = RtpClock()
         self._source: int | None = None

@@ -25,14 +25,12 @@ class AudioTrack:
         hear: Hear,
         formats: Formats,
         failed: tasks.Failed,
-        now_ns: Callable[[], int] = time.monotonic_ns,
     ) -> None:
         self.intake = AudioReceiver(formats)
         self._dropped_bytes = 0
         self._hear = hear
         self._guarded_pull = tasks.guard(self._pull, "microphone", self._give_up)
         self._failed = failed
-        self._now_ns = now_ns
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_ns = 0
@@ -59,7 +57,7 @@ class AudioTrack:
         self._failed(error)
 
     def _pull(self, packet: RtpPacket | None = None) -> None:
-        now_ns = self._now_ns()
+        now_ns = time.monotonic_ns()
         if packet is not None:
             self.intake.push(packet, now_ns)
         for sound in self.intake.pull(now_ns):

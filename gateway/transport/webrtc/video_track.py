@@ -6,7 +6,6 @@ import asyncio
 import logging
 from collections.abc import Callable
 from functools import partial
-from typing import Protocol
 
 import av
 from av.video.reformatter import Interpolation
@@ -15,6 +14,7 @@ from headstart.engine import api
 from headstart.gateway.protocol.images import fit
 from headstart.gateway.protocol.orientation import of_frame, upright
 from headstart.gateway.runtime.threads import PICTURES
+from headstart.gateway.transport.webrtc.aiortc_hooks import NewestFrame
 from headstart.gateway.video.decode import Seen, look_at
 
 log = logging.getLogger("headstart.rtc")
@@ -24,14 +24,8 @@ LOOK_INTERVAL_S = 0.25
 when it wants one; each look costs a conversion."""
 
 
-class FrameSource(Protocol):
-    """Where the newest picture is (`aiortc_hooks.NewestFrame`)."""
-
-    def take(self) -> av.VideoFrame | None: ...
-
-
 async def watch(
-    source: FrameSource,
+    source: NewestFrame,
     see: Callable[[Seen], None],
     size: Callable[[], api.PictureSize],
     interval_s: float = LOOK_INTERVAL_S,

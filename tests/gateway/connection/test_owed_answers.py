@@ -121,7 +121,7 @@ class Rig:
             "transport.websocket.channel",
             "transport.websocket.inbox",
         ):
-            patch.setattr(f"gateway.{module}.time", clock)
+            patch.setattr(f"headstart.gateway.{module}.time", clock)
         patch.setattr(runners, "PARSER", SimpleNamespace(run=self._parse))
         patch.setattr(DECODERS, "run", self._decode)
         link = SimpleNamespace(

@@ -4,22 +4,26 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import psutil
 import pytest
 import uvloop
+from prometheus_client import CollectorRegistry, generate_latest
 
 from headstart.engine import api
 from headstart.gateway.engine_link import EngineLink, LinkObserver, LinkState, private_endpoint
-from headstart.gateway.errors import EngineKeepsDying, EngineRefused
+from headstart.gateway.errors import ChildKeepsDying, ChildRefused
 from headstart.gateway.runtime import tasks
 from headstart.gateway.runtime.child_process import (
     LOG_LINE_BYTES_MAX,
     Backoff,
     ChildProcess,
+    ChildRestartsCollector,
     describe_exit,
+    restarts,
 )
 from tests.gateway.shell_fakes import fake_engine_argv, until
 
@@ -30,7 +34,7 @@ def python(code: str) -> list[str]:
 
 @contextlib.asynccontextmanager
 async def supervised(argv: list[str]) -> AsyncIterator[ChildProcess]:
-    supervisor = ChildProcess(argv)
+    supervisor = ChildProcess("engine", argv)
     running = asyncio.create_task(supervisor.run())
     try:
         yield supervisor
@@ -125,16 +129,16 @@ def test_sigkill_in_mid_answer_leads_to_a_restart() -> None:
 
 async def test_code_2_means_no_restart() -> None:
     """A child that refuses its settings is not started again; its words are in the error."""
-    supervisor = ChildProcess(python("print('no model named nosuch'); exit(2)"))
-    with pytest.raises(EngineRefused, match="no model named nosuch"):
+    supervisor = ChildProcess("engine", python("print('no model named nosuch'); exit(2)"))
+    with pytest.raises(ChildRefused, match="no model named nosuch"):
         await supervisor.run()
     assert supervisor.restarts == 0
 
 
 async def test_child_that_never_works_is_given_up() -> None:
     """Three deaths before the first health: an error with how it ended and its last words."""
-    supervisor = ChildProcess(python("print('out of luck'); exit(7)"))
-    with pytest.raises(EngineKeepsDying, match=r"3 times.*exit code 7[\s\S]*out of luck"):
+    supervisor = ChildProcess("engine", python("print('out of luck'); exit(7)"))
+    with pytest.raises(ChildKeepsDying, match=r"3 times.*exit code 7[\s\S]*out of luck"):
         await supervisor.run()
 
 
@@ -156,8 +160,8 @@ async def test_stubborn_child_is_killed(monkeypatch: pytest.MonkeyPatch) -> None
 async def test_log_is_passed_on_in_bounded_lines() -> None:
     """Both streams are read; an endless line comes in pieces instead of filling memory."""
     code = "import sys; print('x' * 50_000); print('to stderr', file=sys.stderr); sys.exit(2)"
-    supervisor = ChildProcess(python(code))
-    with pytest.raises(EngineRefused):
+    supervisor = ChildProcess("engine", python(code))
+    with pytest.raises(ChildRefused):
         await supervisor.run()
     lines = list(supervisor.log_tail)
     assert "to stderr" in lines
@@ -171,7 +175,7 @@ def test_child_dies_with_a_killed_parent(tmp_path: Path) -> None:
         "import asyncio, sys\n"
         "from headstart.gateway.runtime.child_process import ChildProcess\n"
         "child = 'import time; print(1, flush=True); time.sleep(60)'\n"
-        "s = ChildProcess([sys.executable, '-c', child])\n"
+        "s = ChildProcess('engine', [sys.executable, '-c', child])\n"
         "async def main():\n"
         "    task = asyncio.create_task(s.run())\n"
         "    while not s.log_tail: await asyncio.sleep(0.01)\n"
@@ -183,6 +187,54 @@ def test_child_dies_with_a_killed_parent(tmp_path: Path) -> None:
         child = psutil.Process(int(parent.stdout.readline()))
         parent.kill()
     child.wait(timeout=60)
+
+
+async def test_a_child_that_hangs_is_killed_and_started_again() -> None:
+    """Whoever keeps it alive says how to tell; what it then owes is known to be lost."""
+    deaths: list[str] = []
+    hung: list[str] = []
+    before = restarts["engine"]
+    child = ChildProcess(
+        "engine",
+        python("import time; time.sleep(60)"),
+        hangs=lambda: hung.pop() if hung else None,
+        on_exit=deaths.append,
+        watch_s=0.05,
+    )
+    running = asyncio.create_task(child.run())
+    await until(lambda: child.pid is not None)
+    first = child.pid
+    await asyncio.sleep(0.2)
+    assert child.pid == first, "it works"
+    hung.append("it says nothing")
+    await until(lambda: child.pid not in (None, first))
+    assert deaths == ["killed by SIGKILL"]
+    assert restarts["engine"] == before + 1
+    await child.stop()
+    await running
+
+
+async def test_one_that_is_never_given_up_is_started_ever_more_rarely() -> None:
+    """Not even one that refuses to work, or cannot be started at all."""
+    for argv in (python("exit(2)"), ["/nowhere/such-a-program"]):
+        child = ChildProcess("engine", argv, never_gives_up=True)
+        running = asyncio.create_task(child.run())
+        began_s = time.monotonic()
+        while child.restarts < 4:
+            await asyncio.sleep(0.01)
+        assert time.monotonic() - began_s > 1.5, "at once, then after 0.5 s and 1 s"
+        assert not running.done()
+        await child.stop()
+        await running
+
+
+def test_restarts_are_counted_by_child() -> None:
+    """headstart_child_restarts_total, on the page of metrics."""
+    restarts["decoder"] += 1
+    registry = CollectorRegistry()
+    registry.register(ChildRestartsCollector())
+    line = f'headstart_child_restarts_total{{child="decoder"}} {float(restarts["decoder"])}'
+    assert line in generate_latest(registry).decode()
 
 
 def _alive(pid: int) -> bool:

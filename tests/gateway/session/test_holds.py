@@ -26,7 +26,8 @@ def held_speech(bench: SessionBench) -> list[Utterance]:
 
 def check(bench: SessionBench) -> None:
     """Playout, books and speech agree, and there is something to hold."""
-    answers, out = bench.session._answers, bench.session._out
+    answers, out = bench.session._responses, bench.session._out
+    assert answers.active or bench.session._turns._waiting is None, "a question waits for nothing"
     held = out._held_ns is not None
     assert bench.holds() == held
     assert held == bool(held_speech(bench))
@@ -46,7 +47,7 @@ def item_of(bench: SessionBench) -> str | None:
 
 
 def step(bench: SessionBench, name: str) -> None:
-    running = bench.session._answers.active_item() is not None
+    running = bench.session._responses.active_item() is not None
     match name:
         case "speak":
             bench.hear(HUM)

@@ -5,14 +5,11 @@ from __future__ import annotations
 import pytest
 
 from headstart.engine import api
-from headstart.gateway.session.items import delete_item, place_item
 from tests.gateway.session_bench import SessionBench
 
 
 def test_an_item_comes_and_goes() -> None:
     """Placed where it was asked for, told to the engine, echoed; and all of that undone."""
-    assert callable(place_item)
-    assert callable(delete_item)
     bench = SessionBench()
     content = [{"type": "input_text", "text": "Hi"}]
     for item_id, previous in (("b", None), ("a", "root")):

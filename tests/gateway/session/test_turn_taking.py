@@ -5,11 +5,13 @@ from __future__ import annotations
 import pytest
 
 from headstart.engine import api
+from headstart.gateway.tts.status import VoiceStatus
 from tests.gateway import speech
 from tests.gateway.session_bench import SessionBench, clip_pcm, silence_pcm
 
 STARTED, STOPPED = "input_audio_buffer.speech_started", "input_audio_buffer.speech_stopped"
 SECOND_BYTES = 48_000
+NO_INTERRUPTION = {"interrupt_response": False}
 
 
 def turn_taking(bench: SessionBench) -> list[str]:
@@ -152,3 +154,35 @@ def test_what_a_pause_for_thought_wasted_is_told() -> None:
     bench.finish(generation, "Yes.", usage=api.Usage(output=2, speculated=2, wasted=31))
     usage = bench.last("gateway.latency.report")["usage"]
     assert (usage["speculated_tokens"], usage["wasted_tokens"]) == (2, 31)
+
+
+@pytest.mark.parametrize("end", ["finished", "cancelled", "lost voice", "deleted", "failed"])
+def test_a_question_is_answered_whatever_ended_the_answer_before_it(end: str) -> None:
+    """Where speech does not interrupt, it waits for the answer that runs: for its text, its sound,
+    the client's wish or the voice's death; nobody has to say that it is over."""
+    bench = SessionBench(speaks=True)
+    bench.update(audio={"input": {"turn_detection": {"type": "server_vad"} | NO_INTERRUPTION}})
+    bench.client("response.create")
+    first = bench.respond_command().generation
+    bench.engine(api.Delta("sess_test", first, "It is big. ", bench.now_ns))
+    bench.hear(clip_pcm("capital.wav") + silence_pcm(900))
+    assert bench.of("input_audio_buffer.committed")
+    assert len(bench.commands(api.Respond)) == 1, "one answer at a time"
+    match end:
+        case "finished":
+            bench.finish(first, "It is big.")
+            bench.say_all(2400)
+        case "cancelled":
+            bench.client("response.cancel")
+            bench.finish(first, "It", api.FinishReason.CANCELLED)
+        case "lost voice":
+            bench.finish(first, "It is big.")
+            bench.voice_changed(VoiceStatus("lost", reason="it was killed"))
+        case "deleted":
+            item_id = bench.last("response.output_item.added")["item"]["id"]
+            bench.client("conversation.item.delete", item_id=item_id)
+            bench.finish(first, "It", api.FinishReason.CANCELLED)
+        case "failed":
+            bench.finish(first, "", api.FinishReason.FAILED)
+    assert len(bench.commands(api.Respond)) == 2
+    assert bench.of("response.done")

@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 
 from headstart.engine.api import TurnRef
 from headstart.gateway.session.turns import (
-    ANSWER_STATES,
-    SPEECH_STATES,
     TRANSITIONS,
     IllegalTurnEventError,
     StaleTurnError,
@@ -30,6 +28,10 @@ PATHS: dict[TurnState, list[TurnEvent]] = {
     TurnState.HEARING_OVER_ANSWER: [TurnEvent.RESPOND, TurnEvent.BEGIN],
     TurnState.HUSHED_OVER_ANSWER: [TurnEvent.RESPOND, TurnEvent.BEGIN, TurnEvent.HUSH],
 }
+
+S = TurnState
+SPEECH = {S.HEARING, S.HUSHED, S.HEARING_OVER_ANSWER, S.HUSHED_OVER_ANSWER}
+ANSWER = {S.ANSWERING, S.HEARING_OVER_ANSWER, S.HUSHED_OVER_ANSWER}
 
 
 def apply(machine: TurnMachine, event: TurnEvent) -> None:
@@ -89,12 +91,12 @@ def test_speech_and_answers_are_kept_apart(events: list[TurnEvent]) -> None:
             TurnEvent.DROP,
         )
         answering = (answering or event is TurnEvent.RESPOND) and event is not TurnEvent.FINISH
-        assert (machine.is_hearing, machine.is_answering) == (hearing, answering)
+        assert (machine.state in SPEECH, machine.state in ANSWER) == (hearing, answering)
 
 
 def test_states_are_sorted_once() -> None:
     """Hearing and answering cover all states but quiet."""
-    assert set(TurnState) - {TurnState.QUIET} == SPEECH_STATES | ANSWER_STATES
+    assert set(TurnState) - {TurnState.QUIET} == SPEECH | ANSWER
 
 
 def test_generation_grows_with_each_answer() -> None:

@@ -12,8 +12,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from headstart.gateway.runtime import tasks
+from headstart.gateway.runtime.child_process import FIRST_TRIES
 from headstart.gateway.tts.choose import choose, missing
-from headstart.gateway.tts.link import FIRST_TRIES, VoiceLink, VoiceOff
+from headstart.gateway.tts.link import VoiceLink, VoiceOff
 from headstart.gateway.tts.messages import ClauseDone, Speak, Stop, SynthesisedAudio
 from headstart.gateway.tts.status import VoiceStatus
 from tests.gateway.shell_fakes import until
@@ -129,12 +130,12 @@ async def test_a_voice_that_cannot_be_kept_alive_is_off() -> None:
 async def test_a_worker_that_nobody_watches_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     """It is started again, with a watchdog."""
 
-    async def broken(_: VoiceLink) -> None:
+    def broken(_: VoiceLink) -> None:
         monkeypatch.undo()
         raise ZeroDivisionError("a bug in the watchdog")
 
     before = tasks.failures["voice watchdog"]
-    monkeypatch.setattr(VoiceLink, "_watch", broken)
+    monkeypatch.setattr(VoiceLink, "_hangs", broken)
     async with link_to(*espeak()) as (link, _):
         await until(lambda: link.restarts == 1 and link.status.speaks)
     assert tasks.failures["voice watchdog"] == before + 1
@@ -161,6 +162,19 @@ async def test_a_worker_that_cannot_start_is_given_up() -> None:
         await until(lambda: link.status.state == "off")
         assert link.restarts == FIRST_TRIES - 1
         assert "ended 3 times" in link.status.reason
+
+
+async def test_what_a_worker_says_on_stderr_is_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Line by line and under the voice's name, where nothing in it passes for another record."""
+    with caplog.at_level("INFO", "headstart.voice"):
+        async with link_to(sys.executable, "-c", "import sys; sys.exit('no such voice')") as (
+            link,
+            _,
+        ):
+            await until(lambda: link.status.state == "off")
+    said = [record for record in caplog.records if record.message == "no such voice"]
+    assert said
+    assert {record.name for record in said} == {"headstart.voice"}
 
 
 async def test_nothing_is_left_at_the_end() -> None:

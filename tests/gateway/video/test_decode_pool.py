@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 import zlib
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import numpy as np
 import psutil
@@ -17,8 +20,9 @@ import pytest
 
 from headstart.engine.api import SMALL_PICTURE, Image, PictureSize
 from headstart.gateway.protocol.errors import ProtocolError
+from headstart.gateway.runtime import child_process
 from headstart.gateway.video.decode import Encoded, Seen, is_small
-from headstart.gateway.video.decode_pool import Answer, Decoders, ProcessDecoder
+from headstart.gateway.video.decode_pool import Answer, Decoders, NoDecoder, ProcessDecoder
 from headstart.gateway.video.sampling import THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH
 from tests.gateway.protocol.files import black_png, chunk, header, png_file, zeros
 from tests.gateway.shell_fakes import until
@@ -33,10 +37,43 @@ def uri(data: bytes) -> str:
 
 
 @pytest.fixture
-def decoders() -> Iterator[Decoders]:
+async def decoders() -> AsyncIterator[Decoders]:
     made = Decoders()
     yield made
-    made.stop()
+    await made.stop()
+
+
+class Alive:
+    """A real decoder that is kept alive, used off the loop as the pool uses it."""
+
+    def __init__(self, decoder: ProcessDecoder) -> None:
+        self.decoder = decoder
+
+    async def decode(self, encoded: Encoded) -> Answer:
+        return await asyncio.to_thread(self.decoder.decode, encoded, SMALL_PICTURE)
+
+    async def pid(self) -> int:
+        """Its process's, once it has one."""
+        await until(lambda: self.decoder.pid is not None)
+        assert self.decoder.pid is not None
+        return self.decoder.pid
+
+
+def is_running(pid: int) -> bool:
+    try:
+        return bool(psutil.Process(pid).status() != psutil.STATUS_ZOMBIE)
+    except psutil.NoSuchProcess:
+        return False
+
+
+@contextlib.asynccontextmanager
+async def kept_alive(decoder: ProcessDecoder) -> AsyncIterator[Alive]:
+    living = asyncio.create_task(decoder.run())
+    try:
+        yield Alive(decoder)
+    finally:
+        living.cancel()
+        await asyncio.gather(living, return_exceptions=True)
 
 
 def seen_of(number: int) -> Seen:
@@ -44,19 +81,20 @@ def seen_of(number: int) -> Seen:
     return Seen(Image(1, 1, bytes([number, 0, 0])), thumbnail)
 
 
-class Held:
+class Held(ProcessDecoder):
     """A decoder that is done with a picture when it is told to, and keeps the order."""
 
     def __init__(self, order: list[str]) -> None:
+        super().__init__()
         self._order = order
         self.turn = threading.Semaphore(0)
         self.broken = False
         self.at = ""
 
-    def start(self) -> None:
-        pass
+    async def run(self) -> None:
+        await asyncio.Event().wait()
 
-    def kill(self) -> None:
+    def stop(self) -> None:
         self.turn.release(1000)
 
     def decode(self, encoded: Encoded, size: PictureSize) -> Answer:
@@ -68,9 +106,6 @@ class Held:
         if encoded.param.endswith("bad"):
             return ProtocolError("invalid_value", "bad", param=encoded.param)
         return seen_of(len(self._order))
-
-    def stop(self) -> None:
-        pass
 
 
 class HeldDecoders:
@@ -102,7 +137,7 @@ async def held() -> AsyncIterator[HeldDecoders]:
     await until(lambda: len(made.made) == 2)
     yield made
     made.go_on()
-    made.decoders.stop()
+    await made.decoders.stop()
 
 
 async def test_sessions_have_turns(held: HeldDecoders) -> None:
@@ -216,79 +251,149 @@ async def test_the_loop_and_others_go_on_while_files_unfold(decoders: Decoders) 
         assert "it unfolds into more" in outcome.message
 
 
-def test_a_picture_that_is_late_costs_its_process_and_no_other() -> None:
+async def test_a_picture_that_is_late_costs_its_process_and_no_other() -> None:
     """Killed at its limit; the client has a sentence, the next picture a new process."""
-    decoder = ProcessDecoder(limit_s=0.5)
-    decoder.start()
-    first = decoder.pid
-    assert first is not None
-    os.kill(first, signal.SIGSTOP)
-    late = decoder.decode(TINY, SMALL_PICTURE)
-    assert isinstance(late, ProtocolError)
-    assert "within 0.5 s" in late.message
-    assert not psutil.pid_exists(first)
-    decoder = ProcessDecoder()
-    assert isinstance(decoder.decode(TINY, SMALL_PICTURE), Seen)
-    assert decoder.pid != first
-    decoder.stop()
+    before = child_process.restarts["decoder"]
+    async with kept_alive(ProcessDecoder(limit_s=2)) as alive:
+        assert isinstance(await alive.decode(TINY), Seen)
+        first = await alive.pid()
+        os.kill(first, signal.SIGSTOP)
+        late = await alive.decode(TINY)
+        assert isinstance(late, ProtocolError)
+        assert "within 2 s" in late.message
+        await until(lambda: not psutil.pid_exists(first))
+        assert isinstance(await alive.decode(TINY), Seen)
+        assert await alive.pid() != first
+    assert child_process.restarts["decoder"] == before + 1
 
 
-def test_a_decoder_that_breaks_is_started_anew() -> None:
-    """Killed between two pictures nobody notices; in the middle of one, its client does."""
-    decoder = ProcessDecoder()
-    assert isinstance(decoder.decode(TINY, SMALL_PICTURE), Seen)
-    before = decoder.pid
-    assert before is not None
-    os.kill(before, signal.SIGKILL)
-    psutil.Process(before).wait(10) if psutil.pid_exists(before) else None
-    assert isinstance(decoder.decode(TINY, SMALL_PICTURE), Seen)
-    pid = decoder.pid
-    assert pid is not None
-    assert pid != before
-    os.kill(pid, signal.SIGSTOP)
-    threading.Timer(0.3, os.kill, (pid, signal.SIGKILL)).start()
-    broken = decoder.decode(TINY, SMALL_PICTURE)
-    assert isinstance(broken, ProtocolError)
-    assert "breaks the decoder" in broken.message
-    decoder.stop()
+async def test_a_decoder_that_breaks_is_started_anew() -> None:
+    """Killed between two pictures nobody notices; in the middle of one, its client does. The one
+    that breaks it again and again waits for no back-off, nor does the next client."""
+    async with kept_alive(ProcessDecoder()) as alive:
+        assert isinstance(await alive.decode(TINY), Seen)
+        pid = await alive.pid()
+        os.kill(pid, signal.SIGKILL)
+        while is_running(pid):
+            time.sleep(0.01)  # so that the loop does not notice
+        assert isinstance(await alive.decode(TINY), Seen)
+        for _ in range(4):
+            pid = await alive.pid()
+            os.kill(pid, signal.SIGSTOP)
+            threading.Timer(0.3, os.kill, (pid, signal.SIGKILL)).start()
+            broken = await alive.decode(TINY)
+            assert isinstance(broken, ProtocolError)
+            assert "breaks the decoder" in broken.message
+            began_s = time.monotonic()
+            assert isinstance(await alive.decode(TINY), Seen)
+            assert time.monotonic() - began_s < 4, "the fourth in a row would wait 4 s"
+        assert psutil.pid_exists(await alive.pid())
 
 
-def test_memory_is_bounded() -> None:
+async def test_a_decoder_that_ends_at_once_is_started_ever_more_rarely() -> None:
+    """It is never given up; whoever waits for it meanwhile is told that it is the server's fault,
+    and once it works again it serves."""
+    decoder = ProcessDecoder(limit_s=1)
+    good, decoder._child.argv = decoder._child.argv, [sys.executable, "-c", "raise SystemExit(2)"]
+    async with kept_alive(decoder) as alive:
+
+        async def works() -> bool:
+            """One that has not ended yet looks as if it would work."""
+            with contextlib.suppress(NoDecoder):
+                return isinstance(await alive.decode(TINY), Seen)
+            return False
+
+        await until(lambda: decoder._child.restarts >= 3)
+        assert decoder._child.restarts < 6, "no loop of restarts"
+        assert not await works()
+        decoder._child.argv = good
+        async with asyncio.timeout(60):
+            while not await works():
+                pass
+
+
+def test_a_decoder_dies_with_a_killed_gateway() -> None:
+    """One that stands still in the middle of a picture, too: it would not see its socket close."""
+    code = (
+        "import asyncio\n"
+        "from headstart.gateway.video.decode_pool import ProcessDecoder\n"
+        "async def main():\n"
+        "    decoder = ProcessDecoder()\n"
+        "    living = asyncio.create_task(decoder.run())\n"
+        "    while decoder.pid is None: await asyncio.sleep(0.01)\n"
+        "    print(decoder.pid, flush=True); await living\n"
+        "asyncio.run(main())\n"
+    )
+    argv = [sys.executable, "-c", code]
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as gateway:
+        assert gateway.stdout is not None
+        decoder = psutil.Process(int(gateway.stdout.readline()))
+        while "decode_worker" not in decoder.cmdline()[2]:
+            time.sleep(0.01)  # until it is itself
+        decoder.suspend()
+        gateway.kill()
+    decoder.wait(timeout=60)
+
+
+async def test_a_pool_whose_loop_ended_begins_anew() -> None:
+    """Its tasks ended with that loop, and its processes with them."""
+    pool = Decoders()
+    with asyncio.Runner() as runner:
+        first = await asyncio.to_thread(runner.run, pool.run("a", [TINY], SMALL_PICTURE))
+        assert isinstance(first, tuple)
+        lanes = pool._lanes
+        await asyncio.to_thread(runner.close)
+    assert isinstance(await pool.run("a", [TINY], SMALL_PICTURE), tuple)
+    assert pool._lanes != lanes
+    await pool.stop()
+
+
+async def test_nothing_is_left_at_the_end(decoders: Decoders) -> None:
+    """Processes and threads are gone when `stop` returns, a picture that was under way too."""
+    assert isinstance(await decoders.run("a", [TINY], SMALL_PICTURE), tuple)
+    lanes = list(decoders._lanes)
+    pids = [lane.decoder.pid for lane in lanes]
+    big = Encoded(uri(black_png(6000, 6000)), "image")
+    under_way = asyncio.create_task(decoders.run("a", [big], SMALL_PICTURE))
+    await asyncio.sleep(0.1)
+    await decoders.stop()
+    assert isinstance(await under_way, ProtocolError)
+    assert not any(psutil.pid_exists(pid) for pid in pids if pid is not None)
+    assert not any(lane.thread is not None and lane.thread.is_alive() for lane in lanes)
+
+
+async def test_memory_is_bounded() -> None:
     """A picture that takes more than a process may have is refused by name, and small ones are
     decoded by the same process afterwards."""
-    decoder = ProcessDecoder(memory_mib=64)
-    big = Encoded(uri(black_png(6000, 6000)), "image")
-    outcome = decoder.decode(big, SMALL_PICTURE)
-    assert isinstance(outcome, ProtocolError)
-    assert "more memory" in outcome.message
-    pid = decoder.pid
-    assert isinstance(decoder.decode(TINY, SMALL_PICTURE), Seen)
-    assert decoder.pid == pid
-    decoder.stop()
+    async with kept_alive(ProcessDecoder(memory_mib=64)) as alive:
+        outcome = await alive.decode(Encoded(uri(black_png(6000, 6000)), "image"))
+        assert isinstance(outcome, ProtocolError)
+        assert "more memory" in outcome.message
+        pid = await alive.pid()
+        assert isinstance(await alive.decode(TINY), Seen)
+        assert await alive.pid() == pid
 
 
-def test_memory_stands_still() -> None:
+async def test_memory_stands_still() -> None:
     """Of the process that decodes, over pictures and errors of a megabyte each."""
-    decoder = ProcessDecoder()
     noise = np.random.default_rng(0).bytes(1 << 20)
     broken = Encoded(uri(png_file(header(32, 32), noise)), "image")
     squeezed = zlib.compress(b"".join(b"\0" + noise[:3000] for _ in range(1000)), 0)
     good = Encoded(uri(png_file(header(1000, 1000), squeezed)), "image")
     sizes = []
-    for _ in range(40):
-        assert isinstance(decoder.decode(broken, SMALL_PICTURE), ProtocolError)
-        assert isinstance(decoder.decode(good, SMALL_PICTURE), Seen)
-        sizes.append(psutil.Process(decoder.pid).memory_info().rss)
-    decoder.stop()
+    async with kept_alive(ProcessDecoder()) as alive:
+        for _ in range(40):
+            assert isinstance(await alive.decode(broken), ProtocolError)
+            assert isinstance(await alive.decode(good), Seen)
+            sizes.append(psutil.Process(await alive.pid()).memory_info().rss)
     assert sizes[-1] - sizes[4] < 32 << 20
 
 
-def test_the_largest_picture_of_all_fits() -> None:
+async def test_the_largest_picture_of_all_fits() -> None:
     """40 million pixels of four times 16 bits, half see-through."""
     squeezed = zeros(6324 * (1 + 8 * 6324))
-    decoder = ProcessDecoder(limit_s=100)
     largest = Encoded(uri(png_file(header(6324, 6324, 16, 6), squeezed)), "image")
-    outcome = decoder.decode(largest, SMALL_PICTURE)
+    async with kept_alive(ProcessDecoder(limit_s=100)) as alive:
+        outcome = await alive.decode(largest)
     assert isinstance(outcome, Seen)
     assert set(outcome.image.rgb) == {255}
-    decoder.stop()

@@ -64,6 +64,7 @@ def test_it_imports_little_and_ends_with_the_gateway() -> None:
     argv = [sys.executable, "-m", "headstart.gateway.video.decode_worker", "256"]
     process = subprocess.Popen(argv, stdin=theirs.fileno())
     theirs.close()
+    assert read_message(ours, Reply) == Reply(), "it has begun"
     assert asked(ours, png(5, 5, 1))[0].width == 5
     ours.close()
     assert process.wait(10) == 0

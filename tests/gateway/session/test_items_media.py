@@ -1,4 +1,4 @@
-"""headstart.gateway.session.media_requests: items and responses that may bring pictures."""
+"""Items and responses that may bring pictures."""
 
 from __future__ import annotations
 

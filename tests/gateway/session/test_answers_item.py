@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from headstart.engine import api
-from headstart.gateway.session.response_items import close_message, open_message, settle, text_over
 from headstart.gateway.tts.messages import ClauseDone, SynthesisedAudio
 from tests.gateway.session.test_session import user_text
 from tests.gateway.session_bench import Json, SessionBench
@@ -15,7 +14,6 @@ CANCELLED = api.FinishReason.CANCELLED
 
 def growing(*words: str, speaks: bool = False) -> tuple[SessionBench, str, int]:
     """An answer that has said so much; its item and generation."""
-    assert all(map(callable, (close_message, open_message, settle, text_over)))
     bench = SessionBench(speaks=speaks)
     bench.client("conversation.item.create", item=user_text("Hello", id="q"))
     bench.client("response.create")
