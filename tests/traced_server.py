@@ -86,7 +86,7 @@ def _name_of(code: CodeType) -> tuple[str, str] | None:
 
 
 class SilentVoice:
-    """A voice in place of `VoiceLink`: four seconds of silence for each clause, at once."""
+    """A voice in place of `VoiceLink`: eight seconds of silence for each clause, at once."""
 
     status = VoiceStatus("ready", "silence")
 
@@ -108,7 +108,7 @@ class SilentVoice:
         listener = self._listeners.get(command.session)
         if listener is not None:
             clause = command.session, command.generation, command.clause
-            listener.voice_event(SynthesisedAudio(*clause, bytes(4 * 48_000)))
+            listener.voice_event(SynthesisedAudio(*clause, bytes(8 * 48_000)))
             listener.voice_event(ClauseDone(*clause))
 
 
