@@ -6,10 +6,13 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 MODEL ?= small
 
-.PHONY: help setup weights demo test test-clients bench style types clean
+.DEFAULT_GOAL := help
+.PHONY: help setup hooks weights demo serve test test-clients bench style types tree clean
 
-help: ## what can be made
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
+help: ## show this list
+	@echo "headstart: make TARGET [MODEL=small|tiny|medium] [PYTHON=python3.12]"; echo
+	@awk -F ':.*## ' '/^## /{print "\n" substr($$0, 4)} /^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' \
+		$(MAKEFILE_LIST)
 
 $(STAMP): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "headstart needs Python 3.11 or newer; $(PYTHON) is " + sys.version.split()[0] + ". Name another: make PYTHON=python3.12 ...")'
@@ -22,30 +25,22 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m headstart.kernels.build
 	@touch $@
 
-setup: $(STAMP) ## make .venv/ with everything in it
+## Use it
+setup: $(STAMP) ## make .venv/ with everything in it (demo, serve and test do so too)
 
 weights: setup ## fetch and verify the weights of MODEL (small)
 	$(BIN)/headstart models fetch $(MODEL)
 	$(BIN)/headstart models fetch joe || echo "headstart: without that voice answers sound plainer"
 
-demo: weights ## listen to a spoken question about a picture, answer it, leave the web page running
+demo: weights ## answer two spoken questions, then leave the server and its page running
 	$(BIN)/headstart demo --model $(MODEL)
 
-test: setup ## the whole test suite: style, types, tests
-	$(BIN)/ruff check .
-	$(BIN)/mypy
-	$(BIN)/headstart models fetch tiny
-	$(BIN)/headstart models fetch joe
-	$(BIN)/python -m tests.web_demo.chromium
-	$(BIN)/python -m pytest
+serve: weights ## run the server until Ctrl-C
+	$(BIN)/headstart serve --model $(MODEL)
 
-test-clients: setup ## stock clients of other people, each in an environment of its own, against real servers
-	$(BIN)/headstart models fetch tiny
-	$(BIN)/python -m tests.clients.run
-
-bench: weights ## all benchmarks, each ending in one JSON line
-	$(BIN)/python -m pip install --quiet -e '.[bench]'
-	$(BIN)/headstart bench all --json
+## Change it
+hooks: setup ## install the git hooks of .pre-commit-config.yaml
+	$(BIN)/pre-commit install
 
 style: setup ## lint
 	$(BIN)/ruff check .
@@ -53,6 +48,25 @@ style: setup ## lint
 types: setup ## type-check
 	$(BIN)/mypy
 
-clean: ## remove what was made here (weights stay in the user's cache)
+tree: setup ## write docs/tree.md anew
+	$(BIN)/python -m tests.source_tree
+
+test: setup ## run the whole suite: style, types, tests
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/headstart models fetch tiny
+	$(BIN)/headstart models fetch joe
+	$(BIN)/python -m tests.web_demo.chromium
+	$(BIN)/python -m pytest
+
+test-clients: setup ## run the stock clients of docs/clients.md against real servers
+	$(BIN)/headstart models fetch tiny
+	$(BIN)/python -m tests.clients.run
+
+bench: weights ## run all benchmarks, each ending in one JSON line
+	$(BIN)/python -m pip install --quiet -e '.[bench]'
+	$(BIN)/headstart bench all --json
+
+clean: ## remove what was made here; weights stay in the user's cache
 	rm -rf $(VENV) .venv-clients build *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
