@@ -4,21 +4,24 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+LOCK := constraints.txt
 MODEL ?= small
+# `make lock UPGRADE=` keeps every version that the ranges still allow.
+UPGRADE ?= --upgrade
 
-.PHONY: help setup weights demo test test-clients bench style types clean
+.PHONY: help setup weights demo test test-clients bench lock style types clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/'
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml $(LOCK)
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "headstart needs Python 3.11 or newer; $(PYTHON) is " + sys.version.split()[0] + ". Name another: make PYTHON=python3.12 ...")'
 	@{ command -v $${CC:-cc} || command -v gcc || command -v clang; } >/dev/null || \
 		{ echo "headstart needs a C compiler (Debian and Ubuntu: apt install gcc)" >&2; exit 1; }
 	@echo "headstart: making $(VENV) (about 2.5 GB to download, 6.5 GB on disk, once; PyTorch is most of it)"
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --progress-bar on -e '.[test,voice]'
+	$(BIN)/python -m pip install --quiet -c $(LOCK) --upgrade pip
+	$(BIN)/python -m pip install --progress-bar on -c $(LOCK) --build-constraint $(LOCK) -e '.[test,voice]'
 	$(BIN)/python -m headstart.kernels.build
 	@touch $@
 
@@ -44,8 +47,13 @@ test-clients: setup ## stock clients of other people, each in an environment of 
 	$(BIN)/python -m tests.clients.run
 
 bench: weights ## all benchmarks, each ending in one JSON line
-	$(BIN)/python -m pip install --quiet -e '.[bench]'
+	$(BIN)/python -m pip install --quiet -c $(LOCK) --build-constraint $(LOCK) -e '.[bench]'
 	$(BIN)/headstart bench all --json
+
+lock: setup ## renew constraints.txt: the newest versions that pyproject.toml allows (then: make test)
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --all-extras --no-annotate $(UPGRADE) \
+		--custom-compile-command 'make lock' --output-file $(LOCK) pyproject.toml
 
 style: setup ## lint
 	$(BIN)/ruff check .
