@@ -86,6 +86,7 @@ class ProcessDecoder:
             self._process = subprocess.Popen(
                 [
                     sys.executable,
+                    "-P",
                     "-m",
                     "headstart.gateway.video.decode_worker",
                     str(self._memory_mib),
