@@ -85,12 +85,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
         shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=unwanted)
     wheel = build("wheel", source, folder / "wheels")
     run([sys.executable, "-m", "venv", "--without-pip", place], folder)
-    python = place / "bin" / "python"
-    run(
-        [sys.executable, "-m", "pip", "--quiet", "--python", python, "install"]
-        + ["--no-deps", "--no-index", "--no-compile", wheel],
-        folder,
-    )
+    pip = [sys.executable, "-m", "pip", "--quiet", "--python", place / "bin" / "python"]
+    run([*pip, "install", "--no-deps", "--no-index", "--no-compile", wheel], folder)
     (packages,) = (place / "lib").glob("python*/site-packages")
     # A .pth file inside these folders is not read: what is installed there for editing is not seen.
     libraries = [path for path in sys.path if Path(path).name.endswith("-packages")]
@@ -105,7 +101,7 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 
 
 def test_one_name_is_taken(installed: Installed) -> None:
-    """`headstart` and what pip keeps about it; no `engine`, `gateway` or `kernels` of everybody's."""
+    """`headstart` and what pip keeps about it: no `engine` or `kernels` in other people's way."""
     made = {path.name for path in installed.packages.iterdir()} - {"dependencies.pth"}
     assert "headstart" in made
     assert [name for name in made if not name.startswith("headstart")] == []

@@ -19,7 +19,7 @@ import pytest
 import uvicorn
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from websockets.frames import Opcode
+from websockets import Opcode
 
 from headstart.engine import api
 from headstart.gateway.config import load
@@ -121,7 +121,7 @@ class Rig:
             "transport.websocket.channel",
             "transport.websocket.inbox",
         ):
-            patch.setattr(f"gateway.{module}.time", clock)
+            patch.setattr(f"headstart.gateway.{module}.time", clock)
         patch.setattr(runners, "PARSER", SimpleNamespace(run=self._parse))
         patch.setattr(DECODERS, "run", self._decode)
         link = SimpleNamespace(
