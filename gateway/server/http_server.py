@@ -28,7 +28,7 @@ class GatewayServer(Server):
         self._drain: asyncio.Task[None] | None = None
         self._reception = Acceptor(
             config,
-            self.server_state,
+            self.state,
             gateway.dropped_connections,
             patience,
             failed=self._leave_at_once,

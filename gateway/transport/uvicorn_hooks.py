@@ -92,7 +92,13 @@ class Server(uvicorn.Server):
 
     @property
     def hurries(self) -> bool:
+        """Nobody is waited for any more."""
         return self.force_exit
+
+    @property
+    def state(self) -> ServerState:
+        """Its connections and tasks."""
+        return self.server_state
 
     # --- called by uvicorn ------------------------------------------------------------------------
 
@@ -327,8 +333,7 @@ class SocketConnection(WebSocketsSansIOProtocol):
         return True
 
     async def ping(self) -> None:
-        """Returns with the pong. Raises `websockets.InvalidState` where the connection is not open.
-        """
+        """Returns with the pong. Raises `websockets.InvalidState` where nothing can be sent."""
         payload = secrets.token_bytes(8)  # uvicorn's own have four
         self._pongs[payload] = waiting = self.loop.create_future()
         try:
