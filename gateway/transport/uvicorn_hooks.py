@@ -44,6 +44,7 @@ __all__ = [
 
 Headers = Sequence[tuple[bytes, bytes]]
 NOT_UTF8 = 1007  # RFC 6455 §7.4.1
+OPEN = State.OPEN
 
 
 def connections(state: ServerState) -> set[HttpConnection | SocketConnection]:
@@ -298,7 +299,7 @@ class SocketConnection(WebSocketsSansIOProtocol):
         """The parser stands between two messages, and somebody wants the next one."""
         if not self._bounds.between_messages or self.close_sent:
             return False
-        return self.conn.state is State.OPEN
+        return self.conn.state is OPEN
 
     # --- what can be done with it -----------------------------------------------------------------
 
@@ -326,10 +327,10 @@ class SocketConnection(WebSocketsSansIOProtocol):
         reads too slowly, or the connection is not open."""
         if self.close_sent or not self.writable.is_set() or self.transport.is_closing():
             return False
-        if self.conn.state is not State.OPEN or not self.handshake_complete:
+        if self.conn.state is not OPEN or not self.handshake_complete:
             return False
         self.conn.send_text(data)
-        self._write_out()
+        self.transport.write(b"".join(self.conn.data_to_send()))
         return True
 
     async def ping(self) -> None:
@@ -338,13 +339,10 @@ class SocketConnection(WebSocketsSansIOProtocol):
         self._pongs[payload] = waiting = self.loop.create_future()
         try:
             self.conn.send_ping(payload)
-            self._write_out()
+            self.transport.write(b"".join(self.conn.data_to_send()))
             await waiting
         finally:
             self._pongs.pop(payload, None)
-
-    def _write_out(self) -> None:
-        self.transport.write(b"".join(self.conn.data_to_send()))
 
     def _refuse_no_request(self) -> None:
         """The parser has found no request in what it was given, and says so to nobody."""

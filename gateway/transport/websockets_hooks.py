@@ -10,14 +10,13 @@ private part, so that a release that moves one says so there and not in a sessio
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from websockets import Frame, ServerProtocol
 from websockets.frames import apply_mask  # type: ignore[attr-defined]  # of whichever module there is
 
-
-def unmask(payload: bytes, mask: bytes) -> bytes:
-    """RFC 6455 §5.3; the same again masks it. `mask` has four bytes."""
-    plain: bytes = apply_mask(payload, mask)
-    return plain
+unmask: Callable[[bytes, bytes], bytes] = apply_mask
+"""Payload and four bytes of mask to plain bytes, or back (RFC 6455 §5.3)."""
 
 
 class FrameBounds:

@@ -86,17 +86,19 @@ class RealtimeProtocol(SocketConnection):
         }
 
     def data_received(self, data: bytes) -> None:
-        if not self.handshake_begun:
-            self.parse(data)
-            return
         take = self._inbox.try_inline
         free = take is not None or self._inbox.empty() or self.goodbye_sent
-        if free and self.handshake_over and not self._backlog and len(data) <= SLICE_BYTES:
+        if free and not self._backlog and len(data) <= SLICE_BYTES:
             text = fast_text(data) if self.wants_message else None
-            if text is None:
+            if text is not None:
+                if take is None or not take(text):
+                    self._inbox.put_nowait(text)
+                return
+            if self.handshake_over:
                 self.parse(data)
-            elif take is None or not take(text):
-                self._inbox.put_nowait(text)
+                return
+        if not self.handshake_begun:
+            self.parse(data)
             return
         if not self._backlog:
             self._sliced_ns = time.monotonic_ns()
