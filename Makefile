@@ -52,8 +52,8 @@ bench: weights ## all benchmarks, each ending in one JSON line
 
 lock: setup ## renew constraints.txt: the newest versions that pyproject.toml allows (then: make test)
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile --quiet --universal --all-extras --no-annotate $(UPGRADE) \
-		--custom-compile-command 'make lock' --output-file $(LOCK) pyproject.toml
+	$(BIN)/uv pip compile --quiet --universal --all-extras --fork-strategy fewest --no-annotate \
+		$(UPGRADE) --custom-compile-command 'make lock' --output-file $(LOCK) pyproject.toml
 
 style: setup ## lint
 	$(BIN)/ruff check .

@@ -41,7 +41,7 @@ def asked_for() -> dict[str, list[Requirement]]:
 
 def pinned() -> dict[str, Version]:
     """By name, what is pinned for this machine and this Python."""
-    pins = {}
+    pins: dict[str, Version] = {}
     for line in LINES:
         pin = Requirement(line)
         (only,) = pin.specifier

@@ -14,7 +14,7 @@ import sys
 import tarfile
 import urllib.request
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -30,7 +30,9 @@ SHADOWS = ("numpy", "random", "torch", "typer", "headstart")
 """A folder's own files of these names are imported by nobody who works in it."""
 
 
-def run(argv: list[str | Path], cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+def run(
+    argv: Sequence[str | Path], cwd: Path, **environment: str
+) -> subprocess.CompletedProcess[str]:
     done = subprocess.run(
         argv,
         cwd=cwd,
@@ -85,7 +87,14 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
         shutil.copytree(ROOT / name, source / name, symlinks=True, ignore=unwanted)
     wheel = build("wheel", source, folder / "wheels")
     run([sys.executable, "-m", "venv", "--without-pip", place], folder)
-    pip = [sys.executable, "-m", "pip", "--quiet", "--python", place / "bin" / "python"]
+    pip: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--quiet",
+        "--python",
+        place / "bin" / "python",
+    ]
     run([*pip, "install", "--no-deps", "--no-index", "--no-compile", wheel], folder)
     (packages,) = (place / "lib").glob("python*/site-packages")
     # A .pth file inside these folders is not read: what is installed there for editing is not seen.
@@ -141,7 +150,7 @@ def test_the_source_archive_makes_the_same_wheel(installed: Installed, tmp_path:
 @pytest.fixture
 def server(installed: Installed) -> Iterator[str]:
     """The address of `headstart serve`, started in a folder with traps."""
-    argv = [installed.command, "serve", "--engine", "fake", "--port", "0", "--announce"]
+    argv = [str(installed.command), "serve", "--engine", "fake", "--port", "0", "--announce"]
     with subprocess.Popen(
         argv,
         cwd=installed.elsewhere,

@@ -12,8 +12,8 @@ from typing import Any
 import h11
 import pytest
 import uvicorn
-from uvicorn.protocols.http import h11_impl
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.flow_control import FlowControl
+from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 from uvicorn.server import ServerState
 
@@ -132,8 +132,8 @@ def test_uvicorn_calls_them_as_it_did() -> None:
     assert "self.send_400_response(msg)" in events
     assert "self.handle_websocket_upgrade(event)" in events
     for name in ("disconnected", "keep_alive", "response_complete", "message_event"):
-        assert f"self.{name} = " in inspect.getsource(h11_impl.RequestResponseCycle)
-    assert "write_paused" in vars(h11_impl.FlowControl(asyncio.Transport()))
+        assert f"self.{name} = " in inspect.getsource(RequestResponseCycle)
+    assert "write_paused" in vars(FlowControl(asyncio.Transport()))
     socket = inspect.getsource(WebSocketsSansIOProtocol)
     assert "await self.app(self.scope, self.receive, self.send)" in socket
     assert "self.conn = ServerProtocol(" in socket
