@@ -4,24 +4,27 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+LOCK := constraints.txt
 MODEL ?= small
+# `make lock UPGRADE=` keeps every version that the ranges still allow.
+UPGRADE ?= --upgrade
 
 .DEFAULT_GOAL := help
-.PHONY: help setup hooks weights demo serve test test-clients bench style types tree clean
+.PHONY: help setup hooks weights demo serve test test-clients bench lock style types tree clean
 
 help: ## show this list
 	@echo "headstart: make TARGET [MODEL=small|tiny|medium] [PYTHON=python3.12]"; echo
 	@awk -F ':.*## ' '/^## /{print "\n" substr($$0, 4)} /^[a-z-]+:.*## /{printf "  %-14s %s\n", $$1, $$2}' \
 		$(MAKEFILE_LIST)
 
-$(STAMP): pyproject.toml
+$(STAMP): pyproject.toml $(LOCK)
 	@$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "headstart needs Python 3.11 or newer; $(PYTHON) is " + sys.version.split()[0] + ". Name another: make PYTHON=python3.12 ...")'
 	@{ command -v $${CC:-cc} || command -v gcc || command -v clang; } >/dev/null || \
 		{ echo "headstart needs a C compiler (Debian and Ubuntu: apt install gcc)" >&2; exit 1; }
 	@echo "headstart: making $(VENV) (about 2.5 GB to download, 6.5 GB on disk, once; PyTorch is most of it)"
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --progress-bar on -e '.[test,voice]'
+	$(BIN)/python -m pip install --quiet -c $(LOCK) --upgrade pip
+	$(BIN)/python -m pip install --progress-bar on -c $(LOCK) --build-constraint $(LOCK) -e '.[test,voice]'
 	$(BIN)/python -m headstart.kernels.build
 	@touch $@
 
@@ -41,6 +44,11 @@ serve: weights ## run the server until Ctrl-C
 ## Change it
 hooks: setup ## install the git hooks of .pre-commit-config.yaml
 	$(BIN)/pre-commit install
+
+lock: setup ## renew constraints.txt: the newest versions that pyproject.toml allows (then: make test)
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile --quiet --universal --all-extras --fork-strategy fewest --no-annotate \
+		$(UPGRADE) --custom-compile-command 'make lock' --output-file $(LOCK) pyproject.toml
 
 style: setup ## lint
 	$(BIN)/ruff check .
@@ -64,7 +72,7 @@ test-clients: setup ## run the stock clients of docs/clients.md against real ser
 	$(BIN)/python -m tests.clients.run
 
 bench: weights ## run all benchmarks, each ending in one JSON line
-	$(BIN)/python -m pip install --quiet -e '.[bench]'
+	$(BIN)/python -m pip install --quiet -c $(LOCK) --build-constraint $(LOCK) -e '.[bench]'
 	$(BIN)/headstart bench all --json
 
 clean: ## remove what was made here; weights stay in the user's cache

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from importlib import resources
 from pathlib import Path
 
 import av
 import numpy as np
 import numpy.typing as npt
 
-CLIPS = Path(__file__).resolve().parent.parent / "headstart" / "clips"
+CLIPS = Path(str(resources.files("headstart") / "clips"))
 """The bundled ones."""
 
 

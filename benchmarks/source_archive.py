@@ -23,7 +23,7 @@ def download_source(package: str, version: str, folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     requirement = f"{package}=={version}"
     ended = subprocess.run(
-        [sys.executable, "-m", __name__, requirement, str(folder)],
+        [sys.executable, "-P", "-m", __name__, requirement, str(folder)],
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

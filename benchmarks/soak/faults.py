@@ -150,6 +150,7 @@ class Faults:
         """A client's process is stopped while megabytes are on their way to it."""
         argv = [
             sys.executable,
+            "-P",
             "-m",
             "headstart.benchmarks.soak.stuck",
             self._world.url,

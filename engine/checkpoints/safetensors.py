@@ -1,6 +1,7 @@
 """Reader of `model.safetensors`: u64 header length, a JSON header, then the tensors' bytes.
 
 The header maps each name to `dtype`, `shape` and `data_offsets` (counted from the header's end).
+The tensors lie one behind the other, without a gap and without anything behind the last.
 A large model is cut into several such files, and `model.safetensors.index.json` maps names to them.
 """
 
@@ -42,7 +43,7 @@ def read_safetensors(path: Path) -> MappedTensors:
         raise BadWeights(path, "header", f"{base} bytes", f"a file of {len(data)} bytes")
     try:
         header = json.loads(data[_LENGTH_BYTES:base])
-        header.pop("__metadata__", None)
+        metadata = header.pop("__metadata__", {})
         index = {name: _place(path, name, entry, base) for name, entry in header.items()}
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise BadWeights(path, "header", "JSON that names tensors", repr(error)) from error
@@ -50,6 +51,16 @@ def read_safetensors(path: Path) -> MappedTensors:
         end = place.start + place.byte_count
         if end > len(data):
             raise BadWeights(path, name, f"bytes up to {end}", f"a file of {len(data)} bytes")
+    end, of = base, "the header"
+    for name, place in sorted(index.items(), key=lambda item: (item[1].start, item[1].byte_count)):
+        if place.start != end:
+            came = f"it begins at {place.start}"
+            raise BadWeights(path, name, f"its first byte at {end}, behind {of}", came)
+        end, of = end + place.byte_count, name
+    if end != len(data):
+        raise BadWeights(path, "size", f"{end} bytes, as its header says", f"{len(data)}")
+    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+        raise BadWeights(path, "__metadata__", "texts by name", repr(metadata)[:60])
     return MappedTensors(index, data)
 
 
@@ -70,8 +81,8 @@ def read_shards(index_path: Path) -> Mapping[str, Tensor]:
 
 
 def _place(path: Path, name: str, entry: dict[str, object], base: int) -> TensorPlace:
-    start, end = (int(offset) for offset in entry["data_offsets"])  # type: ignore[attr-defined]
-    shape = tuple(int(size) for size in entry["shape"])  # type: ignore[attr-defined]
+    start, end = (_size(offset) for offset in entry["data_offsets"])  # type: ignore[attr-defined]
+    shape = tuple(_size(size) for size in entry["shape"])  # type: ignore[attr-defined]
     kind = str(entry["dtype"])
     if kind not in _TYPES:
         raise BadWeights(path, f"{name} type", f"one of {', '.join(_TYPES)}", kind)
@@ -80,3 +91,10 @@ def _place(path: Path, name: str, entry: dict[str, object], base: int) -> Tensor
         what = f"{name} {list(shape)} {kind}"
         raise BadWeights(path, what, f"{place.byte_count} bytes", f"{end - start}")
     return place
+
+
+def _size(value: object) -> int:
+    """A whole number that is not negative. Raises `ValueError`."""
+    if type(value) is not int or value < 0:
+        raise ValueError(f"expected a whole number from 0 on, got {value!r}")
+    return value

@@ -17,7 +17,7 @@ from headstart.engine.weights.manifest import File, HubSource
 
 DEFAULT_ENDPOINT = "https://huggingface.co"
 
-_CHUNK_BYTES = 1 << 20
+TRIES_MAX = 10
 _TIMEOUT_S = 30.0
 
 
@@ -28,13 +28,26 @@ def url(source: HubSource, file: File) -> str:
 
 
 def download(source: HubSource, file: File, target: Path, on_bytes: Callable[[int], None]) -> None:
-    """Bring `file` to `target`, going on from the bytes already there.
+    """Bring `file` to `target`, going on from the bytes already there, and again from where a
+    connection broke, as long as each of `TRIES_MAX` tries brings something.
 
     `on_bytes` is told how many bytes `target` holds. Raises SourceFailed when the hub can't be
     reached or refuses, IntegrityError when it offers a file of another size: that is seen before
     anything is written. The hash is the caller's to check.
     """
-    have_bytes = target.stat().st_size if target.exists() else 0
+    for tries_left in reversed(range(TRIES_MAX)):
+        before_bytes = _size_bytes(target)
+        try:
+            _go_on(source, file, target, on_bytes)
+            return
+        except httpx.HTTPError as error:
+            if tries_left == 0 or _size_bytes(target) <= before_bytes:
+                told = f"{url(source, file)}: {type(error).__name__}: {error}"
+                raise SourceFailed(told) from error
+
+
+def _go_on(source: HubSource, file: File, target: Path, on_bytes: Callable[[int], None]) -> None:
+    have_bytes = _size_bytes(target)
     if have_bytes == file.size_bytes:
         return
     if have_bytes > file.size_bytes:
@@ -42,24 +55,25 @@ def download(source: HubSource, file: File, target: Path, on_bytes: Callable[[in
         have_bytes = 0
     address = url(source, file)
     headers = {"Accept-Encoding": "identity", "Range": f"bytes={have_bytes}-"}
-    try:
-        with httpx.stream(
-            "GET", address, headers=headers, follow_redirects=True, timeout=_TIMEOUT_S
-        ) as response:
-            if response.status_code not in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT):
-                raise SourceFailed(f"{address}: HTTP {response.status_code}")
-            if response.status_code == HTTPStatus.OK:
-                have_bytes = 0  # the server ignores ranges: it sends the whole file again
-            offered = response.headers.get("Content-Length")
-            if offered is not None and have_bytes + int(offered) != file.size_bytes:
-                actual = have_bytes + int(offered)
-                raise IntegrityError(address, "size in bytes", file.size_bytes, actual)
-            with target.open("ab" if have_bytes else "wb") as stream:
-                for chunk in response.iter_bytes(_CHUNK_BYTES):
-                    stream.write(chunk)
-                    have_bytes += len(chunk)
-                    on_bytes(have_bytes)
-                    if have_bytes > file.size_bytes:
-                        break  # too long whatever follows; the size check says so
-    except httpx.HTTPError as error:
-        raise SourceFailed(f"{address}: {type(error).__name__}: {error}") from error
+    with httpx.stream(
+        "GET", address, headers=headers, follow_redirects=True, timeout=_TIMEOUT_S
+    ) as response:
+        if response.status_code not in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT):
+            raise SourceFailed(f"{address}: HTTP {response.status_code}")
+        if response.status_code == HTTPStatus.OK:
+            have_bytes = 0  # the server ignores ranges: it sends the whole file again
+        offered = response.headers.get("Content-Length")
+        if offered is not None and have_bytes + int(offered) != file.size_bytes:
+            actual = have_bytes + int(offered)
+            raise IntegrityError(address, "size in bytes", file.size_bytes, actual)
+        with target.open("ab" if have_bytes else "wb") as stream:
+            for chunk in response.iter_bytes():
+                stream.write(chunk)
+                have_bytes += len(chunk)
+                on_bytes(have_bytes)
+                if have_bytes > file.size_bytes:
+                    break  # too long whatever follows; the size check says so
+
+
+def _size_bytes(path: Path) -> int:
+    return path.stat().st_size if path.exists() else 0

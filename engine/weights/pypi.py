@@ -39,7 +39,7 @@ def download_wheel(package: str, version: str, folder: Path, on_bytes: OnBytes) 
     scratch = folder / "scratch"
     scratch.mkdir(parents=True)
     command = [
-        *(sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"),
+        *(sys.executable, "-P", "-m", "pip", "download", "--quiet", "--disable-pip-version-check"),
         *("--no-deps", "--only-binary=:all:", "--ignore-requires-python", "--no-input"),
         # What is fetched stays in our own store: a second copy in pip's cache only takes room.
         *("--no-cache-dir", "--dest", str(folder), requirement),

@@ -20,7 +20,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol, cast
 
 from prometheus_client import Metric
 from prometheus_client.core import CounterMetricFamily
@@ -70,17 +70,30 @@ class PendingConnection(Protocol):
         ...
 
 
+class OpenConnection(Protocol):
+    """Any connection of the server's, sessions' too."""
+
+    @property
+    def is_leaving(self) -> bool:
+        """One side has said goodbye."""
+        ...
+
+    def cut(self) -> None:
+        """End it at once."""
+        ...
+
+
 class Leaving:
     """A connection on which one side has said goodbye."""
 
     stage = "closing"
     waits_for_peer = True
 
-    def __init__(self, connection: Any) -> None:
+    def __init__(self, connection: OpenConnection) -> None:
         self.connection = connection
 
     def cut(self) -> None:
-        self.connection.transport.abort()
+        self.connection.cut()
 
 
 class Guests:
@@ -102,15 +115,15 @@ class Guests:
         """It is none any more. Since when it was; None: it was none."""
         return self._since.pop(guest, None)
 
-    def look(self, now_s: float, connections: Iterable[Any]) -> None:
+    def look(self, now_s: float, connections: Iterable[OpenConnection]) -> None:
         """Cut those whose time is over. `connections`: all of the server, sessions' too."""
         open_ones = set(connections)
         leaving = {guest.connection for guest in self._since if isinstance(guest, Leaving)}
         for connection in leaving - open_ones:
             self._since = {g: s for g, s in self._since.items() if not _is_of(g, connection)}
         for connection in open_ones - leaving:
-            if connection.transport.is_closing() or getattr(connection, "close_sent", False):
-                self.drop(connection)
+            if connection.is_leaving:
+                self.drop(cast(PendingConnection, connection))  # if it is one
                 self.add(Leaving(connection), now_s)
         for guest, since_s in list(self._since.items()):
             if now_s - since_s > self.patience.allowed_s(guest.stage):
@@ -139,7 +152,7 @@ class Guests:
         log.debug("cut a connection: %s", reason)
 
 
-def _is_of(guest: PendingConnection, connection: Any) -> bool:
+def _is_of(guest: PendingConnection, connection: OpenConnection) -> bool:
     return isinstance(guest, Leaving) and guest.connection is connection
 
 

@@ -14,11 +14,11 @@ import socket
 from collections.abc import Awaitable, Callable
 
 import uvicorn
-from uvicorn.server import ServerState
 
 from headstart.gateway.connection.pending import DroppedConnections, Guests, Patience
 from headstart.gateway.runtime import tasks
 from headstart.gateway.server.http1 import Http
+from headstart.gateway.transport.uvicorn_hooks import ServerState, answering, connections, tls
 
 log = logging.getLogger("headstart.accept")
 
@@ -98,19 +98,20 @@ class Acceptor:
     async def see_out(self, grace_s: float, hurries: Callable[[], bool]) -> None:
         """Have every connection end: idle ones at once, answers within `grace_s` unless somebody
         `hurries`; the rest is cut."""
-        for connection in list(self._state.connections):
+        here, answers = connections(self._state), answering(self._state)
+        for connection in list(here):
             try:
                 connection.shutdown()
             except Exception as error:  # ours to mend; the others are still to be seen out
                 tasks.report("shutdown", error)
-                connection.transport.abort()
+                connection.cut()
         end_s = self._loop.time() + grace_s
-        while self._state.connections and self._loop.time() < end_s and not hurries():
+        while here and self._loop.time() < end_s and not hurries():
             await asyncio.sleep(SEE_OUT_POLL_S)
-        for connection in list(self._state.connections):
-            connection.transport.abort()
-        if self._state.tasks:
-            _, late = await asyncio.wait(list(self._state.tasks), timeout=TASKS_WAIT_S)
+        for connection in list(here):
+            connection.cut()
+        if answers:
+            _, late = await asyncio.wait(list(answers), timeout=TASKS_WAIT_S)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
@@ -156,7 +157,7 @@ class Acceptor:
     async def _let_in(self, guest: Shaking, peer: socket.socket) -> None:
         try:
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await self._loop.connect_accepted_socket(self._http, peer, ssl=self._config.ssl)
+            await self._loop.connect_accepted_socket(self._http, peer, ssl=tls(self._config))
         except OSError as error:  # TLS's are among them
             log.debug("a connection came to nothing: %s", error)
             peer.close()
@@ -168,7 +169,7 @@ class Acceptor:
             self._shaking.discard(asyncio.current_task())
 
     def _http(self) -> Http:
-        return Http(guests=self.guests, config=self._config, server_state=self._state, app_state={})
+        return Http(self.guests, self._config, self._state)
 
     # --- while they are here ----------------------------------------------------------------------
 
@@ -176,6 +177,6 @@ class Acceptor:
         while True:
             await asyncio.sleep(self.guests.patience.look_every_s)
             try:
-                self.guests.look(self._loop.time(), self._state.connections)
+                self.guests.look(self._loop.time(), connections(self._state))
             except Exception as error:  # ours to mend; nobody else looks after them
                 tasks.report("guests", error)

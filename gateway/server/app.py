@@ -77,6 +77,7 @@ RETRY_AFTER_S = 5
 DRAIN_POLL_S = 0.05
 PROMETHEUS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PROJECT_WEB_DIR = Path(__file__).resolve().parents[2] / "web-demo"
+"""Beside `gateway/` both in the project's folder and in an installed `headstart/`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from types import FrameType
 
 import uvicorn
 
@@ -13,11 +12,12 @@ from headstart.gateway.connection.pending import Patience
 from headstart.gateway.runtime import tasks
 from headstart.gateway.server.accept import Acceptor
 from headstart.gateway.server.app import Gateway
+from headstart.gateway.transport.uvicorn_hooks import Server
 
 log = logging.getLogger("headstart.serve")
 
 
-class GatewayServer(uvicorn.Server):
+class GatewayServer(Server):
     """A server whose first SIGTERM or SIGINT drains and whose second ends at once."""
 
     def __init__(
@@ -28,7 +28,7 @@ class GatewayServer(uvicorn.Server):
         self._drain: asyncio.Task[None] | None = None
         self._reception = Acceptor(
             config,
-            self.server_state,
+            self.state,
             gateway.dropped_connections,
             patience,
             failed=self._leave_at_once,
@@ -37,27 +37,18 @@ class GatewayServer(uvicorn.Server):
             gateway.descriptors.guests = lambda: len(self._reception.guests)
         self._loop = asyncio.get_running_loop()
 
-    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """In place of uvicorn's, which lets everybody in and waits for ever."""
-        assert sockets is not None
-        await self.lifespan.startup()
-        (listening,) = sockets
+    def let_in(self, listening: socket.socket) -> None:
         self._reception.open(listening)
-        self.started = True
 
-    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """In place of uvicorn's, which fails over some connections and reports those it has to
-        give up as errors."""
+    async def let_in_no_more(self) -> None:
         await self._reception.close()
-        for listening in sockets or ():
-            listening.close()
-        grace_s = self.config.timeout_graceful_shutdown or 0
-        await self._reception.see_out(grace_s, lambda: self.force_exit)
 
-    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+    async def see_out(self, grace_s: float) -> None:
+        await self._reception.see_out(grace_s, lambda: self.hurries)
+
+    def signalled(self) -> None:
         if self._gateway.draining:
-            self.should_exit = True
-            self.force_exit = True
+            self.hurry()
         leave = tasks.guard(self.leave, "drain", self._leave_at_once)
         self._loop.call_soon_threadsafe(leave)
 
@@ -68,8 +59,8 @@ class GatewayServer(uvicorn.Server):
             self._drain = tasks.own(self._leave(), "drain", self._leave_at_once)
 
     def _leave_at_once(self, _: BaseException) -> None:
-        self.should_exit = True
+        self.end()
 
     async def _leave(self) -> None:
         await self._gateway.drain()
-        self.should_exit = True
+        self.end()

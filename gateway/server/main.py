@@ -121,7 +121,7 @@ def url_of(sock: socket.socket, scheme: str = "http") -> str:
 def engine_argv(settings: Settings, endpoint: str) -> list[str]:
     """The command line of the engine's process."""
     module = "headstart.gateway.fake_engine" if settings.engine == "fake" else "headstart.engine"
-    argv = [sys.executable, "-m", module, "--endpoint", endpoint, "--model", settings.model]
+    argv = [sys.executable, "-P", "-m", module, "--endpoint", endpoint, "--model", settings.model]
     argv += ["--kv-pool-mib", str(settings.kv_pool_mib), "--kv-dtype", settings.kv_dtype]
     argv += ["--ears-language", settings.ears_language, "--adapter", settings.adapter]
     if settings.ears is not None:

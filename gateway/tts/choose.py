@@ -50,6 +50,7 @@ async def weights_of(voice: str) -> Path:
     process = await asyncio.create_subprocess_exec(
         *(
             sys.executable,
+            "-P",
             "-m",
             "headstart.engine.process.weights_command",
             "path",

@@ -200,5 +200,5 @@ class VoiceLink:
 
 def worker_argv(voice: str, folder: Path | None) -> list[str]:
     """The command line of the worker's process."""
-    argv = [sys.executable, "-m", "headstart.gateway.tts.worker", voice]
+    argv = [sys.executable, "-P", "-m", "headstart.gateway.tts.worker", voice]
     return argv if folder is None else [*argv, str(folder)]

@@ -79,7 +79,7 @@ class ProcessDecoder:
         module = "headstart.gateway.video.decode_worker"
         self._child = ChildProcess(
             "decoder",
-            [sys.executable, "-m", module, str(memory_mib)],
+            [sys.executable, "-P", "-m", module, str(memory_mib)],
             # Its threads' stacks would count as memory, and it needs none.
             environment=os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
             connect=self._connect,

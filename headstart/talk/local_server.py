@@ -76,6 +76,7 @@ async def local_server(
     `on_line` is given its log. Raises `ServerFailed`."""
     argv = [
         sys.executable,
+        "-P",
         "-m",
         "headstart",
         "serve",

@@ -8,10 +8,11 @@ import json
 from typing import Any
 
 import uvicorn
-from uvicorn.server import ServerState
-from websockets.frames import Frame, Opcode, apply_mask  # type: ignore[attr-defined]
+from websockets import Frame, Opcode
 
+from headstart.gateway.transport.uvicorn_hooks import ServerState
 from headstart.gateway.transport.websocket.channel import RealtimeProtocol
+from headstart.gateway.transport.websockets_hooks import unmask
 from tests.virtual_loop import VirtualLoop
 
 # Names in small letters, as `headstart.gateway.server.accept` passes a request on.
@@ -29,7 +30,7 @@ def frame(text: str | bytes, opcode: Opcode = Opcode.TEXT, fin: bool = True) -> 
     """As a client sends it: masked."""
     data = text.encode() if isinstance(text, str) else text
     head = Frame(opcode, data, fin=fin).serialize(mask=False)[: -len(data) or None]
-    return bytes([head[0], head[1] | 0x80]) + head[2:] + MASK + apply_mask(data, MASK)
+    return bytes([head[0], head[1] | 0x80]) + head[2:] + MASK + unmask(data, MASK)
 
 
 class FakeTransport(asyncio.Transport):

@@ -13,9 +13,9 @@ from urllib.parse import unquote
 import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
-from uvicorn.protocols.utils import ClientDisconnected
 
 from headstart.gateway.runtime.log_lines import LINE, SafeFormatter
+from headstart.gateway.transport.uvicorn_hooks import ClientDisconnected
 from tests.gateway.server.test_main import server
 from tests.gateway.shapes import GET, HANDSHAKE, HOST
 from tests.gateway.shell_fakes import RunningGateway, running_gateway

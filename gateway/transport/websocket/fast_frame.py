@@ -6,13 +6,14 @@ this does not take, for whatever reason, is None: then the parser sees to it and
 
 from __future__ import annotations
 
-from websockets import frames
+from websockets import Opcode
 
-FIN_TEXT = 0x80 | frames.OP_TEXT
+from headstart.gateway.transport.websockets_hooks import unmask
+
+FIN_TEXT = 0x80 | Opcode.TEXT
 MASKED = 0x80
 SIZE_FOLLOWS = 126  # in two bytes
 LONG_SIZE_FOLLOWS = 127  # in eight bytes, for more than two hold
-_unmask = frames.apply_mask  # type: ignore[attr-defined]  # of whichever module there is
 
 
 def fast_text(data: bytes) -> str | None:
@@ -30,6 +31,6 @@ def fast_text(data: bytes) -> str | None:
     if len(data) != at + 4 + size:
         return None
     try:
-        return _unmask(data[at + 4 :], data[at : at + 4]).decode()
+        return unmask(data[at + 4 :], data[at : at + 4]).decode()
     except UnicodeDecodeError:
         return None

@@ -7,6 +7,9 @@ from pathlib import Path
 
 import pytest
 import torch
+from hypothesis import example, given
+from hypothesis import strategies as st
+from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from headstart.engine.checkpoints.safetensors import SHARDS_FILE, read_safetensors, read_shards
@@ -57,6 +60,66 @@ def test_refuses_broken_headers(tmp_path: Path, header: bytes, message: str) -> 
     """Each fault is told with what was expected and what came."""
     with pytest.raises(BadWeights, match=message):
         read_safetensors(_with_header(tmp_path / "model.safetensors", header, b"1234"))
+
+
+ENTRIES = st.fixed_dictionaries(
+    {
+        "dtype": st.sampled_from(["F32", "F16", "BF16", "F64", "I64", "I32"]),
+        "shape": st.lists(st.sampled_from([0, 1, 2, 3, -1, 1.0, True, "2"]), max_size=3),
+        "data_offsets": st.lists(
+            st.sampled_from([0, 2, 4, 8, 12, 16, -4, 4.0, None]), min_size=1, max_size=3
+        ),
+    }
+)
+METADATA = st.sampled_from([{}, {"format": "pt"}, {"format": 1}, 5, ["a"]])
+
+
+@given(
+    entries=st.dictionaries(st.sampled_from("abc"), ENTRIES, max_size=3),
+    metadata=METADATA,
+    size=st.sampled_from([0, 4, 8, 12, 16]),
+)
+@example(
+    entries={"a": {"dtype": "F32", "shape": [1], "data_offsets": [-4, 0]}}, metadata={}, size=4
+)
+@example(
+    entries={n: {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]} for n in "ab"},
+    metadata={},
+    size=4,
+)
+@example(entries={"a": {"dtype": "F32", "shape": [1], "data_offsets": [4, 8]}}, metadata={}, size=8)
+@example(entries={"a": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}, metadata={}, size=8)
+@example(
+    entries={"a": {"dtype": "F32", "shape": [-1, -1], "data_offsets": [0, 4]}}, metadata={}, size=4
+)
+@example(
+    entries={"a": {"dtype": "F32", "shape": [2], "data_offsets": [0, 8]}},
+    metadata={"format": "pt"},
+    size=8,
+)
+def test_takes_what_the_library_takes(
+    tmp_path_factory: pytest.TempPathFactory,
+    entries: dict[str, object],
+    metadata: object,
+    size: int,
+) -> None:
+    """Overlaps, gaps, surplus, negative and fractional sizes: refused by both, or read alike."""
+    path = tmp_path_factory.getbasetemp() / "compared.safetensors"
+    _with_header(path, json.dumps({"__metadata__": metadata, **entries}).encode(), bytes(size))
+    try:
+        with safe_open(path, "pt") as file:
+            theirs = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    except (SafetensorError, OSError):
+        theirs = None
+    try:
+        ours = dict(read_safetensors(path))
+    except BadWeights:
+        ours = None
+    if theirs is None or ours is None:
+        assert theirs is ours
+        return
+    assert set(theirs) == set(ours)
+    assert all(torch.equal(theirs[name], ours[name]) for name in ours)
 
 
 def test_refuses_a_header_longer_than_the_file(tmp_path: Path) -> None:

@@ -23,6 +23,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     body = BIG
     ranges = True
+    breaks_after: tuple[int, ...] = ()
+    """Bytes after which the connection of each request in turn breaks; further ones hold."""
     asked: tuple[str | None, ...] = ()
 
     def do_GET(self) -> None:
@@ -36,7 +38,8 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_response(206 if kind.ranges else 200)
         self.send_header("Content-Length", str(len(kind.body) - start))
         self.end_headers()
-        self.wfile.write(kind.body[start:])
+        after = dict(enumerate(kind.breaks_after, 1)).get(len(kind.asked))
+        self.wfile.write(kind.body[start:][:after])
 
     def log_message(self, format: str, *args: object) -> None:
         """Keep test output quiet."""
@@ -79,6 +82,26 @@ def test_a_download_goes_on_where_it_stopped(
     assert target.read_bytes() == BIG
     assert seen[-1] == len(BIG)
     assert served.asked == (f"bytes={have_bytes if have_bytes < len(BIG) else 0}-",)
+
+
+def test_a_broken_connection_is_made_again(tmp_path: Path, served: type[_Handler]) -> None:
+    """From where it broke, at once; not everybody starts a command again."""
+    served.breaks_after = (100, 50)
+    hub.download(SOURCE, FILE, tmp_path / "big.bin", lambda _: None)
+    assert (tmp_path / "big.bin").read_bytes() == BIG
+    assert served.asked == ("bytes=0-", "bytes=100-", "bytes=150-")
+
+
+def test_tries_that_bring_nothing_end_it(tmp_path: Path, served: type[_Handler]) -> None:
+    """What came before stays for the next fetch; and there is an end to those that bring little."""
+    served.breaks_after = (100, 0)
+    with pytest.raises(SourceFailed, match="RemoteProtocolError"):
+        hub.download(SOURCE, FILE, tmp_path / "big.bin", lambda _: None)
+    assert (tmp_path / "big.bin").read_bytes() == BIG[:100]
+    served.asked, served.breaks_after = (), (1,) * 2 * hub.TRIES_MAX
+    with pytest.raises(SourceFailed, match="RemoteProtocolError"):
+        hub.download(SOURCE, FILE, tmp_path / "big.bin", lambda _: None)
+    assert len(served.asked) == hub.TRIES_MAX
 
 
 def test_a_complete_file_asks_nothing(tmp_path: Path, served: type[_Handler]) -> None:

@@ -19,7 +19,7 @@ import pytest
 import uvicorn
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from websockets.frames import Opcode
+from websockets import Opcode
 
 from headstart.engine import api
 from headstart.gateway.config import load

@@ -15,7 +15,6 @@ import httpx
 import pytest
 import uvicorn
 from starlette.responses import PlainTextResponse
-from uvicorn.server import ServerState
 from websockets.asyncio.client import connect
 
 from headstart.gateway.connection.pending import (
@@ -24,6 +23,7 @@ from headstart.gateway.connection.pending import (
     Patience,
 )
 from headstart.gateway.server.accept import Acceptor
+from headstart.gateway.transport.uvicorn_hooks import ServerState
 from tests.gateway import shell_fakes
 from tests.gateway.auth.test_middleware import certificate  # noqa: F401  # a fixture
 from tests.gateway.shell_fakes import RunningGateway, receive, until

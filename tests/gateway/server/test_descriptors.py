@@ -11,8 +11,8 @@ from typing import Any
 
 import httpx
 import pytest
+from websockets import Response
 from websockets.exceptions import InvalidStatus
-from websockets.http11 import Response
 from websockets.sync.client import connect
 from websockets.sync.connection import Connection
 

@@ -191,7 +191,8 @@ def test_engine_command_line() -> None:
     """Settings reach the engine's process as flags and environment; further ones are split."""
     settings = load(flags={"model": "tiny", "threads": 2, "engine_args": "--a 'b c'"})
     argv = engine_argv(settings, "ipc:///x")
-    assert argv[1:7] == ["-m", "headstart.engine", "--endpoint", "ipc:///x", "--model", "tiny"]
+    assert argv[1:4] == ["-P", "-m", "headstart.engine"]
+    assert argv[4:8] == ["--endpoint", "ipc:///x", "--model", "tiny"]
     assert argv[-4:] == ["--threads", "2", "--a", "b c"]
     assert engine_environment(settings)["OMP_NUM_THREADS"] == "2"
 

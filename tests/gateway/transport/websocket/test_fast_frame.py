@@ -1,16 +1,16 @@
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from websockets import Frame, Opcode, Protocol, Side
 from websockets.extensions.permessage_deflate import PerMessageDeflate
-from websockets.frames import Frame, Opcode, apply_mask  # type: ignore[attr-defined]
-from websockets.protocol import CLIENT, SERVER, Protocol
 
 from headstart.gateway.transport.websocket.fast_frame import fast_text
+from headstart.gateway.transport.websockets_hooks import unmask
 
 
 def framed(text: str) -> bytes:
     """As the websockets package's client sends it."""
-    client = Protocol(CLIENT)
+    client = Protocol(Side.CLIENT)
     client.send_text(text.encode())
     return b"".join(client.data_to_send())
 
@@ -29,7 +29,7 @@ def test_nothing_is_taken_that_the_parser_would_refuse(data: bytes) -> None:
     taken = fast_text(data)
     if taken is None:
         return
-    server = Protocol(SERVER)
+    server = Protocol(Side.SERVER)
     server.receive_data(data)
     (frame,) = server.events_received()
     assert isinstance(frame, Frame)
@@ -64,7 +64,7 @@ def test_everything_else_is_the_parsers(data: bytes) -> None:
 
 def test_a_compressed_text_is_the_parsers() -> None:
     """As it comes from a client that negotiated permessage-deflate."""
-    client = Protocol(CLIENT)
+    client = Protocol(Side.CLIENT)
     client.extensions = [PerMessageDeflate(False, False, 15, 15)]
     client.send_text(b"words " * 40)
     assert fast_text(b"".join(client.data_to_send())) is None
@@ -74,7 +74,7 @@ def frame_of(payload: bytes, mask: bytes, size_bytes: int) -> bytes:
     """A whole text frame, its length in 0, 2 or 8 bytes of its own (RFC 6455 §5.2)."""
     flag = {0: len(payload), 2: 126, 8: 127}[size_bytes]
     size = len(payload).to_bytes(size_bytes, "big") if size_bytes else b""
-    return bytes((0x81, 0x80 | flag)) + size + mask + apply_mask(payload, mask)
+    return bytes((0x81, 0x80 | flag)) + size + mask + unmask(payload, mask)
 
 
 MASKS = st.sampled_from([bytes(4), b"\0\1\0\0"]) | st.binary(min_size=4, max_size=4)
@@ -88,7 +88,7 @@ FRAMES = st.builds(
 def messages(pieces: list[bytes], short_way: bool) -> list[str]:
     """The texts of them, in order: with the short way for what it takes, or without it. As in
     `RealtimeProtocol`, it is asked between messages only."""
-    server, texts = Protocol(SERVER), []
+    server, texts = Protocol(Side.SERVER), []
     for piece in pieces:
         between = server.cur_size is None and not server.reader.buffer
         text = fast_text(piece) if short_way and between else None
