@@ -37,7 +37,7 @@ from headstart.benchmarks.answers import QUESTIONS
 from headstart.benchmarks.chat import Chat, Reply
 from headstart.benchmarks.in_process import Live, paths_of
 from headstart.engine.config import KV_DTYPES, EngineConfig
-from headstart.engine.kvcache.storage import kv_bytes_per_token, paged
+from headstart.engine.kvcache.storage import kv_bytes_per_token, make_cache
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.process.load import LoadedModel, load_model
 from headstart.engine.scheduling.runner import Runner
@@ -88,7 +88,8 @@ class Lane:
         spec = loaded.spec
         token_bytes = kv_bytes_per_token(spec.layers, spec.kv_heads, spec.head_dim, kind)
         pool_bytes = (LONG_TOKENS + ROOM_TOKENS) * token_bytes
-        self.cache, pool = paged(spec, replace(config, kv_dtype=kind, kv_pool_bytes=pool_bytes))
+        settings = replace(config, kv_dtype=kind, kv_pool_bytes=pool_bytes)
+        self.cache, pool = make_cache(spec, settings)
         self._runner = Runner(loaded.decoder, self.cache)
         self.stream = Stream(kind, pool, spec.vocab_size, loaded.context_tokens)
         self.times_s: list[float] = []
@@ -108,7 +109,7 @@ class Lane:
         self.stream.truncate(0)
         self.cache.fill(0.5)
         self.stream.append([1] * tokens)
-        self.stream.make_room(tokens)
+        self.stream.reserve(tokens)
         self.stream.advance(tokens)
 
     def median_s(self) -> float:

@@ -22,7 +22,7 @@ from torch.nn import functional as F
 from headstart.engine.chat.render import Modality
 from headstart.engine.decoder.decoder import Forward
 from headstart.engine.decoder.layers import Linear, RmsNorm
-from headstart.engine.kvcache.positions import Position, PositionKind, PositionRule
+from headstart.engine.kvcache.positions import MediaKind, MediaPosition, PositionRule
 from headstart.engine.models.checkpoint.directory import Config
 from headstart.engine.models.checkpoint.tensors import Tensors
 from headstart.engine.models.perception.block_whisper import (
@@ -113,8 +113,8 @@ class Composite:
     def new_positions(self) -> PositionRule | None:
         return self.base.new_positions()
 
-    def shot_place(self, index: int, time_s: float) -> Position:
-        return Position(PositionKind.IMAGE)  # each stands by itself between sounds
+    def shot_place(self, index: int, time_s: float) -> MediaPosition:
+        return MediaPosition(MediaKind.IMAGE)  # each stands by itself between sounds
 
     def open_audio(self, tail: TailPolicy) -> BlockState:
         return self.ears.open(tail)

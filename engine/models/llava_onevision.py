@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from headstart.engine.chat.render import Modality
 from headstart.engine.decoder.layers import Linear, carried
 from headstart.engine.errors import UnsupportedModel
-from headstart.engine.kvcache.positions import Position, PositionKind
+from headstart.engine.kvcache.positions import MediaKind, MediaPosition
 from headstart.engine.models.checkpoint.directory import Config
 from headstart.engine.models.checkpoint.tensors import Scope, Tensors, renamed
 from headstart.engine.models.decoder.choice import Build, in_torch
@@ -105,8 +105,8 @@ class LlavaOnevision(TextModel):
         self.spec = ModelSpec(FAMILY, self.spec.decoder, vision=seen)
         self.layout = VideoLayout()
 
-    def shot_place(self, index: int, time_s: float) -> Position:
-        return Position(PositionKind.VIDEO, index)
+    def shot_place(self, index: int, time_s: float) -> MediaPosition:
+        return MediaPosition(MediaKind.VIDEO, index)
 
     def open_frames(self) -> FrameState:
         return FrameState()

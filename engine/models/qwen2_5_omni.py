@@ -9,7 +9,7 @@ from torch import Tensor
 
 from headstart.engine.asr.mel import MaxPolicy
 from headstart.engine.chat.render import Modality
-from headstart.engine.kvcache.positions import Position, PositionKind
+from headstart.engine.kvcache.positions import MediaKind, MediaPosition
 from headstart.engine.models.checkpoint.directory import Config
 from headstart.engine.models.checkpoint.tensors import Scope, Tensors, renamed
 from headstart.engine.models.checkpoint.text_config import decoder_spec, rope_sections
@@ -122,8 +122,8 @@ class Qwen25Omni:
     def new_positions(self) -> TmRope:
         return TmRope(self.delimiters)
 
-    def shot_place(self, index: int, time_s: float) -> Position:
-        return Position(PositionKind.VIDEO, int(time_s * self.ids_per_second))
+    def shot_place(self, index: int, time_s: float) -> MediaPosition:
+        return MediaPosition(MediaKind.VIDEO, int(time_s * self.ids_per_second))
 
     def open_audio(self, tail: TailPolicy = TailPolicy.PROVISIONAL) -> AudioState:
         return self.ears.open(tail)

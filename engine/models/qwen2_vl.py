@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from headstart.engine.chat.render import Modality
-from headstart.engine.kvcache.positions import Position, PositionKind
+from headstart.engine.kvcache.positions import MediaKind, MediaPosition
 from headstart.engine.models.checkpoint.directory import Config
 from headstart.engine.models.checkpoint.tensors import Scope, Tensors, renamed
 from headstart.engine.models.checkpoint.text_config import decoder_spec, rope_sections
@@ -82,8 +82,8 @@ class Qwen2Vl(TextModel):
     def new_positions(self) -> TmRope:
         return TmRope(self.delimiters)
 
-    def shot_place(self, index: int, time_s: float) -> Position:
-        return Position(PositionKind.VIDEO, index)
+    def shot_place(self, index: int, time_s: float) -> MediaPosition:
+        return MediaPosition(MediaKind.VIDEO, index)
 
     def open_frames(self) -> FrameState:
         return FrameState()

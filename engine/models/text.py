@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from headstart.engine.chat.render import Modality
-from headstart.engine.kvcache.positions import Position, PositionKind, PositionRule
+from headstart.engine.kvcache.positions import MediaKind, MediaPosition, PositionRule
 from headstart.engine.models.checkpoint.directory import Config
 from headstart.engine.models.checkpoint.errors import UnsupportedInput
 from headstart.engine.models.checkpoint.tensors import Tensors, renamed
@@ -57,8 +57,8 @@ class TextModel:
     def new_positions(self) -> PositionRule | None:
         return None
 
-    def shot_place(self, index: int, time_s: float) -> Position:
-        return Position(PositionKind.IMAGE)
+    def shot_place(self, index: int, time_s: float) -> MediaPosition:
+        return MediaPosition(MediaKind.IMAGE)
 
     def open_audio(self, tail: TailPolicy) -> Any:
         self._refuse("sound")

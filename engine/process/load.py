@@ -15,7 +15,7 @@ from headstart.engine.decoder.adapter import Adapter
 from headstart.engine.decoder.decoder import Decoder
 from headstart.engine.decoder.weights import WeightLoader
 from headstart.engine.kvcache.block_pool import BlockPool
-from headstart.engine.kvcache.storage import KvCache, paged
+from headstart.engine.kvcache.storage import KvCache, make_cache
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.scheduling.runner import Runner
 from headstart.kernels.native import default_backend
@@ -66,6 +66,6 @@ def load_model(
     file.close()  # packed copies are ours now: let the mapped pages go
     context_tokens = min(config.max_context_tokens, spec.context_tokens)
     decoder = Decoder(spec, weights, backend)
-    cache, pool = paged(spec, config)
+    cache, pool = make_cache(spec, config)
     runner = Runner(decoder, cache)
     return LoadedModel(spec, decoder, tokenizer, chat, cache, pool, runner, context_tokens)

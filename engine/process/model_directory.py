@@ -18,7 +18,7 @@ from headstart.engine.decoder.sampling import SamplerFactory
 from headstart.engine.engine import Engine, EngineParts
 from headstart.engine.interfaces import ModelServices, SpeechRecognizer
 from headstart.engine.kvcache.block_pool import BlockPool
-from headstart.engine.kvcache.storage import KvCache, paged
+from headstart.engine.kvcache.storage import KvCache, make_cache
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.models.checkpoint.words import Words
 from headstart.engine.models.footprint import check_fits
@@ -63,7 +63,7 @@ def assemble_source(
     with _one_thread():
         model = source.load(how)
     spec = model.spec.decoder
-    cache, pool = paged(spec, config)
+    cache, pool = make_cache(spec, config)
     context_tokens = min(config.max_context_tokens, spec.context_tokens)
     own = ModelRecognizer(model, tail_of(model, config))
     ears: SpeechRecognizer = own

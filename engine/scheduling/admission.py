@@ -136,7 +136,7 @@ class AdmissionController:
         promised to others is theirs, except that an answer goes on as long as there is any.
         """
         refused: dict[Stream, CacheFull] = {}
-        needs = [(stream.missing_blocks(stream.pending), t, stream) for t, stream in wants]
+        needs = [(stream.blocks_needed(stream.pending), t, stream) for t, stream in wants]
         everything = sum(need[0] for need in needs) + self._owed(users, now_ns)
         if everything <= self._pool.free_blocks:
             return refused

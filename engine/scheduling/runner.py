@@ -70,11 +70,12 @@ class Runner:
         rotary = self.decoder.rotary
         with torch.inference_mode():
             self.cache.move(torch.from_numpy(move.sources), torch.from_numpy(move.targets))
-            for turn in move.turns:
-                shifts = torch.from_numpy(turn.shifts)
+            for rotation in move.rotations:
+                shifts = torch.from_numpy(rotation.shifts)
                 cos, sin = rotary(shifts if rotary.axes == 1 else shifts.expand(rotary.axes, -1))
-                sources, targets = torch.from_numpy(turn.sources), torch.from_numpy(turn.targets)
-                self.cache.turn(sources, targets, cos, sin)
+                sources = torch.from_numpy(rotation.sources)
+                targets = torch.from_numpy(rotation.targets)
+                self.cache.rotate_keys(sources, targets, cos, sin)
 
     def _reserve(self, works: Sequence[Work]) -> tuple[list[Work], dict[Stream, CacheFull]]:
         granted, refused = [], {}
@@ -82,7 +83,7 @@ class Runner:
             stream = work.stream
             assert work.num_scheduled_tokens <= stream.pending, f"{work} is stale"
             try:
-                copy = stream.make_room(work.num_scheduled_tokens)
+                copy = stream.reserve(work.num_scheduled_tokens)
             except CacheFull as full:
                 refused[stream] = full
             else:

@@ -58,7 +58,7 @@ class Clips:
 
     def _moved_one(self, token: int, stream: Stream) -> int:
         soft = self._stream.soft
-        place = soft.place(token)
+        place = soft.media_position(token)
         (moved,) = stream.soft.intern(soft.vector(token)[None], None if place is None else [place])
         return moved
 

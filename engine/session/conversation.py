@@ -1,4 +1,4 @@
-"""The items of one session as tokens: what was said, written and seen, in order."""
+"""The conversation items of one session as tokens: speech, text, tool calls and pictures."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ from headstart.engine.session.clips import Clips
 from headstart.engine.session.errors import UnknownItem
 from headstart.engine.session.utterance import Utterance
 
-# Evicted items that may still be named: to be removed, or to have something put behind them.
+# Names kept of evicted items, so that clients can still remove them or insert behind them.
 MAX_EVICTED_NAMES = 4096
-# Of the model's own notes (`engine.session.summary`); longer than a client's item may be called.
+# Item id of the model's own summaries (`engine.session.summary`); longer than a client's id may be.
 NOTES_ID = "what the model noted of the conversation"
 
 
@@ -43,8 +43,10 @@ def _seen(view: View) -> Segment:
 
 
 class Conversation:
-    """Books of one session's items. Holds no K/V: it says what the stream should read, and what
-    it should forget."""
+    """The ordered items of one session.
+
+    Holds no K/V: it computes which tokens the stream shall have, and which ranges to evict.
+    """
 
     def __init__(self, services: ModelServices, stream: Stream) -> None:
         self._services = services
@@ -56,22 +58,22 @@ class Conversation:
         self._entries: list[Entry] = []
         self._instructions = ""
         self.tools: tuple[api.Tool, ...] = ()
-        self._answer_end: Entry | None = None  # while an answer runs: its items stand before it
-        self._evicted: OrderedDict[str, None] = OrderedDict()  # names of items, oldest first
-        self._has_seen = False  # a picture that was evicted
-        self._view: View | None = None  # seen, but not yet part of an item
+        self._answer_end: Entry | None = None  # marks where a running answer's items end
+        self._evicted: OrderedDict[str, None] = OrderedDict()  # item ids, oldest first
+        self._has_seen = False  # whether a picture was evicted
+        self._view: View | None = None  # a live view that is not yet part of an item
         self._last_view_key = ""
         self.utterance: Utterance | None = None
         self.clips = Clips(services, stream)
         self.only_hears = False
-        """Nothing is remembered, and the stream has nothing to read."""
+        """Transcription only: no items are kept, and the stream stays empty."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def instruct(self, text: str, blind: str = "", tools: Sequence[api.Tool] = ()) -> None:
-        """Replace the system prompt; `blind` is added to it while no picture is in the context.
-        `tools`: what the model may call."""
+        """Replace the system prompt and the `tools` the model may call. `blind` is appended to the
+        prompt while the context has no picture."""
         system = self._services.chat.system
         self._instructions, self.tools = text, tuple(tools)
         if self.only_hears:
@@ -82,8 +84,11 @@ class Conversation:
     # --- items -----------------------------------------------------------------------------------
 
     def add(self, item: api.Item, after: str | None) -> None:
-        """Insert an item. Raises `UnknownItem` when `after` names none, and `ContextFull` for one
-        that is longer than a session can be: of an answer, the end is remembered."""
+        """Insert an item; `after` as in `api.AddItem`.
+
+        Raises `UnknownItem` if there is no item `after`, and `ContextFull` for an item longer than
+        the window, unless it is an answer, of which the end is kept.
+        """
         if after is None:
             at = len(self._entries)
         elif after == "root" or after in self._evicted:
@@ -101,24 +106,23 @@ class Conversation:
         self._entries.insert(at, entry)
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Add what is not anybody's item."""
+        """Append entries that do not come from a client."""
         self._entries += entries
 
     def open_answer(self, item_id: str) -> None:
-        """An answer begins. Its items will stand behind what it has read, whatever is added or
-        removed meanwhile, and may be named from now on; without content they are not read."""
+        """Reserve the place of a starting answer's items, behind what the answer has read. Clients
+        can refer to `item_id` from now on; without content the item adds no tokens."""
         self._answer_end = Entry("", api.Role.ASSISTANT, ())
         self._entries += (Entry(item_id, api.Role.ASSISTANT, ()), self._answer_end)
 
     def add_call(self, item_id: str, number: int, call: api.ToolCall) -> None:
-        """The answer that runs has called a function: an item of its own."""
+        """Insert function call number `number` of the running answer as an item of its own."""
         item = api.Item(api.call_item_id(item_id, number), api.Role.ASSISTANT, (call,))
         at = next(i for i, held in enumerate(self._entries) if held is self._answer_end)
         self._entries.insert(at, self.entry(item, self._stream))
 
     def close_answer(self, item_id: str, said: Sequence[int]) -> None:
-        """The answer is over, and has said these tokens: they are its item, if that has not been
-        removed."""
+        """Fill the item of a finished answer with the tokens `said`, unless it was removed."""
         entries = []
         for entry in self._entries:
             if entry.item_id != item_id or entry.segments:
@@ -129,8 +133,8 @@ class Conversation:
         self._entries, self._answer_end = entries, None
 
     def remove(self, item_id: str) -> None:
-        """Forget an item; of one that was evicted, its name; and the notes that may tell of it,
-        which are those behind it. Raises `UnknownItem`."""
+        """Remove an item, or the remembered id of an evicted one, and all summaries behind it, which
+        may mention it. Raises `UnknownItem`."""
         at = 0
         if item_id in self._evicted:
             del self._evicted[item_id]
@@ -141,7 +145,7 @@ class Conversation:
         self._entries[at:] = left
 
     def entry(self, item: api.Item, stream: Stream) -> Entry:
-        """An item as segments; embeddings of its pictures are interned in `stream`."""
+        """An item as segments; picture embeddings are interned in `stream`."""
         if item.role is api.Role.SYSTEM:
             text = "\n".join(part.text for part in item.parts if isinstance(part, api.Text))
             ids = tuple(self._services.chat.system(text))
@@ -179,17 +183,17 @@ class Conversation:
                 return i
         raise UnknownItem(item_id)
 
-    # --- what is being said and seen -------------------------------------------------------------
+    # --- speech and camera -----------------------------------------------------------------------
 
     def begin(self, utterance: Utterance) -> None:
-        """Someone speaks; what the camera showed just before comes first."""
+        """Set the open utterance. The last unused camera view comes first in it."""
         self.utterance = utterance
         if self._view is not None:
             utterance.see(self._view)
             self._view = None
 
     def end(self) -> Entry:
-        """The open utterance becomes an item."""
+        """Turn the open utterance into an item."""
         assert self.utterance is not None
         entry = self.utterance.entry(self._services.tokenizer)
         if not self.only_hears:
@@ -198,7 +202,7 @@ class Conversation:
         return entry
 
     def see(self, image: api.Image) -> None:
-        """A live frame. One that looks like the last one seen costs tokens and tells nothing."""
+        """Take a live camera frame. A frame that looks like the last one is dropped."""
         if self.only_hears:
             return
         if self.utterance is not None and isinstance(self.utterance.state, LiveFrameEncoder):
@@ -214,16 +218,16 @@ class Conversation:
             self._view = view
 
     def settle_view(self) -> None:
-        """A view nobody spoke about is part of the prompt now: keep it as an item of its own."""
+        """Keep a view that no utterance took as an item of its own, since an answer has read it."""
         if self._view is not None and self.utterance is None:
             self._entries.append(Entry("", api.Role.USER, (_seen(self._view),)))
             self._view = None
 
     def now(self, *, with_utterance: bool = True, tentative: bool = True) -> list[Entry]:
-        """All entries that are remembered, with what is being said or seen at their end."""
+        """All items with content, followed by the open utterance or the pending view."""
         if self.only_hears:
             return []
-        # An utterance without words, or an item without content, is no message.
+        # An utterance without words and an item without content make no message.
         entries = [entry for entry in self._entries if entry.segments]
         if self.utterance is None:
             if self._view is not None:
@@ -233,8 +237,8 @@ class Conversation:
         return entries
 
     def forget_unused(self) -> None:
-        """Give up embeddings that nothing in the conversation stands for any more, when they fill
-        half of the table: an open utterance's change with every chunk."""
+        """Release soft tokens that no item uses any more, once they fill half of the table. An open
+        utterance may replace its embeddings with every chunk."""
         soft = self._stream.soft
         if len(soft) <= soft.limit // 2:
             return
@@ -245,22 +249,22 @@ class Conversation:
             used.update(self.utterance.still_said(self.utterance.state.held()))
         soft.keep_only(used | self.clips.tokens())
 
-    # --- what is forgotten -----------------------------------------------------------------------
+    # --- eviction --------------------------------------------------------------------------------
 
     @property
     def room(self) -> int:
-        """Tokens that a session can hold and still answer."""
+        """Maximum prompt length in tokens that leaves room for an answer."""
         return self._stream.limit - ANSWER_RESERVE_TOKENS
 
     def remember(self, wanted: api.Window) -> None:
-        """Set the bounds of what is remembered."""
+        """Set the bounds of the window."""
         self.window = ContextWindow.of(self.room, self._stream.reach, wanted)
 
     def window_before(
         self, instructions: str | None, tools: Sequence[api.Tool], max_tokens: int
     ) -> ContextWindow:
-        """The window when an answer of so many tokens, with instructions and tools of its own, is
-        to follow. Raises `ContextFull` when there is no room for it behind the sink alone."""
+        """The window to fit before an answer of up to `max_tokens` with its own instructions and
+        tools. Raises `ContextFull` if the answer does not fit even behind the sink alone."""
         chat, limit = self._services.chat, self._stream.limit
         following = len(self._own_system(instructions, tools))
         following += len(chat.user_close) + len(chat.assistant_open)
@@ -271,8 +275,11 @@ class Conversation:
         return replace(self.window, room=min(self.window.room, left))
 
     def fit(self, window: ContextWindow | None = None) -> tuple[RenderedPrompt, list[KvMove]]:
-        """Forget what is outside of the window: in these books and in the stream. Returns what is
-        left, and what has to be moved in memory for it, in order, before anything else is."""
+        """Evict what lies outside of the window, here and in the stream.
+
+        Returns the remaining prompt and the moves to carry out in memory, in order, before any
+        other access.
+        """
         window = self.window if window is None else window
         entries = self.now()
         rendered = self._render(entries)
@@ -283,18 +290,18 @@ class Conversation:
         positions = self._positions(agreed, len(rendered.ids))
         moves = []
         if positions[-1] - positions[sink] > window.reach - sink:
-            moves.append(self._stream.rejoin(sink))
+            moves.append(self._stream.close_gaps(sink))
         cuts = self._overflow(entries, rendered, agreed, window)
         if cuts:
             self._forget(entries, rendered, cuts)
             self.forget_unused()
-            # What the stream does not read yet it will never have read.
+            # Tokens beyond the common prefix were never in the stream.
             moves.append(self._stream.evict(within(cuts, 0, agreed), sink))
             rendered = self.rendered()
         return rendered, [move for move in moves if move is not None]
 
     def is_full(self, window: ContextWindow | None = None) -> bool:
-        """Whether `fit` has something to forget."""
+        """Whether `fit` would evict something."""
         entries = self.now()
         rendered = self._render(entries)
         agreed = self._stream.common_prefix_len(rendered.ids)
@@ -306,7 +313,7 @@ class Conversation:
         return overflow(rendered, entries, window, self._positions(agreed, len(rendered.ids)))
 
     def _positions(self, agreed: int, length: int) -> npt.NDArray[np.int64]:
-        """Of `length` tokens and the next, as far as the stream has them, and then one by one."""
+        """Positions of `length` tokens and of the next one; those beyond the stream count by one."""
         known = self._stream.axes(0, agreed).max(axis=0)
         following = 1 + (int(known[-1]) if agreed else -1)
         return np.concatenate((known, following + np.arange(length + 1 - agreed)))
@@ -314,7 +321,7 @@ class Conversation:
     def _forget(
         self, entries: Sequence[Entry], rendered: RenderedPrompt, cuts: Sequence[Range]
     ) -> None:
-        """Take the cuts out of what is remembered."""
+        """Remove the ranges `cuts` from the items and the open utterance."""
         for (entry, left), place in zip(
             remaining(entries, rendered, cuts), rendered.places, strict=True
         ):
@@ -335,8 +342,8 @@ class Conversation:
     # --- tokens ----------------------------------------------------------------------------------
 
     def rendered(self, *, tentative: bool = True) -> RenderedPrompt:
-        """What the stream should read while nobody answers, with or without the words that may
-        still change."""
+        """The tokens the stream shall have while no answer runs. Without `tentative`, words that
+        may still change are left out."""
         return self._render(self.now(tentative=tentative))
 
     def tokens(self, *, tentative: bool = True) -> list[int]:
@@ -350,16 +357,16 @@ class Conversation:
         tools: Sequence[api.Tool] = (),
         with_utterance: bool = False,
     ) -> Prompt:
-        """What an answer follows. An utterance that is still open is part of it only for
-        speculation. `instructions` and `tools` hold for this answer alone; they come last, so that
-        the cache stays good."""
+        """The prompt of an answer. The open utterance is included for speculation only.
+        `instructions` and `tools` hold for this answer alone and come last, so that the cached
+        prefix stays valid."""
         entries = self.now(with_utterance=with_utterance)
         extra = self._own_system(instructions, tools)
         rendered = self._render(entries, answer_next=True, extra_system=extra)
         return Prompt.of(rendered, entries)
 
     def _own_system(self, instructions: str | None, tools: Sequence[api.Tool]) -> Sequence[int]:
-        """What one answer alone is told."""
+        """The system message for one answer alone."""
         if not instructions and not tools:
             return ()
         return self._services.chat.system(instructions or "", tools)
@@ -371,10 +378,11 @@ class Conversation:
         instructions: str | None,
         tools: Sequence[api.Tool] | None,
         max_tokens: int,
-    ) -> Prompt:
-        """The prompt of an answer out of band: `items` alone, the oldest less where they leave no
-        room for it, in a stream of its own. None: what the session has. Raises `ContextFull` for
-        an item that is too long by itself."""
+        """The prompt of an out-of-band answer: `items` alone, in a stream of their own.
+
+        The oldest items are dropped if they do not fit. `instructions` or `tools` None: the
+        session's. Raises `ContextFull` for an item that is too long by itself.
+        """
         chat = self._services.chat
         system: Sequence[int] = self._system
         if instructions or tools is not None:
@@ -395,7 +403,7 @@ class Conversation:
         answer_next: bool = False,
         extra_system: Sequence[int] = (),
     ) -> RenderedPrompt:
-        # Pictures that were evicted have been seen, too; and a new beginning costs a new prefill.
+        # An evicted picture counts as seen: changing the system prompt would prefill all again.
         sees = self._has_seen or any(
             s.modality is Modality.IMAGE for entry in entries for s in entry.segments
         )

@@ -1,9 +1,9 @@
-"""One session: what was said, what is being said, and the answer that runs.
+"""One session: its commands, its KV stream and its answers.
 
-Commands are carried out in the order they came (`Engine` calls `run` for one at a time; sound it
-takes as a `AudioBatch`, to have it heard with that of others), and each one ends in `_sync_stream`,
-which makes the KV stream read what the conversation reads now. While an answer is being decoded the
-stream belongs to it; words heard meanwhile are laid out when it ends.
+`Engine` calls `run` for one command at a time, in the order they came. Audio is taken as an
+`AudioBatch` instead, so that several sessions share one pass. Each command ends in `_sync_stream`,
+which makes the KV stream read what the conversation reads now. While an answer is decoded it owns
+the stream; words recognised meanwhile are added when it ends.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ from headstart.engine.session.generation import Answer, kv_stats_of, unbegun, us
 from headstart.engine.session.summary import Summaries
 from headstart.engine.session.utterance import AudioBatch, Utterance
 
-# Spans of one turn that its budget is told of; of a longer turn the newest count.
+# Spans kept of one turn for its latency budget, the newest.
 MAX_TURN_SPANS = 256
 
 Emit = Callable[[api.Event], None]
 NewStream = Callable[[str], Stream]
 Clock = Callable[[], int]
-Mover = Callable[[KvMove], None]  # carries an eviction out in memory
+Mover = Callable[[KvMove], None]  # carries out an eviction's moves in memory
 
 
 class Session:
-    """State of one session; `emit` takes its events, `clock` is `time.monotonic_ns`."""
+    """State of one session. `emit` receives its events; `clock` is `time.monotonic_ns`."""
 
     def __init__(
         self,
@@ -51,25 +51,25 @@ class Session:
         self.stream = new_stream(name)
         self.conversation = Conversation(services, self.stream)
         self.commands = CommandQueue(name)
-        self.answer: Answer | None = None  # in the conversation
+        self.answer: Answer | None = None  # the conversation's
         self.side_answers: list[Answer] = []  # out of band
         self.traces: list[ChunkTrace] = []
-        self.deadline_ns = 0  # of what is pending in the stream
+        self.deadline_ns = 0  # of the stream's pending tokens
         self._services = services
         self._new_stream = new_stream
         self._move = move
         self._emit = emit
         self._clock = clock
-        # Work done for the turn so far, most of it while the person was still speaking.
+        # Work done for the turn so far, most of it while the user was still speaking.
         self._turn_spans: deque[api.Span] = deque(maxlen=MAX_TURN_SPANS)
         self._rolled_back_before = 0
         self._summaries = Summaries(services, self.conversation)
-        self._unanswered = False  # words were heard that no answer has been sent to
+        self._unanswered = False  # whether words came since the last answer
 
     # --- commands --------------------------------------------------------------------------------
 
     def run(self, command: api.Command) -> None:
-        """Carry one command out. Raises an `EngineError`, and then what stood before stands."""
+        """Carry out one command. Raises an `EngineError`; then nothing has changed."""
         match command:
             case api.BeginSpeech():
                 self._begin_speech(command)
@@ -99,11 +99,11 @@ class Session:
             case api.Respond():
                 self._respond(command)
             case _:
-                raise AssertionError(f"{type(command).__name__} is not a session's command")
+                raise AssertionError(f"{type(command).__name__} is not a session command")
         self._sync_stream()
 
     def begin(self, command: api.Open) -> None:
-        """Take over instructions, and a conversation that another engine process held."""
+        """Take over instructions and a conversation from `Open`, which may restore a session."""
         self.stream.share_within(command.share_domain)
         self.conversation.only_hears = command.only_hears
         self.conversation.instruct(command.instructions, command.blind, command.tools)
@@ -111,12 +111,12 @@ class Session:
         for item in command.items:
             try:
                 self.conversation.add(item, None)
-            except ContextFull as error:  # it was said when more was remembered
+            except ContextFull as error:  # the window was larger when this was said
                 self.report(error, about="add_item", ref_id=item.item_id)
         self._sync_stream()
 
     def cancel(self, generation: int) -> None:
-        """Stop that answer; what was decoded of it stays in the conversation."""
+        """Cancel an answer; what was decoded of it stays in the conversation."""
         for answer in self.answers():
             if answer.generation == generation:
                 answer.finished = api.FinishReason.CANCELLED
@@ -127,12 +127,12 @@ class Session:
             self._emit_finished_unbegun(generation)
 
     def streams(self) -> list[Stream]:
-        """All that hold K/V for it, the conversation's own first."""
+        """All streams of the session, the conversation's own first."""
         return [self.stream, *(answer.stream for answer in self.side_answers)]
 
     @property
     def at_rest(self) -> bool:
-        """Whether there is nothing to do for it until somebody says more."""
+        """Whether nothing is left to do until the next command."""
         if self.commands or self.side_answers or self.traces:
             return False
         return not (self.stream.pending if self.answer is None else self.answer.wants_steps)
@@ -142,7 +142,7 @@ class Session:
             answer.stream.close()
         self.stream.close()
 
-    # --- hearing ---------------------------------------------------------------------------------
+    # --- speech ----------------------------------------------------------------------------------
 
     def _open_utterance(self) -> Utterance:
         if self.conversation.utterance is None:
@@ -162,12 +162,12 @@ class Session:
         self._rolled_back_before = self.stream.rolled_back_kv_tokens
 
     def next_audio_batch(self, now_ns: int) -> AudioBatch:
-        """Take the chunks that are heard next. Raises `NothingHeard` outside of an utterance."""
+        """Take the chunks to recognise next. Raises `NothingHeard` without an open utterance."""
         chunks = self.commands.pop_audio(now_ns)
         return AudioBatch(self._open_utterance(), chunks)
 
     def heard(self, batch: AudioBatch, words: Words, began_ns: int, share: float) -> None:
-        """What the ears made of a batch; `share`: its part of what the pass cost."""
+        """Take the recogniser's result for a batch; `share`: its part of the pass's cost."""
         self._turn_spans.extend(stage_spans(began_ns, words.stages_ms))
         batch.utterance.take(words, batch.samples)
         self._emit(batch.utterance.hearing(self.name))
@@ -183,7 +183,7 @@ class Session:
         if command.speculate is None or self.answer is not None:
             return
         if not self._open_utterance().says_something:
-            return  # nothing to answer, so far
+            return  # nothing to answer yet
         self._fit()
         prompt = self.conversation.prompt(with_utterance=True)
         tools = self.conversation.tools
@@ -194,7 +194,7 @@ class Session:
         self.deadline_ns = self._clock()
 
     def _finish_hearing(self) -> None:
-        """The final pass. Its words count as tentative until the endpoint is sure."""
+        """Run the final pass. Its words stay tentative until the endpoint is confirmed."""
         utterance = self._open_utterance()
         if utterance.finished:
             return
@@ -221,8 +221,8 @@ class Session:
     # --- the stream ------------------------------------------------------------------------------
 
     def _sync_stream(self, *, ahead: bool = True) -> Reconciled | None:
-        """Make the stream read what the conversation reads; None while an answer owns it. Without
-        `ahead`, words that may still change are kept where they stand and not added."""
+        """Make the stream read the conversation. Returns None while an answer owns the stream.
+        Without `ahead`, tentative words are kept as far as they are in the stream, not added."""
         if self.answer is not None and self.answer.speculative:
             if self.answer.prompt.ids == self.conversation.prompt(with_utterance=True).ids:
                 return None
@@ -240,34 +240,34 @@ class Session:
         return self.stream.reconcile(wanted, kinds=rendered.kinds[: len(wanted)])
 
     def _fit(self, window: ContextWindow | None = None) -> RenderedPrompt:
-        """Forget what is outside of the window; what the conversation reads now."""
+        """Evict what lies outside of the window; returns the remaining prompt."""
         silent = [answer for answer in self.side_answers if answer.silent]
         if silent and self.conversation.is_full(window):
-            self._drop(silent[0])  # it holds the K/V that are to be moved
+            self._drop(silent[0])  # it shares the K/V to be moved
         rendered, moves = self.conversation.fit(window)
         for move in moves:
             self._move(move)
         return rendered
 
     def _drop(self, answer: Answer) -> None:
-        """Forget an answer out of band."""
+        """Remove an out-of-band answer and close its stream."""
         self.side_answers.remove(answer)
         answer.stream.close()
 
     def _note(self) -> None:
-        """Put a summary that was written into the conversation, while nobody speaks in it."""
+        """Insert a finished summary into the conversation while nobody speaks."""
         if self.answer is None and self.conversation.utterance is None:
             self.conversation.append(self._summaries.take())
 
     def prefilled(self, began_ns: int, ended_ns: int) -> None:
-        """A decoder step carried words of this session into the cache."""
+        """Account a decoder step that prefilled tokens of this session."""
         for trace in self.traces:
             trace.prefill_ns += (ended_ns - began_ns) // len(self.traces)
         if self.conversation.utterance is not None and self.answer is None:
             self._turn_spans.append(api.Span("prefill", began_ns, ended_ns))
 
     def settle_traces(self) -> None:
-        """Report the chunks whose words are all in the cache (or wait for an answer to end)."""
+        """Report the chunks whose words are all in the cache, or wait for an answer to end."""
         if self.traces and (self.stream.pending == 0 or self.answer is not None):
             now_ns = self._clock()
             for trace in self.traces:
@@ -277,7 +277,7 @@ class Session:
     # --- answering -------------------------------------------------------------------------------
 
     def answers(self) -> list[Answer]:
-        """All answers that run, the conversation's own first."""
+        """All running answers, the conversation's own first."""
         return ([self.answer] if self.answer is not None else []) + self.side_answers
 
     def _new_answer(self, stream: Stream, prompt: Prompt, ask: api.Respond) -> Answer:
@@ -316,7 +316,7 @@ class Session:
         self.flush(answer)
 
     def _respond_aside(self, command: api.Respond) -> None:
-        """Out of band: a stream of its own, the conversation stays as it was."""
+        """Answer out of band, in a stream of its own; the conversation does not change."""
         assert command.items is not None
         stream = self._new_stream(f"{self.name}/{command.generation}")
         stream.share_within(self.stream.share_domain)
@@ -334,7 +334,7 @@ class Session:
             self.answer = None
 
     def flush(self, answer: Answer) -> None:
-        """Send what may be sent of an answer, and conclude it when it is finished."""
+        """Send what may be sent of an answer, and conclude it if it is finished."""
         if answer.generation is None:
             return
         text = "" if answer.silent else answer.unsent()
@@ -350,7 +350,7 @@ class Session:
             self.conclude(answer)
 
     def conclude(self, answer: Answer) -> None:
-        """Report an answer that is finished and put it into the conversation."""
+        """Report a finished answer and add it to the conversation."""
         assert answer.finished is not None
         assert answer.generation is not None
         if answer.silent:
@@ -395,5 +395,6 @@ class Session:
         return kv_stats_of(stream, self._services.kv_bytes_per_token, self.conversation.window)
 
     def report(self, error: EngineError, about: str, ref_id: str = "") -> None:
-        """Say that a command could not be carried out."""
+        """Emit `Failed` for a command."""
+
         self._emit(api.Failed(self.name, about, error.code, str(error), ref_id))

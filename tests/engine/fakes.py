@@ -140,7 +140,7 @@ class FakeRunner:
         for work in plan.works:
             stream = work.stream
             try:
-                stream.make_room(work.num_scheduled_tokens)
+                stream.reserve(work.num_scheduled_tokens)
             except CacheFull as full:
                 result.refused[stream] = full
                 continue

@@ -127,7 +127,7 @@ class Rig:
         self.engine.close()
         pool = self.engine.pool
         assert pool.used_blocks == 0
-        pool.give_back(pool.take(pool.free_blocks))
+        pool.release(pool.allocate(pool.free_blocks))
 
 
 def user(item: str, *parts: api.Part) -> api.Item:

@@ -83,7 +83,7 @@ class RememberingRunner(FakeRunner):
         for work in plan.works:
             self.memory.check(work.stream)
             try:
-                copy = work.stream.make_room(work.num_scheduled_tokens)
+                copy = work.stream.reserve(work.num_scheduled_tokens)
             except CacheFull as full:
                 refused[work.stream] = full
                 continue

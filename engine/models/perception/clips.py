@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from headstart.engine.chat.render import Modality
-from headstart.engine.kvcache.positions import Position, PositionKind
+from headstart.engine.kvcache.positions import MediaKind, MediaPosition
 from headstart.engine.kvcache.soft_tokens import SoftTokens
 from headstart.engine.models.perception.interface import (
     ClipTokens,
@@ -25,8 +25,8 @@ from headstart.engine.models.perception.interface import (
     VisionUnit,
 )
 
-_SOUND = Position(PositionKind.AUDIO)
-_PICTURE = Position(PositionKind.IMAGE)
+_SOUND = MediaPosition(MediaKind.AUDIO)
+_PICTURE = MediaPosition(MediaKind.IMAGE)
 
 
 class Perception:
@@ -124,7 +124,7 @@ def intern(soft: SoftTokens, pictured: Tensor) -> list[int]:
 
 
 def see_unit(
-    model: StreamModel, soft: SoftTokens, unit: VisionUnit, first: Position = _PICTURE
+    model: StreamModel, soft: SoftTokens, unit: VisionUnit, first: MediaPosition = _PICTURE
 ) -> list[int]:
     """A vision unit's token ids in `soft`, each placed in the unit's grid behind `first`."""
     vectors = model.project(unit.features, Modality.IMAGE)

@@ -22,7 +22,7 @@ from torch import Tensor
 from headstart.engine.chat.render import Modality
 from headstart.engine.checkpoints.decoder_spec import DecoderSpec
 from headstart.engine.decoder.decoder import Forward
-from headstart.engine.kvcache.positions import Position, PositionRule
+from headstart.engine.kvcache.positions import MediaPosition, PositionRule
 
 
 class TailPolicy(StrEnum):
@@ -166,7 +166,7 @@ class StreamModel(Protocol):
         """None: positions count from zero."""
         ...
 
-    def shot_place(self, index: int, time_s: float) -> Position:
+    def shot_place(self, index: int, time_s: float) -> MediaPosition:
         """Where the cells of a clip's vision unit number `index`, taken at `time_s`, count from."""
         ...
 

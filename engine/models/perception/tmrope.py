@@ -19,7 +19,7 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
-from headstart.engine.kvcache.positions import Axes, Position, PositionKind
+from headstart.engine.kvcache.positions import Axes, MediaKind, MediaPosition
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +63,12 @@ class TmRope:
         """The id that an answer would begin with."""
         return self._state.top + 1
 
-    def advance(self, token: int, place: Position | None) -> Axes:
+    def advance(self, token: int, place: MediaPosition | None) -> Axes:
         """Position of the next token."""
         state = self._state
         if place is None:
             axes = self._word(token)
-        elif place.kind is PositionKind.AUDIO:
+        elif place.kind is MediaKind.AUDIO:
             at = state.start + state.sounds if state.with_sound else state.last + 1
             state.sounds += state.with_sound
             axes = (at, at, at)
@@ -97,7 +97,7 @@ class TmRope:
         state.opening = _progress(known.answer_opening, state.opening, token)
         return at, at, at
 
-    def _picture(self, place: Position) -> Axes:
+    def _picture(self, place: MediaPosition) -> Axes:
         state = self._state
         if not state.in_picture and not state.with_sound:
             state.start = state.last + 1

@@ -12,7 +12,7 @@ from headstart.engine.kvcache.block_pool import BlockPool, BlockTable
 
 def grow(table: BlockTable, tokens: int) -> None:
     """Have room for so many tokens in all, as whoever writes them would."""
-    table.write(table.capacity_tokens, tokens)
+    table.reserve(table.capacity_tokens, tokens)
 
 
 def test_a_table_holds_the_blocks_its_tokens_need() -> None:
@@ -79,10 +79,10 @@ def test_a_shared_block_is_free_when_its_last_holder_gives_it_back() -> None:
 def test_a_block_given_back_twice_is_our_own_mistake() -> None:
     """The second give-back is caught at once."""
     pool = BlockPool(num_blocks=2, block_size=4)
-    blocks = pool.take(1)
-    pool.give_back(blocks)
+    blocks = pool.allocate(1)
+    pool.release(blocks)
     with pytest.raises(AssertionError, match="twice"):
-        pool.give_back(blocks)
+        pool.release(blocks)
     with pytest.raises(AssertionError, match="free"):
         pool.share(blocks)
 
@@ -126,14 +126,14 @@ def test_a_shared_block_is_written_to_as_a_copy() -> None:
     table = BlockTable(pool)
     grow(table, 6)
     other = table.fork()
-    assert table.missing(6, 7) == 1
-    copy = table.write(6, 7)
+    assert table.blocks_needed(6, 7) == 1
+    copy = table.reserve(6, 7)
     assert copy is not None
     assert (copy.source, copy.target) == (other.blocks[1], table.blocks[1])
     assert table.blocks[0] == other.blocks[0]
     assert pool.used_blocks == 3
     pool.check_accounting([table, other])
-    assert other.write(6, 7) is None  # it is nobody else's by now
+    assert other.reserve(6, 7) is None  # it is nobody else's by now
     pool.check_accounting([table, other])
 
 
@@ -143,7 +143,7 @@ def test_a_block_that_is_written_to_is_not_known_any_more() -> None:
     table = BlockTable(pool)
     grow(table, 4)
     pool.register(table.blocks[0], b"key")
-    assert table.write(2, 3) is None
+    assert table.reserve(2, 3) is None
     assert pool.adopt(b"key") is None
 
 
@@ -151,10 +151,10 @@ def test_cached_blocks_are_found_by_content_and_go_oldest_first() -> None:
     """A block that nobody holds is kept for its content until it is adopted, pushed out by newer
     ones, or wanted for something else; in each case the books tell one story."""
     pool = BlockPool(num_blocks=4, block_size=4, max_cached=2)
-    blocks = pool.take(3)
+    blocks = pool.allocate(3)
     for block, key in zip(blocks, (b"a", b"b", b"c"), strict=True):
         pool.register(block, key)
-        pool.give_back([block])
+        pool.release([block])
     pool.check_accounting([])
     assert pool.cached_blocks == 2
     assert pool.adopt(b"a") is None  # the oldest made room
@@ -164,7 +164,7 @@ def test_cached_blocks_are_found_by_content_and_go_oldest_first() -> None:
     table.blocks = [found]
     pool.check_accounting([table])
     assert pool.cached_blocks == 1
-    table.blocks += pool.take(3)
+    table.blocks += pool.allocate(3)
     pool.check_accounting([table])
     assert pool.adopt(b"c") is None
 
@@ -186,9 +186,9 @@ def test_a_second_block_of_one_content_stays_unknown() -> None:
 def test_a_pool_that_does_not_share_knows_no_contents() -> None:
     """Equal beginnings get blocks of their own, and nothing is kept for anybody."""
     pool = BlockPool(4, 4, max_cached=2, shares=False)
-    (block,) = pool.take(1)
+    (block,) = pool.allocate(1)
     pool.register(block, b"key")
     assert pool.adopt(b"key") is None
-    pool.give_back([block])
+    pool.release([block])
     assert pool.cached_blocks == 0
     pool.check_accounting([])

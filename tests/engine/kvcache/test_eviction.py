@@ -63,7 +63,7 @@ class History:
             for i in range(SINK):
                 self.positions[i] = self.positions[self.alive[SINK]] - SINK + i
 
-    def rejoin(self) -> None:
+    def close_gaps(self) -> None:
         """What is left stands without gaps, and its end where it stood."""
         self._end_era()
         end = self.positions[self.alive[-1]]
@@ -169,7 +169,7 @@ def test_after_eviction_it_is_attention_with_a_mask(
         beginning = list(range(1, SINK + 5))
         stream.append(beginning)
         history.append(beginning)
-        for tokens, at, count, rejoins in moves:
+        for tokens, at, count, close_gaps in moves:
             stream.append(tokens)
             history.append(tokens)
             got = finish(model, stream)
@@ -179,9 +179,9 @@ def test_after_eviction_it_is_attention_with_a_mask(
             end = min(start + count, len(stream) - 1)
             carry_out(model, stream.evict([(start, end)], SINK))
             history.evict(start, end)
-            if rejoins:
-                carry_out(model, stream.rejoin(SINK))
-                history.rejoin()
+            if close_gaps:
+                carry_out(model, stream.close_gaps(SINK))
+                history.close_gaps()
             expected = [history.positions[i] for i in history.alive]
             assert stream.axes(0, len(stream))[0].tolist() == expected
             model.pool.check_accounting(stream.tables)
@@ -210,12 +210,12 @@ def test_the_sink_is_turned_from_its_copy_so_that_errors_do_not_add_up(model: Lo
     stream.append(list(range(1, 30)))
     finish(model, stream)
     slots = torch.arange(SINK)
-    original = model.cache.take(0, torch.tensor(stream.table.blocks[0]) * 4 + slots[:4]).clone()
+    original = model.cache.gather(0, torch.tensor(stream.table.blocks[0]) * 4 + slots[:4]).clone()
     for _ in range(200):
         carry_out(model, stream.evict([(SINK, SINK + 9)], SINK))
         stream.append([7] * 9)
         finish(model, stream)
-    moved = model.cache.take(0, torch.tensor(stream.table.blocks[0]) * 4 + slots[:4])
+    moved = model.cache.gather(0, torch.tensor(stream.table.blocks[0]) * 4 + slots[:4])
     assert torch.equal(moved[1], original[1])
     shift = int(stream.axes(0, 1)[0, 0])
     assert shift == 1800
@@ -248,7 +248,7 @@ def test_without_room_to_move_in_what_follows_is_computed_anew() -> None:
     pool = BlockPool(8, 4)
     stream = Stream("s", pool, 100, 64)
     stream.append(list(range(32)))
-    stream.make_room(32)
+    stream.reserve(32)
     stream.advance(32)
     other = stream.fork("o")
     assert stream.evict([(SINK, 10)], SINK) is None
@@ -284,9 +284,9 @@ def test_a_cut_among_what_was_moved_up_begins_anew(native: LoadedModel) -> None:
     stream.append(list(range(1, 40)))
     finish(model, stream)
     carry_out(model, stream.evict([(SINK, 9), (15, 25)], SINK))
-    carry_out(model, stream.rejoin(SINK))
+    carry_out(model, stream.close_gaps(SINK))
     assert stream.axes(0, len(stream))[0].tolist() == list(range(13, 39))
-    assert stream.rejoin(SINK) is None
+    assert stream.close_gaps(SINK) is None
     wanted = [*stream.tokens[:9], *stream.tokens[12:]]
     stream.reconcile(wanted)
     got = finish(model, stream)

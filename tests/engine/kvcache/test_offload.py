@@ -32,10 +32,10 @@ def host_of(model: LoadedModel, max_bytes: int = MIB) -> HostMemory:
 
 def overwrite_what_is_free(model: LoadedModel) -> None:
     """Somebody else uses every block there is and leaves rubbish in it, and nothing by content."""
-    taken = model.pool.take(model.pool.free_blocks)
+    taken = model.pool.allocate(model.pool.free_blocks)
     for block in taken:
         model.cache.load_block(block, torch.full_like(model.cache.save_block(block, 4), 77))
-    model.pool.give_back(taken)
+    model.pool.release(taken)
 
 
 def same(stream: Stream) -> None:
@@ -134,11 +134,11 @@ def test_what_does_not_fit_stays_where_it_is(model: LoadedModel) -> None:
     assert stream.table.blocks == blocks
     host = host_of(model)
     assert stream.offload(host)
-    taken = model.pool.take(model.pool.free_blocks)
+    taken = model.pool.allocate(model.pool.free_blocks)
     with pytest.raises(CacheFull):
         stream.restore()
     assert stream.offload_slot.num_blocks == len(blocks)
-    model.pool.give_back(taken)
+    model.pool.release(taken)
     stream.drop_kv()
     assert (host.used_bytes, stream.kv_len, stream.pending) == (0, 0, 12)
     again = finish(model, stream)
@@ -174,11 +174,11 @@ def test_coming_back_in_vain_holds_nothing(model: LoadedModel) -> None:
         stream.adopt()
         finish(model, stream)
     assert second.offload(host)
-    taken = model.pool.take(model.pool.free_blocks)
+    taken = model.pool.allocate(model.pool.free_blocks)
     with pytest.raises(CacheFull):
         second.restore()
     assert [model.pool.references(block) for block in first.table.blocks] == [1] * 3
-    model.pool.give_back(taken)
+    model.pool.release(taken)
     second.restore()
     assert second.table.blocks[:2] == first.table.blocks[:2]
     first.close()
@@ -194,11 +194,11 @@ def test_a_stream_goes_whole_or_not_at_all(model: LoadedModel) -> None:
     finish(model, stream)
     evicted(stream)
     other = stream.fork("other")
-    taken = model.pool.take(model.pool.free_blocks)
+    taken = model.pool.allocate(model.pool.free_blocks)
     host, blocks = host_of(model, stream.kv_len * model.cache.bytes_per_token), stream.kv_blocks
     assert not stream.offload(host)
     assert (stream.kv_blocks, host.used_bytes) == (blocks, 0)
-    model.pool.give_back(taken)
+    model.pool.release(taken)
     other.close()
     stream.close()
     model.pool.check_accounting([])

@@ -85,7 +85,7 @@ class Sharing(RuleBasedStateMachine):
             return
         before = list(stream.table.blocks)
         try:
-            copy = stream.make_room(count)
+            copy = stream.reserve(count)
         except CacheFull:
             assert stream.table.blocks == before
             return
@@ -167,7 +167,7 @@ def test_shared_k_and_v_give_the_same_bits(tmp_path: Path) -> None:
     alone, first = reading("alone", [40, 41]), reading("first", [50, 51, 52])
     wanted = finish(model, alone)
     alone.close()
-    model.pool.give_back(model.pool.take(model.pool.free_blocks))  # forget what it left behind
+    model.pool.release(model.pool.allocate(model.pool.free_blocks))  # forget what it left behind
     finish(model, first)
     second = reading("second", [40, 41])
     assert second.adopt() == 16

@@ -13,6 +13,7 @@ from headstart.engine.decoder.rotary import SectionRotary
 from headstart.engine.errors import BadSettings
 from headstart.engine.kvcache.storage import DTYPES, KvCache, kv_bytes_per_token
 from headstart.kernels.rope.reference import rope
+from tests.engine.harness import fill
 
 MIB = 1 << 20
 
@@ -79,7 +80,7 @@ def growth_of_a_cache(pool_bytes: int) -> tuple[int, int]:
     before = process.memory_info().rss
     cache = make_cache(pool_bytes)
     made = process.memory_info().rss - before
-    cache.fill(0.0)
+    fill(cache, 0.0)
     return made, process.memory_info().rss - before
 
 
@@ -94,11 +95,11 @@ def test_a_move_onto_itself_reads_before_it_writes() -> None:
     cache = make_cache(10_000)
     slots = torch.arange(20)
     for layer in range(cache.layers):
-        cache.put(layer, slots, torch.randn_like(cache.take(layer, slots)))
-    before = [cache.take(layer, slots).clone() for layer in range(cache.layers)]
+        cache.scatter(layer, slots, torch.randn_like(cache.gather(layer, slots)))
+    before = [cache.gather(layer, slots).clone() for layer in range(cache.layers)]
     cache.move(slots[1:], slots[:-1])
     for layer in range(cache.layers):
-        after = cache.take(layer, slots)
+        after = cache.gather(layer, slots)
         assert torch.equal(after[:, :19], before[layer][:, 1:])
         assert torch.equal(after[:, 19:], before[layer][:, 19:])
 
@@ -114,10 +115,10 @@ def test_turning_on_is_turning_further(kv_dtype: str, error: float) -> None:
     at = torch.randint(0, 500, (3, 6))
     shift = torch.tensor([0, 1, 7, 100, 2_000, 30_000])
     for layer in range(cache.layers):
-        cache.put(layer, slots, cache.encode(torch.stack((rope(raw, *rotary(at)), raw))))
-    cache.turn(slots, slots + 6, *rotary(shift.expand(3, -1)))
+        cache.scatter(layer, slots, cache.encode(torch.stack((rope(raw, *rotary(at)), raw))))
+    cache.rotate_keys(slots, slots + 6, *rotary(shift.expand(3, -1)))
     wanted = rope(raw, *rotary(at + shift))
     for layer in range(cache.layers):
-        keys, values = cache.take(layer, slots + 6)
+        keys, values = cache.gather(layer, slots + 6)
         assert torch.allclose(cache.decode(keys), wanted, atol=error, rtol=0)
         assert torch.equal(values, cache.encode(raw))

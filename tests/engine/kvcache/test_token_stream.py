@@ -21,7 +21,7 @@ def make_stream(limit: int = 64, num_blocks: int = 64) -> Stream:
 def compute(stream: Stream, tokens: int | None = None) -> None:
     """Stand in for the runner: K/V of the next `tokens` (all) pending tokens."""
     count = stream.pending if tokens is None else tokens
-    stream.make_room(count)
+    stream.reserve(count)
     stream.advance(count)
 
 

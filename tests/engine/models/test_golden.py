@@ -48,7 +48,7 @@ def read(rig: Rig, stream: Stream, family: str) -> None:
     told, names = GOLDEN[family], {"IMAGE": cases.IMAGE, "VIDEO": cases.VIDEO, "AUDIO": cases.AUDIO}
     ids = []
     for token in stream.tokens:
-        place = stream.soft.place(token)
+        place = stream.soft.media_position(token)
         ids.append(token if place is None else names[place.kind.name])
     if family == "llava_onevision":  # the newline behind a video is no frame of it
         ids[-len(cases.WORDS_BEHIND) - 1] = cases.VIDEO

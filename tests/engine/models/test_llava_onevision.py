@@ -77,7 +77,8 @@ def test_a_video_frame_by_frame(pair: Twins, count: int) -> None:
     play(pair.rig, stream, Sounded(frames=frames), TailPolicy.PROVISIONAL, chance)
     stream.append([4, 5])
     logits = pair.rig.settle(stream, chance)
-    ids = torch.tensor([[twins.VIDEO if stream.soft.place(t) else t for t in stream.tokens]])
+    media_of = stream.soft.media_position
+    ids = torch.tensor([[twins.VIDEO if media_of(t) else t for t in stream.tokens]])
     assert int((ids == twins.VIDEO).sum()) == count * 9 + 1  # 5 x 5 patches pooled to 3 x 3
     compare(pair, logits, ids, pixel_values_videos=pair.ours.pixels(frames)[None].to(pair.dtype))
     stream.close()
@@ -106,7 +107,8 @@ def test_a_still_in_tiles(pair: Twins, height: int, width: int, tokens: int) -> 
     view = ModelImageEncoder(pair.ours).look(picture, stream)
     stream.append([*view.ids, 4, 5])
     logits = pair.rig.settle(stream, chance)
-    ids = torch.tensor([[twins.IMAGE if stream.soft.place(t) else t for t in stream.tokens]])
+    media_of = stream.soft.media_position
+    ids = torch.tensor([[twins.IMAGE if media_of(t) else t for t in stream.tokens]])
     assert int((ids == twins.IMAGE).sum()) == tokens
     tiles = pair.ours.tiles(VideoFrame(pixels_of(picture)))[None].to(pair.dtype)
     sizes = torch.tensor([[height, width]])

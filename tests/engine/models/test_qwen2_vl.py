@@ -36,7 +36,7 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Twins:
 def offline(pair: Twins, stream: Stream, clips: list[Sounded]) -> Tensor:
     """Logits of one forward over all that the stream reads, at the positions of *our* rule: the
     pinned `transformers` moved theirs away from what the models were trained with."""
-    ids = [VIDEO if stream.soft.place(t) else t for t in stream.tokens]
+    ids = [VIDEO if stream.soft.media_position(t) else t for t in stream.tokens]
     units = []
     grids = []
     for clip in clips:
@@ -91,7 +91,7 @@ def test_where_the_versions_agree_so_do_we(pair: Twins) -> None:
     stream.append([4, 5])
     _, rows, columns = pair.ours.eyes.patches(frames[:2])
     assert max(rows, columns) >= 2
-    ids = torch.tensor([[VIDEO if stream.soft.place(t) else t for t in stream.tokens]])
+    ids = torch.tensor([[VIDEO if stream.soft.media_position(t) else t for t in stream.tokens]])
     kinds = torch.where(ids == VIDEO, 2, 0)
     wanted, _ = pair.theirs.model.get_rope_index(
         ids,

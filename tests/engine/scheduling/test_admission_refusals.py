@@ -38,7 +38,7 @@ def guest(name: str, pool: BlockPool, first: int = 0) -> Guest:
 
 
 def compute(stream: Stream) -> None:
-    stream.make_room(stream.pending)
+    stream.reserve(stream.pending)
     stream.advance(stream.pending)
 
 
@@ -71,7 +71,7 @@ def test_the_smallest_wants_are_served_first() -> None:
     large, small = guests
     large.stream.append([*range(200, 212)])
     small.stream.append([*range(300, 302)])
-    pool.take(pool.free_blocks - 3)
+    pool.allocate(pool.free_blocks - 3)
     wants = [(large, large.stream), (small, small.stream)]
     for order in (wants, wants[::-1]):
         assert list(room.refuse(order, guests, 0)) == [large.stream]
@@ -94,6 +94,6 @@ def test_what_cannot_be_had_from_the_idle_is_not_promised(host_blocks: int, shar
         users.append(Guest("fork", idle.stream.fork("fork")))
         room.admit(users[1], [], later_ns - 10 * NS_PER_S)
         room.touch("fork", later_ns)
-    pool.take(pool.free_blocks - 2)  # one less than the newcomer needs
+    pool.allocate(pool.free_blocks - 2)  # one less than the newcomer needs
     with pytest.raises(NoRoom):
         room.admit(guest("new", pool, 40), users, later_ns)

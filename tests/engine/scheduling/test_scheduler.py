@@ -23,7 +23,7 @@ def make_stream(pending: int, name: str = "s") -> Stream:
 
 def carry_out(plan: Plan) -> None:
     for work in plan.works:
-        work.stream.make_room(work.num_scheduled_tokens)
+        work.stream.reserve(work.num_scheduled_tokens)
         work.stream.advance(work.num_scheduled_tokens)
 
 
