@@ -1,13 +1,12 @@
-"""What a session keeps of its past when there is no room for all of it, and what an answer follows
-then.
+"""The context window: which tokens of a conversation are evicted when it gets too long.
 
-The *sink*, that is the system prompt, stays; behind it a window of the newest messages; and within
-that a shorter one of the newest pictures, which cost far more tokens than the words about them.
-Pure functions: from a conversation as it is rendered to the ranges of tokens that have to go. Whole
-units go: pictures and turns, from the oldest on, and enough of them that it does not come up with
-every chunk. Only in a last turn that is longer than the window is it messages and, in one of them,
-single tokens.
+The *sink* (the system prompt) always stays. Behind it the window keeps the newest messages, and of
+their pictures, which cost far more tokens than text, the newest ones up to a smaller bound. Pure
+functions from a rendered conversation to the ranges of tokens to evict.
 
+Whole units are evicted, pictures and turns, from the oldest on, and enough of them that eviction
+is not needed again with every chunk. Only within a last turn that is longer than the window are
+messages evicted, and within one message single tokens.
 """
 
 from __future__ import annotations
@@ -28,15 +27,18 @@ from headstart.engine.errors import ContextFull
 Range = tuple[int, int]
 KeptMask = npt.NDArray[np.bool_]
 
-# Pictures' share of a window, unless somebody says otherwise.
+# Pictures' default share of a window.
 VISION_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class ContextWindow:
-    """Bounds in tokens: of all that follows the sink, and of pictures among it; `room`, of sink and
-    all; `reach` in positions, from the sink to the newest token: further back a model was not
-    trained to look. `retained`: the part of a bound that is left when something had to go."""
+    """Bounds of the context in tokens.
+
+    `tokens`: all behind the sink. `vision_tokens`: pictures among them. `room`: sink and all.
+    `reach`: positions from the sink to the newest token, the distance the model was trained for.
+    `retained`: the part of a bound that is kept when something is evicted.
+    """
 
     tokens: int
     vision_tokens: int
@@ -47,17 +49,17 @@ class ContextWindow:
 
     @classmethod
     def of(cls, room: int, reach: int, wanted: api.Window) -> ContextWindow:
-        """As large as wanted, where there is `room`; pictures have a quarter, if nobody says."""
+        """The window a client `wanted`, within `room`; pictures get a quarter by default."""
         tokens = min(wanted.tokens or room, room)
         vision_tokens = min(wanted.vision_tokens or int(tokens * VISION_SHARE), tokens)
         return cls(tokens, vision_tokens, room, reach, wanted.retained, wanted.summarise)
 
     def to_api(self) -> api.Window:
-        """What is in force, for those who ask."""
+        """The bounds in force, for clients."""
         return api.Window(self.tokens, self.vision_tokens, self.retained, self.summarise)
 
     def behind(self, sink: int) -> int:
-        """Tokens that may follow a sink of so many."""
+        """Tokens that may follow a sink of `sink` tokens."""
         return max(min(self.tokens, self.room - sink), 1)
 
 
@@ -67,8 +69,11 @@ def overflow(
     window: ContextWindow,
     positions: npt.NDArray[np.int64],
 ) -> list[Range]:
-    """The ranges of `rendered` that have to go, ascending; `positions` [len(laid.ids) + 1] are
-    those of its tokens and of the one to come. `entries` are those that it was laid out from."""
+    """The ranges of `rendered` to evict, ascending.
+
+    `entries`: the entries it was rendered from. `positions` [len(rendered.ids) + 1]: positions of
+    its tokens and of the next token.
+    """
     keep = np.ones(len(rendered.ids), dtype=np.bool_)
     if rendered.places:
         _drop_pictures(keep, rendered, entries, window)
@@ -79,7 +84,7 @@ def overflow(
 def _drop_pictures(
     keep: KeptMask, rendered: RenderedPrompt, entries: Sequence[Entry], window: ContextWindow
 ) -> None:
-    """All but the newest ones; the very newest in any case."""
+    """Drop the oldest pictures beyond the bound, never the newest one."""
     pictures = [
         (start, end)
         for entry, place in zip(entries, rendered.places, strict=True)
@@ -98,7 +103,7 @@ def _drop_pictures(
 
 
 def _drop_shells(keep: KeptMask, rendered: RenderedPrompt) -> None:
-    """What stands around entries that were emptied: their separators, or the message's ends."""
+    """Drop what surrounds emptied entries: separators, or the message's opening and closing."""
     places = rendered.places
     first = 0
     while first < len(places):
@@ -116,7 +121,7 @@ def _drop_shells(keep: KeptMask, rendered: RenderedPrompt) -> None:
 
 
 def _is_alive(keep: KeptMask, place: RenderedItem) -> bool:
-    """Whether something is left of an entry, or nothing was there yet."""
+    """Whether any token of an entry is kept, or it had none."""
     return place.content == place.end or bool(keep[place.content : place.end].any())
 
 
@@ -133,7 +138,7 @@ def _drop_oldest(
     window: ContextWindow,
     positions: npt.NDArray[np.int64],
 ) -> None:
-    """Whole turns from the oldest on; of the last turn, if need be, its beginning."""
+    """Drop whole turns from the oldest on; of the last turn, if necessary, its beginning."""
     places, sink = rendered.places, rendered.places[0].lead
     bound, reach = window.behind(sink), window.reach - sink
 
@@ -164,12 +169,13 @@ def _drop_beginning(
     first: int,
     window: ContextWindow,
 ) -> None:
-    """Of the turn that begins with entry `first`: its oldest messages, and of the next one what it
-    began with; of an answer that filled the window, the newest words stay."""
+    """Drop the beginning of the last turn, which starts at entry `first`: its oldest messages, then
+    the beginning of the next message. Of an answer that filled the window, the newest words stay.
+    """
     places, bound = rendered.places, window.behind(rendered.places[0].lead)
     lead = places[first].lead
     most = int(window.retained * bound)
-    if keep[lead:].sum() <= most:  # it is only positions that are short
+    if keep[lead:].sum() <= most:  # only the positions are too far apart
         most = int(window.retained * keep[lead:].sum())
     messages = [i for i in range(first, len(places)) if i == first or not places[i].joined]
     for begin, following in pairwise(messages):
@@ -191,8 +197,8 @@ def _drop_beginning(
 def _drop_oldest_parts(
     keep: KeptMask, rendered: RenderedPrompt, entries: Sequence[Entry], message: range, spare: int
 ) -> None:
-    """Of one message at least `spare` tokens: its oldest entries, then the oldest of what the
-    newest one says."""
+    """Drop at least `spare` tokens of one message: its oldest entries, then the oldest tokens of
+    its newest entry."""
     places, first = rendered.places, message.start
     begin = places[first].content
     last = max((i for i in message if entries[i].segments), default=first)
@@ -207,7 +213,7 @@ def _drop_oldest_parts(
 
 
 def _drop_words(keep: KeptMask, place: RenderedItem, entry: Entry, spare: int) -> None:
-    """The oldest `spare` tokens of what an entry says, and no picture by halves."""
+    """Drop the oldest `spare` tokens of an entry, but no part of a picture alone."""
     inside = place.content + np.flatnonzero(keep[place.content : place.end])
     if not len(inside):
         return
@@ -224,13 +230,13 @@ def _ranges(gone: KeptMask) -> list[Range]:
 
 
 def within(cuts: Iterable[Range], start: int, end: int) -> list[Range]:
-    """What of `cuts` lies in [start, end), counted from `start`."""
+    """The parts of `cuts` inside [start, end), relative to `start`."""
     clipped = ((max(a, start) - start, min(b, end) - start) for a, b in cuts)
     return [(a, b) for a, b in clipped if a < b]
 
 
 def without(segments: Sequence[Segment], cuts: Sequence[Range]) -> tuple[Segment, ...]:
-    """Segments less the tokens in `cuts`, which count from the first segment's first token."""
+    """`segments` without the tokens in `cuts`, counted from the first segment's first token."""
     out: list[Segment] = []
     at = 0
     for segment in segments:
@@ -246,8 +252,8 @@ def without(segments: Sequence[Segment], cuts: Sequence[Range]) -> tuple[Segment
 def remaining(
     entries: Sequence[Entry], rendered: RenderedPrompt, cuts: Sequence[Range]
 ) -> list[tuple[Entry, Entry | None]]:
-    """Each entry and what is left of it; None: nothing. One that began a message of its own does
-    so still, when what stood between it and another is gone."""
+    """Each entry with what is left of it after `cuts`; None: nothing. An entry that began a message
+    still does, even if all between it and the message before is evicted."""
     out: list[tuple[Entry, Entry | None]] = []
     for entry, place in zip(entries, rendered.places, strict=True):
         segments = without(entry.segments, within(cuts, place.content, place.end))
@@ -259,11 +265,11 @@ def remaining(
 
 
 class Holes:
-    """Ranges taken out of something that goes on growing at its end, one after another: each is
-    given in places of what was left by then."""
+    """Ranges removed from a sequence that keeps growing at its end. Each cut is given in indices of
+    the sequence as left by the earlier cuts."""
 
     def __init__(self) -> None:
-        self._ranges: list[Range] = []  # in the whole, ascending, apart
+        self._ranges: list[Range] = []  # in indices of the whole sequence, ascending, disjoint
 
     def __bool__(self) -> bool:
         return bool(self._ranges)
@@ -273,7 +279,7 @@ class Holes:
         return self._ranges
 
     def cut(self, ranges: Iterable[Range]) -> None:
-        """Take more out."""
+        """Remove further `ranges`."""
         whole = [(self._whole(start), self._whole(end - 1) + 1) for start, end in ranges]
         merged: list[Range] = []
         for start, end in sorted([*self._ranges, *whole]):
@@ -291,13 +297,13 @@ class Holes:
         return place
 
 
-# Room an answer needs behind its prompt before old items have to go; a shorter one needs less.
+# Tokens kept free for an answer behind its prompt; a shorter answer needs less.
 ANSWER_RESERVE_TOKENS = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What an answer follows; `counts` are its tokens by modality (the rest is text)."""
+    """The prompt of an answer. `counts`: its tokens by modality (the rest is text)."""
 
     ids: tuple[int, ...]
     kinds: bytes  # a `Modality` for each of them
@@ -314,8 +320,8 @@ def reserve(max_tokens: int) -> int:
 
 
 def require_short(entry: Entry, bound: int) -> None:
-    """Raises `ContextFull` for an item of more than `bound` tokens, which somebody wants to be read
-    as a whole; of an answer, the end will do."""
+    """Raises `ContextFull` for an item of more than `bound` tokens that must be read as a whole. An
+    answer may be longer; its end is kept."""
     length = sum(len(segment.ids) for segment in entry.segments)
     if length > bound and (entry.role is not Role.ASSISTANT or entry.continues):
         raise ContextFull(bound, length)
@@ -327,9 +333,8 @@ def prompt_within(
     entries: Sequence[Entry],
     render: Callable[[Sequence[Entry]], RenderedPrompt],
 ) -> Prompt:
-    """The prompt that `render` makes of entries of which nothing was computed yet: all of them, or
-    as many of the newest as `room` tokens hold. Raises `ContextFull` for one that is too long by
-    itself, whatever else goes."""
+    """The prompt that `render` makes of new entries: all of them, or as many of the newest as fit
+    into `room` tokens. Raises `ContextFull` for an entry that is too long by itself."""
     rendered = render(entries)
     if len(rendered.ids) > room and rendered.places:
         alone = rendered.places[0].lead + len(rendered.ids) - rendered.places[-1].end

@@ -133,8 +133,8 @@ class Conversation:
         self._entries, self._answer_end = entries, None
 
     def remove(self, item_id: str) -> None:
-        """Remove an item, or the remembered id of an evicted one, and all summaries behind it, which
-        may mention it. Raises `UnknownItem`."""
+        """Remove an item, or the remembered id of an evicted one. Summaries behind it may mention
+        it and are removed too. Raises `UnknownItem`."""
         at = 0
         if item_id in self._evicted:
             del self._evicted[item_id]
@@ -313,7 +313,7 @@ class Conversation:
         return overflow(rendered, entries, window, self._positions(agreed, len(rendered.ids)))
 
     def _positions(self, agreed: int, length: int) -> npt.NDArray[np.int64]:
-        """Positions of `length` tokens and of the next one; those beyond the stream count by one."""
+        """Positions of `length` tokens and the next one; beyond the stream they count by one."""
         known = self._stream.axes(0, agreed).max(axis=0)
         following = 1 + (int(known[-1]) if agreed else -1)
         return np.concatenate((known, following + np.arange(length + 1 - agreed)))
@@ -378,6 +378,7 @@ class Conversation:
         instructions: str | None,
         tools: Sequence[api.Tool] | None,
         max_tokens: int,
+    ) -> Prompt:
         """The prompt of an out-of-band answer: `items` alone, in a stream of their own.
 
         The oldest items are dropped if they do not fit. `instructions` or `tools` None: the
