@@ -31,7 +31,7 @@ from headstart.benchmarks import report
 from headstart.benchmarks.in_process import CHUNK_SAMPLES, INSTRUCTIONS, Live, Samples, clip
 from headstart.engine import api
 from headstart.engine.engine import Engine
-from headstart.engine.interfaces import Pcm, Words
+from headstart.engine.interfaces import Pcm, Recognition
 
 TURN_S, SPEECH_S = 15, 6
 CHUNKS_PER_S = api.SAMPLE_RATE_HZ // CHUNK_SAMPLES
@@ -48,7 +48,7 @@ SCRIPT = (
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """`headstart.engine.interfaces.Words` of the script: the newest word may still change."""
+    """`headstart.engine.interfaces.Recognition` of the script: the newest word may still change."""
 
     committed: str
     tentative: str
@@ -65,15 +65,15 @@ class ScriptedEars:
     def open(self, stream: object) -> list[str]:
         return []
 
-    def hear_many(self, utterances: Sequence[list[str]], pcms: Sequence[Pcm]) -> list[Words]:
-        heard: list[Words] = []
+    def hear_many(self, utterances: Sequence[list[str]], pcms: Sequence[Pcm]) -> list[Recognition]:
+        heard: list[Recognition] = []
         for said, pcm in zip(utterances, pcms, strict=True):
             before = len(pcm) / CHUNK_SAMPLES * WORDS_PER_CHUNK
             said.extend(next(self._words) for _ in range(max(round(before), 1)))
             heard.append(Said(" ".join(said[:-1]), (" " if said[:-1] else "") + said[-1]))
         return heard
 
-    def finish(self, utterance: list[str]) -> Words:
+    def finish(self, utterance: list[str]) -> Recognition:
         return Said(" ".join(utterance), "")
 
 
@@ -152,7 +152,7 @@ def run(model: str, hours: float, *, real_ears: bool, as_json: bool, window: int
     live = Live(model)
     if not real_ears:
         parts = live.engine.parts
-        services = dataclasses.replace(parts.services, ears=ScriptedEars())
+        services = dataclasses.replace(parts.services, recognizer=ScriptedEars())
         live.engine = Engine(dataclasses.replace(parts, services=services), live.events.append)
     live.engine.receive(api.Open("long", INSTRUCTIONS, window=api.Window(window)))
     live.run()

@@ -38,10 +38,10 @@ from headstart.engine.session.utterance import AudioBatch
 
 # The only commands that take more than a millisecond: at most one of them per step.
 _HEAVY = (api.Hush, api.EndSpeech, api.Frame, api.AddItem, api.Respond, api.Clip)
-_FAR_NS = 1 << 62
+_NO_DEADLINE_NS = 1 << 62
 
 
-class Steps(Protocol):
+class StepRunner(Protocol):
     """Carries out plans and moves (`headstart.engine.scheduling.runner.Runner`)."""
 
     def step(self, plan: Plan) -> StepResult: ...
@@ -55,7 +55,7 @@ class EngineParts:
 
     services: ModelServices
     pool: BlockPool
-    runner: Steps
+    runner: StepRunner
     scheduler: Scheduler
     admission: AdmissionController
     new_stream: NewStream
@@ -71,7 +71,7 @@ class Engine:
         self.parts = parts
         self._emit = emit
         self._admission = parts.admission
-        self._told_level = api.Level.CALM
+        self._reported_level = api.Level.CALM
 
     # --- commands --------------------------------------------------------------------------------
 
@@ -86,9 +86,9 @@ class Engine:
             _report(self._emit, command, error)
         if session is not None:
             given_up = waiting_bytes + api.picture_bytes(command) - session.commands.picture_bytes
-            self._looked(session, given_up)
+            self._report_consumed(session, given_up)
 
-    def _looked(self, session: Session, num_bytes: int) -> None:
+    def _report_consumed(self, session: Session, num_bytes: int) -> None:
         """Tell the gateway that it may send more picture bytes."""
         if num_bytes:
             self._emit(api.ImagesConsumed(session.name, num_bytes))
@@ -126,14 +126,14 @@ class Engine:
             session.close()
             raise
         self.sessions[command.session] = session
-        if self._told_level:
-            self._emit(api.Pressure(command.session, self._told_level))
+        if self._reported_level:
+            self._emit(api.Pressure(command.session, self._reported_level))
 
     def _close(self, name: str) -> None:
         session = self.sessions.pop(name, None)
         if session is not None:
             session.close()
-            self._admission.leave(name)
+            self._admission.remove(name)
 
     def _session(self, name: str) -> Session:
         if name not in self.sessions:
@@ -163,9 +163,9 @@ class Engine:
         """Offload an idle session if the cache is nearly full; report changes of its level."""
         users, now_ns = list(self.sessions.values()), self.parts.clock()
         self._admission.offload_idle(users, now_ns)
-        level = self._admission.judge(users, now_ns)
-        if level is not self._told_level:
-            self._told_level = level
+        level = self._admission.update_level(users, now_ns)
+        if level is not self._reported_level:
+            self._reported_level = level
             for name in self.sessions:
                 self._emit(api.Pressure(name, level))
 
@@ -210,20 +210,21 @@ class Engine:
             worked = True
             if waiting[0].commands.next_is_audio:
                 with_audio = [session for session in waiting if session.commands.next_is_audio]
-                self._hear(with_audio[: 1 if self._is_answering else self.parts.heard_together])
+                together = 1 if self._is_answering else self.parts.heard_together
+                self._recognise(with_audio[:together])
                 return True
             command = waiting[0].commands.pop()
-            self._bring_back(waiting[0])
+            self._restore(waiting[0])
             try:
                 waiting[0].run(command)
             except EngineError as error:
                 _report(self._emit, command, error)
-            self._looked(waiting[0], api.picture_bytes(command))
+            self._report_consumed(waiting[0], api.picture_bytes(command))
             if isinstance(command, _HEAVY):
                 return True
         return worked
 
-    def _bring_back(self, session: Session) -> None:
+    def _restore(self, session: Session) -> None:
         """Restore a session's K/V before work is done for it."""
         self._admission.restore(session, self.sessions.values(), self.parts.clock())
 
@@ -236,12 +237,12 @@ class Engine:
             for answer in session.answers()
         )
 
-    def _hear(self, sessions: Sequence[Session]) -> None:
+    def _recognise(self, sessions: Sequence[Session]) -> None:
         """Run one recogniser pass over the next audio of `sessions`."""
         began_ns = self.parts.clock()
         batches: list[tuple[Session, AudioBatch]] = []
         for session in sessions:
-            self._bring_back(session)
+            self._restore(session)
             try:
                 batches.append((session, session.next_audio_batch(began_ns)))
             except EngineError as error:
@@ -251,16 +252,16 @@ class Engine:
         states = [batch.utterance.state for _, batch in batches]
         sounds = [batch.pcm() for _, batch in batches]
         try:
-            heard = self.parts.services.ears.hear_many(states, sounds)
+            results = self.parts.services.recognizer.hear_many(states, sounds)
         except EngineError as error:
             for session, _ in batches:
                 session.report(error, about="audio")
                 session.conversation.forget_unused()  # embeddings may have filled the table
             return
         total_samples = max(sum(batch.samples for _, batch in batches), 1)
-        for (session, batch), words in zip(batches, heard, strict=True):
+        for (session, batch), words in zip(batches, results, strict=True):
             try:
-                session.heard(batch, words, began_ns, batch.samples / total_samples)
+                session.add_recognition(batch, words, began_ns, batch.samples / total_samples)
             except EngineError as error:
                 session.report(error, about="audio")
 
@@ -281,15 +282,15 @@ class Engine:
         refused = self._admission.refuse(wants, list(self.sessions.values()), now_ns)
         for session, stream in wants:
             if stream in refused:
-                self._no_room(session, stream, refused[stream])
+                self._fail_stream(session, stream, refused[stream])
         return refused
 
-    def _no_room(self, session: Session, stream: Stream, full: CacheFull) -> None:
+    def _fail_stream(self, session: Session, stream: Stream, full: CacheFull) -> None:
         for answer in session.answers():
             if answer.stream is stream:
                 self._fail(session, answer, full)
                 return
-        self._shed(session, full)
+        self._drop_pending(session, full)
 
     def _requests(self) -> Iterator[Request]:
         for session in self.sessions.values():
@@ -299,7 +300,7 @@ class Engine:
             elif main.wants_steps:
                 yield Request(session.stream, session.deadline_ns, True, probe=main.probe)
             for answer in session.side_answers:
-                yield Request(answer.stream, _FAR_NS, generating=True)
+                yield Request(answer.stream, _NO_DEADLINE_NS, generating=True)
 
     def _run(self, plan: Plan) -> None:
         began_ns = self.parts.clock()
@@ -316,7 +317,7 @@ class Engine:
                 if answer.stream in in_step:
                     self._advance(session, answer, result, began_ns, ended_ns)
             if session.stream in result.refused and session.answer is None:
-                self._shed(session, result.refused[session.stream])
+                self._drop_pending(session, result.refused[session.stream])
 
     def _report_end(self, session: Session, logits: Tensor) -> None:
         """Report the probability that the message ends behind the present words."""
@@ -352,7 +353,7 @@ class Engine:
             for token in tokens:
                 answer.take(token, sampled_ns)
             if answer.finished is None:
-                answer.go_on(tokens)
+                answer.extend_stream(tokens)
         except EngineError as error:
             self._fail(session, answer, error)
             return
@@ -370,7 +371,7 @@ class Engine:
         answer.fail(error.code, str(error))
         session.flush(answer)
 
-    def _shed(self, session: Session, full: EngineError) -> None:
+    def _drop_pending(self, session: Session, full: EngineError) -> None:
         """Report that there is no room for a session's pending tokens and drop them, so that other
         sessions go on. The next answer adds them again."""
         session.report(full, about="audio")

@@ -3,9 +3,9 @@
     EngineError
     ├── BadSettings        a setting of the engine is out of range            (operator)
     ├── BadWeights         a weight file is not what its name promises        (operator)
-    │   └── UnsupportedModel   a sound file of a kind we do not implement     (operator)
+    │   └── UnsupportedModel   an intact file of a kind that is not supported (operator)
     ├── BadSampling        a sampling setting is out of range                 (client)
-    ├── BadSampling        a sampling setting is out of range                 (client)
+    ├── ContextFull        a session wants more tokens than its limit         (client)
     ├── CacheFull          the paged KV cache has too few free blocks         (load)
     ├── NoRoom             a new session would not fit beside the others      (load)
     ├── UnknownSession     a command names a session that is not open         (caller)

@@ -17,11 +17,11 @@ from headstart.engine.api import Image, Sampling
 from headstart.engine.chat.render import Chat, Modality
 from headstart.engine.kvcache.token_stream import Stream
 
-Parts = Sequence[tuple[Modality, Sequence[int]]]
+TokenRuns = Sequence[tuple[Modality, Sequence[int]]]
 Pcm = npt.NDArray[np.float32]  # [samples], 16 kHz mono, -1..1
 
 
-class Words(Protocol):
+class Recognition(Protocol):
     """The recogniser's result for an utterance so far (`headstart.engine.asr.Heard`)."""
 
     @property
@@ -47,7 +47,7 @@ class Words(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Embedded:
+class EmbeddedRecognition:
     """The result of a recogniser that gives embeddings in place of words.
 
     `parts`: the utterance as tokens of its stream. `sure_parts`: those that will not change.
@@ -55,8 +55,8 @@ class Embedded:
     there are none.
     """
 
-    parts: Parts
-    sure_parts: Parts
+    parts: TokenRuns
+    sure_parts: TokenRuns
     stages_ms: Mapping[str, float]
     transcribed: bool = False
     committed: str = ""
@@ -69,13 +69,13 @@ class SpeechRecognizer(Protocol):
         """The recogniser's state for a new utterance in `stream`; opaque to the session."""
         ...
 
-    def hear_many(self, utterances: Sequence[Any], pcms: Sequence[Pcm]) -> Sequence[Words]:
+    def hear_many(self, utterances: Sequence[Any], pcms: Sequence[Pcm]) -> Sequence[Recognition]:
         """Take a chunk of each of several utterances. Each result is what the utterance would give
         alone; `stages_ms` is the time of the whole pass. Raises an `EngineError`; then the chunks
         of all utterances are lost."""
         ...
 
-    def finish(self, utterance: Any) -> Words:
+    def finish(self, utterance: Any) -> Recognition:
         """The result of a final pass over what came so far; committed words may change too. Speech
         may go on after it."""
         ...
@@ -94,15 +94,15 @@ class View:
 class LiveFrameEncoder(Protocol):
     """An utterance state that takes live frames too, for models that see while they hear."""
 
-    def watch(self, image: Image, time_s: float) -> None: ...
+    def add_frame(self, image: Image, time_s: float) -> None: ...
 
-    def held(self) -> Collection[int]:
+    def token_ids(self) -> Collection[int]:
         """All token ids that the utterance may still use, with repetitions."""
         ...
 
 
 class ImageEncoder(Protocol):
-    def look(self, image: Image, stream: Stream, *, live: bool = False) -> View:
+    def encode_image(self, image: Image, stream: Stream, *, live: bool = False) -> View:
         """Visual tokens of `image`, a still or a frame of a `live` camera, with their embeddings
         interned in `stream`."""
         ...
@@ -133,8 +133,8 @@ class ModelServices:
 
     chat: Chat
     tokenizer: Tokenizer
-    ears: SpeechRecognizer
-    eyes: ImageEncoder
+    recognizer: SpeechRecognizer
+    image_encoder: ImageEncoder
     new_sampler: Callable[[Sampling], Sampler]  # raises `BadSampling`
     stop_ids: frozenset[int]
     kv_bytes_per_token: int

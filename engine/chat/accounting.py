@@ -17,12 +17,12 @@ class Modality(IntEnum):
     GENERATED = 3  # words of the model's answers
 
 
-def counted(kinds: bytes | bytearray) -> dict[Modality, int]:
+def count_kinds(kinds: bytes | bytearray) -> dict[Modality, int]:
     """Tokens by modality."""
     return {modality: kinds.count(modality) for modality in Modality}
 
 
-def by_name(tokens: Mapping[Modality, int]) -> dict[str, int]:
+def named_counts(tokens: Mapping[Modality, int]) -> dict[str, int]:
     """The same by lower-case name, without zeros, for people and the wire."""
     return {modality.name.lower(): count for modality, count in tokens.items() if count}
 
@@ -58,7 +58,7 @@ class KvAccounting:
         seen: set[int] = set()
         shared: set[int] = set()
         for holder in holders:
-            for modality, count in counted(holder.kv_kinds).items():
+            for modality, count in count_kinds(holder.kv_kinds).items():
                 totals[modality] += count
             mine = set(holder.kv_blocks)
             shared |= seen & mine

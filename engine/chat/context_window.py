@@ -35,24 +35,24 @@ VISION_SHARE = 0.25
 class ContextWindow:
     """Bounds of the context in tokens.
 
-    `tokens`: all behind the sink. `vision_tokens`: pictures among them. `room`: sink and all.
-    `reach`: positions from the sink to the newest token, the distance the model was trained for.
+    `tokens`: all behind the sink. `vision_tokens`: pictures among them. `prompt_limit`: all with
+    the sink. `reach`: positions from the sink to the newest token, which the model was trained for.
     `retained`: the part of a bound that is kept when something is evicted.
     """
 
     tokens: int
     vision_tokens: int
-    room: int
+    prompt_limit: int
     reach: int
     retained: float
     summarise: bool = False
 
     @classmethod
-    def of(cls, room: int, reach: int, wanted: api.Window) -> ContextWindow:
-        """The window a client `wanted`, within `room`; pictures get a quarter by default."""
-        tokens = min(wanted.tokens or room, room)
+    def of(cls, prompt_limit: int, reach: int, wanted: api.Window) -> ContextWindow:
+        """The window a client `wanted`, up to `prompt_limit`; a quarter is for pictures."""
+        tokens = min(wanted.tokens or prompt_limit, prompt_limit)
         vision_tokens = min(wanted.vision_tokens or int(tokens * VISION_SHARE), tokens)
-        return cls(tokens, vision_tokens, room, reach, wanted.retained, wanted.summarise)
+        return cls(tokens, vision_tokens, prompt_limit, reach, wanted.retained, wanted.summarise)
 
     def to_api(self) -> api.Window:
         """The bounds in force, for clients."""
@@ -60,7 +60,7 @@ class ContextWindow:
 
     def behind(self, sink: int) -> int:
         """Tokens that may follow a sink of `sink` tokens."""
-        return max(min(self.tokens, self.room - sink), 1)
+        return max(min(self.tokens, self.prompt_limit - sink), 1)
 
 
 def overflow(
@@ -75,7 +75,7 @@ def overflow(
     its tokens and of the next token.
     """
     keep = np.ones(len(rendered.ids), dtype=np.bool_)
-    if rendered.places:
+    if rendered.items:
         _drop_pictures(keep, rendered, entries, window)
         _drop_oldest(keep, rendered, entries, window, positions)
     return _ranges(~keep)
@@ -87,8 +87,8 @@ def _drop_pictures(
     """Drop the oldest pictures beyond the bound, never the newest one."""
     pictures = [
         (start, end)
-        for entry, place in zip(entries, rendered.places, strict=True)
-        for segment, (start, end) in zip(entry.segments, place.segments, strict=True)
+        for entry, item in zip(entries, rendered.items, strict=True)
+        for segment, (start, end) in zip(entry.segments, item.segments, strict=True)
         if segment.modality is Modality.IMAGE
     ]
     total = sum(end - start for start, end in pictures)
@@ -99,35 +99,35 @@ def _drop_pictures(
         total -= end - start
         if total <= window.retained * window.vision_tokens:
             break
-    _drop_shells(keep, rendered)
+    _drop_emptied_items(keep, rendered)
 
 
-def _drop_shells(keep: KeptMask, rendered: RenderedPrompt) -> None:
+def _drop_emptied_items(keep: KeptMask, rendered: RenderedPrompt) -> None:
     """Drop what surrounds emptied entries: separators, or the message's opening and closing."""
-    places = rendered.places
+    items = rendered.items
     first = 0
-    while first < len(places):
+    while first < len(items):
         last = first
-        while last + 1 < len(places) and places[last + 1].joined:
+        while last + 1 < len(items) and items[last + 1].joined:
             last += 1
-        alive = [i for i in range(first, last + 1) if _is_alive(keep, places[i])]
+        alive = [i for i in range(first, last + 1) if _is_alive(keep, items[i])]
         if alive:
-            keep[places[first].content : places[alive[0]].content] = False
+            keep[items[first].content : items[alive[0]].content] = False
             for i in set(range(alive[0], last + 1)) - set(alive):
-                keep[places[i].lead : places[i].end] = False
+                keep[items[i].lead : items[i].end] = False
         else:
-            keep[places[first].lead : _next_lead(rendered, last)] = False
+            keep[items[first].lead : _next_lead(rendered, last)] = False
         first = last + 1
 
 
-def _is_alive(keep: KeptMask, place: RenderedItem) -> bool:
+def _is_alive(keep: KeptMask, item: RenderedItem) -> bool:
     """Whether any token of an entry is kept, or it had none."""
-    return place.content == place.end or bool(keep[place.content : place.end].any())
+    return item.content == item.end or bool(keep[item.content : item.end].any())
 
 
 def _next_lead(rendered: RenderedPrompt, index: int) -> int:
     return (
-        rendered.places[index + 1].lead if index + 1 < len(rendered.places) else len(rendered.ids)
+        rendered.items[index + 1].lead if index + 1 < len(rendered.items) else len(rendered.ids)
     )
 
 
@@ -139,7 +139,7 @@ def _drop_oldest(
     positions: npt.NDArray[np.int64],
 ) -> None:
     """Drop whole turns from the oldest on; of the last turn, if necessary, its beginning."""
-    places, sink = rendered.places, rendered.places[0].lead
+    items, sink = rendered.items, rendered.items[0].lead
     bound, reach = window.behind(sink), window.reach - sink
 
     def fits(begin: int, part: float) -> bool:
@@ -150,15 +150,15 @@ def _drop_oldest(
         return
     turns = [
         i
-        for i, (entry, place) in enumerate(zip(entries, places, strict=True))
-        if i and not place.joined and entry.role is not Role.ASSISTANT
+        for i, (entry, item) in enumerate(zip(entries, items, strict=True))
+        if i and not item.joined and entry.role is not Role.ASSISTANT
     ]
     for turn in turns:
-        keep[sink : places[turn].lead] = False
-        if fits(places[turn].lead, window.retained):
+        keep[sink : items[turn].lead] = False
+        if fits(items[turn].lead, window.retained):
             return
     last = turns[-1] if turns else 0
-    if not fits(places[last].lead, 1.0):
+    if not fits(items[last].lead, 1.0):
         _drop_beginning(keep, rendered, entries, last, window)
 
 
@@ -172,14 +172,14 @@ def _drop_beginning(
     """Drop the beginning of the last turn, which starts at entry `first`: its oldest messages, then
     the beginning of the next message. Of an answer that filled the window, the newest words stay.
     """
-    places, bound = rendered.places, window.behind(rendered.places[0].lead)
-    lead = places[first].lead
+    items, bound = rendered.items, window.behind(rendered.items[0].lead)
+    lead = items[first].lead
     most = int(window.retained * bound)
     if keep[lead:].sum() <= most:  # only the positions are too far apart
         most = int(window.retained * keep[lead:].sum())
-    messages = [i for i in range(first, len(places)) if i == first or not places[i].joined]
+    messages = [i for i in range(first, len(items)) if i == first or not items[i].joined]
     for begin, following in pairwise(messages):
-        whole = keep[places[begin].lead : places[following].lead]
+        whole = keep[items[begin].lead : items[following].lead]
         spare = int(keep[lead:].sum()) - most
         if spare <= 0:
             return
@@ -190,7 +190,7 @@ def _drop_beginning(
             whole[:] = False
     spare = int(keep[lead:].sum()) - most
     if spare > 0:
-        newest = range(messages[-1], len(places))
+        newest = range(messages[-1], len(items))
         _drop_oldest_parts(keep, rendered, entries, newest, spare)
 
 
@@ -199,49 +199,49 @@ def _drop_oldest_parts(
 ) -> None:
     """Drop at least `spare` tokens of one message: its oldest entries, then the oldest tokens of
     its newest entry."""
-    places, first = rendered.places, message.start
-    begin = places[first].content
+    items, first = rendered.items, message.start
+    begin = items[first].content
     last = max((i for i in message if entries[i].segments), default=first)
     for i in range(first + 1, last + 1):
-        older = keep[begin : places[i].content]
+        older = keep[begin : items[i].content]
         if older.sum() >= spare or i == last:
             spare -= int(older.sum())
             older[:] = False
             break
     if spare > 0:
-        _drop_words(keep, places[last], entries[last], spare)
+        _drop_words(keep, items[last], entries[last], spare)
 
 
-def _drop_words(keep: KeptMask, place: RenderedItem, entry: Entry, spare: int) -> None:
+def _drop_words(keep: KeptMask, item: RenderedItem, entry: Entry, spare: int) -> None:
     """Drop the oldest `spare` tokens of an entry, but no part of a picture alone."""
-    inside = place.content + np.flatnonzero(keep[place.content : place.end])
+    inside = item.content + np.flatnonzero(keep[item.content : item.end])
     if not len(inside):
         return
     until = int(inside[min(spare, len(inside) - 1)])
-    for segment, (start, end) in zip(entry.segments, place.segments, strict=True):
+    for segment, (start, end) in zip(entry.segments, item.segments, strict=True):
         if segment.modality is Modality.IMAGE and start < until < end:
-            until = end if end < place.end else start
-    keep[place.content : until] = False
+            until = end if end < item.end else start
+    keep[item.content : until] = False
 
 
-def _ranges(gone: KeptMask) -> list[Range]:
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], gone, [False])).astype(np.int8)))
+def _ranges(dropped: KeptMask) -> list[Range]:
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], dropped, [False])).astype(np.int8)))
     return [(int(start), int(end)) for start, end in edges.reshape(-1, 2)]
 
 
-def within(cuts: Iterable[Range], start: int, end: int) -> list[Range]:
+def clip_ranges(cuts: Iterable[Range], start: int, end: int) -> list[Range]:
     """The parts of `cuts` inside [start, end), relative to `start`."""
     clipped = ((max(a, start) - start, min(b, end) - start) for a, b in cuts)
     return [(a, b) for a, b in clipped if a < b]
 
 
-def without(segments: Sequence[Segment], cuts: Sequence[Range]) -> tuple[Segment, ...]:
+def remove_ranges(segments: Sequence[Segment], cuts: Sequence[Range]) -> tuple[Segment, ...]:
     """`segments` without the tokens in `cuts`, counted from the first segment's first token."""
     out: list[Segment] = []
     at = 0
     for segment in segments:
         ids = list(segment.ids)
-        for start, end in reversed(within(cuts, at, at + len(ids))):
+        for start, end in reversed(clip_ranges(cuts, at, at + len(ids))):
             del ids[start:end]
         at += len(segment.ids)
         if ids:
@@ -249,22 +249,22 @@ def without(segments: Sequence[Segment], cuts: Sequence[Range]) -> tuple[Segment
     return tuple(out)
 
 
-def remaining(
+def remaining_entries(
     entries: Sequence[Entry], rendered: RenderedPrompt, cuts: Sequence[Range]
 ) -> list[tuple[Entry, Entry | None]]:
     """Each entry with what is left of it after `cuts`; None: nothing. An entry that began a message
     still does, even if all between it and the message before is evicted."""
     out: list[tuple[Entry, Entry | None]] = []
-    for entry, place in zip(entries, rendered.places, strict=True):
-        segments = without(entry.segments, within(cuts, place.content, place.end))
+    for entry, item in zip(entries, rendered.items, strict=True):
+        segments = remove_ranges(entry.segments, clip_ranges(cuts, item.content, item.end))
         is_gone = bool(entry.segments) and not segments
-        continues = entry.continues and place.joined
+        continues = entry.continues and item.joined
         left = None if is_gone else replace(entry, segments=segments, continues=continues)
         out.append((entry, left))
     return out
 
 
-class Holes:
+class RemovedRanges:
     """Ranges removed from a sequence that keeps growing at its end. Each cut is given in indices of
     the sequence as left by the earlier cuts."""
 
@@ -289,12 +289,12 @@ class Holes:
                 merged.append((start, end))
         self._ranges = merged
 
-    def _whole(self, place: int) -> int:
+    def _whole(self, item: int) -> int:
         for start, end in self._ranges:
-            if start > place:
+            if start > item:
                 break
-            place += end - start
-        return place
+            item += end - start
+        return item
 
 
 # Tokens kept free for an answer behind its prompt; a shorter answer needs less.
@@ -314,12 +314,12 @@ class Prompt:
         return cls(tuple(rendered.ids), bytes(rendered.kinds), count(entries))
 
 
-def reserve(max_tokens: int) -> int:
+def answer_reserve(max_tokens: int) -> int:
     """Tokens kept free for an answer of at most `max_tokens`."""
     return min(max_tokens, ANSWER_RESERVE_TOKENS)
 
 
-def require_short(entry: Entry, bound: int) -> None:
+def require_fits(entry: Entry, bound: int) -> None:
     """Raises `ContextFull` for an item of more than `bound` tokens that must be read as a whole. An
     answer may be longer; its end is kept."""
     length = sum(len(segment.ids) for segment in entry.segments)
@@ -328,20 +328,21 @@ def require_short(entry: Entry, bound: int) -> None:
 
 
 def prompt_within(
-    room: int,
+    prompt_limit: int,
     reach: int,
     entries: Sequence[Entry],
     render: Callable[[Sequence[Entry]], RenderedPrompt],
 ) -> Prompt:
     """The prompt that `render` makes of new entries: all of them, or as many of the newest as fit
-    into `room` tokens. Raises `ContextFull` for an entry that is too long by itself."""
+    into `prompt_limit` tokens. Raises `ContextFull` for an entry that is too long by itself."""
     rendered = render(entries)
-    if len(rendered.ids) > room and rendered.places:
-        alone = rendered.places[0].lead + len(rendered.ids) - rendered.places[-1].end
-        for entry, place in zip(entries, rendered.places, strict=True):
-            require_short(entry, room - alone - (place.content - place.lead))
-        window = ContextWindow(room, room, room, reach, retained=1.0)
+    if len(rendered.ids) > prompt_limit and rendered.items:
+        alone = rendered.items[0].lead + len(rendered.ids) - rendered.items[-1].end
+        for entry, item in zip(entries, rendered.items, strict=True):
+            require_fits(entry, prompt_limit - alone - (item.content - item.lead))
+        window = ContextWindow(prompt_limit, prompt_limit, prompt_limit, reach, retained=1.0)
         cuts = overflow(rendered, entries, window, np.arange(len(rendered.ids) + 1))
-        entries = [left for _, left in remaining(entries, rendered, cuts) if left is not None]
+        remaining = remaining_entries(entries, rendered, cuts)
+        entries = [left for _, left in remaining if left is not None]
         rendered = render(entries)
     return Prompt.of(rendered, entries)

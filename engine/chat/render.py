@@ -91,7 +91,7 @@ class RenderedPrompt:
 
     ids: list[int] = field(default_factory=list)
     kinds: bytearray = field(default_factory=bytearray)
-    places: list[RenderedItem] = field(default_factory=list)
+    items: list[RenderedItem] = field(default_factory=list)
 
     def extend(self, ids: Sequence[int], kind: Modality = Modality.TEXT) -> None:
         self.ids.extend(ids)
@@ -105,7 +105,7 @@ class RenderedPrompt:
             start = len(self.ids)
             self.extend(segment.ids, segment.modality)
             ranges.append((start, len(self.ids)))
-        self.places.append(RenderedItem(lead, content, tuple(ranges), len(self.ids), joined))
+        self.items.append(RenderedItem(lead, content, tuple(ranges), len(self.ids), joined))
 
 
 def render(

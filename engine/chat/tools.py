@@ -52,9 +52,9 @@ class CallReader:
     """Parses one answer. `names`: the known functions; without any, everything is text."""
 
     def __init__(self, names: Collection[str]) -> None:
-        self.broken = ""
+        self.error = ""
         """Why a call cannot be carried out; empty if none is broken."""
-        self.over = False
+        self.ended = False
         """Whether the rest of the answer is ignored."""
         self._names = names
         self._text = ""  # not yet parsed
@@ -64,10 +64,10 @@ class CallReader:
         self._name: str | None = None
         self._value = _ObjectEnd()
         self._written = ""  # arguments of the open call so far
-        self._given = False  # whether the open call has been passed on completely
+        self._passed_on = False  # whether the open call has been passed on completely
 
     @property
-    def inside(self) -> bool:
+    def in_call(self) -> bool:
         """Whether a call is open, so that JSON is being decoded."""
         return self._inside
 
@@ -77,10 +77,10 @@ class CallReader:
             return text, []
         self._text += text
         said, calls = "", []
-        while not self.over:
+        while not self.ended:
             if self._inside:
                 calls += self._arguments()
-                if self.inside or self.broken:
+                if self.in_call or self.error:
                     break
                 continue
             opened, undecided = self._begins_bare()
@@ -97,9 +97,9 @@ class CallReader:
     def finish(self) -> tuple[str, list[CallPiece]]:
         """What was held back, when the answer is over. A call without a closing tag counts if its
         arguments are complete."""
-        if self._inside and not self._given and not self.broken:
-            return "", self._whole(self._text)
-        said = "" if self._inside or self._calls or self.over else self._text
+        if self._inside and not self._passed_on and not self.error:
+            return "", self._parse_whole(self._text)
+        said = "" if self._inside or self._calls or self.ended else self._text
         self._text = ""
         return said, []
 
@@ -122,7 +122,7 @@ class CallReader:
         return True, False
 
     def _begin(self, *, bare: bool) -> None:
-        self._inside, self._bare, self._given = True, bare, False
+        self._inside, self._bare, self._passed_on = True, bare, False
         self._name, self._value, self._written = None, _ObjectEnd(), ""
 
     def _outside(self) -> tuple[str, bool]:
@@ -135,7 +135,7 @@ class CallReader:
             before, rest = before[:kept], before[kept:] + rest
         self._text = rest
         if self._calls and before.strip():
-            self.over = True
+            self.ended = True
             return "", False
         if opened:
             self._begin(bare=False)
@@ -144,54 +144,54 @@ class CallReader:
     def _arguments(self) -> list[CallPiece]:
         """New pieces of the open call's arguments."""
         calls: list[CallPiece] = []
-        if self._name is None and not self._given:
+        if self._name is None and not self._passed_on:
             head = _HEAD.match(self._text)
             if head is not None and self._known(head[1]):
                 self._name, self._text = head[1], self._text[head.end() :]
-        if self._name is not None and not self._given:
+        if self._name is not None and not self._passed_on:
             piece, done = self._value.push(self._text)
             self._text = self._text[len(piece) :]
             self._written += piece
             if done and not _is_json(self._written):
-                self._break(f"its arguments are not JSON: {self._written[:200]!r}")
+                self._fail(f"its arguments are not JSON: {self._written[:200]!r}")
                 return calls
             if piece:
                 calls.append(CallPiece(self._calls, self._name, piece, done))
-            self._given = done
+            self._passed_on = done
         if self._bare:
             body, rest = "", _BARE_REST.sub("", self._text, count=1)
-            closed = self._given and rest != ""  # more of its closing may come
+            closed = self._passed_on and rest != ""  # more of its closing may come
         else:
             body, mark, rest = self._text.partition(CLOSE)
             closed = bool(mark)
         if closed:
-            if not self._given and not self.broken:
-                calls += self._whole(body)
+            if not self._passed_on and not self.error:
+                calls += self._parse_whole(body)
             self._text, self._inside = rest, False
             self._calls += 1
         return calls
 
-    def _whole(self, body: str) -> list[CallPiece]:
+    def _parse_whole(self, body: str) -> list[CallPiece]:
         """Parse a complete call whose keys are not in the usual order."""
         try:
             call = json.loads(body)
             name, arguments = call["name"], call.get("arguments", call.get("parameters", {}))
         except (ValueError, TypeError, KeyError, AttributeError):
-            self._break(f"its call is not a JSON object with a name: {body.strip()[:200]!r}")
+            self._fail(f"its call is not a JSON object with a name: {body.strip()[:200]!r}")
             return []
         if self._name is not None or not self._known(name):
-            self._break(f"its call of {name!r} cannot be parsed")
+            self._fail(f"its call of {name!r} cannot be parsed")
             return []
-        self._given = True
+        self._passed_on = True
         return [CallPiece(self._calls, name, json.dumps(arguments, ensure_ascii=False), True)]
 
     def _known(self, name: str) -> bool:
         if name not in self._names:
-            self._break(f"it called {name!r}, which does not exist")
+            self._fail(f"it called {name!r}, which does not exist")
         return name in self._names
 
-    def _break(self, why: str) -> None:
-        self.broken, self.over = self.broken or why, True
+    def _fail(self, why: str) -> None:
+        self.error, self.ended = self.error or why, True
 
 
 def _is_json(text: str) -> bool:

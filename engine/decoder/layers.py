@@ -19,7 +19,7 @@ from torch.nn import functional as F
 STRIPE_WEIGHTS = 1 << 19
 
 
-def carried(dtype: torch.dtype) -> torch.dtype:
+def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     """The dtype of activations beside weights of `dtype`."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
@@ -33,13 +33,13 @@ class Linear:
 
     def __call__(self, x: Tensor) -> Tensor:
         """[..., in] -> [..., out], in the activations' dtype."""
-        dtype = carried(self.weight.dtype)
+        dtype = compute_dtype(self.weight.dtype)
         x = x.to(dtype)
-        y = F.linear(x, self.weight) if self.weight.dtype == dtype else widened(x, self.weight)
+        y = F.linear(x, self.weight) if self.weight.dtype == dtype else linear_widened(x, self.weight)
         return y if self.bias is None else y + self.bias.to(dtype)
 
 
-def widened(x: Tensor, weight: Tensor) -> Tensor:
+def linear_widened(x: Tensor, weight: Tensor) -> Tensor:
     """x W^T in x's dtype; x [..., in], weight [out, in]. Converts one stripe of W at a time."""
     rows = max(1, STRIPE_WEIGHTS // weight.shape[1])
     parts = [F.linear(x, stripe.to(x.dtype)) for stripe in torch.split(weight, rows)]

@@ -90,7 +90,7 @@ class SectionRotary:
         return angles.cos().to(self._dtype), angles.sin().to(self._dtype)
 
 
-class LineRotary:
+class TablelessRotary:
     """One axis without cached angles, in any dtype."""
 
     axes = 1

@@ -71,7 +71,7 @@ class AdmissionController:
         self.level = Level.CALM
         self.refused_sessions = 0
         self.offloads = 0  # streams moved to host memory so far
-        self.returns = 0  # streams restored so far
+        self.restores = 0  # streams restored so far
         self.dropped = 0  # streams whose K/V were dropped because they could not be restored
         self._pool = pool
         self._rules = rules
@@ -101,7 +101,7 @@ class AdmissionController:
         """Record that a command came for a session, or work was done for it."""
         self._since_ns[name] = now_ns
 
-    def leave(self, name: str) -> None:
+    def remove(self, name: str) -> None:
         self._since_ns.pop(name, None)
         self._promised.pop(name, None)
 
@@ -113,14 +113,14 @@ class AdmissionController:
         if not stream.offload_slot.offloaded:
             return
         try:
-            self.make(stream.offload_slot.num_blocks, users, now_ns)
+            self.offload_until_free(stream.offload_slot.num_blocks, users, now_ns)
             stream.restore()
-            self.returns += 1
+            self.restores += 1
         except CacheFull:
             stream.drop_kv()
             self.dropped += 1
 
-    def make(self, num_blocks: int, users: Iterable[CacheUser], now_ns: int) -> None:
+    def offload_until_free(self, num_blocks: int, users: Iterable[CacheUser], now_ns: int) -> None:
         """Offload idle sessions until `num_blocks` are free or no session is idle."""
         if self._pool.free_blocks < num_blocks:
             for user in self._idle(users, now_ns):
@@ -139,20 +139,20 @@ class AdmissionController:
         """
         refused: dict[Stream, CacheFull] = {}
         needs = [(stream.blocks_needed(stream.pending), t, stream) for t, stream in wants]
-        everything = sum(need[0] for need in needs) + self._owed(users, now_ns)
+        everything = sum(need[0] for need in needs) + self._reserved(users, now_ns)
         if everything <= self._pool.free_blocks:
             return refused
         granted = 0
         for needed, user, stream in sorted(needs, key=lambda need: need[0]):
-            theirs = self._owed([t for t in users if t is not user], now_ns)
+            reserved = self._reserved([t for t in users if t is not user], now_ns)
             if stream.pending == 1:
-                theirs = 0
-            total = granted + needed + theirs
+                reserved = 0
+            total = granted + needed + reserved
             if needed and total > self._pool.free_blocks:
                 if total <= self._pool.free_blocks + self._reclaimable(users, now_ns):
-                    self.make(total, users, now_ns)
+                    self.offload_until_free(total, users, now_ns)
                 if total > self._pool.free_blocks:
-                    left = max(self._pool.free_blocks - granted - theirs, 0)
+                    left = max(self._pool.free_blocks - granted - reserved, 0)
                     refused[stream] = CacheFull(needed, left)
                     continue
             granted += needed
@@ -188,7 +188,7 @@ class AdmissionController:
         """Share of the pool's blocks in use."""
         return self._pool.used_blocks / self._pool.num_blocks
 
-    def judge(self, users: Sequence[CacheUser], now_ns: int) -> Level:
+    def update_level(self, users: Sequence[CacheUser], now_ns: int) -> Level:
         """Update and return the level, with hysteresis on the way down."""
         rules, before = self._rules, self.level
         marks = ((Level.DEGRADED, rules.degrade_above), (Level.OFFLOADING, rules.offload_above))
@@ -205,10 +205,10 @@ class AdmissionController:
 
     def _available(self, users: Sequence[CacheUser], now_ns: int) -> int:
         """Blocks available to a new session."""
-        free = self._pool.free_blocks - self._owed(users, now_ns)
+        free = self._pool.free_blocks - self._reserved(users, now_ns)
         return free + self._reclaimable(users, now_ns)
 
-    def _owed(self, users: Iterable[CacheUser], now_ns: int) -> int:
+    def _reserved(self, users: Iterable[CacheUser], now_ns: int) -> int:
         """Blocks promised to sessions that are not idle and not held by them yet."""
         return sum(
             max(self._promised[t.name] - len(t.stream.kv_blocks), 0)
@@ -220,8 +220,8 @@ class AdmissionController:
         """Blocks that only idle sessions hold, as far as host memory has room for them."""
         idle = self._idle(users, now_ns)
         held = Counter(block for user in idle for block in user.stream.kv_blocks)
-        theirs = sum(self._pool.references(block) == count for block, count in held.items())
-        return min(theirs, self.host.free_blocks)
+        reclaimable = sum(self._pool.references(block) == count for block, count in held.items())
+        return min(reclaimable, self.host.free_blocks)
 
     def _retry_after_s(self, users: Iterable[CacheUser], now_ns: int) -> float:
         """Seconds until the next session can be offloaded, within bounds."""

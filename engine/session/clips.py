@@ -26,17 +26,17 @@ class Clips:
 
     def hear(self, piece: api.Clip) -> api.ClipHeard:
         """Recognise a clip's next piece."""
-        ears = self._services.ears
+        recognizer = self._services.recognizer
         clip = self._heard.get(piece.clip)
         if clip is None:
             if len(self._heard) >= MAX_CLIPS:
                 del self._heard[next(iter(self._heard))]
-            state = ears.open(self._stream)
+            state = recognizer.open(self._stream)
             clip = self._heard[piece.clip] = Utterance(api.TurnRef(0), piece.clip, state, 0)
-        (words,) = ears.hear_many([clip.state], [to_float(piece)])
+        (words,) = recognizer.hear_many([clip.state], [to_float(piece)])
         clip.take(words, piece.samples)
         if piece.last:
-            clip.finish(ears.finish(clip.state))
+            clip.finish(recognizer.finish(clip.state))
         text = clip.text if piece.last else ""
         known = (piece.samples, text, clip.transcribed, piece.last)
         return api.ClipHeard(piece.session, piece.clip, *known)
@@ -68,5 +68,5 @@ class Clips:
         for clip in self._heard.values():
             held.update(token for _, ids in clip.parts or () for token in ids)
             if isinstance(clip.state, LiveFrameEncoder):
-                held.update(clip.state.held())
+                held.update(clip.state.token_ids())
         return held

@@ -16,12 +16,12 @@ from headstart.engine.chat.context_window import (
     ContextWindow,
     Prompt,
     Range,
+    answer_reserve,
+    clip_ranges,
     overflow,
     prompt_within,
-    remaining,
-    require_short,
-    reserve,
-    within,
+    remaining_entries,
+    require_fits,
 )
 from headstart.engine.chat.render import Entry, Modality, RenderedPrompt, Segment, Separator, render
 from headstart.engine.errors import ContextFull
@@ -38,12 +38,12 @@ MAX_EVICTED_NAMES = 4096
 NOTES_ID = "what the model noted of the conversation"
 
 
-def _seen(view: View) -> Segment:
+def _view_segment(view: View) -> Segment:
     return Segment(Modality.IMAGE, view.ids)
 
 
 class Conversation:
-    """The ordered items of one session.
+    """The items of one session, in order.
 
     Holds no K/V: it computes which tokens the stream shall have, and which ranges to evict.
     """
@@ -51,7 +51,7 @@ class Conversation:
     def __init__(self, services: ModelServices, stream: Stream) -> None:
         self._services = services
         self._stream = stream
-        self.window = ContextWindow.of(self.room, stream.reach, api.Window())
+        self.window = ContextWindow.of(self.prompt_limit, stream.reach, api.Window())
         self._separator = Separator(tuple(services.tokenizer.encode("\n")))
         self._system: tuple[int, ...] = ()
         self._blind_system: tuple[int, ...] = ()
@@ -60,7 +60,7 @@ class Conversation:
         self.tools: tuple[api.Tool, ...] = ()
         self._answer_end: Entry | None = None  # marks where a running answer's items end
         self._evicted: OrderedDict[str, None] = OrderedDict()  # item ids, oldest first
-        self._has_seen = False  # whether a picture was evicted
+        self._picture_evicted = False  # whether a picture was evicted
         self._view: View | None = None  # a live view that is not yet part of an item
         self._last_view_key = ""
         self.utterance: Utterance | None = None
@@ -99,9 +99,9 @@ class Conversation:
         if self.only_hears:
             return
         frame = len(self._services.chat.user_open)
-        require_short(entry, self.window.behind(len(self._system)) - frame)
+        require_fits(entry, self.window.behind(len(self._system)) - frame)
         if entry.role is api.Role.USER and self._view is not None:
-            entry = Entry(entry.item_id, entry.role, (_seen(self._view), *entry.segments))
+            entry = Entry(entry.item_id, entry.role, (_view_segment(self._view), *entry.segments))
             self._view = None
         self._entries.insert(at, entry)
 
@@ -171,7 +171,7 @@ class Conversation:
             case api.ToolResult():
                 return (Segment(Modality.TEXT, tuple(chat.result(part.output))),)
             case api.Image():
-                return (_seen(self._services.eyes.look(part, stream)),)
+                return (_view_segment(self._services.image_encoder.encode_image(part, stream)),)
             case api.Sound():
                 return self.clips.take(part.clip, stream)
             case _:
@@ -189,7 +189,7 @@ class Conversation:
         """Set the open utterance. The last unused camera view comes first in it."""
         self.utterance = utterance
         if self._view is not None:
-            utterance.see(self._view)
+            utterance.add_view(self._view)
             self._view = None
 
     def end(self) -> Entry:
@@ -201,26 +201,26 @@ class Conversation:
         self.utterance = None
         return entry
 
-    def see(self, image: api.Image) -> None:
+    def add_frame(self, image: api.Image) -> None:
         """Take a live camera frame. A frame that looks like the last one is dropped."""
         if self.only_hears:
             return
         if self.utterance is not None and isinstance(self.utterance.state, LiveFrameEncoder):
-            self.utterance.state.watch(image, self.utterance.samples / api.SAMPLE_RATE_HZ)
+            self.utterance.state.add_frame(image, self.utterance.samples / api.SAMPLE_RATE_HZ)
             return
-        view = self._services.eyes.look(image, self._stream, live=True)
+        view = self._services.image_encoder.encode_image(image, self._stream, live=True)
         if view.key == self._last_view_key:
             return
         self._last_view_key = view.key
         if self.utterance is not None:
-            self.utterance.see(view)
+            self.utterance.add_view(view)
         else:
             self._view = view
 
-    def settle_view(self) -> None:
+    def keep_view(self) -> None:
         """Keep a view that no utterance took as an item of its own, since an answer has read it."""
         if self._view is not None and self.utterance is None:
-            self._entries.append(Entry("", api.Role.USER, (_seen(self._view),)))
+            self._entries.append(Entry("", api.Role.USER, (_view_segment(self._view),)))
             self._view = None
 
     def now(self, *, with_utterance: bool = True, tentative: bool = True) -> list[Entry]:
@@ -231,7 +231,7 @@ class Conversation:
         entries = [entry for entry in self._entries if entry.segments]
         if self.utterance is None:
             if self._view is not None:
-                entries.append(Entry("", api.Role.USER, (_seen(self._view),)))
+                entries.append(Entry("", api.Role.USER, (_view_segment(self._view),)))
         elif with_utterance:
             entries.append(self.utterance.entry(self._services.tokenizer, tentative=tentative))
         return entries
@@ -246,19 +246,19 @@ class Conversation:
         for entry in [*self._entries, *self.now()]:
             used.update(token for segment in entry.segments for token in segment.ids)
         if self.utterance is not None and isinstance(self.utterance.state, LiveFrameEncoder):
-            used.update(self.utterance.still_said(self.utterance.state.held()))
+            used.update(self.utterance.remaining_tokens(self.utterance.state.token_ids()))
         soft.keep_only(used | self.clips.tokens())
 
     # --- eviction --------------------------------------------------------------------------------
 
     @property
-    def room(self) -> int:
+    def prompt_limit(self) -> int:
         """Maximum prompt length in tokens that leaves room for an answer."""
         return self._stream.limit - ANSWER_RESERVE_TOKENS
 
     def remember(self, wanted: api.Window) -> None:
         """Set the bounds of the window."""
-        self.window = ContextWindow.of(self.room, self._stream.reach, wanted)
+        self.window = ContextWindow.of(self.prompt_limit, self._stream.reach, wanted)
 
     def window_before(
         self, instructions: str | None, tools: Sequence[api.Tool], max_tokens: int
@@ -266,13 +266,13 @@ class Conversation:
         """The window to fit before an answer of up to `max_tokens` with its own instructions and
         tools. Raises `ContextFull` if the answer does not fit even behind the sink alone."""
         chat, limit = self._services.chat, self._stream.limit
-        following = len(self._own_system(instructions, tools))
+        following = len(self._answer_system(instructions, tools))
         following += len(chat.user_close) + len(chat.assistant_open)
         sink = max(len(self._system), len(self._blind_system))
         if sink + following >= limit:
             raise ContextFull(limit, sink + following)
-        left = limit - following - reserve(max_tokens)
-        return replace(self.window, room=min(self.window.room, left))
+        left = limit - following - answer_reserve(max_tokens)
+        return replace(self.window, prompt_limit=min(self.window.prompt_limit, left))
 
     def fit(self, window: ContextWindow | None = None) -> tuple[RenderedPrompt, list[KvMove]]:
         """Evict what lies outside of the window, here and in the stream.
@@ -283,20 +283,20 @@ class Conversation:
         window = self.window if window is None else window
         entries = self.now()
         rendered = self._render(entries)
-        if not rendered.places:
+        if not rendered.items:
             return rendered, []
-        sink = rendered.places[0].lead
-        agreed = self._stream.common_prefix_len(rendered.ids)
-        positions = self._positions(agreed, len(rendered.ids))
+        sink = rendered.items[0].lead
+        common_len = self._stream.common_prefix_len(rendered.ids)
+        positions = self._positions(common_len, len(rendered.ids))
         moves = []
         if positions[-1] - positions[sink] > window.reach - sink:
             moves.append(self._stream.close_gaps(sink))
-        cuts = self._overflow(entries, rendered, agreed, window)
+        cuts = self._overflow(entries, rendered, common_len, window)
         if cuts:
             self._forget(entries, rendered, cuts)
             self.forget_unused()
             # Tokens beyond the common prefix were never in the stream.
-            moves.append(self._stream.evict(within(cuts, 0, agreed), sink))
+            moves.append(self._stream.evict(clip_ranges(cuts, 0, common_len), sink))
             rendered = self.rendered()
         return rendered, [move for move in moves if move is not None]
 
@@ -304,33 +304,37 @@ class Conversation:
         """Whether `fit` would evict something."""
         entries = self.now()
         rendered = self._render(entries)
-        agreed = self._stream.common_prefix_len(rendered.ids)
-        return bool(self._overflow(entries, rendered, agreed, window or self.window))
+        common_len = self._stream.common_prefix_len(rendered.ids)
+        return bool(self._overflow(entries, rendered, common_len, window or self.window))
 
     def _overflow(
-        self, entries: Sequence[Entry], rendered: RenderedPrompt, agreed: int, window: ContextWindow
+        self,
+        entries: Sequence[Entry],
+        rendered: RenderedPrompt,
+        common_len: int,
+        window: ContextWindow,
     ) -> list[Range]:
-        return overflow(rendered, entries, window, self._positions(agreed, len(rendered.ids)))
+        return overflow(rendered, entries, window, self._positions(common_len, len(rendered.ids)))
 
-    def _positions(self, agreed: int, length: int) -> npt.NDArray[np.int64]:
+    def _positions(self, common_len: int, length: int) -> npt.NDArray[np.int64]:
         """Positions of `length` tokens and the next one; beyond the stream they count by one."""
-        known = self._stream.axes(0, agreed).max(axis=0)
-        following = 1 + (int(known[-1]) if agreed else -1)
-        return np.concatenate((known, following + np.arange(length + 1 - agreed)))
+        known = self._stream.axes(0, common_len).max(axis=0)
+        following = 1 + (int(known[-1]) if common_len else -1)
+        return np.concatenate((known, following + np.arange(length + 1 - common_len)))
 
     def _forget(
         self, entries: Sequence[Entry], rendered: RenderedPrompt, cuts: Sequence[Range]
     ) -> None:
         """Remove the ranges `cuts` from the items and the open utterance."""
-        for (entry, left), place in zip(
-            remaining(entries, rendered, cuts), rendered.places, strict=True
+        for (entry, left), item in zip(
+            remaining_entries(entries, rendered, cuts), rendered.items, strict=True
         ):
             if left == entry:
                 continue
             seen = any(segment.modality is Modality.IMAGE for segment in entry.segments)
-            self._has_seen = self._has_seen or seen
+            self._picture_evicted = self._picture_evicted or seen
             if self.utterance is not None and entry.item_id == self.utterance.item_id:
-                self.utterance.forget(within(cuts, place.content, place.end), entry)
+                self.utterance.forget(clip_ranges(cuts, item.content, item.end), entry)
                 continue
             at = next(i for i, held in enumerate(self._entries) if held is entry)
             self._entries[at : at + 1] = [] if left is None else [left]
@@ -361,17 +365,17 @@ class Conversation:
         `instructions` and `tools` hold for this answer alone and come last, so that the cached
         prefix stays valid."""
         entries = self.now(with_utterance=with_utterance)
-        extra = self._own_system(instructions, tools)
+        extra = self._answer_system(instructions, tools)
         rendered = self._render(entries, answer_next=True, extra_system=extra)
         return Prompt.of(rendered, entries)
 
-    def _own_system(self, instructions: str | None, tools: Sequence[api.Tool]) -> Sequence[int]:
+    def _answer_system(self, instructions: str | None, tools: Sequence[api.Tool]) -> Sequence[int]:
         """The system message for one answer alone."""
         if not instructions and not tools:
             return ()
         return self._services.chat.system(instructions or "", tools)
 
-    def prompt_aside(
+    def out_of_band_prompt(
         self,
         items: Sequence[api.Item],
         stream: Stream,
@@ -394,7 +398,7 @@ class Conversation:
         def render_entries(entries: Sequence[Entry]) -> RenderedPrompt:
             return render(chat, self._separator, system, entries, answer_next=True)
 
-        room = stream.limit - reserve(max_tokens)
+        room = stream.limit - answer_reserve(max_tokens)
         return prompt_within(room, stream.reach, entries, render_entries)
 
     def _render(
@@ -405,7 +409,7 @@ class Conversation:
         extra_system: Sequence[int] = (),
     ) -> RenderedPrompt:
         # An evicted picture counts as seen: changing the system prompt would prefill all again.
-        sees = self._has_seen or any(
+        sees = self._picture_evicted or any(
             s.modality is Modality.IMAGE for entry in entries for s in entry.segments
         )
         return render(

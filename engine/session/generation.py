@@ -10,7 +10,7 @@ from torch import Tensor
 
 from headstart.engine import api
 from headstart.engine.api import FinishReason, Sampling, Span, Tool, ToolChoice
-from headstart.engine.chat.accounting import by_name, counted
+from headstart.engine.chat.accounting import count_kinds, named_counts
 from headstart.engine.chat.context_window import ContextWindow, Prompt
 from headstart.engine.chat.render import Chat, Modality
 from headstart.engine.chat.stopping import SentenceLimit, StopStrings
@@ -27,7 +27,7 @@ WORDS_ONLY = "Do not call a function now. Answer the user in one short, plain se
 """Told to a small model that has tools in its prompt and must not call one."""
 
 
-def words_only(respond: api.Respond, tools: Sequence[Tool]) -> str | None:
+def answer_instructions(respond: api.Respond, tools: Sequence[Tool]) -> str | None:
     """The instructions of one answer; with `WORDS_ONLY` if tools are known but forbidden."""
     if respond.sampling.call is not ToolChoice.NONE or not (respond.tools or tools):
         return respond.instructions
@@ -35,7 +35,7 @@ def words_only(respond: api.Respond, tools: Sequence[Tool]) -> str | None:
 
 
 @dataclass(slots=True)
-class Calling:
+class ToolCalling:
     """The calls an answer may make, and the parser of those it makes. `forced`: tokens the answer
     must begin with; `banned`: tokens it must not begin with."""
 
@@ -45,7 +45,7 @@ class Calling:
     banned: frozenset[int] = frozenset()
 
     @classmethod
-    def of(cls, sampling: Sampling, tools: Sequence[Tool], services: ModelServices) -> Calling:
+    def of(cls, sampling: Sampling, tools: Sequence[Tool], services: ModelServices) -> ToolCalling:
         chat = services.chat
         names = {tool.name for tool in tools}
         if not names:
@@ -68,7 +68,7 @@ class Calling:
             logits = logits.clone()
             logits[list(self.banned)] = -torch.inf
         # JSON repeats tokens by nature: no repetition penalty inside a call.
-        return (sampler.sample(logits, () if self.reader.inside else said),)
+        return (sampler.sample(logits, () if self.reader.in_call else said),)
 
 
 @dataclass(slots=True)
@@ -82,7 +82,7 @@ class Answer:
     decoder: TextDecoder
     stop_ids: frozenset[int]
     sentences: SentenceLimit
-    calling: Calling
+    calling: ToolCalling
     generation: int | None = None
     item_id: str = ""
     out_of_band: bool = False
@@ -122,7 +122,7 @@ class Answer:
             decoder=services.tokenizer.stream_decoder(),
             stop_ids=services.stop_ids,
             sentences=SentenceLimit(sampling.max_sentences),
-            calling=Calling.of(sampling, tools, services),
+            calling=ToolCalling.of(sampling, tools, services),
         )
 
     @property
@@ -163,7 +163,7 @@ class Answer:
         if (self.text or self.calls) and self.first_text_ns is None:
             self.first_text_ns = now_ns
 
-    def go_on(self, tokens: Sequence[int]) -> None:
+    def extend_stream(self, tokens: Sequence[int]) -> None:
         """Append `tokens` to the stream. At the stream's limit the answer is finished instead."""
         if len(self.stream) + len(tokens) > self.stream.limit:
             self._finish_text(FinishReason.LENGTH)
@@ -206,20 +206,20 @@ class Answer:
         return sent
 
     @property
-    def has_begun(self) -> bool:
+    def has_sent(self) -> bool:
         """Whether a client has received any of it."""
         return self.sent_chars > 0 or self.sent_calls > 0
 
-    def called(self, call: int) -> api.ToolCall:
+    def complete_call(self, call: int) -> api.ToolCall:
         """A complete call."""
         pieces = [piece for piece in self.calls if piece.call == call]
         return api.ToolCall(pieces[0].name, "".join(piece.arguments for piece in pieces))
 
-    def said(self, tokenizer: Tokenizer) -> list[int]:
+    def text_tokens(self, tokenizer: Tokenizer) -> list[int]:
         """The tokens of the answer's text; text that was held back is not part of it."""
         if self.calls:
             return tokenizer.encode(self.text)
-        self._forget_unsaid()
+        self._drop_cut_tokens()
         return self.tokens
 
     def fail(self, code: str, message: str) -> None:
@@ -238,12 +238,12 @@ class Answer:
         self.calls += calls
         self.text += self.sentences.push(text)
         if self.sentences.stopped:
-            self._forget_unsaid()
-        if self.calling.stops.stopped or self.sentences.stopped or self.calling.reader.over:
+            self._drop_cut_tokens()
+        if self.calling.stops.stopped or self.sentences.stopped or self.calling.reader.ended:
             self.finished = FinishReason.STOP
         self._fail_if_broken()
 
-    def _forget_unsaid(self) -> None:
+    def _drop_cut_tokens(self) -> None:
         """Drop the tokens of a sentence that was cut off."""
         while self.tokens and self._starts[-1] >= len(self.text):
             self.tokens.pop()
@@ -260,8 +260,8 @@ class Answer:
         self._fail_if_broken()
 
     def _fail_if_broken(self) -> None:
-        if self.calling.reader.broken:
-            why = f"The model should have called a function, but {self.calling.reader.broken}."
+        if self.calling.reader.error:
+            why = f"The model should have called a function, but {self.calling.reader.error}."
             self.fail("tool_call_malformed", why)
 
 
@@ -287,14 +287,14 @@ def kv_stats_of(stream: Stream, bytes_per_token: int, window: ContextWindow) -> 
         blocks=len(stream.kv_blocks),
         bytes=stream.kv_len * bytes_per_token,
         bytes_per_token=bytes_per_token,
-        by_modality=by_name(counted(stream.kv_kinds)),
+        by_modality=named_counts(count_kinds(stream.kv_kinds)),
         adopted=stream.adopted_tokens,
         evicted=stream.evicted_tokens,
         window=window.to_api(),
     )
 
 
-def unbegun(session: str, generation: int, kv: api.KvStats) -> api.Finished:
+def cancelled_unstarted(session: str, generation: int, kv: api.KvStats) -> api.Finished:
     """The event for an answer that was cancelled before it began."""
     cancelled = api.FinishReason.CANCELLED
     return api.Finished(session, generation, cancelled, text="", usage=api.Usage(), kv=kv)

@@ -15,14 +15,20 @@ from headstart.engine import api
 from headstart.engine.chat.context_window import ContextWindow, Prompt
 from headstart.engine.chat.render import Modality, RenderedPrompt, count
 from headstart.engine.errors import ContextFull, EngineError
-from headstart.engine.interfaces import ModelServices, Words
+from headstart.engine.interfaces import ModelServices, Recognition
 from headstart.engine.kvcache.eviction import KvMove
 from headstart.engine.kvcache.token_stream import Reconciled, Stream
 from headstart.engine.session.chunk_trace import ChunkTrace, stage_spans
 from headstart.engine.session.command_queue import CommandQueue, chunk_due_ns
 from headstart.engine.session.conversation import Conversation
 from headstart.engine.session.errors import AnswerRunning, NothingHeard
-from headstart.engine.session.generation import Answer, kv_stats_of, unbegun, usage_of, words_only
+from headstart.engine.session.generation import (
+    Answer,
+    answer_instructions,
+    cancelled_unstarted,
+    kv_stats_of,
+    usage_of,
+)
 from headstart.engine.session.summary import Summaries
 from headstart.engine.session.utterance import AudioBatch, Utterance
 
@@ -84,7 +90,7 @@ class Session:
             case api.DropSpeech():
                 self.conversation.utterance = None
             case api.Frame():
-                self.conversation.see(command.image)
+                self.conversation.add_frame(command.image)
             case api.AddItem():
                 self.conversation.add(command.item, command.after)
             case api.RemoveItem():
@@ -124,7 +130,7 @@ class Session:
         if self.commands.remove(
             lambda c: isinstance(c, api.Respond) and c.generation == generation
         ):
-            self._emit_finished_unbegun(generation)
+            self._emit_cancelled(generation)
 
     def streams(self) -> list[Stream]:
         """All streams of the session, the conversation's own first."""
@@ -154,7 +160,7 @@ class Session:
             Utterance(
                 ref=command.ref,
                 item_id=command.item_id,
-                state=self._services.ears.open(self.stream),
+                state=self._services.recognizer.open(self.stream),
                 start_sample=command.start_sample,
             )
         )
@@ -166,7 +172,9 @@ class Session:
         chunks = self.commands.pop_audio(now_ns)
         return AudioBatch(self._open_utterance(), chunks)
 
-    def heard(self, batch: AudioBatch, words: Words, began_ns: int, share: float) -> None:
+    def add_recognition(
+        self, batch: AudioBatch, words: Recognition, began_ns: int, share: float
+    ) -> None:
         """Take the recogniser's result for a batch; `share`: its part of the pass's cost."""
         self._turn_spans.extend(stage_spans(began_ns, words.stages_ms))
         batch.utterance.take(words, batch.samples)
@@ -199,7 +207,7 @@ class Session:
         if utterance.finished:
             return
         began_ns = self._clock()
-        words = self._services.ears.finish(utterance.state)
+        words = self._services.recognizer.finish(utterance.state)
         self._turn_spans.extend(stage_spans(began_ns, words.stages_ms))
         utterance.finish(words)
         self._emit(utterance.hearing(self.name))
@@ -286,16 +294,16 @@ class Session:
 
     def _respond(self, command: api.Respond) -> None:
         if command.items is not None:
-            self._respond_aside(command)
+            self._respond_out_of_band(command)
             return
         if self.answer is not None and not self.answer.speculative:
             raise AnswerRunning(self.name)
         if command.only_if_heard and not self._unanswered:
             self._drop_speculation()
-            self._emit_finished_unbegun(command.generation)
+            self._emit_cancelled(command.generation)
             return
         sampling, tools = command.sampling, command.tools or ()
-        instructions = words_only(command, self.conversation.tools)
+        instructions = answer_instructions(command, self.conversation.tools)
         prompt = self.conversation.prompt(instructions, tools=tools)
         answer = self.answer
         if answer is None or not answer.matches(prompt, sampling):
@@ -309,19 +317,19 @@ class Session:
             self.answer = answer
         else:
             answer.cached_tokens = min(len(prompt.ids), self.stream.kv_len)
-        self.conversation.settle_view()
+        self.conversation.keep_view()
         self.conversation.open_answer(command.item_id)
         answer.generation, answer.item_id = command.generation, command.item_id
         self.deadline_ns = self._clock()
         self.flush(answer)
 
-    def _respond_aside(self, command: api.Respond) -> None:
+    def _respond_out_of_band(self, command: api.Respond) -> None:
         """Answer out of band, in a stream of its own; the conversation does not change."""
         assert command.items is not None
         stream = self._new_stream(f"{self.name}/{command.generation}")
         stream.share_within(self.stream.share_domain)
         own = command.instructions, command.tools, command.sampling.max_tokens
-        prompt = self.conversation.prompt_aside(command.items, stream, *own)
+        prompt = self.conversation.out_of_band_prompt(command.items, stream, *own)
         answer = self._new_answer(stream, prompt, command)
         answer.generation, answer.item_id = command.generation, command.item_id
         answer.out_of_band = True
@@ -338,14 +346,15 @@ class Session:
         if answer.generation is None:
             return
         text = "" if answer.silent else answer.unsent()
-        spans = () if answer.has_begun else (*self._turn_spans, *answer.spans)
+        spans = () if answer.has_sent else (*self._turn_spans, *answer.spans)
         if text:
             answer.sent_chars += len(text)
             self._emit(api.Delta(self.name, answer.generation, text, self._clock(), spans))
         for call in answer.unsent_calls(self.name, () if text else spans):
             self._emit(call)
             if call.done and not answer.out_of_band:
-                self.conversation.add_call(answer.item_id, call.call, answer.called(call.call))
+                complete = answer.complete_call(call.call)
+                self.conversation.add_call(answer.item_id, call.call, complete)
         if answer.finished is not None:
             self.conclude(answer)
 
@@ -377,10 +386,10 @@ class Session:
             self._drop(answer)
             return
         self.answer = None
-        if answer.has_begun or answer.finished is not api.FinishReason.CANCELLED:
+        if answer.has_sent or answer.finished is not api.FinishReason.CANCELLED:
             self._unanswered = False
         self._turn_spans.clear()
-        self.conversation.close_answer(answer.item_id, answer.said(self._services.tokenizer))
+        self.conversation.close_answer(answer.item_id, answer.text_tokens(self._services.tokenizer))
         self._note()
         self._rolled_back_before = self.stream.rolled_back_kv_tokens
         try:
@@ -388,8 +397,8 @@ class Session:
         except EngineError as error:
             self.report(error, about="answer")
 
-    def _emit_finished_unbegun(self, generation: int) -> None:
-        self._emit(unbegun(self.name, generation, self._kv_stats(self.stream)))
+    def _emit_cancelled(self, generation: int) -> None:
+        self._emit(cancelled_unstarted(self.name, generation, self._kv_stats(self.stream)))
 
     def _kv_stats(self, stream: Stream) -> api.KvStats:
         return kv_stats_of(stream, self._services.kv_bytes_per_token, self.conversation.window)

@@ -31,16 +31,16 @@ class Summaries:
 
     def __init__(self, services: ModelServices, conversation: Conversation) -> None:
         self._services = services
-        self._talk = conversation
+        self._conversation = conversation
         self._written: list[Entry] = []
         self._asked_at: int | None = None  # evicted tokens at the last request: one per eviction
 
     def due(self, rendered: RenderedPrompt, evicted_tokens: int) -> bool:
         """Whether to request a summary now, given the current prompt."""
-        window = self._talk.window
-        if not window.summarise or not rendered.places or self._asked_at == evicted_tokens:
+        window = self._conversation.window
+        if not window.summarise or not rendered.items or self._asked_at == evicted_tokens:
             return False
-        sink = rendered.places[0].lead
+        sink = rendered.items[0].lead
         if len(rendered.ids) - sink < DUE * window.behind(sink):
             return False
         self._asked_at = evicted_tokens
@@ -49,7 +49,7 @@ class Summaries:
     def begin(self, stream: Stream) -> Answer:
         """Start writing a summary on a fork of `stream`."""
         fork = stream.fork(f"{stream.name}/summary")
-        prompt = self._talk.prompt(REQUEST)
+        prompt = self._conversation.prompt(REQUEST)
         answer = Answer.begin(self._services, fork, prompt, SAMPLING)
         answer.generation, answer.out_of_band, answer.silent = GENERATION, True, True
         answer.sync_stream()

@@ -17,9 +17,16 @@ import numpy as np
 
 from headstart.engine import api
 from headstart.engine.api import Audio, Clip, Hearing, Role, TurnRef
-from headstart.engine.chat.context_window import Holes, Range, without
+from headstart.engine.chat.context_window import Range, RemovedRanges, remove_ranges
 from headstart.engine.chat.render import Entry, Modality, Segment
-from headstart.engine.interfaces import Embedded, Parts, Pcm, Tokenizer, View, Words
+from headstart.engine.interfaces import (
+    EmbeddedRecognition,
+    Pcm,
+    Recognition,
+    Tokenizer,
+    TokenRuns,
+    View,
+)
 from headstart.engine.session.chunk_trace import ChunkTrace, budget_stages
 from headstart.engine.session.command_queue import chunk_due_ns
 
@@ -49,12 +56,12 @@ class Utterance:
     likely: tuple[float, ...] = ()
     samples: int = 0
     finished: bool = False  # the final pass was made for this revision
-    parts: Parts | None = None  # the utterance as tokens, if the recogniser gives embeddings
-    sure_parts: Parts | None = None  # the part of them that will not change
+    parts: TokenRuns | None = None  # the utterance as tokens, if the recogniser gives embeddings
+    sure_parts: TokenRuns | None = None  # the part of them that will not change
     transcribed: bool = True  # whether `text` is a transcript of the speech
     views: list[tuple[int, View]] = field(default_factory=list)
-    _holes: Holes = field(default_factory=Holes)  # evicted ranges of its tokens
-    _gone: Counter[int] = field(default_factory=Counter)  # the evicted tokens
+    _evicted: RemovedRanges = field(default_factory=RemovedRanges)  # evicted ranges of its tokens
+    _evicted_tokens: Counter[int] = field(default_factory=Counter)  # the evicted tokens
 
     @property
     def text(self) -> str:
@@ -66,7 +73,7 @@ class Utterance:
         sound = any(m is Modality.AUDIO and ids for m, ids in self.parts or ())
         return bool(self.text) or sound
 
-    def take(self, words: Words, samples: int) -> None:
+    def take(self, words: Recognition, samples: int) -> None:
         """Update with the result after `samples` more samples."""
         assert words.committed.startswith(self.committed), (words.committed, self.committed)
         self.committed, self.tentative = words.committed, words.tentative
@@ -76,7 +83,7 @@ class Utterance:
         self.samples += samples
         self.finished = False
 
-    def finish(self, words: Words) -> None:
+    def finish(self, words: Recognition) -> None:
         """Update with the result of the final pass over the whole utterance.
 
         Words behind the committed ones, and from the first that differs, stay tentative until the
@@ -90,12 +97,12 @@ class Utterance:
         self._take_parts(words)
         self.finished = True
 
-    def _take_parts(self, words: Words) -> None:
-        if isinstance(words, Embedded):
+    def _take_parts(self, words: Recognition) -> None:
+        if isinstance(words, EmbeddedRecognition):
             self.parts, self.sure_parts = words.parts, words.sure_parts
             self.transcribed = words.transcribed
 
-    def see(self, view: View) -> None:
+    def add_view(self, view: View) -> None:
         """Add a camera view behind the committed words."""
         self.views.append((len(self.committed), view))
 
@@ -115,18 +122,18 @@ class Utterance:
     def forget(self, cuts: Sequence[Range], entry: Entry) -> None:
         """Evict the ranges `cuts` of `entry`, which is the utterance's present entry."""
         ids = [token for segment in entry.segments for token in segment.ids]
-        self._gone.update(token for start, end in cuts for token in ids[start:end])
-        self._holes.cut(cuts)
+        self._evicted_tokens.update(token for start, end in cuts for token in ids[start:end])
+        self._evicted.cut(cuts)
 
-    def still_said(self, tokens: Collection[int]) -> Collection[int]:
+    def remaining_tokens(self, tokens: Collection[int]) -> Collection[int]:
         """`tokens`, all that the utterance ever had, without the evicted ones."""
-        return Counter(tokens) - self._gone
+        return Counter(tokens) - self._evicted_tokens
 
     def entry(self, tokenizer: Tokenizer, *, tentative: bool = True) -> Entry:
         """The utterance as an item, with or without the tentative words. Text is split at word
         boundaries only, which gives the same tokens as encoding it as a whole."""
         segments = self._segments(tokenizer, tentative)
-        return Entry(self.item_id, Role.USER, without(segments, self._holes.ranges))
+        return Entry(self.item_id, Role.USER, remove_ranges(segments, self._evicted.ranges))
 
     def _segments(self, tokenizer: Tokenizer, tentative: bool) -> Sequence[Segment]:
         segments: list[Segment] = []

@@ -1,6 +1,6 @@
 """Files from a model hub over HTTPS, resumed where an earlier attempt stopped.
 
-The address is ENDPOINT/REPO/resolve/REVISION/FILE, ENDPOINT being $HF_ENDPOINT if set.
+The address is ENDPOINT/REPO/resolve/REVISION/FILE, where ENDPOINT is $HF_ENDPOINT if set.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ _TIMEOUT_S = 30.0
 
 
 def url(source: HubSource, file: File) -> str:
-    """Where `file` of `source` is to be found."""
+    """The address of `file` of `source`."""
     endpoint = (os.environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
     return f"{endpoint}/{source.repo}/resolve/{source.revision}/{file.name}"
 
 
 def download(source: HubSource, file: File, target: Path, on_bytes: Callable[[int], None]) -> None:
-    """Bring `file` to `target`, going on from the bytes already there.
+    """Download `file` to `target`, continuing behind the bytes already there.
 
-    `on_bytes` is told how many bytes `target` holds. Raises SourceFailed when the hub can't be
-    reached or refuses, IntegrityError when it offers a file of another size: that is seen before
-    anything is written. The hash is the caller's to check.
+    `on_bytes` receives the number of bytes in `target`. Raises `SourceFailed` if the hub is
+    unreachable or refuses, and `IntegrityError` if it offers a file of another size, before
+    anything is written. The caller checks the hash.
     """
     have_bytes = target.stat().st_size if target.exists() else 0
     if have_bytes == file.size_bytes:
@@ -49,7 +49,7 @@ def download(source: HubSource, file: File, target: Path, on_bytes: Callable[[in
             if response.status_code not in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT):
                 raise SourceFailed(f"{address}: HTTP {response.status_code}")
             if response.status_code == HTTPStatus.OK:
-                have_bytes = 0  # the server ignores ranges: it sends the whole file again
+                have_bytes = 0  # the server ignores ranges and sends the whole file
             offered = response.headers.get("Content-Length")
             if offered is not None and have_bytes + int(offered) != file.size_bytes:
                 actual = have_bytes + int(offered)
@@ -60,6 +60,6 @@ def download(source: HubSource, file: File, target: Path, on_bytes: Callable[[in
                     have_bytes += len(chunk)
                     on_bytes(have_bytes)
                     if have_bytes > file.size_bytes:
-                        break  # too long whatever follows; the size check says so
+                        break  # too long; the size check will report it
     except httpx.HTTPError as error:
         raise SourceFailed(f"{address}: {type(error).__name__}: {error}") from error

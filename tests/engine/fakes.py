@@ -84,7 +84,7 @@ class FakeWords:
     likely: tuple[float, ...] = ()
 
 
-class FakeEars:
+class FakeRecognizer:
     """Hears `script` word by word. The newest word is tentative and misheard until the next one."""
 
     def __init__(self, script: str) -> None:
@@ -114,10 +114,10 @@ class FakeEars:
         return FakeWords(" ".join(self.words[:count]), "")
 
 
-class FakeEyes:
+class FakeImageEncoder:
     """Sees the picture's first byte."""
 
-    def look(self, image: api.Image, stream: Stream, *, live: bool = False) -> View:
+    def encode_image(self, image: api.Image, stream: Stream, *, live: bool = False) -> View:
         vector = np.full((1, 4), image.rgb[0], dtype=np.float32)
         return View(tuple(stream.soft.intern(vector)), f"picture {image.rgb[0]}", str(image.rgb[0]))
 
@@ -205,7 +205,7 @@ class Bench:
     ) -> None:
         self.now_ns = 0
         self.events: list[api.Event] = []
-        self.ears = FakeEars(script)
+        self.recognizer = FakeRecognizer(script)
         self.runner = runner or FakeRunner(reply)
         self.pool = BlockPool(blocks, 16, max_cached)
         memory = memory or FakeMemory()
@@ -216,8 +216,8 @@ class Bench:
         services = ModelServices(
             chat=FakeChat(),
             tokenizer=FakeTokenizer(),
-            ears=self.ears,
-            eyes=FakeEyes(),
+            recognizer=self.recognizer,
+            image_encoder=FakeImageEncoder(),
             new_sampler=lambda sampling: Sampler(sampling, VOCAB),
             stop_ids=frozenset({END}),
             kv_bytes_per_token=100,

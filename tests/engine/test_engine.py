@@ -156,7 +156,7 @@ def test_a_hush_taken_back_before_it_was_reached_costs_nothing() -> None:
     bench.say(words=4)
     bench.tell(hush(), api.Resume("s", api.TurnRef(1, 1)))
     bench.run()
-    assert bench.ears.finishes == 0
+    assert bench.recognizer.finishes == 0
 
 
 def test_faster_than_real_time_gives_the_same_answer() -> None:

@@ -194,7 +194,7 @@ def offline(model: Any, ours: Qwen25Omni, stream: Stream, clips: Sequence[Sounde
 
 def _video(ours: Qwen25Omni, frames: Sequence[VideoFrame]) -> tuple[Tensor, list[int]]:
     whole = list(frames) + list(frames[-1:]) * (len(frames) % 2)
-    units = [ours.eyes.patches(whole[i : i + 2]) for i in range(0, len(whole), 2)]
+    units = [ours.vision.patches(whole[i : i + 2]) for i in range(0, len(whole), 2)]
     _, rows, columns = units[0]
     grid = [len(units), 2 * rows, 2 * columns]
     return torch.cat([values for values, _, _ in units]), grid

@@ -93,7 +93,7 @@ def reference(parts: Parts, stream: Stream, clip: Sounded) -> Tensor:
     seen = iter(())
     if clip.frames:
         frames = [*clip.frames, *list(clip.frames)[-1:] * (len(clip.frames) % 2)]
-        eyes = parts.model.base.eyes  # type: ignore[attr-defined]
+        eyes = parts.model.base.vision  # type: ignore[attr-defined]
         units = [eyes.patches(frames[i : i + 2]) for i in range(0, len(frames), 2)]
         grid = torch.tensor([[1, 2 * rows, 2 * columns] for _, rows, columns in units])
         values = torch.cat([values for values, _, _ in units]).double()

@@ -10,7 +10,7 @@ import torch
 from headstart.engine.config import EngineConfig
 from headstart.engine.models import footprint
 from headstart.engine.models.checkpoint.errors import NotEnoughMemory
-from headstart.engine.models.checkpoint.tensors import Dummy
+from headstart.engine.models.checkpoint.tensors import RandomTensors
 from headstart.engine.models.families import Loading
 from headstart.engine.models.footprint import check_fits, weights_bytes
 from headstart.engine.models.source import ModelSource, loading_of, source_of
@@ -30,7 +30,7 @@ def test_it_is_what_loading_takes(tmp_path: Path) -> None:
     source = source_of(EngineConfig(model=str(tmp_path)))
     assert source is not None
     for dtype in (torch.bfloat16, torch.float32):
-        made = Dummy(dtype)
+        made = RandomTensors(dtype)
         source.on(Loading(dtype), made)
         # a random model ties its head to its embedding
         head = 280 * 64 * dtype.itemsize

@@ -41,7 +41,7 @@ def offline(pair: Twins, stream: Stream, clips: list[Sounded]) -> Tensor:
     grids = []
     for clip in clips:
         frames = [*clip.frames, *list(clip.frames)[-1:] * (len(clip.frames) % 2)]
-        seen = [pair.ours.eyes.patches(frames[i : i + 2]) for i in range(0, len(frames), 2)]
+        seen = [pair.ours.vision.patches(frames[i : i + 2]) for i in range(0, len(frames), 2)]
         units += [values for values, _, _ in seen]
         grids.append([len(seen), 2 * seen[0][1], 2 * seen[0][2]])
     inputs = torch.tensor([ids])
@@ -89,7 +89,7 @@ def test_where_the_versions_agree_so_do_we(pair: Twins) -> None:
     clip = Sounded(frames=frames)
     play(pair.rig, stream, clip, TailPolicy.CLOSED, chance)
     stream.append([4, 5])
-    _, rows, columns = pair.ours.eyes.patches(frames[:2])
+    _, rows, columns = pair.ours.vision.patches(frames[:2])
     assert max(rows, columns) >= 2
     ids = torch.tensor([[VIDEO if stream.soft.media_position(t) else t for t in stream.tokens]])
     kinds = torch.where(ids == VIDEO, 2, 0)

@@ -80,7 +80,7 @@ def test_who_comes_back_goes_on_without_prefill() -> None:
     for b in (bench, roomy):
         talk(b, gone, "and?", 2)
     assert gone not in offloaded(bench)
-    assert bench.admission.returns == 1
+    assert bench.admission.restores == 1
     after = [stream.prefilled_tokens for stream in streams]
     assert after[0] - before[0] == after[1] - before[1] < 30
     assert bench.stream_text(gone) == roomy.stream_text(gone)

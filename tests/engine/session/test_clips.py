@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from headstart.engine import api
 from headstart.engine.chat.render import Modality
-from headstart.engine.interfaces import Embedded, ModelServices
+from headstart.engine.interfaces import EmbeddedRecognition
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.session.clips import MAX_CLIPS, Clips
-from tests.engine.fakes import VOCAB, WORD_SAMPLES, Bench, FakeEars
+from tests.engine.fakes import VOCAB, WORD_SAMPLES, Bench, FakeRecognizer
 
 GREEDY = api.Sampling(repetition_penalty=1.0, max_tokens=60)
 WORD = bytes(2 * WORD_SAMPLES)
@@ -102,23 +104,23 @@ def test_clips_that_nobody_takes_are_bounded() -> None:
     assert [e.code for e in bench.of(api.Failed) if isinstance(e, api.Failed)] == ["unknown_clip"]
 
 
-class SoundEars(FakeEars):
+class EmbeddingRecognizer(FakeRecognizer):
     """Gives two embeddings for each piece."""
 
     def open(self, stream: Stream) -> list[int]:  # the ids that the clip reads so far
         self.stream = stream
         return []
 
-    def _embedded(self, ids: list[int]) -> Embedded:
+    def _embedded(self, ids: list[int]) -> EmbeddedRecognition:
         parts = ((Modality.AUDIO, tuple(ids)),)
-        return Embedded(parts, parts, {"encode": 1.0})
+        return EmbeddedRecognition(parts, parts, {"encode": 1.0})
 
     def hear_many(self, utterances, pcms):  # type: ignore[no-untyped-def]
         for ids, pcm in zip(utterances, pcms, strict=True):
             ids += self.stream.soft.intern(np.full((2, 4), len(pcm)) * [[1.0], [2.0]])
         return [self._embedded(ids) for ids in utterances]
 
-    def finish(self, utterance: list[int]) -> Embedded:  # type: ignore[override]
+    def finish(self, utterance: list[int]) -> EmbeddedRecognition:  # type: ignore[override]
         return self._embedded(utterance)
 
 
@@ -127,11 +129,7 @@ def test_embeddings_go_with_the_clip_into_another_stream() -> None:
     of them is given up."""
     bench = Bench()
     bench.open()
-    theirs = bench.engine.parts.services
-    ears = SoundEars("")
-    services = ModelServices(
-        theirs.chat, theirs.tokenizer, ears, theirs.eyes, theirs.new_sampler, theirs.stop_ids, 1
-    )
+    services = replace(bench.engine.parts.services, recognizer=EmbeddingRecognizer(""))
     streams = [Stream(name, bench.pool, VOCAB, 64) for name in ("own", "aside")]
     streams[1].soft.intern(np.arange(12.0).reshape(3, 4))  # so that ids differ
     clips = Clips(services, streams[0])

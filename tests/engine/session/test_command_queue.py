@@ -128,7 +128,7 @@ def test_pictures_that_wait_are_bounded_by_their_bytes(monkeypatch: pytest.Monke
     inbox.push(api.AddItem("s", picture), 0)
     inbox.push(api.Respond("s", 1, "a", api.Sampling(), items=(picture,)), 0)
     assert inbox.picture_bytes == 18
-    with pytest.raises(SessionOverloaded, match="20 bytes of pictures"):
+    with pytest.raises(SessionOverloaded, match="20 waiting bytes of pictures"):
         inbox.push(api.Frame("s", 0, api.Image(1, 1, bytes(3))), 0)
     inbox.push(api.AddItem("s", api.Item("w", api.Role.USER, (api.Text("words"),))), 0)
     inbox.remove(lambda command: isinstance(command, api.Respond))

@@ -69,7 +69,7 @@ def test_a_picture_in_an_item_is_counted_as_image() -> None:
 def test_a_loose_view_becomes_part_of_the_next_message() -> None:
     """What the camera showed before somebody wrote stands in front of their words, once."""
     talk = conversation()
-    talk.see(api.Image(1, 1, b"\x05\0\0"))
+    talk.add_frame(api.Image(1, 1, b"\x05\0\0"))
     assert letters(talk.tokens()).endswith("||")
     talk.add(item("a", "a"), None)
     talk.add(item("b", "b"), None)
@@ -79,9 +79,9 @@ def test_a_loose_view_becomes_part_of_the_next_message() -> None:
 def test_a_view_that_nobody_spoke_about_is_kept_when_answered() -> None:
     """After an answer about it the view is an item, so the next prompt still begins the same."""
     talk = conversation()
-    talk.see(api.Image(1, 1, b"\x05\0\0"))
+    talk.add_frame(api.Image(1, 1, b"\x05\0\0"))
     prompt = talk.prompt().ids
-    talk.settle_view()
+    talk.keep_view()
     assert talk.prompt().ids == prompt
     talk.add(item("a", "a"), None)
     assert talk.tokens()[: len(prompt) - 2] == list(prompt[:-2])
@@ -93,7 +93,7 @@ def test_what_holds_while_nothing_is_seen_goes_with_the_first_picture() -> None:
     talk.instruct("Hi", "blind")
     talk.add(item("a", "a"), None)
     assert letters(talk.tokens()) == "|Hi\nblind||a"
-    talk.see(api.Image(1, 1, b"abc"))
+    talk.add_frame(api.Image(1, 1, b"abc"))
     assert letters(talk.tokens()).startswith("|Hi||a")
     talk.instruct("Ho")
     assert "blind" not in letters(talk.tokens())

@@ -61,7 +61,7 @@ def test_while_somebody_speaks_the_note_waits() -> None:
     while not bench.engine.sessions["s"].side_answers:
         bench.tell(api.Audio("s", ref, 0, bytes(8_000), bench.now_ns))
         bench.engine.step()
-        bench.ears.words.append("more")
+        bench.recognizer.words.append("more")
     before = bench.engine.sessions["s"].stream.rolled_back_kv_tokens
     bench.run()
     assert OPENING not in bench.stream_text()

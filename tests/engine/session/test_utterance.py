@@ -83,7 +83,7 @@ def test_a_view_moves_with_the_words_of_a_final_pass() -> None:
     """It stays behind the word that it came behind, however much is put in before."""
     u = utterance()
     u.take(FakeWords("Look at dis", " cat"), 8000)
-    u.see(View((300,), "a cat", "cat"))
+    u.add_view(View((300,), "a cat", "cat"))
     u.finish(FakeWords("Well, look at this cat", ""))
     assert said(u) == "Well, look at# this cat"
     u.take(FakeWords("Well", " lock"), 8000)
@@ -94,7 +94,7 @@ def test_a_view_keeps_its_place_among_the_words() -> None:
     """It stays behind the words that were committed when it came."""
     u = utterance()
     u.take(FakeWords("Look at", " thus"), 8000)
-    u.see(View((300,), "a cat", "cat"))
+    u.add_view(View((300,), "a cat", "cat"))
     u.take(FakeWords("Look at this cat", ""), 8000)
     assert said(u) == "Look at# this cat"
 

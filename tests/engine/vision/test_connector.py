@@ -217,9 +217,9 @@ def test_the_default_model_says_what_it_sees(
     ours = Connector(model.tokenizer.encode, model.decoder.weights.embedding, model.spec.hidden)
     unclear = replace(SIGHT, probability=0.05)
     for sight, said in (
-        (eyes.look(cat), "cat"),
-        (eyes.look(coffee), "espresso"),
-        (eyes.look(astronaut), "person"),
+        (eyes.label(cat), "cat"),
+        (eyes.label(coffee), "espresso"),
+        (eyes.label(astronaut), "person"),
         (unclear, "can't tell"),
         (None, "can't see"),
     ):

@@ -52,4 +52,4 @@ def test_bytes_are_never_over_the_bound(moves: list[tuple[int, int, int]]) -> No
         if cache.get(bytes((name,))) is None:
             cache.put(bytes((name,)), size_bytes, size_bytes)
         assert cache.size_bytes <= 12
-        assert cache.size_bytes == sum(kept.value for kept in cache._kept.values())
+        assert cache.size_bytes == sum(entry.value for entry in cache._entries.values())

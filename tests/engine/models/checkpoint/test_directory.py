@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from headstart.engine.errors import BadWeights, UnsupportedModel
 from headstart.engine.models.checkpoint.directory import ModelDirectory, read_json
-from headstart.engine.models.checkpoint.tensors import Dummy, Scope
+from headstart.engine.models.checkpoint.tensors import RandomTensors, Scope
 from headstart.engine.models.checkpoint.text_config import decoder_spec, rope_sections
 from headstart.engine.models.families import FAMILIES, Loading, load
 from tests.engine.models import twins
@@ -121,7 +121,7 @@ def test_what_the_decoder_cannot_compute_is_refused(tmp_path: Path) -> None:
 
 def test_random_weights_stand_in_for_any(folder: Path) -> None:
     """A model of thin air has the sizes of the real one, and gives finite logits."""
-    dummy = Dummy(torch.bfloat16)
+    dummy = RandomTensors(torch.bfloat16)
     model = load(folder, Loading(tensors=lambda *_: dummy))
     assert model.spec.decoder.hidden == 64
     assert (
@@ -183,7 +183,7 @@ def _write_large(folder: Path) -> int:
     return (folder / "model.safetensors").stat().st_size // 1024
 
 
-class Recorder(Dummy):
+class Recorder(RandomTensors):
     """Random weights that are kept by the names of a Qwen2 checkpoint."""
 
     def __init__(self, dtype: torch.dtype) -> None:

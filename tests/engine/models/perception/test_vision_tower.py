@@ -23,7 +23,7 @@ class Towers(NamedTuple):
 def towers(tmp_path_factory: pytest.TempPathFactory) -> Towers:
     theirs = tiny_twin(torch.float64)
     folder = write_directory(theirs, tmp_path_factory.mktemp("omni"))
-    return Towers(theirs.model.visual, loaded(Qwen25Omni, folder, torch.float64).eyes.tower)
+    return Towers(theirs.model.visual, loaded(Qwen25Omni, folder, torch.float64).vision.tower)
 
 
 def seen(tower: VisionTower, patches: Tensor, rows: int, columns: int) -> Tensor:
