@@ -1,6 +1,6 @@
-"""One client's connection, as a WebSocket or as a call, with every bad manner a network has.
+"""One client's connection, as a WebSocket or a call, with the faults that networks have.
 
-Whatever comes is read by the canaries first. Bound: `EVENTS_KEPT` events wait for nobody.
+Everything received is checked by the canaries first. Bound: `EVENTS_KEPT` unread events.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ FRAME_BYTES = SAMPLE_RATE_HZ * FRAME_MS // 1000 * 2
 
 
 class LineClosed(Exception):
-    """The server, or the network, has ended the connection. `code`: a WebSocket's, else 0."""
+    """The server or the network ended the connection. `code`: a WebSocket's, else 0."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"closed with {code}")
@@ -54,7 +54,7 @@ class LineClosed(Exception):
 
 
 class Line(Protocol):
-    """What a visit needs of its connection."""
+    """The connection of a visit."""
 
     inbox: Inbox
 
@@ -66,13 +66,13 @@ class Line(Protocol):
 
 
 class Inbox:
-    """What has come, and who waits for what."""
+    """The events received, and the waiters for them."""
 
     def __init__(self, secret: Secret, canaries: Canaries, tally: Tally) -> None:
         self.answering: set[str] = set()
-        """Ids of responses that have begun and are not done."""
+        """Ids of responses that have started and are not done."""
         self.token = ""
-        """By which the session is found again; "" where the server has offered none."""
+        """Token for resuming the session; "" if the server has offered none."""
         self.last_event_id = ""
         self._secret, self._canaries, self._tally = secret, canaries, tally
         self._kept: deque[Event] = deque(maxlen=EVENTS_KEPT)
@@ -80,7 +80,7 @@ class Inbox:
         self._over: LineClosed | None = None
 
     def take(self, text: str) -> None:
-        """One message of the server's."""
+        """Handle one message of the server."""
         event: Event = json.loads(text)
         kind = event["type"]
         self._canaries.watch(self._secret, text, event["delta"] if _is_text(kind) else "")
@@ -108,7 +108,7 @@ class Inbox:
             self._tally.complain(f"it failed without a reason: {response}", always=True)
 
     def over(self, code: int) -> None:
-        """Nothing will come any more."""
+        """Record the end of the connection."""
         self._over = self._over or LineClosed(code)
         for _, future in self._waiting:
             if not future.done():
@@ -120,7 +120,7 @@ class Inbox:
 
     @contextlib.asynccontextmanager
     async def expecting(self, wanted: Wanted) -> Any:
-        """Yields a future of the first such event from here on; await it with a timeout."""
+        """Yield a future of the first matching event from now on; await it with a timeout."""
         future: asyncio.Future[Event] = asyncio.get_running_loop().create_future()
         if self._over is not None:
             raise self._over
@@ -133,7 +133,7 @@ class Inbox:
             if not future.done():
                 future.cancel()
             elif not future.cancelled():
-                future.exception()  # seen
+                future.exception()  # marks it as retrieved
 
 
 def _is_text(kind: str) -> bool:
@@ -144,7 +144,7 @@ def _is_text(kind: str) -> bool:
 
 
 class SocketLine:
-    """`live`: sound is paced like a microphone's; else it goes as fast as the server takes it."""
+    """`live`: audio is sent in real time; else as fast as the server takes it."""
 
     def __init__(self, socket: ClientConnection, address: str, inbox: Inbox, *, live: bool) -> None:
         self.inbox = inbox
@@ -173,13 +173,13 @@ class SocketLine:
         await asyncio.sleep(seconds)
 
     async def deaf(self, seconds: float) -> None:
-        """Read nothing for so long; what the server sends stays in the network's buffers."""
+        """Read nothing for that time; what the server sends stays in the network's buffers."""
         await _end(self._reading)
         await asyncio.sleep(seconds)
         self._reading = asyncio.create_task(self._read())
 
     async def come_back(self, after_s: float) -> None:
-        """Drop, and go on over another connection. Raises `LineClosed` if that is refused."""
+        """Drop the connection and resume over another one. Raises `LineClosed` if refused."""
         await _end(self._reading)
         self._socket.transport.abort()
         await self._socket.wait_closed()
@@ -193,7 +193,7 @@ class SocketLine:
         await _end(self._reading)
 
     async def drop(self) -> None:
-        """Reset, in the middle of whatever it is."""
+        """Reset the connection at once."""
         self._socket.transport.abort()
         await self._socket.wait_closed()
         await _end(self._reading)
@@ -213,7 +213,7 @@ def _code(error: ConnectionClosed) -> int:
 
 
 async def open_socket(url: str, model: str, inbox: Inbox, *, live: bool) -> SocketLine:
-    """Raises `LineClosed` with the HTTP status if the server does not want us."""
+    """Raises `LineClosed` with the HTTP status if the server refuses."""
     address = realtime_url(url, model)
     return SocketLine(await _open(address, {}), address, inbox, live=live)
 
@@ -236,7 +236,7 @@ async def _open(address: str, headers: dict[str, str]) -> ClientConnection:
 
 
 class Microphone(MediaStreamTrack):
-    """Plays what was `put`, silence behind it, in real time; nothing while `muted`."""
+    """Plays queued audio, then silence, in real time; sends nothing while `muted`."""
 
     kind = "audio"
 
@@ -262,7 +262,7 @@ class Microphone(MediaStreamTrack):
             await asyncio.sleep(max(0.0, due_s - loop.time()))
             if not self.muted:
                 break
-            self._frames += 1  # time goes on without us
+            self._frames += 1  # time passes while muted
         pcm = bytes(self._pcm[:FRAME_BYTES]).ljust(FRAME_BYTES, b"\0")
         del self._pcm[:FRAME_BYTES]
         samples = np.frombuffer(pcm, np.int16)[None]
@@ -274,7 +274,7 @@ class Microphone(MediaStreamTrack):
 
 
 class CallLine:
-    """A call that is up. Calls are live by nature: sound takes its time whatever was asked."""
+    """An established call. Calls are always in real time, whatever was asked."""
 
     def __init__(
         self, peer: RTCPeerConnection, channel: RTCDataChannel, microphone: Microphone, inbox: Inbox
@@ -319,13 +319,13 @@ class CallLine:
             await asyncio.sleep(FRAME_MS / 1000)
 
     async def rest(self, seconds: float) -> None:
-        """No packet of sound for so long."""
+        """Send no audio packets for that time."""
         self._microphone.muted = True
         await asyncio.sleep(seconds)
         self._microphone.muted = False
 
     async def hang_up(self, url: str) -> None:
-        """The client's application asks for the end over HTTP."""
+        """End the call over HTTP, as a client's application does."""
         async with httpx.AsyncClient(timeout=CONNECT_WAIT_S) as http:
             await http.post(f"{url}{self.location}/hangup")
 
@@ -333,7 +333,7 @@ class CallLine:
         await self._peer.close()
 
     async def drop(self) -> None:
-        """From one packet to the next nothing of it reaches the network any more."""
+        """Drop all packets from now on, as a lost network does."""
         if self._peer.connectionState == "connected":
             for protocol in _udp_protocols(self._peer):
                 protocol.send_data, protocol.send_stun = _into_the_void, _nothing
@@ -341,15 +341,15 @@ class CallLine:
 
 
 async def _into_the_void(*_: object) -> None:
-    """Where the packets of a network go that is gone."""
+    """Replaces the packet sender of a lost network."""
 
 
 def _nothing(*_: object) -> None:
-    """The same for its questions."""
+    """Replaces the STUN requests of a lost network."""
 
 
 def _udp_protocols(peer: RTCPeerConnection) -> list[Any]:
-    """aioice's, one for each local address; there is no door to them."""
+    """aioice's protocols, one per local address; it has no public access to them."""
     transports = {t.receiver.transport for t in peer.getTransceivers()}
     connections = {t.transport._connection for t in transports}
     return [protocol for connection in connections for protocol in connection._protocols]

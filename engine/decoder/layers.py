@@ -35,7 +35,8 @@ class Linear:
         """[..., in] -> [..., out], in the activations' dtype."""
         dtype = compute_dtype(self.weight.dtype)
         x = x.to(dtype)
-        y = F.linear(x, self.weight) if self.weight.dtype == dtype else linear_widened(x, self.weight)
+        exact = self.weight.dtype == dtype
+        y = F.linear(x, self.weight) if exact else linear_widened(x, self.weight)
         return y if self.bias is None else y + self.bias.to(dtype)
 
 

@@ -54,7 +54,7 @@ class KvCache:
         self.layers = layers
         if self.num_blocks < 1:
             raise BadSettings("kv_pool_bytes", f"at least {self.bytes_per_block}", pool_bytes)
-        self._dtype = DTYPES[kv_dtype]
+        self._dtype, self._head_dim = DTYPES[kv_dtype], head_dim
         width = row_width(head_dim, self._dtype)
         # [layers, 2, num_blocks, kv_heads, block_size, width]; torch cannot index fp8
         self._memory = torch.empty(
@@ -118,6 +118,11 @@ class KvCache:
             stored = self.gather(layer, sources)
             rotated = self.encode(rope(self.decode(stored[0]).to(cos.dtype), cos, sin))
             self.scatter(layer, targets, torch.stack((rotated, stored[1])))
+
+
+    def fill(self, value: float) -> None:
+        """Overwrite all of the cache, for measurements and for tests of unwritten slots."""
+        self._memory.copy_(self.encode(torch.full((self._head_dim,), value)))
 
 
 def make_cache(spec: DecoderSpec, config: EngineConfig) -> tuple[KvCache, BlockPool]:

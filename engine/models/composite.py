@@ -99,7 +99,9 @@ def _norm_if_any(tensors: Tensors, name: str, width: int) -> RmsNorm | None:
 class Composite:
     """`base` with an audio encoder in front (`engine.models.perception.interface.StreamModel`)."""
 
-    def __init__(self, audio_encoder: BlockWhisper, projector: Projector, base: StreamModel) -> None:
+    def __init__(
+        self, audio_encoder: BlockWhisper, projector: Projector, base: StreamModel
+    ) -> None:
         self.audio_encoder, self._projector, self.base = audio_encoder, projector, base
         spec = base.spec
         self.spec = ModelSpec(FAMILY, spec.decoder, audio_encoder.sizes.spec, spec.vision)

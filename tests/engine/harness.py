@@ -7,11 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from headstart.engine.config import EngineConfig
-from headstart.engine.kvcache.storage import KvCache
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.process.load import LoadedModel, load_model
 from headstart.engine.scheduling.scheduler import Request, Scheduler
@@ -30,13 +28,6 @@ def load_tiny(
     bytes_per_block = 4 * 2 * config.layers * config.kv_width * 4
     wanted = {"block_size": 4, "kv_pool_bytes": 64 * bytes_per_block, "threads": 1, **settings}
     return load_model(path, EngineConfig(backend=backend, **wanted))
-
-
-def fill(cache: KvCache, value: float) -> None:
-    """Overwrite all of the cache; NaN shows a read of a slot that was never written."""
-    for pool in (*cache.k_pools, *cache.v_pools):
-        row = cache.encode(torch.full_like(cache.decode(pool[0, 0, 0]), value))
-        pool.view(row.dtype).copy_(row)
 
 
 def finish(model: LoadedModel, stream: Stream, token_budget: int = 64) -> Tensor:

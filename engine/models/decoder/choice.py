@@ -33,7 +33,8 @@ Build = Callable[[Tensors, DecoderSpec, Sequence[int]], TextDecoder]
 def in_torch(tensors: Tensors, spec: DecoderSpec, sections: Sequence[int] = ()) -> TextDecoder:
     """A decoder on weights of the tensors' dtype."""
     weights = TorchWeights.load(Scope(tensors, "decoder."), tensors, spec)
-    return TorchDecoder(spec, weights, _rotary(spec, sections, compute_dtype(weights.embedding.dtype)))
+    dtype = compute_dtype(weights.embedding.dtype)
+    return TorchDecoder(spec, weights, _rotary(spec, sections, dtype))
 
 
 def in_int8(tensors: Tensors, spec: DecoderSpec, sections: Sequence[int] = ()) -> TextDecoder:

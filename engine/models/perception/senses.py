@@ -80,7 +80,10 @@ class ModelImageEncoder:
         """Raises `UnsupportedInput` if the model cannot see."""
         model, frame = self._model, _frame(image, 0.0)
         still = None if live else model.encode_still(frame)
-        seen = encode_frame(model, stream.soft, frame) if still is None else intern(stream.soft, still)
+        if still is None:
+            seen = encode_frame(model, stream.soft, frame)
+        else:
+            seen = intern(stream.soft, still)
         ids = tuple(token for _, part in model.layout.image(seen) for token in part)
         digest = blake2b(image.rgb, digest_size=8).hexdigest()
         return View(ids, f"picture {image.width} x {image.height}", key=digest)

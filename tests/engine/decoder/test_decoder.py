@@ -15,7 +15,7 @@ from headstart.engine.config import EngineConfig
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.process.load import LoadedModel, load_model
 from headstart.engine.scheduling.scheduler import Plan, Work
-from tests.engine.harness import fill, finish, greedy, load_tiny, logits_at_once
+from tests.engine.harness import finish, greedy, load_tiny, logits_at_once
 from tests.engine.reference_model import Offline, offline_logits, reference_model
 from tests.engine.tiny_gguf import LLAMA, QWEN2, TinyConfig, write_tiny_gguf
 from tests.numerics import assert_as_near
@@ -103,7 +103,7 @@ def test_sessions_in_one_batch_do_not_touch_each_other(models: dict[str, LoadedM
     """Five sessions of different lengths, prefilled and decoded together, each give the bits they
     give alone; no slot that nobody wrote is read (the pools start full of NaN)."""
     model = models["native"]
-    fill(model.cache, float("nan"))
+    model.cache.fill(float("nan"))
     random = np.random.default_rng(1)
     streams = [model.new_stream(str(i)) for i in range(5)]
     for stream, length in zip(streams, (1, 4, 7, 13, 20), strict=True):

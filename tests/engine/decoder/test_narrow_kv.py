@@ -14,7 +14,7 @@ from torch import Tensor
 from headstart.engine.config import EngineConfig
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.process.load import LoadedModel, load_model
-from tests.engine.harness import fill, finish, load_tiny, logits_at_once
+from tests.engine.harness import finish, load_tiny, logits_at_once
 from tests.engine.tiny_gguf import LLAMA, QWEN2
 
 NARROW = ("int8", "fp8")
@@ -26,7 +26,7 @@ words = st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=12)
 @pytest.fixture(scope="module", params=NARROW)
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
     made = load_tiny(tmp_path_factory.mktemp("tiny"), QWEN2, "native", kv_dtype=request.param)
-    fill(made.cache, float("nan"))  # shows reads of unwritten slots
+    made.cache.fill(float("nan"))  # shows reads of unwritten slots
     return made
 
 

@@ -13,7 +13,6 @@ from headstart.engine.decoder.rotary import SectionRotary
 from headstart.engine.errors import BadSettings
 from headstart.engine.kvcache.storage import DTYPES, KvCache, kv_bytes_per_token
 from headstart.kernels.rope.reference import rope
-from tests.engine.harness import fill
 
 MIB = 1 << 20
 
@@ -80,7 +79,7 @@ def growth_of_a_cache(pool_bytes: int) -> tuple[int, int]:
     before = process.memory_info().rss
     cache = make_cache(pool_bytes)
     made = process.memory_info().rss - before
-    fill(cache, 0.0)
+    cache.fill(0.0)
     return made, process.memory_info().rss - before
 
 

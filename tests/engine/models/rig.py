@@ -14,7 +14,6 @@ from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.models.perception.interface import StreamModel
 from headstart.engine.scheduling.runner import Runner
 from headstart.engine.scheduling.scheduler import Request, Scheduler
-from tests.engine.harness import fill
 
 BLOCK = 4
 
@@ -35,7 +34,7 @@ class Rig:
             pool_bytes=blocks * per_block,
             kv_dtype=kv_dtype or names[dtype],
         )
-        fill(self.cache, float("nan"))  # shows reads of unwritten slots
+        self.cache.fill(float("nan"))  # shows reads of unwritten slots
         self.pool = BlockPool(self.cache.num_blocks, BLOCK)
         self.runner = Runner(model.decoder, self.cache)
 

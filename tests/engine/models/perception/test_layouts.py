@@ -47,7 +47,7 @@ def test_a_late_picture_goes_before_its_units_sound() -> None:
 def test_one_sense_alone_has_its_own_delimiters() -> None:
     """Sound between the audio delimiters; a silent clip, and a picture, between the others."""
     assert read(ClipTokens(SoundTokens(HEARD), done=True)) == [3, *HEARD, 4]
-    assert read(ClipTokens(shots=SHOTS, done=True)) == [1, 90, 91, 92, 2]
+    assert read(ClipTokens(units=SHOTS, done=True)) == [1, 90, 91, 92, 2]
     assert LAYOUT.image([7, 8]) == [
         (Modality.TEXT, [1]),
         (Modality.IMAGE, [7, 8]),
