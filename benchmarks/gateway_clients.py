@@ -34,7 +34,6 @@ from headstart.benchmarks.live import PACKET_BYTES, PACKET_MS, _packets
 PAUSE_PACKETS = 6000 // PACKET_MS
 HISS_RMS = 30  # of full scale 32768: about -61 dBFS, a quiet room
 SLOTS = 8  # per packet time, so that not all packets are sent at once
-RTC_STARTS_AT_ONCE = 4
 
 
 def turn_pcm() -> list[bytes]:

@@ -242,7 +242,6 @@ def library(operation: str, declare: Declare, backend: str | None) -> ctypes.CDL
         raise BackendError(chosen, "backend")
     scalar = chosen == "scalar"
     # Looked up without the lock: a dict read is atomic, and this runs some 200 times per token.
-
     return _libraries.get((operation, scalar)) or _load(operation, declare, scalar=scalar)
 
 

@@ -162,7 +162,6 @@ class WeightLoader:
 
     def _rope_rows(self, width: int) -> npt.NDArray[np.int64] | None:
         """Row order that converts pairs (2i, 2i + 1) of each head to halves (i, D/2 + i)."""
-
         if not self.spec.interleaved_rope_rows:
             return None
         head_dim = self.spec.head_dim

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -43,12 +42,6 @@ class KvMove:
     sources: Slots
     targets: Slots
     rotations: tuple[KeyRotation, ...] = ()
-
-
-class KvMemory(Protocol):
-    """Carries out moves (`headstart.engine.scheduling.runner.Runner`)."""
-
-    def move(self, move: KvMove) -> None: ...
 
 
 def slots_of(blocks: Sequence[int], block_size: int, indices: Slots) -> Slots:

@@ -46,7 +46,6 @@ class NoLayout:
 class TextModel:
     """Llama or Qwen2 with plain positions (`engine.models.perception.interface.StreamModel`)."""
 
-
     layout: Any = NoLayout()
 
     def __init__(self, tensors: Tensors, config: Config, build: Build = in_torch) -> None:

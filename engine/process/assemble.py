@@ -31,7 +31,7 @@ from headstart.kernels.native import default_backend, set_threads
 
 Report = Callable[[str, int, int], None]
 
-# Bytes of a `Sight` besides its features: a few short strings and tuples.
+# Bytes of a `Sight`: a few short strings and tuples.
 SIGHT_BYTES = 2_048
 
 
@@ -91,7 +91,7 @@ class LabelledImageEncoder:
         if sight is None:
             pixels = np.frombuffer(image.rgb, np.uint8).reshape(image.height, image.width, 3)
             sight = self._eyes.label(pixels)
-            self._sights.put(digest, sight, SIGHT_BYTES + sight.features.nbytes)
+            self._sights.put(digest, sight, SIGHT_BYTES)
         return sight
 
 

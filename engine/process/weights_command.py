@@ -173,7 +173,6 @@ def path(
     ] = False,
 ) -> None:
     """Print the path of a verified weight and nothing else, for scripts."""
-
     try:
         typer.echo(str(ensure(name) if fetch_first else locate(name)))
     except UnknownName as error:

@@ -239,6 +239,5 @@ def admission_over(
     memory: BlockMemory, pool: BlockPool, config: EngineConfig
 ) -> AdmissionController:
     """The admission policy with the settings of `config`."""
-
     host = HostMemory(memory, pool, config.offload_bytes)
     return AdmissionController(pool, host, AdmissionRules(config.idle_after_s, config.turn_tokens))

@@ -405,5 +405,4 @@ class Session:
 
     def report(self, error: EngineError, about: str, ref_id: str = "") -> None:
         """Emit `Failed` for a command."""
-
         self._emit(api.Failed(self.name, about, error.code, str(error), ref_id))

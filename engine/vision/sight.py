@@ -1,4 +1,4 @@
-"""Labels for one frame: what it shows, with probabilities, and comparison with another frame.
+"""Labels for one frame: what it shows, with probabilities.
 
     labeller = FrameLabeller.load(efficientnet_path, names_path)
     sight = labeller.label(rgb)
@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -23,12 +23,6 @@ from headstart.engine.vision.names import Names, load_names
 from headstart.engine.vision.pixels import Rgb, describe
 
 ALTERNATIVES = 4
-
-# Two frames show the same if the cosine of their pooled features is high and their brightness
-# close. Measured on 20 photographs: noise, shifts by a tenth, mirroring and zooming by 30 % stay
-# above 0.62; any two different photographs stay below 0.47.
-_SAME_COSINE = 0.6
-_SAME_LUMA = 0.15
 
 _MAJORITY = 0.5
 
@@ -62,18 +56,7 @@ class Sight:
     brightness: str
     colour: str
     is_blank: bool
-    luma: float
-    features: npt.NDArray[np.float32] = field(repr=False, compare=False)  # [1280], unit length
     people: int = 0
-
-    def same_as(self, other: Sight) -> bool:
-        """Whether `other` shows the same scene in about the same light."""
-        if self.is_blank or other.is_blank:
-            return self.is_blank == other.is_blank and self.colour == other.colour
-        if self.people != other.people:
-            return False
-        cosine = float(self.features @ other.features)
-        return cosine >= _SAME_COSINE and abs(self.luma - other.luma) <= _SAME_LUMA
 
 
 class FrameLabeller:
@@ -108,13 +91,9 @@ class FrameLabeller:
             _check(rgb, pictures[0].shape)
         scores = self._net.scores(torch.from_numpy(np.stack(pictures)))
         probabilities = scores.logits.softmax(dim=-1).numpy()
-        lengths = scores.features.norm(dim=1, keepdim=True).clamp_min(1e-12)
-        features = (scores.features / lengths).numpy()
-        return [self._sight(rgb, probabilities[i], features[i]) for i, rgb in enumerate(pictures)]
+        return [self._sight(rgb, probabilities[i]) for i, rgb in enumerate(pictures)]
 
-    def _sight(
-        self, rgb: Rgb, probabilities: npt.NDArray[np.float32], features: npt.NDArray[np.float32]
-    ) -> Sight:
+    def _sight(self, rgb: Rgb, probabilities: npt.NDArray[np.float32]) -> Sight:
         by_name: dict[str, float] = defaultdict(float)
         by_kind: dict[str, float] = defaultdict(float)
         kind_of: dict[str, str | None] = {}
@@ -128,7 +107,6 @@ class FrameLabeller:
         likeliest = max(by_kind, key=lambda name: (by_kind[name], name))
         if by_kind[likeliest] >= _MAJORITY:
             # Forty breeds may each be less likely than one wrong class: the kind decides.
-
             best.sort(key=lambda item: kind_of[item[0]] != likeliest)
         label, probability = best[0]
         kind = kind_of[label]
@@ -142,8 +120,6 @@ class FrameLabeller:
             brightness=properties.brightness,
             colour=properties.colour,
             is_blank=properties.is_blank,
-            luma=properties.luma,
-            features=features,
             people=0 if self._faces is None or properties.is_blank else len(self._faces.find(rgb)),
         )
 

@@ -38,7 +38,7 @@ def chunks_of(bench: Bench, name: str, at_ns: list[int]) -> None:
         bench.tell(api.Audio(name, ref, number * 8_000, bytes(16_000), received_ns))
 
 
-def test_chunks_of_several_sessions_are_heard_in_one_pass() -> None:
+def test_chunks_of_several_sessions_share_one_pass() -> None:
     """What waits at the same time shares a pass, up to the bound, and each session reads the words
     of its own sound."""
     bench = Bench()
@@ -194,7 +194,7 @@ def test_a_cough_does_not_swallow_the_question_before_it() -> None:
     assert bench.text(2) == "You said: hello."
 
 
-def test_who_asks_by_hand_is_answered_without_words() -> None:
+def test_an_explicit_request_is_answered_without_words() -> None:
     """A client that wants an answer after an empty utterance gets one."""
     bench = Bench(script="")
     bench.open()

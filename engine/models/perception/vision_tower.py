@@ -38,10 +38,6 @@ class VisionTowerSizes:
     whole: frozenset[int] = frozenset()
 
     @property
-    def patch_values(self) -> int:
-        return 3 * self.frames * self.patch_px**2
-
-    @property
     def side_px(self) -> int:
         return self.patch_px * self.merge
 

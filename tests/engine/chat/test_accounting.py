@@ -19,7 +19,7 @@ def test_tokens_are_counted_by_their_notes() -> None:
     }
 
 
-def test_the_books_of_two_streams_that_share() -> None:
+def test_shared_blocks_of_two_streams_are_counted() -> None:
     """A shared token counts for both, its block once; pending tokens do not count."""
     first = Stream("a", BlockPool(8, 4), 100, 64)
     first.append([1, 2, 3, 4, 5, 6], kinds=bytes([Modality.TEXT] * 4 + [Modality.IMAGE] * 2))

@@ -269,7 +269,7 @@ def test_holes_are_told_in_places_of_what_was_left(cuts: list[list[int]]) -> Non
 
 
 @pytest.mark.parametrize("cut", [(0, 3), (2, 5), (3, 7)])
-def test_segments_that_are_emptied_are_gone(cut: Range) -> None:
+def test_emptied_segments_are_removed(cut: Range) -> None:
     """What is left keeps its modality; nothing is left as an empty segment."""
     whole = [Segment(Modality.TEXT, (1, 2, 3)), Segment(Modality.IMAGE, (4, 5, 6, 7))]
     after = remove_ranges(whole, [cut])

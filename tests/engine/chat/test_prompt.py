@@ -60,7 +60,7 @@ def test_only_of_what_was_said_here_the_end_will_do() -> None:
             require_fits(long, 20)
 
 
-def test_an_answer_is_kept_as_much_room_as_it_may_take() -> None:
+def test_the_answer_reserve_is_bounded_by_its_maximum_length() -> None:
     """And no more than the usual."""
     assert answer_reserve(8) == 8
     assert answer_reserve(100_000) == ANSWER_RESERVE_TOKENS

@@ -87,7 +87,7 @@ def test_a_block_given_back_twice_is_our_own_mistake() -> None:
         pool.share(blocks)
 
 
-def test_check_books_finds_a_lost_and_a_doubly_listed_block() -> None:
+def test_check_accounting_finds_a_lost_and_a_doubly_listed_block() -> None:
     """Books that do not balance are noticed."""
     pool = BlockPool(num_blocks=3, block_size=4)
     table, other = BlockTable(pool), BlockTable(pool)
@@ -100,7 +100,7 @@ def test_check_books_finds_a_lost_and_a_doubly_listed_block() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40)), max_size=40))
-def test_books_balance_after_any_growing_and_cutting(moves: list[tuple[int, int]]) -> None:
+def test_accounting_holds_after_any_growth_and_truncation(moves: list[tuple[int, int]]) -> None:
     """Three tables on a small pool, grown and cut at random: no block is lost or held twice."""
     pool = BlockPool(num_blocks=12, block_size=4)
     tables = [BlockTable(pool) for _ in range(3)]

@@ -243,7 +243,7 @@ def test_a_sink_that_others_share_stays_as_it_is_for_them(native: LoadedModel) -
         stream.close()
 
 
-def test_without_room_to_move_in_what_follows_is_computed_anew() -> None:
+def test_without_free_blocks_kv_behind_the_cut_are_recomputed() -> None:
     """A full pool whose blocks are shared: what is left is pending, and the books balance."""
     pool = BlockPool(8, 4)
     stream = Stream("s", pool, 100, 64)
@@ -258,7 +258,7 @@ def test_without_room_to_move_in_what_follows_is_computed_anew() -> None:
     assert stream.axes(0, 8)[0].tolist() == list(range(8))
 
 
-def test_a_cut_into_the_moved_sink_begins_anew(native: LoadedModel) -> None:
+def test_a_cut_into_the_moved_sink_recomputes_all(native: LoadedModel) -> None:
     """With another system prompt everything behind is computed from positions 0 on."""
     model = native
     stream = model.new_stream("s")
@@ -276,7 +276,7 @@ def test_a_cut_into_the_moved_sink_begins_anew(native: LoadedModel) -> None:
         each.close()
 
 
-def test_a_cut_among_what_was_moved_up_begins_anew(native: LoadedModel) -> None:
+def test_a_cut_inside_the_rotated_prefix_recomputes_all(native: LoadedModel) -> None:
     """Gaps were closed, and an item before them is removed: everything is computed again, from
     positions 0 on, and is what a fresh stream would be."""
     model = native

@@ -94,7 +94,7 @@ def _with(stream: Stream, token: int) -> Stream:
     return stream
 
 
-def test_a_shared_beginning_is_kept_once_and_taken_from_who_still_has_it(
+def test_a_shared_prefix_is_offloaded_once_and_restored_from_the_pool(
     model: LoadedModel,
 ) -> None:
     """Two sessions with one system prompt: in host memory it costs its bytes once, and what a third
@@ -123,7 +123,7 @@ def test_a_shared_beginning_is_kept_once_and_taken_from_who_still_has_it(
         stream.close()
 
 
-def test_what_does_not_fit_stays_where_it_is(model: LoadedModel) -> None:
+def test_a_stream_that_does_not_fit_is_not_moved(model: LoadedModel) -> None:
     """Host memory that is too small takes nothing; a pool that is full gives nothing back. Both
     leave the stream as it was, and dropped K/V are computed anew with the same logits."""
     stream = model.new_stream("s")
@@ -149,7 +149,7 @@ def test_what_does_not_fit_stays_where_it_is(model: LoadedModel) -> None:
     alone.close()
 
 
-def test_who_comes_back_is_known_by_content_again(model: LoadedModel) -> None:
+def test_restored_blocks_are_found_by_content_again(model: LoadedModel) -> None:
     """Its full blocks lie elsewhere now, and others find them there."""
     overwrite_what_is_free(model)  # what other tests left behind would be known in their place
     stream, host = model.new_stream("s"), host_of(model)
@@ -165,7 +165,7 @@ def test_who_comes_back_is_known_by_content_again(model: LoadedModel) -> None:
     stream.close()
 
 
-def test_coming_back_in_vain_holds_nothing(model: LoadedModel) -> None:
+def test_a_failed_restore_holds_no_blocks(model: LoadedModel) -> None:
     """Where there is no room for all of it, what others still have in the pool is not kept from
     them either."""
     first, second, host = model.new_stream("first"), model.new_stream("second"), host_of(model)
@@ -185,7 +185,7 @@ def test_coming_back_in_vain_holds_nothing(model: LoadedModel) -> None:
     second.close()
 
 
-def test_a_stream_goes_whole_or_not_at_all(model: LoadedModel) -> None:
+def test_a_stream_is_offloaded_whole_or_not_at_all(model: LoadedModel) -> None:
     """Room for its tokens and none for the copy of its sink, in a pool where nothing is free and
     another stream holds the same blocks: it stays, and nothing of it is left in host memory."""
     stream = model.new_stream("s")

@@ -39,7 +39,7 @@ def test_a_stream_edited_at_random_has_the_positions_of_one_written_at_once() ->
         assert np.array_equal(stream.axes(0, len(stream)), fresh.between(0, len(stream)))
 
 
-def test_equal_vectors_at_other_places_are_other_tokens() -> None:
+def test_equal_vectors_at_other_positions_are_other_tokens() -> None:
     """A flat picture's cells look alike and stand elsewhere: their tokens must differ, or a stream
     would keep K/V that were turned for another place."""
     stream = Stream("s", BlockPool(4, 16), VOCAB, 50, rule())

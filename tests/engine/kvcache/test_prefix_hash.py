@@ -8,7 +8,7 @@ from headstart.engine.kvcache.prefix_hash import ContentKeys
 from headstart.engine.kvcache.soft_tokens import SoftTokens
 
 
-def test_a_key_names_all_tokens_up_to_its_blocks_end() -> None:
+def test_a_key_depends_on_all_tokens_up_to_its_blocks_end() -> None:
     """Equal beginnings have equal keys; a difference anywhere before changes every key behind."""
     soft = SoftTokens(100, 8)
     some, same, other = (ContentKeys(2, soft) for _ in range(3))
@@ -26,7 +26,7 @@ def test_a_cut_stream_gets_new_keys() -> None:
     assert keys.key(1, [1, 2, 3, 9]) != old[1]
 
 
-def test_pictures_are_named_by_what_they_look_like() -> None:
+def test_pictures_are_keyed_by_their_embeddings() -> None:
     """Soft tokens of two streams have the same key where their embeddings are equal, whatever their
     ids, and a soft token is told from a word."""
     first, second = SoftTokens(100, 8), SoftTokens(100, 8)

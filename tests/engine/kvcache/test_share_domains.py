@@ -32,7 +32,7 @@ def adopted(bench: Bench, name: str) -> int:
 
 
 @pytest.mark.parametrize("other", [b"two", b""])
-def test_who_sends_the_same_prompt_in_another_domain_is_spared_nothing(other: bytes) -> None:
+def test_the_same_prompt_in_another_domain_is_not_cached(other: bytes) -> None:
     """Out of band, `cached_tokens` is 0, however often the other one has sent it; within a domain
     it is what it was. No domain is one, too."""
     bench = Bench(max_cached=64)

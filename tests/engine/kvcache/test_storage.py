@@ -83,7 +83,7 @@ def growth_of_a_cache(pool_bytes: int) -> tuple[int, int]:
     return made, process.memory_info().rss - before
 
 
-def test_a_pool_without_room_for_one_block_is_refused() -> None:
+def test_a_pool_smaller_than_one_block_is_refused() -> None:
     """The error says how many bytes one block takes."""
     with pytest.raises(BadSettings, match="at least 1536"):
         make_cache(1535)
@@ -104,7 +104,7 @@ def test_a_move_onto_itself_reads_before_it_writes() -> None:
 
 
 @pytest.mark.parametrize(("kv_dtype", "error"), [("fp32", 1e-5), ("int8", 0.06), ("fp8", 0.6)])
-def test_turning_on_is_turning_further(kv_dtype: str, error: float) -> None:
+def test_rotating_a_key_further_equals_rotating_once(kv_dtype: str, error: float) -> None:
     """A key at any position on three axes, turned on by the same number on all of them, is the key
     turned to where it then stands, but for what storing costs; values stay as they are."""
     spec = DecoderSpec("qwen2", 3, 16, 32, 2, 2, 8, 271, 2**20, 10_000.0, 1e-6, True, False)

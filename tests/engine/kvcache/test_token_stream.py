@@ -44,7 +44,7 @@ def test_reconcile_with_the_same_tokens_changes_nothing() -> None:
     assert list(stream.tokens) == [1, 2, 3]
 
 
-def test_cutting_frees_blocks_at_once() -> None:
+def test_truncating_frees_blocks_at_once() -> None:
     """Blocks behind the cut are free before any other step runs."""
     stream = make_stream()
     stream.append(list(range(20)))
@@ -66,7 +66,7 @@ def test_a_stream_over_its_limit_is_refused_unchanged() -> None:
     assert len(stream) == 5
 
 
-def test_soft_tokens_are_known_by_content() -> None:
+def test_soft_tokens_are_identified_by_content() -> None:
     """Equal embeddings get equal ids, beyond the vocabulary; different ones differ."""
     stream = make_stream()
     vectors = np.array([[1, 2], [3, 4], [1, 2]], dtype=np.float32)
@@ -80,7 +80,7 @@ def test_soft_tokens_are_known_by_content() -> None:
     assert list(stream.tokens) == [1, *ids]
 
 
-def test_a_soft_token_nobody_interned_is_refused_unchanged() -> None:
+def test_an_unknown_soft_token_is_refused_and_changes_nothing() -> None:
     """An id beyond the vocabulary without an embedding is a named error."""
     stream = make_stream()
     stream.append([1, 2])
@@ -104,7 +104,7 @@ def test_a_closed_stream_holds_nothing_and_takes_nothing() -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, 2), max_size=12), max_size=20))
-def test_a_stream_always_reads_what_was_asked_for(wishes: list[list[int]]) -> None:
+def test_reconcile_gives_the_wanted_tokens(wishes: list[list[int]]) -> None:
     """Any sequence of reconciles: tokens are as wished, the books balance, counters add up."""
     stream = make_stream()
     for turn, wanted in enumerate(wishes):
@@ -161,7 +161,7 @@ def evicted_stream() -> Stream:
     return stream
 
 
-def test_behind_an_eviction_nothing_is_adopted() -> None:
+def test_nothing_is_adopted_behind_an_eviction() -> None:
     """Others that read the same words have them at other positions, and without what was seen of
     the words that are gone."""
     stream = evicted_stream()
@@ -171,7 +171,7 @@ def test_behind_an_eviction_nothing_is_adopted() -> None:
     assert stream.adopt() == 0
 
 
-def test_behind_an_eviction_nothing_is_given_to_others() -> None:
+def test_kv_behind_an_eviction_are_not_shared() -> None:
     """What is computed there is this stream's own, though another one reads the same so far and
     would go on with it; the sink, as it was computed, is anybody's."""
     stream = evicted_stream()
@@ -184,7 +184,7 @@ def test_behind_an_eviction_nothing_is_given_to_others() -> None:
     assert other.adopt() == 0
 
 
-def test_what_is_computed_anew_is_known_by_what_it_reads_now() -> None:
+def test_recomputed_blocks_are_registered_by_the_present_tokens() -> None:
     """Once an evicted stream's K/V were given up and computed again they are anybody's: those who
     read the same find them, and who reads the words that were forgotten does not."""
     stream = evicted_stream()
@@ -198,7 +198,7 @@ def test_what_is_computed_anew_is_known_by_what_it_reads_now() -> None:
     assert found == {"same": 16, "old": 4}
 
 
-def test_what_is_computed_after_a_rollback_is_known_by_the_new_words() -> None:
+def test_blocks_computed_after_a_rollback_are_registered_by_the_new_tokens() -> None:
     """Who reads the words that were rolled back finds only what stood before them."""
     stream = make_stream()
     stream.append([*range(9)])
@@ -226,7 +226,7 @@ def test_a_fork_has_embeddings_of_its_own() -> None:
     assert picture in stream.soft
 
 
-def test_positions_are_counted_anew_when_k_and_v_are() -> None:
+def test_positions_are_recounted_when_kv_are_recomputed() -> None:
     """Behind an eviction they have a gap, which the sink is moved up to; they have none once K/V
     are given up, nor where there was no block for the copy of the sink in the first place."""
     stream = evicted_stream()
@@ -240,7 +240,7 @@ def test_positions_are_counted_anew_when_k_and_v_are() -> None:
     assert (full.kv_len, full.axes(0, 12)[0].tolist()) == (4, [*range(12)])
 
 
-def test_what_an_eviction_writes_over_is_nobody_elses() -> None:
+def test_an_eviction_never_writes_to_shared_blocks() -> None:
     """A fork goes on with the blocks as they were; and who reads the old words finds none of those
     that were moved up in place, only the sink."""
     alone = evicted_stream()

@@ -89,7 +89,7 @@ def picture(name: str) -> api.Image:
     return api.Image(rgb.shape[1], rgb.shape[0], rgb.tobytes())
 
 
-def test_a_spoken_question_is_heard_and_answered(whole: Whole, question: bytes) -> None:
+def test_a_spoken_question_is_recognised_and_answered(whole: Whole, question: bytes) -> None:
     """The words are right, the answer is on topic, and it stood ready at the endpoint."""
     ref = api.TurnRef(1)
     whole.run(api.Open("spoken", "You are a helpful assistant."))
@@ -135,7 +135,7 @@ def test_what_do_you_see(whole: Whole) -> None:
     assert 4 <= finished.usage.input_image <= 32
 
 
-def test_one_picture_again_costs_no_second_look(
+def test_a_repeated_picture_is_encoded_once(
     paths: ModelPaths, whole: Whole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sights are kept by content, and there is a bound to their bytes."""

@@ -40,7 +40,7 @@ def levels(bench: Bench, name: str) -> list[api.Level]:
     return [e.level for e in bench.events if isinstance(e, api.Pressure) and e.session == name]
 
 
-def test_without_pressure_nobody_is_offloaded() -> None:
+def test_without_pressure_no_session_is_offloaded() -> None:
     """However long they are idle: it would cost and gain nothing."""
     bench = bench_of(blocks=256)
     talk(bench, "a")
@@ -66,7 +66,7 @@ def test_the_longest_idle_goes_first_and_only_until_there_is_room() -> None:
     bench.engine.check_accounting()
 
 
-def test_who_comes_back_goes_on_without_prefill() -> None:
+def test_a_restored_session_continues_without_prefill() -> None:
     """An offloaded session's next turn computes that turn's tokens only, and its stream reads what
     that of a session which never went away reads."""
     bench, roomy = bench_of(blocks=53), bench_of(blocks=256)
@@ -86,7 +86,7 @@ def test_who_comes_back_goes_on_without_prefill() -> None:
     assert bench.stream_text(gone) == roomy.stream_text(gone)
 
 
-def test_who_needs_room_at_once_gets_it_from_the_idle() -> None:
+def test_idle_sessions_are_offloaded_for_one_that_needs_blocks() -> None:
     """A prompt larger than what is free is answered: idle sessions make room in the same step."""
     bench = bench_of(blocks=48)
     talk(bench, "a")
@@ -121,7 +121,7 @@ def test_a_newcomer_is_refused_with_numbers_and_a_time() -> None:
     assert bench.admission.level is not api.Level.REFUSING
 
 
-def test_who_is_let_in_keeps_the_room_that_was_promised() -> None:
+def test_an_admitted_session_keeps_its_promised_blocks() -> None:
     """Many sessions opened at once, before any of them has said a word: only as many get in as can
     all have their first turn."""
     bench = bench_of(blocks=30)
@@ -136,7 +136,7 @@ def test_who_is_let_in_keeps_the_room_that_was_promised() -> None:
     assert reasons == {api.FinishReason.STOP}
 
 
-def test_pressure_is_told_in_order_and_taken_back() -> None:
+def test_pressure_levels_are_reported_in_order_and_revoked() -> None:
     """Frames are to degrade before anybody is offloaded, offloading comes before refusing, and
     when the others are gone all is calm again."""
     bench = bench_of(blocks=100, host_blocks=0)
@@ -151,7 +151,7 @@ def test_pressure_is_told_in_order_and_taken_back() -> None:
     assert levels(bench, "s0")[-1] is api.Level.CALM
 
 
-def test_who_finds_no_room_on_return_is_computed_anew() -> None:
+def test_a_session_that_cannot_be_restored_is_recomputed() -> None:
     """Host memory is no prison: a session whose place was taken by others that are busy gives its
     K/V up, is told by name that there is no room, and is answered when there is."""
     bench = bench_of(blocks=40)

@@ -144,7 +144,7 @@ histories = st.lists(
 
 @given(histories)
 @settings(max_examples=60, deadline=None)
-def test_the_books_balance_after_any_history(model: LoadedModel, history: list[Move]) -> None:
+def test_accounting_holds_after_any_history(model: LoadedModel, history: list[Move]) -> None:
     """Appends, reconciles, cuts, closes and steps of three streams on a pool of ten
     blocks: after every move the books balance and every stream's counters are in order; a full
     cache refuses and harms nothing."""

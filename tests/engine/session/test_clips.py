@@ -30,7 +30,7 @@ def asked(bench: Bench, *parts: api.Part) -> None:
     bench.run()
 
 
-def test_a_clip_is_heard_in_pieces_and_read_in_its_item() -> None:
+def test_a_clip_is_recognised_in_pieces_and_read_in_its_item() -> None:
     """Every piece is reported, the last one with all words; the model reads them as typed ones."""
     bench = Bench()
     bench.open()
@@ -53,7 +53,7 @@ def test_words_beside_sound_stand_apart() -> None:
     assert bench.text() == "You said: Say\nwhat is\nnow."
 
 
-def test_a_clip_goes_into_its_place_whoever_speaks() -> None:
+def test_a_clip_is_inserted_while_somebody_speaks() -> None:
     """An open utterance is heard on, and the item stands where it was put."""
     bench = Bench()
     bench.open()
@@ -77,7 +77,7 @@ def test_an_answer_out_of_band_may_be_given_sound() -> None:
     assert bench.text(-1) == "You said: what is."
 
 
-def test_a_clip_is_taken_once() -> None:
+def test_a_clip_can_be_used_once() -> None:
     """Its second taker, and that of one that nobody sent, is refused by name."""
     bench = Bench()
     bench.open()
@@ -90,7 +90,7 @@ def test_a_clip_is_taken_once() -> None:
     assert (failed.about, failed.code) == ("add_item", "unknown_clip")
 
 
-def test_clips_that_nobody_takes_are_bounded() -> None:
+def test_unused_clips_are_bounded() -> None:
     """The oldest one is forgotten."""
     bench = Bench()
     bench.open()
@@ -145,7 +145,7 @@ def test_embeddings_go_with_the_clip_into_another_stream() -> None:
     assert clips.tokens() == set()
 
 
-def test_a_session_that_only_hears_keeps_nothing() -> None:
+def test_a_transcription_session_keeps_nothing() -> None:
     """Its words are told, and the decoder never works for it."""
     bench = Bench()
     bench.tell(api.Open("s", "Hi", only_hears=True))

@@ -37,13 +37,13 @@ def numbers(chunks: tuple[api.Audio, ...]) -> list[int]:
     return [audio.start_sample // CHUNK_SAMPLES for audio in chunks]
 
 
-def test_a_chunk_on_time_is_heard_alone() -> None:
+def test_a_chunk_on_time_is_taken_alone() -> None:
     """Until its deadline has passed, a chunk takes no other with it."""
     inbox = filled(chunk(0), chunk(1))
     assert numbers(inbox.pop_audio(chunk_due_ns(chunk(0)))) == [0]
 
 
-def test_late_chunks_that_came_live_are_heard_together() -> None:
+def test_late_live_chunks_are_taken_together() -> None:
     """All that wait, up to the bound; what is over stays, in order."""
     inbox = filled(*(chunk(n) for n in range(6)))
     late_ns = 10 * CHUNK_NS
@@ -52,14 +52,14 @@ def test_late_chunks_that_came_live_are_heard_together() -> None:
     assert numbers(inbox.pop_audio(late_ns)) == list(range(most, 6))
 
 
-def test_a_file_fed_fast_is_heard_chunk_by_chunk() -> None:
+def test_a_file_sent_fast_is_taken_chunk_by_chunk() -> None:
     """Chunks closer together than half their length came from no microphone, however late they
     are: a file gives what a live session on schedule gives."""
     inbox = filled(*(chunk(n, every_ns=CHUNK_NS // 4) for n in range(4)))
     assert [numbers(inbox.pop_audio(100 * CHUNK_NS)) for _ in range(4)] == [[0], [1], [2], [3]]
 
 
-def test_only_neighbours_of_one_turn_are_heard_together() -> None:
+def test_only_consecutive_chunks_of_one_turn_are_taken_together() -> None:
     """A command in between, or another turn or revision, ends the batch."""
     hush = api.Hush("s", REF, 0)
     inbox = filled(chunk(0), hush, chunk(1), chunk(2, ref=api.TurnRef(1, 1)))
@@ -71,7 +71,7 @@ def test_only_neighbours_of_one_turn_are_heard_together() -> None:
     assert numbers(inbox.pop_audio(late_ns)) == [2]
 
 
-def test_somebody_waiting_for_an_answer_goes_before_late_chunks() -> None:
+def test_an_answer_precedes_late_chunks() -> None:
     """A final pass asked for now is due before sound that is late by less than `URGENT_NS`, and
     after sound that is later than that."""
     now_ns = 10 * URGENT_NS

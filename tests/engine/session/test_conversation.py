@@ -76,7 +76,7 @@ def test_a_loose_view_becomes_part_of_the_next_message() -> None:
     assert letters(talk.tokens()) == "|Hi|||a\nb"
 
 
-def test_a_view_that_nobody_spoke_about_is_kept_when_answered() -> None:
+def test_an_unused_view_becomes_an_item_when_answered() -> None:
     """After an answer about it the view is an item, so the next prompt still begins the same."""
     talk = conversation()
     talk.add_frame(api.Image(1, 1, b"\x05\0\0"))

@@ -98,7 +98,7 @@ class Life:
 
 @settings(max_examples=60, deadline=None)
 @given(ACTIONS, ACTIONS, st.integers(8, 64))
-def test_whatever_two_sessions_do_the_books_balance(
+def test_accounting_holds_whatever_two_sessions_do(
     first: list[str], second: list[str], blocks: int
 ) -> None:
     """Random lives on a small cache: nothing raises, every block has one owner, every answer that

@@ -34,7 +34,7 @@ def test_what_is_forgotten_is_noted_first() -> None:
     assert not bench.of(api.Failed)
 
 
-def test_nobody_hears_of_it() -> None:
+def test_a_summary_sends_no_events() -> None:
     """The client gets its own answers and nothing else; unasked, none is made."""
     bench = chatting(60)
     assert {e.generation for e in bench.events if isinstance(e, api.Delta)} == set(range(1, 61))
@@ -53,7 +53,7 @@ def test_it_costs_no_second_prefill() -> None:
     assert with_notes.pool.used_blocks == len(stream.kv_blocks)
 
 
-def test_while_somebody_speaks_the_note_waits() -> None:
+def test_a_summary_waits_while_somebody_speaks() -> None:
     """What is being said stays where it is in the cache; the note comes behind the answer to it."""
     bench = chatting(14)
     ref = api.TurnRef(1)

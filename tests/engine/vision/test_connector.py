@@ -6,7 +6,6 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -28,8 +27,6 @@ SIGHT = Sight(
     brightness="bright",
     colour="brown",
     is_blank=False,
-    luma=0.7,
-    features=np.zeros(1280, np.float32),
 )
 
 

@@ -28,7 +28,7 @@ from headstart.engine.vision.names import (
         ("projectile, missile", "missile"),
     ],
 )
-def test_names_are_what_people_say(lemmas: str, name: str) -> None:
+def test_names_are_everyday_words(lemmas: str, name: str) -> None:
     """The first word, a longer one that it begins, or the everyday one."""
     assert everyday_name(lemmas.split(", ")) == name
 

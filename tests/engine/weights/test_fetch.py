@@ -252,7 +252,7 @@ def test_resolve_model_gives_every_path(root: Path, shelf: Shelf) -> None:
     assert model.faces is None
 
 
-def test_other_ears_are_taken_in_place_of_the_models(root: Path, shelf: Shelf) -> None:
+def test_another_whisper_replaces_the_models(root: Path, shelf: Shelf) -> None:
     """Ears that somebody brings are handed on, whatever is there for the model's own."""
     mine = root / "mine"
     model = resolve_model("large", ears=mine, fetcher=fetcher(root, shelf))
@@ -272,7 +272,7 @@ def test_resolve_model_falls_back_out_loud(root: Path, shelf: Shelf) -> None:
     assert model.fallback_reason in progress.notes
 
 
-def test_fallbacks_are_taken_one_after_the_other(root: Path, shelf: Shelf) -> None:
+def test_fallbacks_are_tried_in_order(root: Path, shelf: Shelf) -> None:
     """What a model falls back on may itself be missing: the next one is taken, and all is said."""
     text = model_text("huge", "big", fallback="large") + MANIFEST_TEXT
     (shelf.folder / "big0-1.0-py3-none-any.whl").unlink()

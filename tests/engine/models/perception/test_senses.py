@@ -36,7 +36,7 @@ def picture(seed: int) -> api.Image:
     return api.Image(56, 56, rgb.tobytes())
 
 
-def test_a_final_pass_can_be_taken_back(model: StreamModel) -> None:
+def test_speech_can_continue_after_a_final_pass(model: StreamModel) -> None:
     """What is heard behind a final pass gives what it would have given without."""
     ears, stream = ModelRecognizer(model, TailPolicy.PROVISIONAL), stream_of(model)
     pcm = np.random.default_rng(0).standard_normal(30_000).astype(np.float32)
