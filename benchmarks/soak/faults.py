@@ -22,8 +22,8 @@ from email.utils import parsedate_to_datetime
 import httpx
 import psutil
 
-from headstart.benchmarks.soak.books import engine_process, fetch_status
-from headstart.benchmarks.soak.lines import Inbox, LineClosed, open_socket
+from headstart.benchmarks.soak.connections import ConnectionLost, Inbox, open_socket
+from headstart.benchmarks.soak.server_state import engine_process, fetch_status
 from headstart.benchmarks.soak.visit import Visit, World
 from headstart.gateway.runtime.child_process import die_with_parent
 
@@ -71,7 +71,7 @@ class Faults:
             try:
                 await fault()
                 self._world.tally.did[f"fault: {name}"] += 1
-            except (LineClosed, TimeoutError) as error:
+            except (ConnectionLost, TimeoutError) as error:
                 self._world.tally.complain(f"the witness of {name!r}: {error!r}", always=True)
 
     async def kill_engine(self) -> None:

@@ -31,12 +31,18 @@ import httpx
 import psutil
 
 from headstart.benchmarks import report
-from headstart.benchmarks.soak.books import Books, Log, at_rest, read
 from headstart.benchmarks.soak.canary import Canaries
+from headstart.benchmarks.soak.connections import (
+    Connection,
+    ConnectionLost,
+    Inbox,
+    open_call,
+    open_socket,
+)
 from headstart.benchmarks.soak.faults import ENGINE_LOST_AFTER_S, Faults
-from headstart.benchmarks.soak.ghosts import haunt
-from headstart.benchmarks.soak.lines import Inbox, Line, LineClosed, open_call, open_socket
+from headstart.benchmarks.soak.half_connections import open_one
 from headstart.benchmarks.soak.memory import Memory, Point
+from headstart.benchmarks.soak.server_state import Log, ServerState, at_rest, read
 from headstart.benchmarks.soak.tally import Tally
 from headstart.benchmarks.soak.visit import CAN_RESUME, Visit, World, part
 from headstart.benchmarks.soak.wall_clock import wall_clock
@@ -103,7 +109,7 @@ async def soak(options: Options) -> dict[str, Any]:
         await until_ready(server.url, lambda _: None, server.check)
         world = World(server.url, options.model, canaries, tally, clock)
         world.listen_live_s = options.listen_live_s
-        party = Party(options, world, server, log)
+        party = SoakRun(options, world, server, log)
         await party.warm_up()
         before = await at_rest(server.url)
         await party.hold(Faults(world, server.pid))
@@ -126,7 +132,7 @@ async def soak(options: Options) -> dict[str, Any]:
 
 
 def verdict(
-    before: Books, after: Books, tally: Tally, canaries: Canaries, log: Log
+    before: ServerState, after: ServerState, tally: Tally, canaries: Canaries, log: Log
 ) -> dict[str, Any]:
     """Differences that must not be; those found are listed in `broken`, by key."""
     deltas = after.minus(before)
@@ -169,7 +175,7 @@ def _arguments(options: Options) -> list[str]:
     return [*arguments, "--engine", "fake", "--set", f"engine_args={options.fake_engine}"]
 
 
-class Party:
+class SoakRun:
     """The seats and their visits."""
 
     def __init__(self, options: Options, world: World, server: LocalServer, log: Log) -> None:
@@ -244,10 +250,10 @@ class Party:
             rng = random.Random(f"{self._options.seed}/{live}/{entry}/{number}")
             try:
                 if rng.random() < GHOST_SHARE:
-                    await haunt(self._world.url, rng, self._world.tally)
+                    await open_one(self._world.url, rng, self._world.tally)
                 heard_s += await self._visit(entry, rng)
-            except (LineClosed, OSError, TimeoutError, httpx.HTTPError) as error:
-                if isinstance(error, LineClosed) and error.code == BUSY:
+            except (ConnectionLost, OSError, TimeoutError, httpx.HTTPError) as error:
+                if isinstance(error, ConnectionLost) and error.code == BUSY:
                     self._world.tally.saw["refused: too busy"] += 1
                 else:
                     self._world.tally.complain(f"seat {entry} found nobody: {error!r}")
@@ -271,12 +277,14 @@ class Party:
             await line.goodbye()
 
     @contextlib.asynccontextmanager
-    async def _arrives(self, entry: int, rng: random.Random) -> AsyncIterator[tuple[Visit, Line]]:
+    async def _arrives(
+        self, entry: int, rng: random.Random
+    ) -> AsyncIterator[tuple[Visit, Connection]]:
         """A session with its settings sent. An unexplained end by the server is a complaint."""
         world, since_s = self._world, time.monotonic()
         secret = world.canaries.issue()
         inbox = Inbox(secret, world.canaries, world.tally)
-        line: Line
+        line: Connection
         if _calls(entry):
             line = await open_call(world.url, world.model, inbox)
         else:
@@ -285,12 +293,12 @@ class Party:
         visit = Visit(world, line, secret, rng)
         try:
             await visit.introduce()
-        except LineClosed:
+        except ConnectionLost:
             await line.drop()
             raise
         try:
             yield visit, line
-        except LineClosed as closed:
+        except ConnectionLost as closed:
             world.tally.saw[f"closed {closed.code}"] += 1
             if not visit.may_be_closed:
                 world.tally.complain(f"seat {entry} was closed with {closed.code}", since_s)
@@ -316,16 +324,16 @@ class Party:
             await asyncio.sleep(SAY_EVERY_S)
             self._server.check()
             try:
-                books = await read(self._world.url)
+                state = await read(self._world.url)
             except (httpx.HTTPError, psutil.Error):
                 continue  # asleep, or its engine ended while we looked
-            now_s, sizes = time.monotonic(), (books.rss_bytes, books.engine_rss_bytes)
+            now_s, sizes = time.monotonic(), (state.rss_bytes, state.engine_rss_bytes)
             self.memory.points.append(Point(now_s - began_s, self.visits, *sizes))
             tally = self._world.tally
             report.say(
                 f"soak: {self.visits} visits, {tally.heard_s / 60:.0f} min heard, "
-                f"{books.sessions} sessions, {books.kv_blocks_used} blocks, "
-                f"{books.rss_bytes >> 20}+{books.engine_rss_bytes >> 20} MiB, "
+                f"{state.sessions} sessions, {state.kv_blocks_used} blocks, "
+                f"{state.rss_bytes >> 20}+{state.engine_rss_bytes >> 20} MiB, "
                 f"{len(self._log.unhandled)} unhandled, {tally.complaints} complaints, "
                 f"{len(self._world.canaries.leaks)} leaks"
             )

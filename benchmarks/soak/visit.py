@@ -1,8 +1,8 @@
 """One session of the soak: a random sequence of acts, drawn from a seed, and one of several ends.
 
 An act is something that people, clients or networks do. Each leaves the session in a state from
-which it can go on (or raises `LineClosed`), and reports broken promises: a typed question gets an
-answer, an invalid event gets its error, a session that is closed is told why.
+which it can go on (or raises `ConnectionLost`), and reports broken promises: a typed question gets
+an answer, an invalid event gets its error, a session that is closed is told why.
 """
 
 from __future__ import annotations
@@ -17,8 +17,14 @@ from typing import Any
 
 from headstart.benchmarks.soak import sounds
 from headstart.benchmarks.soak.canary import Canaries, Secret
-from headstart.benchmarks.soak.lies import UNREADABLE, item_id, lies
-from headstart.benchmarks.soak.lines import CallLine, Event, Line, LineClosed, SocketLine
+from headstart.benchmarks.soak.connections import (
+    CallConnection,
+    Connection,
+    ConnectionLost,
+    Event,
+    SocketConnection,
+)
+from headstart.benchmarks.soak.invalid_events import UNREADABLE, invalid_events, item_id
 from headstart.benchmarks.soak.sounds import PACKET_MS, Packet
 from headstart.benchmarks.soak.tally import Tally
 from headstart.benchmarks.soak.wall_clock import WallClock
@@ -60,7 +66,7 @@ class Visit:
     `heard_s`: seconds of audio sent so far. `may_be_closed`: by the server, for the last act.
     """
 
-    def __init__(self, world: World, line: Line, secret: Secret, rng: random.Random) -> None:
+    def __init__(self, world: World, line: Connection, secret: Secret, rng: random.Random) -> None:
         self._world, self._line, self._secret, self._rng = world, line, secret, rng
         self.heard_s = 0.0
         self.may_be_closed = False
@@ -80,7 +86,7 @@ class Visit:
             "flood": (1, self.flood),
             "mute": (1, self.mute),
         }
-        if not isinstance(self._line, SocketLine):
+        if not isinstance(self._line, SocketConnection):
             return shared
         shared["stop_reading"] = (1, self.stop_reading)
         return shared | ({"come_back": (2, self.come_back)} if CAN_RESUME else {})
@@ -104,7 +110,7 @@ class Visit:
 
     async def listen(self) -> None:
         """Send no speech: room noise, or silence."""
-        fast = isinstance(self._line, SocketLine) and not self._world.live
+        fast = isinstance(self._line, SocketConnection) and not self._world.live
         low_s, high_s = LISTEN_FAST_S if fast else self._world.listen_live_s
         room = sounds.room() if self._rng.random() < 0.5 else sounds.silence()
         count = self._rng.randint(low_s, high_s) * 1000 // PACKET_MS
@@ -176,7 +182,7 @@ class Visit:
     async def lie(self) -> None:
         """Send invalid events of every kind; each gets its error, and nothing else happens."""
         stranger = self._world.canaries.somebody()
-        for event in lies(self._rng, self._secret, stranger)[: self._rng.randint(3, 12)]:
+        for event in invalid_events(self._rng, self._secret, stranger)[: self._rng.randint(3, 12)]:
             what = f"the error for {str(event)[:200]}"
             await self._expect(event, _error_for(event["event_id"]), ERROR_WAIT_S, what)
         unreadable = self._rng.choice(UNREADABLE)
@@ -209,7 +215,7 @@ class Visit:
 
     async def stop_reading(self) -> None:
         """Ask for megabytes and read none: the server must close this session and say why."""
-        assert isinstance(self._line, SocketLine)
+        assert isinstance(self._line, SocketConnection)
         self.may_be_closed = True
         picture = {"type": "input_image", "image_url": self._world.noise_picture}
         wanted = await self._add([picture])
@@ -223,7 +229,7 @@ class Visit:
                 await deaf
             await self._barrier()
             self.may_be_closed = False
-        except LineClosed as closed:
+        except ConnectionLost as closed:
             if closed.code not in SHED:
                 self._tally.complain(f"a slow reader was closed with {closed.code}", since_s)
             self._tally.saw["slow reader shed"] += 1
@@ -232,7 +238,7 @@ class Visit:
     async def come_back(self) -> None:
         """Break the connection in mid-answer, and resume with its token over another one; the end
         of the answer must be reported there."""
-        assert isinstance(self._line, SocketLine)
+        assert isinstance(self._line, SocketConnection)
         since_s = time.monotonic()
         async with (
             self.long_answer(ANSWER_WAIT_S),
@@ -304,7 +310,7 @@ class Visit:
     async def _await(
         self, future: asyncio.Future[Event], wait_s: float, what: str, since_s: float
     ) -> Event | None:
-        """The event, or None and a complaint if it does not come. Raises `LineClosed`."""
+        """The event, or None and a complaint if it does not come. Raises `ConnectionLost`."""
         try:
             return await asyncio.wait_for(asyncio.shield(future), wait_s)
         except TimeoutError:
@@ -315,10 +321,10 @@ class Visit:
 # --- endings --------------------------------------------------------------------------------------
 
 
-async def part(visit: Visit, line: Line, rng: random.Random, world: World) -> None:
+async def part(visit: Visit, line: Connection, rng: random.Random, world: World) -> None:
     """End the conversation in one of several ways, most of them abrupt."""
     ways = ["goodbye", "drop", "drop in mid-answer", "drop in mid-word"]
-    ways += ["hang up"] if isinstance(line, CallLine) else ["huge message"]
+    ways += ["hang up"] if isinstance(line, CallConnection) else ["huge message"]
     way = rng.choice(ways)
     world.tally.did[f"end: {way}"] += 1
     match way:
@@ -329,12 +335,12 @@ async def part(visit: Visit, line: Line, rng: random.Random, world: World) -> No
         case "huge message":
             await _too_large(line, world)
         case "hang up":
-            assert isinstance(line, CallLine)
+            assert isinstance(line, CallConnection)
             await line.hang_up(world.url)
     await (line.goodbye() if way == "goodbye" else line.drop())
 
 
-async def _too_large(line: Line, world: World) -> None:
+async def _too_large(line: Connection, world: World) -> None:
     """A message over the server's size limit must end the connection with 1009 and a reason."""
     since_s = time.monotonic()
     code: int | None = None
@@ -342,7 +348,7 @@ async def _too_large(line: Line, world: World) -> None:
         await line.send("x" * (33 << 20))
         async with line.inbox.expecting(lambda _: False) as never:
             await asyncio.wait_for(never, ERROR_WAIT_S)
-    except LineClosed as closed:
+    except ConnectionLost as closed:
         code = closed.code
     except TimeoutError:
         pass

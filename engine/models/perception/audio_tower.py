@@ -151,8 +151,6 @@ def sinusoids(length: int, width: int) -> Tensor:
 class AudioState:
     """Encoding state of one sound."""
 
-    """Where one sound's encoding stands."""
-
     sound: SoundState
     tail: TailPolicy
 

@@ -25,7 +25,6 @@ MIN_PIXELS, MAX_PIXELS = 128 * 28 * 28, 768 * 28 * 28
 @dataclass(frozen=True, slots=True)
 class FrameState:
     """Frames of an incomplete unit."""
-    """Frames that wait for their unit to be complete."""
 
     waiting: tuple[VideoFrame, ...] = ()
 

@@ -45,7 +45,9 @@ def test_labels_are_reproducible(eyes: FrameLabeller, cat: Rgb) -> None:
     assert first == second
 
 
-def test_a_batch_gives_the_labels_of_single_pictures(eyes: FrameLabeller, cat: Rgb, coffee: Rgb) -> None:
+def test_a_batch_gives_the_labels_of_single_pictures(
+    eyes: FrameLabeller, cat: Rgb, coffee: Rgb
+) -> None:
     """Two pictures in one pass are named as they are alone; no picture, no sight."""
     together = eyes.label_all([cat, coffee])
     for sight, alone in zip(together, (eyes.label(cat), eyes.label(coffee)), strict=True):

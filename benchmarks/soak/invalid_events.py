@@ -30,7 +30,7 @@ UNREADABLE = (
 """Contains nothing that an error could refer to."""
 
 
-def lies(rng: random.Random, secret: Secret, stranger: str) -> list[Event]:
+def invalid_events(rng: random.Random, secret: Secret, stranger: str) -> list[Event]:
     """All invalid events, with ids of their own. `stranger`: the code of another visit."""
     told = [*_sounds(), *_items(secret, stranger), *_settings(), *_responses(stranger)]
     rng.shuffle(told)

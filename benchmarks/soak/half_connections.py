@@ -35,18 +35,18 @@ FRAMES = (HALF_A_FRAME, NO_UTF8, UNMASKED, RESERVED)
 BAD_OFFERS = ("", "v=0", "v=0\r\nm=audio 9 X 0\r\n", "v=0\r\n" * 9000, "{}", "\x00" * 100)
 
 
-async def haunt(url: str, rng: random.Random, tally: Tally) -> None:
+async def open_one(url: str, rng: random.Random, tally: Tally) -> None:
     """Open one such connection, drawn at random."""
-    ghosts: dict[str, Callable[[], Awaitable[None]]] = {
+    kinds: dict[str, Callable[[], Awaitable[None]]] = {
         "half a handshake": lambda: _raw(url, UPGRADE.encode()[: rng.randrange(10, 120)], rng),
         "half a frame": lambda: _raw(url, UPGRADE.encode() + rng.choice(FRAMES), rng),
         "a byte a second": lambda: _slow(url, tally),
         "a bad offer": lambda: _bad_offer(url, rng, tally),
         "a call nobody makes": lambda: _call_and_go(url, tally),
     }
-    name = rng.choice(list(ghosts))
-    tally.did[f"ghost: {name}"] += 1
-    await ghosts[name]()
+    name = rng.choice(list(kinds))
+    tally.did[f"half connection: {name}"] += 1
+    await kinds[name]()
 
 
 async def _raw(url: str, data: bytes, rng: random.Random) -> None:

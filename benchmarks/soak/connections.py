@@ -45,7 +45,7 @@ FRAME_MS = 20
 FRAME_BYTES = SAMPLE_RATE_HZ * FRAME_MS // 1000 * 2
 
 
-class LineClosed(Exception):
+class ConnectionLost(Exception):
     """The server or the network ended the connection. `code`: a WebSocket's, else 0."""
 
     def __init__(self, code: int) -> None:
@@ -53,7 +53,7 @@ class LineClosed(Exception):
         self.code = code
 
 
-class Line(Protocol):
+class Connection(Protocol):
     """The connection of a visit."""
 
     inbox: Inbox
@@ -77,7 +77,7 @@ class Inbox:
         self._secret, self._canaries, self._tally = secret, canaries, tally
         self._kept: deque[Event] = deque(maxlen=EVENTS_KEPT)
         self._waiting: list[tuple[Wanted, asyncio.Future[Event]]] = []
-        self._over: LineClosed | None = None
+        self._over: ConnectionLost | None = None
 
     def take(self, text: str) -> None:
         """Handle one message of the server."""
@@ -109,13 +109,13 @@ class Inbox:
 
     def over(self, code: int) -> None:
         """Record the end of the connection."""
-        self._over = self._over or LineClosed(code)
+        self._over = self._over or ConnectionLost(code)
         for _, future in self._waiting:
             if not future.done():
                 future.set_exception(self._over)
 
     @property
-    def closed(self) -> LineClosed | None:
+    def closed(self) -> ConnectionLost | None:
         return self._over
 
     @contextlib.asynccontextmanager
@@ -143,7 +143,7 @@ def _is_text(kind: str) -> bool:
 # --- WebSocket ----------------------------------------------------------------------------------
 
 
-class SocketLine:
+class SocketConnection:
     """`live`: audio is sent in real time; else as fast as the server takes it."""
 
     def __init__(self, socket: ClientConnection, address: str, inbox: Inbox, *, live: bool) -> None:
@@ -154,12 +154,12 @@ class SocketLine:
         self._reading = asyncio.create_task(self._read())
 
     async def send(self, event: Event | str | bytes) -> None:
-        """Raises `LineClosed`."""
+        """Raises `ConnectionLost`."""
         try:
             await self._socket.send(json.dumps(event) if isinstance(event, dict) else event)
         except ConnectionClosed as error:
             self.inbox.over(_code(error))
-            raise LineClosed(_code(error)) from error
+            raise ConnectionLost(_code(error)) from error
 
     async def play(self, packets: Sequence[Packet]) -> None:
         began_s = asyncio.get_running_loop().time()
@@ -179,7 +179,7 @@ class SocketLine:
         self._reading = asyncio.create_task(self._read())
 
     async def come_back(self, after_s: float) -> None:
-        """Drop the connection and resume over another one. Raises `LineClosed` if refused."""
+        """Drop the connection and resume over another one. Raises `ConnectionLost` if refused."""
         await _end(self._reading)
         self._socket.transport.abort()
         await self._socket.wait_closed()
@@ -212,10 +212,10 @@ def _code(error: ConnectionClosed) -> int:
     return error.rcvd.code if error.rcvd is not None else 1006
 
 
-async def open_socket(url: str, model: str, inbox: Inbox, *, live: bool) -> SocketLine:
-    """Raises `LineClosed` with the HTTP status if the server refuses."""
+async def open_socket(url: str, model: str, inbox: Inbox, *, live: bool) -> SocketConnection:
+    """Raises `ConnectionLost` with the HTTP status if the server refuses."""
     address = realtime_url(url, model)
-    return SocketLine(await _open(address, {}), address, inbox, live=live)
+    return SocketConnection(await _open(address, {}), address, inbox, live=live)
 
 
 async def _open(address: str, headers: dict[str, str]) -> ClientConnection:
@@ -229,7 +229,7 @@ async def _open(address: str, headers: dict[str, str]) -> ClientConnection:
             ping_interval=None,
         )
     except InvalidStatus as error:
-        raise LineClosed(error.response.status_code) from error
+        raise ConnectionLost(error.response.status_code) from error
 
 
 # --- WebRTC -------------------------------------------------------------------------------------
@@ -273,7 +273,7 @@ class Microphone(MediaStreamTrack):
         return frame
 
 
-class CallLine:
+class CallConnection:
     """An established call. Calls are always in real time, whatever was asked."""
 
     def __init__(
@@ -304,9 +304,9 @@ class CallLine:
         return self._peer.connectionState == "connected" and self._channel.readyState == "open"
 
     async def send(self, event: Event | str | bytes) -> None:
-        """Raises `LineClosed`."""
+        """Raises `ConnectionLost`."""
         if self._channel.readyState != "open":
-            raise LineClosed(0)
+            raise ConnectionLost(0)
         self._channel.send(json.dumps(event) if isinstance(event, dict) else event)
         await asyncio.sleep(0)
 
@@ -355,12 +355,12 @@ def _udp_protocols(peer: RTCPeerConnection) -> list[Any]:
     return [protocol for connection in connections for protocol in connection._protocols]
 
 
-async def open_call(url: str, model: str, inbox: Inbox) -> CallLine:
-    """Raises `LineClosed` with the HTTP status, or 0 if no packet gets through."""
+async def open_call(url: str, model: str, inbox: Inbox) -> CallConnection:
+    """Raises `ConnectionLost` with the HTTP status, or 0 if no packet gets through."""
     peer = RTCPeerConnection(RTCConfiguration(iceServers=[]))
     microphone = Microphone()
     peer.addTrack(microphone)
-    line = CallLine(peer, peer.createDataChannel(LABEL), microphone, inbox)
+    line = CallConnection(peer, peer.createDataChannel(LABEL), microphone, inbox)
     try:
         await peer.setLocalDescription(await peer.createOffer())
         headers = {"Content-Type": "application/sdp"}
@@ -368,7 +368,7 @@ async def open_call(url: str, model: str, inbox: Inbox) -> CallLine:
             address = calls_url(realtime_url(url, model))
             response = await http.post(address, content=peer.localDescription.sdp, headers=headers)
         if response.status_code != 201:
-            raise LineClosed(response.status_code)
+            raise ConnectionLost(response.status_code)
         line.location = response.headers["Location"]
         await peer.setRemoteDescription(RTCSessionDescription(response.text, "answer"))
         async with asyncio.timeout(CONNECT_WAIT_S):
@@ -378,7 +378,7 @@ async def open_call(url: str, model: str, inbox: Inbox) -> CallLine:
                 await asyncio.sleep(0.02)
     except TimeoutError as error:
         await peer.close()
-        raise LineClosed(0) from error
+        raise ConnectionLost(0) from error
     except BaseException:
         await peer.close()
         raise

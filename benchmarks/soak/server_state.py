@@ -1,7 +1,7 @@
 """Resources that the server holds before and after, and errors in its log.
 
-`Books` are read from `/status` and, for processes below the gateway, from the system. They are
-comparable at rest only: `at_rest` waits until no session is left and nothing changes any more.
+A `ServerState` is read from `/status` and, for processes below the gateway, from the system. States
+are comparable at rest only: `at_rest` waits until no session is left and nothing changes any more.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ REST_POLLS = 4
 
 
 @dataclass(frozen=True)
-class Books:
+class ServerState:
     """`fds`, `threads`, `tasks`: of the gateway. `engine_*`: of the engine's process (its pid
     changes when it is killed). `below`: of other processes below the gateway, that is, the voice's.
     """
@@ -47,19 +47,19 @@ class Books:
         facts = asdict(self)
         return tuple(value for key, value in facts.items() if not key.endswith("rss_bytes"))
 
-    def minus(self, before: Books) -> dict[str, int]:
+    def minus(self, before: ServerState) -> dict[str, int]:
         after = asdict(self)
         return {f"{key}_delta": after[key] - was for key, was in asdict(before).items()}
 
 
-async def read(url: str) -> Books:
+async def read(url: str) -> ServerState:
     """Raises `httpx.HTTPError` if the server does not answer."""
     status = await fetch_status(url)
     gateway, engine = status["gateway"], status["engine"]
     children = psutil.Process(gateway["pid"]).children(recursive=True)
     process = next((child for child in children if _is_engine(child)), None)
     with process.oneshot() if process is not None else _Nothing():
-        return Books(
+        return ServerState(
             fds=gateway["fds"],
             threads=gateway["threads"],
             tasks=gateway["tasks"],
@@ -85,16 +85,16 @@ async def fetch_status(url: str) -> dict[str, Any]:
     return body
 
 
-async def at_rest(url: str, wait_s: float = REST_WAIT_S) -> Books:
+async def at_rest(url: str, wait_s: float = REST_WAIT_S) -> ServerState:
     """The state once all clients have left and it is constant; after `wait_s`, as it is."""
     deadline_s = time.monotonic() + wait_s
     last, same = await read(url), 0
     while time.monotonic() < deadline_s and same < REST_POLLS:
         await asyncio.sleep(REST_POLL_S)
-        books = await read(url)
-        gone = books.sessions == 0 and books.engine_sessions == 0
-        same = same + 1 if gone and books.steady == last.steady else 0
-        last = books
+        state = await read(url)
+        gone = state.sessions == 0 and state.engine_sessions == 0
+        same = same + 1 if gone and state.steady == last.steady else 0
+        last = state
     return last
 
 
