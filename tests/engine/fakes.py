@@ -1,7 +1,7 @@
-"""Scripted model services: an engine whose every word is known, without weights.
+"""Scripted model services, with known words and without weights.
 
-A token is a byte; the chat template's pieces are single tokens above 255. The ears hear one word of
-their script per `word_samples`; the model answers by a function of the last user message.
+A token is a byte; the chat template's pieces are single tokens above 255. The recogniser gives one
+word of its script per `word_samples`; the model answers by a function of the last user message.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class FakeWords:
 
 
 class FakeRecognizer:
-    """Hears `script` word by word. The newest word is tentative and misheard until the next one."""
+    """Recognises `script` word by word. The newest word is tentative and wrong until the next."""
 
     def __init__(self, script: str) -> None:
         self.words = script.split()
@@ -115,7 +115,7 @@ class FakeRecognizer:
 
 
 class FakeImageEncoder:
-    """Sees the picture's first byte."""
+    """Shows the picture's first byte."""
 
     def encode_image(self, image: api.Image, stream: Stream, *, live: bool = False) -> View:
         vector = np.full((1, 4), image.rgb[0], dtype=np.float32)
@@ -177,7 +177,7 @@ class FakeRunner:
 
 
 class FakeMemory:
-    """Nothing is in the blocks, so there is nothing to copy."""
+    """Blocks are empty, so there is nothing to copy."""
 
     bytes_per_token = 100
 
@@ -245,7 +245,7 @@ class Bench:
             self.engine.receive(command)
 
     def run(self) -> None:
-        """Until there is nothing to do; the books must balance then."""
+        """Step until there is nothing to do, then check the accounting."""
         while self.engine.step():
             pass
         self.engine.check_accounting()
@@ -255,7 +255,7 @@ class Bench:
         self.run()
 
     def say(self, name: str = "s", turn: int = 1, words: int = 6, item_id: str = "u1") -> None:
-        """One utterance in half-second chunks, up to before its hush."""
+        """Send one utterance in half-second chunks, without its hush."""
         ref = api.TurnRef(turn)
         self.tell(api.BeginSpeech(name, ref, item_id, 0))
         for start in range(0, words * WORD_SAMPLES, 8_000):

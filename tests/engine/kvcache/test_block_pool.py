@@ -1,4 +1,4 @@
-"""The books of the paged KV cache."""
+"""Block ownership in the paged KV cache."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headstart.engine.kvcache.block_pool import BlockPool, BlockTable
 
 
 def grow(table: BlockTable, tokens: int) -> None:
-    """Have room for so many tokens in all, as whoever writes them would."""
+    """Reserve blocks for `tokens` tokens in all, as a writer does."""
     table.reserve(table.capacity_tokens, tokens)
 
 
@@ -50,7 +50,7 @@ def test_a_full_pool_refuses_and_takes_nothing() -> None:
 
 
 def test_blocks_are_used_again_before_fresh_ones() -> None:
-    """What was freed last is taken first, in the same order, so that touched memory is reused."""
+    """The blocks freed last are allocated first, in the same order, so touched memory is reused."""
     pool = BlockPool(num_blocks=100, block_size=4)
     table = BlockTable(pool)
     grow(table, 12)
@@ -62,7 +62,7 @@ def test_blocks_are_used_again_before_fresh_ones() -> None:
 
 
 def test_a_shared_block_is_free_when_its_last_holder_gives_it_back() -> None:
-    """Reference counts: sharing keeps a block through the first give-back."""
+    """A shared block survives the first release and is freed by the last."""
     pool = BlockPool(num_blocks=2, block_size=4)
     first, second = BlockTable(pool), BlockTable(pool)
     grow(first, 4)
@@ -77,7 +77,7 @@ def test_a_shared_block_is_free_when_its_last_holder_gives_it_back() -> None:
 
 
 def test_a_block_given_back_twice_is_our_own_mistake() -> None:
-    """The second give-back is caught at once."""
+    """The second release fails an assertion."""
     pool = BlockPool(num_blocks=2, block_size=4)
     blocks = pool.allocate(1)
     pool.release(blocks)
@@ -88,7 +88,7 @@ def test_a_block_given_back_twice_is_our_own_mistake() -> None:
 
 
 def test_check_accounting_finds_a_lost_and_a_doubly_listed_block() -> None:
-    """Books that do not balance are noticed."""
+    """Inconsistent accounting is detected."""
     pool = BlockPool(num_blocks=3, block_size=4)
     table, other = BlockTable(pool), BlockTable(pool)
     grow(table, 8)
@@ -120,8 +120,8 @@ def test_accounting_holds_after_any_growth_and_truncation(moves: list[tuple[int,
 
 
 def test_a_shared_block_is_written_to_as_a_copy() -> None:
-    """The writer gets a block of its own in place of the open one, lets go of the other, and takes
-    one more than the tokens need; what the other table lists stays."""
+    """The writer gets a copy in place of the open block and releases the original; the other table
+    does not change."""
     pool = BlockPool(num_blocks=4, block_size=4)
     table = BlockTable(pool)
     grow(table, 6)
@@ -138,7 +138,7 @@ def test_a_shared_block_is_written_to_as_a_copy() -> None:
 
 
 def test_a_block_that_is_written_to_is_not_known_any_more() -> None:
-    """Nobody may adopt by its old content what is about to be overwritten."""
+    """A block about to be overwritten cannot be adopted by its old content."""
     pool = BlockPool(num_blocks=2, block_size=4, max_cached=2)
     table = BlockTable(pool)
     grow(table, 4)
@@ -148,8 +148,8 @@ def test_a_block_that_is_written_to_is_not_known_any_more() -> None:
 
 
 def test_cached_blocks_are_found_by_content_and_go_oldest_first() -> None:
-    """A block that nobody holds is kept for its content until it is adopted, pushed out by newer
-    ones, or wanted for something else; in each case the books tell one story."""
+    """An unreferenced block is kept for its content until it is adopted, evicted by newer ones, or
+    needed otherwise; the accounting holds in each case."""
     pool = BlockPool(num_blocks=4, block_size=4, max_cached=2)
     blocks = pool.allocate(3)
     for block, key in zip(blocks, (b"a", b"b", b"c"), strict=True):
@@ -170,7 +170,7 @@ def test_cached_blocks_are_found_by_content_and_go_oldest_first() -> None:
 
 
 def test_a_second_block_of_one_content_stays_unknown() -> None:
-    """The first one is as good; both can be given back."""
+    """Only the first block of one content is registered; both can be released."""
     pool = BlockPool(num_blocks=2, block_size=4, max_cached=2)
     table = BlockTable(pool)
     grow(table, 8)
@@ -184,7 +184,7 @@ def test_a_second_block_of_one_content_stays_unknown() -> None:
 
 
 def test_a_pool_that_does_not_share_knows_no_contents() -> None:
-    """Equal beginnings get blocks of their own, and nothing is kept for anybody."""
+    """Without sharing, equal prefixes get separate blocks, and none is cached."""
     pool = BlockPool(4, 4, max_cached=2, shares=False)
     (block,) = pool.allocate(1)
     pool.register(block, b"key")

@@ -1,8 +1,8 @@
-"""Tokens taken out of the cache: what the model computes afterwards is attention with a mask.
+"""Eviction from the middle of the cache equals attention with a mask.
 
-The reference is plain torch over all tokens that ever were. A query sees the tokens that were in
-the stream when it was computed, at their own positions, and the sink right before the first of the
-others. What was evicted has left its mark in the K/V of what was computed while it was there.
+The reference is plain torch over all tokens that ever were. A query attends to the tokens that were
+in the stream when it was computed, at their own positions, with the sink right before the first of
+the others. K/V computed while a token was there keep its influence after its eviction.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ SINK = 6
 
 
 class Era(NamedTuple):
-    """Tokens before `until`, behind those of the era before, were computed while `alive` were
-    there and stood at `positions`."""
+    """Tokens before `until`, behind the previous era, were computed while `alive` were there, at
+    `positions`."""
 
     until: int
     alive: list[int]
@@ -41,7 +41,7 @@ class Era(NamedTuple):
 
 @dataclass
 class History:
-    """Every token that ever was, where it stands, and what was there when it was computed."""
+    """All tokens that ever were, their positions, and the tokens present when each was computed."""
 
     tokens: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
@@ -64,7 +64,7 @@ class History:
                 self.positions[i] = self.positions[self.alive[SINK]] - SINK + i
 
     def close_gaps(self) -> None:
-        """What is left stands without gaps, and its end where it stood."""
+        """The remaining tokens have no gaps, and the last keeps its position."""
         self._end_era()
         end = self.positions[self.alive[-1]]
         for back, i in enumerate(reversed(self.alive)):
@@ -191,7 +191,7 @@ def test_after_eviction_it_is_attention_with_a_mask(
 
 
 def test_evicting_costs_no_decoder_work(model: LoadedModel) -> None:
-    """Nothing is pending afterwards, and the blocks of what went are free."""
+    """Nothing is pending after an eviction, and the evicted tokens' blocks are free."""
     stream = model.new_stream("s")
     stream.append(list(range(1, 60)))
     finish(model, stream)
@@ -225,7 +225,7 @@ def test_the_sink_is_turned_from_its_copy_so_that_errors_do_not_add_up(model: Lo
 
 
 def test_a_sink_that_others_share_stays_as_it_is_for_them(native: LoadedModel) -> None:
-    """One session evicts; who shares its beginning still gets the bits of a stream alone."""
+    """One session evicts; another with the same prefix still gets the bits of a stream alone."""
     model = native
     tokens = list(range(1, 40))
     first = model.new_stream("first")
@@ -244,7 +244,7 @@ def test_a_sink_that_others_share_stays_as_it_is_for_them(native: LoadedModel) -
 
 
 def test_without_free_blocks_kv_behind_the_cut_are_recomputed() -> None:
-    """A full pool whose blocks are shared: what is left is pending, and the books balance."""
+    """In a full pool with shared blocks the rest becomes pending, and the accounting holds."""
     pool = BlockPool(8, 4)
     stream = Stream("s", pool, 100, 64)
     stream.append(list(range(32)))
@@ -259,7 +259,7 @@ def test_without_free_blocks_kv_behind_the_cut_are_recomputed() -> None:
 
 
 def test_a_cut_into_the_moved_sink_recomputes_all(native: LoadedModel) -> None:
-    """With another system prompt everything behind is computed from positions 0 on."""
+    """With another system prompt all tokens are recomputed from position 0 on."""
     model = native
     stream = model.new_stream("s")
     stream.append(list(range(1, 40)))
@@ -277,8 +277,8 @@ def test_a_cut_into_the_moved_sink_recomputes_all(native: LoadedModel) -> None:
 
 
 def test_a_cut_inside_the_rotated_prefix_recomputes_all(native: LoadedModel) -> None:
-    """Gaps were closed, and an item before them is removed: everything is computed again, from
-    positions 0 on, and is what a fresh stream would be."""
+    """If an item before closed gaps is removed, all is recomputed from position 0 on, as in a new
+    stream."""
     model = native
     stream = model.new_stream("s")
     stream.append(list(range(1, 40)))

@@ -1,4 +1,4 @@
-"""K/V in host memory: what comes back is what went, bit for bit; see also `test_sharing`."""
+"""K/V in host memory are restored bit for bit; see also `test_sharing`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def host_of(model: LoadedModel, max_bytes: int = MIB) -> HostMemory:
 
 
 def overwrite_what_is_free(model: LoadedModel) -> None:
-    """Somebody else uses every block there is and leaves rubbish in it, and nothing by content."""
+    """Allocate all free blocks, overwrite them, and release them without content keys."""
     taken = model.pool.allocate(model.pool.free_blocks)
     for block in taken:
         model.cache.load_block(block, torch.full_like(model.cache.save_block(block, 4), 77))
@@ -43,7 +43,7 @@ def same(stream: Stream) -> None:
 
 
 def evicted(stream: Stream) -> None:
-    """Some of it was forgotten, so that it is nobody else's any more, and its sink was copied."""
+    """A stream with evicted tokens, whose blocks are not shared and whose sink was copied."""
     move = stream.evict([(5, 9)], 5)
     assert move is not None
     assert stream.tables[1].blocks
@@ -57,8 +57,8 @@ MOVERS: dict[str, Callable[..., None]] = {}
 def test_answers_after_offloading_are_bit_for_bit_the_same(
     model: LoadedModel, history: Callable[[Stream], None]
 ) -> None:
-    """Words and a picture, answered; one stream goes to host memory in between, and its blocks are
-    used by others meanwhile. Logits and the next answer are equal, and nothing is computed anew."""
+    """A stream with text and a picture is offloaded between two answers, and its blocks are used by
+    others meanwhile. Logits and the next answer are equal, and nothing is recomputed."""
     host = host_of(model)
     picture = np.random.default_rng(0).normal(size=(5, model.spec.hidden)).astype(np.float32)
     logits, answers = [], []
@@ -97,8 +97,8 @@ def _with(stream: Stream, token: int) -> Stream:
 def test_a_shared_prefix_is_offloaded_once_and_restored_from_the_pool(
     model: LoadedModel,
 ) -> None:
-    """Two sessions with one system prompt: in host memory it costs its bytes once, and what a third
-    one still holds in the pool is shared again instead of copied."""
+    """Two sessions with one system prompt take its bytes in host memory once; blocks that a third
+    session holds in the pool are shared rather than copied back."""
     host = host_of(model)
     streams: list[Stream] = []
     for name in ("a", "b", "c"):
@@ -124,8 +124,8 @@ def test_a_shared_prefix_is_offloaded_once_and_restored_from_the_pool(
 
 
 def test_a_stream_that_does_not_fit_is_not_moved(model: LoadedModel) -> None:
-    """Host memory that is too small takes nothing; a pool that is full gives nothing back. Both
-    leave the stream as it was, and dropped K/V are computed anew with the same logits."""
+    """Too little host memory refuses to offload, and a full pool to restore. Both leave the stream
+    unchanged, and dropped K/V are recomputed with the same logits."""
     stream = model.new_stream("s")
     stream.append([*PROMPT, 40])
     finish(model, stream)
@@ -150,7 +150,7 @@ def test_a_stream_that_does_not_fit_is_not_moved(model: LoadedModel) -> None:
 
 
 def test_restored_blocks_are_found_by_content_again(model: LoadedModel) -> None:
-    """Its full blocks lie elsewhere now, and others find them there."""
+    """Restored full blocks are in new places and can be adopted by others."""
     overwrite_what_is_free(model)  # what other tests left behind would be known in their place
     stream, host = model.new_stream("s"), host_of(model)
     stream.append([*PROMPT, 40])
@@ -166,8 +166,7 @@ def test_restored_blocks_are_found_by_content_again(model: LoadedModel) -> None:
 
 
 def test_a_failed_restore_holds_no_blocks(model: LoadedModel) -> None:
-    """Where there is no room for all of it, what others still have in the pool is not kept from
-    them either."""
+    """If not everything fits, blocks that others hold in the pool are not kept either."""
     first, second, host = model.new_stream("first"), model.new_stream("second"), host_of(model)
     for stream in (first, second):
         stream.append([*PROMPT, 40])
@@ -186,8 +185,8 @@ def test_a_failed_restore_holds_no_blocks(model: LoadedModel) -> None:
 
 
 def test_a_stream_is_offloaded_whole_or_not_at_all(model: LoadedModel) -> None:
-    """Room for its tokens and none for the copy of its sink, in a pool where nothing is free and
-    another stream holds the same blocks: it stays, and nothing of it is left in host memory."""
+    """With host memory for its tokens but not for the copy of its sink, a stream is not moved, and
+    host memory stays empty."""
     stream = model.new_stream("s")
     MOVERS["s"] = model.runner.move
     stream.append([*PROMPT, 40, 41, 42, 43])

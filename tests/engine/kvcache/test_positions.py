@@ -40,8 +40,8 @@ def test_a_stream_edited_at_random_has_the_positions_of_one_written_at_once() ->
 
 
 def test_equal_vectors_at_other_positions_are_other_tokens() -> None:
-    """A flat picture's cells look alike and stand elsewhere: their tokens must differ, or a stream
-    would keep K/V that were turned for another place."""
+    """The cells of a uniform picture have equal vectors and different positions, so they must be
+    different tokens; otherwise K/V rotated for another position would be reused."""
     stream = Stream("s", BlockPool(4, 16), VOCAB, 50, rule())
     media = [MediaPosition(MediaKind.IMAGE, 0, 0, column) for column in range(3)]
     first = stream.soft.intern(np.ones((3, 4), np.float32), media)
@@ -52,14 +52,14 @@ def test_equal_vectors_at_other_positions_are_other_tokens() -> None:
 
 
 def test_without_a_rule_positions_count_from_zero() -> None:
-    """Text models: all three axes are the token's place in the stream."""
+    """Text models: all three axes are the token's index in the stream."""
     stream = Stream("s", BlockPool(4, 16), VOCAB, 50)
     stream.append([5, 6, 7])
     assert stream.axes(1, 3).tolist() == [[1, 2]] * 3
 
 
 def evicted(positions: Positions, tokens: list[int], media: list[MediaPosition | None]) -> None:
-    """Take tokens 20 to 90 out of both."""
+    """Evict tokens 20 to 90 from both."""
     positions.delete(20, 90, tokens, media)
     del tokens[20:90]
     del media[20:90]
@@ -76,7 +76,7 @@ def a_walk() -> tuple[Positions, list[int], list[MediaPosition | None]]:
 
 
 def test_what_stands_behind_an_eviction_stays_where_it_is() -> None:
-    """And what follows later follows on it, also after a cut behind the gap."""
+    """Tokens behind an eviction keep their positions, and later ones follow, also after a cut."""
     positions, tokens, media = a_walk()
     before = positions.between(0, 150)
     evicted(positions, tokens, media)
@@ -92,7 +92,7 @@ def test_what_stands_behind_an_eviction_stays_where_it_is() -> None:
 
 
 def test_a_sink_is_moved_up_to_what_follows() -> None:
-    """By the gap, on all axes; a cut to nothing begins at zero again."""
+    """The sink moves by the gap on all axes; after a cut to nothing positions begin at zero."""
     positions, tokens, media = a_walk()
     evicted(positions, tokens, media)
     follows = positions.between(20, 80)
@@ -106,7 +106,7 @@ def test_a_sink_is_moved_up_to_what_follows() -> None:
 
 
 def test_gaps_are_closed_from_the_newest_back() -> None:
-    """What stands before them moves up, the end stays, and distances within a part do, too."""
+    """Tokens before the gaps move up, the end stays, and distances within a part are kept."""
     positions, tokens, media = a_walk()
     evicted(positions, tokens, media)
     positions.delete(30, 40, tokens, media)

@@ -1,4 +1,4 @@
-"""Names of what blocks hold."""
+"""Content keys of blocks."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def test_a_key_depends_on_all_tokens_up_to_its_blocks_end() -> None:
 
 
 def test_a_cut_stream_gets_new_keys() -> None:
-    """Keys of blocks that a cut reaches into are made anew, those before it stand."""
+    """Keys of blocks behind a cut are recomputed; those before it stay."""
     keys = ContentKeys(2, SoftTokens(100, 8))
     old = [keys.key(i, [1, 2, 3, 4]) for i in range(2)]
     keys.truncate(3)
@@ -27,8 +27,8 @@ def test_a_cut_stream_gets_new_keys() -> None:
 
 
 def test_pictures_are_keyed_by_their_embeddings() -> None:
-    """Soft tokens of two streams have the same key where their embeddings are equal, whatever their
-    ids, and a soft token is told from a word."""
+    """Soft tokens of two streams have the same key if their embeddings are equal, whatever their
+    ids; soft and vocabulary tokens differ."""
     first, second = SoftTokens(100, 8), SoftTokens(100, 8)
     a, b = np.zeros((1, 2), np.float32), np.ones((1, 2), np.float32)
     first.intern(a)
@@ -41,7 +41,7 @@ def test_pictures_are_keyed_by_their_embeddings() -> None:
 
 
 def test_equal_content_has_another_key_in_another_domain() -> None:
-    """In every block, the first too; without a domain the keys are what they were."""
+    """In every block, including the first; without a domain the keys do not change."""
     soft, tokens = SoftTokens(100, 8), [1, 2, 3, 4]
     domains = (b"", b"one", b"two", b"one")
     keys = [[ContentKeys(2, soft, domain).key(i, tokens) for i in range(2)] for domain in domains]

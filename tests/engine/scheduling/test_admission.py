@@ -1,4 +1,4 @@
-"""Who gives way when the cache is short, and in which order. Random sessions: `test_core_room`."""
+"""Offloading, restoring and refusing when the cache is short."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def bench_of(blocks: int = 64, host_blocks: int = 64) -> Bench:
 
 
 def talk(bench: Bench, name: str, text: str = LONG, generation: int = 1) -> None:
-    """One written turn and its answer."""
+    """One typed turn and its answer."""
     if name not in bench.engine.sessions:
         bench.open(name)
     bench.tell(api.AddItem(name, user_item(f"u{generation}", f"{name:2}{text}")))
@@ -41,7 +41,7 @@ def levels(bench: Bench, name: str) -> list[api.Level]:
 
 
 def test_without_pressure_no_session_is_offloaded() -> None:
-    """However long they are idle: it would cost and gain nothing."""
+    """Idle sessions are not offloaded while the cache has room."""
     bench = bench_of(blocks=256)
     talk(bench, "a")
     wait(bench, 1_000)
@@ -50,8 +50,8 @@ def test_without_pressure_no_session_is_offloaded() -> None:
 
 
 def test_the_longest_idle_goes_first_and_only_until_there_is_room() -> None:
-    """Three sessions fill the pool; the one that spoke first goes, one that spoke just now never,
-    and what goes is told by the level."""
+    """Three sessions fill the pool; the one that is idle longest is offloaded, one that was just
+    active never, and the level reports it."""
     bench = bench_of(blocks=53)
     for name in ("a", "b", "c"):
         talk(bench, name)
@@ -67,8 +67,8 @@ def test_the_longest_idle_goes_first_and_only_until_there_is_room() -> None:
 
 
 def test_a_restored_session_continues_without_prefill() -> None:
-    """An offloaded session's next turn computes that turn's tokens only, and its stream reads what
-    that of a session which never went away reads."""
+    """An offloaded session's next turn computes only that turn's tokens, and its stream equals that
+    of a session that was never offloaded."""
     bench, roomy = bench_of(blocks=53), bench_of(blocks=256)
     for b in (bench, roomy):
         for name in ("a", "b", "c"):
@@ -87,7 +87,7 @@ def test_a_restored_session_continues_without_prefill() -> None:
 
 
 def test_idle_sessions_are_offloaded_for_one_that_needs_blocks() -> None:
-    """A prompt larger than what is free is answered: idle sessions make room in the same step."""
+    """A prompt that needs more than the free blocks offloads idle sessions in that step."""
     bench = bench_of(blocks=48)
     talk(bench, "a")
     talk(bench, "b")
@@ -101,8 +101,8 @@ def test_idle_sessions_are_offloaded_for_one_that_needs_blocks() -> None:
 
 
 def test_a_newcomer_is_refused_with_numbers_and_a_time() -> None:
-    """Nothing is free and nobody idle: the session is not opened, and is told when the next one
-    will be idle; by then it gets in."""
+    """With no free blocks and no idle session, a new one is refused with the time until one will be
+    idle; after that time it is admitted."""
     bench = bench_of(blocks=51)
     for name in ("a", "b", "c"):
         talk(bench, name)
@@ -122,8 +122,7 @@ def test_a_newcomer_is_refused_with_numbers_and_a_time() -> None:
 
 
 def test_an_admitted_session_keeps_its_promised_blocks() -> None:
-    """Many sessions opened at once, before any of them has said a word: only as many get in as can
-    all have their first turn."""
+    """Of many sessions opened at once, as many are admitted as can all have their first turn."""
     bench = bench_of(blocks=30)
     for n in range(10):
         bench.tell(api.Open(f"s{n}", "Hi"))
@@ -137,8 +136,8 @@ def test_an_admitted_session_keeps_its_promised_blocks() -> None:
 
 
 def test_pressure_levels_are_reported_in_order_and_revoked() -> None:
-    """Frames are to degrade before anybody is offloaded, offloading comes before refusing, and
-    when the others are gone all is calm again."""
+    """Degraded comes before offloading, offloading before refusing, and the level is calm again
+    when the other sessions are closed."""
     bench = bench_of(blocks=100, host_blocks=0)
     for n in range(6):
         talk(bench, f"s{n}")
@@ -152,8 +151,8 @@ def test_pressure_levels_are_reported_in_order_and_revoked() -> None:
 
 
 def test_a_session_that_cannot_be_restored_is_recomputed() -> None:
-    """Host memory is no prison: a session whose place was taken by others that are busy gives its
-    K/V up, is told by name that there is no room, and is answered when there is."""
+    """An offloaded session that cannot be restored drops its K/V, gets a named error while there is
+    no room, and is answered afterwards."""
     bench = bench_of(blocks=40)
     talk(bench, "a")
     wait(bench, 6)
@@ -170,8 +169,8 @@ def test_a_session_that_cannot_be_restored_is_recomputed() -> None:
 
 @pytest.mark.parametrize("host_blocks", [0, 64])
 def test_a_paused_speculation_survives_being_offloaded(host_blocks: int) -> None:
-    """Someone fell silent without an end and the answer stands ready: after a long while it is
-    offloaded like any other, and the answer is the one that was begun."""
+    """A session with a speculated answer and no endpoint is offloaded like others, and the answer
+    continues as begun."""
     bench = Bench(blocks=26, host_blocks=host_blocks, rules=AdmissionRules(5.0, 0))
     bench.open()
     bench.say()

@@ -1,4 +1,4 @@
-"""Sound inside items: heard piece by piece, and read where the item stands."""
+"""Clips: sound of items, recognised piece by piece and read in its item."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def clip(words: int, name: str = "c", *, last: bool = True) -> api.Clip:
 
 
 def asked(bench: Bench, *parts: api.Part) -> None:
-    """An item of those parts, and an answer to it."""
+    """Add an item of those parts and answer it."""
     bench.tell(
         api.AddItem("s", api.Item("i", api.Role.USER, parts)),
         api.Respond("s", 1, "a", GREEDY),
@@ -31,7 +31,7 @@ def asked(bench: Bench, *parts: api.Part) -> None:
 
 
 def test_a_clip_is_recognised_in_pieces_and_read_in_its_item() -> None:
-    """Every piece is reported, the last one with all words; the model reads them as typed ones."""
+    """Every piece is reported, the last one with all words, which read like typed ones."""
     bench = Bench()
     bench.open()
     bench.tell(clip(2, last=False), clip(4))
@@ -45,7 +45,7 @@ def test_a_clip_is_recognised_in_pieces_and_read_in_its_item() -> None:
 
 
 def test_words_beside_sound_stand_apart() -> None:
-    """What was typed and what was said is not run together; what is silent leaves no gap."""
+    """Typed and spoken words are separated; silence adds no separator."""
     bench = Bench()
     bench.open()
     bench.tell(clip(2), clip(0, "silent"))
@@ -54,7 +54,7 @@ def test_words_beside_sound_stand_apart() -> None:
 
 
 def test_a_clip_is_inserted_while_somebody_speaks() -> None:
-    """An open utterance is heard on, and the item stands where it was put."""
+    """Recognition of the open utterance continues, and the item stays where it was inserted."""
     bench = Bench()
     bench.open()
     bench.say(words=6)
@@ -68,7 +68,7 @@ def test_a_clip_is_inserted_while_somebody_speaks() -> None:
 
 
 def test_an_answer_out_of_band_may_be_given_sound() -> None:
-    """As its input, beside what is written."""
+    """An out-of-band answer can have sound in its input, beside text."""
     bench = Bench()
     bench.open()
     given = (api.Item("i", api.Role.USER, (api.Sound("c"),)),)
@@ -78,7 +78,7 @@ def test_an_answer_out_of_band_may_be_given_sound() -> None:
 
 
 def test_a_clip_can_be_used_once() -> None:
-    """Its second taker, and that of one that nobody sent, is refused by name."""
+    """A second use of a clip, and a use of an unknown one, are refused with a named error."""
     bench = Bench()
     bench.open()
     bench.tell(clip(2))
@@ -91,7 +91,7 @@ def test_a_clip_can_be_used_once() -> None:
 
 
 def test_unused_clips_are_bounded() -> None:
-    """The oldest one is forgotten."""
+    """The oldest clip is dropped."""
     bench = Bench()
     bench.open()
     for number in range(MAX_CLIPS + 1):
@@ -125,8 +125,8 @@ class EmbeddingRecognizer(FakeRecognizer):
 
 
 def test_embeddings_go_with_the_clip_into_another_stream() -> None:
-    """There they have other ids and the same content; words keep theirs. Until it is taken, none
-    of them is given up."""
+    """In the other stream embeddings get new ids with the same content; words keep their ids. No
+    embedding is released before the clip is used."""
     bench = Bench()
     bench.open()
     services = replace(bench.engine.parts.services, recognizer=EmbeddingRecognizer(""))
@@ -146,7 +146,7 @@ def test_embeddings_go_with_the_clip_into_another_stream() -> None:
 
 
 def test_a_transcription_session_keeps_nothing() -> None:
-    """Its words are told, and the decoder never works for it."""
+    """Its words are reported, and the decoder does no work for it."""
     bench = Bench()
     bench.tell(api.Open("s", "Hi", only_hears=True))
     for turn in (1, 2):
