@@ -59,7 +59,7 @@ def test_too_much_is_refused_before_loading(
     """With what it would take, what there is, and what to do; where nobody knows, nothing is."""
     monkeypatch.setattr(footprint, "available_bytes", lambda: 12_000_000_000)
     how = loading_of(EngineConfig(weights="bf16"))
-    with pytest.raises(NotEnoughMemory, match=r"7b-dummy in bfloat16 takes 17\.9 GB.* 12\.0 GB"):
+    with pytest.raises(NotEnoughMemory, match=r"7b-dummy in bfloat16 needs 17\.9 GB.* 12\.0 GB"):
         check_fits(published("7b"), how, 1 << 28)
     assert check_fits(published("3b"), how, 1 << 28) > 9e9
     monkeypatch.setattr(footprint, "available_bytes", lambda: None)

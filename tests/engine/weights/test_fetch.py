@@ -268,7 +268,7 @@ def test_resolve_model_falls_back_out_loud(root: Path, shelf: Shelf) -> None:
     assert (model.name, model.asked_for) == ("least", "large")
     assert model.llm.name == "little.bin"
     assert model.fallback_reason is not None
-    assert "taking 'least'" in model.fallback_reason
+    assert "using 'least'" in model.fallback_reason
     assert model.fallback_reason in progress.notes
 
 

@@ -75,7 +75,7 @@ def test_shards_without_their_index_or_without_one_of_them_are_told(folder: Path
     """A download that stopped half way: which file is missing."""
     whole = folder / "model.safetensors"
     whole.rename(folder / "model-00001-of-00002.safetensors")
-    with pytest.raises(BadWeights, match=r"index\.json: file: expected there to be one beside mod"):
+    with pytest.raises(BadWeights, match=r"index\.json: file: expected a file beside mod"):
         load(folder, Loading())
     files = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
