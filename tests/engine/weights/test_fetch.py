@@ -359,6 +359,6 @@ def test_two_processes_fetch_once(root: Path, shelf: Shelf) -> None:
         process.join(60)
         assert process.exitcode == 0
     waited, fetched = results
-    assert waited == (True, (), ("big: another process is fetching it, waiting",))
+    assert waited == (True, (), ("big: another process is fetching it; waiting",))
     assert fetched == (True, ("big0", "big1", "big2"), ())
     assert Store(root).is_verified(manifest().weight("big"))
