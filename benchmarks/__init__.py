@@ -1,1 +1,1 @@
-"""Measurements, side by side with the peer in one run; see README.md for each one's keys."""
+"""Benchmarks, side by side with peers in one run; README.md lists each one's output keys."""

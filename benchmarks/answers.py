@@ -1,11 +1,9 @@
-"""Fifty things that people say, and twenty held out: what the model answers, and if it is right.
+"""Quality of answers: fifty questions of everyday talk, and twenty held out.
 
-Each dialog of questions.toml is a session of its own with the server's default manner. A reader has
-judged each answer once, in verdicts.toml under its exact words: an answer that has changed since is
-"not judged", never silently right. Beside it stands what the question's pattern says. The results
-are written to docs/answers-MODEL.md.
-
-Keys: questions, judged, right_or_on_topic, share (of all questions, unjudged ones count as wrong),
+Each dialog of questions.toml is a session of its own with the server's default prompts. A reader
+judged each answer once; verdicts.toml has the verdicts by exact wording. An answer that has changed
+since is "not judged", never silently right. Beside it is the result of the question's pattern. The
+results are written to docs/answers-MODEL.md.
 pattern_share, and the same for the held-out ones with `held_` before; first_ms_median.
 """
 
@@ -31,7 +29,7 @@ GOOD = ("right", "on topic")
 
 @dataclass(frozen=True)
 class Row:
-    """One question and what became of it. `matches`: the pattern's opinion; None: it has none."""
+    """One question and its answer. `matches`: the pattern's result; None: there is no pattern."""
 
     kind: str
     held: bool
@@ -47,7 +45,7 @@ class Row:
 
 
 def run(model: str, *, write: bool, as_json: bool) -> None:
-    """Ask, judge and report; `write` the page in docs/."""
+    """Ask, look up verdicts and report; `write` the page in docs/."""
     dialogs = tomllib.loads(QUESTIONS.read_text())["dialog"]
     verdicts = tomllib.loads(VERDICTS.read_text())
     pictures = {photo.name: photo for photo in photos.load()}

@@ -1,10 +1,10 @@
-"""What a second look at the same video costs: its pictures and their K/V are there already.
+"""The cost of showing the same video again, when its pictures and their K/V are cached.
 
-Each video is given to a session as 32 evenly spread pictures with a question, twice: the second
-time the session asks again and the pictures are in its context (`turn2`). Then the client sends
-pictures and question all over again in the same session (`resent`), and then in a new session of
-its own (`other_session`), which has K/V and encoder output from the first. Each counts from the
-first picture's arrival, or the question's where none is sent, to the first text of the answer.
+Each video is given to a session as 32 evenly spaced pictures with a question. The session then asks
+again with the pictures still in its context (`turn2`). Then the client sends pictures and question
+again in the same session (`resent`), and in a new session (`other_session`), which reuses K/V and
+encoder output of the first. Times are from the first picture's arrival, or the question's if no
+picture is sent, to the first text of the answer.
 
 Keys: turn1_ms, turn2_ms, resent_ms, other_session_ms (means over the videos), saved,
 resent_saved, other_session_saved (shares of turn1_ms), rows (the same for each video, with tokens
@@ -36,7 +36,7 @@ WAYS = ("turn1", "turn2", "resent", "other_session")
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One turn: `first_ms` to the first text; tokens of the input that were computed for it."""
+    """One turn. `first_ms`: time to the first text; counts of prefilled and cached input tokens."""
 
     first_ms: float
     prefilled: int
@@ -44,7 +44,7 @@ class Turn:
 
 
 class Viewer:
-    """One session that looks at pictures and asks about them."""
+    """A session that sends pictures and asks about them."""
 
     def __init__(self, live: Live, name: str) -> None:
         self._live, self._name = live, name
@@ -53,7 +53,7 @@ class Viewer:
         live.run()
 
     def ask(self, pictures: Sequence[api.Image] = ()) -> Turn:
-        """A message of `pictures` and the question, and its answer."""
+        """Send `pictures` and the question; returns the answered turn."""
         self._turn += 1
         engine, number, seen = self._live.engine, self._turn, len(self._live.events)
         stream = engine.sessions[self._name].stream

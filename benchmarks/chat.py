@@ -1,4 +1,4 @@
-"""A typed conversation with an engine in this process: what a person gets, without the ears."""
+"""A typed conversation with an engine in this process, without speech recognition."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headstart.gateway.default_prompts import INSTRUCTIONS, blind_note
 
 @dataclass(frozen=True)
 class Reply:
-    """`first_ms`: from the question to the first text."""
+    """`first_ms`: time from the question to the first text."""
 
     text: str
     usage: api.Usage
@@ -22,7 +22,7 @@ class Reply:
 
 
 class Chat:
-    """One session over `live`, with the gateway's own instructions and sampling."""
+    """One session over `live`, with the gateway's default instructions and sampling."""
 
     def __init__(self, live: Live, name: str, instructions: str = INSTRUCTIONS) -> None:
         self._live, self._name = live, name
@@ -37,12 +37,12 @@ class Chat:
         live.run()
 
     def show(self, image: api.Image) -> None:
-        """A camera frame."""
+        """Send a camera frame."""
         self._live.engine.receive(api.Frame(self._name, 0, image))
         self._live.run()
 
     def say(self, text: str) -> Reply:
-        """A typed message, and the whole answer."""
+        """Send a typed message; returns the whole answer."""
         self._count += 1
         seen = len(self._live.events)
         item = api.Item(f"u{self._count}", api.Role.USER, (api.Text(text),))

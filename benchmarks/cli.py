@@ -1,4 +1,4 @@
-"""`headstart bench NAME`: progress on stderr, and one JSON line at the end of stdout."""
+"""`headstart bench NAME`: progress on stderr, one JSON line at the end of stdout."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ app = typer.Typer(
 
 Model = typer.Option("tiny", "--model", help="medium, small or tiny")
 Small = typer.Option("small", "--model", help="medium, small or tiny")
-Repeats = typer.Option(5, "--repeats", min=1, help="runs of which the median counts")
+Repeats = typer.Option(5, "--repeats", min=1, help="runs; the median is reported")
 Clips = typer.Argument(help="a file of lines `path TAB text`", exists=True, dir_okay=False)
 LogFile = typer.Option(None, "--log", help="where the server's log goes")
 SomeClips = typer.Argument(None, help="a file of lines `path TAB text`: recordings as well")
-Notes = typer.Option(None, "--notes", help="keep what was heard in FILE, or read it from there")
-JsonLines = typer.Option(None, "--notes", help="append a JSON line for each sound to FILE")
+Notes = typer.Option(None, "--notes", help="write recorded turns to FILE, or read them from it")
+JsonLines = typer.Option(None, "--notes", help="append one JSON line per sound to FILE")
 Svg = typer.Option(None, "--svg", help="write the curves to FILE")
-Json = typer.Option(False, "--json", help="nothing on stdout but the JSON line")
+Json = typer.Option(False, "--json", help="print nothing on stdout but the JSON line")
 
 
 @app.command()
@@ -31,16 +31,16 @@ def ttft(
     model: str = Model,
     repeats: int = Repeats,
     peers: bool = typer.Option(True, help="measure transformers and llama.cpp as well"),
-    contexts: str = typer.Option("5,15,60", help="seconds of speech already heard, with commas"),
+    contexts: str = typer.Option("5,15,60", help="seconds of speech before, separated by commas"),
     as_json: bool = Json,
 ) -> None:
-    """Endpoint to first token with 5, 15 and 60 s already heard, against prefill at the end."""
+    """Endpoint to first token after 5, 15 and 60 s of speech, against prefill at the end."""
     from headstart.benchmarks import ttft as benchmark
 
     try:
         contexts_s = [float(word) for word in contexts.split(",")]
     except ValueError:
-        raise typer.BadParameter(f"expected numbers with commas, got {contexts!r}") from None
+        raise typer.BadParameter(f"expected comma-separated numbers, got {contexts!r}") from None
     benchmark.run(model, repeats, contexts_s=contexts_s, with_peers=peers, as_json=as_json)
 
 
@@ -55,16 +55,16 @@ def decode(model: str = Model, repeats: int = Repeats, as_json: bool = Json) -> 
 @app.command()
 def wer(
     clips: Path = Clips,
-    chunk_ms: int = typer.Option(500, min=20, max=5000, help="sound heard at once, ms"),
+    chunk_ms: int = typer.Option(500, min=20, max=5000, help="length of audio chunks, ms"),
     ears: str = typer.Option("whisper-tiny.en", help="a Whisper's folder, or weights by name"),
-    language: str = typer.Option("en", "--ears-language", help="what is spoken: a code, or auto"),
-    limit: int = typer.Option(0, min=0, help="only the first so many clips; 0: all"),
+    language: str = typer.Option("en", "--ears-language", help="language code, or auto"),
+    limit: int = typer.Option(0, min=0, help="use only the first N clips; 0: all"),
     noise_s: float = typer.Option(0.0, min=0, help="seconds of each kind of noise; 0: none"),
-    listener: bool = typer.Option(False, "--listener", help="packets, voice detector, hushes too"),
+    listener: bool = typer.Option(False, "--listener", help="go through packets, VAD and pauses"),
     show_clips: bool = typer.Option(False, "--clips", help="print where ours and offline differ"),
     as_json: bool = Json,
 ) -> None:
-    """Words heard wrong while streaming, beside the same Whisper offline on the same clips."""
+    """Word error rate of streaming, beside the same Whisper offline on the same clips."""
     from headstart.benchmarks import wer as benchmark
 
     try:
@@ -111,13 +111,13 @@ def spoken(
 
 @app.command()
 def live(
-    sessions: int = typer.Option(4, "--sessions", min=1, help="people who speak at once"),
+    sessions: int = typer.Option(4, "--sessions", min=1, help="number of concurrent speakers"),
     model: str = Small,
-    seconds: float = typer.Option(60.0, "--seconds", min=1, help="measured"),
+    seconds: float = typer.Option(60.0, "--seconds", min=1, help="measured time"),
     warm_up: float = typer.Option(10.0, "--warm-up", min=0, help="seconds before, not measured"),
     as_json: bool = Json,
 ) -> None:
-    """Several people at once who speak without pause, through the real server in real time."""
+    """Several speakers who never pause, through the real server in real time."""
     from headstart.benchmarks import live as benchmark
 
     benchmark.run(model, sessions, seconds, warm_up, as_json=as_json)
@@ -125,11 +125,11 @@ def live(
 
 @app.command()
 def loss(
-    rounds: int = typer.Option(1, "--rounds", min=1, max=5, help="times 21 s of speech"),
-    words: bool = typer.Option(True, help="let Whisper read what came out"),
+    rounds: int = typer.Option(1, "--rounds", min=1, max=5, help="repetitions of 21 s of speech"),
+    words: bool = typer.Option(True, help="transcribe the output with Whisper"),
     as_json: bool = Json,
 ) -> None:
-    """Speech over WebRTC with 0 to 10 % of the packets lost, beside aiortc's own receiver."""
+    """Speech over WebRTC with 0 to 10 % packet loss, beside aiortc's own receiver."""
     from headstart.benchmarks import loss as benchmark
 
     benchmark.run(rounds, with_words=words, as_json=as_json)
@@ -141,8 +141,8 @@ def endpoint(
     notes: Path | None = Notes,
     model: str = Small,
     svg: Path | None = Svg,
-    speakers: int = typer.Option(16, "--speakers", min=1, help="of 8 turns each"),
-    tune: bool = typer.Option(False, "--tune", help="look for better settings on the tuned half"),
+    speakers: int = typer.Option(16, "--speakers", min=1, help="number of speakers, 8 turns each"),
+    tune: bool = typer.Option(False, "--tune", help="search for better settings on the tuned half"),
     as_json: bool = Json,
 ) -> None:
     """Turns cut off in a pause against the wait at their end, for each endpoint policy."""
@@ -160,11 +160,11 @@ def overlap(
     clips: Path | None = SomeClips,
     half: str = typer.Option("held-out", "--half", help="held-out or development"),
     notes: Path | None = JsonLines,
-    words: bool = typer.Option(False, "--words", help="judge the final words alone: much faster"),
+    words: bool = typer.Option(False, "--words", help="judge the final words only: much faster"),
     model: str = Small,
     as_json: bool = Json,
 ) -> None:
-    """What interrupts an answer and what does not, and how soon that is known."""
+    """Which sounds interrupt an answer, and how soon that is decided."""
     from headstart.benchmarks import overlap as benchmark
     from headstart.benchmarks.overlap_sounds import HALVES
     from headstart.gateway.tts.synthesiser import VoiceUnavailable
@@ -183,16 +183,16 @@ def overlap(
 @app.command()
 def soak(
     model: str = typer.Option("tiny", "--model", help="small, tiny, or fake: the gateway alone"),
-    sessions: int = typer.Option(20, "--sessions", min=1, max=60, help="people at once"),
-    minutes: float = typer.Option(60.0, "--minutes", min=0, help="of sample clock, fast"),
+    sessions: int = typer.Option(20, "--sessions", min=1, max=60, help="concurrent clients"),
+    minutes: float = typer.Option(60.0, "--minutes", min=0, help="sample clock, at full speed"),
     live_minutes: float = typer.Option(10.0, "--live-minutes", min=0, help="in real time"),
-    at_most: float = typer.Option(0.0, "--at-most", min=0, help="minutes that may take; 0: any"),
+    at_most: float = typer.Option(0.0, "--at-most", min=0, help="limit in minutes; 0: none"),
     faults_after_s: float = typer.Option(60.0, "--faults-after", help="pause before each; 0: none"),
-    seed: int = typer.Option(1, "--seed", help="of everything that is drawn"),
+    seed: int = typer.Option(1, "--seed", help="seed of all random choices"),
     log: Path | None = LogFile,
     as_json: bool = Json,
 ) -> None:
-    """An hour of people, clients and networks at their worst: what is left when they have gone."""
+    """Soak test: an hour of hostile clients, networks and faults, and what leaks afterwards."""
     from headstart.benchmarks.soak.run import Options, run
 
     options = Options(
@@ -211,7 +211,7 @@ def soak(
 
 @app.command()
 def eyes(model: str = Small, as_json: bool = Json) -> None:
-    """What the model says it sees, on photographs that packages ship."""
+    """What the model says it sees, on photographs from packages."""
     from headstart.benchmarks import eyes as benchmark
     from headstart.benchmarks.photos import PhotosMissing
 
@@ -224,7 +224,7 @@ def eyes(model: str = Small, as_json: bool = Json) -> None:
 
 @app.command()
 def frames(model: str = Small, as_json: bool = Json) -> None:
-    """What sampling by scene saves against 64 uniform frames, on videos that a package ships."""
+    """Savings of scene sampling against 64 uniform frames, on videos from a package."""
     from headstart.benchmarks import frames as benchmark
 
     try:
@@ -236,7 +236,7 @@ def frames(model: str = Small, as_json: bool = Json) -> None:
 
 @app.command()
 def cache(model: str = Small, as_json: bool = Json) -> None:
-    """A second look at the same video against the first, in the same session and in another."""
+    """The same video a second time, in the same session and in another."""
     from headstart.benchmarks import cache as benchmark
 
     try:
@@ -249,9 +249,9 @@ def cache(model: str = Small, as_json: bool = Json) -> None:
 @app.command()
 def session(
     model: str = Model,
-    hours: float = typer.Option(3.0, min=0.05, help="how long the conversation lasts"),
+    hours: float = typer.Option(3.0, min=0.05, help="length of the conversation"),
     real_ears: bool = typer.Option(False, help="speech through Whisper, not from a script: slow"),
-    window: int = typer.Option(0, min=0, help="tokens remembered; 0: the model's context"),
+    window: int = typer.Option(0, min=0, help="context window in tokens; 0: the model's context"),
     as_json: bool = Json,
 ) -> None:
     """A conversation of hours at full speed: memory and time per chunk, minute by minute."""
@@ -262,12 +262,12 @@ def session(
 
 @app.command()
 def gateway(
-    kinds: str = typer.Option("ws,webrtc", help="which clients, with commas"),
-    most: int = typer.Option(600, "--most", min=1, help="sessions tried, at most"),
-    floods: bool = typer.Option(True, help="then let one session misbehave"),
+    kinds: str = typer.Option("ws,webrtc", help="kinds of clients, separated by commas"),
+    most: int = typer.Option(600, "--most", min=1, help="maximum number of sessions"),
+    floods: bool = typer.Option(True, help="finally let one session misbehave"),
     as_json: bool = Json,
 ) -> None:
-    """Sessions that one core of the gateway carries, and what a flood does to them."""
+    """Sessions that one core of the gateway sustains, and the effect of a flood on them."""
     from headstart.benchmarks import gateway as benchmark
 
     wanted = kinds.split(",") if kinds else []
@@ -282,7 +282,7 @@ def answers(
     write: bool = typer.Option(False, "--write", help="write docs/answers-MODEL.md"),
     as_json: bool = Json,
 ) -> None:
-    """What the model answers to fifty things that people say, and twenty held out."""
+    """Quality of answers to fifty everyday questions, and twenty held out."""
     from headstart.benchmarks import answers as benchmark
 
     benchmark.run(model, write=write, as_json=as_json)
@@ -291,11 +291,11 @@ def answers(
 @app.command()
 def kv(
     model: str = Small,
-    repeats: int = typer.Option(20, "--repeats", min=1, help="steps of which the median counts"),
-    kinds: str = typer.Option("fp32,fp16,int8,fp8", help="with commas; the first is the measure"),
+    repeats: int = typer.Option(20, "--repeats", min=1, help="steps; the median is reported"),
+    kinds: str = typer.Option("fp32,fp16,int8,fp8", help="comma-separated; first is the baseline"),
     as_json: bool = Json,
 ) -> None:
-    """K and V in fewer bytes: error, answers that stay the same, memory and speed."""
+    """K and V in fewer bytes: error, unchanged answers, memory and speed."""
     from headstart.benchmarks import kv as benchmark
 
     names = tuple(kinds.split(","))
@@ -306,10 +306,10 @@ def kv(
 
 @app.command()
 def voice(
-    voices: str = typer.Option("joe,espeak", help="which, with commas; the first one counts"),
+    voices: str = typer.Option("joe,espeak", help="comma-separated; the first is the main one"),
     as_json: bool = Json,
 ) -> None:
-    """First clause to first sound, speed, and whether our own ears understand it."""
+    """Speech output: first clause to first sound, speed, and intelligibility to our recogniser."""
     from headstart.benchmarks import voice as benchmark
 
     names = tuple(voices.split(","))
@@ -320,7 +320,7 @@ def voice(
 
 @app.command("all")
 def run_all(model: str = Small, repeats: int = Repeats, as_json: bool = Json) -> None:
-    """Every benchmark that needs no list of yours, one JSON line each."""
+    """Run every benchmark that needs no list of clips, one JSON line each."""
     decode(model, repeats, as_json)
     ttft(model, repeats, True, "5,15,60", as_json)
     live(4, model, 60.0, 10.0, as_json)

@@ -1,4 +1,4 @@
-"""Curves of `headstart bench endpoint` as an SVG: wait against turns cut off, a line a policy."""
+"""Curves of `headstart bench endpoint` as an SVG: wait against turns cut off, by policy."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ COLOURS = {"fixed": "#888888", "adaptive": "#1f77b4", "semantic": "#d62728"}
 
 
 def svg(rows: Sequence[dict[str, Any]]) -> str:
-    """The rows of the benchmark, one panel a material, side by side."""
+    """The benchmark's rows, one panel per material, side by side."""
     materials = list(dict.fromkeys(row["material"] for row in rows))
     panels = [
         _panel(name, [row for row in rows if row["material"] == name], number * WIDTH)

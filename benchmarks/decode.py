@@ -1,4 +1,4 @@
-"""One stream's decode and prefill speed on the same weights: ours beside llama.cpp, in turns.
+"""Decode and prefill speed of one stream on the same weights: ours beside llama.cpp, alternating.
 
 Keys: ours_tok_s, llamacpp_tok_s, ratio, ours_prefill_tok_s, llamacpp_prefill_tok_s, prefill_ratio,
 bandwidth_share (weight bytes read per token x tok/s ÷ the read bandwidth measured in this run),
@@ -26,7 +26,7 @@ READ_BYTES = 256 << 20
 
 
 def run(model: str, repeats: int, *, as_json: bool) -> None:
-    """Measure in turns, so that both see the same weather."""
+    """Measure alternately, so that both run under the same machine load."""
     paths = paths_of(model)
     ours = load_model(paths.llm, EngineConfig(model=model))
     torch.set_num_threads(EngineConfig().threads)
@@ -92,7 +92,7 @@ def _prefill_tok_s(model: LoadedModel) -> float:
 
 
 def _read_gb_s() -> float:
-    """Read bandwidth of all threads: the sum of an array that fits in no cache."""
+    """Read bandwidth of all threads: the sum of an array larger than any cache."""
     array = torch.ones(READ_BYTES // 4)
     array.sum()
     began_s = time.perf_counter()

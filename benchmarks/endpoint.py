@@ -1,26 +1,26 @@
-"""When a turn is taken for over: turns cut off in a pause, against the wait at their end.
+"""Endpointing: turns cut off in a pause, against the wait at their end.
 
-Turns with one pause put into each (`benchmarks.pauses`), of speakers with paces of their own: what
-people say to a machine, spoken by the packaged voice, and with LIST (lines `path TAB text`)
-recordings of people. All of it is heard once, through the real listener, ears and language model
-(`benchmarks.pause_record`); then each policy is played over what was noted, window by window, with
-its own memory for each speaker. `--notes FILE` keeps what was noted, and reads it if it is there.
+Turns with one pause inserted into each (`benchmarks.pauses`), by speakers with different paces:
+everyday requests spoken by the packaged voice, and with LIST (lines `path TAB text`) recordings of
+people. All are recorded once through the real segmenter, recogniser and language model
+(`benchmarks.pause_record`). Then each policy is replayed over the record, window by window, with
+its own memory for each speaker. `--notes FILE` stores the record, or reads it if it exists.
 
-Turns of two `half`s have no sentence in common (`pauses.half_of`; a turn that joins sentences of
-both is left out): the policies were made on "tuned", and "held_out" says what they are worth.
-`--tune` looks through `GRID` on the former.
+The two `half`s have no sentence in common (`pauses.half_of`; a turn that joins sentences of both is
+left out). The policies were tuned on "tuned"; "held_out" tells what they are worth. `--tune`
+searches `GRID` on the former.
 
-Keys: turns, turns_of_half, pauses, model_ms (from the hush until the model has told, in here; the
-policies are given `ASKED_MS`, as on idle cores), rows, and `tuning` with `--tune`. Each row has
-`material`, `half`, `policy`, `silence_ms` (its one length; of the learning policies, for a speaker
-whose pauses are typical) and
+Keys: turns, turns_of_half, pauses, model_ms (from the pause until the model's estimate, on this
+machine; the policies are given `ASKED_MS`, as on idle cores), rows, and `tuning` with `--tune`.
+Each row has `material`, `half`, `policy`, `silence_ms` (the policy's length; of learning policies,
+for a speaker with typical pauses) and
 
 cut_off          share of turns that were ended in a pause
-cut_in_sentence  the same of turns whose pause was put inside a sentence
-latency_ms       median over turns of the silence behind the last word until the end was sure; p95
+cut_in_sentence  the same for turns whose pause was inside a sentence
+latency_ms       median over turns of the silence behind the last word until the endpoint; p95
 
-`presets`: the same for the lengths that are in use. `points`: what is known in pauses inside a
-sentence and at the end of turns: the share of either whose probability is below a threshold.
+`presets`: the same for the lengths in use. `points`: for several thresholds, the share of pauses
+inside a sentence, and of ends of turns, whose probability is below.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ PRESETS: dict[str, Callable[[], EndpointPolicy]] = {
 
 @dataclass(frozen=True)
 class Outcome:
-    """One turn under one policy."""
+    """The outcome of one turn under one policy."""
 
     kind: str
     is_cut: bool
@@ -138,7 +138,7 @@ def run(
 
 
 def play(turns: Sequence[RecordedTurn], make: Callable[[], EndpointPolicy]) -> list[Outcome]:
-    """Each speaker's turns in order, under one policy with one memory."""
+    """Each speaker's turns in order, under one policy with its own memory."""
     outcomes = []
     for _, of_speaker in groupby(turns, lambda turn: turn.speaker):
         policy = make()
@@ -152,10 +152,10 @@ def play(turns: Sequence[RecordedTurn], make: Callable[[], EndpointPolicy]) -> l
 
 
 def _end_samples(policy: EndpointPolicy, pause: Paused) -> int | None:
-    """The silence at which `policy` ends the turn in this pause; None: it waits till it is over.
-    As in a session, it is told of the pause unless the endpoint is too long ago."""
+    """The silence at which `policy` ends the turn in this pause; None: it waits until the pause is
+    over. As in a session, a pause is reported to it unless the endpoint is too long ago."""
     lasts = NEVER_SAMPLES if pause.silence_samples is None else pause.silence_samples
-    told_at: list[int] = []  # when the model answers each question
+    told_at: list[int] = []  # when the model's answers to questions arrive
     ended: int | None = None
     for silence in range(WINDOW_SAMPLES, lasts + 1, WINDOW_SAMPLES):
         words = (pause.probability, pause.again)
@@ -189,13 +189,13 @@ def _curve(
     make: Callable[[int], EndpointPolicy],
     silences_ms: Sequence[int] = SILENCES_MS,
 ) -> list[dict[str, Any]]:
-    """A row for each length."""
+    """One row for each length."""
     return [{"silence_ms": ms} | _row(turns, partial(make, ms)) for ms in silences_ms]
 
 
 def tuning(recorded: Mapping[str, Sequence[RecordedTurn]]) -> list[dict[str, Any]]:
-    """`GRID` by `mean_cut_off`, over the tuned halves and waits of `COMPARED_AT_MS`: the best ten,
-    and what is in force."""
+    """`GRID` ranked by `mean_cut_off`, over the tuned halves and waits of `COMPARED_AT_MS`: the
+    best ten, and the present setting."""
     tuned = [turns for (_, half), turns in _parts(recorded).items() if half == "tuned"]
     tried = []
     for weighing in GRID:
@@ -218,7 +218,7 @@ def _without(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cut_at(curve: Sequence[Mapping[str, Any]], latency_ms: float) -> float:
-    """The share cut off at a median wait, between the lengths that were played."""
+    """The share cut off at a median wait, interpolated between the lengths."""
     points = sorted((float(row["latency_ms"]), float(row["cut_off"])) for row in curve)
     waits, shares = zip(*points, strict=True)
     return float(np.interp(latency_ms, waits, shares))
@@ -258,7 +258,7 @@ def _share(values: Any) -> float:
 def _recorded(
     clips: Path | None, notes: Path | None, model: str, speakers: int
 ) -> dict[str, list[RecordedTurn]]:
-    """What was noted of each material: read from `notes`, or recorded and written there."""
+    """The record of each material: read from `notes`, or made and written there."""
     if notes is not None and notes.exists():
         kept = json.loads(notes.read_text())
         return {name: [RecordedTurn.of_json(t) for t in turns] for name, turns in kept.items()}

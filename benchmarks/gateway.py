@@ -1,10 +1,10 @@
-"""How many sessions one core of the gateway carries, and what one that misbehaves does to them.
+"""Number of sessions that one core of the gateway sustains, and the effect of one that misbehaves.
 
-The gateway has a core to itself; a fake engine with scripted timings and the clients, in processes
-of their own, have the other. Clients are added until the loop's own p99 lag passes 20 ms, or one is
-lost; the last step before that counts. Then, with a third of that many sessions, one more floods.
-A lag is how late a timer runs; "own" is the part of it in which the gateway was computing, which on
-an idle machine is all of it.
+The gateway has a core to itself. A fake engine with scripted timings and the clients, in processes
+of their own, use the other cores. Clients are added until the event loop's p99 lag exceeds 20 ms or
+a session is lost; the last step before that counts. Then, with a third of that many sessions, one
+more session floods. Lag is how late a timer runs; "own" is the part of it in which the gateway was
+computing, which is all of it on an idle machine.
 
 Keys: ws_sessions_per_core, webrtc_sessions_per_core, lag_ms_p50, lag_ms_p99 and own_lag_ms_p99 (of
 the WebSocket step that counts), bytes_per_session (WebSocket: by how much resident memory grew, by
@@ -51,7 +51,7 @@ async def _run(kinds: list[str], most: int, floods: bool) -> dict[str, Any]:
     cores = sorted(os.sched_getaffinity(0))
     others = set(cores[1:]) or set(cores)
     if len(cores) == 1:
-        report.say("there is one core only: clients and engine share it with the gateway")
+        report.say("there is only one core: clients and engine share it with the gateway")
     result: dict[str, Any] = {}
     rows: list[dict[str, Any]] = []
     for kind in kinds:
@@ -166,7 +166,7 @@ class _Clients:
         self._process = process
 
     async def ask(self, line: str) -> dict[str, Any]:
-        """One command, and its answer. Raises `RuntimeError` when they have died."""
+        """Send one command; returns its answer. Raises `RuntimeError` if the process has ended."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
         self._process.stdin.write(line.encode() + b"\n")

@@ -1,4 +1,4 @@
-"""The WebRTC clients of `headstart bench gateway`: aiortc with Opus packets made beforehand."""
+"""The WebRTC clients of `headstart bench gateway`: aiortc with Opus packets encoded in advance."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def opus_turn() -> list[bytes]:
 
 
 class OpusTrack(MediaStreamTrack):
-    """Plays packets round and round, each at its time."""
+    """Plays packets in a loop, each at its time."""
 
     kind = "audio"
 
@@ -70,7 +70,7 @@ class OpusTrack(MediaStreamTrack):
 
 
 class CallFleet:
-    """Calls in real time."""
+    """A growing set of calls in real time."""
 
     def __init__(self, url: str) -> None:
         self._url = f"{url}/v1/realtime/calls"
@@ -108,7 +108,7 @@ class CallFleet:
         self._errors += '"type":"error"' in text
 
     async def speak(self) -> None:
-        """Tracks speak by themselves."""
+        """Nothing to do: tracks send by themselves."""
         await asyncio.Event().wait()
 
     def report(self) -> dict[str, Any]:

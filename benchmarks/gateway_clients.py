@@ -1,9 +1,9 @@
-"""The clients of `headstart bench gateway`, in a process of their own: cheap, so that many fit.
+"""The clients of `headstart bench gateway`, in a process of their own and cheap, so that many fit.
 
-Commands come as lines on stdin (`add N`, `flood KIND`, `calm`, `report`), each answered by one JSON
-line. A WebSocket client here is a socket and frames made beforehand; a call is aiortc with
-Opus packets made beforehand. Everyone speaks for a few seconds, then listens to the answer over the
-hiss of a room, at a microphone's pace, each at another place of that turn.
+Commands come as lines on stdin (`add N`, `flood KIND`, `calm`, `report`); each is answered by one
+JSON line. A WebSocket client is a socket with frames encoded in advance; a call is aiortc with Opus
+packets encoded in advance. Each client speaks for a few seconds and then sends room noise while the
+answer comes, in real time, each at another point of that turn.
 """
 
 from __future__ import annotations
@@ -33,12 +33,11 @@ from headstart.benchmarks.live import PACKET_BYTES, PACKET_MS, _packets
 
 PAUSE_PACKETS = 6000 // PACKET_MS
 HISS_RMS = 30  # of full scale 32768: about -61 dBFS, a quiet room
-SLOTS = 8  # in a packet's time: not everybody's packet comes at once
-RTC_STARTS_AT_ONCE = 4
+SLOTS = 8  # per packet time, so that not all packets are sent at once
 
 
 def turn_pcm() -> list[bytes]:
-    """A question and the pause in which it is answered, in packets of 24 kHz s16."""
+    """A question and the pause for its answer, in packets of 24 kHz s16."""
     noise = np.random.default_rng(0).normal(0, HISS_RMS, PACKET_BYTES // 2 * PAUSE_PACKETS)
     hiss = noise.astype(np.int16).tobytes()
     pause = [hiss[i : i + PACKET_BYTES] for i in range(0, len(hiss), PACKET_BYTES)]
@@ -46,7 +45,7 @@ def turn_pcm() -> list[bytes]:
 
 
 def append_frames(packets: list[bytes]) -> list[bytes]:
-    """The packets as `input_audio_buffer.append`s, ready for a socket."""
+    """The packets as `input_audio_buffer.append` events, framed for a socket."""
     events = (
         {"type": "input_audio_buffer.append", "audio": base64.b64encode(pcm).decode()}
         for pcm in packets
@@ -55,7 +54,7 @@ def append_frames(packets: list[bytes]) -> list[bytes]:
 
 
 class Client(asyncio.Protocol):
-    """One WebSocket session that looks for two words in what it reads and keeps nothing."""
+    """One WebSocket session that counts two event types in what it reads and keeps nothing."""
 
     def __init__(self, host: str) -> None:
         self.host = host
@@ -75,7 +74,7 @@ class Client(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         data = self._carry + data
         at = 0
-        if not self.is_open:  # what is sent before the handshake is over would be lost
+        if not self.is_open:  # data sent before the end of the handshake would be lost
             at = data.find(b"\r\n\r\n") + 4
             if at < 4:
                 self._carry = data
@@ -96,7 +95,7 @@ class Client(asyncio.Protocol):
 
 
 class Fleet:
-    """WebSocket clients in real time."""
+    """A growing set of WebSocket clients in real time."""
 
     def __init__(self, url: str) -> None:
         self._parts = urlsplit(url)
@@ -116,7 +115,7 @@ class Fleet:
             await asyncio.sleep(0.01)
 
     async def speak(self) -> None:
-        """Until cancelled."""
+        """Send all clients' packets until cancelled."""
         loop = asyncio.get_running_loop()
         step_s, due_s, slot = PACKET_MS / 1000 / SLOTS, loop.time(), 0
         while True:
@@ -169,7 +168,7 @@ async def _main(kind: str, url: str) -> None:
             speaking.result()
         print(json.dumps(answer | fleet.report()), flush=True)
     speaking.cancel()
-    os._exit(0)  # nobody waits for a thousand sockets to be closed in order
+    os._exit(0)  # closing a thousand sockets in order would take long
 
 
 if __name__ == "__main__":

@@ -1,7 +1,6 @@
-"""One session that misbehaves, of three kinds, as hard as it can: the floods of `bench gateway`.
+"""Three kinds of a misbehaving session, as hard as possible: the floods of `bench gateway`.
 
-Each returns, when cancelled, nothing; it reads what it is sent and throws it away, and connects
-anew when it was hung up on.
+Each runs until cancelled, discards what it receives, and reconnects when it is disconnected.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ RECONNECT_S = 0.5
 
 
 async def _send_all(url: str, frames: Iterator[bytes], per_s: float | None) -> int:
-    """Write frames, at a rate or as fast as the peer takes them; returns how many went."""
+    """Write frames, at a rate or as fast as the peer takes them; returns the number sent."""
     parts, sent = urlsplit(url), 0
     loop = asyncio.get_running_loop()
     while True:
@@ -41,7 +40,7 @@ async def _send_all(url: str, frames: Iterator[bytes], per_s: float | None) -> i
                     due_s = began_s + here / per_s if per_s else 0.0
                     await asyncio.sleep(max(due_s - loop.time(), 0))
             return sent
-        except (OSError, RuntimeError):  # RuntimeError: uvloop's word for a closed socket
+        except (OSError, RuntimeError):  # uvloop raises RuntimeError for a closed socket
             await asyncio.sleep(RECONNECT_S)
         finally:
             draining.cancel()
@@ -70,7 +69,7 @@ async def appends(url: str) -> int:
 
 
 async def big(url: str) -> int:
-    """Appends of 15 MiB, one behind the other."""
+    """Appends of 15 MiB, one after the other."""
     return await _send_all(url, _for_ever(_append(BIG_AUDIO_BYTES)), None)
 
 
@@ -87,7 +86,7 @@ SEEDS = (
 
 
 def _mutants(count: int) -> Iterator[bytes]:
-    """Real events with letters changed, cut out and doubled."""
+    """Real events with letters changed, removed and doubled."""
     chance = random.Random(1)
     for _ in range(count):
         text = list(json.dumps(chance.choice(SEEDS)))

@@ -1,4 +1,4 @@
-"""WebSocket client frames by hand: masked with zeros, which costs neither side anything."""
+"""WebSocket client frames without a library; their zero mask costs neither side anything."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def text_frame(text: str) -> bytes:
 
 
 def frame(opcode: int, payload: bytes) -> bytes:
-    """One client frame of any kind."""
+    """One client frame of any opcode."""
     first, size = _FIN | opcode, len(payload)
     if size < 126:
         head = struct.pack("!BB", first, _MASKED | size)
@@ -33,7 +33,7 @@ def frame(opcode: int, payload: bytes) -> bytes:
 
 
 def frames(data: bytes, at: int = 0) -> Iterator[tuple[int, bytes, int]]:
-    """The whole frames of a server's in `data` from `at` on: opcode, payload, where it ends."""
+    """The complete server frames in `data` from `at` on: opcode, payload, end."""
     while len(data) - at >= 2:
         size, start = data[at + 1], at + 2
         if size >= 126:

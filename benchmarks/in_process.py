@@ -1,4 +1,4 @@
-"""A live session in this process: an engine with real weights, fed sound, timed at its edges."""
+"""A live session in this process: an engine with real weights, fed with audio and timed."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ SAMPLING = api.Sampling(max_tokens=16)
 
 
 def clip(name: str) -> Samples:
-    """A bundled clip as s16 mono 16 kHz."""
+    """A bundled clip, s16 mono 16 kHz."""
     return load_s16(CLIPS / name, api.SAMPLE_RATE_HZ)
 
 
 def speech_of(seconds: float) -> Samples:
-    """Unbroken speech of about that length that ends in a question: the bundled monologue over
-    and over, then "What is the capital of France?"."""
+    """About `seconds` of unbroken speech that ends in a question: the bundled monologue repeated,
+    then "What is the capital of France?"."""
     question = clip("capital.wav")
     monologue = clip("monologue.ogg")
     missing = round(seconds * api.SAMPLE_RATE_HZ) - len(question)
@@ -40,12 +40,12 @@ def speech_of(seconds: float) -> Samples:
 
 
 def paths_of(model: str) -> ModelPaths:
-    """The files of a model, fetched if need be."""
+    """The files of a model, fetched if necessary."""
     return ModelPaths.of(resolve_model(model))
 
 
 class Live:
-    """One engine and its events; everything runs in the calling thread."""
+    """One engine and its events, all in the calling thread."""
 
     def __init__(self, model: str, threads: int | None = None, kv_dtype: str = "fp32") -> None:
         self.events: list[api.Event] = []
@@ -58,7 +58,7 @@ class Live:
         self._generation = 0
 
     def run(self, until: Callable[[], bool] | None = None) -> None:
-        """Until there is nothing to do, or `until` says so."""
+        """Step until there is nothing to do, or `until` is true."""
         while not (until is not None and until()):
             if not self.engine.step():
                 return
@@ -71,7 +71,7 @@ class Live:
         self.engine.receive(api.Close(name))
 
     def hear(self, name: str, sound: Samples, chunk_samples: int = CHUNK_SAMPLES) -> None:
-        """A whole utterance up to before its hush, chunk by chunk, each done before the next."""
+        """Send a whole utterance without its final pause, completing each chunk before the next."""
         ref = api.TurnRef(1)
         self.engine.receive(api.BeginSpeech(name, ref, "u1", 0))
         for start in range(0, len(sound), chunk_samples):
@@ -80,21 +80,21 @@ class Live:
             self.run()
 
     def hush(self, name: str) -> float:
-        """The short silence: seconds until the speculated answer stands ready."""
+        """Send the short silence; returns seconds until the speculated answer is ready."""
         began_s = time.perf_counter()
         self.engine.receive(api.Hush(name, api.TurnRef(1), 0, SAMPLING))
         self.run()
         return time.perf_counter() - began_s
 
     def hush_again(self, name: str, revision: int) -> None:
-        """Speech resumes for an instant and stops again: the speculation is made anew."""
+        """Resume speech for an instant and pause again, so that speculation starts over."""
         self.engine.receive(api.Resume(name, api.TurnRef(1, revision)))
         self.engine.receive(api.Hush(name, api.TurnRef(1, revision), 0, SAMPLING))
         self.run()
 
     def suffix(self, name: str, revision: int) -> float:
-        """Seconds for what would be left at the endpoint without speculation: the turn's suffix
-        and the first token, on the K/V of everything heard."""
+        """Seconds of the work left at the endpoint without speculation: the turn's suffix and the
+        first token, on the K/V of all speech."""
         self.engine.receive(api.Resume(name, api.TurnRef(1, revision)))
         self.run()
         session = self.engine.sessions[name]
@@ -120,7 +120,7 @@ class Live:
 
         self.run(answered)
         ended_ns = time.monotonic_ns()
-        # A live engine sends a delta at once; the step that made it may go on to decode.
+        # A live engine sends a delta at once; the step that made it may continue to decode.
         deltas = [e.at_ns for e in self.events[seen:] if isinstance(e, api.Delta)]
         self.run()
         return ((deltas[0] if deltas else ended_ns) - began_ns) / 1e9

@@ -1,6 +1,6 @@
-"""K and V in fewer bytes: what is lost, what stays the same, what it saves, beside full precision.
+"""K and V in fewer bytes: error, unchanged answers and savings, beside full precision.
 
-`rows`, one for each storage type, the first of which is what the others are held against:
+`rows`, one for each storage type; the first is the baseline of the others:
 
     bytes_per_token         K and V of one token in all layers, scales included
     logit_error_max, _mean  over all words of the vocabulary behind each of a text's first TOKENS
@@ -37,7 +37,7 @@ from headstart.benchmarks.answers import QUESTIONS
 from headstart.benchmarks.chat import Chat, Reply
 from headstart.benchmarks.in_process import Live, paths_of
 from headstart.engine.config import KV_DTYPES, EngineConfig
-from headstart.engine.kvcache.storage import kv_bytes_per_token, paged
+from headstart.engine.kvcache.storage import kv_bytes_per_token, make_cache
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.process.load import LoadedModel, load_model
 from headstart.engine.scheduling.runner import Runner
@@ -45,11 +45,11 @@ from headstart.engine.scheduling.scheduler import Plan, Work
 from headstart.kernels.native import set_threads
 
 KINDS = KV_DTYPES
-ROOM_TOKENS = 1024  # besides the long ones
+ROOM_TOKENS = 1024  # beside the long context
 TOKENS = 256
 LONG_TOKENS = 4096
 FIRST = 8
-HEARD_TOKENS = 284  # a session's after a minute of the bundled monologue
+HEARD_TOKENS = 284  # of a session after a minute of the bundled monologue
 SUFFIX_TOKENS = 12
 
 Row = dict[str, Any]
@@ -58,14 +58,15 @@ Encode = Callable[[str], list[int]]
 
 @dataclass(frozen=True)
 class Asked:
-    """One of the fifty questions and its answer; `pictured`: about a picture that was shown."""
+    """One of the fifty questions and its answer; `pictured`: it is about a picture."""
 
     reply: Reply
     pictured: bool
 
 
 def run(model: str, repeats: int, kinds: Sequence[str], *, as_json: bool) -> None:
-    """Logits and steps in turns, so that all kinds see the same weather; then a session of each."""
+    """Measure logits and steps alternately, so that all kinds run under the same machine load; then
+    one session of each."""
     report.say("logits and speed")
     rows, encode = _decoder(model, repeats, kinds)
     answers: list[list[Asked]] = []
@@ -81,20 +82,21 @@ def run(model: str, repeats: int, kinds: Sequence[str], *, as_json: bool) -> Non
 
 
 class Lane:
-    """One kind of storage under the decoder that all share."""
+    """One kind of storage under the shared decoder."""
 
     def __init__(self, loaded: LoadedModel, config: EngineConfig, kind: str) -> None:
         self.kind = kind
         spec = loaded.spec
         token_bytes = kv_bytes_per_token(spec.layers, spec.kv_heads, spec.head_dim, kind)
         pool_bytes = (LONG_TOKENS + ROOM_TOKENS) * token_bytes
-        self.cache, pool = paged(spec, replace(config, kv_dtype=kind, kv_pool_bytes=pool_bytes))
+        settings = replace(config, kv_dtype=kind, kv_pool_bytes=pool_bytes)
+        self.cache, pool = make_cache(spec, settings)
         self._runner = Runner(loaded.decoder, self.cache)
         self.stream = Stream(kind, pool, spec.vocab_size, loaded.context_tokens)
         self.times_s: list[float] = []
 
     def step(self, *tokens: int) -> Tensor:
-        """Logits [vocab_size] behind some tokens more."""
+        """Logits [vocab_size] behind some more tokens."""
         self.stream.append(tokens)
         began_s = time.perf_counter()
         work = Work(self.stream, len(tokens), True, 0)
@@ -103,23 +105,23 @@ class Lane:
         return logits
 
     def pretend(self, tokens: int) -> None:
-        """Begin anew behind so many tokens, whose K and V nobody computed: their values make no
-        difference to the time."""
+        """Start over behind `tokens` tokens whose K and V are uninitialised; their values do not
+        affect the time."""
         self.stream.truncate(0)
         self.cache.fill(0.5)
         self.stream.append([1] * tokens)
-        self.stream.make_room(tokens)
+        self.stream.reserve(tokens)
         self.stream.advance(tokens)
 
     def median_s(self) -> float:
-        """Of the steps since it was last asked for."""
+        """Median of the steps since the last call."""
         median_s = statistics.median(self.times_s)
         self.times_s.clear()
         return median_s
 
 
 def _in_turns(lanes: Sequence[Lane], behind: int, steps: int, tokens: int) -> list[float]:
-    """Seconds of each kind's median step of so many tokens, behind so many others."""
+    """Median step time in s of each kind, for steps of `tokens` behind `behind` other tokens."""
     for lane in lanes:
         lane.pretend(behind)
     for _ in range(steps):
@@ -130,7 +132,7 @@ def _in_turns(lanes: Sequence[Lane], behind: int, steps: int, tokens: int) -> li
 
 
 def _decoder(model: str, repeats: int, kinds: Sequence[str]) -> tuple[list[Row], Encode]:
-    """A row for each kind, and what makes tokens of words."""
+    """One row per kind, and the tokenizer's encode function."""
     config = EngineConfig(model=model)
     loaded = load_model(paths_of(model).llm, config)
     set_threads(config.threads)
@@ -166,7 +168,7 @@ def _decoder(model: str, repeats: int, kinds: Sequence[str]) -> tuple[list[Row],
 
 @dataclass(frozen=True)
 class Error:
-    """How far off the logits of one place are, and how far they spread."""
+    """Error of the logits at one position, and their spread."""
 
     most: float
     mean: float
@@ -198,7 +200,7 @@ def _errors(errors: list[Error]) -> Row:
 
 
 def _answers(live: Live) -> list[Asked]:
-    """Answers to the fifty questions; the held-out ones stay so."""
+    """Answers to the fifty questions; the held-out ones are not used."""
     pictures = {photo.name: photo for photo in photos.load()}
     answers = []
     for number, dialog in enumerate(tomllib.loads(QUESTIONS.read_text())["dialog"]):
@@ -223,7 +225,7 @@ def _agreement(encode: Encode, exact: list[Asked], answers: list[Asked]) -> Row:
 
 
 def _pictures(answers: list[Asked], rows: list[Row]) -> Row:
-    """What narrow K and V save where a picture is talked about: its own, and everybody's."""
+    """Bytes saved by narrow K and V in a conversation about a picture: its own, and all."""
     usages = [asked.reply.usage for asked in answers if asked.pictured]
     image = sum(usage.input_image for usage in usages)
     share = image / sum(u.input_text + u.input_audio + u.input_image for u in usages)

@@ -1,4 +1,4 @@
-"""A clip as the gateway's listener hands it to the ears, step by step."""
+"""A clip in the steps in which the gateway's segmenter hands it to the recogniser."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LEAD_S, TAIL_S = 1.0, 3.0
 
 @dataclass(frozen=True, eq=False)
 class Chunk:
-    """Sound to be heard; `end_sample` counts from the clip's beginning."""
+    """Audio for the recogniser; `end_sample` counts from the clip's beginning."""
 
     sound: Sound
     end_sample: int
@@ -47,7 +47,7 @@ Step = Chunk | Pause
 
 
 def by_the_listener(sound: Sound, chunk_ms: int) -> Iterator[Step]:
-    """Packets of 20 ms through the listener with its default settings, in a quiet room."""
+    """Steps from packets of 20 ms through the segmenter, with default settings, in a quiet room."""
     random = np.random.default_rng(1)
     lead, tail = (
         random.uniform(-ROOM_LEVEL, ROOM_LEVEL, int(seconds * SAMPLE_RATE_HZ)) / 32768

@@ -1,15 +1,15 @@
-"""Several people at once, each speaking without a pause, through the real server in real time.
+"""Several concurrent speakers who never pause, through the real server in real time.
 
-`headstart serve` runs as it does for everybody: a gateway and an engine process. Each of N clients
-is a WebSocket connection that plays recorded speech at a microphone's pace: 15 s of it, then a
-question, then silence until the answer is over (`PAUSE_S`), and again. The sessions' turns are
-spread evenly, so that not all of them end at once.
+`headstart serve` runs as usual, with a gateway and an engine process. Each of N clients is a
+WebSocket connection that plays recorded speech in real time: 15 s of it, then a question, then
+silence until the answer is over (`PAUSE_S`), and again. The sessions' turns are spread evenly, so
+that they do not all end at once.
 
 Keys: chunk_ms_p50/p95/p99 (from a chunk's last sample received until its words are in the KV
 cache), chunk_ms_budget (a chunk's own length), deadlines_missed (chunks over it) of chunks,
-ttft_ms_p50/p95 (last speech sample received to first token sent, the hangover in it), turns,
-answered, late_s_max (the longest that any session was behind), words_lag_ms_p50/p95 (age of the
-newest sound that an arriving hypothesis speaks of), stages_ms (means by stage of a chunk),
+ttft_ms_p50/p95 (last speech sample received to first token sent, with the endpointing wait), turns,
+answered, late_s_max (the longest delay of any session), words_lag_ms_p50/p95 (age of the newest
+audio that an arriving hypothesis covers), stages_ms (means by stage of a chunk),
 engine_cpu, gateway_cpu, clients_cpu (cores in use), sessions, seconds, warm_up_s, model.
 """
 
@@ -38,8 +38,8 @@ from headstart.talk.sound import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ
 PACKET_MS = 40
 PACKET_BYTES = BYTES_PER_SAMPLE * SAMPLE_RATE_HZ * PACKET_MS // 1000
 SPEECH_S = 15.0
-PAUSE_S = (1.5, 4.0)  # at least, and at most, whether the answer is over or not
-QUIET_ENDS_S = 0.35  # of room before and after the words of a bundled clip
+PAUSE_S = (1.5, 4.0)  # minimum, and maximum even if the answer is not over
+QUIET_ENDS_S = 0.35  # of room noise before and after the words of a bundled clip
 MAX_ANSWER_TOKENS = 48
 INSTRUCTIONS = "You are a friendly assistant. Answer in one or two short sentences."
 QUESTIONS = ("capital.wav", "followup.wav")
@@ -48,7 +48,7 @@ EVENTS = ["latency", "chunks", "hearing"]
 
 @dataclass
 class Tally:
-    """What all sessions saw, from the end of the warm-up on."""
+    """Measurements of all sessions since the end of the warm-up."""
 
     chunks: list[dict[str, Any]] = field(default_factory=list)
     ttft_ms: list[float] = field(default_factory=list)
@@ -93,7 +93,7 @@ async def _run(model: str, sessions: int, seconds: float, warm_up_s: float) -> d
 
 
 async def _pass(seconds: float, tasks: list[asyncio.Task[None]]) -> None:
-    """Let that time pass; a session that fails ends it, with its error."""
+    """Let that time pass; a session that fails ends it and raises its error."""
     done, _ = await asyncio.wait(tasks, timeout=seconds, return_when=asyncio.FIRST_EXCEPTION)
     for task in done:
         task.result()
@@ -130,21 +130,21 @@ def _at(values: list[float], percent: float) -> float | None:
 
 
 class Person:
-    """One session. `number` of `count` decides where in a turn it begins."""
+    """One client session. `number` of `count` determines where in a turn it starts."""
 
     def __init__(self, number: int, count: int, url: str, tally: Tally) -> None:
         self._url, self._tally = url, tally
         self._monologue = _packets("monologue.ogg")
         self._questions = [_packets(name) for name in QUESTIONS]
         self._number = number
-        self._delay_s = number / count * PACKET_MS / 1000  # packets of all do not come at once
+        self._delay_s = number / count * PACKET_MS / 1000  # spreads the packets of all sessions
         self._first_speech_s = SPEECH_S * (1 - number / count)
         self._next = number * len(self._monologue) // count
-        self._settled = asyncio.Event()  # the answer to the last question is over
+        self._settled = asyncio.Event()  # set when the answer to the last question is over
         self._sent_at_s: list[float] = []  # of each packet
 
     async def conversation(self) -> None:
-        """Until cancelled. Raises what breaks the connection."""
+        """Talk until cancelled. Raises whatever breaks the connection."""
         headers = {"Authorization": "Bearer none-needed"}
         async with connect(self._url, additional_headers=headers, compression=None) as socket:
             await socket.send(json.dumps({"type": "session.update", "session": _settings()}))
@@ -233,7 +233,7 @@ def _packets(name: str) -> list[bytes]:
 
 
 class CpuMeter:
-    """Cores that the server's processes and this one use, from its making on."""
+    """Cores used by the server's processes and this one since construction."""
 
     def __init__(self) -> None:
         self._began_s = time.monotonic()

@@ -1,20 +1,20 @@
-"""What a lossy network leaves of speech: our receive buffer beside aiortc's own, same packets.
+"""Speech over a lossy network: our receive buffer beside aiortc's own, on the same packets.
 
-For each share of loss one real connection over loopback (UDP, DTLS, SRTP, Opus); packets are
-dropped on the sender's side at random, after 3 s without loss and before a calm of 4 s. What
+For each loss rate there is one real connection over loopback (UDP, DTLS, SRTP, Opus). Packets are
+dropped at random on the sender's side, after 3 s without loss and before 4 s without loss. What
 arrives goes both to our `AudioTrack` and to the stock receiver, in the same process at the same
-time. In between the bundled monologue is spoken `--rounds` times.
+time. The bundled monologue is spoken `--rounds` times in between.
 
-Keys: rows (one for each share), one_packet (a single packet lost, in the middle), rounds, words.
-Each has `loss`, `packets`, `dropped` and, for `ours` and `aiortc`:
+Keys: rows (one per loss rate), one_packet (a single packet lost, in the middle), rounds, words.
+Each row has `loss`, `packets`, `dropped` and, for `ours` and `aiortc`:
 
-timeline_ok      share of the frames sent during speech that came out. Ours counts only frames at
-                 their place in time, or concealed there; for the stock receiver, which fills
-                 nothing, every frame that was decoded at all counts
-latency_ms_base  mean from sending to coming out, frames of the second and third second
-latency_ms_loss  the same during loss, frames that came out
+timeline_ok      share of the frames sent during speech that were played. Ours counts only frames
+                 at their place in time, or concealed there; the stock receiver does not conceal,
+                 so every decoded frame counts
+latency_ms_base  mean from sending to playing, frames of the second and third second
+latency_ms_loss  the same during loss, for frames that were played
 latency_ms_end   the same for frames sent from 2 to 4 s after the last loss
-word_errors, wer Whisper-tiny.en's, on what came out of the speech, against what was said
+word_errors, wer of Whisper-tiny.en on the received speech, against what was said
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ FRAME_S = 0.02
 FRAME_TICKS = 960
 LEAD_FRAMES, CALM_FRAMES = 150, 200
 BASE_FRAMES = range(50, 150)
-SETTLED_FRAMES = 100  # of calm that pass before `latency_ms_end` is measured
+SETTLED_FRAMES = 100  # frames without loss before `latency_ms_end` is measured
 SAID = (
     "I would like to tell you about the small garden behind our house. When we moved in, there was "
     "nothing but grass and an old apple tree. In the first spring, my sister planted tomatoes, "
@@ -66,7 +66,7 @@ SAID = (
 
 @dataclass
 class Schedule:
-    """Which frames are speech, and which of them are lost. Frames are numbered as sent."""
+    """Which frames are speech, and which of those are lost. Frames are numbered as sent."""
 
     speech: Samples  # 24 kHz
     lost: Callable[[int], bool]
@@ -86,7 +86,7 @@ class Schedule:
 
 @dataclass
 class Way:
-    """What came out of one of the two ways."""
+    """The output of one of the two receivers."""
 
     rate_hz: int
     out_s: dict[int, float] = field(default_factory=dict)  # frame -> when it came out
@@ -109,12 +109,12 @@ class Way:
         return round(sum(took) * 1000 / len(took), 1) if took else None
 
     def heard(self) -> Samples:
-        """All of it, int16 at 16 kHz."""
+        """All of the output, int16 at 16 kHz."""
         return StreamResampler(self.rate_hz, ENGINE_RATE_HZ).feed(np.concatenate(self.pcm))
 
 
 class Connection:
-    """A sender, a lossy path and both receivers. `run` it once."""
+    """A sender, a lossy path and both receivers. `run` may be called once."""
 
     def __init__(self, schedule: Schedule) -> None:
         self.schedule = schedule
@@ -151,7 +151,7 @@ class Connection:
         await asyncio.sleep(1.0)
         self._make_lossy(sender)
         track.put(self.schedule.sound())
-        while track.queued_samples:  # longer than real time where the machine is too busy
+        while track.queued_samples:  # takes longer than real time on a busy machine
             await asyncio.sleep(0.1)
         await asyncio.sleep(1.0)
         ours.close()
@@ -175,7 +175,7 @@ class Connection:
         transport._send_rtp = lossy
 
     def _frame(self, timestamp: int) -> int:
-        """The number of a frame sent, from its RTP time."""
+        """The number of a sent frame, from its RTP timestamp."""
         if self._first_tick is None:
             self._first_tick = timestamp
         return ((timestamp - self._first_tick) & 0xFFFF_FFFF) // FRAME_TICKS
@@ -218,7 +218,7 @@ def run(rounds: int, *, with_words: bool, as_json: bool) -> None:
     connections.append(Connection(Schedule(speech, lambda frame: frame == middle)))
     seconds = connections[0].schedule.frames * FRAME_S
     report.say(f"{len(connections)} connections in turn, {seconds:.0f} s each in real time")
-    for connection in connections:  # at once they would wait for each other on a small machine
+    for connection in connections:  # concurrent ones would delay each other on a small machine
         asyncio.run(connection.run())
     words = _Words(rounds) if with_words else None
     rows = [
@@ -244,7 +244,7 @@ def _row(loss: float | None, connection: Connection, words: _Words | None) -> di
 
 
 def _at_random(loss: float, during: range) -> Callable[[int], bool]:
-    """The same frames in every run."""
+    """Drops the same frames in every run."""
     rng = random.Random(round(loss * 1000))
     lost = {frame for frame in during if rng.random() < loss}
     return lost.__contains__
@@ -258,7 +258,7 @@ def _monologue() -> Samples:
 
 
 class _Words:
-    """Whisper on what came out, an utterance a round, against what was said."""
+    """Whisper on the received speech, one utterance per round, against what was said."""
 
     def __init__(self, rounds: int) -> None:
         from headstart.benchmarks.yardstick import normaliser

@@ -1,7 +1,7 @@
-"""Sounds in which nobody speaks to us, and what the whole path from packet to word makes of them.
+"""False words: sounds without speech to us, and the words that the whole path makes of them.
 
-Everything is synthesised, seeded. A sound goes through the gateway's listener (VAD, turns) in 20 ms
-packets and what that delivers through the ears, as in a live session.
+All sounds are synthetic and seeded. A sound goes through the gateway's segmenter (VAD, turns) in
+20 ms packets, and the segments through the recogniser, as in a live session.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ SEED = 7
 
 
 def _coloured(random: np.random.Generator, samples: int, exponent: float) -> Sound:
-    """Noise whose power falls with frequency to the `exponent`, RMS 1."""
+    """Noise whose power falls with frequency to the power `exponent`, RMS 1."""
     spectrum = np.fft.rfft(random.standard_normal(samples))
     steps = np.maximum(np.arange(len(spectrum)), 1)
     noise = np.fft.irfft(spectrum / steps ** (exponent / 2), samples)
@@ -64,7 +64,7 @@ def _hum(random: np.random.Generator, samples: int) -> Sound:
 
 
 def _clicks(random: np.random.Generator, samples: int) -> Sound:
-    """Typing: two short resonant bursts a key, six keys a second with gaps."""
+    """Typing: two short resonant bursts per key, six keys per second with gaps."""
     sound = random.standard_normal(samples) * 5e-4
     at = 0
     while True:
@@ -82,7 +82,7 @@ def _clicks(random: np.random.Generator, samples: int) -> Sound:
 
 
 def _music(random: np.random.Generator, samples: int) -> Sound:
-    """A chord a second with a melody over it and a beat under it, no voice."""
+    """One chord per second with a melody and a beat, without voice."""
     sound = np.zeros(samples)
     beat = RATE_HZ // 4
     scale_hz = 220 * 2 ** (np.array([0, 2, 4, 7, 9, 12, 14, 16]) / 12)
@@ -100,14 +100,14 @@ def _music(random: np.random.Generator, samples: int) -> Sound:
 
 
 def _breaths(random: np.random.Generator, samples: int) -> Sound:
-    """In and out every four seconds, close to the microphone."""
+    """Breathing in and out every four seconds, close to the microphone."""
     time_s = np.arange(samples) / RATE_HZ
     swell = np.clip(np.sin(2 * np.pi * time_s / 2), 0, None) ** 2
     return np.asarray(_band(random.standard_normal(samples), 300, 4000) * swell * 0.02)
 
 
 def _coughs(random: np.random.Generator, samples: int) -> Sound:
-    """Every three seconds a burst or two of 150 ms."""
+    """A burst or two of 150 ms every three seconds."""
     sound = random.standard_normal(samples) * 3e-4
     noise = _band(random.standard_normal(samples), 200, 5000)
     for start in range(RATE_HZ, samples - RATE_HZ, 3 * RATE_HZ):
@@ -120,7 +120,7 @@ def _coughs(random: np.random.Generator, samples: int) -> Sound:
 
 
 def _throat(random: np.random.Generator, samples: int) -> Sound:
-    """A throat is cleared: every second and a half two voiced scrapes of a quarter of a second."""
+    """Throat clearing: two voiced scrapes of a quarter of a second, every second and a half."""
     sound = random.standard_normal(samples) * 3e-4
     length = int(0.25 * RATE_HZ)
     time_s = np.arange(length) / RATE_HZ
@@ -138,7 +138,7 @@ def _throat(random: np.random.Generator, samples: int) -> Sound:
 
 
 def _radio(random: np.random.Generator, samples: int) -> Sound:
-    """The bundled monologue from another room: narrow, reverberated, 6 dB under pink noise."""
+    """The bundled monologue from another room: narrow-band, reverberant, 6 dB below pink noise."""
     speech = load_f32(CLIPS / "monologue.ogg", RATE_HZ).astype(np.float64)
     speech = _band(np.resize(speech, samples), 400, 2500)
     tail = random.standard_normal(RATE_HZ) * np.exp(-np.arange(RATE_HZ) / (0.15 * RATE_HZ))
@@ -169,7 +169,7 @@ def make(kind: str, seconds: float, seed: int = SEED) -> npt.NDArray[np.int16]:
 
 @dataclass
 class Outcome:
-    """What was made of a sound: utterances that began, turns that ended with words, and those."""
+    """Utterances that began in a sound, turns that ended with words, and those words."""
 
     utterances: int
     turns: int
@@ -177,7 +177,7 @@ class Outcome:
 
 
 def listen(ears: WhisperRecognizer, sound: npt.NDArray[np.int16]) -> Outcome:
-    """A whole sound, s16 24 kHz, through the listener and the ears."""
+    """A whole sound, s16 24 kHz, through the segmenter and the recogniser."""
     listener = SpeechSegmenter(Detection())
     outcome = Outcome(0, 0, [])
     utterance = ears.open()
@@ -201,7 +201,7 @@ def listen(ears: WhisperRecognizer, sound: npt.NDArray[np.int16]) -> Outcome:
 
 
 def false_words_per_min(ears: WhisperRecognizer, seconds: float) -> dict[str, float]:
-    """Words heard a minute in `seconds` of each kind, and over all of them as "all"."""
+    """Words per minute recognised in `seconds` of each kind, and over all of them as "all"."""
     rates, total = {}, 0
     for kind in KINDS:
         outcome = listen(ears, make(kind, seconds))

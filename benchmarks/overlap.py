@@ -1,17 +1,17 @@
-"""What is made of sound over an answer: who interrupts it, who doesn't, and how soon that is known.
+"""Sound over an answer: what interrupts it, what does not, and how soon that is decided.
 
-A spoken answer plays; a session core of the gateway and a real engine, in this process, hear a
-sound over it: people who mean it, signs of listening, noises, and with LIST short recordings of a
-person (`benchmarks.overlap_sounds`). Time is the sound's own, and the engine's work is added to it.
+While a spoken answer plays, a session of the gateway and a real engine, in this process, receive a
+sound: real interruptions, backchannels, noises, and with LIST short recordings of a person
+(`benchmarks.overlap_sounds`). Time is the sound's own, plus the engine's computing time.
 
-The rule was made on the sounds of `--half development`; what it is worth is said by the other one,
-whose voices it never heard. `--notes FILE` keeps a JSON line for each sound. `--words` judges the
-final words only, with `interrupted_plain` by the rule that believes the ears every word.
+The rule was tuned on the sounds of `--half development`; the other half, with other voices, tells
+what it is worth. `--notes FILE` appends a JSON line per sound. `--words` judges the final words
+only, with `interrupted_plain` for the rule without word probabilities.
 
-Keys: half, interruptions, listening, noises, recordings; each has `sounds`, `interrupted`
-(how many ended the answer), `which` (those that went the wrong way), `held_ms` (median from the
-first sound noticed until it was known; of what did not interrupt, how long the answer's sound stood
-still), `known_ms_p90` (of what did interrupt).
+Keys: half, interruptions, listening, noises, recordings; each has `sounds`, `interrupted` (how many
+ended the answer), `which` (those decided wrongly), `held_ms` (median from the first detection to
+the decision; if not interrupted, how long the answer's sound was paused), `known_ms_p90` (of those
+that interrupted).
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class _Outcome:
 
 @dataclass
 class _Overlap:
-    """One session in the middle of a spoken answer; `ahead_ns`: what the engine's work took."""
+    """One session in the middle of a spoken answer; `ahead_ns`: computing time of the engine."""
 
     live: Live
     outcome: _Outcome
@@ -91,7 +91,7 @@ class _Overlap:
         self._take(self.session.receive_voice(ClauseDone(self.outcome.name, 1, 0), self.now_ns))
 
     def hear(self, sound: Samples) -> None:
-        """The sound, in packets on time, and two seconds of silence behind it."""
+        """Send the sound, in packets on time, and two seconds of silence behind it."""
         whole = np.concatenate([sound, np.zeros(2 * synthesiser.RATE_HZ, np.int16)])
         for start in range(0, len(whole), PACKET_SAMPLES):
             packet = whole[start : start + PACKET_SAMPLES].tobytes()
@@ -101,7 +101,7 @@ class _Overlap:
             self._take(self.session.tick(self.now_ns))
 
     def _engine(self) -> None:
-        """Let the engine work; what it says arrives when it has."""
+        """Let the engine work; its events arrive after its computing time."""
         self.live.events.clear()
         began_ns = time.perf_counter_ns()
         self.live.run()
@@ -152,7 +152,8 @@ def run(
 
 
 def run_words(half: str, recordings: Path | None, *, as_json: bool) -> None:
-    """The same sounds by their final words alone (`benchmarks.overlap_words`). Raises as `run`."""
+    """Judge the same sounds by their final words only (`benchmarks.overlap_words`). Raises like
+    `run`."""
     lines = read_list(recordings) if recordings is not None else ()
     ears = WhisperRecognizer.load(ensure("whisper-tiny.en"))
     heard: dict[str, list[tuple[str, list[overlap_words.Words]]]] = defaultdict(list)

@@ -1,8 +1,8 @@
-"""What is heard over an answer: people who mean to end it, signs of listening, and noises.
+"""Sounds over an answer: real interruptions, backchannels, and noises.
 
-Two halves that share no voice: a rule is made on `DEVELOPMENT` and reported on `HELD_OUT`. With a
-LIST (lines `path TAB text`) prompts of up to `SHORT_WORDS` words are people's words as well, the
-halves by the names' CRC-32: words that no assistant expects, often of half a second.
+The two halves share no voice: rules are tuned on `DEVELOPMENT` and reported on `HELD_OUT`. With a
+LIST (lines `path TAB text`), prompts of up to `SHORT_WORDS` words are added as people's words, in
+halves by the names' CRC-32: unexpected words, often half a second long.
 """
 
 # ruff: noqa: RUF001  (IPA)
@@ -90,7 +90,7 @@ class Heard:
 
 
 def sounds(half: str, recordings: Sequence[tuple[Path, str]] = ()) -> Iterator[Heard]:
-    """All of a half. Raises `VoiceUnavailable`, and KeyError for a half there is not."""
+    """All sounds of a half. Raises `VoiceUnavailable`, and KeyError for an unknown half."""
     voices, parity = HALVES[half]
     for voice, say in cast(voices):
         for kind, lines in (("interruptions", INTERRUPTIONS), ("listening", LISTENING)):

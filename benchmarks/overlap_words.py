@@ -1,7 +1,8 @@
-"""What the ears' final words of a sound mean, without an answer, a session and a language model.
+"""The decision on a sound from its final words alone, without answer, session or language model.
 
-The sound goes through the gateway's listener up to each hush, and through the ears in one pass: a
-tenth of the time of the whole path, enough to choose a rule. `plain` is the rule by words alone.
+The sound goes through the gateway's segmenter up to each pause, and through the recogniser in one
+pass. This takes a tenth of the time of the whole path, which is enough to tune a rule. `plain` is
+the rule on words without probabilities.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ LEAD_S, TAIL_S = 0.3, 1.0
 
 @dataclass(frozen=True)
 class Words:
-    """At one hush."""
+    """The words at one pause."""
 
     text: str
     likely: tuple[float, ...]
@@ -43,7 +44,7 @@ class Words:
 
 
 def words_of(ears: WhisperRecognizer, sound: Samples) -> list[Words]:
-    """The final words at each hush of one sound."""
+    """The final words at each pause of one sound."""
     random = np.random.default_rng(1)
     lead, tail = (
         random.integers(-ROOM_LEVEL, ROOM_LEVEL + 1, int(seconds * RATE_HZ)).astype(np.int16)
@@ -71,7 +72,7 @@ def words_of(ears: WhisperRecognizer, sound: Samples) -> list[Words]:
 
 
 def summed(outcomes: list[tuple[str, list[Words]]], *, wanted: bool) -> dict[str, Any]:
-    """Of one kind: how many sounds there were, how many interrupted, and what went wrong."""
+    """For one kind: number of sounds, how many interrupted, and which were decided wrongly."""
     by_rule = {
         plain: [any(words.interrupts(plain=plain) for words in heard) for _, heard in outcomes]
         for plain in (False, True)

@@ -1,9 +1,9 @@
-"""What a session knows in each pause of a turn, recorded once: any policy can be judged by it.
+"""A record of what a session knows in each pause of a turn, for replaying endpoint policies.
 
-A turn goes through the gateway's listener (VAD, hushes) under a policy that never ends it, and what
-the listener delivers through a real engine. So each pause is there as a policy meets it: its length
-as the VAD has it, the speech before it, and the language model's probability that the message is
-over, with the time it took to know.
+A turn goes through the gateway's segmenter (VAD, pauses) under a policy that never ends it, and the
+segments through a real engine. So each pause is recorded as a policy meets it: its length by the
+VAD, the speech before it, and the language model's probability that the message is over, with the
+time until it was known.
 """
 
 from __future__ import annotations
@@ -34,16 +34,18 @@ from headstart.gateway.audio.segmenter import (
 
 HUSH_MS = 200
 PATIENCE_MS = 2500
-"""Longer than any pause in `benchmarks.pauses`: what lasts so long is the end of the turn."""
+"""Longer than any pause in `benchmarks.pauses`; such a silence is the end of the turn."""
 PACKET_BYTES = 2 * CLIENT_RATE_HZ // 50
-SPECULATE = api.Sampling(max_tokens=1)  # of the answer only its beginning is needed here
+SPECULATE = api.Sampling(max_tokens=1)  # only the answer's beginning is needed
 
 
 @dataclass
 class Paused:
-    """One pause of a turn that was long enough for a hush. `silence_samples` None: it never
-    ended, the turn was over. `probability` at the hush, `again` after `ASK_AGAIN_MS` of silence;
-    None: nothing was asked, for no word had been heard, or the pause was over."""
+    """One pause of a turn that was long enough for a `Hush`.
+
+    `silence_samples` None: the turn was over. `probability`: at the `Hush`; `again`: after
+    `ASK_AGAIN_MS` of silence; None: not asked, for lack of words or because the pause was over.
+    """
 
     speech_samples: int
     silence_samples: int | None = None
@@ -73,7 +75,7 @@ class RecordedTurn:
 
 
 class _Notes:
-    """An endpoint policy that only takes notes."""
+    """An endpoint policy that only records."""
 
     longest_silence_ms = PATIENCE_MS
 
@@ -97,14 +99,14 @@ class _Notes:
 
 
 class Recorder:
-    """One engine, and one session of it for each turn."""
+    """One engine, with one session for each turn."""
 
     def __init__(self, model: str) -> None:
         self._live = Live(model)
         self._turns = 0
 
     def record(self, turn: SpokenTurn) -> RecordedTurn:
-        """All pauses of one turn that lasted for `HUSH_MS`."""
+        """All pauses of one turn that lasted `HUSH_MS`."""
         self._turns += 1
         name = f"turn{self._turns}"
         self._live.open(name)
@@ -153,12 +155,12 @@ class Recorder:
                 case api.Hearing():
                     paused.words = event.committed + event.tentative
         if paused.again is None and not is_first:
-            paused.again = paused.probability  # the same words: it is not asked again
+            paused.again = paused.probability  # the words are the same, so it is not asked again
         self._live.run()
 
 
 def _events(listener: SpeechSegmenter, turn: SpokenTurn) -> Iterator[SpeechEvent]:
-    """The turn and the silence behind it, in packets of 20 ms, on time."""
+    """The events of a turn and the silence behind it, in packets of 20 ms, on time."""
     resampler = StreamResampler(RATE_HZ, CLIENT_RATE_HZ)
     whole = np.concatenate([turn.sound, room(PATIENCE_MS + 500.0)])
     pcm = resampler.feed(whole).tobytes()

@@ -1,10 +1,10 @@
-"""People who pause while they speak: turns with known pauses, made of recordings.
+"""Turns with known pauses, made of recordings.
 
     sentence   "Please enter your | <pause> | password."   one recording, cut where it is quietest
     sentences  "The line is busy." <pause> "Please try again later."       two recordings, joined
 
-Each speaker has a pace, a median pause between `PACE_MS`; each pause of theirs varies about it
-within `PAUSE_MS`. Seeded: the same recordings give the same turns.
+Each speaker has a median pause within `PACE_MS`; the speaker's pauses vary about it, within
+`PAUSE_MS`. Seeded: the same recordings give the same turns.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ PAUSE_SPREAD = 0.3  # standard deviation of a pause's logarithm about the pace's
 LEAST_WORDS = 4
 LEAD_MS = 500.0
 LONGEST_S = 9.0
-ROOM_LEVEL = 8.0  # of the noise in pauses, s16 units RMS
+ROOM_LEVEL = 8.0  # RMS of the noise in pauses, s16 units
 FRAME = RATE_HZ // 100
 EDGE_DBFS = -45.0
 CUT_WITHIN = (0.35, 0.65)  # shares of a recording between which it is cut
@@ -46,7 +46,7 @@ HALVES = ("tuned", "held_out")
 
 @dataclass(frozen=True)
 class SpokenTurn:
-    """Sound of one turn, s16 16 kHz, with silence before and none behind."""
+    """Audio of one turn, s16 16 kHz, with silence before it and none behind."""
 
     speaker: int
     kind: str  # "sentence" or "sentences"
@@ -68,8 +68,8 @@ class Recording:
 
 
 def recordings(lines: Sequence[tuple[Path, str]]) -> list[Recording]:
-    """Those of a list (`path TAB text`) that are whole sentences, once each, not too long to be
-    a turn."""
+    """The recordings of a list (`path TAB text`) that are whole sentences, each once, and short
+    enough for a turn."""
     chosen: dict[str, Path] = {}
     for path, text in lines:
         ends = text.endswith((".", "?", "!")) and not text.endswith("..")
@@ -80,7 +80,7 @@ def recordings(lines: Sequence[tuple[Path, str]]) -> list[Recording]:
 
 
 def spoken_questions() -> list[Recording]:
-    """What people say to a machine (`questions.toml`), spoken by the packaged voice.
+    """Everyday requests (`questions.toml`), spoken by the packaged voice.
 
     Raises `headstart.gateway.tts.synthesiser.VoiceUnavailable`.
     """
@@ -98,14 +98,14 @@ def spoken_questions() -> list[Recording]:
 
 
 def half_of(text: str) -> str | None:
-    """Which half a turn belongs to, by the CRC-32 of its sentences: "tuned" (even) or "held_out"
-    (odd), so that no sentence is in both; None: it joins one of each."""
+    """The half of a turn, by the CRC-32 of its sentences: "tuned" (even) or "held_out" (odd), so
+    that no sentence is in both; None: it joins one of each."""
     parity = {zlib.crc32(sentence.encode()) % 2 for sentence in text.split(JOINED_BY)}
     return HALVES[parity.pop()] if len(parity) == 1 else None
 
 
 def turns(found: Sequence[Recording], speakers: int) -> Iterator[SpokenTurn]:
-    """`TURNS_OF_A_SPEAKER` turns of each speaker, the two kinds in turn."""
+    """`TURNS_OF_A_SPEAKER` turns of each speaker, alternating between the two kinds."""
     random = np.random.default_rng(SEED)
     single = [recording for recording in found if recording.is_one_sentence]
     for speaker in range(speakers):
@@ -150,7 +150,7 @@ def _levels(sound: Samples) -> npt.NDArray[np.float64]:
 
 
 def _cut(sound: Samples) -> tuple[Samples, Samples]:
-    """In two where it is quietest for 50 ms, near the middle: as a rule between words."""
+    """Split where it is quietest for 50 ms near the middle, which is usually between words."""
     levels = np.convolve(_levels(sound), np.ones(5) / 5, "same")
     first, last = (round(share * len(levels)) for share in CUT_WITHIN)
     at = (first + int(levels[first:last].argmin())) * FRAME

@@ -1,4 +1,4 @@
-"""The same weights in other people's engines, driven as their users would."""
+"""Other engines on the same weights, driven as their users would."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class TransformersPeer:
 
     @torch.inference_mode()
     def first_token(self, sound: Samples) -> float:
-        """Seconds from having all of the sound to the first token."""
+        """Seconds from the complete audio to the first token."""
         began_s = time.perf_counter()
         text = self._hear(sound)
         ids = [
@@ -65,7 +65,7 @@ class TransformersPeer:
 class LlamaCppPeer:
     """llama.cpp's own server loop, in this process (xllamacpp), by its own clock.
 
-    It is given text for free; nothing is kept between calls. Tokenising is not counted.
+    It gets the text for free and caches nothing between calls. Tokenising is not counted.
     """
 
     def __init__(self, module: Any, path: Path, threads: int = 2) -> None:
@@ -86,7 +86,7 @@ class LlamaCppPeer:
         return cls(module, path)
 
     def _timings(self, prompt: str | list[int], tokens: int) -> dict[str, float]:
-        """Greedy. Raises RuntimeError with llama.cpp's words when it refuses."""
+        """Greedy. Raises `RuntimeError` with llama.cpp's message if it refuses."""
         done = self._server.handle_completions(
             {
                 "prompt": prompt,
@@ -111,11 +111,11 @@ class LlamaCppPeer:
         return (timings["prompt_ms"] + timings["predicted_ms"]) / 1000
 
     def decode_tok_s(self, tokens: int) -> float:
-        """Tokens a second of one stream, greedy, from a short prompt."""
+        """Tokens per second of one stream, greedy, from a short prompt."""
         prompt = "Count from one to a hundred in words."
         return self._timings(prompt, tokens)["predicted_per_second"]
 
     def prefill_tok_s(self, tokens: int) -> float:
-        """Tokens a second of one prefill."""
+        """Tokens per second of one prefill."""
         ids = [1000 + i % 5000 for i in range(tokens)]
         return self._timings(ids, 1)["prompt_per_second"]

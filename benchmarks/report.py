@@ -1,4 +1,4 @@
-"""What every benchmark says besides its numbers, and how it says it."""
+"""Output shared by all benchmarks: the machine, progress, statistics and the result."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 
 def machine() -> dict[str, Any]:
-    """The machine in words, for whoever compares numbers."""
+    """A description of the machine, for comparing numbers."""
     return {
         "cpu": _cpu_name(),
         "cores": len(os.sched_getaffinity(0)),
@@ -34,24 +34,24 @@ def _cpu_name() -> str:
 
 
 def median_ms(run: Callable[[], float], repeats: int) -> float:
-    """Median of what `run` returns in seconds, in ms, after one run that does not count."""
+    """Median in ms of what `run` returns in seconds, after one run that is discarded."""
     run()
     return statistics.median(run() for _ in range(repeats)) * 1000
 
 
 def percentile(values: Sequence[float], percent: float) -> float:
-    """By nearest rank; `values` may be in any order."""
+    """Percentile by nearest rank; `values` may be in any order."""
     ranked = sorted(values)
     return ranked[max(0, math.ceil(len(ranked) * percent / 100) - 1)]
 
 
 def say(line: str) -> None:
-    """Progress for people; stdout's last line belongs to programs."""
+    """Print progress to stderr; stdout's last line is for programs."""
     print(line, file=sys.stderr, flush=True)
 
 
 def finish(name: str, result: dict[str, Any], *, as_json: bool) -> None:
-    """The result: for people a line a key, and always one JSON object as stdout's last line."""
+    """Print the result: one line per key for people, and one JSON object as stdout's last line."""
     whole = {"benchmark": name, **result, "machine": machine()}
     if not as_json:
         for key, value in result.items():

@@ -1,16 +1,16 @@
-"""One conversation that lasts for hours, at full speed: does it stay as small and as quick?
+"""One conversation of hours, at full speed: do memory and time per chunk stay constant?
 
-A person in front of a camera speaks for six seconds of every fifteen and is answered; the engine is
-the real one, with the real decoder, eyes and cache. What is said comes from a script, or with
-`--real-ears` from the bundled monologue through Whisper, which takes most of the time then.
+A person in front of a camera speaks for six seconds of every fifteen and is answered. The engine is
+real, with decoder, image encoder and cache. The words come from a script, or with `--real-ears`
+from the bundled monologue through Whisper, which then takes most of the time.
 
-Keys: minutes (for each of the session's: chunk_ms median and max from receipt until the words are
-in the cache, chunk_cpu_ms the processors' time for it, which other jobs on the machine change far
-less, first_ms to the answer's first token, kv_bytes, rss_bytes, evicted tokens so far),
-chunk_ms_first and chunk_ms_last (medians over the first ten minutes in which something was evicted
-and the last ten), their ratio, the same of chunk_cpu_ms, chunk_ms_max, first_ms_first,
-first_ms_last, kv_bytes_max, window_tokens, rss_bytes_first, rss_bytes_last, rss_growth_share,
-evicted_tokens, recomputed_tokens (K/V that were computed and thrown away), wall_s, model.
+Keys: minutes (for each minute of the session: chunk_ms median and max from receipt until the words
+are in the cache, chunk_cpu_ms the processor time for it, which depends far less on other load,
+first_ms to the answer's first token, kv_bytes, rss_bytes, evicted tokens so far), chunk_ms_first
+and chunk_ms_last (medians over the first ten minutes with evictions and the last ten), their ratio,
+the same of chunk_cpu_ms, chunk_ms_max, first_ms_first, first_ms_last, kv_bytes_max, window_tokens,
+rss_bytes_first, rss_bytes_last, rss_growth_share, evicted_tokens, recomputed_tokens (K/V computed
+and rolled back), wall_s, model.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from headstart.benchmarks import report
 from headstart.benchmarks.in_process import CHUNK_SAMPLES, INSTRUCTIONS, Live, Samples, clip
 from headstart.engine import api
 from headstart.engine.engine import Engine
-from headstart.engine.interfaces import Pcm, Words
+from headstart.engine.interfaces import Pcm, Recognition
 
 TURN_S, SPEECH_S = 15, 6
 CHUNKS_PER_S = api.SAMPLE_RATE_HZ // CHUNK_SAMPLES
-WORDS_PER_CHUNK = 1.3  # of people who talk at their ease
+WORDS_PER_CHUNK = 1.3  # a relaxed rate of speech
 SAMPLING = api.Sampling(max_tokens=24, max_sentences=2)
 PICTURES = 40
 EDGE_MINUTES = 10
@@ -48,7 +48,7 @@ SCRIPT = (
 
 @dataclass(frozen=True, slots=True)
 class Said:
-    """`headstart.engine.interfaces.Words` of the script: the newest word may still change."""
+    """`headstart.engine.interfaces.Recognition` of the script: the newest word may still change."""
 
     committed: str
     tentative: str
@@ -57,7 +57,7 @@ class Said:
 
 
 class ScriptedEars:
-    """Hears the script on and on, at a speaker's pace."""
+    """Recognises the script in a loop, at a speaker's pace."""
 
     def __init__(self) -> None:
         self._words = itertools.cycle(SCRIPT.split())
@@ -65,21 +65,21 @@ class ScriptedEars:
     def open(self, stream: object) -> list[str]:
         return []
 
-    def hear_many(self, utterances: Sequence[list[str]], pcms: Sequence[Pcm]) -> list[Words]:
-        heard: list[Words] = []
+    def hear_many(self, utterances: Sequence[list[str]], pcms: Sequence[Pcm]) -> list[Recognition]:
+        heard: list[Recognition] = []
         for said, pcm in zip(utterances, pcms, strict=True):
             before = len(pcm) / CHUNK_SAMPLES * WORDS_PER_CHUNK
             said.extend(next(self._words) for _ in range(max(round(before), 1)))
             heard.append(Said(" ".join(said[:-1]), (" " if said[:-1] else "") + said[-1]))
         return heard
 
-    def finish(self, utterance: list[str]) -> Words:
+    def finish(self, utterance: list[str]) -> Recognition:
         return Said(" ".join(utterance), "")
 
 
 @dataclass(slots=True)
 class Minute:
-    """What was measured in one minute of the session."""
+    """Measurements of one minute of the session."""
 
     chunk_ms: list[float] = field(default_factory=list)
     chunk_cpu_ms: list[float] = field(default_factory=list)
@@ -101,7 +101,7 @@ class Minute:
 
 
 class Person:
-    """Talks to an engine, and measures it."""
+    """A client that talks to an engine and measures it."""
 
     def __init__(self, live: Live, sound: Iterator[bytes]) -> None:
         self._live, self._sound = live, sound
@@ -111,7 +111,7 @@ class Person:
         self.stream, self.window_tokens = session.stream, session.conversation.window.tokens
 
     def take_turn(self, minute: Minute) -> None:
-        """Speak with the camera on, stop, and be answered."""
+        """Speak with the camera on, pause, and wait for the answer."""
         engine, events = self._live.engine, self._live.events
         self._turn += 1
         ref = api.TurnRef(self._turn)
@@ -148,11 +148,11 @@ class Person:
 
 
 def run(model: str, hours: float, *, real_ears: bool, as_json: bool, window: int = 0) -> None:
-    """Measure and report. `window`: tokens that are remembered; 0: as many as can be."""
+    """Measure and report. `window`: the context window in tokens; 0: as many as possible."""
     live = Live(model)
     if not real_ears:
         parts = live.engine.parts
-        services = dataclasses.replace(parts.services, ears=ScriptedEars())
+        services = dataclasses.replace(parts.services, recognizer=ScriptedEars())
         live.engine = Engine(dataclasses.replace(parts, services=services), live.events.append)
     live.engine.receive(api.Open("long", INSTRUCTIONS, window=api.Window(window)))
     live.run()
@@ -181,7 +181,7 @@ def run(model: str, hours: float, *, real_ears: bool, as_json: bool, window: int
 
 
 def _summary(minutes: Sequence[Minute], person: Person) -> dict[str, Any]:
-    """The window is full from the first eviction on: what came before is no yardstick."""
+    """Compare from the first eviction on, when the window is full."""
     full = [m for m in minutes if m.evicted] or list(minutes)
     first, last = full[:EDGE_MINUTES], full[-EDGE_MINUTES:]
     chunk_first, chunk_last = (
@@ -214,7 +214,7 @@ def _summary(minutes: Sequence[Minute], person: Person) -> dict[str, Any]:
 
 
 def _chunks(sound: Samples) -> Iterator[bytes]:
-    """The sound over and over, in chunks."""
+    """The sound in a loop, in chunks."""
     whole = sound[: len(sound) // CHUNK_SAMPLES * CHUNK_SAMPLES].reshape(-1, CHUNK_SAMPLES)
     return itertools.cycle(row.tobytes() for row in whole)
 

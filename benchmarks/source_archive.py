@@ -1,10 +1,10 @@
-"""A package's source archive by way of pip, unopened: `python -m benchmarks.source_archive`.
+"""Download of a package's source archive by pip, without building: `python -m
+benchmarks.source_archive`.
 
-`pip download` prepares what it has fetched, and of a source archive that runs the package's own
-setup code. So this stops behind the first half: pip finds the archive and fetches it, with the
-user's configuration (mirrors, proxies, certificates, credentials), and the file is left as it is.
-pip has no public interface for that half; where a later pip has moved its parts, the fetch fails
-by name.
+`pip download` prepares what it has fetched, which runs the setup code of a source archive. So this
+stops halfway: pip finds and fetches the archive with the user's configuration (mirrors, proxies,
+certificates, credentials), and the file is left as it is. pip has no public interface for that; if
+a later pip moves these parts, the fetch fails with a named error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from headstart.engine.weights.errors import SourceFailed
 
 
 def download_source(package: str, version: str, folder: Path) -> Path:
-    """The source archive of `package==version`, in `folder`. Raises `SourceFailed`."""
+    """Download the source archive of `package==version` to `folder`. Raises `SourceFailed`."""
     folder.mkdir(parents=True, exist_ok=True)
     requirement = f"{package}=={version}"
     ended = subprocess.run(
@@ -36,13 +36,13 @@ def download_source(package: str, version: str, folder: Path) -> Path:
 
 
 def _fetch(wanted: str, folder: str) -> int:
-    """In a process of its own, as pip's parts expect. The exit status."""
+    """Runs in a process of its own, as pip's parts expect. Returns the exit status."""
     download: Any = importlib.import_module("pip._internal.commands.download")
     parsing: Any = importlib.import_module("pip._internal.req.constructors")
     network: Any = importlib.import_module("pip._internal.network.download")
 
     class Command(download.DownloadCommand):  # type: ignore[misc]  # pip has no types
-        """`pip download` up to the file."""
+        """`pip download` without preparing the file."""
 
         def run(self, options: Any, args: list[str]) -> int:
             session = self.get_default_session(options)

@@ -3,8 +3,8 @@
     headstart bench spoken build/spoken choose > choose.tsv
     headstart bench spoken build/spoken report > report.tsv
 
-Settings are chosen on one part and reported on the other: neither its sentences nor its voices were
-chosen on. Flite's voices are left out where the system has no `flite` (Debian's package).
+Settings are tuned on one part and reported on the other, whose sentences and voices are new.
+Flite's voices are left out if the system has no `flite` (Debian's package).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ VOICES = {
     QUESTIONS: ("joe", "flite rms", "kokoro jm_kumo"),
 }
 
-# Room before and behind, as a voice detector's pre-roll and hush leave it.
+# Room noise before and behind, like a voice detector's pre-roll and pause.
 LEAD_S, TAIL_S = 0.3, 0.3
 ROOM_LEVEL = 3  # s16 units either way
 
@@ -161,7 +161,7 @@ SENTENCES = {
 
 
 def spoken(folder: Path, part: str) -> Iterator[tuple[Path, str]]:
-    """Path and text of each clip of `part`; those that are not in `folder` yet are made."""
+    """Path and text of each clip of `part`; missing clips are made in `folder`."""
     folder.mkdir(parents=True, exist_ok=True)
     for voice, say in cast(VOICES[part]):
         for number, text in enumerate(SENTENCES[part]):
@@ -172,7 +172,7 @@ def spoken(folder: Path, part: str) -> Iterator[tuple[Path, str]]:
 
 
 def in_a_room(sound: Samples) -> Samples:
-    """With a little of a quiet room before and behind."""
+    """The sound with some room noise before and behind."""
     random = np.random.default_rng(1)
     lead, tail = (
         random.integers(-ROOM_LEVEL, ROOM_LEVEL + 1, int(seconds * RATE_HZ)).astype(np.int16)

@@ -1,18 +1,18 @@
-"""Endpoint to first token, with 5, 15 and 60 s (`--contexts`) of speech already heard.
+"""Endpoint to first token, after 5, 15 and 60 s (`--contexts`) of speech.
 
-    incremental        what headstart does: words are prefilled while they are spoken, the answer is
-                       begun at a short silence; counted from the endpoint (`Respond`)
+    incremental        headstart: words are prefilled while they are spoken, and the answer is begun
+                       at a short silence; counted from the endpoint (`Respond`)
     incremental_no_speculation
                        the same without the early answer: the turn's suffix and the first token
-    offline            peers that hear nothing before the endpoint, same weights:
-      headstart        our own ears and decoder, all audio at once
+    offline            peers that process nothing before the endpoint, on the same weights:
+      headstart        our own recogniser and decoder, all audio at once
       transformers     Whisper by 30 s windows (greedy), then one prefill in fp32, one token
       llama.cpp        the transcript given for free, one prefill, one token (if installed)
 
 Keys: contexts_s, incremental_ms, incremental_no_speculation_ms, hush_to_ready_ms, offline_ms by
-peer, ratio_at_60s (the fastest peer that also hears ÷ incremental_no_speculation, the stricter of
-the two), ratio_at_60s_speculative, flatness (longest ÷ shortest context, incremental without
-speculation), and the transcript's tail, so that a fast wrong answer would show.
+peer, ratio_at_60s (the fastest peer with speech recognition ÷ incremental_no_speculation, the
+stricter of the two), ratio_at_60s_speculative, flatness (longest ÷ shortest context, incremental
+without speculation), and the end of the transcript, so that a fast wrong answer would show.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def run(
     with_peers: bool,
     as_json: bool,
 ) -> None:
-    """Measure and report; the ratio is that of the context nearest to 60 s."""
+    """Measure and report; the ratio is taken at the context nearest to 60 s."""
     report.say(f"loading {model}")
     live = Live(model)
     rows = [_context(live, seconds, repeats) for seconds in contexts_s]
@@ -71,13 +71,13 @@ def run(
 
 
 def _context(live: Live, seconds: float, repeats: int) -> dict[str, Any]:
-    """All of our own numbers for one length of speech, which is heard once."""
+    """All of our own numbers for one length of speech, which is recognised once."""
     report.say(f"{seconds:g} s of speech")
     sound = speech_of(seconds)
     name = f"heard-{seconds:g}"
     live.open(name)
     live.hear(name, sound)
-    hush_s = live.hush(name)  # the final hearing pass and the speculated answer
+    hush_s = live.hush(name)  # the final pass and the speculated answer
     suffix = [live.suffix(name, revision) for revision in range(1, repeats + 2)]
     revision = repeats + 2
     live.hush_again(name, revision)
@@ -89,7 +89,7 @@ def _context(live: Live, seconds: float, repeats: int) -> dict[str, Any]:
     return {
         "tokens": tokens,
         "speculative_ms": speculative_s * 1000,
-        "plain_ms": statistics.median(suffix[1:]) * 1000,  # the first one warms up
+        "plain_ms": statistics.median(suffix[1:]) * 1000,  # the first run warms up
         "hush_ms": hush_s * 1000,
         "offline_ms": _offline(live, sound) * 1000,
         "sound": sound,
@@ -98,7 +98,7 @@ def _context(live: Live, seconds: float, repeats: int) -> dict[str, Any]:
 
 
 def _offline(live: Live, sound: Samples) -> float:
-    """Everything at the endpoint, by our own engine: one chunk that is the whole utterance."""
+    """Everything at the endpoint, by our own engine: the whole utterance as one chunk."""
     live.open("offline")
     ref = api.TurnRef(1)
     began_s = time.perf_counter()

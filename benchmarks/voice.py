@@ -1,10 +1,10 @@
-"""How soon and how well it speaks: each voice in its own process, as the server runs it.
+"""Speed and intelligibility of speech output: each voice in its own process, as in the server.
 
 Keys: voice, first_sound_ms (median over answers), first_sound_ms_p95, first_sound_ms_max,
-real_time_factor (the worker's seconds for a second of sound), wer (of our own ears, Whisper-tiny.en
-streaming in 500 ms chunks, over what was spoken: a proxy of how well it can be understood),
+real_time_factor (the worker's seconds per second of sound), wer (of our own recogniser,
+Whisper-tiny.en streaming in 500 ms chunks, on the spoken text: a proxy of intelligibility),
 audio_s, load_s, rss_bytes; `voices`: the same for each voice. `first_sound_ms` counts from the
-hand-over of an answer's first clause, cut as the server cuts it, until its first piece is here.
+hand-over of an answer's first clause, cut as the server cuts it, to the arrival of its first piece.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ WAIT_S = 120.0
 
 @dataclass
 class _Listener:
-    """Takes one answer's sound, with the instant of its first piece."""
+    """Receives one answer's sound, with the time of its first piece."""
 
     pcm: bytearray = field(default_factory=bytearray)
     first_s: float | None = None
@@ -69,7 +69,7 @@ class _Listener:
 
 @dataclass
 class _Voice:
-    """What one voice did."""
+    """Measurements of one voice."""
 
     first_ms: list[float] = field(default_factory=list)
     sounds: list[bytes] = field(default_factory=list)
@@ -83,7 +83,7 @@ class _Voice:
 
 
 def run(voices: tuple[str, ...], *, as_json: bool) -> None:
-    """Measure each voice and report; the first one's numbers stand at the top."""
+    """Measure each voice and report; the first one's numbers are at the top level."""
     ears = WhisperRecognizer.load(resolve_model("tiny").ears)
     rows = []
     for name in voices:

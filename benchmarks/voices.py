@@ -1,8 +1,8 @@
-"""A cast of voices for benchmarks: what one person's sound teaches is to be tried on others'.
+"""A set of voices for benchmarks, so that what is tuned on one voice is tested on others.
 
 joe, and Kokoro's (neural, of real people; their English has an accent); eSpeak NG's (by rules); and
-Flite's, units of recordings, where the system has it (Debian's `flite`). A hum has no spelling that
-a voice could read ("em em aitch…"), so a line may give its phonemes instead, in IPA.
+Flite's (units of recordings) if the system has it (Debian's `flite`). A hum has no spelling that a
+voice could read ("em em aitch…"), so a line may give its phonemes in IPA instead.
 """
 
 # ruff: noqa: RUF001  (IPA)
@@ -30,13 +30,13 @@ from headstart.gateway.tts.vits import load_vits
 
 Samples = npt.NDArray[np.int16]  # 24 kHz mono
 
-PEAK = 12_000  # all are made equally loud
+PEAK = 12_000  # all voices are scaled to the same peak
 FLITE_PHONES = {"m": "m", "h": "hh", "ʌ": "ah", "ɑ": "aa", "ə": "ah", "ɜ": "er"}
 
 
 @dataclass(frozen=True)
 class Line:
-    """What is said; `phonemes`: how, in IPA, where spelling would mislead."""
+    """A text; `phonemes`: its pronunciation in IPA, where spelling would mislead."""
 
     text: str
     phonemes: str = ""
@@ -46,7 +46,7 @@ Say = Callable[[Line], Samples]
 
 
 def cast(names: tuple[str, ...]) -> Iterator[tuple[str, Say]]:
-    """Those of the voices that this machine has, each loaded when its turn comes.
+    """The voices of `names` that this machine has, each loaded when it is needed.
 
     Raises `VoiceUnavailable` where the extra 'voice' is not installed.
     """
@@ -114,7 +114,7 @@ def _espeak(voice: str) -> Say:
     library: ctypes.CDLL = espeak._library
 
     def say(line: Line) -> Samples:
-        if line.phonemes:  # its IPA is not the others', and its hums are no person's
+        if line.phonemes:  # its IPA differs from the others', and its hums sound like nobody's
             return np.empty(0, np.int16)
         library.espeak_SetVoiceByName(voice.encode())
         return _level(np.concatenate(list(espeak.speak(line.text, 1.0))))

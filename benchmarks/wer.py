@@ -1,11 +1,11 @@
-"""Words heard wrong while streaming, beside the same Whisper offline on the same clips.
+"""Word error rate of streaming, beside the same Whisper offline on the same clips.
 
-LIST has lines `path TAB text`. Each clip is streamed in chunks and then finished; the yardstick
-hears it whole: `transformers`, greedy, 30 s windows, padded. Both texts and the reference pass the
-same normaliser (numbers, letter case, punctuation and contractions alike).
+LIST has lines `path TAB text`. Each clip is streamed in chunks and then finished. The yardstick
+gets it whole: `transformers`, greedy, 30 s windows, padded. Both texts and the reference pass the
+same normaliser (numbers, letter case, punctuation and contractions).
 
-With `--listener` each clip goes through the gateway's listener instead (packets, voice detector,
-pre-roll, hushes), between pauses of a quiet room; the texts of its turns are put together.
+With `--listener` each clip goes through the gateway's segmenter instead (packets, voice detector,
+pre-roll, pauses), between pauses of a quiet room; the texts of its turns are joined.
 
 Keys: ears, language, wer, yardstick_wer, ratio, errors, yardstick_errors, words, clips,
 false_words_per_min (over all kinds of `benchmarks.noise`; null without `--noise-s`), false_words by
@@ -13,13 +13,13 @@ kind, chunk_ms, listener, speech_s, lag_ms_median, lag_ms_p95, revised_share, ro
 hush_ms_p50, hush_ms_p95, kept_share, cost_ms_per_s, cpu_ms_per_s (processor time, all threads).
 `--clips` prints each clip where ours and the yardstick differ.
 
-`lag`: from the end of a spoken word to the end of the chunk after which it is shown for good; the
-computing time is not in it. A word ends where the next begins; words begin where the decoder's
-alignment heads look, in a pass over the whole clip. `revised`: of all words ever shown at a place,
-those replaced later. `rollback`: of all tokens of the text that the language model prefilled (the
-committed and the tentative words after each chunk), those that had to be taken back. `hush`: wall
-time of the final pass. `kept`: of the words that the language model read before a final pass, as
-its tokens, those that it need not read again: up to the first one that differs.
+`lag`: from the end of a spoken word to the end of the chunk after which it is shown and stays,
+without computing time. A word ends where the next begins; word starts come from the decoder's
+alignment heads in a pass over the whole clip. `revised`: share of words shown at a place that were
+replaced later. `rollback`: share of the text tokens that the language model prefilled (committed
+and tentative words after each chunk) that had to be rolled back. `hush`: wall time of the final
+pass. `kept`: share of the tokens prefilled before a final pass that remain valid, up to the first
+that differs.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ from headstart.engine.chat.tokenizer import Tokenizer
 from headstart.engine.checkpoints.gguf import GgufFile
 from headstart.engine.weights import resolve_model
 
-LONGEST_S = 28  # that the ears can align in one pass
+LONGEST_S = 28  # of audio that the recogniser can align in one pass
 
 
 @dataclass
 class Tally:
-    """Counts over all clips of one way of hearing."""
+    """Counts over all clips, for one way of recognition."""
 
     texts: list[str] = field(default_factory=list)
     lags_ms: list[float] = field(default_factory=list)
@@ -58,7 +58,7 @@ class Tally:
     spent_s: float = 0.0
     cpu_s: float = 0.0
     hush_ms: list[float] = field(default_factory=list)
-    read: int = 0  # tokens, before final passes
+    read: int = 0  # tokens prefilled before final passes
     kept: int = 0
 
 
@@ -127,7 +127,7 @@ def run(
 def _print_differences(
     names: Sequence[str], truth: Sequence[str], heard: Sequence[str], offline: Sequence[str]
 ) -> None:
-    """The clips of which not the same words were heard."""
+    """Print the clips whose words differ."""
     for name, said, ours, theirs in zip(names, truth, heard, offline, strict=True):
         if ours != theirs:
             print(f"{name}\n  said    {said}\n  ours    {ours}\n  offline {theirs}")
@@ -154,7 +154,7 @@ def load(path: Path) -> Sound:
 
 
 def by_chunks(sound: Sound, chunk_ms: int) -> Iterator[Step]:
-    """The sound alone, as if the voice detector had cut exactly there."""
+    """The sound alone, as if the voice detector had cut exactly at its ends."""
     step = chunk_ms * SAMPLE_RATE_HZ // 1000
     for start in range(0, len(sound), step):
         yield Chunk(sound[start : start + step], min(start + step, len(sound)))
@@ -168,7 +168,7 @@ def stream(
     encode: Callable[[str], list[int]],
     tally: Tally,
 ) -> None:
-    """One clip, step by step, and what it adds to the tally."""
+    """Stream one clip, step by step, and add it to the tally."""
     utterance, before = None, ""
     shown: list[tuple[float, list[str]]] = []  # after which ms, which words
     tokens: list[int] = []
@@ -200,7 +200,7 @@ def stream(
 def _count_final(
     before: Sequence[int], after: Sequence[int], stages_ms: Mapping[str, float], tally: Tally
 ) -> None:
-    """What a final pass cost and kept; nothing where its words stood already."""
+    """Cost and kept tokens of a final pass; not counted if its words stood already."""
     spent_ms = sum(stages_ms.values())
     if spent_ms:
         tally.hush_ms.append(spent_ms)
@@ -219,7 +219,7 @@ def _prefill(before: list[int], after: list[int], tally: Tally) -> list[int]:
 
 
 def _count_shown(states: Sequence[Sequence[str]], tally: Tally) -> None:
-    """Each word shown at a place counts once, and as revised when another stands there later."""
+    """Each word shown at a place counts once, and as revised if another replaces it later."""
     for place in range(max(map(len, states), default=0)):
         seen = [words[place] if place < len(words) else None for words in states]
         changes = [w for w, old in zip(seen, [None, *seen], strict=False) if w != old and w]
@@ -228,7 +228,7 @@ def _count_shown(states: Sequence[Sequence[str]], tally: Tally) -> None:
 
 
 def _ends_ms(ears: WhisperRecognizer, sound: Sound, final: str) -> list[float] | None:
-    """When each final word ends; None where a pass over the whole clip has other words."""
+    """The end of each final word; None if a pass over the whole clip has other words."""
     if len(sound) > LONGEST_S * SAMPLE_RATE_HZ:
         return None
     words = ears.align(sound)
@@ -256,7 +256,7 @@ def _lags_ms(
 
 
 def live_numbers(tally: Tally) -> dict[str, Any]:
-    """What is told of the words while they come, and of the final passes."""
+    """Numbers about words while they come, and about final passes."""
     lags, hushes = tally.lags_ms, tally.hush_ms
     return {
         "lag_ms_median": round(statistics.median(lags)) if lags else None,
@@ -270,7 +270,7 @@ def live_numbers(tally: Tally) -> dict[str, Any]:
 
 
 def _costs(tally: Tally, seconds: float) -> dict[str, float]:
-    """Of one second of sound."""
+    """Costs per second of audio."""
     return {
         "cost_ms_per_s": round(tally.spent_s * 1000 / seconds, 1),
         "cpu_ms_per_s": round(tally.cpu_s * 1000 / seconds, 1),
@@ -278,7 +278,7 @@ def _costs(tally: Tally, seconds: float) -> dict[str, float]:
 
 
 def _errors(truth: list[str], said: list[str]) -> int:
-    """Words replaced, left out and put in."""
+    """Words substituted, deleted and inserted."""
     import jiwer
 
     found = jiwer.process_words(truth, said)

@@ -1,4 +1,4 @@
-"""Whisper as `transformers` has it, on the packaged weights, greedy by 30 s windows."""
+"""Whisper in `transformers`' implementation, on the packaged weights, greedy by 30 s windows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MAX_TOKENS = 220
 
 
 class WhisperPeer:
-    """One loaded model; `transcribe` is what a plain offline pipeline does."""
+    """One loaded model; `transcribe` is a plain offline pipeline."""
 
     def __init__(self, model: Any, tokens: WhisperTokens, language: str = ENGLISH_CODE) -> None:
         self.mels: int = model.config.num_mel_bins

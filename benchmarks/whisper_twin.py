@@ -1,4 +1,4 @@
-"""Our Whisper's tensors in `transformers`' own implementation: the reference, also of tests."""
+"""Our Whisper's tensors in `transformers`' implementation: the reference, for tests too."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _BLOCKS = (
 
 
 def hugging_face_state(checkpoint: Checkpoint) -> dict[str, Tensor]:
-    """All tensors under their Hugging Face names, keys without bias as there."""
+    """All tensors under their Hugging Face names, without key biases, as there."""
     settings = checkpoint.settings
     state = {}
     for part, module in (("encoder", checkpoint.encoder), ("decoder", checkpoint.decoder)):
@@ -60,14 +60,14 @@ def hugging_face_state(checkpoint: Checkpoint) -> dict[str, Tensor]:
 
 
 def _own_head(checkpoint: Checkpoint) -> Tensor | None:
-    """The vocabulary head, where it is not the embedding."""
+    """The vocabulary head, if it is not the embedding."""
     vocabulary = checkpoint.decoder.vocabulary
     assert isinstance(vocabulary, ExactVocabulary), "the twin is of exact weights"
     return vocabulary.head
 
 
 def hugging_face_config(checkpoint: Checkpoint) -> WhisperConfig:
-    """The same sizes, as `transformers` writes them."""
+    """The same sizes as a `transformers` config."""
     settings = checkpoint.settings
     return WhisperConfig(
         vocab_size=settings.vocabulary,
@@ -86,9 +86,9 @@ def hugging_face_config(checkpoint: Checkpoint) -> WhisperConfig:
 
 
 def transformers_twin(checkpoint: Checkpoint) -> Any:
-    """The reference model; strict but for a head that is tied to the embedding."""
+    """The reference model; loading is strict except for a head that is tied to the embedding."""
     config = hugging_face_config(checkpoint)
-    config._attn_implementation = "eager"  # it hands out its attention
+    config._attn_implementation = "eager"  # returns attention weights
     twin: Any = WhisperForConditionalGeneration(config)
     twin.eval()
     missing = twin.load_state_dict(hugging_face_state(checkpoint), strict=False)

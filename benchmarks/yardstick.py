@@ -1,4 +1,4 @@
-"""What streaming is measured against: the same Whisper offline, and how texts are compared."""
+"""The reference for streaming recognition: the same Whisper offline, and text comparison."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ class Offline:
 
 
 def normaliser(language: str = ENGLISH_CODE) -> Callable[[str], str]:
-    """The Whisper authors' rules: for English numbers, contractions, case and punctuation alike,
-    for others case and punctuation."""
+    """The Whisper authors' rules: for English, numbers, contractions, case and punctuation; for
+    other languages, case and punctuation."""
     from transformers.models.whisper import english_normalizer as rules
 
     if language == ENGLISH_CODE:

@@ -1,10 +1,11 @@
-"""The session engine: token and frame steps over a KV cache that grows as input arrives.
+"""The session engine: speech, frames and text become K/V as they arrive, and answers are decoded.
 
     process ─▶ engine ─▶ session, scheduling, models ─▶ decoder, asr ─▶ kvcache, chat ─▶ checkpoints
 
-Seven floors of folders; each imports only those below it, and says in its docstring which. At the
-top lie `engine` (one step for all sessions), `interfaces` (what a session needs of a model),
-`config` and `errors`. Importing this package loads no torch: the gateway imports `engine.api`.
+Folders form seven floors. Each imports only floors below it, as its docstring says. Beside the
+folders are `engine` (one step for all sessions), `interfaces` (what a session needs of a model),
+`config` and `errors`. Importing this package loads no torch, because the gateway imports
+`engine.api`.
 
 May import: `api`, `asr`, `chat`, `kvcache`, `models`, `models.perception`, `process`, `scheduling`,
 `session`, `weights`.

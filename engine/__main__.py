@@ -1,6 +1,6 @@
 """The engine process: `python -m headstart.engine --endpoint ADDRESS --model NAME`.
 
-Exit codes: 0 told to stop (or the gateway is gone), 2 these settings can never work.
+Exit codes: 0 stopped by a signal or because the gateway ended; 2 the settings are invalid.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ MIB = 1 << 20
 
 
 def main() -> None:
-    """Load the model, then serve until stopped."""
+    """Load the model and serve until stopped."""
     arguments = _arguments()
     logging.basicConfig(level="INFO", format="%(message)s", stream=sys.stderr)
     if arguments.threads:
@@ -37,7 +37,7 @@ def main() -> None:
 
     def stop(_number: int, _frame: FrameType | None) -> None:
         if link.model is None:
-            sys.exit(0)  # still loading: nothing to put in order
+            sys.exit(0)  # still loading: nothing to clean up
         link.stopping = True
 
     signal.signal(signal.SIGTERM, stop)
@@ -53,7 +53,7 @@ def main() -> None:
 
 def _serve(link: GatewayLink, arguments: argparse.Namespace) -> None:
     link.loading("libraries", 0, 0)
-    # torch takes seconds to import: only now, when the gateway has heard from us.
+    # torch takes seconds to import, so the gateway is told first.
     from headstart.engine.config import EngineConfig
     from headstart.engine.models.perception.captions import find_transcriber
     from headstart.engine.models.source import source_of
@@ -89,7 +89,7 @@ def _serve(link: GatewayLink, arguments: argparse.Namespace) -> None:
 def _packaged(
     link: GatewayLink, ears_name: str | None, config: EngineConfig
 ) -> tuple[Engine, ModelInfo]:
-    """An engine on weights by name, fetched if need be."""
+    """An engine on packaged weights by name, fetched if necessary."""
     from headstart.engine.asr.chosen import find_ears
     from headstart.engine.process.assemble import ModelPaths, assemble
     from headstart.engine.weights import resolve_model
@@ -101,7 +101,7 @@ def _packaged(
 
 
 class _FetchProgress:
-    """A download's progress on its way to whoever waits."""
+    """Sends download progress to the gateway."""
 
     def __init__(self, link: GatewayLink) -> None:
         self._link = link
@@ -123,21 +123,22 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--size", help="with dummy weights: 3b or 7b, in place of a directory")
     parser.add_argument("--tail", default="auto", choices=("auto", "closed", "provisional"))
     parser.add_argument("--transcribe", default="auto", choices=("auto", "on", "off"))
-    parser.add_argument("--ears", help="a Whisper's folder or weights; none: the model's own")
-    parser.add_argument("--ears-language", default="en", help="code such as en, or auto")
-    lora = "a LoRA for the language model, as PEFT saves it; auto: the model's own; off: none"
+    ears = "Whisper for speech recognition, a folder or packaged weights; default: the model's own"
+    parser.add_argument("--ears", help=ears)
+    parser.add_argument("--ears-language", default="en", help="language code such as en, or auto")
+    lora = "folder of a LoRA for the language model (PEFT); auto: the model's own; off: none"
     parser.add_argument("--adapter", default="auto", help=lora)
     parser.add_argument("--kv-pool-mib", type=int, default=256, help="memory of the KV cache")
     parser.add_argument("--kv-dtype", default="fp32", choices=("fp32", "fp16", "int8", "fp8"))
-    offload = "host memory for K and V of idle sessions"
+    offload = "host memory for K/V of idle sessions"
     parser.add_argument("--offload-mib", type=int, default=256, help=offload)
-    idle = "seconds without anything to do before a session is idle"
+    idle = "seconds without work before a session counts as idle"
     parser.add_argument("--idle-after-s", type=float, default=5.0, help=idle)
     parser.add_argument("--threads", type=int, default=0, help="0: all cores this process may use")
-    apart = "compute equal beginnings for each session anew"
-    parser.add_argument("--no-prefix-sharing", action="store_true", help=apart)
-    together = "sessions whose sound shares one pass of the ears"
-    parser.add_argument("--heard-together", type=int, default=1, help=together)
+    no_sharing = "do not share K/V of equal prefixes between sessions"
+    parser.add_argument("--no-prefix-sharing", action="store_true", help=no_sharing)
+    batch = "sessions whose audio shares one recogniser pass"
+    parser.add_argument("--heard-together", type=int, default=1, help=batch)
     return parser.parse_args()
 
 

@@ -1,4 +1,4 @@
-"""The engine's settings: one frozen dataclass, checked when it is made."""
+"""The engine's settings: one frozen dataclass, validated on construction."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TAILS = ("auto", "closed", "provisional")
 
 
 def usable_cores() -> int:
-    """Cores this process may run on (a container may allow fewer than the machine has)."""
+    """Number of cores this process may run on, which may be fewer than the machine has."""
     return len(os.sched_getaffinity(0))
 
 
@@ -34,39 +34,40 @@ class EngineConfig:
     """Settings of one engine process. Raises `BadSettings` for a value out of range.
 
     Attributes:
-        model: a set of weights ("small", "tiny").
-        ears_language: what people speak, a code such as "en", or "auto".
-        adapter: a LoRA for a packaged model's decoder, the folder that PEFT wrote; "auto": the
+        model: name of a packaged model ("small", "tiny").
+        ears_language: the users' language, a code such as "en", or "auto".
+        adapter: a LoRA for a packaged model's decoder, as a folder that PEFT wrote; "auto": the
             model's own, if it has one; "off": none.
-        kv_pool_bytes: memory set aside for K and V of all sessions; touched only as it is used.
+        kv_pool_bytes: memory reserved for K and V of all sessions; pages are touched on first use.
         block_size: tokens in one block of the paged cache.
         max_context_tokens: limit of one session; the model's own limit applies too.
         token_budget: tokens the decoder takes per step; a step's length bounds how long a
             decoding session waits for another one's prefill.
-        heard_together: sessions whose sound shares one pass of the ears. On a CPU a pass takes as
-            long as its sounds added up and all wait for its end, so that one at a time is soonest
-            for everybody (docs/hearing.md); processors that are idle otherwise gain by more.
+        heard_together: sessions whose audio shares one recogniser pass. On a CPU a pass takes the
+            sum of its parts' times and all wait for its end, so one at a time is fastest for all
+            (docs/hearing.md); a processor that is otherwise idle gains from more.
         threads: cores the native kernels and torch may use.
-        prefix_cache_share: at most this share of the pool keeps K/V that no session holds any
-            more, for the next one that begins with the same words or pictures.
-        prefix_sharing: whether sessions share K/V of equal beginnings at all. It shows in time what
-            others began with.
+        prefix_cache_share: maximum share of the pool that keeps K/V without a holder, for later
+            sessions with the same prefix.
+        prefix_sharing: whether sessions share K/V of equal prefixes at all. Response times can
+            reveal the prefixes of other sessions.
         offload_bytes: host memory for K/V of idle sessions when the pool is nearly full; 0: none.
-        idle_after_s: seconds without anything to do before a session counts as idle.
-        turn_tokens: tokens of one turn, which a new session has to find room for.
-        encoder_cache_bytes, encoder_cache_ttl_s: bound of what encoders made of pictures, kept by
-            content, and how long it is kept after it was last wanted.
-        kv_dtype: storage of K and V: "fp32", "fp16", or a byte a number and a scale a head, "int8"
-            or "fp8" (docs/kv.md).
-        backend: "native" (packed weights, C kernels), "reference" (dequantised fp32, torch: exact,
-            large, slow) or "auto" (native where there is a C compiler).
-        weights: of a model directory: "bf16" (as published), "fp32", "int8" for its decoder (on the
-            native kernels), or "auto" (int8 where those run, else bf16); "dummy": random ones.
+        idle_after_s: seconds without work before a session counts as idle.
+        turn_tokens: tokens of one turn, for which a new session must have room.
+        encoder_cache_bytes, encoder_cache_ttl_s: size of the image encoder's output cache, and the
+            time an entry is kept after its last use.
+        kv_dtype: storage of K and V: "fp32", "fp16", or one byte per number with a scale per head,
+            "int8" or "fp8" (docs/kv.md).
+        backend: "native" (packed weights, C kernels), "reference" (dequantised fp32 in torch:
+            exact, large, slow) or "auto" (native where there is a C compiler).
+        weights: form of a model directory's weights: "bf16" (as published), "fp32", "int8" for its
+            decoder (on the native kernels), or "auto" (int8 where those run, else bf16); "dummy":
+            random weights.
         size: with dummy weights, a published size in place of a directory.
-        transcribe: whether a Whisper hears beside a model directory's own ears, "on", "off", or
-            "auto" (if one is fetched); for a model without ears it is them.
-        tail: what of an open unit of sound is prefilled, "closed" (nothing), "provisional", or
-            "auto", which is the model's own choice.
+        transcribe: whether a Whisper transcribes beside a model directory's own audio encoder:
+            "on", "off", or "auto" (if one is fetched). A model without one always needs it.
+        tail: how much of an open audio unit is prefilled: "closed" (nothing), "provisional", or
+            "auto" (the model's default).
     """
 
     model: str = "small"
@@ -108,7 +109,7 @@ class EngineConfig:
         if self.weights not in WEIGHTS:
             raise BadSettings("weights", f"one of {', '.join(WEIGHTS)}", self.weights)
         if self.size is not None and self.weights != "dummy":
-            raise BadSettings("size", "given beside weights 'dummy' only", self.size)
+            raise BadSettings("size", "given with weights 'dummy' only", self.size)
         if self.tail not in TAILS:
             raise BadSettings("tail", f"one of {', '.join(TAILS)}", self.tail)
         if self.transcribe not in TRANSCRIBE:

@@ -1,17 +1,17 @@
-"""The engine: many sessions, one decoder. `Engine.step` is what is repeated.
+"""The engine: many sessions, one decoder. A loop calls `Engine.step`.
 
-A step does one piece of heavy front-end work (sound heard, a picture seen), chosen by earliest
-deadline over all sessions, and one decoder step, in which every answer advances by one token and
-what is left of the budget prefills. So an answer waits for at most one hearing pass, and hearing
-for at most one decoder step. Chunks of up to `heard_together` sessions that wait at the same time
-are heard in one pass, unless somebody waits for an answer's next token.
+A step does one heavy piece of front-end work (speech recognition, image encoding), chosen by
+earliest deadline over all sessions, and one decoder step. In the decoder step every answer advances
+by one token, and the rest of the token budget prefills. So an answer waits for at most one
+recogniser pass, and recognition for at most one decoder step. Chunks of up to `heard_together`
+sessions that wait at the same time share one pass, unless an answer is being decoded.
 
-When there is more to do than time, in this order: answers and final passes go first; a session's
-late chunks are heard together (`engine.session.command_queue`); words that may still change are not
-prefilled (`headstart.engine.session.utterance`). When there is more to remember than memory, see
+Under overload, in this order: answers and final passes go first; a session's late chunks are
+recognised together (`engine.session.command_queue`); tentative words are not prefilled
+(`headstart.engine.session.utterance`). For lack of memory, see
 `headstart.engine.scheduling.admission`.
 
-No sockets here and no clock of its own: commands come in by `receive`, events go out by `emit`.
+No sockets and no clock: commands come in by `receive`, events go out by `emit`.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from headstart.engine.session.generation import Answer
 from headstart.engine.session.session import Emit, NewStream, Session
 from headstart.engine.session.utterance import AudioBatch
 
-# The only commands that take more than a millisecond: one of them a step.
+# The only commands that take more than a millisecond: at most one of them per step.
 _HEAVY = (api.Hush, api.EndSpeech, api.Frame, api.AddItem, api.Respond, api.Clip)
-_FAR_NS = 1 << 62
+_NO_DEADLINE_NS = 1 << 62
 
 
-class Steps(Protocol):
-    """What carries a plan out (`headstart.engine.scheduling.runner.Runner`)."""
+class StepRunner(Protocol):
+    """Carries out plans and moves (`headstart.engine.scheduling.runner.Runner`)."""
 
     def step(self, plan: Plan) -> StepResult: ...
     def move(self, move: KvMove) -> None: ...
@@ -50,12 +50,12 @@ class Steps(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class EngineParts:
-    """What an engine is made of; `clock` is `time.monotonic_ns`. `heard_together`: see
+    """The parts of an engine. `clock` is `time.monotonic_ns`; for `heard_together` see
     `headstart.engine.config`."""
 
     services: ModelServices
     pool: BlockPool
-    runner: Steps
+    runner: StepRunner
     scheduler: Scheduler
     admission: AdmissionController
     new_stream: NewStream
@@ -64,20 +64,20 @@ class EngineParts:
 
 
 class Engine:
-    """Sessions by name. Everything a peer can get wrong is answered by `Failed`."""
+    """Sessions by name. Everything a peer can get wrong is answered by a `Failed` event."""
 
     def __init__(self, parts: EngineParts, emit: Emit) -> None:
         self.sessions: dict[str, Session] = {}
         self.parts = parts
         self._emit = emit
         self._admission = parts.admission
-        self._told_level = api.Level.CALM
+        self._reported_level = api.Level.CALM
 
     # --- commands --------------------------------------------------------------------------------
 
     def receive(self, command: api.Command) -> None:
-        """Take one command of any session. Never raises for what the peer did."""
-        assert not isinstance(command, api.Ping), "pings are the link's business"
+        """Take one command of any session. Never raises for what the peer did wrong."""
+        assert not isinstance(command, api.Ping), "pings are answered by the link"
         session = self.sessions.get(command.session)
         waiting_bytes = session.commands.picture_bytes if session is not None else 0
         try:
@@ -86,10 +86,10 @@ class Engine:
             _report(self._emit, command, error)
         if session is not None:
             given_up = waiting_bytes + api.picture_bytes(command) - session.commands.picture_bytes
-            self._looked(session, given_up)
+            self._report_consumed(session, given_up)
 
-    def _looked(self, session: Session, num_bytes: int) -> None:
-        """Tell a gateway that waits to send more."""
+    def _report_consumed(self, session: Session, num_bytes: int) -> None:
+        """Tell the gateway that it may send more picture bytes."""
         if num_bytes:
             self._emit(api.ImagesConsumed(session.name, num_bytes))
 
@@ -109,7 +109,7 @@ class Engine:
                 self._admission.touch(command.session, now_ns)
 
     def _open(self, command: api.Open) -> None:
-        """A name that is open already begins anew: its gateway has forgotten it."""
+        """Open a session. A name that is open already starts over: the gateway has lost it."""
         self._close(command.session)
         session = Session(
             command.session,
@@ -126,14 +126,14 @@ class Engine:
             session.close()
             raise
         self.sessions[command.session] = session
-        if self._told_level:
-            self._emit(api.Pressure(command.session, self._told_level))
+        if self._reported_level:
+            self._emit(api.Pressure(command.session, self._reported_level))
 
     def _close(self, name: str) -> None:
         session = self.sessions.pop(name, None)
         if session is not None:
             session.close()
-            self._admission.leave(name)
+            self._admission.remove(name)
 
     def _session(self, name: str) -> Session:
         if name not in self.sessions:
@@ -141,14 +141,14 @@ class Engine:
         return self.sessions[name]
 
     def close(self) -> None:
-        """Forget all sessions."""
+        """Close all sessions."""
         for name in list(self.sessions):
             self._close(name)
 
     # --- work ------------------------------------------------------------------------------------
 
     def step(self) -> bool:
-        """One step. False when there was nothing to do."""
+        """Run one step. False if there was nothing to do."""
         worked = self._carry_out_commands()
         plan = self._plan()
         if plan:
@@ -160,12 +160,12 @@ class Engine:
         return worked
 
     def relieve_pressure(self) -> None:
-        """Offload who is idle, if the cache is nearly full; tell all how full it is."""
+        """Offload an idle session if the cache is nearly full; report changes of its level."""
         users, now_ns = list(self.sessions.values()), self.parts.clock()
         self._admission.offload_idle(users, now_ns)
-        level = self._admission.judge(users, now_ns)
-        if level is not self._told_level:
-            self._told_level = level
+        level = self._admission.update_level(users, now_ns)
+        if level is not self._reported_level:
+            self._reported_level = level
             for name in self.sessions:
                 self._emit(api.Pressure(name, level))
 
@@ -186,7 +186,7 @@ class Engine:
         )
 
     def kv_accounting(self) -> KvAccounting:
-        """What the cache holds, and what for."""
+        """Tokens and blocks in the cache by modality."""
         return KvAccounting.of(s for s in self._streams() if not s.offload_slot.offloaded)
 
     @property
@@ -203,45 +203,46 @@ class Engine:
         return sum(session.stream.pending for session in self.sessions.values())
 
     def _carry_out_commands(self) -> bool:
-        """Commands by deadline, up to and with the first heavy ones."""
+        """Carry out commands by deadline, up to and including the first heavy one."""
         worked = False
         while waiting := [s for s in self.sessions.values() if s.commands]:
             waiting.sort(key=lambda session: session.commands.due_ns)
             worked = True
             if waiting[0].commands.next_is_audio:
                 with_audio = [session for session in waiting if session.commands.next_is_audio]
-                self._hear(with_audio[: 1 if self._is_answering else self.parts.heard_together])
+                together = 1 if self._is_answering else self.parts.heard_together
+                self._recognise(with_audio[:together])
                 return True
             command = waiting[0].commands.pop()
-            self._bring_back(waiting[0])
+            self._restore(waiting[0])
             try:
                 waiting[0].run(command)
             except EngineError as error:
                 _report(self._emit, command, error)
-            self._looked(waiting[0], api.picture_bytes(command))
+            self._report_consumed(waiting[0], api.picture_bytes(command))
             if isinstance(command, _HEAVY):
                 return True
         return worked
 
-    def _bring_back(self, session: Session) -> None:
-        """Nothing is done for a session whose K/V are not in the pool."""
+    def _restore(self, session: Session) -> None:
+        """Restore a session's K/V before work is done for it."""
         self._admission.restore(session, self.sessions.values(), self.parts.clock())
 
     @property
     def _is_answering(self) -> bool:
-        """Whether somebody waits for the next token of an answer, speculation not counted."""
+        """Whether an answer is being decoded, speculation not counted."""
         return any(
             answer.wants_steps and not answer.speculative
             for session in self.sessions.values()
             for answer in session.answers()
         )
 
-    def _hear(self, sessions: Sequence[Session]) -> None:
-        """One pass of the ears over the next sound of `sessions`."""
+    def _recognise(self, sessions: Sequence[Session]) -> None:
+        """Run one recogniser pass over the next audio of `sessions`."""
         began_ns = self.parts.clock()
         batches: list[tuple[Session, AudioBatch]] = []
         for session in sessions:
-            self._bring_back(session)
+            self._restore(session)
             try:
                 batches.append((session, session.next_audio_batch(began_ns)))
             except EngineError as error:
@@ -251,45 +252,45 @@ class Engine:
         states = [batch.utterance.state for _, batch in batches]
         sounds = [batch.pcm() for _, batch in batches]
         try:
-            heard = self.parts.services.ears.hear_many(states, sounds)
+            results = self.parts.services.recognizer.hear_many(states, sounds)
         except EngineError as error:
             for session, _ in batches:
                 session.report(error, about="audio")
-                session.conversation.forget_unused()  # it may be what there was no room for
+                session.conversation.forget_unused()  # embeddings may have filled the table
             return
         total_samples = max(sum(batch.samples for _, batch in batches), 1)
-        for (session, batch), words in zip(batches, heard, strict=True):
+        for (session, batch), words in zip(batches, results, strict=True):
             try:
-                session.heard(batch, words, began_ns, batch.samples / total_samples)
+                session.add_recognition(batch, words, began_ns, batch.samples / total_samples)
             except EngineError as error:
                 session.report(error, about="audio")
 
     def _plan(self) -> Plan:
         now_ns = self.parts.clock()
         requests = [request for request in self._requests() if request.stream.pending]
-        for request in requests:  # what another session computed meanwhile need not be done again
+        for request in requests:  # reuse what another session has computed meanwhile
             request.stream.adopt(until=request.probe)
         refused = self._refuse(requests, now_ns)
         requests = [request for request in requests if request.stream not in refused]
         return self.parts.scheduler.plan(requests, now_ns)
 
     def _refuse(self, requests: Sequence[Request], now_ns: int) -> Container[Stream]:
-        """Tell those whose tokens will not fit before they take anybody's room."""
+        """Refuse streams whose pending tokens will not fit, before they take blocks."""
         asked = {request.stream for request in requests}
         owners = [(s, stream) for s in self.sessions.values() for stream in s.streams()]
         wants = [(session, stream) for session, stream in owners if stream in asked]
         refused = self._admission.refuse(wants, list(self.sessions.values()), now_ns)
         for session, stream in wants:
             if stream in refused:
-                self._no_room(session, stream, refused[stream])
+                self._fail_stream(session, stream, refused[stream])
         return refused
 
-    def _no_room(self, session: Session, stream: Stream, full: CacheFull) -> None:
+    def _fail_stream(self, session: Session, stream: Stream, full: CacheFull) -> None:
         for answer in session.answers():
             if answer.stream is stream:
                 self._fail(session, answer, full)
                 return
-        self._shed(session, full)
+        self._drop_pending(session, full)
 
     def _requests(self) -> Iterator[Request]:
         for session in self.sessions.values():
@@ -299,7 +300,7 @@ class Engine:
             elif main.wants_steps:
                 yield Request(session.stream, session.deadline_ns, True, probe=main.probe)
             for answer in session.side_answers:
-                yield Request(answer.stream, _FAR_NS, generating=True)
+                yield Request(answer.stream, _NO_DEADLINE_NS, generating=True)
 
     def _run(self, plan: Plan) -> None:
         began_ns = self.parts.clock()
@@ -316,10 +317,10 @@ class Engine:
                 if answer.stream in in_step:
                     self._advance(session, answer, result, began_ns, ended_ns)
             if session.stream in result.refused and session.answer is None:
-                self._shed(session, result.refused[session.stream])
+                self._drop_pending(session, result.refused[session.stream])
 
     def _report_end(self, session: Session, logits: Tensor) -> None:
-        """Tell how likely the person's message is over where the words end now."""
+        """Report the probability that the message ends behind the present words."""
         utterance = session.conversation.utterance
         if utterance is None:
             return
@@ -336,7 +337,7 @@ class Engine:
     def _advance(
         self, session: Session, answer: Answer, result: StepResult, began_ns: int, ended_ns: int
     ) -> None:
-        """What a step meant for one answer."""
+        """Apply a step's result to one answer."""
         if answer.first_text_ns is None:
             stage = "decode_first" if answer.tokens else "prefill"
             answer.spans.append(api.Span(stage, began_ns, ended_ns))
@@ -352,7 +353,7 @@ class Engine:
             for token in tokens:
                 answer.take(token, sampled_ns)
             if answer.finished is None:
-                answer.go_on(tokens)
+                answer.extend_stream(tokens)
         except EngineError as error:
             self._fail(session, answer, error)
             return
@@ -363,22 +364,22 @@ class Engine:
 
     def _fail(self, session: Session, answer: Answer, error: EngineError) -> None:
         if answer.speculative:
-            # Nobody has asked yet: when somebody does, it is tried again and then reported.
+            # Nothing was promised: the request itself will try again and report an error.
             session.answer = None
             session.stream.truncate(session.stream.kv_len)
             return
         answer.fail(error.code, str(error))
         session.flush(answer)
 
-    def _shed(self, session: Session, full: EngineError) -> None:
-        """No room for what a session heard: say so and forget its pending tokens, so that the
-        others go on; the next answer lays them out again."""
+    def _drop_pending(self, session: Session, full: EngineError) -> None:
+        """Report that there is no room for a session's pending tokens and drop them, so that other
+        sessions go on. The next answer adds them again."""
         session.report(full, about="audio")
         session.stream.truncate(session.stream.kv_len)
 
 
 def _report(emit: Emit, command: api.Command, error: EngineError) -> None:
-    """Tell the gateway which command failed; an answer that cannot begin is a failed answer."""
+    """Report a failed command. For `Respond` that is a failed answer."""
     assert not isinstance(command, api.Ping)
     if isinstance(command, api.Respond):
         emit(

@@ -1,21 +1,21 @@
-"""What can go wrong in the engine, as a tree.
+"""The engine's errors, as a tree.
 
     EngineError
     ├── BadSettings        a setting of the engine is out of range            (operator)
     ├── BadWeights         a weight file is not what its name promises        (operator)
-    │   └── UnsupportedModel   a sound file of a kind we do not implement     (operator)
+    │   └── UnsupportedModel   an intact file of a kind that is not supported (operator)
     ├── BadSampling        a sampling setting is out of range                 (client)
     ├── ContextFull        a session wants more tokens than its limit         (client)
     ├── CacheFull          the paged KV cache has too few free blocks         (load)
     ├── NoRoom             a new session would not fit beside the others      (load)
     ├── UnknownSession     a command names a session that is not open         (caller)
-    ├── UnknownSoftToken   a token id stands for an embedding we do not hold  (caller)
+    ├── UnknownSoftToken   a token id has no embedding in its stream          (caller)
     ├── SoftTableFull      a session holds too many embeddings                (client)
     ├── StreamClosed       work for a stream that was closed                  (caller)
     └── BrokenNumbers      the model gave NaN or infinite logits              (weights or us)
 
-Every error has a `code` (snake_case, goes to the client), its facts as attributes, and its own
-sentence. What only this program can break is asserted instead.
+Every error has a `code` (snake_case, sent to the client), its facts as attributes, and a full
+sentence as its message. What only this program can break is asserted instead.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class ContextFull(EngineError):
 
     def __init__(self, limit: int, wanted: int) -> None:
         self.limit, self.wanted = limit, wanted
-        super().__init__(f"the session would hold {wanted} tokens, its limit is {limit}")
+        super().__init__(f"the session would hold {wanted} tokens; its limit is {limit}")
 
 
 class CacheFull(EngineError):
@@ -76,11 +76,11 @@ class CacheFull(EngineError):
 
     def __init__(self, needed: int, free: int) -> None:
         self.needed, self.free = needed, free
-        super().__init__(f"the KV cache has {free} free blocks, {needed} are needed")
+        super().__init__(f"the KV cache has {free} free blocks; {needed} are needed")
 
 
 class NoRoom(EngineError):
-    """A session was not opened; worth another try after `retry_after_s`."""
+    """A session was not opened. Another attempt may succeed after `retry_after_s`."""
 
     code = "no_room"
 
@@ -91,8 +91,8 @@ class NoRoom(EngineError):
         self.free_bytes = free_tokens * bytes_per_token
         self.retry_after_s = round(retry_after_s, 1)
         super().__init__(
-            f"there is no room for another session: it needs {needed_tokens} tokens of KV cache "
-            f"({self.needed_bytes} bytes), {free_tokens} ({self.free_bytes} bytes) can be had; "
+            f"no room for another session: it needs {needed_tokens} tokens of KV cache "
+            f"({self.needed_bytes} bytes), and {free_tokens} ({self.free_bytes} bytes) are free; "
             f"try again in {self.retry_after_s:g} s"
         )
 
@@ -110,7 +110,7 @@ class UnknownSoftToken(EngineError):
 
     def __init__(self, token: int) -> None:
         self.token = token
-        super().__init__(f"token {token} is beyond the vocabulary and no embedding is held for it")
+        super().__init__(f"token {token} is beyond the vocabulary and has no embedding")
 
 
 class SoftTableFull(EngineError):
@@ -118,7 +118,7 @@ class SoftTableFull(EngineError):
 
     def __init__(self, limit: int, wanted: int) -> None:
         self.limit, self.wanted = limit, wanted
-        super().__init__(f"the session would hold {wanted} embeddings, its limit is {limit}")
+        super().__init__(f"the session would hold {wanted} embeddings; its limit is {limit}")
 
 
 class StreamClosed(EngineError):

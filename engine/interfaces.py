@@ -1,7 +1,7 @@
-"""What a session needs besides a decoder: ears, eyes and words, each behind a small interface.
+"""Interfaces of what a session needs besides a decoder: recogniser, image encoder, tokenizer.
 
-The real ones are `engine.asr`, `engine.vision` and `engine.chat.tokenizer`; tests bring scripted
-ones.
+Implemented by `engine.asr`, `engine.vision`, `engine.models` and `engine.chat.tokenizer`; tests use
+scripted ones.
 """
 
 from __future__ import annotations
@@ -17,27 +17,27 @@ from headstart.engine.api import Image, Sampling
 from headstart.engine.chat.render import Chat, Modality
 from headstart.engine.kvcache.token_stream import Stream
 
-Parts = Sequence[tuple[Modality, Sequence[int]]]
+TokenRuns = Sequence[tuple[Modality, Sequence[int]]]
 Pcm = npt.NDArray[np.float32]  # [samples], 16 kHz mono, -1..1
 
 
-class Words(Protocol):
-    """What the ears make of an utterance so far (`headstart.engine.asr.Heard`)."""
+class Recognition(Protocol):
+    """The recogniser's result for an utterance so far (`headstart.engine.asr.Heard`)."""
 
     @property
     def committed(self) -> str:
-        """Words that will not change while speech goes on: within an utterance it only grows, but
-        where a final pass has other words."""
+        """Words that will not change while speech goes on. Within an utterance this only grows,
+        except that a final pass may have other words."""
         ...
 
     @property
     def tentative(self) -> str:
-        """Words that may still change; follow on `committed`, leading space included."""
+        """Words that may still change. They follow `committed`, leading space included."""
         ...
 
     @property
     def stages_ms(self) -> Mapping[str, float]:
-        """Work by stage: mel, encode, decode."""
+        """Time spent by stage: mel, encode, decode."""
         ...
 
     @property
@@ -47,13 +47,16 @@ class Words(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Embedded:
-    """What ears make of an utterance that give embeddings in place of words: the utterance as
-    tokens of its stream, and those without what may still change. `transcribed`: the words are what
-    somebody else heard, for people to read; else there are none."""
+class EmbeddedRecognition:
+    """The result of a recogniser that gives embeddings in place of words.
 
-    parts: Parts
-    sure_parts: Parts
+    `parts`: the utterance as tokens of its stream. `sure_parts`: those that will not change.
+    `transcribed`: the words come from a separate transcriber and are for people to read; otherwise
+    there are none.
+    """
+
+    parts: TokenRuns
+    sure_parts: TokenRuns
     stages_ms: Mapping[str, float]
     transcribed: bool = False
     committed: str = ""
@@ -63,24 +66,24 @@ class Embedded:
 
 class SpeechRecognizer(Protocol):
     def open(self, stream: Stream) -> Any:
-        """State of a new utterance in `stream`, opaque to the session."""
+        """The recogniser's state for a new utterance in `stream`; opaque to the session."""
         ...
 
-    def hear_many(self, utterances: Sequence[Any], pcms: Sequence[Pcm]) -> Sequence[Words]:
-        """Take a chunk of each of several utterances; what comes out is what each would give alone,
-        and `stages_ms` is the work of all of them. Raises an `EngineError`: then the chunks are
-        lost, of all of them."""
+    def hear_many(self, utterances: Sequence[Any], pcms: Sequence[Pcm]) -> Sequence[Recognition]:
+        """Take a chunk of each of several utterances. Each result is what the utterance would give
+        alone; `stages_ms` is the time of the whole pass. Raises an `EngineError`; then the chunks
+        of all utterances are lost."""
         ...
 
-    def finish(self, utterance: Any) -> Words:
-        """The final words of what was heard so far, committed ones too where it hears them
-        otherwise. Speech may go on after it."""
+    def finish(self, utterance: Any) -> Recognition:
+        """The result of a final pass over what came so far; committed words may change too. Speech
+        may go on after it."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A picture as tokens of one stream, and what they stand for (for people and logs)."""
+    """A picture as tokens of one stream, with a text for people and logs."""
 
     ids: tuple[int, ...]
     text: str
@@ -89,24 +92,24 @@ class View:
 
 @runtime_checkable
 class LiveFrameEncoder(Protocol):
-    """Ears' state of an utterance that takes live frames as well: the model sees while it hears."""
+    """An utterance state that takes live frames too, for models that see while they hear."""
 
-    def watch(self, image: Image, time_s: float) -> None: ...
+    def add_frame(self, image: Image, time_s: float) -> None: ...
 
-    def held(self) -> Collection[int]:
-        """All token ids that it may still say, those that it says twice twice."""
+    def token_ids(self) -> Collection[int]:
+        """All token ids that the utterance may still use, with repetitions."""
         ...
 
 
 class ImageEncoder(Protocol):
-    def look(self, image: Image, stream: Stream, *, live: bool = False) -> View:
-        """Visual tokens of `image`, a still or one of a `live` camera's, their embeddings interned
-        in `stream`."""
+    def encode_image(self, image: Image, stream: Stream, *, live: bool = False) -> View:
+        """Visual tokens of `image`, a still or a frame of a `live` camera, with their embeddings
+        interned in `stream`."""
         ...
 
 
 class TextDecoder(Protocol):
-    """Tokens to text at UTF-8 boundaries."""
+    """Converts tokens to text at UTF-8 boundaries."""
 
     def feed(self, token: int) -> str: ...
     def flush(self) -> str: ...
@@ -114,7 +117,7 @@ class TextDecoder(Protocol):
 
 class Tokenizer(Protocol):
     def encode(self, text: str) -> list[int]:
-        """Plain text; control tokens that it spells stay letters."""
+        """Encode plain text; control tokens spelt in it are encoded as letters."""
         ...
 
     def stream_decoder(self) -> TextDecoder: ...
@@ -126,12 +129,12 @@ class Sampler(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ModelServices:
-    """All that sessions of one engine share."""
+    """The model services that all sessions of one engine share."""
 
     chat: Chat
     tokenizer: Tokenizer
-    ears: SpeechRecognizer
-    eyes: ImageEncoder
+    recognizer: SpeechRecognizer
+    image_encoder: ImageEncoder
     new_sampler: Callable[[Sampling], Sampler]  # raises `BadSampling`
     stop_ids: frozenset[int]
     kv_bytes_per_token: int

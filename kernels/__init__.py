@@ -1,4 +1,4 @@
-"""The operations that cost the most, one folder each: a plain torch reference beside C or Triton.
+"""The most expensive operations, one folder each: a plain torch reference beside C or Triton.
 
-Nothing here imports the engine or the gateway.
+Never: imports the engine or the gateway.
 """

@@ -1,8 +1,9 @@
-"""`python -m kernels.bench`: speed of every kernel against what the machine can do, in one run.
+"""`python -m headstart.kernels.bench`: speed of every kernel against the machine's limits.
 
-For few rows a matmul is bound by reading its weight, so GB/s stands beside that of a plain read of
-memory, taken before every kind; for many rows GMAC/s counts. Weights rotate through copies larger
-than the last-level cache. The times are medians, the best in brackets. The last line is JSON:
+With few rows a matmul is bound by reading its weight, so GB/s are printed beside those of a plain
+memory read, measured before every kind; with many rows GMAC/s matter. Weights rotate through copies
+larger than the last-level cache. Times are medians, with the best in brackets. The last line is
+JSON:
 
   machine, threads, stream_gb_s                 (best of the run)
   qlinear    kind, m, n, k, ms, best_ms, gb_s, gmac_s, stream_share   (of the best)
@@ -53,7 +54,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class MatmulRow:
-    """One line of the matmul table."""
+    """One row of the matmul table."""
 
     kind: str
     m: int
@@ -87,15 +88,15 @@ def processor() -> str:
 
 
 class Stream:
-    """Reads of more memory than any cache holds."""
+    """Reads more memory than any cache holds."""
 
     def __init__(self) -> None:
         self._data = torch.ones(STREAM_BYTES // 4)
         self.best_gb_s = 0.0
 
     def __call__(self, rounds: int = 5) -> None:
-        """Read, and keep the best. Then wait until torch's idle threads stop spinning: they would
-        take a core from the kernels for some ms (see OMP_WAIT_POLICY in README.md)."""
+        """Read, and record the best speed. Then wait until torch's idle threads stop spinning: they
+        would take a core from the kernels for some ms (see OMP_WAIT_POLICY in README.md)."""
         for _ in range(rounds):
             start = time.perf_counter()
             self._data.sum()
@@ -208,7 +209,7 @@ def small_operations(rounds: int) -> list[dict[str, object]]:
 
 
 def main() -> None:
-    """Run everything and print it."""
+    """Run all measurements and print them."""
     parser = argparse.ArgumentParser(prog="python -m headstart.kernels.bench", description=__doc__)
     parser.add_argument("--rounds", type=int, default=40, help="timed runs of each case")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())

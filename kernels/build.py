@@ -9,10 +9,10 @@ from headstart.kernels.native import CompilerError, build, find_compiler
 
 
 def main() -> int:
-    """Build; 0 when the kernels are ready, 1 with the compiler's words otherwise."""
+    """Build; 0 if the kernels are ready, 1 with the compiler's message otherwise."""
     started_s = time.perf_counter()
     try:
-        print(f"kernels: compiling with {find_compiler()} if need be ...", flush=True)
+        print(f"kernels: compiling with {find_compiler()} if necessary ...", flush=True)
         path, compiled = build()
     except CompilerError as error:
         print(f"kernels: {error}", file=sys.stderr)

@@ -1,8 +1,8 @@
-"""Memory in huge pages, where the system has them, for what is read through once a token.
+"""Memory in huge pages, where available, for data that is read once per token.
 
 A decoder reads all its weights for every token. In pages of 4 KiB that is some 100,000 page walks,
 and one core reads 7.5 GB/s; in pages of 2 MiB it reads 12.7 GB/s (measured on the machine named in
-README.md). Linux usually gives huge pages only to who asks (`madvise`); elsewhere this is plain
+README.md). Linux usually gives huge pages on request only (`madvise`); elsewhere this is ordinary
 memory.
 """
 
@@ -17,13 +17,13 @@ import torch
 from torch import Tensor
 
 HUGE_PAGE_BYTES = 2 << 20
-# Weights share chunks, so that a small one does not take a huge page of its own.
+# Weights share chunks, so that a small one does not take a huge page alone.
 CHUNK_BYTES = 64 << 20
 ALIGNMENT_BYTES = 64
 
 
 def empty(shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """A tensor of its own, not initialised, aligned to and advised to lie in huge pages."""
+    """An uninitialised tensor, aligned to and advised to use huge pages."""
     size_bytes = math.prod(shape) * dtype.itemsize
     if size_bytes < HUGE_PAGE_BYTES:
         return torch.empty(shape, dtype=dtype)
@@ -42,10 +42,10 @@ def _advise(address: int, size_bytes: int) -> None:
 
 
 class Arena:
-    """Hands out byte tensors that lie one behind the other in chunks of huge pages.
+    """Allocates byte tensors contiguously in chunks of huge pages.
 
-    A chunk lives as long as any tensor in it, so this is for tensors that live and die together,
-    like a model's weights. The last chunk's unused end is address space, not memory.
+    A chunk lives as long as any tensor in it, so this is for tensors with one lifetime, like a
+    model's weights. The unused end of the last chunk is address space, not memory.
     """
 
     def __init__(self, chunk_bytes: int = CHUNK_BYTES) -> None:

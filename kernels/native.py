@@ -1,16 +1,16 @@
-"""Compiles the C kernels once, loads them, and says which backend a call uses.
+"""Compiles and loads the C kernels, and selects the backend of a call.
 
-HEADSTART_KERNELS chooses, on first use: `native` (compile; an error if that fails), `scalar` (the
-same without the processor's vector instructions: slow, the same bits), `reference` (plain torch:
-other bits), or unset: native where they can be compiled and loaded, else reference with one
-warning.
-All C files make one library, so that all kernels share one pool of threads (pool.c). It lies in
-$XDG_CACHE_HOME/headstart/kernels, named by a hash of sources, flags, compiler and processor, and is
-put in place by an atomic rename: processes may race, none sees half a file.
+HEADSTART_KERNELS selects it, on first use: `native` (compile; an error if that fails), `scalar`
+(the same without vector instructions: slow, the same bits), `reference` (plain torch: other bits),
+or unset: native if it can be compiled and loaded, else reference with one warning.
+
+All C files make one library, so that all kernels share one thread pool (pool.c). It is stored in
+$XDG_CACHE_HOME/headstart/kernels, named by a hash of sources, flags, compiler and processor, and
+put in place by an atomic rename, so that concurrent processes never see half a file.
 
     KernelError
-    +-- BackendError       HEADSTART_KERNELS or backend= names something else
-    +-- CompilerError      no C compiler, or it failed, or what it made cannot be loaded
+    +-- BackendError       HEADSTART_KERNELS or backend= has an unknown value
+    +-- CompilerError      no C compiler, or it failed, or its output cannot be loaded
     +-- KernelInputError   a tensor of the wrong type, shape or device
 """
 
@@ -47,8 +47,8 @@ FLAGS = (
     "-fPIC",
     "-pthread",
 )
-# `scalar` is the portable path of the same C, what other processors run; here it is for tests. On
-# x86-64 it is compiled for the oldest of them, which has no fused multiply-add.
+# `scalar` is the portable path of the same C code, which other processors run; here it is for
+# tests. On x86-64 it is compiled for the oldest ones, which have no fused multiply-add.
 BACKENDS = ("native", "scalar", "reference")
 _OLDEST = ("-march=x86-64",) if platform.machine().lower() in ("x86_64", "amd64") else ()
 SCALAR_FLAGS = ("-DHEADSTART_SCALAR", *_OLDEST)
@@ -58,11 +58,11 @@ Declare = Callable[[ctypes.CDLL], None]
 
 
 class KernelError(Exception):
-    """Base of everything raised here."""
+    """Base of all errors raised here."""
 
 
 class BackendError(KernelError, ValueError):
-    """A backend name that does not exist."""
+    """An unknown backend name."""
 
     def __init__(self, name: str, source: str) -> None:
         self.name = name
@@ -70,7 +70,7 @@ class BackendError(KernelError, ValueError):
 
 
 class CompilerError(KernelError, RuntimeError):
-    """The native kernels could not be built or loaded; `detail` is what was said about it."""
+    """The native kernels could not be built or loaded; `detail` is the cause."""
 
     def __init__(self, summary: str, detail: str = "") -> None:
         self.detail = detail
@@ -78,11 +78,11 @@ class CompilerError(KernelError, RuntimeError):
 
 
 class KernelInputError(KernelError, ValueError):
-    """A tensor that an operation cannot take."""
+    """A tensor that an operation does not accept."""
 
 
 def cache_dir() -> Path:
-    """Where compiled libraries lie (not created)."""
+    """Folder of compiled libraries (not created)."""
     base = os.environ.get("XDG_CACHE_HOME") or str(Path.home() / ".cache")
     return Path(base) / "headstart" / "kernels"
 
@@ -100,13 +100,13 @@ def find_compiler() -> str:
 
 
 def sources() -> list[Path]:
-    """All C files, headers included: those of every operation and those they share."""
+    """All C files and headers, of every operation and shared."""
     return sorted(path for path in ROOT.rglob("*.[ch]"))
 
 
 @functools.cache
 def _processor() -> str:
-    """What -march=native depends on: a cache shared by machines must not mix them."""
+    """What -march=native depends on, so that machines can share a cache."""
     facts = [platform.machine(), platform.processor()]
     info = Path("/proc/cpuinfo")
     if info.exists():
@@ -123,7 +123,7 @@ def _compiler_version(compiler: str) -> str:
 
 
 def library_path(compiler: str, *, scalar: bool = False) -> Path:
-    """Where the library lies or will lie."""
+    """Where the library is or will be stored."""
     digest = hashlib.sha256()
     facts = [*FLAGS, *(SCALAR_FLAGS if scalar else ()), _compiler_version(compiler), _processor()]
     for fact in facts:
@@ -155,7 +155,7 @@ def build(*, scalar: bool = False) -> tuple[Path, bool]:
 
 
 def _compile_all(compiler: str, flags: list[str], folder: Path) -> Path:
-    """Compile every C file, several at a time, and link them: the library's path in `folder`."""
+    """Compile every C file, in parallel, and link them: the library's path in `folder`."""
     files = [source for source in sources() if source.suffix == ".c"]
     objects = [folder / f"{i}.o" for i in range(len(files))]
     commands = [
@@ -176,7 +176,7 @@ def _compile_all(compiler: str, flags: list[str], folder: Path) -> Path:
 
 
 def _compile(command: list[str]) -> str:
-    """Run the compiler; "" when it went well, else what it said."""
+    """Run the compiler; "" if it succeeded, else its message."""
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, check=False, timeout=COMPILE_TIMEOUT_S
@@ -191,8 +191,8 @@ _libraries: dict[tuple[str, bool], ctypes.CDLL] = {}
 
 
 def _open(*, scalar: bool = False) -> ctypes.CDLL:
-    """The library, compiled if need be. Raises CompilerError, also where the system refuses to load
-    it: from a file system mounted without `exec`, say."""
+    """The library, compiled if necessary. Raises CompilerError, also if the system refuses to load
+    it, for example from a file system mounted without `exec`."""
     path, _ = build(scalar=scalar)
     try:
         return ctypes.CDLL(str(path))
@@ -231,7 +231,7 @@ def default_backend() -> str:
 
 
 def library(operation: str, declare: Declare, backend: str | None) -> ctypes.CDLL | None:
-    """What a call of `operation` uses: the library, or None for the torch reference.
+    """The library for a call of `operation`, or None for the torch reference.
 
     `declare` sets argument types, once. Raises BackendError, CompilerError.
     """
@@ -241,7 +241,7 @@ def library(operation: str, declare: Declare, backend: str | None) -> ctypes.CDL
     if chosen not in BACKENDS:
         raise BackendError(chosen, "backend")
     scalar = chosen == "scalar"
-    # Looked up without the lock: a dict read is atomic, and this runs some 200 times a token.
+    # Looked up without the lock: a dict read is atomic, and this runs some 200 times per token.
     return _libraries.get((operation, scalar)) or _load(operation, declare, scalar=scalar)
 
 
@@ -249,10 +249,10 @@ _chosen_threads: int | None = None
 
 
 def set_threads(count: int | None) -> None:
-    """Threads of the kernels from now on, torch's setting aside; None: torch's setting again.
+    """Set the kernels' thread count, independent of torch's; None: torch's count again.
 
-    Two pools of threads on the same cores hold each other up: torch's workers spin after each of
-    its regions, and ours find no core. Whoever leaves the work to the kernels gives torch one.
+    Two thread pools on the same cores block each other, because torch's workers spin after each
+    parallel region. A caller that leaves the work to the kernels should give torch one thread.
     """
     global _chosen_threads
     assert count is None or count > 0
@@ -260,7 +260,7 @@ def set_threads(count: int | None) -> None:
 
 
 def threads() -> int:
-    """Threads a kernel runs on."""
+    """Number of threads a kernel runs on."""
     return _chosen_threads or torch.get_num_threads()
 
 
@@ -276,6 +276,6 @@ def require(tensor: Tensor, name: str, shape: tuple[int | None, ...], *dtypes: t
     sizes = ", ".join("*" if size is None else str(size) for size in shape)
     kinds = " or ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
     raise KernelInputError(
-        f"{name}: expected {kinds} [{sizes}] on the CPU, came "
+        f"{name}: expected {kinds} [{sizes}] on the CPU, got "
         f"{str(tensor.dtype).removeprefix('torch.')} {list(have)} on {tensor.device}"
     )

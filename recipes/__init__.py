@@ -1,1 +1,1 @@
-"""How weights of our own were made: a folder each, with its data and the command to repeat it."""
+"""Recipes of our own weights: one folder each, with its data and the command to repeat it."""

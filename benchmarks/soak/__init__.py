@@ -1,1 +1,1 @@
-"""An hour of twenty people who behave as badly as people and networks do, against a real server."""
+"""Soak test: twenty clients that misbehave, as people and networks do, against a real server."""

@@ -1,9 +1,9 @@
-"""Secret words: each visit's own, and the watch for words that turn up with somebody else.
+"""Canary words: each visit has its own, and their appearance in another visit is a leak.
 
-A visit has a *code* (for what the server hands on: ids, instructions, items) and a *phrase* of two
+A visit has a *code* (for what the server passes on: ids, instructions, items) and a *phrase* of two
 common words (for what a model can repeat: "scarlet pelican"). Neither is issued twice, so a word
-that comes late, out of a cache, is caught too. `Canaries.watch` reads everything that a client is
-sent; text that comes in pieces is read across them.
+that comes late, from a cache, is caught too. `Canaries.watch` reads everything that a client
+receives; text that comes in pieces is read across them.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ _ANIMALS = """
 """
 ANIMALS = _ANIMALS.split()
 SIGHT = "egyptian cat"
-"""What the eyes call the one picture that is shown: not to be heard of by whoever has not."""
+"""The label of the one picture that is shown; visits without it must not receive this word."""
 CODE = re.compile(r"cnry[0-9a-f]{10}")
 PHRASE = re.compile(
     rf"\b({'|'.join(COLOURS)})[\s\"]+({'|'.join(ANIMALS)})\b|{SIGHT}", re.IGNORECASE
 )
 TAIL_CHARS = 64
-"""Of an answer in pieces, how much of what came before is read again with the next piece."""
+"""Of an answer in pieces, how much earlier text is read again with the next piece."""
 
 
 @dataclass
 class Secret:
-    """One visit's words. `known`: what it may be told, for it said so itself."""
+    """One visit's canary words. `known`: words that it may receive, because it sent them itself."""
 
     code: str
     phrase: str
     known: set[str] = field(default_factory=set)
     said: str = ""
     told: int = 0
-    """Times that an answer repeated the own phrase: what a leak of another one would look like."""
+    """Times that an answer repeated the visit's own phrase, as a leaked one would be repeated."""
 
     def __post_init__(self) -> None:
         self.known |= {self.code, self.phrase}
@@ -57,7 +57,7 @@ class Secret:
 
 
 class Canaries:
-    """Issues secrets and finds those that got to the wrong visit."""
+    """Issues secrets and finds those that reached the wrong visit."""
 
     def __init__(self, rng: random.Random) -> None:
         self.leaks: list[str] = []
@@ -69,7 +69,7 @@ class Canaries:
         self._issued: set[str] = {SIGHT}
 
     def issue(self) -> Secret:
-        """Words nobody had before. Raises IndexError after some 2,300 of them."""
+        """Words never issued before. Raises `IndexError` after some 2,300 of them."""
         code = f"cnry{self._rng.getrandbits(40):010x}"
         phrase = self._phrases.pop()
         self._codes.add(code)
@@ -81,7 +81,8 @@ class Canaries:
         return self._rng.choice(sorted(self._codes)) if self._codes else "cnry0000000000"
 
     def watch(self, secret: Secret, text: str, piece: str = "") -> None:
-        """`text`: one whole message as it came. `piece`: the part of an answer's text in it."""
+        """Check `text`, one whole message as received. `piece`: the part of an answer's text in it.
+        """
         self.watched_chars += len(text)
         words = list(_words(text))
         if piece:

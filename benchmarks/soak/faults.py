@@ -1,9 +1,9 @@
-"""What breaks beside the clients: the engine dies or hangs, the machine sleeps, its date is set,
-its disk is full, a client's process stops.
+"""Faults beside the clients: the engine dies or hangs, the machine sleeps, its date jumps, its disk
+is full, a client's process stops.
 
-Each fault has a witness: a session that is in the middle of an answer when it happens. It must be
-told by name, and its next turn must work, in the same connection. While the engine is gone or the
-machine sleeps, what others miss is excused; a date and a disk are nobody's excuse.
+Each fault has a witness: a session in the middle of an answer. It must receive a named error, and
+its next turn must work, in the same connection. While the engine is gone or the machine sleeps,
+missing answers of other sessions are excused; a jump of the date or a full disk excuses nothing.
 """
 
 from __future__ import annotations
@@ -22,27 +22,27 @@ from email.utils import parsedate_to_datetime
 import httpx
 import psutil
 
-from headstart.benchmarks.soak.books import engine_process, fetch_status
-from headstart.benchmarks.soak.lines import Inbox, LineClosed, open_socket
+from headstart.benchmarks.soak.connections import ConnectionLost, Inbox, open_socket
+from headstart.benchmarks.soak.server_state import engine_process, fetch_status
 from headstart.benchmarks.soak.visit import Visit, World
 from headstart.gateway.runtime.child_process import die_with_parent
 
 ENGINE_LOST_AFTER_S = 8
-"""The server's setting in a soak: how long an engine may be silent."""
+"""The server's setting in a soak: seconds of silence until the engine counts as lost."""
 READY_WAIT_S = 180.0
 TOLD_WAIT_S = 60.0
 AFTERMATH_S = 30.0
-"""So long after a fault, what waits for the engine may still be late for its sake."""
+"""Seconds after a fault in which answers may still be late because of it."""
 SLEEP_S = 3.0
 HTTP_WAIT_S = 60.0
 SECRET_S_MIN = 10
 DATE_TOLD_S = 2.0
-"""uvicorn writes the date anew once a second."""
+"""uvicorn updates its Date header once a second."""
 STUCK_WAIT_S = 90.0
 
 
 class Faults:
-    """`inject` them one after the other, evenly over a run."""
+    """Injects faults one after the other, evenly over a run."""
 
     def __init__(self, world: World, server_pid: int) -> None:
         self._world, self._server_pid = world, server_pid
@@ -62,7 +62,7 @@ class Faults:
         return faults
 
     async def inject(self, pause_s: float, over: asyncio.Event) -> None:
-        """Until all were, or it is over; before each one `pause_s` passes."""
+        """Inject all, with `pause_s` before each, until `over` is set."""
         for name, fault in self.all.items():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(over.wait(), pause_s)
@@ -71,7 +71,7 @@ class Faults:
             try:
                 await fault()
                 self._world.tally.did[f"fault: {name}"] += 1
-            except (LineClosed, TimeoutError) as error:
+            except (ConnectionLost, TimeoutError) as error:
                 self._world.tally.complain(f"the witness of {name!r}: {error!r}", always=True)
 
     async def kill_engine(self) -> None:
@@ -87,7 +87,7 @@ class Faults:
             await self._until_ready()
 
     async def sleep(self) -> None:
-        """Everything of the server's stops for a while and goes on, as in a suspended machine."""
+        """Stop all of the server's processes for a while, as when the machine is suspended."""
         async with (
             self._witness("machine asleep") as visit,
             self._trouble(),
@@ -99,8 +99,8 @@ class Faults:
                 await asyncio.sleep(pause_s)
 
     async def set_date(self) -> None:
-        """An hour ahead, two hours back, and right again, each in the middle of an answer. A secret
-        stays good as long as was said, and no dead one comes to life."""
+        """Move the date an hour ahead, two hours back, and to normal, each in the middle of an
+        answer. A client secret must stay valid as long as promised, and no longer."""
         world, clock = self._world, self._world.wall_clock
         assert clock is not None
         good, short = await _secret(world.url, 600), await _secret(world.url, SECRET_S_MIN)
@@ -124,8 +124,8 @@ class Faults:
                 clock.set(0.0)
 
     async def fill_disk(self) -> None:
-        """No process of the server's can write a byte to a file: answers go on, a long form is
-        read, and an engine that is killed comes back. (Nothing is recorded: see docs/security.md.)
+        """Make all file writes of the server fail: answers go on, a long form is read, and a killed
+        engine restarts. (Nothing is recorded: see docs/security.md.)
         """
         pids = [self._server_pid, *_children(self._server_pid)]
         limits = [resource.prlimit(pid, resource.RLIMIT_FSIZE) for pid in pids]
@@ -147,7 +147,7 @@ class Faults:
                         resource.prlimit(pid, resource.RLIMIT_FSIZE, limits[0])
 
     async def stuck_client(self) -> None:
-        """A client's process is stopped while megabytes are on their way to it."""
+        """Stop a client's process while megabytes are being sent to it."""
         argv = [
             sys.executable,
             "-P",
@@ -176,7 +176,7 @@ class Faults:
 
     @contextlib.asynccontextmanager
     async def _witness(self, fault: str) -> AsyncIterator[Visit]:
-        """A session that answers before, and has to answer behind what happens inside."""
+        """A session that is answered before, and must be answered after what happens inside."""
         world = self._world
         secret = world.canaries.issue()
         inbox = Inbox(secret, world.canaries, world.tally)
@@ -224,7 +224,7 @@ async def _get(url: str, path: str, key: str) -> httpx.Response:
 
 
 async def _long_form(url: str) -> int:
-    """The status of a call's multipart request whose session is a file, over a MiB long."""
+    """The status of a call's multipart request whose session is a file of over a MiB."""
     files = {"sdp": ("a", b"nothing"), "session": ("b", b" " * (1 << 20) + b"{}")}
     async with httpx.AsyncClient(timeout=HTTP_WAIT_S) as http:
         return (await http.post(f"{url}/v1/realtime/calls", files=files)).status_code
@@ -235,6 +235,6 @@ def _children(pid: int) -> list[int]:
 
 
 def _peers(pid: int) -> set[int]:
-    """Ports at the other end of a process's TCP connections."""
+    """Remote ports of a process's TCP connections."""
     connections = psutil.Process(pid).net_connections("tcp")
     return {connection.raddr.port for connection in connections if connection.raddr}

@@ -1,4 +1,4 @@
-"""Memory over a run: whether it still grows once everything has been used."""
+"""Memory over a run: whether it still grows after everything has been used once."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import numpy as np
 
 S_PER_HOUR = 3600
 POINTS_MIN = 8
-"""With fewer nothing is said of a slope."""
+"""With fewer points no slope is reported."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """At an instant of the run: sessions held so far, and resident bytes of the two processes."""
+    """One reading: sessions so far, and resident bytes of the two processes."""
 
     at_s: float
     visits: int
@@ -30,9 +30,9 @@ class Memory:
     points: list[Point] = field(default_factory=list)
 
     def report(self) -> dict[str, Any]:
-        """`rss_slope_bytes_per_hour` of wall time over the second half of the run, the gateway's,
-        with its standard error, and by the hundred visits; the engine's likewise. None: too few
-        points. What is made at first use lies in the first half."""
+        """`rss_slope_bytes_per_hour` of wall time over the second half of the run, for the gateway,
+        with its standard error, and per hundred visits; likewise for the engine. None: too few
+        points. The first half is left out because it contains allocations at first use."""
         half_s = (self.points[0].at_s + self.points[-1].at_s) / 2 if self.points else 0.0
         late = [point for point in self.points if point.at_s >= half_s]
         hours = [point.at_s / S_PER_HOUR for point in late]

@@ -1,8 +1,8 @@
-"""Twenty seats at one real server: each holds one visit after another until its time is over.
+"""The soak run: twenty seats at a real server, each with one visit after another until time is up.
 
 Two phases: `minutes` of every WebSocket seat's sample clock, as fast as the server takes them, and
-`live_minutes` in real time; one seat in three calls by WebRTC, which is always in real time. Faults
-are injected meanwhile. Before and after, when everybody has left, the books are read.
+`live_minutes` in real time. One seat in three uses WebRTC calls, which are always in real time.
+Faults are injected meanwhile. The server's state is read before and after, without clients.
 
 Keys: fds_delta, threads_delta, tasks_delta, rss_delta_bytes, kv_blocks_delta, sessions_delta and
 the same of the engine's process (engine_*); unhandled (signs of an exception that nobody caught in
@@ -31,12 +31,18 @@ import httpx
 import psutil
 
 from headstart.benchmarks import report
-from headstart.benchmarks.soak.books import Books, Log, at_rest, read
 from headstart.benchmarks.soak.canary import Canaries
+from headstart.benchmarks.soak.connections import (
+    Connection,
+    ConnectionLost,
+    Inbox,
+    open_call,
+    open_socket,
+)
 from headstart.benchmarks.soak.faults import ENGINE_LOST_AFTER_S, Faults
-from headstart.benchmarks.soak.ghosts import haunt
-from headstart.benchmarks.soak.lines import Inbox, Line, LineClosed, open_call, open_socket
+from headstart.benchmarks.soak.half_connections import open_one
 from headstart.benchmarks.soak.memory import Memory, Point
+from headstart.benchmarks.soak.server_state import Log, ServerState, at_rest, read
 from headstart.benchmarks.soak.tally import Tally
 from headstart.benchmarks.soak.visit import CAN_RESUME, Visit, World, part
 from headstart.benchmarks.soak.wall_clock import wall_clock
@@ -49,23 +55,23 @@ SAY_EVERY_S = 15.0
 TRY_AGAIN_S = 2.0
 LOOK_EVERY_S, LATE_S = 0.5, 1.0
 LATE_FOR_S = 5.0
-"""So long after that the server may still be telling a call that it has vanished."""
+"""Seconds after which the server may still report that a call has vanished."""
 BUSY = 503
-"""Said before anything has begun: a server may have too much to do."""
+"""Codes of closures before a session started: the server may be too busy."""
 RSS_GROWTH_BYTES_MAX = 96 << 20
-"""Of gateway and engine each: what allocators keep in pieces. A leak of a session's KiB shows in
-`rss_slope_bytes_per_hour`, whatever the end."""
+"""Allowance for gateway and engine each, for allocator fragmentation. A leak of a few KiB per
+session shows in `rss_slope_bytes_per_hour`, whatever the end."""
 RESUME_S = 5
-"""How long the server keeps who has dropped: fewer than 64 sessions in all have to do."""
+"""Seconds that the server keeps a dropped session; with fewer than 64 sessions none is evicted."""
 FAKE = "fake"
 FAKE_ENGINE = "--echo --first-delta-ms 40 --delta-ms 40"
 
 
 @dataclass(frozen=True)
 class Options:
-    """`model` "fake": the gateway alone, over an engine with a script, `fake_engine`'s arguments.
-    `faults_after_s`: pause before each fault; None: none is injected. `listen_live_s`: how long
-    nobody speaks where sound takes its time. `fast_phase_max_s`: it ends then, done or not."""
+    """`model` "fake": the gateway alone, over a scripted engine with the arguments `fake_engine`.
+    `faults_after_s`: pause before each fault; None: no faults. `listen_live_s`: length of silence
+    in real time. `fast_phase_max_s`: time limit of the fast phase."""
 
     model: str = "tiny"
     sessions: int = 20
@@ -77,18 +83,18 @@ class Options:
     listen_live_s: tuple[int, int] = (5, 40)
     fast_phase_max_s: float = math.inf
     log: Path | None = None
-    """Where the server's log goes, whole."""
+    """File for the server's whole log."""
 
 
 def run(options: Options, *, as_json: bool) -> bool:
-    """Soak and report. False: something was broken."""
+    """Soak and report. False if any promise was broken."""
     result = asyncio.run(soak(options))
     report.finish("soak", result, as_json=as_json)
     return bool(result["ok"])
 
 
 async def soak(options: Options) -> dict[str, Any]:
-    """Raises `ServerFailed` if the server itself ends."""
+    """Run the soak. Raises `ServerFailed` if the server itself ends."""
     tally, log = Tally(), Log(options.log)
     canaries = Canaries(random.Random(options.seed))
     began_s = time.monotonic()
@@ -103,7 +109,7 @@ async def soak(options: Options) -> dict[str, Any]:
         await until_ready(server.url, lambda _: None, server.check)
         world = World(server.url, options.model, canaries, tally, clock)
         world.listen_live_s = options.listen_live_s
-        party = Party(options, world, server, log)
+        party = SoakRun(options, world, server, log)
         await party.warm_up()
         before = await at_rest(server.url)
         await party.hold(Faults(world, server.pid))
@@ -126,9 +132,9 @@ async def soak(options: Options) -> dict[str, Any]:
 
 
 def verdict(
-    before: Books, after: Books, tally: Tally, canaries: Canaries, log: Log
+    before: ServerState, after: ServerState, tally: Tally, canaries: Canaries, log: Log
 ) -> dict[str, Any]:
-    """What has to be as it was, and is not, is in `broken`, by key."""
+    """Differences that must not be; those found are listed in `broken`, by key."""
     deltas = after.minus(before)
     deltas["kv_blocks_delta"] = deltas.pop("kv_blocks_used_delta")
     rss = deltas.pop("rss_bytes_delta"), deltas.pop("engine_rss_bytes_delta")
@@ -160,7 +166,7 @@ def verdict(
 
 
 def _arguments(options: Options) -> list[str]:
-    """Of `headstart serve`."""
+    """Arguments of `headstart serve`."""
     arguments = ["--set", f"engine_lost_after_s={ENGINE_LOST_AFTER_S}", "--set", "voice=none"]
     if CAN_RESUME:
         arguments += ["--set", f"resume_s={RESUME_S}"]
@@ -169,25 +175,25 @@ def _arguments(options: Options) -> list[str]:
     return [*arguments, "--engine", "fake", "--set", f"engine_args={options.fake_engine}"]
 
 
-class Party:
-    """The seats, and who sits on them."""
+class SoakRun:
+    """The seats and their visits."""
 
     def __init__(self, options: Options, world: World, server: LocalServer, log: Log) -> None:
         self.visits = 0
         self.secrets_told = 0
         self.memory = Memory()
-        """Every `SAY_EVERY_S`."""
+        """Set every `SAY_EVERY_S`."""
         self._options, self._world, self._server, self._log = options, world, server, log
 
     async def warm_up(self) -> None:
-        """Each kind of line and of act once, so that what is made once has been made."""
+        """Run each kind of connection and act once, so that one-time allocations are made."""
         report.say("soak: one of each, before anybody counts")
         rng = random.Random(f"{self._options.seed}/warm-up")
         seats = range(min(self._options.sessions, 2 * CALLS_EVERY))
         await asyncio.gather(*(self._every_act(entry, rng) for entry in seats))
 
     async def hold(self, faults: Faults) -> None:
-        """Both phases, and the faults meanwhile."""
+        """Run both phases, with faults."""
         over = asyncio.Event()
         telling = asyncio.gather(self._tell(), self._watch_ourselves())
         breaking = asyncio.create_task(self._break(faults, over))
@@ -203,15 +209,15 @@ class Party:
             over.set()
             telling.cancel()
             await asyncio.gather(telling, return_exceptions=True)
-            await breaking  # one that has begun has to end what it began
+            await breaking  # a fault in progress must clean up
 
     async def _break(self, faults: Faults, over: asyncio.Event) -> None:
         if self._options.faults_after_s is not None:
             await faults.inject(self._options.faults_after_s, over)
 
     async def _phase(self, live: bool, seconds: float) -> None:
-        """Live: so long by the clock. Else: until every WebSocket seat has sent as much sound; the
-        calls go on meanwhile."""
+        """Live: for `seconds` of wall time. Else: until every WebSocket seat has sent that much
+        audio; calls go on meanwhile."""
         loop = asyncio.get_running_loop()
         sockets = [entry for entry in range(self._options.sessions) if not _calls(entry)]
         calls = [entry for entry in range(self._options.sessions) if _calls(entry)]
@@ -244,17 +250,17 @@ class Party:
             rng = random.Random(f"{self._options.seed}/{live}/{entry}/{number}")
             try:
                 if rng.random() < GHOST_SHARE:
-                    await haunt(self._world.url, rng, self._world.tally)
+                    await open_one(self._world.url, rng, self._world.tally)
                 heard_s += await self._visit(entry, rng)
-            except (LineClosed, OSError, TimeoutError, httpx.HTTPError) as error:
-                if isinstance(error, LineClosed) and error.code == BUSY:
+            except (ConnectionLost, OSError, TimeoutError, httpx.HTTPError) as error:
+                if isinstance(error, ConnectionLost) and error.code == BUSY:
                     self._world.tally.saw["refused: too busy"] += 1
                 else:
                     self._world.tally.complain(f"seat {entry} found nobody: {error!r}")
                 await asyncio.sleep(TRY_AGAIN_S)
 
     async def _visit(self, entry: int, rng: random.Random) -> float:
-        """One session; the seconds of sound it sent."""
+        """Run one session; returns the seconds of audio it sent."""
         async with self._arrives(entry, rng) as (visit, line):
             for _ in range(rng.randint(*ACTS)):
                 name = _draw(visit, rng)
@@ -271,12 +277,14 @@ class Party:
             await line.goodbye()
 
     @contextlib.asynccontextmanager
-    async def _arrives(self, entry: int, rng: random.Random) -> AsyncIterator[tuple[Visit, Line]]:
-        """A session, introduced. An end by the server is a complaint if nothing explains it."""
+    async def _arrives(
+        self, entry: int, rng: random.Random
+    ) -> AsyncIterator[tuple[Visit, Connection]]:
+        """A session with its settings sent. An unexplained end by the server is a complaint."""
         world, since_s = self._world, time.monotonic()
         secret = world.canaries.issue()
         inbox = Inbox(secret, world.canaries, world.tally)
-        line: Line
+        line: Connection
         if _calls(entry):
             line = await open_call(world.url, world.model, inbox)
         else:
@@ -285,12 +293,12 @@ class Party:
         visit = Visit(world, line, secret, rng)
         try:
             await visit.introduce()
-        except LineClosed:
+        except ConnectionLost:
             await line.drop()
             raise
         try:
             yield visit, line
-        except LineClosed as closed:
+        except ConnectionLost as closed:
             world.tally.saw[f"closed {closed.code}"] += 1
             if not visit.may_be_closed:
                 world.tally.complain(f"seat {entry} was closed with {closed.code}", since_s)
@@ -299,8 +307,8 @@ class Party:
             await line.drop()
 
     async def _watch_ourselves(self) -> None:
-        """Twenty people are one process here: when it comes by late, on a machine that others use
-        too, its calls have not answered the server either, which takes them for gone."""
+        """Detect that this process itself was late, on a busy machine. Its calls then have not
+        answered the server either, which may take them for gone."""
         while True:
             asked_s = time.monotonic()
             await asyncio.sleep(LOOK_EVERY_S)
@@ -310,22 +318,22 @@ class Party:
                 self._world.tally.saw["we ourselves were late"] += 1
 
     async def _tell(self) -> None:
-        """Progress, and how much memory there is in use by now."""
+        """Report progress and memory use."""
         began_s = time.monotonic()
         while True:
             await asyncio.sleep(SAY_EVERY_S)
             self._server.check()
             try:
-                books = await read(self._world.url)
+                state = await read(self._world.url)
             except (httpx.HTTPError, psutil.Error):
                 continue  # asleep, or its engine ended while we looked
-            now_s, sizes = time.monotonic(), (books.rss_bytes, books.engine_rss_bytes)
+            now_s, sizes = time.monotonic(), (state.rss_bytes, state.engine_rss_bytes)
             self.memory.points.append(Point(now_s - began_s, self.visits, *sizes))
             tally = self._world.tally
             report.say(
                 f"soak: {self.visits} visits, {tally.heard_s / 60:.0f} min heard, "
-                f"{books.sessions} sessions, {books.kv_blocks_used} blocks, "
-                f"{books.rss_bytes >> 20}+{books.engine_rss_bytes >> 20} MiB, "
+                f"{state.sessions} sessions, {state.kv_blocks_used} blocks, "
+                f"{state.rss_bytes >> 20}+{state.engine_rss_bytes >> 20} MiB, "
                 f"{len(self._log.unhandled)} unhandled, {tally.complaints} complaints, "
                 f"{len(self._world.canaries.leaks)} leaks"
             )
@@ -341,7 +349,7 @@ def _draw(visit: Visit, rng: random.Random) -> str:
 
 
 async def _all(tasks: list[asyncio.Task[None]]) -> None:
-    """Wait for all; raises the first error."""
+    """Wait for all tasks; raises the first error."""
     if tasks:
         done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_EXCEPTION)
         for task in done:

@@ -1,4 +1,4 @@
-"""What a visit can play and show: bundled speech, synthetic rooms, two pictures; made once."""
+"""Material of visits: bundled speech, synthetic room noise and two pictures; each made once."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Packet:
 
 
 def packets(pcm: bytes) -> list[Packet]:
-    """Whole packets of `pcm`, the last one filled with silence."""
+    """`pcm` in whole packets, the last one padded with silence."""
     padded = pcm + bytes(-len(pcm) % PACKET_BYTES)
     pieces = [padded[at : at + PACKET_BYTES] for at in range(0, len(padded), PACKET_BYTES)]
     return [Packet(piece, append_event(piece)) for piece in pieces]
@@ -48,7 +48,7 @@ def append_event(pcm: bytes) -> str:
 
 @functools.cache
 def clip(name: str) -> list[Packet]:
-    """A bundled recording of somebody who speaks."""
+    """A bundled recording of speech."""
     parts = play(probe(CLIPS / name), PACKET_MS, frames=False)
     return packets(b"".join(part.pcm for part in parts if isinstance(part, AudioPacket)))
 
@@ -63,7 +63,7 @@ def cat() -> str:
 
 @functools.cache
 def noise_picture(side_px: int) -> str:
-    """Colours at random as a PNG, which cannot be made smaller, as a data URI."""
+    """A PNG of random colours, which does not compress, as a data URI."""
     pixels = np.random.default_rng(SEED).integers(0, 256, (side_px, side_px, 3), np.uint8)
     encoder = av.CodecContext.create("png", "w")
     assert isinstance(encoder, av.VideoCodecContext)
@@ -76,13 +76,13 @@ def noise_picture(side_px: int) -> str:
 
 @functools.cache
 def silence() -> list[Packet]:
-    """One second."""
+    """One second of silence."""
     return packets(bytes(SAMPLE_RATE_HZ * BYTES_PER_SAMPLE))
 
 
 @functools.cache
 def room() -> list[Packet]:
-    """A quiet room: white noise with a thump a second, nobody in it."""
+    """A quiet room: white noise with one thump per second, without speech."""
     random = np.random.default_rng(SEED)
     sound = random.standard_normal(NOISE_S * SAMPLE_RATE_HZ) * NOISE_RMS
     for second in range(NOISE_S):

@@ -1,6 +1,6 @@
 """A client that stops its own process while the server sends: `-m benchmarks.soak.stuck URL MODEL`.
 
-It prints its port once the server has begun, and then never runs again until it is killed.
+It prints its port once the server has started to send, and then stops until it is killed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What was done in a soak, what was seen, and what should not have been."""
+"""Counts of a soak: what was done, what was observed, and which promises were broken."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ COMPLAINTS_KEPT = 40
 
 @dataclass
 class Trouble:
-    """Between these instants of `time.monotonic` a fault worked."""
+    """A fault was active between these instants of `time.monotonic`."""
 
     began_s: float
     ended_s: float = math.inf
@@ -22,10 +22,10 @@ class Trouble:
 
 @dataclass
 class Tally:
-    """`did` and `saw` count; `complaints` are broken promises, the first ones in words.
+    """`did` and `saw` are counts; `complaints` are broken promises, the first ones in words.
 
-    While a fault works (`trouble`), an answer that does not come is that fault's doing: it is
-    `excused`, and counted. What must hold even then is reported by `complain(always=True)`.
+    While a fault is active (`trouble`), a missing answer is `excused` and counted. What must hold
+    even then is reported by `complain(always=True)`.
     """
 
     did: Counter[str] = field(default_factory=Counter)
@@ -34,16 +34,16 @@ class Tally:
     excused: int = 0
     told: list[str] = field(default_factory=list)
     heard_s: float = 0.0
-    """Sound sent, over all sessions: their sample clocks' sum."""
+    """Seconds of audio sent, over all sessions."""
     _troubles: list[Trouble] = field(default_factory=list)
 
     def trouble(self) -> Trouble:
-        """A fault works from now on, until its `ended_s` is set."""
+        """Mark a fault as active until its `ended_s` is set."""
         self._troubles.append(Trouble(time.monotonic()))
         return self._troubles[-1]
 
     def complain(self, what: str, since_s: float | None = None, *, always: bool = False) -> None:
-        """A promise was broken, over something that began at `since_s`; None: just now."""
+        """Record a broken promise about something that began at `since_s`; None: just now."""
         now_s = time.monotonic()
         began_s = now_s if since_s is None else since_s
         if not always and any(t.began_s <= now_s and began_s <= t.ended_s for t in self._troubles):

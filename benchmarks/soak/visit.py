@@ -1,8 +1,8 @@
-"""One session from hello to whatever its end is: a random run of acts, drawn from a seed.
+"""One session of the soak: a random sequence of acts, drawn from a seed, and one of several ends.
 
 An act is something that people, clients or networks do. Each leaves the session in a state from
-which it can go on (`LineClosed` where that is the point), and complains where a promise is broken:
-a typed question gets an answer, a lie gets its error, a session that was shed says why.
+which it can go on (or raises `ConnectionLost`), and reports broken promises: a typed question gets
+an answer, an invalid event gets its error, a session that is closed is told why.
 """
 
 from __future__ import annotations
@@ -17,32 +17,38 @@ from typing import Any
 
 from headstart.benchmarks.soak import sounds
 from headstart.benchmarks.soak.canary import Canaries, Secret
-from headstart.benchmarks.soak.lies import UNREADABLE, item_id, lies
-from headstart.benchmarks.soak.lines import CallLine, Event, Line, LineClosed, SocketLine
+from headstart.benchmarks.soak.connections import (
+    CallConnection,
+    Connection,
+    ConnectionLost,
+    Event,
+    SocketConnection,
+)
+from headstart.benchmarks.soak.invalid_events import UNREADABLE, invalid_events, item_id
 from headstart.benchmarks.soak.sounds import PACKET_MS, Packet
 from headstart.benchmarks.soak.tally import Tally
 from headstart.benchmarks.soak.wall_clock import WallClock
 from headstart.gateway.protocol.extensions import GatewayOptions
 
 ANSWER_WAIT_S = 120.0
-"""Twenty sessions on two cores answer slowly; whoever waits longer is forgotten, not queued."""
+"""Twenty sessions on two cores answer slowly; one that waits longer than this was forgotten."""
 ERROR_WAIT_S = 60.0
 LISTEN_FAST_S = (20, 240)
-"""Most of a conversation's time is this."""
+"""Weight of listening, which takes most of a conversation's time."""
 MAX_OUTPUT_TOKENS = 24
 FLOOD_EVENTS = 300
 DEAF_EVENTS = 400
 NOISE_SIDE_PX = 120
-"""A picture of noise: echoed, some 58 KiB, so that 400 of them are more than may wait."""
+"""A noise picture is echoed with some 58 KiB, so 400 of them exceed the send buffer."""
 GATEWAY_EVENTS = ["latency", "chunks", "hearing", "endpoint", "engine", "voice"]
 CAN_RESUME = "resume" in GatewayOptions.model_fields
-COMPLETE = ("completed", "incomplete")  # the latter: as long as it may be
-SHED = (1013, 1006)  # a reader that is cut may never see the reason
+COMPLETE = ("completed", "incomplete")  # incomplete: it reached its length limit
+SHED = (1013, 1006)  # a reader that is cut off may not receive the reason
 
 
 @dataclass
 class World:
-    """What all visits share. `wall_clock`: the server's; `live`: sound takes its time."""
+    """State shared by all visits. `wall_clock`: the server's; `live`: audio is in real time."""
 
     url: str
     model: str
@@ -55,12 +61,12 @@ class World:
 
 
 class Visit:
-    """A session with its secret; `acts` may be called in any order.
+    """A session with its canary words; `acts` may be called in any order.
 
-    `heard_s`: sound sent so far. `may_be_closed`: by the server, for what was done last.
+    `heard_s`: seconds of audio sent so far. `may_be_closed`: by the server, for the last act.
     """
 
-    def __init__(self, world: World, line: Line, secret: Secret, rng: random.Random) -> None:
+    def __init__(self, world: World, line: Connection, secret: Secret, rng: random.Random) -> None:
         self._world, self._line, self._secret, self._rng = world, line, secret, rng
         self.heard_s = 0.0
         self.may_be_closed = False
@@ -69,7 +75,7 @@ class Visit:
 
     @property
     def acts(self) -> dict[str, tuple[int, Callable[[], Awaitable[None]]]]:
-        """Name: how often, and what."""
+        """Acts by name, with their weights."""
         shared: dict[str, tuple[int, Callable[[], Awaitable[None]]]] = {
             "listen": (6, self.listen),
             "speak": (5, self.speak),
@@ -80,13 +86,13 @@ class Visit:
             "flood": (1, self.flood),
             "mute": (1, self.mute),
         }
-        if not isinstance(self._line, SocketLine):
+        if not isinstance(self._line, SocketConnection):
             return shared
         shared["stop_reading"] = (1, self.stop_reading)
         return shared | ({"come_back": (2, self.come_back)} if CAN_RESUME else {})
 
     async def introduce(self) -> None:
-        """Settings of its own, its code in the instructions."""
+        """Send settings with the visit's code in the instructions."""
         session: Event = {
             "type": "realtime",
             "instructions": f"Be brief. Your name is {self._secret.code}.",
@@ -103,15 +109,15 @@ class Visit:
     # --- what people do --------------------------------------------------------------------------
 
     async def listen(self) -> None:
-        """Nobody speaks: a quiet room, or silence."""
-        fast = isinstance(self._line, SocketLine) and not self._world.live
+        """Send no speech: room noise, or silence."""
+        fast = isinstance(self._line, SocketConnection) and not self._world.live
         low_s, high_s = LISTEN_FAST_S if fast else self._world.listen_live_s
         room = sounds.room() if self._rng.random() < 0.5 else sounds.silence()
         count = self._rng.randint(low_s, high_s) * 1000 // PACKET_MS
         await self._play((room * (count // len(room) + 1))[:count])
 
     async def speak(self) -> None:
-        """A spoken question, or a part of a long speech; an answer is hoped for."""
+        """Ask a question by voice, or send part of a long speech; an answer may come."""
         if self._rng.random() < 0.7:
             speech = sounds.clip(self._rng.choice(sounds.SPEECH))
         else:
@@ -127,14 +133,14 @@ class Visit:
         await self._settle()
 
     async def type(self) -> None:
-        """A typed secret and the question for it."""
+        """Type a secret and ask for it."""
         phrase, code = self._secret.phrase, self._secret.code
         await self._say(f"My secret word is {phrase}. My number is {code}.")
         await self._say("What is my secret word?")
         await self._respond()
 
     async def interrupt(self) -> None:
-        """An answer is cut off by a cancel, by speech, or by a second question."""
+        """Cut off an answer by a cancel, by speech, or by a second question."""
         async with self.long_answer(ANSWER_WAIT_S):
             match self._rng.randrange(3):
                 case 0:
@@ -147,7 +153,7 @@ class Visit:
 
     @contextlib.asynccontextmanager
     async def long_answer(self, wait_s: float) -> AsyncIterator[None]:
-        """The body runs when an answer has begun; its end is waited for behind the body."""
+        """Run the body while an answer is being given, then wait for its end."""
         await self._settle()
         await self._say(f"My secret word is {self._secret.phrase}. Tell me a very long story.")
         inbox, since_s = self._line.inbox, time.monotonic()
@@ -159,31 +165,31 @@ class Visit:
         await self._settle()
 
     async def is_answered(self) -> bool:
-        """A typed question, and whether it was answered to its end."""
+        """Type a question; returns whether it was answered to its end."""
         await self._say(f"My secret word is {self._secret.phrase}. What is my secret word?")
         done = await self._respond()
         return done is not None and done.get("response", {}).get("status") in COMPLETE
 
     async def show(self) -> None:
-        """The picture of the cat."""
+        """Show the picture of the cat."""
         self._secret.shows_the_cat()
         picture = {"type": "input_image", "image_url": sounds.cat()}
         await self._add([picture, _text("What do you see in this picture?")])
         await self._respond()
 
-    # --- what goes wrong -------------------------------------------------------------------------
+    # --- faults of clients and networks ----------------------------------------------------------
 
     async def lie(self) -> None:
-        """Some of everything that is wrong; each is named, and nothing else happens."""
+        """Send invalid events of every kind; each gets its error, and nothing else happens."""
         stranger = self._world.canaries.somebody()
-        for event in lies(self._rng, self._secret, stranger)[: self._rng.randint(3, 12)]:
+        for event in invalid_events(self._rng, self._secret, stranger)[: self._rng.randint(3, 12)]:
             what = f"the error for {str(event)[:200]}"
             await self._expect(event, _error_for(event["event_id"]), ERROR_WAIT_S, what)
         unreadable = self._rng.choice(UNREADABLE)
         await self._expect(unreadable, _of("error"), ERROR_WAIT_S, f"the error for {unreadable!r}")
 
     async def flood(self) -> None:
-        """Far more events than anybody can mean, at once; then one question, which is answered."""
+        """Send far more events than any client would, at once; then a question must be answered."""
         tiny = sounds.append_event(bytes(48))
         for number in range(FLOOD_EVENTS):
             match self._rng.randrange(5):
@@ -201,15 +207,15 @@ class Visit:
         await self.type()
 
     async def mute(self) -> None:
-        """The microphone is gone in mid-word, for as long as the session still has."""
+        """Stop sending audio in mid-word, for the rest of the session."""
         speech = sounds.clip(sounds.SPEECH[1])
         await self._play(speech[: len(speech) // 2])
         await self._line.rest(self._rng.uniform(1.0, 4.0))
         await self._settle()
 
     async def stop_reading(self) -> None:
-        """Ask for megabytes and read none of them: the server sheds this reader and says so."""
-        assert isinstance(self._line, SocketLine)
+        """Ask for megabytes and read none: the server must close this session and say why."""
+        assert isinstance(self._line, SocketConnection)
         self.may_be_closed = True
         picture = {"type": "input_image", "image_url": self._world.noise_picture}
         wanted = await self._add([picture])
@@ -223,16 +229,16 @@ class Visit:
                 await deaf
             await self._barrier()
             self.may_be_closed = False
-        except LineClosed as closed:
+        except ConnectionLost as closed:
             if closed.code not in SHED:
                 self._tally.complain(f"a slow reader was closed with {closed.code}", since_s)
             self._tally.saw["slow reader shed"] += 1
             raise
 
     async def come_back(self) -> None:
-        """The connection breaks in mid-answer; with its token the session goes on over another one,
-        and the answer's end is told there."""
-        assert isinstance(self._line, SocketLine)
+        """Break the connection in mid-answer, and resume with its token over another one; the end
+        of the answer must be reported there."""
+        assert isinstance(self._line, SocketConnection)
         since_s = time.monotonic()
         async with (
             self.long_answer(ANSWER_WAIT_S),
@@ -257,7 +263,7 @@ class Visit:
         return await self._add([_text(text)])
 
     async def _add(self, content: list[Event]) -> str:
-        """A user's item; its id. The server has taken it."""
+        """Add a user's item that the server acknowledges; returns its id."""
         self._items += 1
         name = item_id(self._secret.code, self._items)
         item = {"type": "message", "role": "user", "id": name, "content": content}
@@ -266,7 +272,7 @@ class Visit:
         return name
 
     async def _respond(self) -> Event | None:
-        """Ask for an answer, and wait for the end of it, or for the error instead."""
+        """Ask for an answer; wait for its end, or for the error instead."""
         await self._settle()
         name = f"ask_{self._secret.code}_{self._rng.getrandbits(40):x}"
         event = {"type": "response.create", "event_id": name}
@@ -276,7 +282,7 @@ class Visit:
         return done
 
     async def _settle(self) -> None:
-        """Wait until no answer is under way."""
+        """Wait until no answer is running."""
         since_s = time.monotonic()
         inbox = self._line.inbox
         while inbox.answering:
@@ -285,7 +291,7 @@ class Visit:
                     inbox.answering.clear()
 
     async def _barrier(self) -> None:
-        """The server has read everything sent so far."""
+        """Wait until the server has read everything sent so far."""
         name = f"fence_{self._secret.code}_{self._rng.getrandbits(40):x}"
         event = {"type": "conversation.item.delete", "item_id": "fence", "event_id": name}
         await self._expect(event, _error_for(name), ANSWER_WAIT_S, "the end of what was sent")
@@ -304,7 +310,7 @@ class Visit:
     async def _await(
         self, future: asyncio.Future[Event], wait_s: float, what: str, since_s: float
     ) -> Event | None:
-        """None, and a complaint, if it does not come. Raises `LineClosed`."""
+        """The event, or None and a complaint if it does not come. Raises `ConnectionLost`."""
         try:
             return await asyncio.wait_for(asyncio.shield(future), wait_s)
         except TimeoutError:
@@ -315,10 +321,10 @@ class Visit:
 # --- endings --------------------------------------------------------------------------------------
 
 
-async def part(visit: Visit, line: Line, rng: random.Random, world: World) -> None:
-    """One of the ways in which a conversation ends; most are not polite."""
+async def part(visit: Visit, line: Connection, rng: random.Random, world: World) -> None:
+    """End the conversation in one of several ways, most of them abrupt."""
     ways = ["goodbye", "drop", "drop in mid-answer", "drop in mid-word"]
-    ways += ["hang up"] if isinstance(line, CallLine) else ["huge message"]
+    ways += ["hang up"] if isinstance(line, CallConnection) else ["huge message"]
     way = rng.choice(ways)
     world.tally.did[f"end: {way}"] += 1
     match way:
@@ -329,20 +335,20 @@ async def part(visit: Visit, line: Line, rng: random.Random, world: World) -> No
         case "huge message":
             await _too_large(line, world)
         case "hang up":
-            assert isinstance(line, CallLine)
+            assert isinstance(line, CallConnection)
             await line.hang_up(world.url)
     await (line.goodbye() if way == "goodbye" else line.drop())
 
 
-async def _too_large(line: Line, world: World) -> None:
-    """A message over the server's bound ends the connection with 1009, which names the reason."""
+async def _too_large(line: Connection, world: World) -> None:
+    """A message over the server's size limit must end the connection with 1009 and a reason."""
     since_s = time.monotonic()
     code: int | None = None
     try:
         await line.send("x" * (33 << 20))
         async with line.inbox.expecting(lambda _: False) as never:
             await asyncio.wait_for(never, ERROR_WAIT_S)
-    except LineClosed as closed:
+    except ConnectionLost as closed:
         code = closed.code
     except TimeoutError:
         pass
@@ -359,7 +365,7 @@ def _of(kind: str) -> Callable[[Event], bool]:
 
 
 def _begun(event: Event) -> bool:
-    """An answer speaks, or is over already."""
+    """Whether an answer has text or sound, or is over already."""
     return event["type"] in (
         "response.output_text.delta",
         "response.output_audio_transcript.delta",

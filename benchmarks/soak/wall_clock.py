@@ -1,9 +1,8 @@
-"""The date of the server's processes, to be set while they run: `wall_clock.c` under them.
+"""The date that the server's processes see, settable while they run (by preloading `wall_clock.c`).
 
-It is what they would see of `settimeofday`, of NTP's first word or of somebody with a mouse, except
-for a wait until a date in the kernel, of which there is none here. Setting the machine's own date
-takes rights, and is everybody's; libfaketime moves what it must not, or keeps books in shared
-memory of its own.
+It imitates `settimeofday`, a first NTP correction or a manual change, except for kernel waits until
+a date, of which there are none here. Setting the machine's own date needs privileges and affects
+everybody; libfaketime also moves clocks that must not move, and keeps state in shared memory.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ NS_PER_S = 1_000_000_000
 
 
 class WallClock:
-    """`environment`: of the processes that are to live by it."""
+    """`environment`: for the processes that shall see this date."""
 
     def __init__(self, library: Path, offset: Path) -> None:
         self.environment = {"LD_PRELOAD": str(library), "HEADSTART_WALL_CLOCK": str(offset)}
@@ -31,15 +30,15 @@ class WallClock:
         self._offset = offset
 
     def set(self, offset_s: float) -> None:
-        """From now on it shows so much more than ours."""
+        """Show the date `offset_s` ahead of the machine's from now on."""
         self.offset_s = offset_s
-        with self._offset.open("r+b") as file:  # in place: it is mapped
+        with self._offset.open("r+b") as file:  # in place, because it is mapped
             file.write(struct.pack("=q", round(offset_s * NS_PER_S)))
 
 
 @contextlib.contextmanager
 def wall_clock() -> Iterator[WallClock | None]:
-    """None where there is no C compiler, or no Linux."""
+    """None without a C compiler or on another system than Linux."""
     compiler = next((found for name in COMPILERS if (found := shutil.which(name))), None)
     if compiler is None or sys.platform != "linux":
         yield None

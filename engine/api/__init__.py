@@ -1,12 +1,12 @@
-"""The messages between gateway and engine: the one place that knows those bytes.
+"""The messages between gateway and engine, and their encoding.
 
-Both ways they travel as msgpack over one ZeroMQ DEALER pair. The gateway sends `Command`s, the
-engine answers with `Event`s. All audio is 16 kHz mono; every sample number counts samples received
-since the session started, so live and faster-than-real-time runs carry the same numbers. Instants
-are `time.monotonic_ns()`, which is one clock for all processes of a machine.
+They travel as msgpack over one ZeroMQ DEALER pair. The gateway sends `Command`s, the engine answers
+with `Event`s. All audio is 16 kHz mono. Sample numbers count the samples received since the session
+started, so that live and faster-than-real-time runs have the same numbers. Instants are
+`time.monotonic_ns()`, which is one clock for all processes of a machine.
 
-A turn's answer is named by `generation`, a number that only grows within a session: an event whose
-generation is not the session's current one is stale and is dropped by whoever receives it.
+An answer has a `generation`, a number that only grows within a session. An event whose generation
+is not the session's current one is stale, and the receiver drops it.
 
 May import: nothing of ours.
 Never: imports anything of the engine or the gateway.
@@ -151,15 +151,15 @@ _event_decoder: msgspec.msgpack.Decoder[Event] = msgspec.msgpack.Decoder(Event)
 
 
 def encode(message: Command | Event) -> bytes:
-    """One message as msgpack."""
+    """One message as msgpack bytes."""
     return _encoder.encode(message)
 
 
 def decode_command(data: bytes) -> Command:
-    """The gateway's side of the wire. Raises `msgspec.ValidationError` or `DecodeError`."""
+    """Decode what a gateway sent. Raises `msgspec.ValidationError` or `DecodeError`."""
     return _command_decoder.decode(data)
 
 
 def decode_event(data: bytes) -> Event:
-    """The engine's side of the wire. Raises `msgspec.ValidationError` or `DecodeError`."""
+    """Decode what an engine sent. Raises `msgspec.ValidationError` or `DecodeError`."""
     return _event_decoder.decode(data)

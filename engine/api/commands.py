@@ -1,4 +1,4 @@
-"""What the gateway tells the engine."""
+"""Commands: what the gateway sends to the engine."""
 
 from __future__ import annotations
 
@@ -12,15 +12,14 @@ class Ping(Message, frozen=True, tag="ping"):
 
 
 class Open(Message, frozen=True, tag="open"):
-    """Start a session. `items` restores a conversation (after the engine was restarted).
+    """Start a session. `items` restores a conversation (after an engine restart).
 
-    `blind`: added to the instructions while there is no picture in the conversation. `tools`: what
-    the model may call. `only_hears`: nothing will be asked; what is said is told, and
-    forgotten.
+    `blind`: appended to the instructions while the conversation has no picture. `tools`: functions
+    the model may call. `only_hears`: transcription only; speech is recognised, and nothing is kept.
 
-    `share_domain`: K/V and what encoders made of pictures are shared with sessions of the same
-    domain only. Whoever could guess another's could learn what was said there from what is cached,
-    so it is random bytes, not a name; empty: that of all sessions without one.
+    `share_domain`: K/V and encoded pictures are shared only with sessions of the same domain. A
+    session that guesses another's domain could learn from cache hits what was said there, so use
+    random bytes and not a name. Empty: the domain of all sessions without one.
     """
 
     session: str
@@ -34,11 +33,13 @@ class Open(Message, frozen=True, tag="open"):
 
 
 class Close(Message, frozen=True, tag="close"):
+    """End a session and free its K/V."""
+
     session: str
 
 
 class Instruct(Message, frozen=True, tag="instruct"):
-    """Replace the system prompt (see `Open`); everything behind it is prefilled anew."""
+    """Replace the system prompt (see `Open`). Everything behind it is prefilled again."""
 
     session: str
     instructions: str
@@ -47,14 +48,14 @@ class Instruct(Message, frozen=True, tag="instruct"):
 
 
 class Remember(Message, frozen=True, tag="remember"):
-    """Remember so far back from now on, and forget what is older."""
+    """Set the context window, and evict what lies outside of it."""
 
     session: str
     window: Window
 
 
 class AddItem(Message, frozen=True, tag="add_item"):
-    """Insert an item. `after` None: at the end; "root": at the head; else behind that item."""
+    """Insert an item. `after` None: at the end; "root": at the beginning; else behind that item."""
 
     session: str
     item: Item
@@ -62,12 +63,14 @@ class AddItem(Message, frozen=True, tag="add_item"):
 
 
 class RemoveItem(Message, frozen=True, tag="remove_item"):
+    """Remove an item from the conversation."""
+
     session: str
     item_id: str
 
 
 class BeginSpeech(Message, frozen=True, tag="begin_speech"):
-    """A person began to speak (or push-to-talk audio began); `item_id` will be the user's item."""
+    """A user began to speak (or push-to-talk audio began); `item_id` will be the user's item."""
 
     session: str
     ref: TurnRef
@@ -76,9 +79,9 @@ class BeginSpeech(Message, frozen=True, tag="begin_speech"):
 
 
 class Audio(Message, frozen=True, tag="audio"):
-    """One chunk of the open utterance: s16le mono 16 kHz, following on the one before.
+    """One chunk of the open utterance: s16le mono 16 kHz, following the previous chunk.
 
-    The engine hears it at once: words are prefilled while the person is still speaking.
+    It is recognised at once; words are prefilled while the user is still speaking.
     """
 
     session: str
@@ -93,9 +96,8 @@ class Audio(Message, frozen=True, tag="audio"):
 
 
 class Clip(Message, frozen=True, tag="clip"):
-    """A piece of sound that an item or an answer's input will hold: s16le mono 16 kHz, following on
-    the one before of the same name. Behind the `last` one a `Sound` part may take it, once."""
-
+    """A piece of sound for an item or an answer's input: s16le mono 16 kHz, following the previous
+    piece of the same name. After the `last` piece, one `Sound` part may use the clip, once."""
     session: str
     clip: str
     pcm: bytes
@@ -107,8 +109,8 @@ class Clip(Message, frozen=True, tag="clip"):
 
 
 class Hush(Message, frozen=True, tag="hush"):
-    """A short silence: make the final hearing pass now. With `speculate`, also prefill the turn's
-    suffix and begin to decode on a KV mark; nothing is sent until `Respond`."""
+    """A short silence: run the final recognition pass now. With `speculate`, also prefill the
+    turn's suffix and begin to decode; nothing is sent until `Respond`."""
 
     session: str
     ref: TurnRef
@@ -117,14 +119,14 @@ class Hush(Message, frozen=True, tag="hush"):
 
 
 class Resume(Message, frozen=True, tag="resume"):
-    """The person goes on: roll back to the mark. `ref` carries the new revision."""
+    """Speech goes on: discard the speculation. `ref` has the new revision."""
 
     session: str
     ref: TurnRef
 
 
 class EndSpeech(Message, frozen=True, tag="end_speech"):
-    """The endpoint is sure: the utterance becomes the item announced by `BeginSpeech`."""
+    """The endpoint is confirmed: the utterance becomes the item announced by `BeginSpeech`."""
 
     session: str
     ref: TurnRef
@@ -132,14 +134,14 @@ class EndSpeech(Message, frozen=True, tag="end_speech"):
 
 
 class DropSpeech(Message, frozen=True, tag="drop_speech"):
-    """Forget the open utterance (buffer cleared, or too short to be speech)."""
+    """Discard the open utterance (buffer cleared, or too short to be speech)."""
 
     session: str
     ref: TurnRef
 
 
 class Frame(Message, frozen=True, tag="frame"):
-    """A live camera frame; visible to the model from the next word on."""
+    """A live camera frame, visible to the model from the next word on."""
 
     session: str
     at_sample: int
@@ -147,11 +149,11 @@ class Frame(Message, frozen=True, tag="frame"):
 
 
 class Respond(Message, frozen=True, tag="respond"):
-    """Answer now. `item_id` will be the assistant's item (see `call_item_id` for the functions it
-    calls); `instructions` holds for this answer, and so do `tools`, if they are not the session's.
+    """Answer now. `item_id` will be the assistant's item (see `call_item_id` for its function
+    calls). `instructions` and `tools`, if given, hold for this answer alone.
 
-    `items` not None: answer from these alone, out of band (the conversation stays as it was).
-    `only_if_heard`: not when nothing with words in it was said since the last answer; then
+    `items` not None: answer these alone, out of band; the conversation does not change.
+    `only_if_heard`: do not answer unless speech with words came since the last answer; otherwise
     `Finished` with reason cancelled follows.
     """
 
@@ -194,8 +196,8 @@ Command = (
 
 
 def picture_bytes(command: Command) -> int:
-    """Of the pictures that come with it, and that the engine tells of (`ImagesConsumed`): all but
-    those of a conversation that is restored."""
+    """Bytes of the pictures in `command` that `ImagesConsumed` will report: all but those of a
+    restored conversation."""
     match command:
         case Frame():
             return len(command.image.rgb)

@@ -1,4 +1,4 @@
-"""What the engine tells the gateway."""
+"""Events: what the engine sends to the gateway."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ from headstart.engine.api.values import (
 
 
 class ModelInfo(msgspec.Struct, frozen=True):
+    """The loaded model. `still` and `frame`: the largest useful picture, sent or from a camera."""
+
     name: str
     context_tokens: int
     kv_bytes_per_token: int
@@ -25,11 +27,11 @@ class ModelInfo(msgspec.Struct, frozen=True):
     weights_bytes: int
     load_s: float
     still: PictureSize = SMALL_PICTURE
-    frame: PictureSize = SMALL_PICTURE  # of a camera
+    frame: PictureSize = SMALL_PICTURE
 
 
 class Loading(Message, frozen=True, tag="loading"):
-    """Start-up progress; `total` 0 means unknown."""
+    """Start-up progress; `total` 0: unknown."""
 
     what: str
     done: int
@@ -37,18 +39,21 @@ class Loading(Message, frozen=True, tag="loading"):
 
 
 class Ready(Message, frozen=True, tag="ready"):
-    """The engine takes sessions. `incarnation` differs after each restart: sessions opened with
-    another one are gone and have to be opened anew."""
+    """The engine takes sessions. `incarnation` differs after each restart; sessions opened with
+    another incarnation are lost and must be opened again."""
 
     incarnation: str
     model: ModelInfo
 
 
 class Stats(Message, frozen=True, tag="stats"):
-    """Answer to `Ping`. `kv_blocks_cached`: held by nobody, kept for their content;
-    `kv_tokens` of all sessions by modality, a shared one counted for each. `sessions_offloaded`:
-    their K/V are in host memory, `offloaded_bytes` of it; `sessions_refused`, `offloads` and
-    `returns` count since the engine started."""
+    """Answer to `Ping`.
+
+    `kv_blocks_cached`: blocks without a holder, kept for their content. `kv_tokens`: tokens of all
+    sessions by modality; a shared one counts for each. `sessions_offloaded`: sessions with their
+    K/V in host memory, which take `offloaded_bytes`. `sessions_refused`, `offloads` and `returns`
+    (restored sessions) count since the engine started.
+    """
 
     ping_sent_ns: int
     incarnation: str
@@ -70,19 +75,19 @@ class Stats(Message, frozen=True, tag="stats"):
 
 
 class Pressure(Message, frozen=True, tag="pressure"):
-    """The KV cache is fuller, or emptier, than it was: from `DEGRADED` on send fewer frames."""
+    """The level of the KV cache changed. From `DEGRADED` on, send fewer frames."""
 
     session: str
     level: Level
 
 
 class Hearing(Message, frozen=True, tag="hearing"):
-    """Words so far: `committed` only grows within a turn, but where a final pass has other words;
-    `tentative` may still change.
+    """The words so far. `committed` only grows within a turn, except that a final pass may have
+    other words; `tentative` may still change.
 
-    `final`: of a short silence, no more follow unless speech resumes. `wordless`: these ears give
-    embeddings, and there are never any words. `likely`: how likely the ears think that each of the
-    first few words, as spaces part them, is right, 0..1; empty: they don't say.
+    `final`: the result of a final pass; no more follow unless speech resumes. `wordless`: the
+    recogniser gives embeddings, and there are never any words. `likely`: estimated probability
+    that each of the first few words (split at spaces) is right, 0..1; empty: no estimate.
     """
 
     session: str
@@ -96,9 +101,9 @@ class Hearing(Message, frozen=True, tag="hearing"):
 
 
 class EndOfMessage(Message, frozen=True, tag="end_of_message"):
-    """How sure the language model is, at a short silence, that the person has finished.
+    """The language model's estimate, at a short silence, that the user has finished.
 
-    `probability`: of the token that ends a user's message, right behind the words heard so far.
+    `probability`: of the token that ends a user's message, right behind the words so far.
     """
 
     session: str
@@ -108,8 +113,8 @@ class EndOfMessage(Message, frozen=True, tag="end_of_message"):
 
 
 class Heard(Message, frozen=True, tag="heard"):
-    """The utterance's final words (after `EndSpeech`). Not `transcribed`: the model heard sound,
-    and nobody put it into words."""
+    """The utterance's final words, after `EndSpeech`. `transcribed` False: the model takes sound
+    directly, and there is no transcript."""
 
     session: str
     ref: TurnRef
@@ -120,8 +125,8 @@ class Heard(Message, frozen=True, tag="heard"):
 
 
 class ClipHeard(Message, frozen=True, tag="clip_heard"):
-    """A piece of a `Clip` was heard. Of the last one (`final`) come the clip's words, if there are
-    any (see `Heard.transcribed`)."""
+    """A piece of a `Clip` was recognised. With the last one (`final`) come the clip's words, if
+    there are any (see `Heard.transcribed`)."""
 
     session: str
     clip: str
@@ -132,8 +137,8 @@ class ClipHeard(Message, frozen=True, tag="clip_heard"):
 
 
 class ImagesConsumed(Message, frozen=True, tag="looked"):
-    """Pictures of so many bytes, which came with commands, wait no more: they were looked at, or
-    given up."""
+    """Pictures with that many bytes, which came with commands, wait no longer: they were encoded
+    or dropped."""
 
     session: str
     bytes: int
@@ -147,13 +152,13 @@ class Chunk(Message, frozen=True, tag="chunk"):
     start_sample: int
     samples: int
     stages_ms: dict[str, float]
-    latency_ms: float  # from received_ns until its words were in the KV cache
+    latency_ms: float  # from `received_ns` until its words were in the KV cache
     prefilled_tokens: int
     rolled_back_tokens: int
 
 
 class Delta(Message, frozen=True, tag="delta"):
-    """A piece of the answer. The first one carries the spans of the work up to it."""
+    """A piece of an answer's text. The first one has the spans of the work up to it."""
 
     session: str
     generation: int
@@ -163,10 +168,10 @@ class Delta(Message, frozen=True, tag="delta"):
 
 
 class Call(Message, frozen=True, tag="call"):
-    """A piece of a function call; an answer's calls come one after the other, behind its text.
+    """A piece of a function call. An answer's calls come one after the other, behind its text.
 
-    `call` counts them from 0. `arguments`: a piece of JSON text; with the last one the call is
-    `done` and may be carried out. `spans`: as in `Delta`, if nothing was said before.
+    `call` counts them from 0. `arguments`: a piece of JSON text; with the last piece the call is
+    `done` and may be carried out. `spans`: as in `Delta`, if no text was sent before.
     """
 
     session: str
@@ -179,8 +184,8 @@ class Call(Message, frozen=True, tag="call"):
 
 
 class Finished(Message, frozen=True, tag="finished"):
-    """The answer is over. `text` is what it says, without what it calls. `code` and `message` say
-    why when the reason is failed."""
+    """An answer is over. `text` is all of its text, without function calls. `code` and `message`
+    give the cause if the reason is failed."""
 
     session: str
     generation: int
@@ -194,9 +199,9 @@ class Finished(Message, frozen=True, tag="finished"):
 
 
 class Failed(Message, frozen=True, tag="failed"):
-    """A command could not be carried out; the session goes on, unless it was its `open`. `about`
-    names the command's op and `ref_id` its item or generation, where it has one. `retry_after_s`:
-    when it is worth another try; 0: never."""
+    """A command failed; the session goes on, unless the command was its `open`. `about`: the
+    command's op. `ref_id`: its item or generation, if it has one. `retry_after_s`: when another
+    attempt may succeed; 0: never."""
 
     session: str
     about: str

@@ -1,4 +1,4 @@
-"""What commands and events are made of."""
+"""The values that commands and events consist of."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ class Message(msgspec.Struct, frozen=True, tag_field="op", omit_defaults=True):
 
 
 class TurnRef(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Which utterance a message is about.
+    """The utterance that a message is about.
 
-    `revision` grows each time the person goes on speaking after a short silence (a hush), so that
-    what was computed for the shorter utterance can be told from the present one.
+    `revision` grows each time speech resumes after a short silence (`Hush`), so that results for
+    the shorter utterance can be told from current ones.
     """
 
     turn: int
@@ -33,9 +33,10 @@ class ToolChoice(StrEnum):
 
 
 class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How the answer's tokens are chosen. `temperature` 0 is greedy; `seed` None is not repeatable.
+    """How an answer's tokens are chosen. `temperature` 0 is greedy; with `seed` None answers are
+    not repeatable.
 
-    The defaults are the ones that made the small models answer in short, whole sentences.
+    The defaults make the small models answer in short, whole sentences.
     """
 
     temperature: float = 0.0
@@ -45,9 +46,9 @@ class Sampling(msgspec.Struct, frozen=True, omit_defaults=True):
     seed: int | None = None
     max_tokens: int = 256
     stop: tuple[str, ...] = ()
-    max_sentences: int = 0  # the answer ends behind so many whole ones; 0: no limit
+    max_sentences: int = 0  # the answer ends after that many whole sentences; 0: no limit
     call: ToolChoice = ToolChoice.AUTO
-    function: str = ""  # the one to call, if it must be that one
+    function: str = ""  # the function to call, if it must be a certain one
 
 
 class Role(StrEnum):
@@ -69,31 +70,32 @@ class Image(msgspec.Struct, frozen=True, tag_field="part", tag="image"):
 
 
 class PictureSize(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The largest picture that eyes gain from: in pixels on its shorter side, and in all; 0: any.
-    A larger one is scaled down before it is sent, its shape kept."""
+    """The largest picture that the image encoder gains from: pixels on its shorter side, and in
+    all; 0: no limit. A larger picture is scaled down before it is sent, keeping its aspect ratio.
+    """
 
     short_side: int = 0
     pixels: int = 0
 
 
-SMALL_PICTURE = PictureSize(short_side=256)  # eyes that know nothing of tiles
+SMALL_PICTURE = PictureSize(short_side=256)  # for image encoders without tiles
 
 
 class Sound(msgspec.Struct, frozen=True, tag_field="part", tag="sound"):
-    """What was heard of a `Clip` of that name."""
+    """The recognised content of the `Clip` of that name."""
 
     clip: str
 
 
 class ToolCall(msgspec.Struct, frozen=True, tag_field="part", tag="call"):
-    """A function the assistant called; `arguments` is JSON text."""
+    """A function call by the assistant; `arguments` is JSON text."""
 
     name: str
     arguments: str
 
 
 class ToolResult(msgspec.Struct, frozen=True, tag_field="part", tag="result"):
-    """What a called function gave back. It reads as a message by the user, as models expect."""
+    """The output of a called function. It is rendered as a user message, as models expect."""
 
     output: str
 
@@ -102,7 +104,7 @@ Part = Text | Image | Sound | ToolCall | ToolResult
 
 
 class Tool(msgspec.Struct, frozen=True):
-    """A function the model may call. `parameters`: a JSON schema as JSON text."""
+    """A function the model may call. `parameters`: a JSON schema, as JSON text."""
 
     name: str
     description: str = ""
@@ -110,12 +112,12 @@ class Tool(msgspec.Struct, frozen=True):
 
 
 def call_item_id(answer_item_id: str, call: int) -> str:
-    """The item that call number `call` (from 0) of an answer becomes, on both sides of the wire."""
+    """The item id of call number `call` (from 0) of an answer, on both sides of the wire."""
     return f"{answer_item_id}_{call}"
 
 
 class Item(msgspec.Struct, frozen=True):
-    """One message of the conversation, as the gateway's books have it."""
+    """One item of the conversation."""
 
     item_id: str
     role: Role
@@ -123,7 +125,7 @@ class Item(msgspec.Struct, frozen=True):
 
 
 class Span(msgspec.Struct, frozen=True):
-    """One stage of work in wall time. Stage names: mel encode project queue prefill decode_first
+    """One stage of work in wall time. Stages: mel, encode, project, queue, prefill, decode_first,
     detokenize."""
 
     stage: str
@@ -132,15 +134,15 @@ class Span(msgspec.Struct, frozen=True):
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Tokens of one answer, by what they stood for. `cached`: input already in the KV cache when
-    the endpoint came, that is, the head start."""
+    """Token counts of one answer. `cached`: input tokens already in the KV cache at the endpoint,
+    that is, the head start."""
 
     input_text: int = 0
     input_audio: int = 0
     input_image: int = 0
     cached: int = 0
     output: int = 0
-    speculated: int = 0  # decoded before the endpoint was sure
+    speculated: int = 0  # decoded before the endpoint was confirmed
     wasted: int = 0  # prefilled or decoded for this turn, then rolled back
 
     @property
@@ -149,10 +151,9 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Window(msgspec.Struct, frozen=True, omit_defaults=True):
-    """How far back a session remembers: tokens behind the instructions, and of pictures
-    among them; 0: as far as can be.
-    `retained`: the part of either that is left when something had to go; `summarise`: note in a
-    few sentences what will be forgotten."""
+    """How far back a session remembers: tokens behind the instructions, and picture tokens among
+    them; 0: as many as possible. `retained`: the part of a bound that is kept when something is
+    evicted. `summarise`: write a short summary before evicting."""
 
     tokens: int = 0
     vision_tokens: int = 0
@@ -161,9 +162,9 @@ class Window(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class KvStats(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A session's share of the paged KV cache. `by_modality`: its tokens, by what they stand for
-    (text, audio, image, generated). `adopted`: tokens taken over from who had computed the same;
-    `evicted`: tokens forgotten, ever, because the session was longer than its `window`."""
+    """A session's share of the paged KV cache. `by_modality`: its tokens by modality (text, audio,
+    image, generated). `adopted`: tokens whose K/V were reused from other sessions. `evicted`:
+    tokens evicted so far because the session outgrew its `window`."""
 
     tokens: int = 0
     blocks: int = 0
@@ -183,7 +184,7 @@ class FinishReason(StrEnum):
 
 
 class Level(IntEnum):
-    """How full the engine's KV cache is, by what is done about it (admission)."""
+    """How full the KV cache is, by the measures taken (see `engine.scheduling.admission`)."""
 
     CALM = 0
     DEGRADED = 1

@@ -1,10 +1,10 @@
-"""Conversations as tokens: chat templates, the order of messages, tools, and what has to go when
-the window is full.
+"""Conversations as tokens: chat templates, message order, tools, and eviction from the window.
 
-`tokenizer` and `template` come from the weights, `render` lays messages out, `context_window` says
-which ranges go, `tools` spells and reads function calls, `stopping` ends an answer's text,
-`accounting` counts tokens by kind. Pure functions, no torch.
+`tokenizer` and `template` are read from the weights. `render` turns items into tokens,
+`context_window` selects the ranges to evict, `tools` writes and parses function calls, `stopping`
+ends an answer's text, and `accounting` counts tokens by modality. Pure functions, no torch.
+
 
 May import: `api`, `checkpoints`, `errors`.
-Never: touches the cache.
+Never: accesses the cache.
 """

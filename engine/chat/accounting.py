@@ -1,4 +1,4 @@
-"""What the tokens in the KV cache stand for, and what they cost."""
+"""Counts of the tokens in the KV cache by modality."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from typing import Protocol
 
 
 class Modality(IntEnum):
-    """What a token stands for. The number is what a stream notes for it, one byte a token."""
+    """What a token stands for. The value is stored per token in a stream, as one byte."""
 
     TEXT = 0
-    AUDIO = 1  # words that were spoken
+    AUDIO = 1  # spoken words
     IMAGE = 2
-    GENERATED = 3  # words that the model answered
+    GENERATED = 3  # words of the model's answers
 
 
-def counted(kinds: bytes | bytearray) -> dict[Modality, int]:
+def count_kinds(kinds: bytes | bytearray) -> dict[Modality, int]:
     """Tokens by modality."""
     return {modality: kinds.count(modality) for modality in Modality}
 
 
-def by_name(tokens: Mapping[Modality, int]) -> dict[str, int]:
-    """The same for people and the wire, without what there is none of."""
+def named_counts(tokens: Mapping[Modality, int]) -> dict[str, int]:
+    """The same by lower-case name, without zeros, for people and the wire."""
     return {modality.name.lower(): count for modality, count in tokens.items() if count}
 
 
 class KvHolder(Protocol):
-    """What has tokens in the cache (`headstart.engine.kvcache.token_stream.Stream`)."""
+    """A holder of tokens in the cache (`headstart.engine.kvcache.token_stream.Stream`)."""
 
     @property
     def kv_kinds(self) -> bytearray:
@@ -41,10 +41,10 @@ class KvHolder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KvAccounting:
-    """The cache as its streams see it.
+    """Tokens and blocks in the cache.
 
-    `tokens`: of all streams, by modality; one that two streams share counts twice.
-    `blocks` are held by somebody, `shared_blocks` of them by more than one stream.
+    `tokens`: of all streams, by modality; a token that two streams share counts twice. `blocks`:
+    blocks in use; `shared_blocks`: those used by more than one stream.
     """
 
     tokens: Mapping[Modality, int]
@@ -53,12 +53,12 @@ class KvAccounting:
 
     @classmethod
     def of(cls, holders: Iterable[KvHolder]) -> KvAccounting:
-        """The books of all streams there are."""
+        """The accounting over `holders`, which must be all there are."""
         totals = dict.fromkeys(Modality, 0)
         seen: set[int] = set()
         shared: set[int] = set()
         for holder in holders:
-            for modality, count in counted(holder.kv_kinds).items():
+            for modality, count in count_kinds(holder.kv_kinds).items():
                 totals[modality] += count
             mine = set(holder.kv_blocks)
             shared |= seen & mine

@@ -1,13 +1,12 @@
-"""What a session keeps of its past when there is no room for all of it, and what an answer follows
-then.
+"""The context window: which tokens of a conversation are evicted when it gets too long.
 
-The *sink*, that is the system prompt, stays; behind it a window of the newest messages; and within
-that a shorter one of the newest pictures, which cost far more tokens than the words about them.
-Pure functions: from a conversation as it is rendered to the ranges of tokens that have to go. Whole
-units go: pictures and turns, from the oldest on, and enough of them that it does not come up with
-every chunk. Only in a last turn that is longer than the window is it messages and, in one of them,
-single tokens.
+The *sink* (the system prompt) always stays. Behind it the window keeps the newest messages, and of
+their pictures, which cost far more tokens than text, the newest ones up to a smaller bound. Pure
+functions from a rendered conversation to the ranges of tokens to evict.
 
+Whole units are evicted, pictures and turns, from the oldest on, and enough of them that eviction
+is not needed again with every chunk. Only within a last turn that is longer than the window are
+messages evicted, and within one message single tokens.
 """
 
 from __future__ import annotations
@@ -28,37 +27,40 @@ from headstart.engine.errors import ContextFull
 Range = tuple[int, int]
 KeptMask = npt.NDArray[np.bool_]
 
-# Pictures' share of a window, unless somebody says otherwise.
+# Pictures' default share of a window.
 VISION_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class ContextWindow:
-    """Bounds in tokens: of all that follows the sink, and of pictures among it; `room`, of sink and
-    all; `reach` in positions, from the sink to the newest token: further back a model was not
-    trained to look. `retained`: the part of a bound that is left when something had to go."""
+    """Bounds of the context in tokens.
+
+    `tokens`: all behind the sink. `vision_tokens`: pictures among them. `prompt_limit`: all with
+    the sink. `reach`: positions from the sink to the newest token, which the model was trained for.
+    `retained`: the part of a bound that is kept when something is evicted.
+    """
 
     tokens: int
     vision_tokens: int
-    room: int
+    prompt_limit: int
     reach: int
     retained: float
     summarise: bool = False
 
     @classmethod
-    def of(cls, room: int, reach: int, wanted: api.Window) -> ContextWindow:
-        """As large as wanted, where there is `room`; pictures have a quarter, if nobody says."""
-        tokens = min(wanted.tokens or room, room)
+    def of(cls, prompt_limit: int, reach: int, wanted: api.Window) -> ContextWindow:
+        """The window a client `wanted`, up to `prompt_limit`; a quarter is for pictures."""
+        tokens = min(wanted.tokens or prompt_limit, prompt_limit)
         vision_tokens = min(wanted.vision_tokens or int(tokens * VISION_SHARE), tokens)
-        return cls(tokens, vision_tokens, room, reach, wanted.retained, wanted.summarise)
+        return cls(tokens, vision_tokens, prompt_limit, reach, wanted.retained, wanted.summarise)
 
     def to_api(self) -> api.Window:
-        """What is in force, for those who ask."""
+        """The bounds in force, for clients."""
         return api.Window(self.tokens, self.vision_tokens, self.retained, self.summarise)
 
     def behind(self, sink: int) -> int:
-        """Tokens that may follow a sink of so many."""
-        return max(min(self.tokens, self.room - sink), 1)
+        """Tokens that may follow a sink of `sink` tokens."""
+        return max(min(self.tokens, self.prompt_limit - sink), 1)
 
 
 def overflow(
@@ -67,10 +69,13 @@ def overflow(
     window: ContextWindow,
     positions: npt.NDArray[np.int64],
 ) -> list[Range]:
-    """The ranges of `rendered` that have to go, ascending; `positions` [len(laid.ids) + 1] are
-    those of its tokens and of the one to come. `entries` are those that it was laid out from."""
+    """The ranges of `rendered` to evict, ascending.
+
+    `entries`: the entries it was rendered from. `positions` [len(rendered.ids) + 1]: positions of
+    its tokens and of the next token.
+    """
     keep = np.ones(len(rendered.ids), dtype=np.bool_)
-    if rendered.places:
+    if rendered.items:
         _drop_pictures(keep, rendered, entries, window)
         _drop_oldest(keep, rendered, entries, window, positions)
     return _ranges(~keep)
@@ -79,11 +84,11 @@ def overflow(
 def _drop_pictures(
     keep: KeptMask, rendered: RenderedPrompt, entries: Sequence[Entry], window: ContextWindow
 ) -> None:
-    """All but the newest ones; the very newest in any case."""
+    """Drop the oldest pictures beyond the bound, never the newest one."""
     pictures = [
         (start, end)
-        for entry, place in zip(entries, rendered.places, strict=True)
-        for segment, (start, end) in zip(entry.segments, place.segments, strict=True)
+        for entry, item in zip(entries, rendered.items, strict=True)
+        for segment, (start, end) in zip(entry.segments, item.segments, strict=True)
         if segment.modality is Modality.IMAGE
     ]
     total = sum(end - start for start, end in pictures)
@@ -94,35 +99,35 @@ def _drop_pictures(
         total -= end - start
         if total <= window.retained * window.vision_tokens:
             break
-    _drop_shells(keep, rendered)
+    _drop_emptied_items(keep, rendered)
 
 
-def _drop_shells(keep: KeptMask, rendered: RenderedPrompt) -> None:
-    """What stands around entries that were emptied: their separators, or the message's ends."""
-    places = rendered.places
+def _drop_emptied_items(keep: KeptMask, rendered: RenderedPrompt) -> None:
+    """Drop what surrounds emptied entries: separators, or the message's opening and closing."""
+    items = rendered.items
     first = 0
-    while first < len(places):
+    while first < len(items):
         last = first
-        while last + 1 < len(places) and places[last + 1].joined:
+        while last + 1 < len(items) and items[last + 1].joined:
             last += 1
-        alive = [i for i in range(first, last + 1) if _is_alive(keep, places[i])]
+        alive = [i for i in range(first, last + 1) if _is_alive(keep, items[i])]
         if alive:
-            keep[places[first].content : places[alive[0]].content] = False
+            keep[items[first].content : items[alive[0]].content] = False
             for i in set(range(alive[0], last + 1)) - set(alive):
-                keep[places[i].lead : places[i].end] = False
+                keep[items[i].lead : items[i].end] = False
         else:
-            keep[places[first].lead : _next_lead(rendered, last)] = False
+            keep[items[first].lead : _next_lead(rendered, last)] = False
         first = last + 1
 
 
-def _is_alive(keep: KeptMask, place: RenderedItem) -> bool:
-    """Whether something is left of an entry, or nothing was there yet."""
-    return place.content == place.end or bool(keep[place.content : place.end].any())
+def _is_alive(keep: KeptMask, item: RenderedItem) -> bool:
+    """Whether any token of an entry is kept, or it had none."""
+    return item.content == item.end or bool(keep[item.content : item.end].any())
 
 
 def _next_lead(rendered: RenderedPrompt, index: int) -> int:
     return (
-        rendered.places[index + 1].lead if index + 1 < len(rendered.places) else len(rendered.ids)
+        rendered.items[index + 1].lead if index + 1 < len(rendered.items) else len(rendered.ids)
     )
 
 
@@ -133,8 +138,8 @@ def _drop_oldest(
     window: ContextWindow,
     positions: npt.NDArray[np.int64],
 ) -> None:
-    """Whole turns from the oldest on; of the last turn, if need be, its beginning."""
-    places, sink = rendered.places, rendered.places[0].lead
+    """Drop whole turns from the oldest on; of the last turn, if necessary, its beginning."""
+    items, sink = rendered.items, rendered.items[0].lead
     bound, reach = window.behind(sink), window.reach - sink
 
     def fits(begin: int, part: float) -> bool:
@@ -145,15 +150,15 @@ def _drop_oldest(
         return
     turns = [
         i
-        for i, (entry, place) in enumerate(zip(entries, places, strict=True))
-        if i and not place.joined and entry.role is not Role.ASSISTANT
+        for i, (entry, item) in enumerate(zip(entries, items, strict=True))
+        if i and not item.joined and entry.role is not Role.ASSISTANT
     ]
     for turn in turns:
-        keep[sink : places[turn].lead] = False
-        if fits(places[turn].lead, window.retained):
+        keep[sink : items[turn].lead] = False
+        if fits(items[turn].lead, window.retained):
             return
     last = turns[-1] if turns else 0
-    if not fits(places[last].lead, 1.0):
+    if not fits(items[last].lead, 1.0):
         _drop_beginning(keep, rendered, entries, last, window)
 
 
@@ -164,16 +169,17 @@ def _drop_beginning(
     first: int,
     window: ContextWindow,
 ) -> None:
-    """Of the turn that begins with entry `first`: its oldest messages, and of the next one what it
-    began with; of an answer that filled the window, the newest words stay."""
-    places, bound = rendered.places, window.behind(rendered.places[0].lead)
-    lead = places[first].lead
+    """Drop the beginning of the last turn, which starts at entry `first`: its oldest messages, then
+    the beginning of the next message. Of an answer that filled the window, the newest words stay.
+    """
+    items, bound = rendered.items, window.behind(rendered.items[0].lead)
+    lead = items[first].lead
     most = int(window.retained * bound)
-    if keep[lead:].sum() <= most:  # it is only positions that are short
+    if keep[lead:].sum() <= most:  # only the positions are too far apart
         most = int(window.retained * keep[lead:].sum())
-    messages = [i for i in range(first, len(places)) if i == first or not places[i].joined]
+    messages = [i for i in range(first, len(items)) if i == first or not items[i].joined]
     for begin, following in pairwise(messages):
-        whole = keep[places[begin].lead : places[following].lead]
+        whole = keep[items[begin].lead : items[following].lead]
         spare = int(keep[lead:].sum()) - most
         if spare <= 0:
             return
@@ -184,58 +190,58 @@ def _drop_beginning(
             whole[:] = False
     spare = int(keep[lead:].sum()) - most
     if spare > 0:
-        newest = range(messages[-1], len(places))
+        newest = range(messages[-1], len(items))
         _drop_oldest_parts(keep, rendered, entries, newest, spare)
 
 
 def _drop_oldest_parts(
     keep: KeptMask, rendered: RenderedPrompt, entries: Sequence[Entry], message: range, spare: int
 ) -> None:
-    """Of one message at least `spare` tokens: its oldest entries, then the oldest of what the
-    newest one says."""
-    places, first = rendered.places, message.start
-    begin = places[first].content
+    """Drop at least `spare` tokens of one message: its oldest entries, then the oldest tokens of
+    its newest entry."""
+    items, first = rendered.items, message.start
+    begin = items[first].content
     last = max((i for i in message if entries[i].segments), default=first)
     for i in range(first + 1, last + 1):
-        older = keep[begin : places[i].content]
+        older = keep[begin : items[i].content]
         if older.sum() >= spare or i == last:
             spare -= int(older.sum())
             older[:] = False
             break
     if spare > 0:
-        _drop_words(keep, places[last], entries[last], spare)
+        _drop_words(keep, items[last], entries[last], spare)
 
 
-def _drop_words(keep: KeptMask, place: RenderedItem, entry: Entry, spare: int) -> None:
-    """The oldest `spare` tokens of what an entry says, and no picture by halves."""
-    inside = place.content + np.flatnonzero(keep[place.content : place.end])
+def _drop_words(keep: KeptMask, item: RenderedItem, entry: Entry, spare: int) -> None:
+    """Drop the oldest `spare` tokens of an entry, but no part of a picture alone."""
+    inside = item.content + np.flatnonzero(keep[item.content : item.end])
     if not len(inside):
         return
     until = int(inside[min(spare, len(inside) - 1)])
-    for segment, (start, end) in zip(entry.segments, place.segments, strict=True):
+    for segment, (start, end) in zip(entry.segments, item.segments, strict=True):
         if segment.modality is Modality.IMAGE and start < until < end:
-            until = end if end < place.end else start
-    keep[place.content : until] = False
+            until = end if end < item.end else start
+    keep[item.content : until] = False
 
 
-def _ranges(gone: KeptMask) -> list[Range]:
-    edges = np.flatnonzero(np.diff(np.concatenate(([False], gone, [False])).astype(np.int8)))
+def _ranges(dropped: KeptMask) -> list[Range]:
+    edges = np.flatnonzero(np.diff(np.concatenate(([False], dropped, [False])).astype(np.int8)))
     return [(int(start), int(end)) for start, end in edges.reshape(-1, 2)]
 
 
-def within(cuts: Iterable[Range], start: int, end: int) -> list[Range]:
-    """What of `cuts` lies in [start, end), counted from `start`."""
+def clip_ranges(cuts: Iterable[Range], start: int, end: int) -> list[Range]:
+    """The parts of `cuts` inside [start, end), relative to `start`."""
     clipped = ((max(a, start) - start, min(b, end) - start) for a, b in cuts)
     return [(a, b) for a, b in clipped if a < b]
 
 
-def without(segments: Sequence[Segment], cuts: Sequence[Range]) -> tuple[Segment, ...]:
-    """Segments less the tokens in `cuts`, which count from the first segment's first token."""
+def remove_ranges(segments: Sequence[Segment], cuts: Sequence[Range]) -> tuple[Segment, ...]:
+    """`segments` without the tokens in `cuts`, counted from the first segment's first token."""
     out: list[Segment] = []
     at = 0
     for segment in segments:
         ids = list(segment.ids)
-        for start, end in reversed(within(cuts, at, at + len(ids))):
+        for start, end in reversed(clip_ranges(cuts, at, at + len(ids))):
             del ids[start:end]
         at += len(segment.ids)
         if ids:
@@ -243,27 +249,27 @@ def without(segments: Sequence[Segment], cuts: Sequence[Range]) -> tuple[Segment
     return tuple(out)
 
 
-def remaining(
+def remaining_entries(
     entries: Sequence[Entry], rendered: RenderedPrompt, cuts: Sequence[Range]
 ) -> list[tuple[Entry, Entry | None]]:
-    """Each entry and what is left of it; None: nothing. One that began a message of its own does
-    so still, when what stood between it and another is gone."""
+    """Each entry with what is left of it after `cuts`; None: nothing. An entry that began a message
+    still does, even if all between it and the message before is evicted."""
     out: list[tuple[Entry, Entry | None]] = []
-    for entry, place in zip(entries, rendered.places, strict=True):
-        segments = without(entry.segments, within(cuts, place.content, place.end))
+    for entry, item in zip(entries, rendered.items, strict=True):
+        segments = remove_ranges(entry.segments, clip_ranges(cuts, item.content, item.end))
         is_gone = bool(entry.segments) and not segments
-        continues = entry.continues and place.joined
+        continues = entry.continues and item.joined
         left = None if is_gone else replace(entry, segments=segments, continues=continues)
         out.append((entry, left))
     return out
 
 
-class Holes:
-    """Ranges taken out of something that goes on growing at its end, one after another: each is
-    given in places of what was left by then."""
+class RemovedRanges:
+    """Ranges removed from a sequence that keeps growing at its end. Each cut is given in indices of
+    the sequence as left by the earlier cuts."""
 
     def __init__(self) -> None:
-        self._ranges: list[Range] = []  # in the whole, ascending, apart
+        self._ranges: list[Range] = []  # in indices of the whole sequence, ascending, disjoint
 
     def __bool__(self) -> bool:
         return bool(self._ranges)
@@ -273,7 +279,7 @@ class Holes:
         return self._ranges
 
     def cut(self, ranges: Iterable[Range]) -> None:
-        """Take more out."""
+        """Remove further `ranges`."""
         whole = [(self._whole(start), self._whole(end - 1) + 1) for start, end in ranges]
         merged: list[Range] = []
         for start, end in sorted([*self._ranges, *whole]):
@@ -283,21 +289,21 @@ class Holes:
                 merged.append((start, end))
         self._ranges = merged
 
-    def _whole(self, place: int) -> int:
+    def _whole(self, item: int) -> int:
         for start, end in self._ranges:
-            if start > place:
+            if start > item:
                 break
-            place += end - start
-        return place
+            item += end - start
+        return item
 
 
-# Room an answer needs behind its prompt before old items have to go; a shorter one needs less.
+# Tokens kept free for an answer behind its prompt; a shorter answer needs less.
 ANSWER_RESERVE_TOKENS = 512
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """What an answer follows; `counts` are its tokens by modality (the rest is text)."""
+    """The prompt of an answer. `counts`: its tokens by modality (the rest is text)."""
 
     ids: tuple[int, ...]
     kinds: bytes  # a `Modality` for each of them
@@ -308,35 +314,35 @@ class Prompt:
         return cls(tuple(rendered.ids), bytes(rendered.kinds), count(entries))
 
 
-def reserve(max_tokens: int) -> int:
+def answer_reserve(max_tokens: int) -> int:
     """Tokens kept free for an answer of at most `max_tokens`."""
     return min(max_tokens, ANSWER_RESERVE_TOKENS)
 
 
-def require_short(entry: Entry, bound: int) -> None:
-    """Raises `ContextFull` for an item of more than `bound` tokens, which somebody wants to be read
-    as a whole; of an answer, the end will do."""
+def require_fits(entry: Entry, bound: int) -> None:
+    """Raises `ContextFull` for an item of more than `bound` tokens that must be read as a whole. An
+    answer may be longer; its end is kept."""
     length = sum(len(segment.ids) for segment in entry.segments)
     if length > bound and (entry.role is not Role.ASSISTANT or entry.continues):
         raise ContextFull(bound, length)
 
 
 def prompt_within(
-    room: int,
+    prompt_limit: int,
     reach: int,
     entries: Sequence[Entry],
     render: Callable[[Sequence[Entry]], RenderedPrompt],
 ) -> Prompt:
-    """The prompt that `render` makes of entries of which nothing was computed yet: all of them, or
-    as many of the newest as `room` tokens hold. Raises `ContextFull` for one that is too long by
-    itself, whatever else goes."""
+    """The prompt that `render` makes of new entries: all of them, or as many of the newest as fit
+    into `prompt_limit` tokens. Raises `ContextFull` for an entry that is too long by itself."""
     rendered = render(entries)
-    if len(rendered.ids) > room and rendered.places:
-        alone = rendered.places[0].lead + len(rendered.ids) - rendered.places[-1].end
-        for entry, place in zip(entries, rendered.places, strict=True):
-            require_short(entry, room - alone - (place.content - place.lead))
-        window = ContextWindow(room, room, room, reach, retained=1.0)
+    if len(rendered.ids) > prompt_limit and rendered.items:
+        alone = rendered.items[0].lead + len(rendered.ids) - rendered.items[-1].end
+        for entry, item in zip(entries, rendered.items, strict=True):
+            require_fits(entry, prompt_limit - alone - (item.content - item.lead))
+        window = ContextWindow(prompt_limit, prompt_limit, prompt_limit, reach, retained=1.0)
         cuts = overflow(rendered, entries, window, np.arange(len(rendered.ids) + 1))
-        entries = [left for _, left in remaining(entries, rendered, cuts) if left is not None]
+        remaining = remaining_entries(entries, rendered, cuts)
+        entries = [left for _, left in remaining if left is not None]
         rendered = render(entries)
     return Prompt.of(rendered, entries)

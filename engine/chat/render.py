@@ -1,6 +1,6 @@
-"""How a conversation reads as tokens: pure functions from what was said to what the model sees.
+"""Rendering: pure functions from the items of a conversation to tokens.
 
-A session never patches its token stream. It lays out what the stream should read now, and
+A session never patches its token stream. It renders what the stream should read now, and
 `Stream.reconcile` keeps the longest common prefix. So partial words, camera frames, speculation,
 deleted items and cancelled answers need no code of their own here.
 """
@@ -42,7 +42,7 @@ class Entry:
     item_id: str
     role: Role
     segments: tuple[Segment, ...]
-    continues: bool = False  # the assistant's message before it, if there is one
+    continues: bool = False  # continues the assistant's message before it, if there is one
 
 
 class Chat(Protocol):
@@ -66,45 +66,46 @@ class Chat(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Separator:
-    """What stands between two items of the same person that follow one another: they read as one
-    message, which small models understand better than two."""
+    """Tokens between two consecutive items of one role. They then read as one message, which small
+    models understand better than two."""
 
     ids: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class RenderedItem:
-    """Where an entry stands in the tokens: its opening piece or separator begins at `lead`, its own
-    tokens at `content`; `segments` are the ranges of those; `end` excludes a closing piece."""
+    """Where an entry lies in the tokens. `lead`: start of its opening or separator; `content`:
+    start of its own tokens; `segments`: ranges of its segments; `end`: end of its own tokens,
+    before any closing."""
 
     lead: int
     content: int
     segments: tuple[tuple[int, int], ...]
     end: int
-    joined: bool  # to the entry before it, by a separator
+    joined: bool  # to the entry before it by a separator
 
 
 @dataclass(slots=True)
 class RenderedPrompt:
-    """A conversation as tokens, what each of them stands for, and where the entries are."""
+    """A conversation as tokens, with each token's modality and the entries' locations."""
 
     ids: list[int] = field(default_factory=list)
     kinds: bytearray = field(default_factory=bytearray)
-    places: list[RenderedItem] = field(default_factory=list)
+    items: list[RenderedItem] = field(default_factory=list)
 
     def extend(self, ids: Sequence[int], kind: Modality = Modality.TEXT) -> None:
         self.ids.extend(ids)
         self.kinds.extend(bytes((kind,)) * len(ids))
 
     def add(self, entry: Entry, lead: int, *, joined: bool) -> None:
-        """An entry's own tokens; what leads up to them began at `lead`."""
+        """Append an entry's own tokens; its opening or separator began at `lead`."""
         content = len(self.ids)
         ranges = []
         for segment in entry.segments:
             start = len(self.ids)
             self.extend(segment.ids, segment.modality)
             ranges.append((start, len(self.ids)))
-        self.places.append(RenderedItem(lead, content, tuple(ranges), len(self.ids), joined))
+        self.items.append(RenderedItem(lead, content, tuple(ranges), len(self.ids), joined))
 
 
 def render(
@@ -116,11 +117,11 @@ def render(
     answer_next: bool = False,
     extra_system: Sequence[int] = (),
 ) -> RenderedPrompt:
-    """All tokens of a conversation.
+    """Render a conversation.
 
-    The last user message is left open, so that words can be appended to it while they are being
-    spoken. With `answer_next` it is closed, `extra_system` (instructions for one answer) follows,
-    and the assistant's turn is opened: what a decoder needs to begin.
+    The last user message is left open, so that words can be appended while they are spoken. With
+    `answer_next` it is closed, `extra_system` (instructions for one answer) follows, and the
+    assistant's turn is opened, ready for decoding.
     """
     out = RenderedPrompt()
     out.extend(system)
@@ -144,7 +145,7 @@ def render(
 
 
 def count(entries: Iterable[Entry]) -> dict[Modality, int]:
-    """Tokens by modality."""
+    """Tokens of `entries` by modality."""
     totals = dict.fromkeys(Modality, 0)
     for entry in entries:
         for segment in entry.segments:

@@ -1,7 +1,4 @@
-"""What ends an answer's text early: a stop string that the client named, or a number of whole
-sentences, since what is said aloud should be short.
-
-"""
+"""Early ends of an answer's text: stop strings named by the client, and a number of sentences."""
 
 from __future__ import annotations
 
@@ -10,9 +7,9 @@ from collections.abc import Iterable
 
 
 class StopStrings:
-    """Cuts an answer's text at the first stop string, which is not part of it.
+    """Ends an answer's text before the first stop string.
 
-    Text that may be the beginning of a stop string is held back until it is known not to be.
+    Text that may be the beginning of a stop string is held back until that is decided.
     """
 
     def __init__(self, stops: Iterable[str]) -> None:
@@ -21,11 +18,11 @@ class StopStrings:
         self.stopped = False
 
     def push(self, text: str) -> str:
-        """The text that is safe to send now; empty once `stopped`."""
+        """The text that may be sent now; empty once `stopped`."""
         if self.stopped:
             return ""
         text = self._held + text
-        # The stop that is complete first counts, so that it does not matter how text is cut.
+        # The stop string that is complete first wins, so the result does not depend on the cuts.
         found = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
         if found:
             self.stopped = True
@@ -36,21 +33,21 @@ class StopStrings:
         return text[: len(text) - held]
 
     def finish(self) -> str:
-        """What was held back, when the answer is over."""
+        """The text held back, when the answer is over."""
         held, self._held = self._held, ""
         return held
 
 
 def overlap(text: str, stop: str) -> int:
-    """Letters at the end of `text` that `stop` begins with, not all of `stop`."""
+    """Length of the longest proper prefix of `stop` that `text` ends with."""
     for length in range(min(len(text), len(stop) - 1), 0, -1):
         if text.endswith(stop[:length]):
             return length
     return 0
 
 
-# A full stop and the like, behind a word, before a space. Not behind initials, titles and bare
-# numbers, which are of a list more often than not: a sentence too many is better than half of one.
+# The end of a sentence: punctuation behind a word, before a space. Not behind initials, titles and
+# bare numbers, which are mostly list numbers: one sentence too many is better than half of one.
 _END = re.compile(
     r"""(?<![\s.][A-Za-z])(?<!^[A-Za-z])(?<!\bMr)(?<!\bMrs)(?<!\bMs)(?<!\bDr)(?<!\bSt)(?<!\bvs)
         (?<!\be\.g)(?<!\bi\.e)(?<!\betc)(?<!^\d)(?<!\s\d)(?<!\s\d\d)
@@ -60,9 +57,9 @@ _END = re.compile(
 
 
 class SentenceLimit:
-    """Passes text on until `limit` sentences are whole; 0: always.
+    """Passes text on until `limit` sentences are complete; 0: no limit.
 
-    That a sentence is whole shows when the next one's first space comes, so nothing is held back.
+    The end of a sentence shows with the first space behind it, so nothing is held back.
     """
 
     def __init__(self, limit: int) -> None:

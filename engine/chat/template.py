@@ -1,9 +1,9 @@
-"""A chat template taken apart into the pieces that a conversation is appended from.
+"""A chat template split into pieces, from which a conversation is built incrementally.
 
-A template renders a whole conversation at once; we need to say "the user begins to speak" long
-before we know what they will say. So the template is rendered a few times with sentinels in place
-of the texts, the strings between the sentinels are the pieces, and it is checked once that the
-pieces put together read like the template's own rendering.
+A template renders a whole conversation at once, but the opening of a user's message is needed long
+before its words are known. So the template is rendered a few times with sentinels in place of the
+texts; the strings between sentinels are the pieces. Once, the joined pieces are checked to equal
+the template's own rendering.
 
     system(text)   user_open  ...  user_close assistant_open  ...  assistant_close   user_open ...
 """
@@ -41,11 +41,11 @@ class ChatPieces:
 
 
 class ChatFormat:
-    """Token ids of the pieces. What people say goes between them, encoded without `special`.
+    """Token ids of the template's pieces. Texts go between them, encoded without `special`.
 
-    `user_close_and_assistant_open` is the turn suffix: all that stands between the last heard word
-    and the first answered one. `stop_ids` end an answer: the end-of-sequence token and, as no
-    control token is ever part of an answer's text, every other control token.
+    `user_close_and_assistant_open` is the turn suffix: all tokens between the user's last word and
+    the answer's first. `stop_ids` end an answer: the end-of-sequence token and every other control
+    token, since no control token is part of an answer's text.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class ChatFormat:
 
     @classmethod
     def from_gguf(cls, file: GgufFile, tokenizer: Tokenizer) -> ChatFormat:
-        """Raises `BadWeights` for a missing template or one that cannot be taken apart."""
+        """Raises `BadWeights` for a missing template or one that cannot be split."""
         source = file.require("tokenizer.chat_template", str)
         bos = file.get("tokenizer.ggml.bos_token_id", int, tokenizer.eos)
         return cls.from_template(source, tokenizer, file.path, bos)
@@ -74,8 +74,8 @@ class ChatFormat:
     def from_template(
         cls, source: str, tokenizer: Tokenizer, path: Path, bos: int | None = None
     ) -> ChatFormat:
-        """From a Jinja template out of the file `path`. Raises `BadWeights` for one that cannot be
-        taken apart."""
+        """From the Jinja template `source` of the file `path`. Raises `BadWeights` for one that
+        cannot be split."""
         names = {
             "bos_token": "" if bos is None else tokenizer.decode([bos], special=True),
             "eos_token": tokenizer.decode([tokenizer.eos], special=True),
@@ -105,34 +105,34 @@ class ChatFormat:
         return chat
 
     def system(self, text: str, tools: Sequence[Tool] = ()) -> tuple[int, ...]:
-        """The system's message, with what the model may call."""
+        """A system message, with the definitions of `tools`."""
         said = self.tools.system(self._tokenizer, text, tools)
         return (*self._system_open, *said, *self._system_close)
 
     @property
     def call_beginnings(self) -> frozenset[int]:
-        """Tokens that an answer begins with if it is a call, with tags or without."""
+        """First tokens of an answer that is a call, with or without tags."""
         encode = self._tokenizer.encode
         return frozenset(encode(text, special=True)[0] for text in (OPEN, *BARE_OPENINGS))
 
     def call(self, name: str, arguments: str) -> tuple[int, ...]:
-        """A called function, as part of the assistant's message."""
+        """A function call, as part of an assistant's message."""
         return tuple(self.tools.call(self._tokenizer, name, arguments))
 
     def call_opening(self, tool: Tool | None = None) -> tuple[int, ...]:
-        """How a call begins that has to be made; `tool` None: the model picks the function."""
+        """The beginning of a forced call; `tool` None: the model chooses the function."""
         return tuple(self.tools.opening(self._tokenizer, tool))
 
     def result(self, output: str) -> tuple[int, ...]:
-        """What a function gave back, as part of a message by the user."""
+        """The output of a function, as part of a user's message."""
         return tuple(self.tools.result(self._tokenizer, output))
 
     def user(self, text: str) -> tuple[int, ...]:
-        """A whole message by the user."""
+        """A complete user message."""
         return (*self.user_open, *self._tokenizer.encode(text), *self.user_close)
 
     def assistant(self, text: str) -> tuple[int, ...]:
-        """A whole message by the assistant."""
+        """A complete assistant message."""
         return (*self.assistant_open, *self._tokenizer.encode(text), *self.assistant_close)
 
 
@@ -149,10 +149,10 @@ def _plain_json(value: Any) -> str:
 
 
 def _environment() -> ImmutableSandboxedEnvironment:
-    """Templates come with other people's files: they get no attributes beyond plain data."""
+    """A sandbox, since templates come from untrusted files: only plain data is accessible."""
     environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True)
     environment.globals["raise_exception"] = _refuse
-    # jinja2's own escapes for HTML; models were trained on plain JSON.
+    # jinja2's own filter escapes for HTML; models were trained on plain JSON.
     environment.filters["tojson"] = _plain_json
     return environment
 
@@ -178,7 +178,7 @@ def _render(
 
 
 def _take_apart(template: jinja2.Template, names: dict[str, str]) -> ChatPieces:
-    """Raises `ValueError` if a text does not come out once, where it went in."""
+    """Split a template. Raises `ValueError` if a text is not rendered exactly once."""
     whole = _render(template, names, _conversation(_SYSTEM, _USER, _ASSISTANT, _USER_2))
     system_open, rest = _cut(whole, _SYSTEM)
     system_close_user_open, rest = _cut(rest, _USER)

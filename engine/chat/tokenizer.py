@@ -1,8 +1,8 @@
 """Text to token ids and back: byte-level BPE from the lists in a GGUF file.
 
-Two kinds of text come here. Our own, from the chat template, may spell control tokens such as
-`<|im_end|>` (`special=True`). What people say or type may not: without `special` the same letters
-are encoded as plain letters, so nobody can end their own turn and begin another speaker's.
+Our own text, from the chat template, may spell control tokens such as `<|im_end|>`
+(`special=True`). Users' text may not: without `special` the same letters are encoded as plain
+letters, so that nobody can end their own turn and begin another speaker's.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ PRE_TOKENIZERS = ("qwen2", "smollm")
 
 
 def _byte_of_letter() -> dict[str, int]:
-    """GPT-2's alphabet for bytes: printable Latin-1 stands for itself, the rest from 256 on."""
+    """GPT-2's alphabet for bytes: printable Latin-1 represents itself, the rest is from 256 on."""
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
     others = [byte for byte in range(256) if byte not in printable]
     letters = {chr(byte): byte for byte in printable}
@@ -43,14 +43,14 @@ _BYTE_OF_LETTER = _byte_of_letter()
 
 
 def letter_of_byte() -> list[str]:
-    """The letter that stands for each of the 256 bytes in a vocabulary."""
+    """The letter that represents each of the 256 bytes in a vocabulary."""
     return sorted(_BYTE_OF_LETTER, key=_BYTE_OF_LETTER.__getitem__)
 
 
 class Tokenizer:
     """Encodes and decodes with one vocabulary.
 
-    `pieces[i]` spells token i, `kinds[i]` is its GGUF token type.
+    `pieces[i]` is the spelling of token i, `kinds[i]` its GGUF token type.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Tokenizer:
         eos = file.require("tokenizer.ggml.eos_token_id", int)
         if not 0 <= eos < len(pieces):
             raise BadWeights(file.path, "eos token", f"below {len(pieces)}", str(eos))
-        # Without the special tokens in the BPE vocabulary no plain text can reach them.
+        # Special tokens are left out of the BPE vocabulary, so plain text cannot produce them.
         vocab = {
             piece: i
             for i, (piece, kind) in enumerate(zip(pieces, kinds, strict=True))
@@ -96,21 +96,21 @@ class Tokenizer:
 
     @classmethod
     def from_json(cls, path: Path, eos: str) -> Tokenizer:
-        """From a tokenizer.json whose model is byte-level BPE; `eos` spells the token that ends a
-        text. Raises `UnsupportedModel` or `BadWeights`."""
+        """From a tokenizer.json whose model is byte-level BPE. `eos`: spelling of the
+        end-of-sequence token. Raises `UnsupportedModel` or `BadWeights`."""
         try:
             content = json.loads(path.read_bytes())
             kind = content["model"]["type"]
             if kind != "BPE":
                 raise UnsupportedModel(path, "tokenizer", ["BPE"], kind)
             added = {t["id"]: t for t in content["added_tokens"]}
-            # Without the added tokens no plain text can reach them.
+            # Added tokens are left out, so plain text cannot produce them.
             plain = {**content, "added_tokens": [], "post_processor": None}
             bpe = BpeTokenizer.from_str(json.dumps(plain))
             spelled = {i: t for t, i in content["model"]["vocab"].items()}
             spelled |= {i: token["content"] for i, token in added.items()}
         except FileNotFoundError as error:
-            raise BadWeights(path, "file", "there to be one", "none") from error
+            raise BadWeights(path, "file", "a file", "none") from error
         except (ValueError, KeyError, TypeError) as error:
             raise BadWeights(path, "content", "a tokenizer", repr(error)) from error
         pieces = [spelled.get(i, "") for i in range(max(spelled) + 1)]
@@ -122,31 +122,31 @@ class Tokenizer:
         return cls(bpe, pieces, kinds, pieces.index(eos))
 
     def encode(self, text: str, *, special: bool = False) -> list[int]:
-        """Token ids of `text`; control tokens only if `special`, for text of our own."""
+        """Token ids of `text`; control tokens only if `special`, for trusted text."""
         if not special:
             return list(self._bpe.encode(text, add_special_tokens=False).ids)
         ids: list[int] = []
         for index, part in enumerate(self._special_split.split(text)):
-            if index % 2:  # the split puts what it matched at the odd places
+            if index % 2:  # the split puts matches at odd indices
                 ids.append(self._special_ids[part])
             elif part:
                 ids.extend(self._bpe.encode(part, add_special_tokens=False).ids)
         return ids
 
     def token_bytes(self, token: int, *, special: bool = False) -> bytes:
-        """What `token` spells; control tokens spell nothing unless `special`."""
+        """The bytes of `token`; none for control tokens unless `special`."""
         if token >= len(self._pieces):
-            return b""  # models' vocabularies are filled up beyond their tokenizer's
+            return b""  # a model's vocabulary may be padded beyond its tokenizer's
         piece = self._pieces[token]
         if token in self.control_ids:
             return piece.encode() if special else b""
         if piece in self._special_ids:
             return piece.encode()
-        # Placeholders that fill up a vocabulary may hold letters outside the byte alphabet.
+        # Padding tokens may hold letters outside the byte alphabet.
         return bytes(_BYTE_OF_LETTER[c] for c in piece if c in _BYTE_OF_LETTER)
 
     def decode(self, tokens: Sequence[int], *, special: bool = False) -> str:
-        """Text of `tokens`; bytes that are not UTF-8 become U+FFFD."""
+        """Text of `tokens`; invalid UTF-8 becomes U+FFFD."""
         spelled = b"".join(self.token_bytes(token, special=special) for token in tokens)
         return spelled.decode("utf-8", errors="replace")
 
@@ -155,18 +155,18 @@ class Tokenizer:
 
 
 class StreamingDecoder:
-    """Decodes token by token; a character whose bytes are not all there yet is held back."""
+    """Decodes token by token; an incomplete character is held back."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
         self._utf8 = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def feed(self, token: int) -> str:
-        """The text that `token` completes, perhaps none."""
+        """The text that `token` completes, which may be empty."""
         return self._utf8.decode(self._tokenizer.token_bytes(token))
 
     def flush(self) -> str:
-        """What is left: U+FFFD for a character that was never completed."""
+        """The rest: U+FFFD for a character that was never completed."""
         return self._utf8.decode(b"", final=True)
 
 
@@ -181,7 +181,7 @@ def _merges(file: GgufFile, vocab: dict[str, int]) -> list[tuple[str, str]]:
 
 
 def _set_rules(bpe: BpeTokenizer, pre: str) -> None:
-    """Normaliser and pre-tokeniser by the name the file gives (one of `PRE_TOKENIZERS`)."""
+    """Set normaliser and pre-tokeniser by the file's name for them (one of `PRE_TOKENIZERS`)."""
     if pre == "qwen2":
         bpe.normalizer = normalizers.NFC()
         split: pre_tokenizers.PreTokenizer = pre_tokenizers.Split(Regex(_QWEN2_SPLIT), "isolated")

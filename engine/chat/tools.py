@@ -1,20 +1,18 @@
-"""Function calls in a model's text: how tools are told to it, and how its calls are read.
+"""Function calls in a model's text: definitions for the model, and parsing of its calls.
 
-`ToolFormat`: Qwen2.5's and other templates spell calls as `<tool_call>` around a JSON object, and
-results as `<tool_response>` in a message by the user. A template that does so gives its own words
-for the definitions; any other model is told ours and may or may not follow them.
+`ToolFormat`: Qwen2.5's and some other templates write calls as `<tool_call>` around a JSON object,
+and results as `<tool_response>` in a user message. Such a template supplies its own wording for the
+definitions; other models get ours and may or may not follow it.
 
-`CallReader` takes an answer's text apart, as it comes, into what is said and which functions are
-called:
+`CallReader` splits an answer's text, as it comes, into plain text and function calls:
 
     Let me look. <tool_call>
     {"name": "weather", "arguments": {"city": "Rome"}}
     </tool_call>
 
-Arguments are passed on as they are decoded. Small models leave the tags out: an answer that begins
-with such an object is a call, too, if there is a function of that name. What comes behind a call
-and is no further call ends the answer: models go on by inventing the function's result.
-
+Arguments are passed on as they are decoded. Small models omit the tags: an answer that begins with
+such an object is a call too, if there is a function of that name. Anything behind a call other than
+a further call ends the answer, because models go on by inventing the function's result.
 """
 
 from __future__ import annotations
@@ -32,17 +30,17 @@ from headstart.engine.chat.stopping import overlap
 
 OPEN, CLOSE = "<tool_call>", "</tool_call>"
 BARE_OPENINGS = ("{", '{"', '{"name', "```", "```json")
-"""How a call without tags begins."""
+"""Beginnings of a call without tags."""
 _HEAD = re.compile(r'\s*\{\s*"name"\s*:\s*"([^"\\]*)"\s*,\s*"arguments"\s*:\s*(?=\{)')
 _BARE = re.compile(r"\s*(```(json)?\s*)?(?=\{)")
 _FENCE_BEGUN = re.compile(r"`{1,2}|```j?s?o?n?\s*")
-_BARE_HEAD_CHARS = 128  # a head is no longer than this; what is, is text
+_BARE_HEAD_CHARS = 128  # maximum length of a head; a longer one is text
 _BARE_REST = re.compile(r"[}`\s]*")
 
 
 @dataclass(frozen=True, slots=True)
 class CallPiece:
-    """A piece of the arguments of call number `call`; with the last one it is `done`."""
+    """A piece of the arguments of call number `call`; `done` with the last piece."""
 
     call: int
     name: str
@@ -51,38 +49,38 @@ class CallPiece:
 
 
 class CallReader:
-    """`names`: the functions there are; without any, everything is text."""
+    """Parses one answer. `names`: the known functions; without any, everything is text."""
 
     def __init__(self, names: Collection[str]) -> None:
-        self.broken = ""
-        """Why what the model calls cannot be carried out."""
-        self.over = False
-        """No more of this answer counts."""
+        self.error = ""
+        """Why a call cannot be carried out; empty if none is broken."""
+        self.ended = False
+        """Whether the rest of the answer is ignored."""
         self._names = names
-        self._text = ""  # not yet told apart
-        self._said = False  # something that is no call
-        self._calls = 0  # begun and done
+        self._text = ""  # not yet parsed
+        self._said = False  # whether there was text other than calls
+        self._calls = 0  # complete calls
         self._inside = self._bare = False
         self._name: str | None = None
         self._value = _ObjectEnd()
-        self._written = ""  # of the open call's arguments
-        self._given = False  # all of the open call has been passed on
+        self._written = ""  # arguments of the open call so far
+        self._passed_on = False  # whether the open call has been passed on completely
 
     @property
-    def inside(self) -> bool:
-        """In the middle of a call: what is decoded is JSON."""
+    def in_call(self) -> bool:
+        """Whether a call is open, so that JSON is being decoded."""
         return self._inside
 
     def push(self, text: str) -> tuple[str, list[CallPiece]]:
-        """What can be said now, and what is called."""
+        """The text that may be sent now, and call pieces."""
         if not self._names:
             return text, []
         self._text += text
         said, calls = "", []
-        while not self.over:
+        while not self.ended:
             if self._inside:
                 calls += self._arguments()
-                if self.inside or self.broken:
+                if self.in_call or self.error:
                     break
                 continue
             opened, undecided = self._begins_bare()
@@ -97,16 +95,16 @@ class CallReader:
         return said, calls
 
     def finish(self) -> tuple[str, list[CallPiece]]:
-        """What was held back, when the answer is over. A call that was never closed counts if all
-        of its arguments are there."""
-        if self._inside and not self._given and not self.broken:
-            return "", self._whole(self._text)
-        said = "" if self._inside or self._calls or self.over else self._text
+        """What was held back, when the answer is over. A call without a closing tag counts if its
+        arguments are complete."""
+        if self._inside and not self._passed_on and not self.error:
+            return "", self._parse_whole(self._text)
+        said = "" if self._inside or self._calls or self.ended else self._text
         self._text = ""
         return said, []
 
     def _begins_bare(self) -> tuple[bool, bool]:
-        """Whether a call without tags begins here, and whether that cannot be known yet."""
+        """Whether a call without tags begins here, and whether that is undecided yet."""
         start = self._text.lstrip()
         if self._said or not start:
             return False, False
@@ -124,7 +122,7 @@ class CallReader:
         return True, False
 
     def _begin(self, *, bare: bool) -> None:
-        self._inside, self._bare, self._given = True, bare, False
+        self._inside, self._bare, self._passed_on = True, bare, False
         self._name, self._value, self._written = None, _ObjectEnd(), ""
 
     def _outside(self) -> tuple[str, bool]:
@@ -137,63 +135,63 @@ class CallReader:
             before, rest = before[:kept], before[kept:] + rest
         self._text = rest
         if self._calls and before.strip():
-            self.over = True
+            self.ended = True
             return "", False
         if opened:
             self._begin(bare=False)
         return before.rstrip() if opened else before, bool(opened)
 
     def _arguments(self) -> list[CallPiece]:
-        """What is known of the open call's arguments."""
+        """New pieces of the open call's arguments."""
         calls: list[CallPiece] = []
-        if self._name is None and not self._given:
+        if self._name is None and not self._passed_on:
             head = _HEAD.match(self._text)
             if head is not None and self._known(head[1]):
                 self._name, self._text = head[1], self._text[head.end() :]
-        if self._name is not None and not self._given:
+        if self._name is not None and not self._passed_on:
             piece, done = self._value.push(self._text)
             self._text = self._text[len(piece) :]
             self._written += piece
             if done and not _is_json(self._written):
-                self._break(f"its arguments are no JSON: {self._written[:200]!r}")
+                self._fail(f"its arguments are not JSON: {self._written[:200]!r}")
                 return calls
             if piece:
                 calls.append(CallPiece(self._calls, self._name, piece, done))
-            self._given = done
+            self._passed_on = done
         if self._bare:
             body, rest = "", _BARE_REST.sub("", self._text, count=1)
-            closed = self._given and rest != ""  # more of its end may come
+            closed = self._passed_on and rest != ""  # more of its closing may come
         else:
             body, mark, rest = self._text.partition(CLOSE)
             closed = bool(mark)
         if closed:
-            if not self._given and not self.broken:
-                calls += self._whole(body)
+            if not self._passed_on and not self.error:
+                calls += self._parse_whole(body)
             self._text, self._inside = rest, False
             self._calls += 1
         return calls
 
-    def _whole(self, body: str) -> list[CallPiece]:
-        """A call that is not written in the usual order."""
+    def _parse_whole(self, body: str) -> list[CallPiece]:
+        """Parse a complete call whose keys are not in the usual order."""
         try:
             call = json.loads(body)
             name, arguments = call["name"], call.get("arguments", call.get("parameters", {}))
         except (ValueError, TypeError, KeyError, AttributeError):
-            self._break(f"what it called is no JSON object with a name: {body.strip()[:200]!r}")
+            self._fail(f"its call is not a JSON object with a name: {body.strip()[:200]!r}")
             return []
         if self._name is not None or not self._known(name):
-            self._break(f"it called {name!r} in a way that cannot be read")
+            self._fail(f"its call of {name!r} cannot be parsed")
             return []
-        self._given = True
+        self._passed_on = True
         return [CallPiece(self._calls, name, json.dumps(arguments, ensure_ascii=False), True)]
 
     def _known(self, name: str) -> bool:
         if name not in self._names:
-            self._break(f"it called {name!r}, and there is no such function")
+            self._fail(f"it called {name!r}, which does not exist")
         return name in self._names
 
-    def _break(self, why: str) -> None:
-        self.broken, self.over = self.broken or why, True
+    def _fail(self, why: str) -> None:
+        self.error, self.ended = self.error or why, True
 
 
 def _is_json(text: str) -> bool:
@@ -205,14 +203,14 @@ def _is_json(text: str) -> bool:
 
 
 class _ObjectEnd:
-    """Finds the end of a JSON object that comes in pieces."""
+    """Finds the end of a JSON object that arrives in pieces."""
 
     def __init__(self) -> None:
         self._depth = 0
         self._in_string = self._escaped = False
 
     def push(self, text: str) -> tuple[str, bool]:
-        """As much of `text` as belongs to the object, and whether it ends there."""
+        """The part of `text` that belongs to the object, and whether the object ends there."""
         for at, letter in enumerate(text):
             if self._escaped:
                 self._escaped = False
@@ -247,15 +245,15 @@ class Encoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ToolFormat:
-    """`before` the definitions and `after` them; `native`: the model's own template says so."""
+    """Texts `before` and `after` the definitions; `native`: taken from the model's own template."""
 
     before: str = _OWN_BEFORE
     after: str = _OWN_AFTER
     native: bool = False
 
     def system(self, tokenizer: Encoder, text: str, tools: Sequence[Tool]) -> list[int]:
-        """The system prompt's text and what may be called. Clients write both the text and the
-        definitions, so no control token can be spelt there."""
+        """The system prompt with tool definitions. Clients write both, so neither can contain
+        control tokens."""
         if not tools:
             return tokenizer.encode(text)
         lines = "".join("\n" + describe(tool) for tool in tools)
@@ -269,8 +267,8 @@ class ToolFormat:
         return [*ids, *tokenizer.encode(CLOSE, special=True)]
 
     def opening(self, tokenizer: Encoder, tool: Tool | None) -> list[int]:
-        """The beginning of a call that the model must go on with; `tool` None: it chooses. Of one
-        that takes an argument in any case, the first such argument's name is a part of it."""
+        """The beginning of a forced call; `tool` None: the model chooses. If the tool has a
+        required argument, the name of the first one is part of it."""
         body = '\n{"name":'
         if tool is not None:
             body += f' {json.dumps(tool.name)}, "arguments":'
@@ -285,7 +283,7 @@ class ToolFormat:
 
 
 def describe(tool: Tool) -> str:
-    """A definition as templates have it."""
+    """A definition as JSON, in the form that templates use."""
     function = {
         "name": tool.name,
         "description": tool.description,
@@ -295,7 +293,7 @@ def describe(tool: Tool) -> str:
 
 
 def tool_format_of(template: jinja2.Template, names: dict[str, str]) -> ToolFormat:
-    """What the template says of tools; ours, where it says nothing or spells them another way."""
+    """The template's own tool format, or ours if it has none or uses another syntax."""
     tool = Tool(_NAME)
     definition = json.loads(describe(tool))
     values: dict[str, Any] = {**names, "add_generation_prompt": False}

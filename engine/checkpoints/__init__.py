@@ -1,5 +1,5 @@
-"""Files of weights: GGUF, safetensors, CTranslate2. Headers are checked, tensors are mapped and
-cost memory only when they are asked for.
+"""Readers of weight files: GGUF, safetensors, CTranslate2. Headers are validated; tensors are
+memory-mapped and cost memory only when they are accessed.
 
 May import: `errors`.
 Never: knows which model it reads, apart from a decoder's sizes (`decoder_spec`).

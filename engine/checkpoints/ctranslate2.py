@@ -1,6 +1,6 @@
 """Reader of CTranslate2's `model.bin`: a header, then named tensors one after another.
 
-Layout, little endian, "string" being a 16-bit length (which counts the closing NUL) and the bytes:
+Layout, little endian; a "string" is a u16 length (including the closing NUL) and the bytes:
 
     u32 binary version (6) · string spec name · u32 spec revision · u32 tensor count
     per tensor: string name · u8 rank · u32 size per axis · u8 type · u32 byte count · the bytes
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import torch
 
-from headstart.engine.checkpoints.mapped import MappedTensors, TensorPlace, map_file
+from headstart.engine.checkpoints.mapped import MappedTensors, TensorLocation, map_file
 from headstart.engine.errors import BadWeights
 
 BINARY_VERSION = 6
@@ -48,7 +48,7 @@ def read_ct2(path: Path) -> Ct2File:
         raise BadWeights(path, "binary version", str(BINARY_VERSION), str(version))
     spec = reader.string("spec name")
     revision = reader.number("I", "spec revision")
-    index: dict[str, TensorPlace] = {}
+    index: dict[str, TensorLocation] = {}
     for _ in range(reader.number("I", "tensor count")):
         name = reader.string("a tensor's name")
         index[name] = reader.tensor(name)
@@ -61,7 +61,7 @@ def read_ct2(path: Path) -> Ct2File:
 
 
 class _Reader:
-    """A cursor over the mapped file; each read says what it was after when the file ends."""
+    """A cursor over the mapped file. A read beyond its end raises `BadWeights` naming the field."""
 
     def __init__(self, path: Path, data: mmap.mmap) -> None:
         self._path = path
@@ -79,24 +79,24 @@ class _Reader:
         except UnicodeDecodeError as error:
             raise BadWeights(self._path, what, "text", repr(raw)) from error
 
-    def tensor(self, name: str) -> TensorPlace:
+    def tensor(self, name: str) -> TensorLocation:
         shape = tuple(self.number("I", name) for _ in range(self.number("B", name)))
         code = self.number("B", name)
         if code >= len(_TYPES):
             raise BadWeights(self._path, f"{name} type", f"less than {len(_TYPES)}", str(code))
         byte_count = self.number("I", name)
-        place = TensorPlace(self._skip(byte_count, name), shape, _TYPES[code])
-        if place.byte_count != byte_count:
-            what = f"{name} {list(shape)} {place.dtype}"
-            raise BadWeights(self._path, what, f"{place.byte_count} bytes", f"{byte_count}")
-        return place
+        location = TensorLocation(self._skip(byte_count, name), shape, _TYPES[code])
+        if location.byte_count != byte_count:
+            what = f"{name} {list(shape)} {location.dtype}"
+            raise BadWeights(self._path, what, f"{location.byte_count} bytes", f"{byte_count}")
+        return location
 
     def _take(self, count: int, what: str) -> bytes:
         start = self._skip(count, what)
         return self._data[start : start + count]
 
     def _skip(self, count: int, what: str) -> int:
-        """Move on by `count` bytes; return where they start."""
+        """Advance by `count` bytes; return where they start."""
         start, end = self._at, self._at + count
         if end > len(self._data):
             raise BadWeights(

@@ -1,4 +1,4 @@
-"""What a decoder is made of, read from a GGUF file's metadata."""
+"""The sizes and constants of a decoder, from a GGUF file's metadata."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ ARCHITECTURES = ("llama", "qwen2")
 class DecoderSpec:
     """Sizes and constants of one decoder.
 
-    `interleaved_rope_rows`: the rows of q and k pair neighbours for rotation (llama.cpp stores the
-    llama architecture so); ours rotates halves, so they are put in order when loaded.
+    `interleaved_rope_rows`: rows of q and k pair neighbours for rotation, as llama.cpp stores the
+    llama architecture. Our kernels rotate halves, so the rows are reordered when loaded.
     """
 
     architecture: str
@@ -46,7 +46,7 @@ class DecoderSpec:
 
     @classmethod
     def from_gguf(cls, file: GgufFile) -> DecoderSpec:
-        """Raises `UnsupportedModel` or `BadWeights` for what this decoder cannot compute."""
+        """Raises `UnsupportedModel` or `BadWeights` for a model that is not supported."""
         arch = file.architecture
         if arch not in ARCHITECTURES:
             raise UnsupportedModel(file.path, "architecture", ARCHITECTURES, arch)

@@ -1,4 +1,4 @@
-"""Named tensors inside one mapped file: a tensor costs memory only when it is asked for."""
+"""Named tensors inside one memory-mapped file; a tensor costs memory only when accessed."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from headstart.engine.errors import BadWeights
 
 
 @dataclass(frozen=True)
-class TensorPlace:
-    """Where one tensor lies: `start` is its first byte's place in the file."""
+class TensorLocation:
+    """Location of one tensor; `start` is the offset of its first byte in the file."""
 
     start: int
     shape: tuple[int, ...]
@@ -29,41 +29,41 @@ class TensorPlace:
 
 
 class MappedTensors(Mapping[str, Tensor]):
-    """Tensors by name; indexing copies that one tensor out of the mapped file."""
+    """Tensors by name. Indexing copies that tensor out of the mapped file."""
 
-    def __init__(self, index: dict[str, TensorPlace], data: mmap.mmap) -> None:
+    def __init__(self, index: dict[str, TensorLocation], data: mmap.mmap) -> None:
         self._index = index
         self._data = data
 
     def __getitem__(self, name: str) -> Tensor:
-        place = self._index[name]
-        if place.byte_count == 0:
-            return torch.empty(place.shape, dtype=place.dtype)
-        # Through bytes: the formats do not align a tensor to its element size.
-        raw = bytearray(self._data[place.start : place.start + place.byte_count])
-        return torch.frombuffer(raw, dtype=place.dtype).view(place.shape)
+        location = self._index[name]
+        if location.byte_count == 0:
+            return torch.empty(location.shape, dtype=location.dtype)
+        # Copied, because the formats do not align tensors to their element size.
+        raw = bytearray(self._data[location.start : location.start + location.byte_count])
+        return torch.frombuffer(raw, dtype=location.dtype).view(location.shape)
 
     def view(self, name: str) -> Tensor:
-        """The tensor on the mapped pages themselves, where it is aligned: it must not be written
-        to, and takes memory only while its pages are looked at."""
-        place = self._index[name]
-        if place.byte_count == 0 or place.start % place.dtype.itemsize:
+        """The tensor on the mapped pages themselves, if it is aligned, else a copy. It must not be
+        written to, and takes memory only while its pages are accessed."""
+        location = self._index[name]
+        if location.byte_count == 0 or location.start % location.dtype.itemsize:
             return self[name]
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "The given buffer is not writable")
             flat = torch.frombuffer(
                 self._data,
-                dtype=place.dtype,
-                count=math.prod(place.shape),
-                offset=place.start,
+                dtype=location.dtype,
+                count=math.prod(location.shape),
+                offset=location.start,
             )
-        return flat.view(place.shape)
+        return flat.view(location.shape)
 
     def release(self, name: str) -> None:
-        """Give back the pages that only this tensor lies on; looked at, they are read again."""
-        place = self._index[name]
-        begin = -(-place.start // mmap.PAGESIZE) * mmap.PAGESIZE
-        length = (place.start + place.byte_count) // mmap.PAGESIZE * mmap.PAGESIZE - begin
+        """Release the pages that only this tensor lies on; an access reads them again."""
+        location = self._index[name]
+        begin = -(-location.start // mmap.PAGESIZE) * mmap.PAGESIZE
+        length = (location.start + location.byte_count) // mmap.PAGESIZE * mmap.PAGESIZE - begin
         if length > 0:
             self._data.madvise(mmap.MADV_DONTNEED, begin, length)
 
@@ -75,7 +75,7 @@ class MappedTensors(Mapping[str, Tensor]):
 
 
 def map_file(path: Path) -> mmap.mmap:
-    """The file's bytes, read as they are touched. Raises `BadWeights` when it is empty."""
+    """The file as a read-only map. Raises `BadWeights` if it is empty."""
     if path.stat().st_size == 0:
         raise BadWeights(path, "size", "a model", "an empty file")
     with path.open("rb") as file:

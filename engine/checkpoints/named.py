@@ -1,4 +1,4 @@
-"""Named tensors and JSON of a checkpoint's directory, with errors that say what was expected."""
+"""Named tensors and JSON files of a checkpoint, with errors that name what was expected."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from headstart.engine.errors import BadWeights
 
 
 class Tensors:
-    """Tensors by the names of a file's format."""
+    """Tensors by name, of the file `path`."""
 
     def __init__(self, path: Path, tensors: Mapping[str, Tensor]) -> None:
         self.path = path
         self._tensors = tensors
 
     def __getitem__(self, name: str) -> Tensor:
-        """Raises `BadWeights`."""
+        """Raises `BadWeights` for a name that is missing."""
         if name not in self._tensors:
             raise BadWeights(self.path, "tensors", name, "no such tensor")
         return self._tensors[name]
@@ -29,14 +29,14 @@ class Tensors:
         return name in self._tensors
 
     def shape(self, name: str, axes: int) -> tuple[int, ...]:
-        """Raises `BadWeights` also where the tensor has another number of axes."""
+        """The tensor's shape. Raises `BadWeights` also for another number of axes."""
         shape = tuple(self[name].shape)
         if len(shape) != axes:
             raise BadWeights(self.path, name, f"{axes} axes", str(list(shape)))
         return shape
 
     def count(self, pattern: str) -> int:
-        """How many of pattern.format(0), pattern.format(1), … there are, without a gap."""
+        """The number n for which pattern.format(0) to pattern.format(n - 1) all exist."""
         n = 0
         while pattern.format(n) in self._tensors:
             n += 1
@@ -44,7 +44,7 @@ class Tensors:
 
 
 def read_json(path: Path) -> dict[str, Any]:
-    """One JSON object. Raises `BadWeights`."""
+    """Read a file with one JSON object. Raises `BadWeights`."""
     value = read_json_value(path)
     if not isinstance(value, dict):
         raise BadWeights(path, "content", "a JSON object", type(value).__name__)
@@ -52,7 +52,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def read_json_value(path: Path) -> Any:
-    """Any JSON. Raises `BadWeights`."""
+    """Read a JSON file. Raises `BadWeights`."""
     try:
         return json.loads(path.read_text(encoding="utf-8"))
     except ValueError as error:  # not JSON, or not UTF-8
@@ -60,7 +60,7 @@ def read_json_value(path: Path) -> Any:
 
 
 def whole_numbers(path: Path, config: Mapping[str, Any], key: str) -> tuple[int, ...]:
-    """The list of token ids under `key`, empty where there is none. Raises `BadWeights`."""
+    """The list of integers under `key`, empty if there is none. Raises `BadWeights`."""
     value = config.get(key) or []
     if not isinstance(value, list) or not all(type(number) is int for number in value):
         raise BadWeights(path, key, "a list of whole numbers", _short(value))
@@ -68,7 +68,7 @@ def whole_numbers(path: Path, config: Mapping[str, Any], key: str) -> tuple[int,
 
 
 def pairs(path: Path, config: Mapping[str, Any], key: str) -> tuple[tuple[int, int], ...]:
-    """The list of pairs of numbers under `key`, empty where there is none. Raises `BadWeights`."""
+    """The list of integer pairs under `key`, empty if there is none. Raises `BadWeights`."""
     value = config.get(key) or []
     good = isinstance(value, list) and all(
         isinstance(pair, list) and [type(n) for n in pair] == [int, int] for pair in value

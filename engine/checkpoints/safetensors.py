@@ -2,7 +2,7 @@
 
 The header maps each name to `dtype`, `shape` and `data_offsets` (counted from the header's end).
 The tensors lie one behind the other, without a gap and without anything behind the last.
-A large model is cut into several such files, and `model.safetensors.index.json` maps names to them.
+A large model is split into several such files; `model.safetensors.index.json` maps names to files.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from headstart.engine.checkpoints.mapped import MappedTensors, TensorPlace, map_file
+from headstart.engine.checkpoints.mapped import MappedTensors, TensorLocation, map_file
 from headstart.engine.checkpoints.named import read_json
 from headstart.engine.errors import BadWeights
 
@@ -28,7 +28,7 @@ _TYPES = {
     "I32": torch.int32,
 }
 _LENGTH_BYTES = 8
-_LFS = b"version https://git-lfs"  # what a clone without LFS has in a file's place
+_LFS = b"version https://git-lfs"  # content of the file in a clone without LFS
 
 SHARDS_FILE = "model.safetensors.index.json"
 
@@ -44,19 +44,21 @@ def read_safetensors(path: Path) -> MappedTensors:
     try:
         header = json.loads(data[_LENGTH_BYTES:base])
         metadata = header.pop("__metadata__", {})
-        index = {name: _place(path, name, entry, base) for name, entry in header.items()}
+        index = {name: _location(path, name, entry, base) for name, entry in header.items()}
     except (ValueError, TypeError, AttributeError, KeyError) as error:
         raise BadWeights(path, "header", "JSON that names tensors", repr(error)) from error
-    for name, place in index.items():
-        end = place.start + place.byte_count
+    for name, location in index.items():
+        end = location.start + location.byte_count
         if end > len(data):
             raise BadWeights(path, name, f"bytes up to {end}", f"a file of {len(data)} bytes")
     end, of = base, "the header"
-    for name, place in sorted(index.items(), key=lambda item: (item[1].start, item[1].byte_count)):
-        if place.start != end:
-            came = f"it begins at {place.start}"
+    for name, location in sorted(
+        index.items(), key=lambda item: (item[1].start, item[1].byte_count)
+    ):
+        if location.start != end:
+            came = f"it begins at {location.start}"
             raise BadWeights(path, name, f"its first byte at {end}, behind {of}", came)
-        end, of = end + place.byte_count, name
+        end, of = end + location.byte_count, name
     if end != len(data):
         raise BadWeights(path, "size", f"{end} bytes, as its header says", f"{len(data)}")
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
@@ -65,7 +67,7 @@ def read_safetensors(path: Path) -> MappedTensors:
 
 
 def read_shards(index_path: Path) -> Mapping[str, Tensor]:
-    """Map all files that the index names. Raises `BadWeights` also for a file that is missing."""
+    """Map all files listed in the index. Raises `BadWeights`, also for a file that is missing."""
     index = read_json(index_path).get("weight_map")
     if not isinstance(index, dict) or not index:
         raise BadWeights(index_path, "weight_map", "names of files by tensor", repr(index))
@@ -77,20 +79,20 @@ def read_shards(index_path: Path) -> Mapping[str, Tensor]:
         if not path.is_file():
             raise BadWeights(index_path, "weight_map", f"{name} beside it", "no such file")
         shards.append(read_safetensors(path))
-    return ChainMap(*shards)  # type: ignore[arg-type]  # nothing is written
+    return ChainMap(*shards)  # type: ignore[arg-type]  # read only
 
 
-def _place(path: Path, name: str, entry: dict[str, object], base: int) -> TensorPlace:
+def _location(path: Path, name: str, entry: dict[str, object], base: int) -> TensorLocation:
     start, end = (_size(offset) for offset in entry["data_offsets"])  # type: ignore[attr-defined]
     shape = tuple(_size(size) for size in entry["shape"])  # type: ignore[attr-defined]
     kind = str(entry["dtype"])
     if kind not in _TYPES:
         raise BadWeights(path, f"{name} type", f"one of {', '.join(_TYPES)}", kind)
-    place = TensorPlace(base + start, shape, _TYPES[kind])
-    if place.byte_count != end - start:
+    location = TensorLocation(base + start, shape, _TYPES[kind])
+    if location.byte_count != end - start:
         what = f"{name} {list(shape)} {kind}"
-        raise BadWeights(path, what, f"{place.byte_count} bytes", f"{end - start}")
-    return place
+        raise BadWeights(path, what, f"{location.byte_count} bytes", f"{end - start}")
+    return location
 
 
 def _size(value: object) -> int:

@@ -1,6 +1,6 @@
-"""The language model: a decoder of the Llama and Qwen2 family on packed GGUF weights, over the
-paged KV cache, with a LoRA added as it is loaded, and sampling.
+"""The language model: a Llama/Qwen2 decoder on packed GGUF weights over the paged KV cache, LoRA
+adapters merged at load time, and sampling.
 
 May import: `api`, `checkpoints`, `errors`, `kernels`, `kvcache`.
-Never: knows of sessions. It runs rows of streams.
+Never: knows about sessions. It runs rows of streams.
 """

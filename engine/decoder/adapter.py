@@ -1,8 +1,8 @@
-"""A LoRA on a packed decoder: what PEFT saves, added to the weights as they are loaded.
+"""LoRA adapters for packed decoders, as saved by PEFT, merged into the weights at load time.
 
-W' = W + (alpha / rank) B A, for each projection that the adapter names. A delta is finer than the
-steps of a 4 or 5 bit weight and would be rounded away there, so that an adapted weight is kept as
-Q8_0 whatever it was: nothing runs beside the decoder, and a step costs what the wider weights do.
+W' = W + (alpha / rank) B A, for each projection in the adapter. The delta is finer than the steps
+of 4 or 5 bit weights and would be rounded away, so an adapted weight is stored as Q8_0 whatever its
+format was. Nothing extra runs per step; a step costs what the wider weights cost.
 
 PEFT's layout: https://huggingface.co/docs/peft (adapter_config.json, adapter_model.safetensors).
 """
@@ -41,7 +41,7 @@ _NAME = re.compile(
     r"(?P<module>base_model\.model\.model\.layers\.(?P<layer>\d+)\.(?P<part>[\w.]+))"
     r"\.lora_[AB]\.weight"
 )
-# What else PEFT can do to a model, and what it says when it does not.
+# Options of PEFT that we do not support, with the values that mean "not used".
 _PLAIN: dict[str, tuple[Any, ...]] = {
     "peft_type": ("LORA",),
     "bias": ("none",),
@@ -54,14 +54,15 @@ _PLAIN: dict[str, tuple[Any, ...]] = {
 
 
 def chosen_adapter(setting: str, own: Path | None) -> Path | None:
-    """The folder that the setting "auto", "off" or a folder's name means."""
+    """The adapter folder for a setting "auto" (`own`), "off" (None) or a folder's path."""
     if setting in ("auto", "off"):
         return own if setting == "auto" else None
     return Path(setting).expanduser()
 
 
 class Adapter:
-    """The deltas of one folder. Raises `BadWeights` for one that this is not, or not for `spec`."""
+    """The deltas of one adapter folder. Raises `BadWeights` for a folder that is no adapter, or
+    none for `spec`."""
 
     def __init__(self, folder: Path, spec: DecoderSpec) -> None:
         for name in (CONFIG, TENSORS):
@@ -84,8 +85,8 @@ class Adapter:
     def adapted(
         self, tensor: GgufTensor, order: npt.NDArray[np.int64] | None
     ) -> npt.NDArray[np.uint8] | None:
-        """Bytes of `tensor` with its delta, as `KIND`; None for one that is left as it is. `order`
-        is that of the tensor's rows in `transformers`, whose rows the deltas have."""
+        """Bytes of `tensor` with its delta, in format `KIND`; None if the adapter does not change
+        it. `order`: row permutation from `transformers`' rows, which the deltas use, to ours."""
         module = self._modules.get(tensor.name)
         if module is None:
             return None
@@ -101,14 +102,14 @@ class Adapter:
         a, b = (f"{module}.lora_{side}.weight" for side in "AB")
         for name in (a, b):
             if name not in self._tensors:
-                raise BadWeights(self._path, f"tensor {name}", "one beside the other", "none")
+                raise BadWeights(self._path, f"tensor {name}", "both lora_A and lora_B", "one")
         rank = self._tensors[a].shape[0]
         for name, wanted in ((a, (rank, cols)), (b, (rows, rank))):
             got = tuple(self._tensors[name].shape)
             if got != wanted:
                 raise BadWeights(self._path, f"tensor {name}", f"shape {wanted}", f"{got}")
         if not all(torch.isfinite(self._tensors[name]).all() for name in (a, b)):
-            raise BadWeights(self._path, f"tensor {module}", "finite numbers", "others")
+            raise BadWeights(self._path, f"tensor {module}", "finite numbers", "NaN or infinity")
 
 
 def _scale(path: Path) -> float:
@@ -126,16 +127,17 @@ def _scale(path: Path) -> float:
 
 
 def _weight(path: Path, name: str) -> tuple[str, str]:
-    """The GGUF's name of the weight that a tensor of the adapter is for, and the adapter's."""
+    """The GGUF name of the weight that an adapter's tensor changes, and the adapter's name for it.
+    """
     found = _NAME.fullmatch(name)
     if found is None or found["part"] not in _PROJECTIONS:
         known = f"lora_A or lora_B of a layer's {', '.join(_PROJECTIONS)}"
-        raise BadWeights(path, f"tensor {name}", known, "a delta of something else")
+        raise BadWeights(path, f"tensor {name}", known, "another name")
     return f"blk.{int(found['layer'])}.{_PROJECTIONS[found['part']]}.weight", found["module"]
 
 
 def _shapes(spec: DecoderSpec) -> dict[str, tuple[int, int]]:
-    """Rows and columns of everything that can be adapted, by its name in the GGUF."""
+    """Rows and columns of every adaptable weight, by GGUF name."""
     hidden, ffn = spec.hidden, spec.ffn
     parts = {
         "attn_q": (spec.q_width, hidden),

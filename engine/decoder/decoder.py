@@ -1,8 +1,8 @@
-"""One forward pass over a ragged batch: rows of several streams, one behind the other.
+"""One forward pass over a ragged batch: rows of several streams, one stream after the other.
 
-Nothing here adds across rows: every row's result depends on its own stream only. The native
-kernels keep that bitwise, whatever else is in the batch, and so does everything between them
-(element-wise sums, gathers). Hence tokens prefilled in any cut give the same logits.
+No operation adds across rows, so each row's result depends on its own stream only. The native
+kernels guarantee this bitwise, whatever else is in the batch, and so does everything between them
+(element-wise sums, gathers). Hence tokens prefilled in any split give the same logits.
 """
 
 from __future__ import annotations
@@ -22,21 +22,21 @@ from headstart.kernels.rms_norm import rms_norm
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """The rows of one step and where their K/V are."""
+    """The rows of one step and the locations of their K/V."""
 
     tokens: Tensor  # int64 [rows]; 0 in the rows of soft tokens
     soft_rows: Tensor  # int64 [n]: rows whose embedding comes from soft_vectors
     soft_vectors: Tensor  # fp32 [n, hidden]
     positions: Tensor  # int64 [rows]; [3, rows] for a decoder that rotates by three axes
-    slots: Tensor  # int64 [rows]: where each row's K/V go
+    slots: Tensor  # int64 [rows]: where each row's K/V are stored
     tables: Tensor  # int32 [streams, max_blocks]
     seq_of_row: Tensor  # int32 [rows]: the row's line in tables
-    context_of_row: Tensor  # int32 [rows]: keys the row sees, its own included
+    context_of_row: Tensor  # int32 [rows]: keys the row attends to, its own included
     wanted: Tensor  # int64 [n]: rows that go through the output head
 
 
 class Forward(Protocol):
-    """What a runner needs of a decoder."""
+    """A decoder, as the runner needs it."""
 
     spec: DecoderSpec
     rotary: Rotary  # its `axes` say which positions a batch has
@@ -45,7 +45,7 @@ class Forward(Protocol):
 
 
 class Decoder:
-    """Llama/Qwen2 on `weights`; turned on one axis without end, or by `rotary`."""
+    """A Llama/Qwen2 decoder on `weights`. `rotary` None: one axis, unbounded positions."""
 
     def __init__(
         self,
@@ -60,7 +60,7 @@ class Decoder:
         self.rotary: Rotary = PagedRotary(spec) if rotary is None else rotary
 
     def forward(self, batch: Batch, cache: KvCache) -> Tensor:
-        """Writes K/V of all rows into `cache`; logits fp32 [len(wanted), vocab_size]."""
+        """Store K/V of all rows in `cache`; returns logits fp32 [len(wanted), vocab_size]."""
         hidden = self.weights.embedding(batch.tokens)  # [rows, hidden], ours to write into
         if len(batch.soft_rows):
             hidden[batch.soft_rows] = batch.soft_vectors

@@ -1,4 +1,4 @@
-"""A decoder's parts in fp32 by plain torch: exact, large, slow; what the packed ones must give."""
+"""A decoder's parts in plain fp32 torch: exact, large, slow. The reference for the packed ones."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ from headstart.kernels.silu_mul import silu_mul
 
 
 class DenseEmbedding:
+    """Token embeddings, fp32 [vocab_size, hidden]."""
+
     def __init__(self, weight: Tensor) -> None:
         self.weight = weight
 
@@ -28,6 +30,8 @@ class DenseEmbedding:
 
 
 class DenseHead:
+    """The output projection, fp32 [vocab_size, hidden]."""
+
     def __init__(self, weight: Tensor) -> None:
         self.weight = weight
 
@@ -51,7 +55,7 @@ class DenseLayer:
 
     @classmethod
     def of(cls, layer: Layer) -> Self:
-        """The values that a packed layer stands for."""
+        """Dequantise a packed layer."""
         parts = zip(layer.qkv, layer.qkv_bias, strict=True)
         biases = [torch.zeros(weight.rows) if bias is None else bias for weight, bias in parts]
         return cls(
@@ -67,7 +71,7 @@ class DenseLayer:
 
 
 class DenseStack:
-    """All layers, operation by operation, by the kernels' references."""
+    """All layers, operation by operation, on the kernels' references."""
 
     def __init__(self, layers: Sequence[DenseLayer], sizes: LayerSizes) -> None:
         self.layers, self.sizes = tuple(layers), sizes
@@ -102,7 +106,7 @@ class DenseStack:
         return x if rows.wanted is None else x[rows.wanted]
 
     def _heads(self, qkv: Tensor, rows: Rows) -> tuple[Tensor, Tensor, Tensor]:
-        """[rows, q_width + 2 kv_width] as rotated q, rotated k and v, each [rows, heads, d]."""
+        """[rows, q_width + 2 kv_width] -> rotated q, rotated k and v, each [rows, heads, d]."""
         sizes = self.sizes
         counts = (sizes.heads, sizes.kv_heads, sizes.kv_heads)
         parts = torch.split(qkv, [count * sizes.head_dim for count in counts], dim=-1)

@@ -1,9 +1,10 @@
-"""What keys are divided by before they are stored, so that no channel drowns the others.
+"""Per-channel scales that keys are divided by before they are stored in 8 bits.
 
-Qwen2's keys have biases of a hundred and more in a few channels. Eight bits for a whole head would
-give the others steps of one. Queries are multiplied by the same numbers, so scores stay as they
-are, and as they are powers of two, so does every bit of them. Known from the weights alone: behind
-a norm the input's numbers are about 1, and a channel of keys is as large as its bias and its row.
+A few channels of Qwen2's keys have biases above a hundred. With one 8 bit scale per head, all other
+channels would get steps of about one. Queries are multiplied by the same factors, so scores stay
+the same; because the factors are powers of two, they stay the same bit for bit. The scales follow
+from the weights alone: behind a norm, inputs are about 1, and a key channel is about as large as
+its bias and the norm of its row.
 """
 
 from __future__ import annotations
@@ -11,15 +12,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-DEVIATIONS = 3.0  # how far from its bias a channel is expected to go
-LEAST_LOG2, MOST_LOG2 = -16, 16  # whatever the weights say, fp16 keeps a factor of 2^16 either way
+DEVIATIONS = 3.0  # expected deviation of a channel from its bias, in standard deviations
+LEAST_LOG2, MOST_LOG2 = -16, 16  # fp16 can represent factors of 2^16 either way
 
 
 def key_scale(weight: Tensor, bias: Tensor | None, norm: Tensor, kv_heads: int) -> Tensor:
-    """Powers of two, fp32 [kv_heads, head_dim], the same in both halves of a head.
+    """Scales as powers of two, fp32 [kv_heads, head_dim], equal in both halves of a head.
 
-    weight [kv_heads * head_dim, hidden] and bias of the keys' projection; norm [hidden] in front.
-    A pair of channels that are turned against each other is as large as both together.
+    `weight` [kv_heads * head_dim, hidden] and `bias` [kv_heads * head_dim]: the key projection;
+    `norm` [hidden]: the norm in front of it. Two channels that RoPE rotates into each other share
+    one scale, from the size of both.
     """
     spread = DEVIATIONS * (weight.float() * norm.float()).norm(dim=1)
     size = torch.zeros_like(spread) if bias is None else bias.float()

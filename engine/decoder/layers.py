@@ -1,8 +1,7 @@
-"""The operations that the models are made of, in plain torch.
+"""Operations that the models are made of, in plain torch.
 
-A weight's dtype says how it is kept, and never less than fp32 how everything else is carried: what
-flows into an operation, its products and its sums are fp32 beside weights of bf16 or fp16, and fp64
-beside fp64. So the only error of bf16 is that of the checkpoint's own rounding.
+Weights may be bf16, fp16, fp32 or fp64. Activations, products and sums are fp32, or fp64 with fp64
+weights. So the only error of bf16 weights is the checkpoint's own rounding.
 """
 
 from __future__ import annotations
@@ -14,14 +13,14 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-# Weights that are multiplied in a wider dtype are widened so many at a time: 2 MiB of fp32, which a
-# core's cache holds. Torch's own bf16 product rounds its input and its output, and is four times as
-# slow as this where the processor has no bf16 instructions (docs/models.md).
+# Weights are converted to a wider dtype in stripes of this many: 2 MiB of fp32, which fits a core's
+# cache. Torch's own bf16 product rounds its input and output, and takes four times as long where
+# the processor has no bf16 instructions (docs/models.md).
 STRIPE_WEIGHTS = 1 << 19
 
 
-def carried(dtype: torch.dtype) -> torch.dtype:
-    """What results beside weights of `dtype` are carried in."""
+def compute_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of activations beside weights of `dtype`."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
@@ -33,15 +32,16 @@ class Linear:
     bias: Tensor | None = None
 
     def __call__(self, x: Tensor) -> Tensor:
-        """[..., in] -> [..., out], carried."""
-        dtype = carried(self.weight.dtype)
+        """[..., in] -> [..., out], in the activations' dtype."""
+        dtype = compute_dtype(self.weight.dtype)
         x = x.to(dtype)
-        y = F.linear(x, self.weight) if self.weight.dtype == dtype else widened(x, self.weight)
+        exact = self.weight.dtype == dtype
+        y = F.linear(x, self.weight) if exact else linear_widened(x, self.weight)
         return y if self.bias is None else y + self.bias.to(dtype)
 
 
-def widened(x: Tensor, weight: Tensor) -> Tensor:
-    """x W^T in x's dtype, [..., in] by [out, in]; never holds more than a stripe of W in it."""
+def linear_widened(x: Tensor, weight: Tensor) -> Tensor:
+    """x W^T in x's dtype; x [..., in], weight [out, in]. Converts one stripe of W at a time."""
     rows = max(1, STRIPE_WEIGHTS // weight.shape[1])
     parts = [F.linear(x, stripe.to(x.dtype)) for stripe in torch.split(weight, rows)]
     return parts[0] if len(parts) == 1 else torch.cat(parts, dim=-1)
@@ -49,6 +49,8 @@ def widened(x: Tensor, weight: Tensor) -> Tensor:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RmsNorm:
+    """Root mean square norm over the last dimension."""
+
     weight: Tensor  # [width]
     eps: float
 
@@ -59,6 +61,8 @@ class RmsNorm:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LayerNorm:
+    """Layer norm over the last dimension."""
+
     weight: Tensor  # [width]
     bias: Tensor  # [width]
     eps: float
@@ -69,15 +73,15 @@ class LayerNorm:
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Turn each head's halves against each other: x [rows, heads, D], cos, sin [rows, D / 2]."""
+    """Rotate each head's halves against each other: x [rows, heads, D], cos, sin [rows, D / 2]."""
     first, second = x.chunk(2, dim=-1)
     c, s = cos[:, None, :], sin[:, None, :]
     return torch.cat([first * c - second * s, second * c + first * s], dim=-1)
 
 
 def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tensor:
-    """Attention [batch, rows, heads, D] over keys [batch, keys, heads, D]; `mask` (True: seen)
-    [rows, keys]. Gives [batch, rows, heads * D]."""
+    """Attention of q [batch, rows, heads, D] over k and v [batch, keys, heads, D]; `mask`
+    [rows, keys], True: visible. Returns [batch, rows, heads * D]."""
     heads = F.scaled_dot_product_attention(
         q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2), attn_mask=mask
     )
@@ -85,9 +89,9 @@ def attend(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None = None) -> Tenso
 
 
 def attend_in_groups(q: Tensor, k: Tensor, v: Tensor, lengths: Sequence[int]) -> Tensor:
-    """Attention inside of consecutive groups of rows only: [rows, heads, D] -> [rows, heads * D].
+    """Attention within consecutive groups of rows: [rows, heads, D] -> [rows, heads * D].
 
-    Neighbouring groups of the same length go through in one call.
+    `lengths`: rows of each group. Neighbouring groups of equal length share one call.
     """
     out = []
     at = index = 0

@@ -1,4 +1,4 @@
-"""Angles of rotation for the rows of a batch, computed in fp64."""
+"""RoPE angles for the rows of a batch, computed in fp64."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from headstart.engine.checkpoints.decoder_spec import DecoderSpec
 
 
 class Rotary(Protocol):
-    """From positions to (cos, sin), each [rows, head_dim / 2]."""
+    """Maps positions to (cos, sin), each [rows, head_dim / 2]."""
 
     @property
     def axes(self) -> int:
@@ -24,15 +24,15 @@ class Rotary(Protocol):
 
 
 class PagedRotary:
-    """One axis; fp32, angles computed by the page, for positions that grow without end.
+    """One axis, fp32, for unbounded positions; angles are computed and cached in pages.
 
-    A page is always computed as a whole, so that a position's bits do not depend on what else is
-    asked for; in fp64, where an angle of 10^9 is still exact to 10^-7.
+    A page is always computed as a whole, so that a position's bits do not depend on the others in
+    a batch. Angles are computed in fp64, where 10^9 is still exact to 10^-7.
     """
 
     axes = 1
     PAGE = 4096
-    # Positions in use lie close to each other, so more pages would not be asked for again.
+    # Positions in use lie close together, so older pages are not needed again.
     MAX_PAGES = 16
 
     def __init__(self, spec: DecoderSpec) -> None:
@@ -41,7 +41,7 @@ class PagedRotary:
 
     def __call__(self, positions: Tensor) -> tuple[Tensor, Tensor]:
         numbers = sorted(set((positions // self.PAGE).tolist()))
-        if len(numbers) == 1:  # at C speed, the usual case
+        if len(numbers) == 1:  # fast path for the usual case
             cos, sin = self._page(numbers[0])
             rows = positions - numbers[0] * self.PAGE
             return cos[rows], sin[rows]
@@ -67,10 +67,10 @@ class PagedRotary:
 
 
 class SectionRotary:
-    """Three axes (M-RoPE): the first `sections[0]` frequencies turn with time, the next with
+    """Three axes (M-RoPE): the first `sections[0]` frequencies rotate with time, the next with
     height, the last with width.
 
-    Ids of time grow faster than tokens do, so there is no table: a step has few rows.
+    Time positions grow faster than token counts, so angles are not cached; a step has few rows.
     """
 
     axes = 3
@@ -85,13 +85,13 @@ class SectionRotary:
         self._dtype = dtype
 
     def __call__(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """int64 [3, rows] -> two [rows, head_dim / 2] of the dtype given at first."""
+        """int64 [3, rows] -> cos and sin [rows, head_dim / 2] of the constructor's dtype."""
         angles = positions[self._axis_of].T.double() * self._frequencies
         return angles.cos().to(self._dtype), angles.sin().to(self._dtype)
 
 
-class LineRotary:
-    """One axis without a table, in any dtype."""
+class TablelessRotary:
+    """One axis without cached angles, in any dtype."""
 
     axes = 1
 

@@ -1,4 +1,4 @@
-"""From logits to the next token."""
+"""Sampling: from logits to the next token."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MAX_SEED = 2**63 - 1
 MAX_STOP_STRINGS = 16
 MAX_STOP_LETTERS = 256
 PENALTY_WINDOW_TOKENS = 64
-# First guess at how many of the most likely tokens hold the top-p mass; doubled until it is true.
+# First guess of the number of tokens that hold the top-p mass; doubled until it is enough.
 _NUCLEUS_GUESS = 64
 
 
@@ -50,8 +50,8 @@ def check_sampling(sampling: Sampling) -> None:
 
 @dataclass(frozen=True, slots=True)
 class SamplerFactory:
-    """Makes samplers of one vocabulary. `exempt`: tokens that are never penalised for repetition,
-    such as the end of a turn, which stands in every prompt."""
+    """Makes samplers for one vocabulary. `exempt`: tokens that are never penalised for repetition,
+    such as the end-of-turn token, which is in every prompt."""
 
     vocab_size: int
     exempt: frozenset[int] = frozenset()
@@ -64,10 +64,10 @@ class SamplerFactory:
 class Sampler:
     """Chooses the tokens of one answer. Raises `BadSampling` for settings out of range.
 
-    The same logits, contexts and `seed` give the same tokens: the random numbers are the sampler's
-    own, one per token, whatever else the process draws. The repetition penalty (Keskar et al.
-    2019: positive logits divided, negative ones multiplied) looks at the last
-    `PENALTY_WINDOW_TOKENS`: over a whole long session it would outlaw every common word.
+    The same logits, contexts and `seed` give the same tokens: each sampler has its own random
+    generator and draws one number per token. The repetition penalty (Keskar et al. 2019: positive
+    logits divided, negative ones multiplied) covers the last `PENALTY_WINDOW_TOKENS` only; over a
+    whole session it would suppress every common word.
     """
 
     def __init__(
@@ -84,15 +84,15 @@ class Sampler:
             self._random.manual_seed(sampling.seed)
 
     def sample(self, logits: Tensor, context: Sequence[int]) -> int:
-        """The token that follows `context`, from its fp32 `logits` [vocab_size] (left as they are).
+        """The token that follows `context`, from fp32 `logits` [vocab_size], which are not changed.
 
-        Raises `BrokenNumbers` if the best of them is not finite.
+        Raises `BrokenNumbers` if the greatest logit is not finite.
         """
         assert logits.shape == (self.vocab_size,)
         logits = self._penalised(logits, context)
         token = int(logits.argmax())
         best = float(logits[token])
-        if not math.isfinite(best):  # argmax of anything with a NaN is that NaN
+        if not math.isfinite(best):  # argmax returns a NaN if there is one
             raise BrokenNumbers("logits", best)
         greedy = self.sampling.temperature == 0.0 or self.sampling.top_k == 1
         return token if greedy else self._draw(logits)
@@ -110,7 +110,7 @@ class Sampler:
 
     def _draw(self, logits: Tensor) -> int:
         """One token by inverse transform sampling over the most likely ones, in fp64."""
-        # The best becomes 0: however low the temperature, nothing runs over.
+        # With the best at 0, no temperature can overflow.
         scores = logits.double()
         scores = (scores - scores.max()) / self.sampling.temperature
         if 0 < self.sampling.top_k < self.vocab_size:
@@ -120,7 +120,7 @@ class Sampler:
             probabilities, tokens = self._nucleus(torch.softmax(scores, 0))
         cumulated = probabilities.cumsum(0)
         if self.sampling.top_p < 1.0:
-            # Keep each token before which less than top_p is gathered: at least the first.
+            # Keep each token whose preceding mass is below top_p: at least the first.
             kept = int((cumulated - probabilities < self.sampling.top_p).sum())
             cumulated = cumulated[:kept]
         dice = torch.rand((), generator=self._random, dtype=torch.float64) * cumulated[-1]

@@ -1,4 +1,4 @@
-"""A decoder's weights: packed as they are in the file, or dequantised for the reference."""
+"""A decoder's weights: packed as in the file, or dequantised for the reference."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headstart.kernels.decoder_layers import DecoderLayers, Layer, LayerSizes, R
 from headstart.kernels.qlinear import FORMATS, QWeight, dequantize, pack, qlinear
 from headstart.kernels.qlinear import rows as gather_rows
 
-Tick = Callable[[int, int], None]  # layers done, layers in all
+Tick = Callable[[int, int], None]  # layers loaded, layers in all
 
 
 class Embedding(Protocol):
@@ -44,7 +44,7 @@ class Head(Protocol):
 
 
 class PackedEmbedding:
-    """Rows of a weight as it is in the file."""
+    """Token embeddings from packed rows."""
 
     def __init__(self, weight: QWeight, backend: str) -> None:
         self.weight, self.backend = weight, backend
@@ -54,7 +54,7 @@ class PackedEmbedding:
 
 
 class PackedStack:
-    """Layers on weights as they are in the file, one call of a C kernel (batch-invariant)."""
+    """Layers on packed weights, run by one call of a C kernel (batch-invariant)."""
 
     def __init__(self, layers: Sequence[Layer], sizes: LayerSizes, backend: str) -> None:
         self.layers, self.backend = DecoderLayers(layers, sizes), backend
@@ -75,15 +75,17 @@ class PackedHead:
 
 @dataclass(frozen=True, slots=True)
 class DecoderWeights:
+    """All weights of a decoder."""
+
     embedding: Embedding
     layers: Stack
     output_norm: Tensor  # fp32 [hidden]
     output: Head
-    nbytes: int  # of all weights, as they lie in memory
+    nbytes: int  # of all weights in memory
 
 
 class WeightLoader:
-    """Takes a decoder's tensors out of a GGUF file, checking each one's name and shape."""
+    """Reads a decoder's tensors from a GGUF file and checks their names and shapes."""
 
     def __init__(
         self, file: GgufFile, spec: DecoderSpec, backend: str, adapter: Adapter | None = None
@@ -93,7 +95,7 @@ class WeightLoader:
         self.nbytes = 0
 
     def load(self, tick: Tick) -> DecoderWeights:
-        """Raises `BadWeights` naming the tensor that is missing or of a wrong shape."""
+        """Load all weights. Raises `BadWeights` naming a tensor that is missing or misshapen."""
         spec = self.spec
         embedding = self._matrix("token_embd.weight", spec.vocab_size, spec.hidden)
         output = (
@@ -159,7 +161,7 @@ class WeightLoader:
         )
 
     def _rope_rows(self, width: int) -> npt.NDArray[np.int64] | None:
-        """Row order that turns pairs (2i, 2i + 1) of each head into halves (i, D/2 + i)."""
+        """Row order that converts pairs (2i, 2i + 1) of each head to halves (i, D/2 + i)."""
         if not self.spec.interleaved_rope_rows:
             return None
         head_dim = self.spec.head_dim

@@ -1,10 +1,11 @@
 """The paged KV cache, and the streams of tokens whose K/V it holds.
 
-`block_pool` says who owns which block, `storage` is the memory, `token_stream` a session's tokens
-and how many of them are in the cache (`reconcile` is the one way to change them), `prefix_hash`
-lets streams share blocks, `eviction` and `positions` keep a shortened stream right, `offload` moves
-idle ones to host memory, `soft_tokens` are embeddings that stand in a stream like words.
+`block_pool` tracks block ownership and `storage` is the memory. `token_stream` holds a session's
+tokens and the number of them in the cache; `reconcile` is the one way to change them. `prefix_hash`
+lets streams share blocks, `eviction` and `positions` keep a shortened stream's K/V valid, `offload`
+moves idle streams to host memory, and `soft_tokens` holds embeddings that take part in a stream
+like vocabulary tokens.
 
 May import: `checkpoints`, `config`, `errors`, `kernels`.
-Never: knows what the tokens mean.
+Never: interprets the tokens.
 """

@@ -1,4 +1,4 @@
-"""Who owns which block of the paged KV cache. No torch here: these are books, not memory.
+"""Block ownership in the paged KV cache. Bookkeeping only, without torch or tensors.
 
 Ownership, as half-open ranges, for a stream of `len(tokens)` tokens and blocks of B tokens:
 
@@ -9,15 +9,15 @@ Ownership, as half-open ranges, for a stream of `len(tokens)` tokens and blocks 
     blocks    [0, ceil(kv_len / B))         held by the stream between steps, never more
               [0, ceil((kv_len + n) / B))   held while a step writes n tokens
     pool      held blocks                   reference count >= 1, one per table that lists them
-              cached blocks                 reference count 0, known by content, kept for whoever
-                                            wants the same; given away when nothing else is free
+              cached blocks                 reference count 0, content key known, kept for reuse
+                                            until the free list is empty
               all other blocks              reference count 0, in the free list exactly once
 
 A block's number is its index along the pools' first axis; slot = block * B + offset.
 
-A full block may be known by its *content*: a key that names all tokens from the stream's beginning
-to the block's end (`Stream` makes them), so equal keys mean equal K/V. Nobody writes into a block
-that somebody else holds: `BlockTable.own` puts a copy in its place first.
+A full block may have a *content key* that identifies all tokens from the stream's beginning to the
+block's end (see `prefix_hash`), so equal keys mean equal K/V. A shared block is never written to:
+`BlockTable.reserve` replaces it by a copy first.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from headstart.engine.errors import CacheFull
 
 
 class BlockPool:
-    """Free list, reference counts and contents of a fixed number of blocks.
+    """Free list, reference counts and content keys of a fixed number of blocks.
 
     The free list is a stack that starts with block 0 on top, so that memory which was touched
-    once is used again before fresh memory is. At most `max_cached` blocks that nobody holds are
-    kept for their content, the least recently held go first. Without `shares` no block is known
-    by its content: what one stream computed no other is spared.
+    once is reused before fresh memory. At most `max_cached` unreferenced blocks are kept for their
+    content; the least recently released go first. Without `shares` no content keys are kept, and
+    streams never share blocks.
     """
 
     def __init__(
@@ -55,12 +55,12 @@ class BlockPool:
 
     @property
     def free_blocks(self) -> int:
-        """Blocks that can be had, cached ones among them."""
+        """Blocks that can be allocated, cached ones included."""
         return len(self._free) + len(self._cached)
 
     @property
     def used_blocks(self) -> int:
-        """Blocks that somebody holds."""
+        """Blocks with at least one reference."""
         return self.num_blocks - self.free_blocks
 
     @property
@@ -68,11 +68,12 @@ class BlockPool:
         return len(self._cached)
 
     def blocks_for(self, num_tokens: int) -> int:
-        """Blocks that hold `num_tokens` tokens."""
+        """Blocks needed for `num_tokens` tokens."""
         return -(-num_tokens // self.block_size)
 
-    def take(self, count: int) -> list[int]:
-        """`count` blocks with one reference each. Raises `CacheFull` and takes none if too few."""
+    def allocate(self, count: int) -> list[int]:
+        """Allocate `count` blocks with one reference each. Raises `CacheFull` if there are fewer;
+        then none is allocated."""
         if count > self.free_blocks:
             raise CacheFull(needed=count, free=self.free_blocks)
         while len(self._free) < count:
@@ -83,7 +84,7 @@ class BlockPool:
         return taken
 
     def share(self, blocks: Iterable[int]) -> None:
-        """One more reference to each of `blocks`, which must be held by somebody."""
+        """Add a reference to each of `blocks`; all must be referenced already."""
         for block in blocks:
             assert self._references[block] > 0, f"block {block} is free, it cannot be shared"
             self._references[block] += 1
@@ -92,13 +93,13 @@ class BlockPool:
         return self._references[block] > 1
 
     def references(self, block: int) -> int:
-        """How many tables list `block`."""
+        """Number of tables that list `block`."""
         return self._references[block]
 
-    def give_back(self, blocks: Iterable[int]) -> None:
-        """Drop one reference to each of `blocks`; those with none left are free, or cached."""
+    def release(self, blocks: Iterable[int]) -> None:
+        """Drop one reference to each of `blocks`; those with none left become free or cached."""
         for block in blocks:
-            assert self._references[block] > 0, f"block {block} was given back twice"
+            assert self._references[block] > 0, f"block {block} was released twice"
             self._references[block] -= 1
             if self._references[block] > 0:
                 continue
@@ -112,26 +113,25 @@ class BlockPool:
     # --- contents --------------------------------------------------------------------------------
 
     def register(self, block: int, key: bytes) -> None:
-        """`block`, which is full, holds what `key` names. A second block of one key stays unknown:
-        the first one is as good."""
+        """Record the content key of a full block. Only the first block with a key is recorded."""
         assert self._references[block] > 0
-        assert self._key_of.get(block, key) == key, f"block {block} is known as something else"
+        assert self._key_of.get(block, key) == key, f"block {block} has another content key"
         if self.shares and key not in self._block_of:
             self._block_of[key] = block
             self._key_of[block] = key
 
     def forget(self, block: int) -> None:
-        """`block` is about to be written to: it no longer holds what it was known for."""
+        """Drop the content key of `block`, which is about to be written to."""
         key = self._key_of.pop(block, None)
         if key is not None:
             del self._block_of[key]
 
     def key_of(self, block: int) -> bytes | None:
-        """What `block` is known to hold."""
+        """The content key of `block`, if it has one."""
         return self._key_of.get(block)
 
     def adopt(self, key: bytes) -> int | None:
-        """The block that holds what `key` names, with one more reference; None if there is none."""
+        """The block with content key `key`, with one more reference; None if there is none."""
         block = self._block_of.get(key)
         if block is None:
             return None
@@ -145,7 +145,7 @@ class BlockPool:
         self._free.append(block)
 
     def check_accounting(self, tables: Iterable[BlockTable]) -> None:
-        """Assert that the free list, the counts and `tables` (all there are) tell one story."""
+        """Assert that free list, reference counts and `tables` (all tables there are) agree."""
         held = Counter(block for table in tables for block in table.blocks)
         for block, references in enumerate(self._references):
             assert references == held[block], (
@@ -156,21 +156,21 @@ class BlockPool:
         assert all(self._references[block] == 0 for block in idle)
         assert len(idle) + len(held) == self.num_blocks, "a block was lost"
         assert {self._key_of[block]: block for block in self._key_of} == self._block_of
-        assert self._key_of.keys().isdisjoint(self._free), "a free block is known by content"
-        assert self._key_of.keys() >= self._cached.keys(), "a cached block has no content"
+        assert self._key_of.keys().isdisjoint(self._free), "a free block has a content key"
+        assert self._key_of.keys() >= self._cached.keys(), "a cached block has no content key"
         assert len(self._cached) <= self.max_cached
 
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Memory to be copied before a table's own block may be written to."""
+    """A block that must be copied to another before the other is written to (copy on write)."""
 
     source: int
     target: int
 
 
 class BlockTable:
-    """The blocks of one stream, in the order of its tokens."""
+    """The blocks of one stream, in token order."""
 
     def __init__(self, pool: BlockPool) -> None:
         self.pool = pool
@@ -180,24 +180,26 @@ class BlockTable:
     def capacity_tokens(self) -> int:
         return len(self.blocks) * self.pool.block_size
 
-    def missing(self, start: int, end: int) -> int:
-        """Free blocks that `write` takes."""
+    def blocks_needed(self, start: int, end: int) -> int:
+        """Free blocks that `reserve` would allocate."""
         opened = start % self.pool.block_size > 0
         shared = opened and self.pool.is_shared(self.blocks[start // self.pool.block_size])
         return max(self.pool.blocks_for(end) - len(self.blocks), 0) + shared
 
-    def write(self, start: int, end: int) -> Copy | None:
-        """Make room for tokens [start, end) to be written, `start` at most behind the last one
-        there is; the copy that has to be made first, if any. Raises `CacheFull`, and then nothing
-        has changed."""
+    def reserve(self, start: int, end: int) -> Copy | None:
+        """Make the slots of tokens [start, end) writable; `start` is at most the table's length.
+
+        Returns the copy that has to be made first, if any. Raises `CacheFull`; then nothing has
+        changed.
+        """
         at = start // self.pool.block_size
         opened = start % self.pool.block_size > 0
         shared = opened and self.pool.is_shared(self.blocks[at])
-        taken = self.pool.take(self.missing(start, end))
+        taken = self.pool.allocate(self.blocks_needed(start, end))
         copy = None
         if shared:
             copy = Copy(self.blocks[at], taken.pop())
-            self.pool.give_back([copy.source])
+            self.pool.release([copy.source])
             self.blocks[at] = copy.target
         elif opened:
             self.pool.forget(self.blocks[at])
@@ -205,20 +207,21 @@ class BlockTable:
         return copy
 
     def fork(self) -> BlockTable:
-        """A table of the same blocks, all of them shared."""
+        """A second table of the same blocks, which are then shared."""
         other = BlockTable(self.pool)
         self.pool.share(self.blocks)
         other.blocks = list(self.blocks)
         return other
 
     def replace(self, at: int, blocks: Iterable[int]) -> None:
-        """Give back everything from index `at` on and list `blocks`, which are ours, instead."""
-        self.pool.give_back(reversed(self.blocks[at:]))
+        """Release the blocks from index `at` on and list `blocks` instead; they are referenced
+        already."""
+        self.pool.release(reversed(self.blocks[at:]))
         self.blocks[at:] = blocks
 
     def truncate(self, num_tokens: int) -> None:
-        """Give back every block that lies wholly behind the first `num_tokens`."""
-        # Last block first, so that the stack hands them out again in the same order.
+        """Release every block that lies wholly behind the first `num_tokens`."""
+        # Last block first, so that the stack allocates them again in the same order.
         self.replace(self.pool.blocks_for(num_tokens), ())
 
     def free(self) -> None:

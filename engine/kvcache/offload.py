@@ -1,7 +1,7 @@
-"""K/V of idle sessions in host memory: copied out of the pool's blocks, and back, byte for byte.
+"""Offload: K/V of idle sessions in host memory, copied out of the pool and back byte for byte.
 
-Only the tokens that are there are copied, not whole blocks. A full block that is known by content
-is kept once, however many sessions have it, and is not copied back while the pool still knows it.
+Only tokens are copied, not whole blocks. A full block with a known content key is stored once for
+all sessions that hold it, and it is not copied back while the pool still has that content.
 """
 
 from __future__ import annotations
@@ -21,31 +21,31 @@ class BlockMemory(Protocol):
     def bytes_per_token(self) -> int: ...
 
     def save_block(self, block: int, num_tokens: int) -> Any:
-        """A copy of the K/V of a block's first tokens."""
+        """A copy of the K/V of the first `num_tokens` tokens of a block."""
         ...
 
     def load_block(self, block: int, saved: Any) -> None:
-        """Write into `block` what `save_block` gave."""
+        """Write what `save_block` returned into `block`."""
         ...
 
 
 @dataclass(slots=True)
 class _HostBlock:
-    saved: Any  # what `BlockMemory.save_block` gave
+    saved: Any  # returned by `BlockMemory.save_block`
     num_bytes: int
-    key: bytes | None  # what it holds, if it is known by content
+    key: bytes | None  # content key, if known
     references: int = 1
 
 
 @dataclass(frozen=True, slots=True)
 class OffloadedBlocks:
-    """One table's blocks in host memory, in order."""
+    """The host copies of one table's blocks, in order."""
 
     blocks: tuple[_HostBlock, ...]
 
 
 class HostMemory:
-    """Holds at most `max_bytes`; what would be more is not taken."""
+    """Stores at most `max_bytes` of offloaded K/V; refuses what would exceed that."""
 
     def __init__(self, memory: BlockMemory, pool: BlockPool, max_bytes: int) -> None:
         self.max_bytes = max_bytes
@@ -56,7 +56,7 @@ class HostMemory:
 
     @property
     def free_blocks(self) -> int:
-        """Full blocks that it has room for."""
+        """Full blocks that still fit."""
         per_block = self._memory.bytes_per_token * self._pool.block_size
         return (self.max_bytes - self.used_bytes) // per_block
 
@@ -67,8 +67,10 @@ class HostMemory:
     def offload(
         self, tables: Sequence[tuple[BlockTable, int]]
     ) -> tuple[OffloadedBlocks, ...] | None:
-        """Copy the first so many tokens of each table and give its blocks back. None, and nothing
-        has changed, when they do not all fit."""
+        """Copy the given number of tokens of each table and release the table's blocks.
+
+        Returns None, with nothing changed, if they do not all fit.
+        """
         plans = [self._parts(table, num_tokens) for table, num_tokens in tables]
         new = sum(n for plan in plans for block, n in plan if not self._is_known(block))
         if self.used_bytes + new * self._memory.bytes_per_token > self.max_bytes:
@@ -81,7 +83,7 @@ class HostMemory:
         return offloaded
 
     def _parts(self, table: BlockTable, num_tokens: int) -> list[tuple[int, int]]:
-        """Each block, and how many of the tokens lie in it."""
+        """Each block of the table with its number of tokens."""
         size = self._pool.block_size
         return [(block, min(size, num_tokens - at * size)) for at, block in enumerate(table.blocks)]
 
@@ -102,14 +104,14 @@ class HostMemory:
         return held
 
     def restore(self, tables: Sequence[tuple[BlockTable, OffloadedBlocks]]) -> None:
-        """Fill the empty tables again. Raises `CacheFull`, and then nothing has changed."""
+        """Fill the empty `tables` again. Raises `CacheFull`; then nothing has changed."""
         pool = self._pool
         wanted = [held for _, offloaded in tables for held in offloaded.blocks]
         found = [None if held.key is None else pool.adopt(held.key) for held in wanted]
         try:
-            taken = pool.take(found.count(None))
+            taken = pool.allocate(found.count(None))
         except CacheFull:
-            pool.give_back(block for block in found if block is not None)
+            pool.release(block for block in found if block is not None)
             raise
         placed = []
         for held, block in zip(wanted, found, strict=True):
@@ -125,7 +127,7 @@ class HostMemory:
             self.discard(offloaded)
 
     def discard(self, offloaded: OffloadedBlocks) -> None:
-        """Nobody wants it any more."""
+        """Release host copies that are no longer needed."""
         for held in offloaded.blocks:
             held.references -= 1
             if held.references == 0:
@@ -134,7 +136,7 @@ class HostMemory:
                     del self._known[held.key]
 
     def check_accounting(self, offloaded: Sequence[OffloadedBlocks]) -> None:
-        """Assert that `offloaded`, which are all there are, are what is held."""
+        """Assert that `offloaded`, a list of all offloaded tables, matches what is stored."""
         held = {id(block): block for one in offloaded for block in one.blocks}
         assert sum(block.num_bytes for block in held.values()) == self.used_bytes
         assert sum(len(one.blocks) for one in offloaded) == sum(b.references for b in held.values())
@@ -145,14 +147,15 @@ class HostMemory:
 
 
 class OffloadSlot:
-    """Where one stream's K/V are in host memory, if they are."""
+    """The host copy of one stream's K/V, if it is offloaded."""
 
     def __init__(self) -> None:
         self._host: HostMemory | None = None
         self.offloaded: tuple[OffloadedBlocks, ...] = ()
 
     def offload(self, host: HostMemory, tables: Sequence[tuple[BlockTable, int]]) -> bool:
-        """Move the first so many tokens of each table there. False: no room, nothing changed."""
+        """Move the given number of tokens of each table to `host`. False if they do not fit; then
+        nothing has changed."""
         assert not self.offloaded
         offloaded = host.offload(tables)
         if offloaded is None:
@@ -161,18 +164,18 @@ class OffloadSlot:
         return True
 
     def restore(self, tables: Sequence[BlockTable]) -> None:
-        """Into the same tables again. Raises `CacheFull`, and then nothing has changed."""
+        """Copy everything back into the same tables. Raises `CacheFull`; then nothing changed."""
         assert self._host is not None
         self._host.restore(list(zip(tables, self.offloaded, strict=True)))
         self.offloaded = ()
 
     @property
     def num_blocks(self) -> int:
-        """Blocks that are needed to come back."""
+        """Blocks needed to restore."""
         return sum(len(part.blocks) for part in self.offloaded)
 
     def discard(self) -> None:
-        """Give up what is there."""
+        """Drop the host copy."""
         for part in self.offloaded:
             assert self._host is not None
             self._host.discard(part)

@@ -1,9 +1,10 @@
-"""What a block of K/V holds, as a name: equal names mean equal K/V, in any stream.
+"""Content keys of K/V blocks: equal keys mean equal K/V, in any stream.
 
-The key of block i names all tokens from the first to the last of that block, in order, because K/V
-of a token depend on every token before it. Soft tokens are named by their embedding, for their ids
-differ between streams. A *share domain* enters every key of its streams: equal content has equal
-names within one only, and whoever does not know the domain can make none of its names.
+The key of block i is a hash over all tokens from the first to the last of that block, because the
+K/V of a token depend on every token before it. Soft tokens are hashed by their embedding, since
+their ids differ between streams. A *share domain* is hashed into every key of its streams: equal
+content has equal keys within one domain only, and without knowing the domain nobody can compute its
+keys.
 """
 
 from __future__ import annotations
@@ -14,13 +15,15 @@ from hashlib import blake2b
 
 from headstart.engine.kvcache.soft_tokens import SoftTokens
 
-KEY_BYTES = 16  # a chance of 2^-64 in a cache of 2^32 blocks
+KEY_BYTES = 16  # collision probability 2^-64 in a cache of 2^32 blocks
 _SOFT = -1
 
 
 class ContentKeys:
-    """Keys of one stream's full blocks, made when they are asked for. `domain`: any bytes; empty is
-    the domain of all who have none."""
+    """Content keys of one stream's full blocks, computed on demand.
+
+    `domain`: the share domain, any bytes; empty for all streams without one.
+    """
 
     def __init__(self, block_size: int, soft: SoftTokens, domain: bytes = b"") -> None:
         self._block_size = block_size
@@ -33,7 +36,7 @@ class ContentKeys:
         del self._keys[num_tokens // self._block_size :]
 
     def key(self, index: int, tokens: Sequence[int]) -> bytes:
-        """The key of block `index` of a stream that reads `tokens`, which fill that block."""
+        """The key of block `index` of a stream with these `tokens`, which fill that block."""
         size = self._block_size
         while len(self._keys) <= index:
             start = len(self._keys) * size

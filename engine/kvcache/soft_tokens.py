@@ -1,4 +1,4 @@
-"""Embeddings that stand in a token stream like words: what a picture becomes."""
+"""Soft tokens: embeddings (of pictures and sound) with token ids of their own."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 from headstart.engine.errors import SoftTableFull, UnknownSoftToken
-from headstart.engine.kvcache.positions import Position
+from headstart.engine.kvcache.positions import MediaPosition
 
 Vector = npt.NDArray[np.floating]
 
 
 class SoftTokens:
-    """Embeddings of one stream by token id, found again by content.
+    """The embeddings of one stream by token id, deduplicated by content.
 
-    Ids are the stream's own; what a token stands for is told by `digest`, the same for all streams.
-    Holds at most `limit` vectors and raises `SoftTableFull` beyond; `keep_only` makes room.
+    Ids are local to the stream; `digest` identifies a token's content across streams. Holds at most
+    `limit` vectors; `intern` raises `SoftTableFull` beyond that, and `keep_only` frees entries.
     """
 
     def __init__(self, vocab_size: int, limit: int) -> None:
@@ -26,29 +26,29 @@ class SoftTokens:
         self.limit = limit
         self._next_id = vocab_size
         self._vectors: dict[int, Vector] = {}
-        self._places: dict[int, Position] = {}
+        self._media: dict[int, MediaPosition] = {}
         self._id_of_digest: dict[bytes, int] = {}
         self._digests: dict[int, bytes] = {}
 
     def __len__(self) -> int:
         return len(self._vectors)
 
-    def intern(self, vectors: Vector, places: Sequence[Position] | None = None) -> list[int]:
-        """Token ids of `vectors` [n, hidden] fp32 (fp64 stays so); the same content, from the same
-        one of `places`, gets the same id."""
+    def intern(self, vectors: Vector, media: Sequence[MediaPosition] | None = None) -> list[int]:
+        """Token ids of `vectors` [n, hidden] fp32 or fp64. Equal vectors with equal `media` get
+        the same id. Raises `SoftTableFull`."""
         assert vectors.ndim == 2
         dtype = np.float64 if vectors.dtype == np.float64 else np.float32
-        rows = np.array(vectors, dtype=dtype, order="C")  # our own copy: callers may reuse
-        if places is None:
+        rows = np.array(vectors, dtype=dtype, order="C")  # a copy: callers may reuse theirs
+        if media is None:
             digests = [blake2b(row.tobytes(), digest_size=16).digest() for row in rows]
         else:
-            digests = [_digest(row, place) for row, place in zip(rows, places, strict=True)]
+            digests = [_digest(row, one) for row, one in zip(rows, media, strict=True)]
         wanted = len(self._vectors) + len(set(digests) - self._id_of_digest.keys())
         if wanted > self.limit:
             raise SoftTableFull(self.limit, wanted)
         ids = [self._intern_one(row, digest) for row, digest in zip(rows, digests, strict=True)]
-        if places is not None:
-            self._places.update(zip(ids, places, strict=True))
+        if media is not None:
+            self._media.update(zip(ids, media, strict=True))
         return ids
 
     def _intern_one(self, row: Vector, digest: bytes) -> int:
@@ -65,39 +65,39 @@ class SoftTokens:
         return token in self._vectors
 
     def vector(self, token: int) -> Vector:
-        """The embedding [hidden] of a soft token."""
+        """The embedding [hidden] of a soft token. Raises `UnknownSoftToken`."""
         if token not in self._vectors:
             raise UnknownSoftToken(token)
         return self._vectors[token]
 
-    def place(self, token: int) -> Position | None:
-        """What a token was made from; None for words and for tokens interned without places."""
-        return self._places.get(token)
+    def media_position(self, token: int) -> MediaPosition | None:
+        """A soft token's position in its medium; None for tokens interned without one."""
+        return self._media.get(token)
 
     def digest(self, token: int) -> bytes:
-        """Names the embedding of a soft token that is held, and its place."""
+        """Hash of a held soft token's embedding and media position."""
         return self._digests[token]
 
     def copy(self) -> SoftTokens:
-        """The same embeddings under the same ids, for a stream that reads the same."""
+        """The same embeddings under the same ids, for a fork of the stream."""
         other = SoftTokens(self.vocab_size, self.limit)
         other._next_id = self._next_id
         other._vectors = dict(self._vectors)
-        other._places = dict(self._places)
+        other._media = dict(self._media)
         other._id_of_digest = dict(self._id_of_digest)
         other._digests = dict(self._digests)
         return other
 
     def keep_only(self, tokens: Collection[int]) -> None:
-        """Forget every embedding whose token is not among `tokens`. Ids are never used again."""
+        """Remove every embedding whose token is not in `tokens`. Ids are never reused."""
         wanted = set(tokens)
         self._vectors = {token: v for token, v in self._vectors.items() if token in wanted}
-        self._places = {token: p for token, p in self._places.items() if token in wanted}
+        self._media = {token: p for token, p in self._media.items() if token in wanted}
         self._id_of_digest = {d: t for d, t in self._id_of_digest.items() if t in wanted}
         self._digests = {t: d for t, d in self._digests.items() if t in wanted}
 
 
-def _digest(row: Vector, place: Position) -> bytes:
+def _digest(row: Vector, media: MediaPosition) -> bytes:
     digest = blake2b(row.tobytes(), digest_size=16)
-    digest.update(repr(place).encode())
+    digest.update(repr(media).encode())
     return digest.digest()

@@ -23,18 +23,18 @@ DTYPES = {
 
 
 def kv_bytes_per_token(layers: int, kv_heads: int, head_dim: int, kv_dtype: str) -> int:
-    """Bytes of one token's K and V in all layers: 2 * layers * kv_heads rows, scales included."""
+    """Bytes of one token's K and V in all layers: 2 * layers * kv_heads rows, with scales."""
     dtype = DTYPES[kv_dtype]
     return 2 * layers * kv_heads * row_width(head_dim, dtype) * dtype.itemsize
 
 
 class KvCache:
-    """K and V of every layer, each pool [num_blocks, kv_heads, block_size, width], where a row of
-    `width` is `head_dim` numbers as `headstart.kernels.paged_attention.storage` keeps them.
+    """K and V of every layer. Each pool is [num_blocks, kv_heads, block_size, width]; a row of
+    `width` holds `head_dim` numbers as `headstart.kernels.paged_attention.storage` encodes them.
 
-    As many blocks as fit in `pool_bytes`. It is one allocation, never initialised: large enough to
-    be mapped fresh from the system, so a page takes memory only once a token was written into it.
-    Raises `BadSettings` if not even one block fits.
+    `pool_bytes` is filled with as many blocks as fit, in one allocation that is never initialised:
+    it is large enough to be mapped fresh from the system, so a page takes memory only once a token
+    was written into it. Raises `BadSettings` if not even one block fits.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class KvCache:
             raise BadSettings("kv_pool_bytes", f"at least {self.bytes_per_block}", pool_bytes)
         self._dtype, self._head_dim = DTYPES[kv_dtype], head_dim
         width = row_width(head_dim, self._dtype)
-        # [layers, 2, num_blocks, kv_heads, block_size, width]; torch can not index fp8
+        # [layers, 2, num_blocks, kv_heads, block_size, width]; torch cannot index fp8
         self._memory = torch.empty(
             (layers, 2, self.num_blocks, kv_heads, block_size, width),
             dtype=torch.int8 if self._dtype.itemsize == 1 else self._dtype,
@@ -71,61 +71,62 @@ class KvCache:
         return self.num_blocks * self.bytes_per_block
 
     def copy_block(self, source: int, target: int) -> None:
-        """Copy all of a block's K and V into another one."""
+        """Copy all of a block's K and V to another block."""
         self._memory[:, :, target] = self._memory[:, :, source]
 
     def save_block(self, block: int, num_tokens: int) -> Tensor:
-        """A copy of a block's first tokens, stored alike: [layers, 2, kv_heads, tokens, width]."""
+        """A copy of a block's first tokens as stored: [layers, 2, kv_heads, tokens, width]."""
         return self._memory[:, :, block, :, :num_tokens].clone(
             memory_format=torch.contiguous_format
         )
 
     def load_block(self, block: int, saved: Tensor) -> None:
-        """Write into `block` what `save_block` gave."""
+        """Write what `save_block` returned into `block`."""
         self._memory[:, :, block, :, : saved.shape[3]] = saved
 
     def encode(self, numbers: Tensor) -> Tensor:
-        """K or V as they are stored: floats [..., head_dim] -> rows [..., width]."""
+        """K or V in storage form: floats [..., head_dim] -> rows [..., width]."""
         return encode(numbers, self._dtype).view(self._memory.dtype)
 
     def decode(self, stored: Tensor) -> Tensor:
-        """Floats [..., head_dim] of rows of K or V as they are stored; of codes, fp32.
+        """Rows of K or V in storage form -> floats [..., head_dim]; int8 and fp8 give fp32.
 
-        Keys are rotated and divided by their layer's scale, which is the same in both halves of a
-        head: they can be rotated on without knowing it, and encoded again.
+        Stored keys are rotated and divided by their layer's scale. The scale is the same in both
+        halves of a head, so keys can be rotated further and encoded again without knowing it.
         """
         return decode(stored.contiguous().view(self._dtype))
 
-    def take(self, layer: int, slots: Tensor) -> Tensor:
-        """K and V of tokens in slots int64 [n], as they are stored: [2, n, kv_heads, width]."""
+    def gather(self, layer: int, slots: Tensor) -> Tensor:
+        """K and V at slots int64 [n], in storage form: [2, n, kv_heads, width]."""
         blocks, offsets = slots // self.block_size, slots % self.block_size
         return self._memory[layer][:, blocks, :, offsets].transpose(0, 1)
 
-    def put(self, layer: int, slots: Tensor, stored: Tensor) -> None:
-        """Store what `take` gave in other slots, all different."""
+    def scatter(self, layer: int, slots: Tensor, stored: Tensor) -> None:
+        """Store what `gather` returned at other slots, all different."""
         blocks, offsets = slots // self.block_size, slots % self.block_size
         self._memory[layer][:, blocks, :, offsets] = stored.transpose(0, 1)
 
     def move(self, sources: Tensor, targets: Tensor) -> None:
-        """K and V of tokens to other slots, in all layers; int64 [n] each, they may overlap."""
+        """Copy K and V of tokens to other slots, in all layers; int64 [n] each, may overlap."""
         for layer in range(self.layers):
-            self.put(layer, targets, self.take(layer, sources))
+            self.scatter(layer, targets, self.gather(layer, sources))
 
-    def turn(self, sources: Tensor, targets: Tensor, cos: Tensor, sin: Tensor) -> None:
-        """The keys in `sources`, turned on by angles of [n, head_dim / 2], into `targets`; their
-        values as they are."""
+    def rotate_keys(self, sources: Tensor, targets: Tensor, cos: Tensor, sin: Tensor) -> None:
+        """Rotate the keys at `sources` by angles [n, head_dim / 2] and store them at `targets`,
+        with their values unchanged."""
         for layer in range(self.layers):
-            stored = self.take(layer, sources)
-            turned = self.encode(rope(self.decode(stored[0]).to(cos.dtype), cos, sin))
-            self.put(layer, targets, torch.stack((turned, stored[1])))
+            stored = self.gather(layer, sources)
+            rotated = self.encode(rope(self.decode(stored[0]).to(cos.dtype), cos, sin))
+            self.scatter(layer, targets, torch.stack((rotated, stored[1])))
+
 
     def fill(self, value: float) -> None:
-        """Overwrite everything (touches all of it): for tests that no unwritten slot is read."""
+        """Overwrite all of the cache, for measurements and for tests of unwritten slots."""
         self._memory.copy_(self.encode(torch.full((self._head_dim,), value)))
 
 
-def paged(spec: DecoderSpec, config: EngineConfig) -> tuple[KvCache, BlockPool]:
-    """The cache that a decoder needs, and the books of its blocks. Raises `BadSettings`."""
+def make_cache(spec: DecoderSpec, config: EngineConfig) -> tuple[KvCache, BlockPool]:
+    """The cache that a decoder needs, and its block pool. Raises `BadSettings`."""
     cache = KvCache(
         layers=spec.layers,
         kv_heads=spec.kv_heads,

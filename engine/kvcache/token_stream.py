@@ -1,17 +1,17 @@
 """A session's tokens and how many of them have their K/V in the cache.
 
-A caller never says "append these" or "roll back those"; it says what the stream should read from
-some place on (`reconcile`), and the stream keeps the longest common prefix. So a hypothesis that
-changes, a speculated answer that is thrown away and an edited conversation are all one operation.
+A caller does not append or roll back tokens. It states which tokens the stream shall have from some
+index on (`reconcile`), and the stream keeps the longest common prefix. A revised transcript, a
+discarded speculation and an edited conversation are thus one operation.
 
     tokens   [0, kv_len)             in the cache
              [kv_len, len(tokens))   pending
-    offloaded  all of the former are in host memory instead, and no block is held
+    offloaded  K/V of the former are in host memory instead, and no block is held
     always   0 <= kv_len <= len(tokens) <= limit
 
-Token ids from `vocab_size` on are *soft tokens*: they stand for an embedding (a visual token, say)
-in the stream's own table, and equal embeddings have equal ids, so they compare like words. Where a
-model's positions depend on what a token was made from, that `Place` is part of its identity.
+Token ids from `vocab_size` on are *soft tokens*: each identifies an embedding (of a visual token,
+for example) in the stream's own table. Equal embeddings have equal ids, so soft tokens compare like
+vocabulary tokens. A soft token's `MediaPosition`, if it has one, is part of its identity.
 """
 
 from __future__ import annotations
@@ -34,18 +34,20 @@ from headstart.engine.kvcache.soft_tokens import SoftTokens
 
 @dataclass(frozen=True, slots=True)
 class Reconciled:
-    """What `Stream.reconcile` did, in tokens."""
+    """What `Stream.reconcile` did, as token counts."""
 
-    kept: int  # of `wanted`, already there
+    kept: int  # tokens of `wanted` that were already there
     rolled_back: int  # removed from the stream's end
-    rolled_back_kv: int  # those among them whose K/V had been computed
+    rolled_back_kv: int  # of those, tokens whose K/V had been computed
     appended: int  # new and pending
 
 
 class Stream:
-    """One session's tokens, block table and counters. `limit` is its greatest length, `reach` how
-    many positions its model can look back over; `rule` gives the positions of a model that counts
-    them on three axes."""
+    """One session's tokens, block table and counters.
+
+    `limit`: maximum length in tokens. `reach`: number of positions the model can attend back over.
+    `rule`: position rule of a model with three-axis positions; None counts from zero.
+    """
 
     def __init__(
         self,
@@ -65,8 +67,8 @@ class Stream:
         self.soft = SoftTokens(vocab_size, limit)
         self.closed = False
         self.prefilled_tokens = 0  # K/V computed, ever
-        self.rolled_back_kv_tokens = 0  # K/V computed and thrown away
-        self.adopted_tokens = 0  # K/V taken over from who had computed the same
+        self.rolled_back_kv_tokens = 0  # K/V computed and discarded
+        self.adopted_tokens = 0  # K/V reused from other streams
         self._tokens: list[int] = []
         self._kinds = bytearray()
         self._keys = ContentKeys(pool.block_size, self.soft)
@@ -85,7 +87,7 @@ class Stream:
 
     @property
     def tokens(self) -> Sequence[int]:
-        """All tokens, pending ones too. A view: do not hold it across changes."""
+        """All tokens, pending ones included. A view: do not hold it across changes."""
         return self._tokens
 
     @property
@@ -95,22 +97,22 @@ class Stream:
 
     @property
     def pending(self) -> int:
-        """Tokens at the end that have no K/V yet."""
+        """Number of tokens at the end that have no K/V yet."""
         return len(self._tokens) - self._kv_len
 
     @property
     def share_domain(self) -> bytes:
-        """With whom it shares what is computed: other streams of the same domain."""
+        """K/V are shared with streams of the same domain only."""
         return self._share_domain
 
     def share_within(self, domain: bytes) -> None:
-        """Share from now on within `domain` only. Before there is anything to share."""
-        assert not self._tokens, "the stream is known by its content already"
+        """Set the share domain. The stream must be empty."""
+        assert not self._tokens, "content keys of the stream may be in use already"
         self._share_domain = domain
         self._keys = ContentKeys(self.table.pool.block_size, self.soft, domain)
 
     def axes(self, start: int, stop: int) -> npt.NDArray[np.int64]:
-        """Positions int64 [3, stop - start] of the tokens from `start` on."""
+        """Positions int64 [3, stop - start] of tokens [start, stop)."""
         return self._positions.between(start, stop)
 
     @property
@@ -120,22 +122,22 @@ class Stream:
 
     @property
     def kv_blocks(self) -> list[int]:
-        """All blocks that are held for them."""
+        """All blocks the stream holds, the sink copy included."""
         return self.table.blocks + self._eviction.sink.blocks
 
     @property
     def tables(self) -> tuple[BlockTable, ...]:
-        """All tables that hold blocks, for the books."""
+        """All block tables of the stream, for `BlockPool.check_accounting`."""
         return self.table, self._eviction.sink
 
     def reconcile(
         self, wanted: Sequence[int], start: int = 0, kinds: bytes | bytearray | None = None
     ) -> Reconciled:
-        """Make the stream read `wanted` from `start` on, keeping what is already so.
+        """Replace the tokens from `start` on by `wanted`, keeping the common prefix and its K/V.
 
-        `kinds`: a `Modality` for each of them; without, they count as text.
+        `kinds`: a `Modality` for each of `wanted`; None counts them as text.
 
-        Raises `ContextFull`, `UnknownSoftToken` or `StreamClosed`, and then nothing has changed.
+        Raises `ContextFull`, `UnknownSoftToken` or `StreamClosed`; then nothing has changed.
         """
         self._require_open()
         assert 0 <= start <= len(self._tokens), "start lies beyond the stream's end"
@@ -151,7 +153,7 @@ class Stream:
         self.truncate(start + kept)
         self._tokens.extend(new)
         self._kinds[start:] = bytes(len(wanted)) if kinds is None else kinds
-        self._follow(start + kept)
+        self._update_positions(start + kept)
         self._check()
         return Reconciled(
             kept=kept,
@@ -161,7 +163,7 @@ class Stream:
         )
 
     def common_prefix_len(self, wanted: Sequence[int]) -> int:
-        """How many tokens from its beginning the stream already reads as `wanted`."""
+        """Length of the common prefix of the stream's tokens and `wanted`."""
         return _common_prefix(self._tokens, 0, wanted)
 
     def append(self, tokens: Sequence[int], kinds: bytes | None = None) -> Reconciled:
@@ -169,75 +171,80 @@ class Stream:
         return self.reconcile(tokens, start=len(self._tokens), kinds=kinds)
 
     def truncate(self, length: int) -> None:
-        """Cut the stream to `length` tokens; blocks behind it are free at once."""
+        """Truncate the stream to `length` tokens and release the blocks behind them."""
         self._require_open()
-        assert 0 <= length <= len(self._tokens), "a stream is cut, never stretched"
+        assert 0 <= length <= len(self._tokens), "truncate cannot lengthen a stream"
         if length == len(self._tokens):
             return
         del self._tokens[length:]
         del self._kinds[length:]
         self._keys.truncate(length)
-        self._follow(length)
+        self._update_positions(length)
         if length < self._kv_len:
             self.rolled_back_kv_tokens += self._kv_len - length
             self._keep_kv(length)
         self._check()
 
     def recompute(self, length: int) -> None:
-        """Have the K/V from `length` on computed again; the tokens stay, and it is no waste."""
+        """Drop the K/V from `length` on so that they are computed again. The tokens stay, and the
+        K/V do not count as rolled back."""
         self._require_open()
         if length < self._kv_len:
             self._keep_kv(length)
             self._check()
 
     def _keep_kv(self, length: int) -> None:
-        """Give back K/V from `length` on, or from where they have to be given back."""
-        self._kv_len, is_whole = self._eviction.keep(length)
+        """Drop K/V from `length` on, or from an earlier index if evictions require it."""
+        self._kv_len, nothing_evicted = self._eviction.truncate(length)
         self.table.truncate(self._kv_len)
-        if is_whole:
-            self._follow(self._kv_len)  # without the gaps
+        if nothing_evicted:
+            self._update_positions(self._kv_len)  # positions without the gaps
 
-    def missing_blocks(self, num_tokens: int) -> int:
-        """Free blocks that `make_room` takes."""
-        return self.table.missing(self._kv_len, self._kv_len + num_tokens)
+    def blocks_needed(self, num_tokens: int) -> int:
+        """Free blocks that `reserve` would allocate."""
+        return self.table.blocks_needed(self._kv_len, self._kv_len + num_tokens)
 
-    def make_room(self, num_tokens: int) -> Copy | None:
-        """Hold blocks for K/V of the next `num_tokens` pending tokens, to be written into them;
-        the copy of a block that has to be made first, if any. Raises `CacheFull`, and then nothing
-        has changed."""
+    def reserve(self, num_tokens: int) -> Copy | None:
+        """Allocate writable blocks for K/V of the next `num_tokens` pending tokens.
+
+        Returns the block copy that has to be made first, if any. Raises `CacheFull`; then nothing
+        has changed.
+        """
         assert 0 < num_tokens <= self.pending
-        return self.table.write(self._kv_len, self._kv_len + num_tokens)
+        return self.table.reserve(self._kv_len, self._kv_len + num_tokens)
 
     def advance(self, num_tokens: int) -> None:
-        """The runner wrote K/V of the next `num_tokens` pending tokens."""
+        """Record that K/V of the next `num_tokens` pending tokens were written."""
         assert 0 < num_tokens <= self.pending
         block_size = self.table.pool.block_size
         full_before = self._kv_len // block_size
         self._kv_len += num_tokens
         self.prefilled_tokens += num_tokens
         for index in range(full_before, self._kv_len // block_size):
-            if self._eviction.is_pure((index + 1) * block_size):
+            if self._eviction.is_shareable((index + 1) * block_size):
                 key = self._keys.key(index, self._tokens)
                 self.table.pool.register(self.table.blocks[index], key)
         self._check()
 
     def adopt(self, until: int | None = None) -> int:
-        """Take over K/V of pending tokens that are in the cache already, whoever computed them:
-        whole blocks, and always short of the last token and of place `until`, whose logits are
-        wanted. Tokens that need not be computed any more."""
+        """Reuse cached K/V for pending tokens, computed by any stream of the share domain.
+
+        Reuses whole blocks only, and stops before the last token and before index `until`, because
+        their logits are wanted. Returns the number of tokens gained.
+        """
         self._require_open()
         size, pool = self.table.pool.block_size, self.table.pool
         end = min(len(self._tokens) - 1, len(self._tokens) if until is None else until) // size
         first = self._kv_len // size
         found: list[int] = []
-        for index in range(first, end if self._eviction.is_whole else 0):
+        for index in range(first, end if self._eviction.nothing_evicted else 0):
             block = pool.adopt(self._keys.key(index, self._tokens))
             if block is None:
                 break
             found.append(block)
         if not found:
             return 0
-        self.table.replace(first, found)  # a block that is full for one that is not yet
+        self.table.replace(first, found)  # full blocks replace the open last one
         gained = (first + len(found)) * size - self._kv_len
         self._kv_len += gained
         self.adopted_tokens += gained
@@ -245,8 +252,8 @@ class Stream:
         return gained
 
     def fork(self, name: str) -> Stream:
-        """A stream that reads the same and goes its own way from here on. Nothing is copied until
-        one of the two writes into a block that both hold."""
+        """A copy of the stream that can diverge from it. Blocks are shared until one of the two
+        writes to them (copy on write)."""
         self._require_open()
         other = Stream(name, self.table.pool, self.vocab_size, self.limit, None, self.reach)
         other.soft = self.soft.copy()
@@ -259,11 +266,12 @@ class Stream:
         return other
 
     def evict(self, cuts: Sequence[tuple[int, int]], sink: int) -> KvMove | None:
-        """Take tokens out of the stream and keep the K/V of the others as they are, with what they
-        once saw in them, at the positions they had. `cuts`: ascending ranges, none before `sink`.
+        """Remove tokens from the stream, keeping K/V and positions of all others.
 
-        Returns what has to be moved in memory before anything else is; None: nothing. Where there
-        are too few free blocks for that, K/V behind the first cut are computed anew instead.
+        `cuts`: ascending half-open index ranges, none before `sink`.
+
+        Returns the move to carry out in memory before any other access, or None. With too few free
+        blocks for the move, K/V behind the first cut are recomputed instead.
         """
         self._require_open()
         if not cuts:
@@ -271,47 +279,47 @@ class Stream:
         first, kv_len = cuts[0][0], self._kv_len
         assert sink <= first, "the sink stays"
         stays = np.ones(kv_len, dtype=np.bool_)
-        places = [self.soft.place(token) for token in self._tokens]
+        media = [self.soft.media_position(token) for token in self._tokens]
         for start, end in reversed(cuts):
             stays[start:end] = False
             if start < kv_len:
-                self._positions.delete(start, min(end, kv_len), self._tokens, places)
+                self._positions.delete(start, min(end, kv_len), self._tokens, media)
             del self._tokens[start:end]
-            del places[start:end]
+            del media[start:end]
             del self._kinds[start:end]
             self._eviction.delete(start, end)
             self.evicted_tokens += end - start
         self._keys.truncate(first)
         kept = np.flatnonzero(stays)
-        self._follow(len(kept))
+        self._update_positions(len(kept))
         if len(kept) < kv_len or len(kept) <= self._eviction.rigid_tokens:
-            return self._arrange(kept, first, sink, rejoins=False)
+            return self._compact(kept, first, sink, close_gaps=False)
         return None
 
-    def rejoin(self, sink: int) -> KvMove | None:
-        """Close the gaps that evictions left between positions, by turning the keys before them:
-        once in a while, for every turn rounds. Returns what has to be done in memory, as `evict`.
+    def close_gaps(self, sink: int) -> KvMove | None:
+        """Close the position gaps that evictions left, by rotating the keys before them. Each
+        rotation rounds, so call it rarely. Returns a move, as `evict` does.
         """
         self._require_open()
         if not self._positions.gaps():
             return None
-        return self._arrange(np.arange(self._kv_len), 0, sink, rejoins=True)
+        return self._compact(np.arange(self._kv_len), 0, sink, close_gaps=True)
 
-    def _arrange(
-        self, kept: npt.NDArray[np.int64], first: int, sink: int, *, rejoins: bool
+    def _compact(
+        self, kept: npt.NDArray[np.int64], first: int, sink: int, *, close_gaps: bool
     ) -> KvMove | None:
-        """Have the tokens that were at indices `kept` lie behind one another."""
-        if not self._eviction.can_stand_on(sink, len(kept)):
+        """Compact the K/V of the tokens that were at indices `kept`."""
+        if not self._eviction.can_compact(sink, len(kept)):
             self._keep_kv(0)
             return None
-        turns_sink = (first == sink or rejoins) and 0 < sink < len(kept)
+        turns_sink = (first == sink or close_gaps) and 0 < sink < len(kept)
         try:
-            move = self._eviction.arrange(
-                self.table, kept, first, sink if turns_sink else 0, rejoins=rejoins
+            move = self._eviction.compact(
+                self.table, kept, first, sink if turns_sink else 0, close_gaps=close_gaps
             )
         except CacheFull:
             self._keep_kv(first)
-            self._follow(first)  # without the gaps, as what is computed anew stands
+            self._update_positions(first)  # recomputed tokens get positions without the gaps
             return None
         self._kv_len = len(kept)
         self._check()
@@ -321,12 +329,12 @@ class Stream:
 
     @property
     def offload_slot(self) -> OffloadSlot:
-        """Where its K/V are while they are not in the pool. As long as that is so it holds no
-        blocks, and nothing but `restore`, `drop_kv` and `close` may be done with it."""
+        """The K/V in host memory, if the stream is offloaded. It then holds no blocks, and only
+        `restore`, `drop_kv` and `close` may be called."""
         return self._offload_slot
 
     def offload(self, host: HostMemory) -> bool:
-        """Move all K/V to host memory, if there is room."""
+        """Move all K/V to host memory. False if they do not fit there."""
         self._require_open()
         sink = self._eviction.sink
         return self._offload_slot.offload(
@@ -334,12 +342,11 @@ class Stream:
         )
 
     def restore(self) -> None:
-        """Have the K/V back in the pool as they were. Raises `CacheFull`, and then they are where
-        they were."""
+        """Copy the K/V back into the pool. Raises `CacheFull`; then they stay in host memory."""
         self._offload_slot.restore(self.tables)
 
     def drop_kv(self) -> None:
-        """Give up all K/V, wherever they are: they are computed anew when they are wanted."""
+        """Drop all K/V, in the pool or in host memory; they are recomputed when needed."""
         self._offload_slot.discard()
         self.recompute(0)
 
@@ -352,11 +359,11 @@ class Stream:
         self.soft.keep_only(())
         self.closed = True
 
-    def _follow(self, changed_from: int) -> None:
-        """Have the positions follow the tokens, which are new from `changed_from` on."""
+    def _update_positions(self, changed_from: int) -> None:
+        """Recompute the positions of the tokens, which changed from `changed_from` on."""
         left = self._positions.cut(changed_from)
         new = self._tokens[left:]
-        self._positions.extend(new, [self.soft.place(token) for token in new])
+        self._positions.extend(new, [self.soft.media_position(token) for token in new])
 
     def _require_open(self) -> None:
         if self.closed:

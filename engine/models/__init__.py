@@ -1,10 +1,9 @@
-"""Models that hear and see by embeddings, from their makers' directories, in plain torch.
+"""Model families that take sound and pictures as embeddings, from published directories, in torch.
 
-One file for each family, and around them: which family a directory holds (`families`), where a
-served model comes from (`source`), its size in memory (`footprint`), what `headstart models info`
-says.
+One file for each family. Around them: `families` (which family a directory holds), `source` (where
+a served model comes from), `footprint` (its size in memory), `info` (`headstart models info`).
 
 May import: `asr`, `chat`, `config`, `decoder`, `errors`, `kernels`, `kvcache`, `models.checkpoint`,
 `models.decoder`, `models.perception`.
-Never: depends on `transformers`, which is only what tests compare with.
+Never: depends on `transformers`, which only tests use, for comparison.
 """

@@ -1,13 +1,14 @@
-"""Ears in front of any model: block-causal Whisper, stacked frames, a projector (Ultravox-shaped).
+"""An audio encoder in front of any model: block-causal Whisper, stacked frames, and a projector, as
+in Ultravox.
 
-A directory of its own names the parts:
+The parts are named by a directory of its own:
 
     config.json          {"model_type": "headstart_composite", "audio_model": DIR, "model": DIR,
                           "stack_factor": 8, "audio_latency_block_size": 50}
-    model.safetensors    projector.{ln_pre,linear_1,linear_2}.weight, and where it has one
+    model.safetensors    projector.{ln_pre,linear_1,linear_2}.weight, and optionally
                          projector.ln_mid.weight or projector.ln_post.weight
 
-Relative directories count from it. Words hold no delimiters around sound, as in Ultravox.
+Relative directories count from it. There are no delimiters around sound, as in Ultravox.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from torch.nn import functional as F
 from headstart.engine.chat.render import Modality
 from headstart.engine.decoder.decoder import Forward
 from headstart.engine.decoder.layers import Linear, RmsNorm
-from headstart.engine.kvcache.positions import Position, PositionKind, PositionRule
+from headstart.engine.kvcache.positions import MediaKind, MediaPosition, PositionRule
 from headstart.engine.models.checkpoint.directory import Config
 from headstart.engine.models.checkpoint.tensors import Tensors
 from headstart.engine.models.perception.block_whisper import (
@@ -46,7 +47,7 @@ _WHISPER_ENCODERS = ("model.encoder.", "encoder.")
 
 
 def whisper_name(stored: str) -> str | None:
-    """A Whisper checkpoint's encoder tensor as we ask for it."""
+    """Our name of a Whisper checkpoint's encoder tensor; None for other tensors."""
     for prefix in _WHISPER_ENCODERS:
         if stored.startswith(prefix):
             return stored.removeprefix(prefix)
@@ -54,7 +55,7 @@ def whisper_name(stored: str) -> str | None:
 
 
 def projector_name(stored: str) -> str | None:
-    """The projector's tensors, under its own name or Ultravox's."""
+    """Our name of a projector tensor, stored under its own or Ultravox's name; None for others."""
     name = stored.removeprefix("multi_modal_projector.").removeprefix("projector.")
     return name if name != stored else None
 
@@ -73,7 +74,7 @@ def whisper_sizes(config: Config, block: int, stack: int) -> BlockWhisperSizes:
 
 
 class Projector:
-    """Norm, linear, SwiGLU, linear; and a norm between or behind, where the weights have one."""
+    """Norm, linear, SwiGLU, linear, with an optional norm between or behind them."""
 
     def __init__(self, tensors: Tensors, stacked: int, inner: int, hidden: int) -> None:
         """`stacked`: width of a stack of frames. Raises `BadWeights`."""
@@ -96,14 +97,15 @@ def _norm_if_any(tensors: Tensors, name: str, width: int) -> RmsNorm | None:
 
 
 class Composite:
-    """`engine.models.perception.interface.StreamModel` that hears by its own ears, and is `base`
-    otherwise."""
+    """`base` with an audio encoder in front (`engine.models.perception.interface.StreamModel`)."""
 
-    def __init__(self, ears: BlockWhisper, projector: Projector, base: StreamModel) -> None:
-        self.ears, self._projector, self.base = ears, projector, base
+    def __init__(
+        self, audio_encoder: BlockWhisper, projector: Projector, base: StreamModel
+    ) -> None:
+        self.audio_encoder, self._projector, self.base = audio_encoder, projector, base
         spec = base.spec
-        self.spec = ModelSpec(FAMILY, spec.decoder, ears.sizes.spec, spec.vision)
-        unit = ears.sizes.spec
+        self.spec = ModelSpec(FAMILY, spec.decoder, audio_encoder.sizes.spec, spec.vision)
+        unit = audio_encoder.sizes.spec
         self.layout = InlineLayout(base.layout, unit.unit_tokens, unit.unit_ms / 1000)
 
     @property
@@ -113,15 +115,15 @@ class Composite:
     def new_positions(self) -> PositionRule | None:
         return self.base.new_positions()
 
-    def shot_place(self, index: int, time_s: float) -> Position:
-        return Position(PositionKind.IMAGE)  # each stands by itself between sounds
+    def unit_position(self, index: int, time_s: float) -> MediaPosition:
+        return MediaPosition(MediaKind.IMAGE)  # frames between sounds are independent pictures
 
     def open_audio(self, tail: TailPolicy) -> BlockState:
-        return self.ears.open(tail)
+        return self.audio_encoder.open(tail)
 
     def encode_audio(self, chunk: Tensor, state: BlockState, final: bool) -> AudioOut:
         with torch.inference_mode():
-            return self.ears.encode(chunk, state, final)
+            return self.audio_encoder.encode(chunk, state, final)
 
     def open_frames(self) -> Any:
         return self.base.open_frames()

@@ -1,4 +1,4 @@
-"""Which model a directory holds, and how to load it."""
+"""The model families: which one a directory holds, and how to load it."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ Progress = Callable[[int, int], None]  # bytes loaded, bytes in all
 
 @dataclass(frozen=True, slots=True)
 class Loading:
-    """How to load. `answer_opening`: tokens of the chat template before an answer."""
+    """Options of loading. `answer_opening`: tokens of the chat template before an answer."""
 
     dtype: torch.dtype = torch.bfloat16
     mel_policy: MaxPolicy = MaxPolicy.RUNNING
     answer_opening: Sequence[int] = ()
     progress: Progress = lambda done, total: None
-    tensors: Callable[[ModelDirectory, Rename], Tensors] | None = None  # in place of its own
+    tensors: Callable[[ModelDirectory, Rename], Tensors] | None = None  # in place of the files'
     build: Build = in_torch  # what runs the decoder
 
     def take(self, directory: ModelDirectory, rename: Rename) -> Tensors:
-        """A directory's tensors by the names that our modules use."""
+        """A directory's tensors by our modules' names."""
         if self.tensors is not None:
             return self.tensors(directory, rename)
         return directory.checkpoint(rename, self.dtype, self.progress)
@@ -40,7 +40,7 @@ class Loading:
 
 def load(folder: Path, how: Loading) -> StreamModel:
     """The model in `folder`, by its config.json. Raises `UnsupportedModel`, or `BadWeights` naming
-    the file, the field or the tensor."""
+    the file, field or tensor."""
     directory = ModelDirectory(folder)
     return _loader(directory)(directory, how)
 

@@ -1,4 +1,4 @@
-"""What a model's weights will take, found out by building it on none of them."""
+"""The memory a model's weights will take, computed by building it without data."""
 
 from __future__ import annotations
 
@@ -14,15 +14,14 @@ from headstart.engine.models.families import Loading
 from headstart.engine.models.host_memory import available_bytes
 from headstart.engine.models.source import ModelSource
 
-_INT8_BYTES = 34 / 32  # a weight with its share of a scale (`headstart.engine.models.decoder.int8`)
-# Beside weights and K/V: libraries, activations of the widest step, what is quantised at a time.
+_INT8_BYTES = 34 / 32  # per weight, with its share of a scale
+# Beside weights and K/V: libraries, activations of the largest step, quantisation buffers.
 OVERHEAD_BYTES = 1 << 30
 
 
 @dataclass(slots=True)
-class Measured:
-    """`engine.models.checkpoint.tensors.Tensors` without contents that adds up what they would
-    take."""
+class SizeCounter:
+    """`engine.models.checkpoint.tensors.Tensors` without data, which adds up sizes."""
 
     dtype: torch.dtype
     int8: bool
@@ -32,7 +31,7 @@ class Measured:
         return True
 
     def copied(self, name: str) -> None:
-        """Nothing was."""
+        """Nothing to release."""
 
     def take(self, name: str, *shape: int) -> Tensor:
         decodes = name.startswith("decoder.") or name == "lm_head.weight"
@@ -42,16 +41,16 @@ class Measured:
 
 
 def weights_bytes(source: ModelSource, how: Loading) -> int:
-    """Memory of all that is loaded `how` says. Raises as `source.load` does for a directory whose
-    sizes cannot be read."""
-    measured = Measured(how.dtype, int8=how.build is in_int8)
+    """Memory of all weights loaded as `how` says. Raises as `source.load` does for a directory
+    whose sizes cannot be read."""
+    measured = SizeCounter(how.dtype, int8=how.build is in_int8)
     source.on(replace(how, build=in_torch), measured)
     return int(measured.bytes)
 
 
 def check_fits(source: ModelSource, how: Loading, kv_pool_bytes: int) -> int:
-    """Bytes of the weights. Raises `NotEnoughMemory` if they, K/V and what computing takes are more
-    than this process may have."""
+    """Bytes of the weights. Raises `NotEnoughMemory` if they, K/V and computation need more than is
+    available to this process."""
     weights = weights_bytes(source, how)
     left = available_bytes()
     if left is not None and weights + kv_pool_bytes + OVERHEAD_BYTES > left:

@@ -1,4 +1,4 @@
-"""How much memory this process may still take."""
+"""Memory available to this process."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ _CGROUP = Path("/sys/fs/cgroup")
 
 
 def available_bytes(meminfo: Path = _MEMINFO, cgroup: Path = _CGROUP) -> int | None:
-    """What the machine has left, file pages that it can drop included, or what the container's
-    limit leaves if that is less. None where neither can be read."""
+    """The smaller of the machine's available memory, including page cache that can be dropped, and
+    what the container's limit leaves. None if neither can be read."""
     found = [left for left in (_machine(meminfo), _container(cgroup)) if left is not None]
     return min(found) if found else None
 
@@ -24,9 +24,9 @@ def _machine(meminfo: Path) -> int | None:
 
 
 def _container(cgroup: Path) -> int | None:
-    """By cgroup v2; file pages in it could be dropped, so they do not count as taken."""
+    """By cgroup v2; page cache can be dropped, so it does not count as taken."""
     try:
-        limit = int((cgroup / "memory.max").read_text())  # "max" is no number: no limit
+        limit = int((cgroup / "memory.max").read_text())  # "max" (no limit) raises ValueError
         taken = int((cgroup / "memory.current").read_text())
         stat = dict(line.split() for line in (cgroup / "memory.stat").read_text().splitlines())
         return max(0, limit - taken + int(stat.get("file", 0)))

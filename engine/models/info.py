@@ -1,4 +1,4 @@
-"""What a model directory holds, found out from its headers alone: `headstart models info DIR`."""
+"""Description of a model directory from its headers: `headstart models info DIR`."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHOWN = 20
 
 @dataclass(slots=True)
 class Survey:
-    """What is asked of a directory's tensors while a model is built on none of them."""
+    """Collects what is asked of a directory's tensors while a model is built without data."""
 
     wrong: list[str] = field(default_factory=list)
     unused: list[str] = field(default_factory=list)
@@ -32,20 +32,20 @@ class Survey:
     dtypes: Counter[str] = field(default_factory=Counter)
     _checkpoints: list[Checkpoint] = field(default_factory=list)
 
-    def open(self, directory: ModelDirectory, rename: Rename) -> Surveyed:
+    def open(self, directory: ModelDirectory, rename: Rename) -> SurveyedTensors:
         checkpoint = directory.checkpoint(rename, torch.bfloat16)
         self._checkpoints.append(checkpoint)
-        return Surveyed(self, checkpoint)
+        return SurveyedTensors(self, checkpoint)
 
     def close(self) -> None:
-        """The model is built: what nobody asked for is left."""
+        """Record the tensors that the finished model did not use."""
         for checkpoint in self._checkpoints:
             self.unused += sorted(checkpoint.left)
 
 
 @dataclass(frozen=True, slots=True)
-class Surveyed:
-    """`headstart.engine.models.checkpoint.tensors.Tensors` without contents."""
+class SurveyedTensors:
+    """`headstart.engine.models.checkpoint.tensors.Tensors` without data, recorded in a `Survey`."""
 
     survey: Survey
     checkpoint: Checkpoint
@@ -54,7 +54,7 @@ class Surveyed:
         return self.checkpoint.has(name)
 
     def copied(self, name: str) -> None:
-        """Nothing was."""
+        """Nothing to release."""
 
     def take(self, name: str, *shape: int) -> Tensor:
         survey = self.survey
@@ -71,8 +71,8 @@ class Surveyed:
 
 
 def describe(folder: Path) -> dict[str, Any]:
-    """Family, sizes, dtypes, and what is missing. Raises `BadWeights` for a directory that no model
-    can be read from at all."""
+    """Family, sizes, dtypes and faults. Raises `BadWeights` for a directory from which no model can
+    be built at all."""
     folder = checked(folder)
     family = family_of(ModelDirectory(folder))
     survey = Survey()

@@ -1,7 +1,7 @@
-"""LLaVA-OneVision: SigLIP sees frame by frame, pooled to a quarter; a plain Qwen2 answers.
+"""LLaVA-OneVision: SigLIP encodes frames one by one, pooled to a quarter; a plain Qwen2 decodes.
 
-Live frames are frames of a video (196 tokens each); a still is the whole picture and tiles of it at
-full resolution (`headstart.engine.models.perception.anyres`), up to 7,300 tokens.
+Live frames are video frames (196 tokens each). A still is the whole picture and tiles of it at full
+resolution (`headstart.engine.models.perception.anyres`), up to 7,300 tokens.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from headstart.engine.chat.render import Modality
-from headstart.engine.decoder.layers import Linear, carried
+from headstart.engine.decoder.layers import Linear, compute_dtype
 from headstart.engine.errors import UnsupportedModel
-from headstart.engine.kvcache.positions import Position, PositionKind
+from headstart.engine.kvcache.positions import MediaKind, MediaPosition
 from headstart.engine.models.checkpoint.directory import Config
 from headstart.engine.models.checkpoint.tensors import Scope, Tensors, renamed
 from headstart.engine.models.decoder.choice import Build, in_torch
@@ -36,7 +36,7 @@ from headstart.engine.models.text import TextModel
 FAMILY = "llava_onevision"
 _HALF = (0.5, 0.5, 0.5)
 
-# By the version that wrote the checkpoint; the first match counts.
+# Tensor prefixes of the versions that write checkpoints; the first match counts.
 _LAYOUTS = {
     "model.vision_tower.vision_model.": "vision.",
     "vision_tower.vision_model.": "vision.",
@@ -54,7 +54,7 @@ _LAYOUTS = {
 
 
 def our_name(stored: str) -> str | None:
-    """A stored tensor's name as we ask for it."""
+    """Our name of a stored tensor; None if it is not used."""
     return renamed(stored, _LAYOUTS)
 
 
@@ -71,7 +71,7 @@ def vision_sizes(vision: Config) -> SiglipSizes:
 
 
 class LlavaOnevision(TextModel):
-    """`headstart.engine.models.perception.interface.StreamModel` that sees."""
+    """`headstart.engine.models.perception.interface.StreamModel` with vision."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class LlavaOnevision(TextModel):
         self._up = _linear(tensors, "projector.linear_1", hidden, sizes.width)
         self._down = _linear(tensors, "projector.linear_2", hidden, hidden)
         newline = tensors.take("image_newline", hidden)
-        self._newline = newline.to(carried(newline.dtype))[None]
+        self._newline = newline.to(compute_dtype(newline.dtype))[None]
         mean: tuple[float, ...] = _HALF
         std: tuple[float, ...] = _HALF
         if preprocessor is not None:
@@ -105,8 +105,8 @@ class LlavaOnevision(TextModel):
         self.spec = ModelSpec(FAMILY, self.spec.decoder, vision=seen)
         self.layout = VideoLayout()
 
-    def shot_place(self, index: int, time_s: float) -> Position:
-        return Position(PositionKind.VIDEO, index)
+    def unit_position(self, index: int, time_s: float) -> MediaPosition:
+        return MediaPosition(MediaKind.VIDEO, index)
 
     def open_frames(self) -> FrameState:
         return FrameState()
@@ -140,13 +140,13 @@ class LlavaOnevision(TextModel):
 
     def encode_still(self, picture: VideoFrame) -> Tensor:
         with torch.inference_mode():
-            # One tile at a time: its 729 patches fill the cores, and 37 tiles would be 500 MB.
+            # One tile at a time: 729 patches fill the cores, and 37 tiles would take 500 MB.
             tiles = self.tiles(picture)
             seen = torch.cat([self._embedded(self.tower.encode(tile[None])) for tile in tiles])
             return self.anyres.join(seen, picture.rgb.shape[:2], self._newline)
 
     def tiles(self, picture: VideoFrame) -> Tensor:
-        """[1 + tiles, 3, image_px, image_px] of a still, normalised."""
+        """Tiles of a still, normalised: [1 + tiles, 3, image_px, image_px]."""
         return self._normalise(self.anyres.cut(picture.rgb))
 
     def _embedded(self, features: Tensor) -> Tensor:
@@ -163,7 +163,7 @@ def _linear(tensors: Tensors, name: str, rows: int, cols: int) -> Linear:
 
 
 def _layers_run(config: Config, sizes: SiglipSizes) -> int:
-    """Layers up to the one whose output is taken."""
+    """Number of layers up to the one whose output is used."""
     at = config.integer("vision_feature_layer", -1)
     if config.text("vision_feature_select_strategy", "full") != "full":
         got = config.text("vision_feature_select_strategy")

@@ -1,4 +1,4 @@
-"""Qwen2.5-Omni's Thinker: hears in windows of 2 s, sees in pairs of frames, answers in text."""
+"""Qwen2.5-Omni's Thinker: audio in windows of 2 s, video in pairs of frames, answers in text."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from torch import Tensor
 
 from headstart.engine.asr.mel import MaxPolicy
 from headstart.engine.chat.render import Modality
-from headstart.engine.kvcache.positions import Position, PositionKind
+from headstart.engine.kvcache.positions import MediaKind, MediaPosition
 from headstart.engine.models.checkpoint.directory import Config
 from headstart.engine.models.checkpoint.tensors import Scope, Tensors, renamed
 from headstart.engine.models.checkpoint.text_config import decoder_spec, rope_sections
 from headstart.engine.models.decoder.choice import Build, in_torch
 from headstart.engine.models.perception.audio_tower import AudioState, AudioTower, AudioTowerSizes
-from headstart.engine.models.perception.frames import FrameState, QwenEyes, vision_spec
+from headstart.engine.models.perception.frames import FrameState, QwenVision, vision_spec
 from headstart.engine.models.perception.interface import (
     AudioOut,
     ModelSpec,
@@ -29,8 +29,8 @@ from headstart.engine.models.perception.vision_tower import VisionTower, VisionT
 
 FAMILY = "qwen2_5_omni"
 
-# Where the parts lie, by the version that wrote the checkpoint: released ones (and everything that
-# saves the whole model) put "thinker." first, newer ones "model." too. The first match counts.
+# Tensor prefixes of the versions that write checkpoints: released ones (and full saves) put
+# "thinker." first, newer ones "model." too. The first match counts.
 _LAYOUTS = {
     "model.audio_tower.": "audio.",
     "audio_tower.": "audio.",
@@ -45,14 +45,14 @@ _NOT_OURS = ("talker.", "token2wav.")
 
 
 def our_name(stored: str) -> str | None:
-    """A stored tensor's name as we ask for it; None for those of parts that we don't run."""
+    """Our name of a stored tensor; None for parts that are not run."""
     if stored.startswith(_NOT_OURS):
         return None
     return renamed(stored.removeprefix("thinker."), _LAYOUTS)
 
 
 def thinker(config: Config) -> Config:
-    """The Thinker's part of a config.json, of the whole model or of itself."""
+    """The Thinker's part of a config.json, of the whole model or the Thinker alone."""
     return config.part("thinker_config") if "thinker_config" in config else config
 
 
@@ -85,7 +85,7 @@ def vision_sizes(vision: Config) -> VisionTowerSizes:
 
 
 class Qwen25Omni:
-    """The model (a `StreamModel`) without what runs its decoder."""
+    """The model (a `StreamModel`)."""
 
     def __init__(
         self,
@@ -101,11 +101,11 @@ class Qwen25Omni:
         text = config.part("text_config")
         spec = decoder_spec(text)
         audio, vision = audio_sizes(config.part("audio_config")), config.part("vision_config")
-        self.ears = AudioTower(Scope(tensors, "audio."), audio, mel_policy)
+        self.audio_encoder = AudioTower(Scope(tensors, "audio."), audio, mel_policy)
         sizes = vision_sizes(vision)
         tower = VisionTower(Scope(tensors, "vision."), sizes, omni=True)
         seen = vision_spec(sizes, preprocessor)
-        self.eyes = QwenEyes(tower, seen, preprocessor)
+        self.vision = QwenVision(tower, seen, preprocessor)
         self.decoder = build(tensors, spec, rope_sections(text))
         self.spec = ModelSpec(FAMILY, spec, audio.spec, seen)
         self.delimiters = Delimiters(
@@ -122,15 +122,15 @@ class Qwen25Omni:
     def new_positions(self) -> TmRope:
         return TmRope(self.delimiters)
 
-    def shot_place(self, index: int, time_s: float) -> Position:
-        return Position(PositionKind.VIDEO, int(time_s * self.ids_per_second))
+    def unit_position(self, index: int, time_s: float) -> MediaPosition:
+        return MediaPosition(MediaKind.VIDEO, int(time_s * self.ids_per_second))
 
     def open_audio(self, tail: TailPolicy = TailPolicy.PROVISIONAL) -> AudioState:
-        return self.ears.open(tail)
+        return self.audio_encoder.open(tail)
 
     def encode_audio(self, chunk: Tensor, state: AudioState, final: bool) -> AudioOut:
         with torch.inference_mode():
-            return self.ears.encode(chunk, state, final)
+            return self.audio_encoder.encode(chunk, state, final)
 
     def open_frames(self) -> FrameState:
         return FrameState()
@@ -139,7 +139,7 @@ class Qwen25Omni:
         self, frames: Sequence[VideoFrame], state: FrameState, final: bool
     ) -> tuple[list[VisionUnit], FrameState]:
         with torch.inference_mode():
-            return self.eyes.encode(frames, state, final)
+            return self.vision.encode(frames, state, final)
 
     def encode_still(self, picture: VideoFrame) -> Tensor | None:
         return None
@@ -150,8 +150,8 @@ class Qwen25Omni:
     def project(self, features: Tensor, modality: Modality) -> Tensor:
         with torch.inference_mode():
             if modality is Modality.AUDIO:
-                return self.ears.project(features)
-            return self.eyes.tower.project(features)
+                return self.audio_encoder.project(features)
+            return self.vision.tower.project(features)
 
     def embed_text(self, ids: Sequence[int]) -> Tensor:
         return self.decoder.embed(torch.tensor(list(ids), dtype=torch.int64))

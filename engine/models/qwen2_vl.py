@@ -1,4 +1,4 @@
-"""Qwen2-VL: sees in pairs of frames, each one step of time further; doesn't hear."""
+"""Qwen2-VL: video in pairs of frames, one time step each; no audio."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import torch
 from torch import Tensor
 
 from headstart.engine.chat.render import Modality
-from headstart.engine.kvcache.positions import Position, PositionKind
+from headstart.engine.kvcache.positions import MediaKind, MediaPosition
 from headstart.engine.models.checkpoint.directory import Config
 from headstart.engine.models.checkpoint.tensors import Scope, Tensors, renamed
 from headstart.engine.models.checkpoint.text_config import decoder_spec, rope_sections
 from headstart.engine.models.decoder.choice import Build, in_torch
-from headstart.engine.models.perception.frames import FrameState, QwenEyes, vision_spec
+from headstart.engine.models.perception.frames import FrameState, QwenVision, vision_spec
 from headstart.engine.models.perception.interface import ModelSpec, VideoFrame, VisionUnit
 from headstart.engine.models.perception.layouts import VideoLayout
 from headstart.engine.models.perception.tmrope import Delimiters, TmRope
@@ -22,7 +22,7 @@ from headstart.engine.models.text import TextModel
 
 FAMILY = "qwen2_vl"
 
-# By the version that wrote the checkpoint; the first match counts.
+# Tensor prefixes of the versions that write checkpoints; the first match counts.
 _LAYOUTS = {
     "model.visual.": "vision.",
     "visual.": "vision.",
@@ -33,7 +33,7 @@ _LAYOUTS = {
 
 
 def our_name(stored: str) -> str | None:
-    """A stored tensor's name as we ask for it."""
+    """Our name of a stored tensor; None if it is not used."""
     return renamed(stored, _LAYOUTS)
 
 
@@ -52,7 +52,7 @@ def vision_sizes(vision: Config) -> VisionTowerSizes:
 
 
 class Qwen2Vl(TextModel):
-    """`headstart.engine.models.perception.interface.StreamModel` that sees."""
+    """`headstart.engine.models.perception.interface.StreamModel` with vision."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class Qwen2Vl(TextModel):
         sizes = vision_sizes(config.part("vision_config"))
         seen = vision_spec(sizes, preprocessor)
         tower = VisionTower(Scope(tensors, "vision."), sizes, omni=False)
-        self.eyes = QwenEyes(tower, seen, preprocessor)
+        self.vision = QwenVision(tower, seen, preprocessor)
         self.decoder = build(tensors, spec, rope_sections(text))
         self.spec = ModelSpec(FAMILY, spec, vision=seen)
         self.delimiters = Delimiters(
@@ -82,8 +82,8 @@ class Qwen2Vl(TextModel):
     def new_positions(self) -> TmRope:
         return TmRope(self.delimiters)
 
-    def shot_place(self, index: int, time_s: float) -> Position:
-        return Position(PositionKind.VIDEO, index)
+    def unit_position(self, index: int, time_s: float) -> MediaPosition:
+        return MediaPosition(MediaKind.VIDEO, index)
 
     def open_frames(self) -> FrameState:
         return FrameState()
@@ -92,8 +92,8 @@ class Qwen2Vl(TextModel):
         self, frames: Sequence[VideoFrame], state: FrameState, final: bool
     ) -> tuple[list[VisionUnit], FrameState]:
         with torch.inference_mode():
-            return self.eyes.encode(frames, state, final)
+            return self.vision.encode(frames, state, final)
 
     def project(self, features: Tensor, modality: Modality) -> Tensor:
         with torch.inference_mode():
-            return self.eyes.tower.project(features)
+            return self.vision.tower.project(features)

@@ -1,4 +1,4 @@
-"""Published sizes of the flagship model, to build it of random weights where speed counts."""
+"""Published sizes of the flagship model, for random weights in speed measurements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DECODERS = {
 
 
 def omni_config(size: str) -> Config:
-    """The Thinker's config.json at `size`. Raises `BadSettings` for one that was not published."""
+    """The Thinker's config.json at `size`. Raises `BadSettings` for an unpublished size."""
     if size not in SIZES:
         raise BadSettings("size", f"one of {', '.join(SIZES)}", size)
     hidden, layers, heads, kv_heads, ffn, vocabulary = _DECODERS[size]
@@ -51,7 +51,6 @@ def sized_omni(
     *,
     answer_opening: Sequence[int] = (),
 ) -> Qwen25Omni:
-    """The whole model at `size` on `tensors`; on random ones it is right in cost and senseless in
-    what it says."""
+    """The whole model at `size` on `tensors`, which may be random for measurements of cost."""
     config = omni_config(size)
     return Qwen25Omni(tensors, config, answer_opening=answer_opening, build=build)

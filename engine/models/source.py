@@ -1,4 +1,5 @@
-"""Where a served model comes from: a directory, a directory's sizes alone, or a published size."""
+"""Sources of a served model: a directory, a directory's sizes with random weights, or a published
+size with random weights."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import torch
 
 from headstart.engine.config import EngineConfig
 from headstart.engine.errors import BadSettings, BadWeights
-from headstart.engine.models.checkpoint.tensors import Dummy, Tensors
+from headstart.engine.models.checkpoint.tensors import RandomTensors, Tensors
 from headstart.engine.models.checkpoint.words import SETTINGS, TOKENIZER, Words, stand_in, words_of
 from headstart.engine.models.decoder.choice import in_int8, in_torch
 from headstart.engine.models.families import Loading, load
@@ -26,8 +27,8 @@ _SHOWN_FILES = 5
 
 @dataclass(frozen=True, slots=True)
 class ModelSource:
-    """A model to serve; `on` builds it on other tensors than its own. All but `name` raise
-    `BadWeights`, naming the file, the field or the tensor."""
+    """A model to serve. `on` builds it on other tensors than its own. Methods raise `BadWeights`
+    naming the file, field or tensor."""
 
     name: str
     words: Callable[[], Words]
@@ -37,7 +38,7 @@ class ModelSource:
 
 def source_of(config: EngineConfig) -> ModelSource | None:
     """The model that the settings name; None for a packaged one. Raises `BadSettings`, or
-    `BadWeights` for a directory that holds no model."""
+    `BadWeights` for a directory without a model."""
     if config.adapter not in ("auto", "off") and (config.size or is_directory(config.model)):
         expected = "auto or off: only packaged models take a LoRA"
         raise BadSettings("adapter", expected, config.adapter)
@@ -54,13 +55,13 @@ def source_of(config: EngineConfig) -> ModelSource | None:
 
 
 def is_directory(model: str) -> bool:
-    """Whether it means a directory, there or not, rather than a packaged model's name."""
+    """Whether `model` is a directory, existing or not, rather than a packaged model's name."""
     return os.sep in model or Path(model, "config.json").is_file()
 
 
 def checked(folder: Path, *, stored: bool = True) -> Path:
-    """`folder` resolved. Raises `BadWeights` saying what belongs there if a kind of file is
-    missing; weights only where they have to be `stored`."""
+    """`folder`, resolved. Raises `BadWeights` if a required kind of file is missing; weights are
+    required only if `stored`."""
     if not folder.is_dir():
         raise BadWeights(folder, "model directory", EXPECTED, "no such directory")
     names = sorted(path.name for path in folder.iterdir())
@@ -75,7 +76,7 @@ def checked(folder: Path, *, stored: bool = True) -> Path:
 
 
 def loading_of(config: EngineConfig) -> Loading:
-    """How to load by the settings."""
+    """Loading options from the settings."""
     form = config.weights
     if form in ("auto", "dummy"):
         form = "int8" if default_backend() == "native" else "bf16"
@@ -96,7 +97,7 @@ def _on(folder: Path, how: Loading, tensors: Tensors) -> StreamModel:
 
 
 def _sized_like(folder: Path) -> ModelSource:
-    """The directory's sizes and words, with random weights."""
+    """The directory's sizes, tokenizer and template, with random weights."""
     return _random(f"{folder.name}-dummy", lambda: words_of(folder), partial(_on, folder))
 
 
@@ -114,6 +115,6 @@ def _random(
     name: str, words: Callable[[], Words], on: Callable[[Loading, Tensors], StreamModel]
 ) -> ModelSource:
     def loaded(how: Loading) -> StreamModel:
-        return on(how, Dummy(how.dtype, tick=lambda made: how.progress(made, 0)))
+        return on(how, RandomTensors(how.dtype, tick=lambda made: how.progress(made, 0)))
 
     return ModelSource(name, words, loaded, on)

@@ -1,4 +1,4 @@
-"""A decoder by itself: what a model without senses is, and what those with senses stand on."""
+"""A text decoder alone, and the base of models that add inputs to one."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from headstart.engine.chat.render import Modality
-from headstart.engine.kvcache.positions import Position, PositionKind, PositionRule
+from headstart.engine.kvcache.positions import MediaKind, MediaPosition, PositionRule
 from headstart.engine.models.checkpoint.directory import Config
 from headstart.engine.models.checkpoint.errors import UnsupportedInput
 from headstart.engine.models.checkpoint.tensors import Tensors, renamed
@@ -23,28 +23,28 @@ from headstart.engine.models.perception.interface import (
     VideoFrame,
     VisionUnit,
 )
-from headstart.engine.models.perception.layouts import Parts
+from headstart.engine.models.perception.layouts import TokenRuns
 
 FAMILIES = ("qwen2", "llama")
 
 
 def our_name(stored: str) -> str | None:
-    """A stored tensor's name as we ask for it."""
+    """Our name of a stored tensor; None if it is not used."""
     return renamed(stored, {"model.": "decoder.", "lm_head.": "lm_head."})
 
 
 class NoLayout:
-    """Of a model without senses."""
+    """Layout of a model without audio and vision."""
 
-    def clip(self, clip: ClipTokens, tail: TailPolicy) -> Parts:
+    def clip(self, clip: ClipTokens, tail: TailPolicy) -> TokenRuns:
         raise UnsupportedInput("this model", "sound or pictures")
 
-    def image(self, ids: Sequence[int]) -> Parts:
+    def image(self, ids: Sequence[int]) -> TokenRuns:
         raise UnsupportedInput("this model", "pictures")
 
 
 class TextModel:
-    """Llama or Qwen2 on plain positions (`engine.models.perception.interface.StreamModel`)."""
+    """Llama or Qwen2 with plain positions (`engine.models.perception.interface.StreamModel`)."""
 
     layout: Any = NoLayout()
 
@@ -57,8 +57,8 @@ class TextModel:
     def new_positions(self) -> PositionRule | None:
         return None
 
-    def shot_place(self, index: int, time_s: float) -> Position:
-        return Position(PositionKind.IMAGE)
+    def unit_position(self, index: int, time_s: float) -> MediaPosition:
+        return MediaPosition(MediaKind.IMAGE)
 
     def open_audio(self, tail: TailPolicy) -> Any:
         self._refuse("sound")

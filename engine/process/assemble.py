@@ -1,4 +1,4 @@
-"""Puts an engine together from its weights: the decoder, the ears, the eyes."""
+"""Builds an engine from packaged weights: decoder, recogniser, image encoder."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from headstart.kernels.native import default_backend, set_threads
 
 Report = Callable[[str, int, int], None]
 
-# A sight's books besides its features: a few short strings and tuples.
+# Bytes of a `Sight`: a few short strings and tuples.
 SIGHT_BYTES = 2_048
 
 
@@ -49,7 +49,7 @@ class ModelPaths:
 
     @classmethod
     def of(cls, found: ResolvedModel, adapter: str = "auto") -> ModelPaths:
-        """Of a model by name; `adapter`: `EngineConfig.adapter`."""
+        """The files of a packaged model; `adapter` as in `EngineConfig.adapter`."""
         return cls(
             name=found.name,
             llm=found.llm,
@@ -62,7 +62,7 @@ class ModelPaths:
 
     @property
     def weights_bytes(self) -> int:
-        """Of every part's files, as they lie on disk."""
+        """Size on disk of all files."""
         parts = (self.llm, self.ears, self.eyes, self.faces, self.adapter)
         files = (f for p in parts if p for f in (p.rglob("*") if p.is_dir() else (p,)))
         return sum(f.stat().st_size for f in files if f.is_file())
@@ -78,8 +78,8 @@ class LabelledImageEncoder:
         self._connector = connector
         self._sights = sights
 
-    def look(self, image: api.Image, stream: Stream, *, live: bool = False) -> View:
-        """Visual tokens of a picture in `stream`; stills and live ones are alike."""
+    def encode_image(self, image: api.Image, stream: Stream, *, live: bool = False) -> View:
+        """Visual tokens of a picture in `stream`; stills and live frames are treated alike."""
         projected = self._connector.project(self._sight(image, stream.share_domain))
         ids = stream.soft.intern(projected.embeddings.numpy())
         return View(tuple(ids), projected.text, key=projected.text)
@@ -90,21 +90,21 @@ class LabelledImageEncoder:
         sight = self._sights.get(digest)
         if sight is None:
             pixels = np.frombuffer(image.rgb, np.uint8).reshape(image.height, image.width, 3)
-            sight = self._eyes.look(pixels)
-            self._sights.put(digest, sight, SIGHT_BYTES + sight.features.nbytes)
+            sight = self._eyes.label(pixels)
+            self._sights.put(digest, sight, SIGHT_BYTES)
         return sight
 
 
 def assemble(
     paths: ModelPaths, config: EngineConfig, emit: Emit, report: Report
 ) -> tuple[Engine, api.ModelInfo]:
-    """Load everything. Raises `BadWeights` or another `EngineError`."""
+    """Load everything and run it once. Raises `BadWeights` or another `EngineError`."""
     began_s = time.monotonic()
-    # The kernels do the work, on threads of their own; torch's would only be in their way.
+    # The kernels have threads of their own; torch's would compete with them.
     native = config.backend != "reference" and default_backend() == "native"
     torch.set_num_threads(1 if native else config.threads)
     set_threads(config.threads)
-    report("ears", 0, 0)  # first: they may be somebody's own, and wrong
+    report("ears", 0, 0)  # first, because a user may have supplied wrong ones
     ears = load_ears(paths.ears, config.ears_language)
     report("language model", 0, 0)
     model = load_model(paths.llm, config, report, paths.adapter)
@@ -137,8 +137,8 @@ def _parts(
     services = ModelServices(
         chat=model.chat,
         tokenizer=model.tokenizer,
-        ears=ears,
-        eyes=eyes,
+        recognizer=ears,
+        image_encoder=eyes,
         new_sampler=SamplerFactory(model.spec.vocab_size),
         stop_ids=frozenset(model.chat.stop_ids),
         kv_bytes_per_token=model.cache.bytes_per_token,
@@ -156,7 +156,7 @@ def _parts(
 
 
 def _warm_up(engine: Engine, ears: WhisperRecognizer, report: Report) -> None:
-    """Run every path once, so that the first person does not pay for cold caches."""
+    """Run every path once, so that the first user does not pay for cold caches."""
     report("warm-up", 0, 0)
     ears.hear(ears.open(), np.zeros(api.SAMPLE_RATE_HZ, np.float32))
     session = "warm-up"

@@ -1,14 +1,14 @@
-"""The engine's end of the wire: one ZeroMQ DEALER to the gateway, and the loop that drives it.
+"""The engine's side of the wire: one ZeroMQ DEALER to the gateway, and the loop around it.
 
-    read what has come ─▶ one step of the engine ─▶ send what it said ─▶ again
+    read what has come ─▶ one step of the engine ─▶ send its events ─▶ again
                            nothing to do: wait for the socket
 
-A gateway that was started anew does not know an engine that is warm: each handshake is answered by
+A restarted gateway does not know that the engine is loaded, so each handshake is answered by
 `Ready`.
 
-Bounds: `HIGH_WATER_MESSAGES` each way. Events that a gateway does not read are dropped when that
-many wait, for a gateway that far behind has lost this engine anyway (it pings, and we answer).
-Without a ping for `ORPHAN_AFTER_S` the process ends: nobody would ever stop it.
+Bounds: `HIGH_WATER_MESSAGES` each way. Further events are dropped while the gateway does not read;
+by then it has given up on this engine, since its pings are answered by the same queue. Without a
+ping for `ORPHAN_AFTER_S` the process ends, because nobody else would stop it.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ import psutil
 import zmq
 
 from headstart.engine import api
-from headstart.engine.chat.accounting import by_name
+from headstart.engine.chat.accounting import named_counts
 
-if TYPE_CHECKING:  # it brings torch, and the gateway should hear from us before that is loaded
+if TYPE_CHECKING:  # imports torch, which takes seconds; the gateway is told first
     from headstart.engine.engine import Engine
 
 log = logging.getLogger("headstart.engine")
@@ -36,13 +36,13 @@ ORPHAN_AFTER_S = 15.0
 
 
 class GatewayLink:
-    """Owns the socket. `pump` answers pings even while the model is still loading."""
+    """Owns the socket. `pump` answers pings even while the model is loading."""
 
     def __init__(self, endpoint: str) -> None:
         self.incarnation = uuid.uuid4().hex
         self.model: api.ModelInfo | None = None
         self.stopping = False
-        self._met = False  # a gateway has shaken hands
+        self._met = False  # whether a gateway has completed the handshake
         self._engine: Engine | None = None
         self._last_ping_s = time.monotonic()
         self._steps = 0
@@ -51,7 +51,7 @@ class GatewayLink:
         self._socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
         self._socket.set_hwm(HIGH_WATER_MESSAGES)
         self._socket.linger = 0
-        # What cannot be delivered now must not wait for another gateway.
+        # Do not queue for a gateway that is not connected.
         self._socket.set(zmq.IMMEDIATE, 1)
         self._monitor: zmq.Socket[bytes] = self._socket.get_monitor_socket(
             zmq.EVENT_HANDSHAKE_SUCCEEDED
@@ -62,30 +62,30 @@ class GatewayLink:
         self._socket.connect(endpoint)
 
     def send(self, event: api.Event) -> None:
-        """Send or, past the high-water mark, drop. Before a gateway was met nobody wants it."""
+        """Send an event, or drop it beyond the high-water mark or before the first handshake."""
         if not self._met:
             return
         try:
             self._socket.send(api.encode(event), zmq.NOBLOCK)
         except zmq.Again:
-            log.error("the gateway reads nothing: dropped %s", type(event).__name__)
+            log.error("the gateway is not reading: dropped %s", type(event).__name__)
 
     def loading(self, what: str, done: int, total: int) -> None:
-        """Progress of the start, for people who wait."""
+        """Report start-up progress."""
         self.send(api.Loading(what=what, done=done, total=total))
         self.pump(wait_ms=0)
 
     def serve(self, engine: Engine, model: api.ModelInfo) -> None:
-        """Run until `stopping` is set or the gateway is gone for good."""
+        """Run until `stopping` is set or the gateway has gone silent."""
         self._engine, self.model = engine, model
         if self._met:
-            self.send(self._ready(model))  # else the handshake will say so
-        # Loading may have taken longer than an orphan is given: count from now.
+            self.send(self._ready(model))  # otherwise the handshake will
+        # Loading may have taken longer than `ORPHAN_AFTER_S`: count from now.
         self._last_ping_s = time.monotonic()
         busy = False
         while not self.stopping:
             self.pump(wait_ms=0 if busy else IDLE_WAIT_MS)
-            if self._orphaned():  # judged behind `pump`: a long step has left pings unread
+            if self._orphaned():  # after `pump`, since a long step leaves pings unread
                 break
             was_busy, busy = busy, engine.step()
             self._steps += busy
@@ -100,7 +100,7 @@ class GatewayLink:
         self._context.term()
 
     def pump(self, wait_ms: int) -> None:
-        """Take in everything that has come, waiting up to `wait_ms` for the first of it."""
+        """Handle all messages that have arrived, waiting up to `wait_ms` for the first."""
         ready = dict(self._poller.poll(wait_ms))
         if self._monitor in ready:
             self._monitor.recv_multipart()
@@ -123,7 +123,7 @@ class GatewayLink:
         try:
             command = api.decode_command(data)
         except msgspec.DecodeError as error:
-            log.error("the gateway sent %d bytes that are no command: %s", len(data), error)
+            log.error("the gateway sent %d bytes that are not a command: %s", len(data), error)
             return
         if isinstance(command, api.Ping):
             self._pong(command)
@@ -136,7 +136,7 @@ class GatewayLink:
         self._last_ping_s = time.monotonic()
         if self.model is None or self._engine is None:
             return  # still loading; `Loading` events say so
-        self._engine.relieve_pressure()  # who is idle makes no step
+        self._engine.relieve_pressure()  # idle sessions cause no steps
         pool, accounting, admission = (
             self._engine.pool,
             self._engine.kv_accounting(),
@@ -154,12 +154,12 @@ class GatewayLink:
                 steps=self._steps,
                 kv_blocks_cached=pool.cached_blocks,
                 kv_blocks_shared=accounting.shared_blocks,
-                kv_tokens=by_name(accounting.tokens),
+                kv_tokens=named_counts(accounting.tokens),
                 level=admission.level,
                 sessions_offloaded=self._engine.sessions_offloaded,
                 offloaded_bytes=admission.host.used_bytes,
                 offloads=admission.offloads,
-                returns=admission.returns,
+                returns=admission.restores,
                 sessions_refused=admission.refused_sessions,
             )
         )
@@ -168,5 +168,5 @@ class GatewayLink:
         silent_s = time.monotonic() - self._last_ping_s
         if silent_s <= ORPHAN_AFTER_S:
             return False
-        log.error("no gateway has pinged for %.0f s: ending", silent_s)
+        log.error("no ping from the gateway for %.0f s: exiting", silent_s)
         return True

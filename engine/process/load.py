@@ -1,4 +1,4 @@
-"""From a GGUF file to a model that can run."""
+"""Loads a GGUF file into a runnable model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from headstart.engine.decoder.adapter import Adapter
 from headstart.engine.decoder.decoder import Decoder
 from headstart.engine.decoder.weights import WeightLoader
 from headstart.engine.kvcache.block_pool import BlockPool
-from headstart.engine.kvcache.storage import KvCache, paged
+from headstart.engine.kvcache.storage import KvCache, make_cache
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.scheduling.runner import Runner
 from headstart.kernels.native import default_backend
@@ -25,7 +25,7 @@ Progress = Callable[[str, int, int], None]  # what is loading, done, total (0: u
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A decoder with all it needs; `context_tokens` is the limit of one session."""
+    """A decoder with everything it needs; `context_tokens` is the limit of one session."""
 
     spec: DecoderSpec
     decoder: Decoder
@@ -49,8 +49,8 @@ def load_model(
     progress: Progress | None = None,
     adapter: Path | None = None,
 ) -> LoadedModel:
-    """Read and check everything, weights last; `adapter`: a LoRA's folder. Raises `BadWeights` or
-    `UnsupportedModel`."""
+    """Read and validate everything, weights last; `adapter`: a LoRA's folder. Raises `BadWeights`
+    or `UnsupportedModel`."""
     report = progress or (lambda what, done, total: None)
     report("header", 0, 0)
     file = GgufFile(path)
@@ -63,9 +63,9 @@ def load_model(
     weights = WeightLoader(file, spec, backend, lora).load(
         lambda done, total: report("weights", done, total)
     )
-    file.close()  # packed copies are ours now: let the mapped pages go
+    file.close()  # the packed copies are ours: release the mapped pages
     context_tokens = min(config.max_context_tokens, spec.context_tokens)
     decoder = Decoder(spec, weights, backend)
-    cache, pool = paged(spec, config)
+    cache, pool = make_cache(spec, config)
     runner = Runner(decoder, cache)
     return LoadedModel(spec, decoder, tokenizer, chat, cache, pool, runner, context_tokens)

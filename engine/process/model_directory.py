@@ -1,4 +1,4 @@
-"""An engine from one model's source: tokenizer, chat template, encoders and decoder."""
+"""Builds an engine from a model directory: tokenizer, chat template, encoders and decoder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headstart.engine.decoder.sampling import SamplerFactory
 from headstart.engine.engine import Engine, EngineParts
 from headstart.engine.interfaces import ModelServices, SpeechRecognizer
 from headstart.engine.kvcache.block_pool import BlockPool
-from headstart.engine.kvcache.storage import KvCache, paged
+from headstart.engine.kvcache.storage import KvCache, make_cache
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.models.checkpoint.words import Words
 from headstart.engine.models.footprint import check_fits
@@ -36,7 +36,7 @@ from headstart.kernels.native import set_threads
 
 Report = Callable[[str, int, int], None]
 
-# A longer unit of sound than this is prefilled while it is open (docs/models.md has the measure).
+# An audio unit longer than this is prefilled while it is open (measured in docs/models.md).
 LONGEST_CLOSED_MS = 1000
 
 
@@ -47,12 +47,14 @@ def assemble_source(
     report: Report,
     transcriber: Path | None = None,
 ) -> tuple[Engine, api.ModelInfo]:
-    """Load everything and run it once. `transcriber`: folder of the Whisper that hears beside it.
-    Raises `BadWeights`, naming the file, the field or the tensor, or another `EngineError`."""
+    """Load everything and run it once. `transcriber`: folder of a Whisper to transcribe with.
+
+    Raises `BadWeights` naming the file, field or tensor, or another `EngineError`.
+    """
     began_s = time.monotonic()
     torch.set_num_threads(config.threads)
     set_threads(config.threads)
-    report("tokenizer", 0, 0)  # first: it is small, and may be wrong
+    report("tokenizer", 0, 0)  # first: it is small and may be wrong
     words = source.words()
     how = replace(
         loading_of(config),
@@ -63,7 +65,7 @@ def assemble_source(
     with _one_thread():
         model = source.load(how)
     spec = model.spec.decoder
-    cache, pool = paged(spec, config)
+    cache, pool = make_cache(spec, config)
     context_tokens = min(config.max_context_tokens, spec.context_tokens)
     own = ModelRecognizer(model, tail_of(model, config))
     ears: SpeechRecognizer = own
@@ -88,8 +90,8 @@ def assemble_source(
 
 @contextlib.contextmanager
 def _one_thread() -> Iterator[None]:
-    """Torch on one core: loading is many short operations, and two threads that wait for each other
-    after each of them take three times as long where another process wants a core too."""
+    """Run torch on one core: loading is many short operations, and two threads that synchronise
+    after each take three times as long when another process wants a core."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -117,8 +119,8 @@ def _parts(
     services = ModelServices(
         chat=words.chat,
         tokenizer=words.tokenizer,
-        ears=ears,
-        eyes=ModelImageEncoder(model),
+        recognizer=ears,
+        image_encoder=ModelImageEncoder(model),
         new_sampler=SamplerFactory(vocab_size),
         stop_ids=frozenset(words.chat.stop_ids),
         kv_bytes_per_token=cache.bytes_per_token,
@@ -138,7 +140,7 @@ def _parts(
 
 
 def tail_of(model: StreamModel, config: EngineConfig) -> TailPolicy:
-    """By the settings, or what suits the model's unit of sound."""
+    """The configured tail policy; "auto" depends on the length of the model's audio unit."""
     if config.tail != "auto":
         return TailPolicy(config.tail)
     heard = model.spec.audio

@@ -1,4 +1,4 @@
-"""Runs a loaded model once, so that the first person does not pay for cold pages and caches."""
+"""Runs a loaded model once, so that the first user does not pay for cold pages and caches."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from headstart.engine.models.perception.interface import StreamModel
 
 _SESSION = "warm-up"
 _CHUNK_SAMPLES = api.SAMPLE_RATE_HZ // 2
-# 448 would be a minute of one core for a model of 3 billion weights.
+# Larger pictures would cost a 3 billion weight model a minute of one core.
 _MAX_SIDE_PX = 224
 
 
 def warm_up(
     engine: Engine, model: StreamModel, report: Callable[[str, int, int], None], *, hears: bool
 ) -> None:
-    """One short turn: half a second of silence if it `hears`, a picture if it sees, two tokens of
-    an answer. Nothing of it stays."""
+    """Run one short turn: half a second of silence if it `hears`, a picture if it sees, and two
+    tokens of an answer. Everything is freed afterwards."""
     engine.receive(api.Open(_SESSION, "Warm up."))
     if hears:
         turn = api.TurnRef(1)
         engine.receive(api.BeginSpeech(_SESSION, turn, "heard", 0))
         engine.receive(api.Audio(_SESSION, turn, 0, bytes(2 * _CHUNK_SAMPLES), 0))
-        _run(engine, report)  # an end would not wait for a chunk that is still queued
+        _run(engine, report)  # prefill the chunk before the speech ends
         engine.receive(api.EndSpeech(_SESSION, turn, _CHUNK_SAMPLES))
     if model.spec.vision is not None:
         side = min(_MAX_SIDE_PX, model.spec.vision.side_px * 8)

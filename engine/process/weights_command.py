@@ -1,6 +1,6 @@
 """`headstart models list | fetch NAME | info NAME | path NAME`.
 
-`python -m engine.process.weights_command` is the same, where `headstart` is not on the path.
+`python -m headstart.engine.process.weights_command` is the same, without `headstart` on the PATH.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from headstart.engine.weights.manifest import (
 from headstart.engine.weights.store import Store, locate
 
 app = typer.Typer(
-    help="The weights headstart runs on: what there is, what is here, and fetching it.",
+    help="The weights headstart runs on: list, fetch, inspect.",
     no_args_is_help=True,
     add_completion=False,
 )
@@ -48,7 +48,7 @@ _MIB = 1 << 20
 
 
 class _Bars:
-    """Shows a fetch on the terminal: one bar a weight, notes as lines above them."""
+    """Shows a fetch on the terminal: one bar per weight, with notes as lines above."""
 
     def __init__(self, bars: Progress) -> None:
         self._bars = bars
@@ -65,7 +65,7 @@ class _Bars:
 
 @app.command("list")
 def list_weights() -> None:
-    """All models and weights: size, licence, whether they are fetched."""
+    """List all models and weights: size, licence, and whether they are fetched."""
     fetcher = Fetcher()
     store = Store(fetcher.root)
     table = Table("name", "size", "licence", "fetched")
@@ -90,7 +90,7 @@ def fetch(
         ),
     ],
 ) -> None:
-    """Download a model or a weight, verify it, and print where it is."""
+    """Download a model or a weight, verify it, and print its path."""
     fetcher = Fetcher()
     store = Store(fetcher.root)
     console = Console()
@@ -102,7 +102,7 @@ def fetch(
             for weight in weights:
                 already = store.is_verified(weight)
                 path = fetcher.ensure(weight.name, progress)
-                what = "already there" if already else "fetched and verified"
+                what = "already fetched" if already else "fetched and verified"
                 progress.note(f"{weight.name}: {what}: {path}")
     except UnknownName as error:
         _fail(error, _EXIT_USAGE)
@@ -115,8 +115,8 @@ def info(
     name: Annotated[str, typer.Argument(help="A model, one weight, or a model directory.")],
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
 ) -> None:
-    """Files, hashes, licences and sources of a model or a weight; of a model directory, family,
-    sizes, and what is missing."""
+    """Show files, hashes, licences and sources of a model or weight, or a model directory's
+    family, sizes and faults."""
     if os.sep in name or Path(name, "config.json").is_file():
         _info_directory(Path(name), as_json)
         return
@@ -147,10 +147,8 @@ def info(
 
 
 def _info_directory(folder: Path, as_json: bool) -> None:
-    """Exits 1 if the model could not be loaded as it is."""
-    from headstart.engine.models.info import (
-        describe,  # it brings torch, which nothing else here needs
-    )
+    """Describe a model directory. Exits with 1 if it could not be loaded as it is."""
+    from headstart.engine.models.info import describe  # imports torch, which is slow
 
     try:
         facts = describe(folder.expanduser())
@@ -174,7 +172,7 @@ def path(
         bool, typer.Option("--fetch", help="Fetch it if it is missing.")
     ] = False,
 ) -> None:
-    """Print where a verified weight is, and nothing else: for scripts and other processes."""
+    """Print the path of a verified weight and nothing else, for scripts."""
     try:
         typer.echo(str(ensure(name) if fetch_first else locate(name)))
     except UnknownName as error:

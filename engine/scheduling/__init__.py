@@ -1,8 +1,8 @@
-"""Which tokens run next, and who gets memory for theirs.
+"""Scheduling: which tokens run next, and which sessions get memory.
 
-`scheduler` plans a step, `runner` carries the plan out on the decoder, `admission` decides who may
-come, who is offloaded and who is refused.
+`scheduler` plans a step, `runner` carries the plan out on the decoder, and `admission` decides
+which sessions are admitted, offloaded or refused.
 
 May import: `api`, `config`, `decoder`, `errors`, `kvcache`.
-Never: knows what tokens mean. `scheduler` and `admission` read no clock and import no torch.
+Never: interprets tokens. `scheduler` and `admission` read no clock and import no torch.
 """

@@ -1,16 +1,17 @@
-"""Who gets room in the KV cache, and who gives way when it is short. No clock, no torch.
+"""Admission to the KV cache, and what happens when it is short. No clock, no torch.
 
     share of the pool in use     what happens                                      `Level`
     below `degrade_above`        nothing                                           calm
     from there on                the gateway sends fewer frames                    degraded
     `offload_above`              K/V of idle sessions go to host memory,           offloading
                                  the longest idle first
-    no room for a newcomer       new sessions are refused, by name and with a      refusing
-                                 time after which to try again
+    no room for a newcomer       new sessions are refused, with a named error      refusing
+                                 and a time after which to try again
 
-A session that comes back has its K/V copied into the pool again; if even the idle ones' room is
-not enough for that they are given up and computed anew, so that nobody waits for anybody. What a
-newcomer needs at least, its system prompt and one turn, is kept free for all that are not idle.
+When an offloaded session has work again, its K/V are copied back into the pool. If there is too
+little room even after offloading all idle sessions, they are dropped and recomputed, so that no
+session waits for another. The minimum a new session needs (its system prompt and one turn) is kept
+free for each session that is not idle.
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ from headstart.engine.kvcache.offload import BlockMemory, HostMemory
 from headstart.engine.kvcache.token_stream import Stream
 
 NS_PER_S = 1_000_000_000
-# A level is left only when the share has fallen this far below its mark: no flutter.
+# A level is left only when the share has fallen this far below its mark (hysteresis).
 SLACK_SHARE = 0.05
-# When nobody is about to become idle, somebody may leave.
+# Upper bound when no session is about to become idle: one may be closed.
 RETRY_AFTER_MOST_S = 30.0
 RETRY_AFTER_LEAST_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class AdmissionRules:
-    """`idle_after_s`: nobody's K/V are moved before; `turn_tokens`: words, pictures and answer of a
-    turn, which a new session has to have room for behind its system prompt."""
+    """`idle_after_s`: K/V are not offloaded before; `turn_tokens`: tokens of one turn, for which a
+    new session must have room behind its system prompt."""
 
     idle_after_s: float = 5.0
     turn_tokens: int = 256
@@ -47,7 +48,7 @@ class AdmissionRules:
 
 
 class CacheUser(Protocol):
-    """Who has K/V (`headstart.engine.session.session.Session`)."""
+    """A session with K/V (`headstart.engine.session.session.Session`)."""
 
     @property
     def name(self) -> str: ...
@@ -62,27 +63,27 @@ class CacheUser(Protocol):
 
 
 class AdmissionController:
-    """The policy over one pool. Tenants are named anew with each call; it only remembers since when
-    each has had nothing to do, and how much was promised to it."""
+    """The policy over one pool. Users are passed with each call; kept are only the time since when
+    each has had nothing to do, and the blocks promised to it."""
 
     def __init__(self, pool: BlockPool, host: HostMemory, rules: AdmissionRules) -> None:
         self.host = host
         self.level = Level.CALM
         self.refused_sessions = 0
-        self.offloads = 0  # streams moved to host memory, ever
-        self.returns = 0  # and back
-        self.dropped = 0  # and those that found no room when they came back
+        self.offloads = 0  # streams moved to host memory so far
+        self.restores = 0  # streams restored so far
+        self.dropped = 0  # streams whose K/V were dropped because they could not be restored
         self._pool = pool
         self._rules = rules
         self._since_ns: dict[str, int] = {}
         self._promised: dict[str, int] = {}  # blocks
 
-    # --- coming and going ------------------------------------------------------------------------
+    # --- admission -------------------------------------------------------------------------------
 
     def admit(self, newcomer: CacheUser, users: Sequence[CacheUser], now_ns: int) -> None:
-        """Let `newcomer` in, whose stream reads what it begins with. Raises `NoRoom`."""
+        """Admit `newcomer`, whose stream holds its initial prompt. Raises `NoRoom`."""
         needed_tokens = len(newcomer.stream) + self._rules.turn_tokens
-        # Who would be alone is never refused.
+        # A session that would be alone is never refused.
         needed = min(self._pool.blocks_for(needed_tokens), self._pool.num_blocks)
         free = self._available(users, now_ns)
         if needed > free:
@@ -97,30 +98,30 @@ class AdmissionController:
         self.touch(newcomer.name, now_ns)
 
     def touch(self, name: str, now_ns: int) -> None:
-        """Something came for that session, or was done for it."""
+        """Record that a command came for a session, or work was done for it."""
         self._since_ns[name] = now_ns
 
-    def leave(self, name: str) -> None:
+    def remove(self, name: str) -> None:
         self._since_ns.pop(name, None)
         self._promised.pop(name, None)
 
-    # --- making room -----------------------------------------------------------------------------
+    # --- offloading ------------------------------------------------------------------------------
 
     def restore(self, user: CacheUser, users: Iterable[CacheUser], now_ns: int) -> None:
-        """Have a session's K/V in the pool again, or given up: it is about to be worked for."""
+        """Restore an offloaded session's K/V into the pool before work for it, or drop them."""
         stream = user.stream
         if not stream.offload_slot.offloaded:
             return
         try:
-            self.make(stream.offload_slot.num_blocks, users, now_ns)
+            self.offload_until_free(stream.offload_slot.num_blocks, users, now_ns)
             stream.restore()
-            self.returns += 1
+            self.restores += 1
         except CacheFull:
             stream.drop_kv()
             self.dropped += 1
 
-    def make(self, num_blocks: int, users: Iterable[CacheUser], now_ns: int) -> None:
-        """Offload idle sessions until so many blocks are free, or nobody is idle."""
+    def offload_until_free(self, num_blocks: int, users: Iterable[CacheUser], now_ns: int) -> None:
+        """Offload idle sessions until `num_blocks` are free or no session is idle."""
         if self._pool.free_blocks < num_blocks:
             for user in self._idle(users, now_ns):
                 if self._offload(user) and self._pool.free_blocks >= num_blocks:
@@ -129,35 +130,36 @@ class AdmissionController:
     def refuse(
         self, wants: Sequence[tuple[CacheUser, Stream]], users: Sequence[CacheUser], now_ns: int
     ) -> dict[Stream, CacheFull]:
-        """The streams whose pending tokens will not all find room; for the others there is some.
+        """The streams in `wants` whose pending tokens do not all fit; there is room for the others.
 
-        Asked for as a whole, and the smallest first: a prompt that does not fit would otherwise
-        take what is free piece by piece, and with it the room of everybody's next word. What was
-        promised to others is theirs, except that an answer goes on as long as there is any.
+        All are decided together, the smallest first: otherwise a prompt that does not fit would
+        take the free blocks piece by piece, and with them the room of other sessions. Blocks
+        promised to other users are not given away, except that an answer may continue as long as
+        any block is free.
         """
         refused: dict[Stream, CacheFull] = {}
-        needs = [(stream.missing_blocks(stream.pending), t, stream) for t, stream in wants]
-        everything = sum(need[0] for need in needs) + self._owed(users, now_ns)
+        needs = [(stream.blocks_needed(stream.pending), t, stream) for t, stream in wants]
+        everything = sum(need[0] for need in needs) + self._reserved(users, now_ns)
         if everything <= self._pool.free_blocks:
             return refused
         granted = 0
         for needed, user, stream in sorted(needs, key=lambda need: need[0]):
-            theirs = self._owed([t for t in users if t is not user], now_ns)
+            reserved = self._reserved([t for t in users if t is not user], now_ns)
             if stream.pending == 1:
-                theirs = 0
-            total = granted + needed + theirs
+                reserved = 0
+            total = granted + needed + reserved
             if needed and total > self._pool.free_blocks:
                 if total <= self._pool.free_blocks + self._reclaimable(users, now_ns):
-                    self.make(total, users, now_ns)
+                    self.offload_until_free(total, users, now_ns)
                 if total > self._pool.free_blocks:
-                    left = max(self._pool.free_blocks - granted - theirs, 0)
+                    left = max(self._pool.free_blocks - granted - reserved, 0)
                     refused[stream] = CacheFull(needed, left)
                     continue
             granted += needed
         return refused
 
     def offload_idle(self, users: Iterable[CacheUser], now_ns: int) -> bool:
-        """Offload one idle session if the pool is nearly full; whether one went."""
+        """Offload one idle session if the pool is nearly full; whether one was offloaded."""
         if self.share < self._rules.offload_above:
             return False
         return any(self._offload(user) for user in self._idle(users, now_ns))
@@ -169,7 +171,7 @@ class AdmissionController:
         return True
 
     def _idle(self, users: Iterable[CacheUser], now_ns: int) -> list[CacheUser]:
-        """Those that may be offloaded, the longest idle first."""
+        """Sessions that may be offloaded, the longest idle first."""
         idle = [
             t for t in users if self._is_idle(t, now_ns) and not t.stream.offload_slot.offloaded
         ]
@@ -179,15 +181,15 @@ class AdmissionController:
         idle_ns = now_ns - self._since_ns[user.name]
         return user.at_rest and idle_ns >= self._rules.idle_after_s * NS_PER_S
 
-    # --- how things stand ------------------------------------------------------------------------
+    # --- state -----------------------------------------------------------------------------------
 
     @property
     def share(self) -> float:
-        """Of the pool's blocks that somebody holds."""
+        """Share of the pool's blocks in use."""
         return self._pool.used_blocks / self._pool.num_blocks
 
-    def judge(self, users: Sequence[CacheUser], now_ns: int) -> Level:
-        """The level now; sticks a little on its way down."""
+    def update_level(self, users: Sequence[CacheUser], now_ns: int) -> Level:
+        """Update and return the level, with hysteresis on the way down."""
         rules, before = self._rules, self.level
         marks = ((Level.DEGRADED, rules.degrade_above), (Level.OFFLOADING, rules.offload_above))
         level = Level.CALM
@@ -202,12 +204,12 @@ class AdmissionController:
         return level
 
     def _available(self, users: Sequence[CacheUser], now_ns: int) -> int:
-        """Blocks that a newcomer can have."""
-        free = self._pool.free_blocks - self._owed(users, now_ns)
+        """Blocks available to a new session."""
+        free = self._pool.free_blocks - self._reserved(users, now_ns)
         return free + self._reclaimable(users, now_ns)
 
-    def _owed(self, users: Iterable[CacheUser], now_ns: int) -> int:
-        """Blocks that were promised to those who are not idle, and that they do not hold yet."""
+    def _reserved(self, users: Iterable[CacheUser], now_ns: int) -> int:
+        """Blocks promised to sessions that are not idle and not held by them yet."""
         return sum(
             max(self._promised[t.name] - len(t.stream.kv_blocks), 0)
             for t in users
@@ -215,14 +217,14 @@ class AdmissionController:
         )
 
     def _reclaimable(self, users: Iterable[CacheUser], now_ns: int) -> int:
-        """Blocks that only idle sessions hold, as far as host memory takes them."""
+        """Blocks that only idle sessions hold, as far as host memory has room for them."""
         idle = self._idle(users, now_ns)
         held = Counter(block for user in idle for block in user.stream.kv_blocks)
-        theirs = sum(self._pool.references(block) == count for block, count in held.items())
-        return min(theirs, self.host.free_blocks)
+        reclaimable = sum(self._pool.references(block) == count for block, count in held.items())
+        return min(reclaimable, self.host.free_blocks)
 
     def _retry_after_s(self, users: Iterable[CacheUser], now_ns: int) -> float:
-        """When the next session will have been idle long enough."""
+        """Seconds until the next session can be offloaded, within bounds."""
         after_ns = int(self._rules.idle_after_s * NS_PER_S)
         waits = [
             (self._since_ns[t.name] + after_ns - now_ns) / NS_PER_S
@@ -236,6 +238,6 @@ class AdmissionController:
 def admission_over(
     memory: BlockMemory, pool: BlockPool, config: EngineConfig
 ) -> AdmissionController:
-    """The policy that `config` asks for."""
+    """The admission policy with the settings of `config`."""
     host = HostMemory(memory, pool, config.offload_bytes)
     return AdmissionController(pool, host, AdmissionRules(config.idle_after_s, config.turn_tokens))

@@ -1,4 +1,4 @@
-"""Carries out a plan: makes room, builds the batch, runs the decoder, moves `kv_len` on."""
+"""Carries out a plan: reserves blocks, builds the batch, runs the decoder, advances `kv_len`."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from headstart.engine.scheduling.scheduler import Plan, Work
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """What a step gave.
+    """The result of a step.
 
-    `logits`: fp32 [vocab_size] for each stream whose work wanted them; `probed`: those of the place
-    in the stream that was asked about.
-    `refused`: streams for which the cache had no room; nothing about them has changed.
+    `logits`: fp32 [vocab_size] behind the last token of each stream whose work wanted them.
+    `probed`: fp32 [vocab_size] at a stream's probe index. `refused`: streams for which the cache
+    had no room; they have not changed.
     """
 
     logits: dict[Stream, Tensor] = field(default_factory=dict)
@@ -34,16 +34,18 @@ class StepResult:
 
 
 class Runner:
+    """Runs plans of one engine on its decoder and cache."""
+
     def __init__(self, decoder: Forward, cache: KvCache) -> None:
         self.decoder = decoder
         self.cache = cache
         self.steps = 0
 
     def step(self, plan: Plan) -> StepResult:
-        """Run `plan`, which must be about the streams as they are now.
+        """Run `plan`, made for the present state of its streams.
 
-        A stream that finds no free blocks is refused and the others go on. If the decoder raises,
-        no stream has moved and the blocks taken for the step are free again.
+        A stream without free blocks is refused; the others go on. If the decoder raises, no stream
+        has advanced and the blocks allocated for the step are free again.
         """
         works, refused = self._reserve(plan.works)
         if not works:
@@ -66,15 +68,16 @@ class Runner:
         )
 
     def move(self, move: KvMove) -> None:
-        """Carry out what a stream's eviction asks for, before anything else is."""
+        """Carry out an eviction's move in memory."""
         rotary = self.decoder.rotary
         with torch.inference_mode():
             self.cache.move(torch.from_numpy(move.sources), torch.from_numpy(move.targets))
-            for turn in move.turns:
-                shifts = torch.from_numpy(turn.shifts)
+            for rotation in move.rotations:
+                shifts = torch.from_numpy(rotation.shifts)
                 cos, sin = rotary(shifts if rotary.axes == 1 else shifts.expand(rotary.axes, -1))
-                sources, targets = torch.from_numpy(turn.sources), torch.from_numpy(turn.targets)
-                self.cache.turn(sources, targets, cos, sin)
+                sources = torch.from_numpy(rotation.sources)
+                targets = torch.from_numpy(rotation.targets)
+                self.cache.rotate_keys(sources, targets, cos, sin)
 
     def _reserve(self, works: Sequence[Work]) -> tuple[list[Work], dict[Stream, CacheFull]]:
         granted, refused = [], {}
@@ -82,7 +85,7 @@ class Runner:
             stream = work.stream
             assert work.num_scheduled_tokens <= stream.pending, f"{work} is stale"
             try:
-                copy = stream.make_room(work.num_scheduled_tokens)
+                copy = stream.reserve(work.num_scheduled_tokens)
             except CacheFull as full:
                 refused[stream] = full
             else:
@@ -97,7 +100,7 @@ class Runner:
         ends = np.cumsum(counts)
         tables = _tables([work.stream for work in works])
         seq_of_row = np.repeat(np.arange(len(works), dtype=np.int32), counts)
-        # A row's index: its stream's kv_len plus its place among the stream's rows.
+        # A row's index: its stream's kv_len plus its number among the stream's rows.
         indices = np.arange(ends[-1]) - np.repeat(ends - counts - starts, counts)
         blocks, offsets = np.divmod(indices, self.cache.block_size)
         slots = tables[seq_of_row, blocks].astype(np.int64) * self.cache.block_size + offsets
@@ -119,7 +122,8 @@ class Runner:
     def _tokens(
         self, works: Sequence[Work]
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], Vector]:
-        """Token ids [rows], and for the soft ones among them their rows and vectors."""
+        """Token ids int64 [rows] (0 for soft tokens); rows int64 [n] and vectors [n, hidden] of the
+        soft tokens."""
         spec = self.decoder.spec
         ids: list[int] = []
         vectors: list[Vector] = []
@@ -138,7 +142,7 @@ class Runner:
 
 @dataclass(frozen=True, slots=True)
 class _Wanted:
-    """Rows of a batch whose logits somebody wants; a stream's two may be the same row."""
+    """Rows of a batch whose logits are wanted; a stream's two may be the same row."""
 
     last: dict[Stream, int] = field(default_factory=dict)
     probed: dict[Stream, int] = field(default_factory=dict)
@@ -172,7 +176,7 @@ def _axes(works: Sequence[Work]) -> npt.NDArray[np.int64]:
 
 
 def _tables(streams: Sequence[Stream]) -> npt.NDArray[np.int32]:
-    """Block tables int32 [streams, max_blocks], filled up with zeros that no row reaches."""
+    """Block tables int32 [streams, max_blocks], padded with zeros that no row reads."""
     longest = max(len(stream.table.blocks) for stream in streams)
     tables = np.zeros((len(streams), longest), dtype=np.int32)
     for line, stream in zip(tables, streams, strict=True):

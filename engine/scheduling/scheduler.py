@@ -1,14 +1,13 @@
-"""Which tokens of which streams go into the next step. No I/O, no clock, no torch.
+"""Planning of steps: which tokens of which streams run next. No I/O, no clock, no torch.
 
-One step takes every decode row first (a generating stream with one pending token), so that no
-answer waits for another session's prefill longer than one step. What is left of the token budget,
-and never less than a quarter of it, goes to prefill by earliest deadline; a long prefill is cut
-into chunks.
+A step takes every decode row first (a generating stream with one pending token), so that no answer
+waits for another session's prefill longer than one step. The rest of the token budget, and at least
+a quarter of it, goes to prefill by earliest deadline; a long prefill is split into chunks.
 
-Nobody starves: a stream is ranked by its deadline clamped to [since, since + max_wait], where
-`since` is when it was last served (or first seen waiting). However early the deadlines others
-claim, theirs are clamped to later instants as time goes on, and ours is not. Being served renews
-`since`, so a stream that always wants more cannot hold the front either.
+No stream starves: streams are ranked by their deadline clamped to [since, since + max_wait], where
+`since` is when the stream was last served (or first seen waiting). Deadlines of streams that were
+served later are clamped to later instants, however early they are. Being served renews `since`, so
+a stream that always wants more cannot stay in front either.
 """
 
 from __future__ import annotations
@@ -24,13 +23,13 @@ PREFILL_SHARE = 4  # prefill gets at least 1/4 of the budget, however many sessi
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """What a stream wants. Streams without pending tokens are passed over."""
+    """One stream's request for the next step. Streams without pending tokens are skipped."""
 
     stream: Stream
     deadline_ns: int
     generating: bool = False
     wants_logits: bool = False  # of its last pending token; implied by `generating`
-    probe: int | None = None  # a place in the stream whose logits are wanted as well
+    probe: int | None = None  # index of another token whose logits are wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +40,7 @@ class Work:
     num_scheduled_tokens: int
     wants_logits: bool
     deadline_ns: int
-    probe_row: int | None = None  # which of these tokens' logits are wanted besides the last's
+    probe_row: int | None = None  # which of these tokens is the probe
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +56,10 @@ class Plan:
 
 
 class Scheduler:
-    """Plans steps of `token_budget` tokens (more only if more sessions than that decode at once).
+    """Plans steps of `token_budget` tokens, or more if more sessions than that decode at once.
 
-    Its only state is since when each stream has been waiting; a stream that is not offered any
-    more is forgotten.
+    The only state is the time since which each stream has been waiting. A stream that is missing
+    from a call is forgotten.
     """
 
     def __init__(self, token_budget: int, max_wait_ms: int = 2_000) -> None:
@@ -71,10 +70,10 @@ class Scheduler:
         self._since_ns: dict[Stream, int] = {}
 
     def plan(self, requests: Iterable[Request], now_ns: int) -> Plan:
-        """The next step for `requests`, which name every stream at most once."""
+        """Plan the next step for `requests`, at most one per stream."""
         waiting = [request for request in requests if request.stream.pending > 0]
         streams = {request.stream for request in waiting}
-        assert len(streams) == len(waiting), "a stream was offered twice"
+        assert len(streams) == len(waiting), "a stream was requested twice"
         self._since_ns = {stream: self._since_ns.get(stream, now_ns) for stream in streams}
         decode = [r for r in waiting if r.generating and r.stream.pending == 1]
         prefill = [r for r in waiting if not (r.generating and r.stream.pending == 1)]
@@ -102,7 +101,7 @@ class Scheduler:
 
 
 def _probe_row(request: Request, count: int) -> int | None:
-    """The probed place among the next `count` pending tokens, if it is one of them."""
+    """The probe's number among the next `count` pending tokens, if it is one of them."""
     if request.probe is None:
         return None
     row = request.probe - request.stream.kv_len

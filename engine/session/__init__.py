@@ -1,9 +1,10 @@
-"""One session: what was said and seen, what is being said now, and the answer that runs.
+"""One session: its conversation, the utterance in progress, and the running answer.
 
-`command_queue` keeps its commands in order, `utterance` is the turn in progress, `conversation` the
-items as tokens, `generation` an answer while it is decoded (speculated, adopted, sent), `summary`
-what is noted before the window forgets it, `chunk_trace` where a chunk's time went.
+`session` carries out commands, which `command_queue` keeps in order. `utterance` is the speech in
+progress, `clips` is sound sent for later items, and `conversation` holds the items as tokens.
+`generation` is an answer while it is decoded (speculated, adopted, sent). `summary` writes down
+what the window is about to evict. `chunk_trace` records where an audio chunk's time went.
 
 May import: `api`, `chat`, `errors`, `interfaces`, `kvcache`.
-Never: runs the decoder or touches K/V. It says which tokens its streams shall have.
+Never: runs the decoder or touches K/V. It states which tokens its streams shall have.
 """

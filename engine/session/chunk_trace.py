@@ -1,4 +1,4 @@
-"""The books of one audio chunk: from its arrival until its words are in the KV cache."""
+"""Timing of one audio chunk, from its arrival until its words are in the KV cache."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from headstart.engine import api
 
-# The ears' names for their stages, as the latency budget names them. What turns sound into tokens
-# of the language model is its `project` stage: for the small models, Whisper's decoder.
+# The recogniser's stages by their names in the latency budget. What turns sound into tokens of the
+# language model is the `project` stage: for the small models, Whisper's decoder.
 _BUDGET_STAGE = {"mel": "mel", "encode": "encode", "decode": "project"}
 NS_PER_MS = 1_000_000
 
 
 def stage_spans(began_ns: int, stages_ms: Mapping[str, float]) -> list[api.Span]:
-    """The ears' stages one after another from `began_ns` on."""
+    """The recogniser's stages as consecutive spans from `began_ns` on."""
     spans = []
     at_ns = began_ns
     for stage, took_ms in stages_ms.items():
@@ -25,23 +25,26 @@ def stage_spans(began_ns: int, stages_ms: Mapping[str, float]) -> list[api.Span]
 
 
 def budget_stages(stages_ms: Mapping[str, float], share: float) -> dict[str, float]:
-    """That share of the ears' stages, by the budget's names."""
+    """`share` of each of the recogniser's stages, in ms, by the budget's names."""
     return {_BUDGET_STAGE[stage]: took_ms * share for stage, took_ms in stages_ms.items()}
 
 
 @dataclass(slots=True)
 class ChunkTrace:
-    """One chunk on its way into the cache. `heard_ms`: its share of the ears' work, by stage.
-    `prefilled_before`: the stream's count then; None for all but the last chunk of one pass."""
+    """One chunk on its way into the cache.
+
+    `heard_ms`: its share of the recogniser's work, by stage. `prefilled_before`: the stream's count
+    of prefilled tokens before the chunk; None for all but the last chunk of one pass.
+    """
 
     audio: api.Audio
     heard_ms: Mapping[str, float]
     prefilled_before: int | None = None
     rolled_back: int = 0
-    prefill_ns: int = 0  # its share of the steps that carried this session's tokens
+    prefill_ns: int = 0  # its share of the steps that prefilled this session's tokens
 
     def report(self, session: str, prefilled_total: int, now_ns: int) -> api.Chunk:
-        """The chunk is in: what it cost."""
+        """The cost of a chunk whose words are in the cache."""
         stages_ms = {**self.heard_ms, "prefill": self.prefill_ns / NS_PER_MS}
         latency_ms = (now_ns - self.audio.received_ns) / NS_PER_MS
         stages_ms["queue"] = max(latency_ms - sum(stages_ms.values()), 0.0)

@@ -1,9 +1,9 @@
-"""The commands of one session that wait, in order, and what of them is done together.
+"""The waiting commands of one session, in order, and which audio chunks are taken together.
 
-A session that fell behind has several chunks waiting. Those that came at a microphone's pace are
-then heard in one pass: who speaks live is better served by late words than by ever later ones. A
-file that is fed as fast as it can be read looks the same but for the times of arrival, and is heard
-chunk by chunk, so that it gives the words that a live session on schedule gives.
+A session that fell behind has several chunks waiting. Chunks that came in real time are then
+recognised in one pass, so that the session catches up. A file that is sent faster than real time is
+told by its arrival times; it is recognised chunk by chunk and so gives the same words as a live
+session that is on schedule.
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from dataclasses import dataclass
 from headstart.engine import api
 from headstart.engine.session.errors import SessionOverloaded
 
-# Commands waiting in one session: about ten minutes of half-second chunks. What comes beyond is
-# refused by name; the words heard so far stay.
+# Commands waiting in one session: about ten minutes of half-second chunks. Further commands are
+# refused with `SessionOverloaded`; the words recognised so far stay.
 MAX_WAITING = 1_200
-# Pictures among them: a gateway that waits for `ImagesConsumed` never comes near it.
+# Picture bytes waiting. A gateway that heeds `ImagesConsumed` stays far below.
 MAX_PICTURE_BYTES = 128 << 20
-# Sound heard in one pass of a session that is behind. The ears take this much in one step.
+# Audio taken in one pass of a session that is behind. The recogniser takes this much in one step.
 MAX_TOGETHER_SAMPLES = 2 * api.SAMPLE_RATE_HZ
-# Chunks came live if they lie at least this share of their own length apart. Networks bunch
-# packets, but half a second's worth at twice the pace is a file.
+# Chunks count as live if they arrive at least this share of their own length apart. Networks bunch
+# packets, but half a second of audio at twice the speed comes from a file.
 LIVE_SHARE = 0.5
-# A final pass or an answer goes before chunks of other sessions that are late by less than this:
-# somebody waits for it in silence. More would let a crowd of short turns starve a long one.
+# A final pass or an answer precedes chunks of other sessions that are late by less than this,
+# because a user waits for it. A larger value would let many short turns starve a long one.
 URGENT_NS = 1_000_000_000
 
 _URGENT = (api.Hush, api.EndSpeech, api.Respond)
@@ -34,7 +34,7 @@ _URGENT = (api.Hush, api.EndSpeech, api.Respond)
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """A command that has not been carried out yet, and by when it should be."""
+    """A waiting command and its deadline."""
 
     command: api.Command
     due_ns: int
@@ -46,16 +46,16 @@ class CommandQueue:
     def __init__(self, name: str) -> None:
         self._name = name
         self._waiting: deque[Waiting] = deque()
-        self._clips_due_ns = 0  # the last one's
-        self.picture_bytes = 0  # that came with what waits
+        self._clips_due_ns = 0  # deadline of the last clip piece
+        self.picture_bytes = 0  # in the waiting commands
 
     def __len__(self) -> int:
         return len(self._waiting)
 
     def push(self, command: api.Command, now_ns: int) -> None:
-        """Queue a command. Raises `SessionOverloaded` when as much as may wait does already."""
+        """Queue a command. Raises `SessionOverloaded` when the queue is full."""
         if isinstance(command, api.Resume):
-            # A final hearing pass that has not begun need not be made any more.
+            # A final pass that has not begun is not needed any more.
             self.remove(lambda c: isinstance(c, api.Hush))
         if len(self._waiting) >= MAX_WAITING:
             raise SessionOverloaded(self._name, MAX_WAITING)
@@ -70,15 +70,17 @@ class CommandQueue:
 
     @property
     def due_ns(self) -> int:
-        """The earliest deadline of all that waits: what stands in front of an urgent command is
-        as urgent, but for clips: minutes of them come at once, and as if they were spoken now they
-        are heard no sooner than what others say."""
+        """The earliest deadline in the queue, since a command is as urgent as those behind it.
+
+        A clip in front keeps its own deadline: minutes of clips may come at once, and they are
+        recognised no sooner than the live speech of other sessions.
+        """
         if isinstance(self._waiting[0].command, api.Clip):
             return self._waiting[0].due_ns
         return min(waiting.due_ns for waiting in self._waiting)
 
     def remove(self, unwanted: Callable[[api.Command], bool]) -> bool:
-        """Forget waiting commands; whether there were any."""
+        """Remove the `unwanted` commands; whether there were any."""
         kept = deque(w for w in self._waiting if not unwanted(w.command))
         found = len(kept) < len(self._waiting)
         self._waiting = kept
@@ -90,14 +92,14 @@ class CommandQueue:
         return bool(self._waiting) and isinstance(self._waiting[0].command, api.Audio)
 
     def pop(self) -> api.Command:
-        """The next command."""
+        """Remove and return the next command."""
         command = self._waiting.popleft().command
         self.picture_bytes -= api.picture_bytes(command)
         return command
 
     def pop_audio(self, now_ns: int) -> tuple[api.Audio, ...]:
-        """The next chunk, and if it is late those behind it that are heard with it: they came
-        live, are of the same turn, and make at most `MAX_TOGETHER_SAMPLES` with it."""
+        """Remove and return the next chunk. If it is late, the following live chunks of the same
+        turn come with it, up to `MAX_TOGETHER_SAMPLES` in all."""
         chunks: list[api.Audio] = []
         samples = 0
         for chunk in self._audio_in_front():
@@ -121,7 +123,7 @@ class CommandQueue:
 
 
 def chunk_due_ns(audio: api.Audio) -> int:
-    """A chunk is due when the next one comes."""
+    """A chunk's deadline: the arrival of the next one."""
     return audio.received_ns + _length_ns(audio)
 
 

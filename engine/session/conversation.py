@@ -1,4 +1,4 @@
-"""The items of one session as tokens: what was said, written and seen, in order."""
+"""The conversation items of one session as tokens: speech, text, tool calls and pictures."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from headstart.engine.chat.context_window import (
     ContextWindow,
     Prompt,
     Range,
+    answer_reserve,
+    clip_ranges,
     overflow,
     prompt_within,
-    remaining,
-    require_short,
-    reserve,
-    within,
+    remaining_entries,
+    require_fits,
 )
 from headstart.engine.chat.render import Entry, Modality, RenderedPrompt, Segment, Separator, render
 from headstart.engine.errors import ContextFull
@@ -32,46 +32,48 @@ from headstart.engine.session.clips import Clips
 from headstart.engine.session.errors import UnknownItem
 from headstart.engine.session.utterance import Utterance
 
-# Evicted items that may still be named: to be removed, or to have something put behind them.
+# Names kept of evicted items, so that clients can still remove them or insert behind them.
 MAX_EVICTED_NAMES = 4096
-# Of the model's own notes (`engine.session.summary`); longer than a client's item may be called.
+# Item id of the model's own summaries (`engine.session.summary`); longer than a client's id may be.
 NOTES_ID = "what the model noted of the conversation"
 
 
-def _seen(view: View) -> Segment:
+def _view_segment(view: View) -> Segment:
     return Segment(Modality.IMAGE, view.ids)
 
 
 class Conversation:
-    """Books of one session's items. Holds no K/V: it says what the stream should read, and what
-    it should forget."""
+    """The items of one session, in order.
+
+    Holds no K/V: it computes which tokens the stream shall have, and which ranges to evict.
+    """
 
     def __init__(self, services: ModelServices, stream: Stream) -> None:
         self._services = services
         self._stream = stream
-        self.window = ContextWindow.of(self.room, stream.reach, api.Window())
+        self.window = ContextWindow.of(self.prompt_limit, stream.reach, api.Window())
         self._separator = Separator(tuple(services.tokenizer.encode("\n")))
         self._system: tuple[int, ...] = ()
         self._blind_system: tuple[int, ...] = ()
         self._entries: list[Entry] = []
         self._instructions = ""
         self.tools: tuple[api.Tool, ...] = ()
-        self._answer_end: Entry | None = None  # while an answer runs: its items stand before it
-        self._evicted: OrderedDict[str, None] = OrderedDict()  # names of items, oldest first
-        self._has_seen = False  # a picture that was evicted
-        self._view: View | None = None  # seen, but not yet part of an item
+        self._answer_end: Entry | None = None  # marks where a running answer's items end
+        self._evicted: OrderedDict[str, None] = OrderedDict()  # item ids, oldest first
+        self._picture_evicted = False  # whether a picture was evicted
+        self._view: View | None = None  # a live view that is not yet part of an item
         self._last_view_key = ""
         self.utterance: Utterance | None = None
         self.clips = Clips(services, stream)
         self.only_hears = False
-        """Nothing is remembered, and the stream has nothing to read."""
+        """Transcription only: no items are kept, and the stream stays empty."""
 
     def __len__(self) -> int:
         return len(self._entries)
 
     def instruct(self, text: str, blind: str = "", tools: Sequence[api.Tool] = ()) -> None:
-        """Replace the system prompt; `blind` is added to it while no picture is in the context.
-        `tools`: what the model may call."""
+        """Replace the system prompt and the `tools` the model may call. `blind` is appended to the
+        prompt while the context has no picture."""
         system = self._services.chat.system
         self._instructions, self.tools = text, tuple(tools)
         if self.only_hears:
@@ -82,8 +84,11 @@ class Conversation:
     # --- items -----------------------------------------------------------------------------------
 
     def add(self, item: api.Item, after: str | None) -> None:
-        """Insert an item. Raises `UnknownItem` when `after` names none, and `ContextFull` for one
-        that is longer than a session can be: of an answer, the end is remembered."""
+        """Insert an item; `after` as in `api.AddItem`.
+
+        Raises `UnknownItem` if there is no item `after`, and `ContextFull` for an item longer than
+        the window, unless it is an answer, of which the end is kept.
+        """
         if after is None:
             at = len(self._entries)
         elif after == "root" or after in self._evicted:
@@ -94,31 +99,30 @@ class Conversation:
         if self.only_hears:
             return
         frame = len(self._services.chat.user_open)
-        require_short(entry, self.window.behind(len(self._system)) - frame)
+        require_fits(entry, self.window.behind(len(self._system)) - frame)
         if entry.role is api.Role.USER and self._view is not None:
-            entry = Entry(entry.item_id, entry.role, (_seen(self._view), *entry.segments))
+            entry = Entry(entry.item_id, entry.role, (_view_segment(self._view), *entry.segments))
             self._view = None
         self._entries.insert(at, entry)
 
     def append(self, entries: Sequence[Entry]) -> None:
-        """Add what is not anybody's item."""
+        """Append entries that do not come from a client."""
         self._entries += entries
 
     def open_answer(self, item_id: str) -> None:
-        """An answer begins. Its items will stand behind what it has read, whatever is added or
-        removed meanwhile, and may be named from now on; without content they are not read."""
+        """Reserve the place of a starting answer's items, behind what the answer has read. Clients
+        can refer to `item_id` from now on; without content the item adds no tokens."""
         self._answer_end = Entry("", api.Role.ASSISTANT, ())
         self._entries += (Entry(item_id, api.Role.ASSISTANT, ()), self._answer_end)
 
     def add_call(self, item_id: str, number: int, call: api.ToolCall) -> None:
-        """The answer that runs has called a function: an item of its own."""
+        """Insert function call number `number` of the running answer as an item of its own."""
         item = api.Item(api.call_item_id(item_id, number), api.Role.ASSISTANT, (call,))
         at = next(i for i, held in enumerate(self._entries) if held is self._answer_end)
         self._entries.insert(at, self.entry(item, self._stream))
 
     def close_answer(self, item_id: str, said: Sequence[int]) -> None:
-        """The answer is over, and has said these tokens: they are its item, if that has not been
-        removed."""
+        """Fill the item of a finished answer with the tokens `said`, unless it was removed."""
         entries = []
         for entry in self._entries:
             if entry.item_id != item_id or entry.segments:
@@ -129,8 +133,8 @@ class Conversation:
         self._entries, self._answer_end = entries, None
 
     def remove(self, item_id: str) -> None:
-        """Forget an item; of one that was evicted, its name; and the notes that may tell of it,
-        which are those behind it. Raises `UnknownItem`."""
+        """Remove an item, or the remembered id of an evicted one. Summaries behind it may mention
+        it and are removed too. Raises `UnknownItem`."""
         at = 0
         if item_id in self._evicted:
             del self._evicted[item_id]
@@ -141,7 +145,7 @@ class Conversation:
         self._entries[at:] = left
 
     def entry(self, item: api.Item, stream: Stream) -> Entry:
-        """An item as segments; embeddings of its pictures are interned in `stream`."""
+        """An item as segments; picture embeddings are interned in `stream`."""
         if item.role is api.Role.SYSTEM:
             text = "\n".join(part.text for part in item.parts if isinstance(part, api.Text))
             ids = tuple(self._services.chat.system(text))
@@ -167,7 +171,7 @@ class Conversation:
             case api.ToolResult():
                 return (Segment(Modality.TEXT, tuple(chat.result(part.output))),)
             case api.Image():
-                return (_seen(self._services.eyes.look(part, stream)),)
+                return (_view_segment(self._services.image_encoder.encode_image(part, stream)),)
             case api.Sound():
                 return self.clips.take(part.clip, stream)
             case _:
@@ -179,17 +183,17 @@ class Conversation:
                 return i
         raise UnknownItem(item_id)
 
-    # --- what is being said and seen -------------------------------------------------------------
+    # --- speech and camera -----------------------------------------------------------------------
 
     def begin(self, utterance: Utterance) -> None:
-        """Someone speaks; what the camera showed just before comes first."""
+        """Set the open utterance. The last unused camera view comes first in it."""
         self.utterance = utterance
         if self._view is not None:
-            utterance.see(self._view)
+            utterance.add_view(self._view)
             self._view = None
 
     def end(self) -> Entry:
-        """The open utterance becomes an item."""
+        """Turn the open utterance into an item."""
         assert self.utterance is not None
         entry = self.utterance.entry(self._services.tokenizer)
         if not self.only_hears:
@@ -197,44 +201,44 @@ class Conversation:
         self.utterance = None
         return entry
 
-    def see(self, image: api.Image) -> None:
-        """A live frame. One that looks like the last one seen costs tokens and tells nothing."""
+    def add_frame(self, image: api.Image) -> None:
+        """Take a live camera frame. A frame that looks like the last one is dropped."""
         if self.only_hears:
             return
         if self.utterance is not None and isinstance(self.utterance.state, LiveFrameEncoder):
-            self.utterance.state.watch(image, self.utterance.samples / api.SAMPLE_RATE_HZ)
+            self.utterance.state.add_frame(image, self.utterance.samples / api.SAMPLE_RATE_HZ)
             return
-        view = self._services.eyes.look(image, self._stream, live=True)
+        view = self._services.image_encoder.encode_image(image, self._stream, live=True)
         if view.key == self._last_view_key:
             return
         self._last_view_key = view.key
         if self.utterance is not None:
-            self.utterance.see(view)
+            self.utterance.add_view(view)
         else:
             self._view = view
 
-    def settle_view(self) -> None:
-        """A view nobody spoke about is part of the prompt now: keep it as an item of its own."""
+    def keep_view(self) -> None:
+        """Keep a view that no utterance took as an item of its own, since an answer has read it."""
         if self._view is not None and self.utterance is None:
-            self._entries.append(Entry("", api.Role.USER, (_seen(self._view),)))
+            self._entries.append(Entry("", api.Role.USER, (_view_segment(self._view),)))
             self._view = None
 
     def now(self, *, with_utterance: bool = True, tentative: bool = True) -> list[Entry]:
-        """All entries that are remembered, with what is being said or seen at their end."""
+        """All items with content, followed by the open utterance or the pending view."""
         if self.only_hears:
             return []
-        # An utterance without words, or an item without content, is no message.
+        # An utterance without words and an item without content make no message.
         entries = [entry for entry in self._entries if entry.segments]
         if self.utterance is None:
             if self._view is not None:
-                entries.append(Entry("", api.Role.USER, (_seen(self._view),)))
+                entries.append(Entry("", api.Role.USER, (_view_segment(self._view),)))
         elif with_utterance:
             entries.append(self.utterance.entry(self._services.tokenizer, tentative=tentative))
         return entries
 
     def forget_unused(self) -> None:
-        """Give up embeddings that nothing in the conversation stands for any more, when they fill
-        half of the table: an open utterance's change with every chunk."""
+        """Release soft tokens that no item uses any more, once they fill half of the table. An open
+        utterance may replace its embeddings with every chunk."""
         soft = self._stream.soft
         if len(soft) <= soft.limit // 2:
             return
@@ -242,88 +246,95 @@ class Conversation:
         for entry in [*self._entries, *self.now()]:
             used.update(token for segment in entry.segments for token in segment.ids)
         if self.utterance is not None and isinstance(self.utterance.state, LiveFrameEncoder):
-            used.update(self.utterance.still_said(self.utterance.state.held()))
+            used.update(self.utterance.remaining_tokens(self.utterance.state.token_ids()))
         soft.keep_only(used | self.clips.tokens())
 
-    # --- what is forgotten -----------------------------------------------------------------------
+    # --- eviction --------------------------------------------------------------------------------
 
     @property
-    def room(self) -> int:
-        """Tokens that a session can hold and still answer."""
+    def prompt_limit(self) -> int:
+        """Maximum prompt length in tokens that leaves room for an answer."""
         return self._stream.limit - ANSWER_RESERVE_TOKENS
 
     def remember(self, wanted: api.Window) -> None:
-        """Set the bounds of what is remembered."""
-        self.window = ContextWindow.of(self.room, self._stream.reach, wanted)
+        """Set the bounds of the window."""
+        self.window = ContextWindow.of(self.prompt_limit, self._stream.reach, wanted)
 
     def window_before(
         self, instructions: str | None, tools: Sequence[api.Tool], max_tokens: int
     ) -> ContextWindow:
-        """The window when an answer of so many tokens, with instructions and tools of its own, is
-        to follow. Raises `ContextFull` when there is no room for it behind the sink alone."""
+        """The window to fit before an answer of up to `max_tokens` with its own instructions and
+        tools. Raises `ContextFull` if the answer does not fit even behind the sink alone."""
         chat, limit = self._services.chat, self._stream.limit
-        following = len(self._own_system(instructions, tools))
+        following = len(self._answer_system(instructions, tools))
         following += len(chat.user_close) + len(chat.assistant_open)
         sink = max(len(self._system), len(self._blind_system))
         if sink + following >= limit:
             raise ContextFull(limit, sink + following)
-        left = limit - following - reserve(max_tokens)
-        return replace(self.window, room=min(self.window.room, left))
+        left = limit - following - answer_reserve(max_tokens)
+        return replace(self.window, prompt_limit=min(self.window.prompt_limit, left))
 
     def fit(self, window: ContextWindow | None = None) -> tuple[RenderedPrompt, list[KvMove]]:
-        """Forget what is outside of the window: in these books and in the stream. Returns what is
-        left, and what has to be moved in memory for it, in order, before anything else is."""
+        """Evict what lies outside of the window, here and in the stream.
+
+        Returns the remaining prompt and the moves to carry out in memory, in order, before any
+        other access.
+        """
         window = self.window if window is None else window
         entries = self.now()
         rendered = self._render(entries)
-        if not rendered.places:
+        if not rendered.items:
             return rendered, []
-        sink = rendered.places[0].lead
-        agreed = self._stream.common_prefix_len(rendered.ids)
-        positions = self._positions(agreed, len(rendered.ids))
+        sink = rendered.items[0].lead
+        common_len = self._stream.common_prefix_len(rendered.ids)
+        positions = self._positions(common_len, len(rendered.ids))
         moves = []
         if positions[-1] - positions[sink] > window.reach - sink:
-            moves.append(self._stream.rejoin(sink))
-        cuts = self._overflow(entries, rendered, agreed, window)
+            moves.append(self._stream.close_gaps(sink))
+        cuts = self._overflow(entries, rendered, common_len, window)
         if cuts:
             self._forget(entries, rendered, cuts)
             self.forget_unused()
-            # What the stream does not read yet it will never have read.
-            moves.append(self._stream.evict(within(cuts, 0, agreed), sink))
+            # Tokens beyond the common prefix were never in the stream.
+            moves.append(self._stream.evict(clip_ranges(cuts, 0, common_len), sink))
             rendered = self.rendered()
         return rendered, [move for move in moves if move is not None]
 
     def is_full(self, window: ContextWindow | None = None) -> bool:
-        """Whether `fit` has something to forget."""
+        """Whether `fit` would evict something."""
         entries = self.now()
         rendered = self._render(entries)
-        agreed = self._stream.common_prefix_len(rendered.ids)
-        return bool(self._overflow(entries, rendered, agreed, window or self.window))
+        common_len = self._stream.common_prefix_len(rendered.ids)
+        return bool(self._overflow(entries, rendered, common_len, window or self.window))
 
     def _overflow(
-        self, entries: Sequence[Entry], rendered: RenderedPrompt, agreed: int, window: ContextWindow
+        self,
+        entries: Sequence[Entry],
+        rendered: RenderedPrompt,
+        common_len: int,
+        window: ContextWindow,
     ) -> list[Range]:
-        return overflow(rendered, entries, window, self._positions(agreed, len(rendered.ids)))
+        return overflow(rendered, entries, window, self._positions(common_len, len(rendered.ids)))
 
-    def _positions(self, agreed: int, length: int) -> npt.NDArray[np.int64]:
-        """Of `length` tokens and the next, as far as the stream has them, and then one by one."""
-        known = self._stream.axes(0, agreed).max(axis=0)
-        following = 1 + (int(known[-1]) if agreed else -1)
-        return np.concatenate((known, following + np.arange(length + 1 - agreed)))
+    def _positions(self, common_len: int, length: int) -> npt.NDArray[np.int64]:
+        """Positions of `length` tokens and the next one; beyond the stream they count by one."""
+        known = self._stream.axes(0, common_len).max(axis=0)
+        following = 1 + (int(known[-1]) if common_len else -1)
+        return np.concatenate((known, following + np.arange(length + 1 - common_len)))
 
     def _forget(
         self, entries: Sequence[Entry], rendered: RenderedPrompt, cuts: Sequence[Range]
     ) -> None:
-        """Take the cuts out of what is remembered."""
-        for (entry, left), place in zip(
-            remaining(entries, rendered, cuts), rendered.places, strict=True
+        """Remove the ranges `cuts` from the items and the open utterance."""
+        for (entry, left), item in zip(
+            remaining_entries(entries, rendered, cuts), rendered.items, strict=True
         ):
             if left == entry:
                 continue
             seen = any(segment.modality is Modality.IMAGE for segment in entry.segments)
-            self._has_seen = self._has_seen or seen
+            self._picture_evicted = self._picture_evicted or seen
             if self.utterance is not None and entry.item_id == self.utterance.item_id:
-                self.utterance.forget(within(cuts, place.content, place.end), entry)
+                self.utterance.forget(clip_ranges(cuts, item.content, item.end), entry)
                 continue
             at = next(i for i, held in enumerate(self._entries) if held is entry)
             self._entries[at : at + 1] = [] if left is None else [left]
@@ -335,8 +346,8 @@ class Conversation:
     # --- tokens ----------------------------------------------------------------------------------
 
     def rendered(self, *, tentative: bool = True) -> RenderedPrompt:
-        """What the stream should read while nobody answers, with or without the words that may
-        still change."""
+        """The tokens the stream shall have while no answer runs. Without `tentative`, words that
+        may still change are left out."""
         return self._render(self.now(tentative=tentative))
 
     def tokens(self, *, tentative: bool = True) -> list[int]:
@@ -350,21 +361,21 @@ class Conversation:
         tools: Sequence[api.Tool] = (),
         with_utterance: bool = False,
     ) -> Prompt:
-        """What an answer follows. An utterance that is still open is part of it only for
-        speculation. `instructions` and `tools` hold for this answer alone; they come last, so that
-        the cache stays good."""
+        """The prompt of an answer. The open utterance is included for speculation only.
+        `instructions` and `tools` hold for this answer alone and come last, so that the cached
+        prefix stays valid."""
         entries = self.now(with_utterance=with_utterance)
-        extra = self._own_system(instructions, tools)
+        extra = self._answer_system(instructions, tools)
         rendered = self._render(entries, answer_next=True, extra_system=extra)
         return Prompt.of(rendered, entries)
 
-    def _own_system(self, instructions: str | None, tools: Sequence[api.Tool]) -> Sequence[int]:
-        """What one answer alone is told."""
+    def _answer_system(self, instructions: str | None, tools: Sequence[api.Tool]) -> Sequence[int]:
+        """The system message for one answer alone."""
         if not instructions and not tools:
             return ()
         return self._services.chat.system(instructions or "", tools)
 
-    def prompt_aside(
+    def out_of_band_prompt(
         self,
         items: Sequence[api.Item],
         stream: Stream,
@@ -372,9 +383,11 @@ class Conversation:
         tools: Sequence[api.Tool] | None,
         max_tokens: int,
     ) -> Prompt:
-        """The prompt of an answer out of band: `items` alone, the oldest less where they leave no
-        room for it, in a stream of its own. None: what the session has. Raises `ContextFull` for
-        an item that is too long by itself."""
+        """The prompt of an out-of-band answer: `items` alone, in a stream of their own.
+
+        The oldest items are dropped if they do not fit. `instructions` or `tools` None: the
+        session's. Raises `ContextFull` for an item that is too long by itself.
+        """
         chat = self._services.chat
         system: Sequence[int] = self._system
         if instructions or tools is not None:
@@ -385,7 +398,7 @@ class Conversation:
         def render_entries(entries: Sequence[Entry]) -> RenderedPrompt:
             return render(chat, self._separator, system, entries, answer_next=True)
 
-        room = stream.limit - reserve(max_tokens)
+        room = stream.limit - answer_reserve(max_tokens)
         return prompt_within(room, stream.reach, entries, render_entries)
 
     def _render(
@@ -395,8 +408,8 @@ class Conversation:
         answer_next: bool = False,
         extra_system: Sequence[int] = (),
     ) -> RenderedPrompt:
-        # Pictures that were evicted have been seen, too; and a new beginning costs a new prefill.
-        sees = self._has_seen or any(
+        # An evicted picture counts as seen: changing the system prompt would prefill all again.
+        sees = self._picture_evicted or any(
             s.modality is Modality.IMAGE for entry in entries for s in entry.segments
         )
         return render(

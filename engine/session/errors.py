@@ -1,4 +1,4 @@
-"""What a session refuses; see `headstart.engine.errors` for the tree these belong to."""
+"""Errors of session commands; `headstart.engine.errors` draws the whole tree."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class UnknownClip(EngineError):
 
     def __init__(self, clip: str) -> None:
         self.clip = clip
-        super().__init__(f"no sound of the name {clip!r} was heard, or it has been taken")
+        super().__init__(f"no sound with the name {clip!r} was received, or an item has it already")
 
 
 class AnswerRunning(EngineError):
@@ -34,7 +34,7 @@ class AnswerRunning(EngineError):
 
     def __init__(self, session: str) -> None:
         self.session = session
-        super().__init__(f"session {session!r} is answering already; cancel that first")
+        super().__init__(f"session {session!r} has an answer running already; cancel it first")
 
 
 class SessionOverloaded(EngineError):
@@ -42,4 +42,4 @@ class SessionOverloaded(EngineError):
 
     def __init__(self, session: str, limit: int, what: str = "commands") -> None:
         self.session, self.limit = session, limit
-        super().__init__(f"session {session!r} has {limit} {what} waiting, which is the limit")
+        super().__init__(f"session {session!r} has reached its limit of {limit} waiting {what}")

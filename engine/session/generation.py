@@ -1,5 +1,4 @@
-"""One answer while it is being decoded: speculated on, adopted, sent, finished; and its usage
-report."""
+"""One answer while it is decoded: speculated, adopted, sent and finished; and its usage report."""
 
 from __future__ import annotations
 
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from headstart.engine import api
 from headstart.engine.api import FinishReason, Sampling, Span, Tool, ToolChoice
-from headstart.engine.chat.accounting import by_name, counted
+from headstart.engine.chat.accounting import count_kinds, named_counts
 from headstart.engine.chat.context_window import ContextWindow, Prompt
 from headstart.engine.chat.render import Chat, Modality
 from headstart.engine.chat.stopping import SentenceLimit, StopStrings
@@ -19,26 +18,26 @@ from headstart.engine.chat.tools import OPEN, CallPiece, CallReader
 from headstart.engine.interfaces import ModelServices, Sampler, TextDecoder, Tokenizer
 from headstart.engine.kvcache.token_stream import Stream
 
-# A speculated answer waits for its endpoint at this length: what a person hears of the first
-# moment, while wasted work stays bounded when the speaker goes on after all.
+# Limit of a speculated answer: as much as is heard in the first moment, while the work wasted when
+# the speaker goes on stays bounded.
 SPECULATION_LIMIT_TOKENS = 24
 
 
 WORDS_ONLY = "Do not call a function now. Answer the user in one short, plain sentence."
-"""What a small model has to be told that has functions in sight and must not call one."""
+"""Told to a small model that has tools in its prompt and must not call one."""
 
 
-def words_only(respond: api.Respond, tools: Sequence[Tool]) -> str | None:
-    """The instructions of one answer, with what it must not do, if there is something."""
+def answer_instructions(respond: api.Respond, tools: Sequence[Tool]) -> str | None:
+    """The instructions of one answer; with `WORDS_ONLY` if tools are known but forbidden."""
     if respond.sampling.call is not ToolChoice.NONE or not (respond.tools or tools):
         return respond.instructions
     return "\n".join(filter(None, (respond.instructions, WORDS_ONLY)))
 
 
 @dataclass(slots=True)
-class Calling:
-    """What an answer may call, and what is made of it. `forced`: the tokens it has to begin with;
-    `banned`: what it must not begin with."""
+class ToolCalling:
+    """The calls an answer may make, and the parser of those it makes. `forced`: tokens the answer
+    must begin with; `banned`: tokens it must not begin with."""
 
     stops: StopStrings
     reader: CallReader
@@ -46,13 +45,13 @@ class Calling:
     banned: frozenset[int] = frozenset()
 
     @classmethod
-    def of(cls, sampling: Sampling, tools: Sequence[Tool], services: ModelServices) -> Calling:
+    def of(cls, sampling: Sampling, tools: Sequence[Tool], services: ModelServices) -> ToolCalling:
         chat = services.chat
         names = {tool.name for tool in tools}
         if not names:
             return cls(StopStrings(sampling.stop), CallReader(()))
         if sampling.call is ToolChoice.NONE:
-            # In the middle of an answer a call may begin all the same: there it stops.
+            # A call may still begin inside the answer; it stops there.
             stops = StopStrings((*sampling.stop, OPEN))
             return cls(stops, CallReader(()), banned=chat.call_beginnings)
         meant = [tool for tool in tools if sampling.function in ("", tool.name)]
@@ -61,20 +60,20 @@ class Calling:
         return cls(StopStrings(sampling.stop), CallReader(names), forced)
 
     def choose(self, sampler: Sampler, logits: Tensor, said: Sequence[int]) -> tuple[int, ...]:
-        """The next tokens behind those `said`: one, but for a beginning that is forced."""
+        """The next tokens after `said`: one, or all of a forced beginning."""
         if self.forced:
             tokens, self.forced = self.forced, ()
             return tokens
         if self.banned and not said:
             logits = logits.clone()
             logits[list(self.banned)] = -torch.inf
-        # JSON is made of repetitions: none is held against it.
-        return (sampler.sample(logits, () if self.reader.inside else said),)
+        # JSON repeats tokens by nature: no repetition penalty inside a call.
+        return (sampler.sample(logits, () if self.reader.in_call else said),)
 
 
 @dataclass(slots=True)
 class Answer:
-    """State of one answer. `generation` None: speculative, nothing may be sent."""
+    """State of one answer. While `generation` is None it is speculative and nothing is sent."""
 
     stream: Stream
     prompt: Prompt
@@ -83,18 +82,18 @@ class Answer:
     decoder: TextDecoder
     stop_ids: frozenset[int]
     sentences: SentenceLimit
-    calling: Calling
+    calling: ToolCalling
     generation: int | None = None
     item_id: str = ""
     out_of_band: bool = False
-    silent: bool = False  # for the session's own use: nobody is told
+    silent: bool = False  # for the session itself; no events are sent
     cached_tokens: int = 0
-    probe: int | None = None  # the place behind which the user's message may be over
+    probe: int | None = None  # stream index at which the end of the message is predicted
     tokens: list[int] = field(default_factory=list)
-    _starts: list[int] = field(default_factory=list)  # letters of `text` before each token
-    text: str = ""  # decoded and past the stop-string guard
+    _starts: list[int] = field(default_factory=list)  # length of `text` before each token
+    text: str = ""  # decoded and past the stop-string check
     sent_chars: int = 0
-    calls: list[CallPiece] = field(default_factory=list)  # a piece of one after the other
+    calls: list[CallPiece] = field(default_factory=list)  # pieces of all calls, in order
     sent_calls: int = 0
     speculated_tokens: int = 0
     spans: list[Span] = field(default_factory=list)
@@ -114,7 +113,7 @@ class Answer:
         sampling: Sampling,
         tools: Sequence[Tool] = (),
     ) -> Answer:
-        """Raises `BadSampling`."""
+        """A new answer to `prompt`. Raises `BadSampling`."""
         return cls(
             stream=stream,
             prompt=prompt,
@@ -123,7 +122,7 @@ class Answer:
             decoder=services.tokenizer.stream_decoder(),
             stop_ids=services.stop_ids,
             sentences=SentenceLimit(sampling.max_sentences),
-            calling=Calling.of(sampling, tools, services),
+            calling=ToolCalling.of(sampling, tools, services),
         )
 
     @property
@@ -132,7 +131,7 @@ class Answer:
 
     @property
     def paused(self) -> bool:
-        """Decoded far enough ahead of an endpoint that may never come."""
+        """Whether speculation has decoded as far as it may."""
         return self.speculative and len(self.tokens) >= SPECULATION_LIMIT_TOKENS
 
     @property
@@ -140,14 +139,14 @@ class Answer:
         return self.finished is None and not self.paused
 
     def matches(self, prompt: Prompt, sampling: Sampling) -> bool:
-        """Whether an answer to `prompt` would be this one, token for token.
+        """Whether an answer to `prompt` would have the same tokens as this one.
 
-        A sampled answer without a seed is as good as any other, so only the settings count.
+        Sampling without a seed is not repeatable, so there only the settings are compared.
         """
         return self.sampling == sampling and self.prompt.ids == prompt.ids
 
     def take(self, token: int, now_ns: int) -> None:
-        """One sampled token. Sets `finished` at a stop token, stop string or the limit."""
+        """Add a sampled token. Sets `finished` at a stop token, a stop string or the limit."""
         if self.first_token_ns is None:
             self.first_token_ns = now_ns
         self.last_token_ns = now_ns
@@ -164,26 +163,25 @@ class Answer:
         if (self.text or self.calls) and self.first_text_ns is None:
             self.first_text_ns = now_ns
 
-    def go_on(self, tokens: Sequence[int]) -> None:
-        """Have the stream read `tokens`, which were taken, too; where it has no room for them the
-        answer ends, at its length."""
+    def extend_stream(self, tokens: Sequence[int]) -> None:
+        """Append `tokens` to the stream. At the stream's limit the answer is finished instead."""
         if len(self.stream) + len(tokens) > self.stream.limit:
             self._finish_text(FinishReason.LENGTH)
             return
         self.stream.append(tokens, kinds=bytes((Modality.GENERATED,)) * len(tokens))
 
     def sync_stream(self) -> None:
-        """Have the stream read the prompt, with its last token still to be computed: what follows
-        is drawn from that. An answer that was given up leaves the whole prompt in the cache."""
+        """Make the stream read the prompt with its last token pending, since the first answer token
+        is sampled from that token's logits."""
         self.stream.reconcile(self.prompt.ids, kinds=self.prompt.kinds)
         if not self.stream.pending:
             self.stream.recompute(len(self.stream) - 1)
 
     def probe_end(self, chat: Chat) -> None:
-        """Have the next step look behind the last word, too: how likely is the message over?
+        """Also compute logits behind the last word: the probability that the message ends there.
 
-        The word's K/V are computed once more for it, in a step that is made anyway. Where nothing
-        closes a message in the template there is nothing to ask.
+        That word's K/V are recomputed, in a step that runs anyway. Does nothing for a template that
+        closes no messages.
         """
         if not chat.user_close:
             return
@@ -191,11 +189,11 @@ class Answer:
         self.stream.recompute(self.probe)
 
     def unsent(self) -> str:
-        """Text that may be sent now; a speculative answer has none."""
+        """Text that may be sent now; none while speculative."""
         return "" if self.speculative else self.text[self.sent_chars :]
 
     def unsent_calls(self, session: str, spans: tuple[Span, ...]) -> list[api.Call]:
-        """What it called since the last time; the first one carries the `spans`."""
+        """Call pieces since the last time; the first carries `spans`."""
         assert self.generation is not None
         new, self.sent_calls = self.calls[self.sent_calls :], len(self.calls)
         sent = []
@@ -208,27 +206,28 @@ class Answer:
         return sent
 
     @property
-    def has_begun(self) -> bool:
-        """Whether a client has got anything of it."""
+    def has_sent(self) -> bool:
+        """Whether a client has received any of it."""
         return self.sent_chars > 0 or self.sent_calls > 0
 
-    def called(self, call: int) -> api.ToolCall:
-        """A call that is whole."""
+    def complete_call(self, call: int) -> api.ToolCall:
+        """A complete call."""
         pieces = [piece for piece in self.calls if piece.call == call]
         return api.ToolCall(pieces[0].name, "".join(piece.arguments for piece in pieces))
 
-    def said(self, tokenizer: Tokenizer) -> list[int]:
-        """The tokens of its text, as far as that has come: what was held back is not said."""
+    def text_tokens(self, tokenizer: Tokenizer) -> list[int]:
+        """The tokens of the answer's text; text that was held back is not part of it."""
         if self.calls:
             return tokenizer.encode(self.text)
-        self._forget_unsaid()
+        self._drop_cut_tokens()
         return self.tokens
 
     def fail(self, code: str, message: str) -> None:
+        """Finish with an error."""
         self.finished, self.code, self.message = FinishReason.FAILED, code, message
 
     def tok_s(self) -> float | None:
-        """Decode speed from first to last token; None when there is nothing to measure."""
+        """Decode speed in tokens per second; None with fewer than two tokens."""
         if self.first_token_ns is None or self.last_token_ns is None or len(self.tokens) < 2:
             return None
         took_s = (self.last_token_ns - self.first_token_ns) / 1e9
@@ -239,13 +238,13 @@ class Answer:
         self.calls += calls
         self.text += self.sentences.push(text)
         if self.sentences.stopped:
-            self._forget_unsaid()
-        if self.calling.stops.stopped or self.sentences.stopped or self.calling.reader.over:
+            self._drop_cut_tokens()
+        if self.calling.stops.stopped or self.sentences.stopped or self.calling.reader.ended:
             self.finished = FinishReason.STOP
         self._fail_if_broken()
 
-    def _forget_unsaid(self) -> None:
-        """Without the tokens that began the sentence that is not said."""
+    def _drop_cut_tokens(self) -> None:
+        """Drop the tokens of a sentence that was cut off."""
         while self.tokens and self._starts[-1] >= len(self.text):
             self.tokens.pop()
             self._starts.pop()
@@ -261,13 +260,13 @@ class Answer:
         self._fail_if_broken()
 
     def _fail_if_broken(self) -> None:
-        if self.calling.reader.broken:
-            why = f"The model was to call a function, but {self.calling.reader.broken}."
+        if self.calling.reader.error:
+            why = f"The model should have called a function, but {self.calling.reader.error}."
             self.fail("tool_call_malformed", why)
 
 
 def usage_of(answer: Answer, wasted_tokens: int) -> api.Usage:
-    """An answer's tokens by what they stood for."""
+    """Token usage of an answer by modality."""
     prompt = answer.prompt
     audio, image = prompt.counts[Modality.AUDIO], prompt.counts[Modality.IMAGE]
     return api.Usage(
@@ -282,20 +281,20 @@ def usage_of(answer: Answer, wasted_tokens: int) -> api.Usage:
 
 
 def kv_stats_of(stream: Stream, bytes_per_token: int, window: ContextWindow) -> api.KvStats:
-    """What a stream has in the cache now, what it took over and forgot."""
+    """Cache statistics of a stream."""
     return api.KvStats(
         tokens=stream.kv_len,
         blocks=len(stream.kv_blocks),
         bytes=stream.kv_len * bytes_per_token,
         bytes_per_token=bytes_per_token,
-        by_modality=by_name(counted(stream.kv_kinds)),
+        by_modality=named_counts(count_kinds(stream.kv_kinds)),
         adopted=stream.adopted_tokens,
         evicted=stream.evicted_tokens,
         window=window.to_api(),
     )
 
 
-def unbegun(session: str, generation: int, kv: api.KvStats) -> api.Finished:
-    """Of an answer that was cancelled before anything was done for it."""
+def cancelled_unstarted(session: str, generation: int, kv: api.KvStats) -> api.Finished:
+    """The event for an answer that was cancelled before it began."""
     cancelled = api.FinishReason.CANCELLED
     return api.Finished(session, generation, cancelled, text="", usage=api.Usage(), kv=kv)

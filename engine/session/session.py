@@ -1,9 +1,9 @@
-"""One session: what was said, what is being said, and the answer that runs.
+"""One session: its commands, its KV stream and its answers.
 
-Commands are carried out in the order they came (`Engine` calls `run` for one at a time; sound it
-takes as a `AudioBatch`, to have it heard with that of others), and each one ends in `_sync_stream`,
-which makes the KV stream read what the conversation reads now. While an answer is being decoded the
-stream belongs to it; words heard meanwhile are laid out when it ends.
+`Engine` calls `run` for one command at a time, in the order they came. Audio is taken as an
+`AudioBatch` instead, so that several sessions share one pass. Each command ends in `_sync_stream`,
+which makes the KV stream read what the conversation reads now. While an answer is decoded it owns
+the stream; words recognised meanwhile are added when it ends.
 """
 
 from __future__ import annotations
@@ -15,28 +15,34 @@ from headstart.engine import api
 from headstart.engine.chat.context_window import ContextWindow, Prompt
 from headstart.engine.chat.render import Modality, RenderedPrompt, count
 from headstart.engine.errors import ContextFull, EngineError
-from headstart.engine.interfaces import ModelServices, Words
+from headstart.engine.interfaces import ModelServices, Recognition
 from headstart.engine.kvcache.eviction import KvMove
 from headstart.engine.kvcache.token_stream import Reconciled, Stream
 from headstart.engine.session.chunk_trace import ChunkTrace, stage_spans
 from headstart.engine.session.command_queue import CommandQueue, chunk_due_ns
 from headstart.engine.session.conversation import Conversation
 from headstart.engine.session.errors import AnswerRunning, NothingHeard
-from headstart.engine.session.generation import Answer, kv_stats_of, unbegun, usage_of, words_only
+from headstart.engine.session.generation import (
+    Answer,
+    answer_instructions,
+    cancelled_unstarted,
+    kv_stats_of,
+    usage_of,
+)
 from headstart.engine.session.summary import Summaries
 from headstart.engine.session.utterance import AudioBatch, Utterance
 
-# Spans of one turn that its budget is told of; of a longer turn the newest count.
+# Spans kept of one turn for its latency budget, the newest.
 MAX_TURN_SPANS = 256
 
 Emit = Callable[[api.Event], None]
 NewStream = Callable[[str], Stream]
 Clock = Callable[[], int]
-Mover = Callable[[KvMove], None]  # carries an eviction out in memory
+Mover = Callable[[KvMove], None]  # carries out an eviction's moves in memory
 
 
 class Session:
-    """State of one session; `emit` takes its events, `clock` is `time.monotonic_ns`."""
+    """State of one session. `emit` receives its events; `clock` is `time.monotonic_ns`."""
 
     def __init__(
         self,
@@ -51,25 +57,25 @@ class Session:
         self.stream = new_stream(name)
         self.conversation = Conversation(services, self.stream)
         self.commands = CommandQueue(name)
-        self.answer: Answer | None = None  # in the conversation
+        self.answer: Answer | None = None  # the conversation's
         self.side_answers: list[Answer] = []  # out of band
         self.traces: list[ChunkTrace] = []
-        self.deadline_ns = 0  # of what is pending in the stream
+        self.deadline_ns = 0  # of the stream's pending tokens
         self._services = services
         self._new_stream = new_stream
         self._move = move
         self._emit = emit
         self._clock = clock
-        # Work done for the turn so far, most of it while the person was still speaking.
+        # Work done for the turn so far, most of it while the user was still speaking.
         self._turn_spans: deque[api.Span] = deque(maxlen=MAX_TURN_SPANS)
         self._rolled_back_before = 0
         self._summaries = Summaries(services, self.conversation)
-        self._unanswered = False  # words were heard that no answer has been sent to
+        self._unanswered = False  # whether words came since the last answer
 
     # --- commands --------------------------------------------------------------------------------
 
     def run(self, command: api.Command) -> None:
-        """Carry one command out. Raises an `EngineError`, and then what stood before stands."""
+        """Carry out one command. Raises an `EngineError`; then nothing has changed."""
         match command:
             case api.BeginSpeech():
                 self._begin_speech(command)
@@ -84,7 +90,7 @@ class Session:
             case api.DropSpeech():
                 self.conversation.utterance = None
             case api.Frame():
-                self.conversation.see(command.image)
+                self.conversation.add_frame(command.image)
             case api.AddItem():
                 self.conversation.add(command.item, command.after)
             case api.RemoveItem():
@@ -99,11 +105,11 @@ class Session:
             case api.Respond():
                 self._respond(command)
             case _:
-                raise AssertionError(f"{type(command).__name__} is not a session's command")
+                raise AssertionError(f"{type(command).__name__} is not a session command")
         self._sync_stream()
 
     def begin(self, command: api.Open) -> None:
-        """Take over instructions, and a conversation that another engine process held."""
+        """Take over instructions and a conversation from `Open`, which may restore a session."""
         self.stream.share_within(command.share_domain)
         self.conversation.only_hears = command.only_hears
         self.conversation.instruct(command.instructions, command.blind, command.tools)
@@ -111,12 +117,12 @@ class Session:
         for item in command.items:
             try:
                 self.conversation.add(item, None)
-            except ContextFull as error:  # it was said when more was remembered
+            except ContextFull as error:  # the window was larger when this was said
                 self.report(error, about="add_item", ref_id=item.item_id)
         self._sync_stream()
 
     def cancel(self, generation: int) -> None:
-        """Stop that answer; what was decoded of it stays in the conversation."""
+        """Cancel an answer; what was decoded of it stays in the conversation."""
         for answer in self.answers():
             if answer.generation == generation:
                 answer.finished = api.FinishReason.CANCELLED
@@ -124,15 +130,15 @@ class Session:
         if self.commands.remove(
             lambda c: isinstance(c, api.Respond) and c.generation == generation
         ):
-            self._emit_finished_unbegun(generation)
+            self._emit_cancelled(generation)
 
     def streams(self) -> list[Stream]:
-        """All that hold K/V for it, the conversation's own first."""
+        """All streams of the session, the conversation's own first."""
         return [self.stream, *(answer.stream for answer in self.side_answers)]
 
     @property
     def at_rest(self) -> bool:
-        """Whether there is nothing to do for it until somebody says more."""
+        """Whether nothing is left to do until the next command."""
         if self.commands or self.side_answers or self.traces:
             return False
         return not (self.stream.pending if self.answer is None else self.answer.wants_steps)
@@ -142,7 +148,7 @@ class Session:
             answer.stream.close()
         self.stream.close()
 
-    # --- hearing ---------------------------------------------------------------------------------
+    # --- speech ----------------------------------------------------------------------------------
 
     def _open_utterance(self) -> Utterance:
         if self.conversation.utterance is None:
@@ -154,7 +160,7 @@ class Session:
             Utterance(
                 ref=command.ref,
                 item_id=command.item_id,
-                state=self._services.ears.open(self.stream),
+                state=self._services.recognizer.open(self.stream),
                 start_sample=command.start_sample,
             )
         )
@@ -162,12 +168,14 @@ class Session:
         self._rolled_back_before = self.stream.rolled_back_kv_tokens
 
     def next_audio_batch(self, now_ns: int) -> AudioBatch:
-        """Take the chunks that are heard next. Raises `NothingHeard` outside of an utterance."""
+        """Take the chunks to recognise next. Raises `NothingHeard` without an open utterance."""
         chunks = self.commands.pop_audio(now_ns)
         return AudioBatch(self._open_utterance(), chunks)
 
-    def heard(self, batch: AudioBatch, words: Words, began_ns: int, share: float) -> None:
-        """What the ears made of a batch; `share`: its part of what the pass cost."""
+    def add_recognition(
+        self, batch: AudioBatch, words: Recognition, began_ns: int, share: float
+    ) -> None:
+        """Take the recogniser's result for a batch; `share`: its part of the pass's cost."""
         self._turn_spans.extend(stage_spans(began_ns, words.stages_ms))
         batch.utterance.take(words, batch.samples)
         self._emit(batch.utterance.hearing(self.name))
@@ -183,7 +191,7 @@ class Session:
         if command.speculate is None or self.answer is not None:
             return
         if not self._open_utterance().says_something:
-            return  # nothing to answer, so far
+            return  # nothing to answer yet
         self._fit()
         prompt = self.conversation.prompt(with_utterance=True)
         tools = self.conversation.tools
@@ -194,12 +202,12 @@ class Session:
         self.deadline_ns = self._clock()
 
     def _finish_hearing(self) -> None:
-        """The final pass. Its words count as tentative until the endpoint is sure."""
+        """Run the final pass. Its words stay tentative until the endpoint is confirmed."""
         utterance = self._open_utterance()
         if utterance.finished:
             return
         began_ns = self._clock()
-        words = self._services.ears.finish(utterance.state)
+        words = self._services.recognizer.finish(utterance.state)
         self._turn_spans.extend(stage_spans(began_ns, words.stages_ms))
         utterance.finish(words)
         self._emit(utterance.hearing(self.name))
@@ -221,8 +229,8 @@ class Session:
     # --- the stream ------------------------------------------------------------------------------
 
     def _sync_stream(self, *, ahead: bool = True) -> Reconciled | None:
-        """Make the stream read what the conversation reads; None while an answer owns it. Without
-        `ahead`, words that may still change are kept where they stand and not added."""
+        """Make the stream read the conversation. Returns None while an answer owns the stream.
+        Without `ahead`, tentative words are kept as far as they are in the stream, not added."""
         if self.answer is not None and self.answer.speculative:
             if self.answer.prompt.ids == self.conversation.prompt(with_utterance=True).ids:
                 return None
@@ -240,34 +248,34 @@ class Session:
         return self.stream.reconcile(wanted, kinds=rendered.kinds[: len(wanted)])
 
     def _fit(self, window: ContextWindow | None = None) -> RenderedPrompt:
-        """Forget what is outside of the window; what the conversation reads now."""
+        """Evict what lies outside of the window; returns the remaining prompt."""
         silent = [answer for answer in self.side_answers if answer.silent]
         if silent and self.conversation.is_full(window):
-            self._drop(silent[0])  # it holds the K/V that are to be moved
+            self._drop(silent[0])  # it shares the K/V to be moved
         rendered, moves = self.conversation.fit(window)
         for move in moves:
             self._move(move)
         return rendered
 
     def _drop(self, answer: Answer) -> None:
-        """Forget an answer out of band."""
+        """Remove an out-of-band answer and close its stream."""
         self.side_answers.remove(answer)
         answer.stream.close()
 
     def _note(self) -> None:
-        """Put a summary that was written into the conversation, while nobody speaks in it."""
+        """Insert a finished summary into the conversation while nobody speaks."""
         if self.answer is None and self.conversation.utterance is None:
             self.conversation.append(self._summaries.take())
 
     def prefilled(self, began_ns: int, ended_ns: int) -> None:
-        """A decoder step carried words of this session into the cache."""
+        """Account a decoder step that prefilled tokens of this session."""
         for trace in self.traces:
             trace.prefill_ns += (ended_ns - began_ns) // len(self.traces)
         if self.conversation.utterance is not None and self.answer is None:
             self._turn_spans.append(api.Span("prefill", began_ns, ended_ns))
 
     def settle_traces(self) -> None:
-        """Report the chunks whose words are all in the cache (or wait for an answer to end)."""
+        """Report the chunks whose words are all in the cache, or wait for an answer to end."""
         if self.traces and (self.stream.pending == 0 or self.answer is not None):
             now_ns = self._clock()
             for trace in self.traces:
@@ -277,7 +285,7 @@ class Session:
     # --- answering -------------------------------------------------------------------------------
 
     def answers(self) -> list[Answer]:
-        """All answers that run, the conversation's own first."""
+        """All running answers, the conversation's own first."""
         return ([self.answer] if self.answer is not None else []) + self.side_answers
 
     def _new_answer(self, stream: Stream, prompt: Prompt, ask: api.Respond) -> Answer:
@@ -286,16 +294,16 @@ class Session:
 
     def _respond(self, command: api.Respond) -> None:
         if command.items is not None:
-            self._respond_aside(command)
+            self._respond_out_of_band(command)
             return
         if self.answer is not None and not self.answer.speculative:
             raise AnswerRunning(self.name)
         if command.only_if_heard and not self._unanswered:
             self._drop_speculation()
-            self._emit_finished_unbegun(command.generation)
+            self._emit_cancelled(command.generation)
             return
         sampling, tools = command.sampling, command.tools or ()
-        instructions = words_only(command, self.conversation.tools)
+        instructions = answer_instructions(command, self.conversation.tools)
         prompt = self.conversation.prompt(instructions, tools=tools)
         answer = self.answer
         if answer is None or not answer.matches(prompt, sampling):
@@ -309,19 +317,19 @@ class Session:
             self.answer = answer
         else:
             answer.cached_tokens = min(len(prompt.ids), self.stream.kv_len)
-        self.conversation.settle_view()
+        self.conversation.keep_view()
         self.conversation.open_answer(command.item_id)
         answer.generation, answer.item_id = command.generation, command.item_id
         self.deadline_ns = self._clock()
         self.flush(answer)
 
-    def _respond_aside(self, command: api.Respond) -> None:
-        """Out of band: a stream of its own, the conversation stays as it was."""
+    def _respond_out_of_band(self, command: api.Respond) -> None:
+        """Answer out of band, in a stream of its own; the conversation does not change."""
         assert command.items is not None
         stream = self._new_stream(f"{self.name}/{command.generation}")
         stream.share_within(self.stream.share_domain)
         own = command.instructions, command.tools, command.sampling.max_tokens
-        prompt = self.conversation.prompt_aside(command.items, stream, *own)
+        prompt = self.conversation.out_of_band_prompt(command.items, stream, *own)
         answer = self._new_answer(stream, prompt, command)
         answer.generation, answer.item_id = command.generation, command.item_id
         answer.out_of_band = True
@@ -334,23 +342,24 @@ class Session:
             self.answer = None
 
     def flush(self, answer: Answer) -> None:
-        """Send what may be sent of an answer, and conclude it when it is finished."""
+        """Send what may be sent of an answer, and conclude it if it is finished."""
         if answer.generation is None:
             return
         text = "" if answer.silent else answer.unsent()
-        spans = () if answer.has_begun else (*self._turn_spans, *answer.spans)
+        spans = () if answer.has_sent else (*self._turn_spans, *answer.spans)
         if text:
             answer.sent_chars += len(text)
             self._emit(api.Delta(self.name, answer.generation, text, self._clock(), spans))
         for call in answer.unsent_calls(self.name, () if text else spans):
             self._emit(call)
             if call.done and not answer.out_of_band:
-                self.conversation.add_call(answer.item_id, call.call, answer.called(call.call))
+                complete = answer.complete_call(call.call)
+                self.conversation.add_call(answer.item_id, call.call, complete)
         if answer.finished is not None:
             self.conclude(answer)
 
     def conclude(self, answer: Answer) -> None:
-        """Report an answer that is finished and put it into the conversation."""
+        """Report a finished answer and add it to the conversation."""
         assert answer.finished is not None
         assert answer.generation is not None
         if answer.silent:
@@ -377,10 +386,10 @@ class Session:
             self._drop(answer)
             return
         self.answer = None
-        if answer.has_begun or answer.finished is not api.FinishReason.CANCELLED:
+        if answer.has_sent or answer.finished is not api.FinishReason.CANCELLED:
             self._unanswered = False
         self._turn_spans.clear()
-        self.conversation.close_answer(answer.item_id, answer.said(self._services.tokenizer))
+        self.conversation.close_answer(answer.item_id, answer.text_tokens(self._services.tokenizer))
         self._note()
         self._rolled_back_before = self.stream.rolled_back_kv_tokens
         try:
@@ -388,12 +397,12 @@ class Session:
         except EngineError as error:
             self.report(error, about="answer")
 
-    def _emit_finished_unbegun(self, generation: int) -> None:
-        self._emit(unbegun(self.name, generation, self._kv_stats(self.stream)))
+    def _emit_cancelled(self, generation: int) -> None:
+        self._emit(cancelled_unstarted(self.name, generation, self._kv_stats(self.stream)))
 
     def _kv_stats(self, stream: Stream) -> api.KvStats:
         return kv_stats_of(stream, self._services.kv_bytes_per_token, self.conversation.window)
 
     def report(self, error: EngineError, about: str, ref_id: str = "") -> None:
-        """Say that a command could not be carried out."""
+        """Emit `Failed` for a command."""
         self._emit(api.Failed(self.name, about, error.code, str(error), ref_id))

@@ -1,9 +1,9 @@
-"""A conversation's own memory of what it is about to forget: a few sentences, kept as an item.
+"""Summaries of what the context window is about to evict, kept as items of the conversation.
 
-Shortly before the window is full, the model is asked for a summary, beside the conversation: on a
-fork of its stream, which shares all K/V that are there, so it costs the question and the answer.
-The summary is put at the conversation's end, where it costs no prefill of anything else, and it is
-in the next one's sight before it is old enough to go.
+Shortly before the window is full, the model is asked for a summary on a fork of the stream. The
+fork shares all K/V, so the cost is the question and the answer. The summary is added at the
+conversation's end, where nothing else has to be prefilled again. The next summary is written before
+this one is evicted, and can take it into account.
 """
 
 from __future__ import annotations
@@ -21,42 +21,42 @@ REQUEST = (
 )
 OPENING = "Notes on the conversation so far: "
 SAMPLING = api.Sampling(max_tokens=96, max_sentences=3)
-GENERATION = -(1 << 60)  # gateways count up from 0, and down from -1 beside the conversation
-# The part of the window that is filled when a summary is asked for: the rest is time to write it.
+GENERATION = -(1 << 60)  # gateways count up from 0, and down from -1 out of band
+# A summary is requested when the window is filled to this part; the rest leaves time to write it.
 DUE = 0.9
 
 
 class Summaries:
-    """When one session writes summaries, and what becomes of them."""
+    """Requests and holds the summaries of one session."""
 
     def __init__(self, services: ModelServices, conversation: Conversation) -> None:
         self._services = services
-        self._talk = conversation
+        self._conversation = conversation
         self._written: list[Entry] = []
-        self._asked_at: int | None = None  # tokens evicted by then: one summary for each eviction
+        self._asked_at: int | None = None  # evicted tokens at the last request: one per eviction
 
     def due(self, rendered: RenderedPrompt, evicted_tokens: int) -> bool:
-        """Whether to write one now, of what is laid out."""
-        window = self._talk.window
-        if not window.summarise or not rendered.places or self._asked_at == evicted_tokens:
+        """Whether to request a summary now, given the current prompt."""
+        window = self._conversation.window
+        if not window.summarise or not rendered.items or self._asked_at == evicted_tokens:
             return False
-        sink = rendered.places[0].lead
+        sink = rendered.items[0].lead
         if len(rendered.ids) - sink < DUE * window.behind(sink):
             return False
         self._asked_at = evicted_tokens
         return True
 
     def begin(self, stream: Stream) -> Answer:
-        """Have one written on a fork of `stream`."""
+        """Start writing a summary on a fork of `stream`."""
         fork = stream.fork(f"{stream.name}/summary")
-        prompt = self._talk.prompt(REQUEST)
+        prompt = self._conversation.prompt(REQUEST)
         answer = Answer.begin(self._services, fork, prompt, SAMPLING)
         answer.generation, answer.out_of_band, answer.silent = GENERATION, True, True
         answer.sync_stream()
         return answer
 
     def keep(self, answer: Answer) -> None:
-        """Take what was written, until there is a place for it."""
+        """Hold a finished summary until it can be inserted."""
         text = answer.text.strip()
         if text and answer.finished in (api.FinishReason.STOP, api.FinishReason.LENGTH):
             ids = tuple(self._services.chat.system(OPENING + text))
@@ -64,10 +64,10 @@ class Summaries:
             self._written = [Entry(NOTES_ID, api.Role.SYSTEM, (segment,))]
 
     def forget(self) -> None:
-        """What was written may tell of an item that is removed now: write another."""
+        """Discard the held summary, since it may mention a removed item, and allow another."""
         self._written, self._asked_at = [], None
 
     def take(self) -> list[Entry]:
-        """What was written since the last call, as an item."""
+        """Remove and return the held summary, as entries."""
         written, self._written = self._written, []
         return written

@@ -1,8 +1,7 @@
-"""The open utterance: what is being said right now, as far as it has been recognised.
+"""The open utterance: the speech in progress, as far as it has been recognised.
 
-`Utterance` is one turn's words and camera views so far, `AudioBatch` the sound of it that one pass
-of the recogniser takes.
-
+`Utterance` holds one turn's words and camera views so far, `AudioBatch` the audio of it that one
+pass of the recogniser takes.
 """
 
 from __future__ import annotations
@@ -18,9 +17,16 @@ import numpy as np
 
 from headstart.engine import api
 from headstart.engine.api import Audio, Clip, Hearing, Role, TurnRef
-from headstart.engine.chat.context_window import Holes, Range, without
+from headstart.engine.chat.context_window import Range, RemovedRanges, remove_ranges
 from headstart.engine.chat.render import Entry, Modality, Segment
-from headstart.engine.interfaces import Embedded, Parts, Pcm, Tokenizer, View, Words
+from headstart.engine.interfaces import (
+    EmbeddedRecognition,
+    Pcm,
+    Recognition,
+    Tokenizer,
+    TokenRuns,
+    View,
+)
 from headstart.engine.session.chunk_trace import ChunkTrace, budget_stages
 from headstart.engine.session.command_queue import chunk_due_ns
 
@@ -28,7 +34,7 @@ _INT16_SCALE = 1.0 / 32768.0
 
 
 def to_float(audio: Audio | Clip) -> Pcm:
-    """s16le bytes as float32 in [-1, 1)."""
+    """s16le bytes as float32 [samples] in [-1, 1)."""
     return np.frombuffer(audio.pcm, dtype="<i2").astype(np.float32) * _INT16_SCALE
 
 
@@ -36,26 +42,26 @@ def to_float(audio: Audio | Clip) -> Pcm:
 class Utterance:
     """Words and camera views of one turn.
 
-    Committed text only grows, but at a final pass: then it is what the final words have of it.
-    `views` hold where in the committed text a view came, at a word boundary: that offset stays good
-    while words are added, and a final pass moves it with the words around it.
+    Committed text only grows, except at a final pass, which may shorten it to the part it confirms.
+    Each of `views` has an offset in the committed text, at a word boundary. The offset stays valid
+    while words are added; a final pass moves it with the words around it.
     """
 
     ref: TurnRef
     item_id: str
-    state: Any  # the ears' own, opaque here
+    state: Any  # the recogniser's, opaque here
     start_sample: int
     committed: str = ""
     tentative: str = ""
     likely: tuple[float, ...] = ()
     samples: int = 0
-    finished: bool = False  # the final hearing pass was made for this revision
-    parts: Parts | None = None  # the utterance as tokens, where the ears give no words
-    sure_parts: Parts | None = None
-    transcribed: bool = True  # its text is what was said
+    finished: bool = False  # the final pass was made for this revision
+    parts: TokenRuns | None = None  # the utterance as tokens, if the recogniser gives embeddings
+    sure_parts: TokenRuns | None = None  # the part of them that will not change
+    transcribed: bool = True  # whether `text` is a transcript of the speech
     views: list[tuple[int, View]] = field(default_factory=list)
-    _holes: Holes = field(default_factory=Holes)  # what was evicted of its tokens
-    _gone: Counter[int] = field(default_factory=Counter)  # those tokens
+    _evicted: RemovedRanges = field(default_factory=RemovedRanges)  # evicted ranges of its tokens
+    _evicted_tokens: Counter[int] = field(default_factory=Counter)  # the evicted tokens
 
     @property
     def text(self) -> str:
@@ -67,8 +73,8 @@ class Utterance:
         sound = any(m is Modality.AUDIO and ids for m, ids in self.parts or ())
         return bool(self.text) or sound
 
-    def take(self, words: Words, samples: int) -> None:
-        """What the ears make of it after `samples` more."""
+    def take(self, words: Recognition, samples: int) -> None:
+        """Update with the result after `samples` more samples."""
         assert words.committed.startswith(self.committed), (words.committed, self.committed)
         self.committed, self.tentative = words.committed, words.tentative
         self.views = [(min(at, len(self.committed)), view) for at, view in self.views]
@@ -77,9 +83,12 @@ class Utterance:
         self.samples += samples
         self.finished = False
 
-    def finish(self, words: Words) -> None:
-        """The final words, of the utterance heard as a whole. Those behind what was committed, and
-        from the first one on that differs, are tentative until the endpoint: speech may resume."""
+    def finish(self, words: Recognition) -> None:
+        """Update with the result of the final pass over the whole utterance.
+
+        Words behind the committed ones, and from the first that differs, stay tentative until the
+        endpoint, because speech may resume.
+        """
         final = words.committed + words.tentative
         self.views = [(_moved(at, self.committed, final), view) for at, view in self.views]
         self.committed = _common_words(self.committed, final)
@@ -88,17 +97,17 @@ class Utterance:
         self._take_parts(words)
         self.finished = True
 
-    def _take_parts(self, words: Words) -> None:
-        if isinstance(words, Embedded):
+    def _take_parts(self, words: Recognition) -> None:
+        if isinstance(words, EmbeddedRecognition):
             self.parts, self.sure_parts = words.parts, words.sure_parts
             self.transcribed = words.transcribed
 
-    def see(self, view: View) -> None:
-        """Put a view behind the words that stand."""
+    def add_view(self, view: View) -> None:
+        """Add a camera view behind the committed words."""
         self.views.append((len(self.committed), view))
 
     def hearing(self, session: str) -> Hearing:
-        """The words so far, for the gateway."""
+        """The event with the words so far."""
         return Hearing(
             session=session,
             ref=self.ref,
@@ -111,20 +120,20 @@ class Utterance:
         )
 
     def forget(self, cuts: Sequence[Range], entry: Entry) -> None:
-        """Evict tokens of `entry`, which is what the utterance read until now."""
+        """Evict the ranges `cuts` of `entry`, which is the utterance's present entry."""
         ids = [token for segment in entry.segments for token in segment.ids]
-        self._gone.update(token for start, end in cuts for token in ids[start:end])
-        self._holes.cut(cuts)
+        self._evicted_tokens.update(token for start, end in cuts for token in ids[start:end])
+        self._evicted.cut(cuts)
 
-    def still_said(self, tokens: Collection[int]) -> Collection[int]:
-        """Those of `tokens`, all that it ever said, that were not evicted."""
-        return Counter(tokens) - self._gone
+    def remaining_tokens(self, tokens: Collection[int]) -> Collection[int]:
+        """`tokens`, all that the utterance ever had, without the evicted ones."""
+        return Counter(tokens) - self._evicted_tokens
 
     def entry(self, tokenizer: Tokenizer, *, tentative: bool = True) -> Entry:
-        """The utterance as an item, with or without the words that may still change. Cut at a word
-        boundary, text gives the same tokens as whole."""
+        """The utterance as an item, with or without the tentative words. Text is split at word
+        boundaries only, which gives the same tokens as encoding it as a whole."""
         segments = self._segments(tokenizer, tentative)
-        return Entry(self.item_id, Role.USER, without(segments, self._holes.ranges))
+        return Entry(self.item_id, Role.USER, remove_ranges(segments, self._evicted.ranges))
 
     def _segments(self, tokenizer: Tokenizer, tentative: bool) -> Sequence[Segment]:
         segments: list[Segment] = []
@@ -144,7 +153,7 @@ class Utterance:
 
 
 def _common_words(text: str, other: str) -> str:
-    """What both begin with, in whole words as spaces part them."""
+    """The common prefix, cut at a word boundary (a space)."""
     pairs = zip(text, other, strict=False)
     length = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
     if any(length < len(one) and one[length] != " " for one in (text, other)):
@@ -153,8 +162,8 @@ def _common_words(text: str, other: str) -> str:
 
 
 def _moved(offset: int, text: str, final: str) -> int:
-    """Where a place between words of `text` is in `final`: behind the same word, if it is there,
-    else behind the last one before it that is."""
+    """The offset in `final` that corresponds to `offset`, a word boundary of `text`: behind the
+    same word, or else behind the last word before it that `final` has too."""
     before, after = text[:offset].split(), final.split()
     kept = 0
     for block in SequenceMatcher(None, text.split(), after, autojunk=False).get_matching_blocks():
@@ -164,20 +173,20 @@ def _moved(offset: int, text: str, final: str) -> int:
 
 
 def _add_words(segments: list[Segment], tokenizer: Tokenizer, words: str) -> None:
-    # The ears may begin with a space (Whisper's tokens do); a message does not.
+    # Recognised text may begin with a space (Whisper's tokens do); a message does not.
     words = words if segments else words.lstrip()
     if words:
         segments.append(Segment(Modality.AUDIO, tuple(tokenizer.encode(words))))
 
 
-# Less of a chunk's time than this left after hearing it: what may still change is not prefilled.
-# Committed words and answers have the decoder to themselves until the engine has caught up.
+# With less than this share of a chunk's time left after its recognition, tentative words are not
+# prefilled: committed words and answers have the decoder to themselves until the engine catches up.
 HEADROOM_SHARE = 0.25
 
 
 @dataclass(frozen=True, slots=True)
 class AudioBatch:
-    """Chunks that follow on each other, and the utterance they belong to. At least one."""
+    """One or more consecutive chunks and their utterance."""
 
     utterance: Utterance
     chunks: tuple[api.Audio, ...]
@@ -190,7 +199,7 @@ class AudioBatch:
         return np.concatenate([to_float(chunk) for chunk in self.chunks])
 
     def has_headroom(self, now_ns: int) -> bool:
-        """Whether, the words being known at `now_ns`, there is time for more than the sure ones."""
+        """Whether there is time to prefill tentative words too, given the words at `now_ns`."""
         last = self.chunks[-1]
         due_ns = chunk_due_ns(last)
         return due_ns - now_ns >= HEADROOM_SHARE * (due_ns - last.received_ns)
@@ -202,7 +211,7 @@ class AudioBatch:
         prefilled_before: int,
         rolled_back: int,
     ) -> list[ChunkTrace]:
-        """The books of each chunk. Work is divided by length; the tokens are the last one's."""
+        """A trace of each chunk. Work is divided by chunk length; tokens count for the last one."""
         traces = [
             ChunkTrace(
                 chunk, budget_stages(stages_ms, share * chunk.samples / max(self.samples, 1))

@@ -1,7 +1,8 @@
-"""Camera frames become names with probabilities, and those a few visual tokens.
+"""Packaged vision: a frame becomes names with probabilities, and those become a few visual tokens.
 
-`sight.FrameLabeller` looks at a frame (`efficientnet`, `faces`, `pixels`), `connector.Connector`
-makes tokens of what it saw, `encoder_cache` keeps them by a picture's content.
+`sight.FrameLabeller` labels a frame (`efficientnet`, `faces`, `names`, `pixels`),
+`connector.Connector` turns the labels into embeddings, and `encoder_cache` keeps results by a
+picture's content.
 
 May import: `errors`.
 Never: trains anything.

@@ -1,4 +1,4 @@
-"""From what the eyes found to a few visual tokens in the LLM's embedding space. Nothing is trained.
+"""From a frame's labels to a few visual tokens in the LLM's embedding space. Nothing is trained.
 
 A frame becomes one short note in square brackets:
 
@@ -6,9 +6,9 @@ A frame becomes one short note in square brackets:
 
 The note's fixed words are ordinary token embeddings. The words for the object are *soft tokens*:
 token j of the slot is sum over names c of w_c * E[token_j(name_c)], w_c the sharpened
-probabilities. When one name stands out that is its exact embedding; when several compete the LLM
-reads a point between them. Names are aligned at their ends, because that is where English puts the
-noun: "tiger cat", "Egyptian cat" and "tabby cat" then share their last token.
+probabilities. If one name stands out, that is its exact embedding; if several compete, the LLM
+gets a point between them. Names are aligned at their ends, where English puts the noun: "tiger
+cat", "Egyptian cat" and "tabby cat" then share their last token.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch import Tensor
 from headstart.engine.vision.pixels import BRIGHTNESS
 from headstart.engine.vision.sight import Sight
 
-# Without a note a small LLM makes something up when asked what it sees.
+# Without a note a small LLM invents something when asked what it sees.
 _OFF = "[camera: off, I can't see anything]\n"
 
 _SOME = frozenset(
@@ -41,11 +41,11 @@ Embed = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True)
 class ConnectorSettings:
-    """When a name counts as sure, likely or a guess, and how names are blended.
+    """Thresholds for wording a name, and the blending of names.
 
-    `sure` and `likely` are probabilities; below `guess` the note says only that it is unclear.
-    `sharpness` is the power that probabilities are raised to; names below `least_weight` after
-    that are left out; a name longer than `slot_tokens` keeps its last ones.
+    `sure` and `likely` are probabilities; below `guess` the note only says that it is unclear.
+    `sharpness` is the exponent applied to probabilities. Names with less than `least_weight` after
+    that are omitted. A name longer than `slot_tokens` keeps its last tokens.
     """
 
     sure: float = 0.5
@@ -60,8 +60,8 @@ class ConnectorSettings:
 class Projected:
     """Visual tokens of one frame.
 
-    `embeddings` is [n, d], fp32. `text` is the note with the best name in it, for logs; equal
-    texts look the same to a person. `soft` are the rows that are blends or exact names.
+    `embeddings`: fp32 [n, d]. `text`: the note with the best name, for logs; equal texts look the
+    same to a person. `soft`: the rows that are blends or exact names.
     """
 
     embeddings: Tensor
@@ -70,12 +70,12 @@ class Projected:
 
     @property
     def tokens(self) -> int:
-        """What the frame costs in the LLM's context."""
+        """The frame's cost in the LLM's context, in tokens."""
         return int(self.embeddings.shape[0])
 
 
 class Connector:
-    """Turns sights into embeddings of one LLM. Holds no state between frames."""
+    """Turns `Sight`s into embeddings of one LLM. Holds no state between frames."""
 
     def __init__(
         self,
@@ -91,10 +91,10 @@ class Connector:
         self._settings = ConnectorSettings() if settings is None else settings
 
     def project(self, sight: Sight | None) -> Projected:
-        """The visual tokens of a frame; for None, of there being no camera."""
+        """The visual tokens of a frame; for None, of a camera that is off."""
         before, name, after = phrase(sight, self._settings)
         head = self._rows(self._tokenize(before))
-        # The slot's words follow on words: their tokens begin with the space.
+        # The slot follows a word, so its tokens begin with a space.
         slot = self._slot(self._weights(sight, name)) if name else self._rows([])
         tail = self._rows(self._tokenize(after))
         embeddings = torch.cat([head, slot, tail])
@@ -103,11 +103,11 @@ class Connector:
         return Projected(embeddings=embeddings, text=text, soft=soft)
 
     def _weights(self, sight: Sight | None, name: str) -> dict[str, float]:
-        """Names to blend with weights that sum to 1; `name` alone if it is sure."""
+        """Names to blend, with weights that sum to 1; `name` alone if it is sure."""
         settings = self._settings
         if sight is None or name != sight.label or sight.probability >= settings.sure:
             return {name: 1.0}
-        # An alternative likelier than the label is of another kind: it has lost already.
+        # An alternative likelier than the label is of another kind, which was ruled out.
         rivals = {key: p for key, p in sight.alternatives if p <= sight.probability}
         sharpened = {name: 1.0} | {
             key: (p / sight.probability) ** settings.sharpness for key, p in rivals.items()
@@ -120,20 +120,20 @@ class Connector:
         return {key: value / total for key, value in kept.items()}
 
     def _slot(self, weights: dict[str, float]) -> Tensor:
-        """Soft tokens [m, d] for a blend; the first name of `weights` sets their number m."""
+        """Soft tokens [m, d] of a blend; the first name of `weights` determines their number m."""
         ids = [self._tokenize(f" {name}")[-self._settings.slot_tokens :] for name in weights]
         length = len(ids[0])
         slot = torch.zeros(length, self._d_model)
         mass = torch.zeros(length, 1)
         for name_ids, weight in zip(ids, weights.values(), strict=True):
             rows = self._rows(name_ids[-length:])
-            # Aligned at the end; where a shorter name has no token the others share its weight.
+            # Aligned at the end; where a shorter name has no token, the others share its weight.
             slot[length - rows.shape[0] :] += weight * rows
             mass[length - rows.shape[0] :] += weight
         return slot / mass
 
     def _rows(self, ids: Sequence[int]) -> Tensor:
-        """Embedding rows [n, d], fp32."""
+        """Embedding rows fp32 [n, d]."""
         if not ids:
             return torch.zeros(0, self._d_model)
         rows = self._embed(torch.tensor(ids, dtype=torch.int64))
@@ -142,9 +142,9 @@ class Connector:
 
 
 def phrase(sight: Sight | None, settings: ConnectorSettings) -> tuple[str, str, str]:
-    """The note around the slot, and the name in it ("" for none): before, name, after.
+    """The note around the slot, and the name in the slot ("" for none): before, name, after.
 
-    Wordings were chosen by what the 0.5B model makes of them. It turned "unclear" into "a clear
+    The wording was chosen by what the 0.5B model makes of it. It turned "unclear" into "a clear
     picture", and "brown, dark" into a bright picture; "light: dark" it gets right.
     """
     if sight is None:
@@ -161,7 +161,7 @@ def phrase(sight: Sight | None, settings: ConnectorSettings) -> tuple[str, str, 
         return a_label, label, light
     if sight.kind is not None and sight.kind_probability >= settings.sure:
         if sight.kind in label.split() and sight.probability >= settings.likely:
-            return a_label, label, light  # "a cat, maybe a tiger cat" says one thing twice
+            return a_label, label, light  # "a cat, maybe a tiger cat" would be repetitive
         kind = f"{article(sight.kind)} {sight.kind}"
         return f"[camera: {kind}, maybe {article(label)}", label, light
     if sight.probability >= settings.likely:
@@ -173,9 +173,9 @@ def phrase(sight: Sight | None, settings: ConnectorSettings) -> tuple[str, str, 
 
 
 def _company(sight: Sight, settings: ConnectorSettings, light: str) -> tuple[str, str, str]:
-    """The note of a picture with people in it: they come first, what is with them second.
+    """The note of a picture with people: they come first, the object second.
 
-    What the image network makes of a face alone is clothes and hair, and none too sure of it.
+    For a face alone the image network names clothes and hair, with low probability.
     """
     who = _PEOPLE[min(sight.people, len(_PEOPLE)) - 1]
     if sight.probability >= settings.sure:
@@ -188,9 +188,9 @@ def _company(sight: Sight, settings: ConnectorSettings, light: str) -> tuple[str
 
 
 def article(noun: str) -> str:
-    """The indefinite article that `noun` asks for; "some" for plurals and what has no number."""
+    """The indefinite article for `noun`; "some" for plurals and mass nouns."""
     if noun in _SOME:
         return "some"
-    if noun.startswith(("Eu", "uni")):  # they sound like "you"
+    if noun.startswith(("Eu", "uni")):  # pronounced like "you"
         return "a"
     return "an" if noun[0].lower() in "aeiou" or noun.startswith("hour") else "a"

@@ -1,8 +1,8 @@
-"""EfficientNet-Lite0: one picture to 1000 ImageNet class scores, and its pooled features.
+"""EfficientNet-Lite0: pictures to 1000 ImageNet class scores and pooled features.
 
 Architecture: Tan & Le, "EfficientNet" (arXiv 1905.11946), in the Lite variant of tensorflow/tpu:
 no squeeze-and-excitation, ReLU6, TensorFlow's SAME padding, batch-norm epsilon 1e-3. The weights
-are a PyTorch state dict ported from there; preprocessing is theirs as well.
+are a PyTorch state dict converted from there; preprocessing is theirs as well.
 
 Batch norms are folded into the convolutions when loading, which halves the number of passes over
 memory; `load(path, fold=False)` keeps them, and both must give the same numbers.
@@ -32,7 +32,7 @@ _STD = 128.0
 _BN_EPSILON = 1e-3
 _STEM_CHANNELS = 32
 
-# What torch.load raises for bytes that are no checkpoint: its unpickler runs into them blindly.
+# What torch.load raises for arbitrary bytes.
 _NO_CHECKPOINT = (
     *(pickle.UnpicklingError, EOFError, RuntimeError, ValueError),
     *(LookupError, TypeError, AttributeError),
@@ -41,7 +41,7 @@ _NO_CHECKPOINT = (
 
 @dataclass(frozen=True)
 class Stage:
-    """`repeats` blocks alike, only the first of which strides."""
+    """`repeats` equal blocks, of which only the first strides."""
 
     repeats: int
     kernel: int
@@ -78,7 +78,7 @@ class ConvNorm(nn.Module):
         super().__init__()
         groups = channels_in if depthwise else 1
         # TensorFlow pads an even-sized input of a stride-2 convolution one pixel less at the top
-        # and left: that can't be said to Conv2d, so it is a step of its own.
+        # and left. Conv2d cannot express that, so padding is a separate step.
         self.before = (kernel - stride) // 2
         self.after = (kernel - stride) - self.before
         even = self.before == self.after
@@ -106,7 +106,7 @@ class ConvNorm(nn.Module):
 
     @torch.no_grad()
     def fold(self) -> None:
-        """Put the batch norm into the convolution: y = s*(Wx - mean) + bias, s = weight/deviation.
+        """Fold the batch norm into the convolution: y = s*(Wx - mean) + bias, s = weight/deviation.
 
         Computed in fp64, so that folding costs one rounding of each weight.
         """
@@ -123,7 +123,7 @@ class ConvNorm(nn.Module):
 
 
 class Block(nn.Module):
-    """Inverted residual: widen, filter each channel, narrow; add the input where shapes allow."""
+    """Inverted residual: expand, depthwise convolution, project; plus the input if shapes allow."""
 
     def __init__(self, stage: Stage, first: bool) -> None:
         super().__init__()
@@ -144,14 +144,14 @@ class Block(nn.Module):
 
 @dataclass(frozen=True)
 class Scores:
-    """What the network says of a batch: `logits` [B, 1000], `features` [B, 1280], fp32."""
+    """The network's output for a batch: `logits` [B, 1000], `features` [B, 1280], fp32."""
 
     logits: Tensor
     features: Tensor
 
 
 class EfficientNetLite0(nn.Module):
-    """The whole network. Build it with `load`; call it with `preprocess`ed pictures."""
+    """The whole network. Create it with `load`; call `scores`."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -163,12 +163,12 @@ class EfficientNetLite0(nn.Module):
         self.classifier = nn.Linear(FEATURES, CLASSES)
 
     def forward(self, x: Tensor) -> Scores:
-        """`x` [B, 3, 224, 224], fp32, normalised."""
+        """Scores of `x` [B, 3, 224, 224], fp32, normalised by `preprocess`."""
         features = self.head(self.blocks(self.stem(x))).mean(dim=(2, 3))
         return Scores(logits=self.classifier(features), features=features)
 
     @torch.inference_mode()
-    def look(self, pictures: Tensor) -> Scores:
+    def scores(self, pictures: Tensor) -> Scores:
         """Scores of `pictures`, uint8 [B, H, W, 3], RGB, any size from 1 x 1 up."""
         scores: Scores = self(preprocess(pictures))
         return scores
@@ -192,7 +192,7 @@ def preprocess(pictures: Tensor) -> Tensor:
 def load(path: Path, *, fold: bool = True) -> EfficientNetLite0:
     """The network with the weights in `path`.
 
-    Raises BadWeights if the file isn't a state dict of tensors, or naming every tensor that is
+    Raises `BadWeights` if the file is not a state dict of tensors, or naming every tensor that is
     missing, surplus, misshapen, or not finite.
     """
     state = _read(path)
@@ -221,7 +221,7 @@ def _read(path: Path) -> Mapping[str, Tensor]:
 
 
 def _tensor_names() -> dict[str, str]:
-    """The file's name of each tensor -> ours."""
+    """Our name of each tensor, by the file's name."""
     convs = {"_conv_stem": "stem", "_conv_head": "head"}
     norms = {"_bn0": "stem", "_bn1": "head"}
     number = 0
@@ -245,14 +245,14 @@ def _tensor_names() -> dict[str, str]:
 def _check(
     path: Path, state: Mapping[str, Tensor], wanted: Mapping[str, str], ours: Mapping[str, Tensor]
 ) -> None:
-    """Raise one BadWeights that lists all that is wrong."""
+    """Raise one `BadWeights` that lists all faults."""
     faults = [f"{name} missing" for name in wanted if name not in state]
-    faults += [f"{name} not known" for name in state if name not in wanted]
+    faults += [f"{name} unknown" for name in state if name not in wanted]
     for name in wanted.keys() & state.keys():
         tensor, model = state[name], ours[wanted[name]]
         if tensor.shape != model.shape:
             faults.append(f"{name} is {tuple(tensor.shape)}, not {tuple(model.shape)}")
         elif not torch.isfinite(tensor).all():
-            faults.append(f"{name} has values that aren't finite")
+            faults.append(f"{name} has values that are not finite")
     if faults:
         raise BadWeights(path, "tensors", "those of EfficientNet-Lite0", "; ".join(sorted(faults)))

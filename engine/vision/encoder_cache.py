@@ -1,6 +1,6 @@
-"""What encoders made of a picture, by the picture's content: seen again, it costs no encoder.
+"""Cache of encoder output by picture content.
 
-The decoder's side of the same is in `engine.kvcache.block_pool`, where K/V are kept by content.
+Its counterpart for the decoder is `engine.kvcache.block_pool`, which keeps K/V by content.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ NS_PER_S = 1_000_000_000
 
 
 @dataclass(slots=True)
-class _Kept(Generic[Value]):
+class _Entry(Generic[Value]):
     value: Value
     size_bytes: int
     used_ns: int
 
 
 class EncoderCache(Generic[Value]):
-    """At most `max_bytes` of values, each for `ttl_s` after it was last asked for.
+    """At most `max_bytes` of values, each for `ttl_s` after its last use.
 
-    The least recently used one goes first. `clock` is `time.monotonic_ns`.
+    The least recently used is evicted first. `clock` is `time.monotonic_ns`.
     """
 
     def __init__(self, max_bytes: int, ttl_s: float, clock: Callable[[], int]) -> None:
@@ -35,42 +35,42 @@ class EncoderCache(Generic[Value]):
         self.misses = 0
         self._ttl_ns = round(ttl_s * NS_PER_S)
         self._clock = clock
-        self._kept: OrderedDict[bytes, _Kept[Value]] = OrderedDict()  # least recently used first
+        self._entries: OrderedDict[bytes, _Entry[Value]] = OrderedDict()  # oldest use first
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._entries)
 
     def get(self, key: bytes) -> Value | None:
-        """The value, which counts as used now; None if it is not there or too old."""
+        """The value for `key`, marked as used now; None if it is missing or expired."""
         self._drop_old()
-        kept = self._kept.get(key)
-        if kept is None:
+        entry = self._entries.get(key)
+        if entry is None:
             self.misses += 1
             return None
         self.hits += 1
-        kept.used_ns = self._clock()
-        self._kept.move_to_end(key)
-        return kept.value
+        entry.used_ns = self._clock()
+        self._entries.move_to_end(key)
+        return entry.value
 
     def put(self, key: bytes, value: Value, size_bytes: int) -> None:
-        """Keep a value of that size; one larger than everything allowed is not kept."""
+        """Store a value of `size_bytes`, unless it is larger than the whole cache."""
         self._drop(key)
         if size_bytes > self.max_bytes:
             return
         while self.size_bytes + size_bytes > self.max_bytes:
-            self._drop(next(iter(self._kept)))
-        self._kept[key] = _Kept(value, size_bytes, self._clock())
+            self._drop(next(iter(self._entries)))
+        self._entries[key] = _Entry(value, size_bytes, self._clock())
         self.size_bytes += size_bytes
 
     def _drop_old(self) -> None:
         oldest_ns = self._clock() - self._ttl_ns
-        while self._kept:
-            key, kept = next(iter(self._kept.items()))
-            if kept.used_ns >= oldest_ns:
+        while self._entries:
+            key, entry = next(iter(self._entries.items()))
+            if entry.used_ns >= oldest_ns:
                 return
             self._drop(key)
 
     def _drop(self, key: bytes) -> None:
-        kept = self._kept.pop(key, None)
-        if kept is not None:
-            self.size_bytes -= kept.size_bytes
+        entry = self._entries.pop(key, None)
+        if entry is not None:
+            self.size_bytes -= entry.size_bytes

@@ -1,8 +1,7 @@
-"""Finding faces: ImageNet has no class for people, and a webcam shows little else.
+"""Face detection: ImageNet has no class for people, and a webcam shows little else.
 
-The cascade is MTCNN (Zhang et al., 2016) in plain torch, with the weights that `facenet-pytorch`
-ships: a small net slides over a pyramid of the picture, two larger ones look again at what it
-proposed.
+The cascade is MTCNN (Zhang et al., 2016) in plain torch, with the weights of `facenet-pytorch`. A
+small proposal net slides over an image pyramid; two larger nets examine its candidates.
 """
 
 from __future__ import annotations
@@ -23,25 +22,25 @@ from headstart.engine.vision.pixels import Rgb
 
 PROPOSE_FILE, REFINE_FILE, OUTPUT_FILE = "pnet.pt", "rnet.pt", "onet.pt"
 
-# Side in pixels of what each net looks at.
+# Input side of each net, in pixels.
 _PROPOSE_SIDE, _REFINE_SIDE, _OUTPUT_SIDE = 12, 24, 48
-_STRIDE = 2  # of the proposing net
+_STRIDE = 2  # of the proposal net
 _PYRAMID_STEP = 0.6  # about a third of the area from one scale to the next
-# The picture is brought to this many pixels on its short side before anything looks at it.
+# Pictures are scaled down to this many pixels on the short side first.
 _SHORT_SIDE = 160
 _PROPOSE_FROM, _REFINE_FROM = 0.7, 0.7
-# At 0.9 and below, fur, bark and clock dials count as faces now and then.
+# At 0.9 and below, fur, bark and clock dials are sometimes taken for faces.
 _FACE_FROM = 0.97
-# Bound on what the second net looks at, most probable first: a crowd costs no more than this.
+# Candidates for the second net, the most probable first; bounds the cost of a crowd.
 MAX_CANDIDATES = 24
-_SAME_BOX, _SAME_FACE = 0.7, 0.3  # intersection over union (over the smaller one at the end)
+_SAME_BOX, _SAME_FACE = 0.7, 0.3  # intersection over union (finally over the smaller box)
 
 Boxes = npt.NDArray[np.float32]  # [n, 5]: left, top, right, bottom in pixels; probability
 
 
 @dataclass(frozen=True)
 class Face:
-    """One face. `height` is its share of the picture's height, `centre` across and down in 0..1."""
+    """One face. `height`: share of the picture's height; `centre`: x and y in 0..1."""
 
     probability: float
     height: float
@@ -49,7 +48,7 @@ class Face:
 
 
 class _Trunk(nn.Module):
-    """Convolutions with learnt rectifiers and the pooling after each; 0 for none."""
+    """Convolutions, each followed by PReLU and max pooling (size 0: no pooling)."""
 
     def __init__(self, channels: tuple[int, ...], sides: tuple[int, ...], pools: tuple[int, ...]):
         super().__init__()
@@ -70,8 +69,8 @@ class _Trunk(nn.Module):
         return x
 
 
-class _Proposing(nn.Module):
-    """Fully convolutional: a verdict for each 12 x 12 window, two pixels apart."""
+class _ProposalNet(nn.Module):
+    """Fully convolutional: classifies each 12 x 12 window, two pixels apart."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -85,8 +84,8 @@ class _Proposing(nn.Module):
         return self.is_face(x).softmax(1)[0, 1], self.box(x)[0]
 
 
-class _Judging(nn.Module):
-    """A verdict on each crop; the refining and the output net differ in size alone."""
+class _CropNet(nn.Module):
+    """Classifies crops. The refining and the output net differ in size only."""
 
     def __init__(self, trunk: _Trunk, flat: int, hidden: int) -> None:
         super().__init__()
@@ -98,7 +97,7 @@ class _Judging(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """Crops [n, 3, S, S] -> probabilities [n] and corner shifts [n, 4]."""
-        # The weights are of a framework that flattened columns first.
+        # The weights come from a framework that flattened columns first.
         x = self.dense(self.trunk(x).permute(0, 3, 2, 1).flatten(1))
         x = F.prelu(x, self.slope)
         return self.is_face(x).softmax(1)[:, 1], self.box(x)
@@ -107,15 +106,15 @@ class _Judging(nn.Module):
 class Faces:
     """The cascade with its weights. Holds no state between pictures."""
 
-    def __init__(self, propose: _Proposing, refine: _Judging, output: _Judging) -> None:
+    def __init__(self, propose: _ProposalNet, refine: _CropNet, output: _CropNet) -> None:
         self._propose, self._refine, self._output = propose, refine, output
 
     @classmethod
     def load(cls, folder: Path) -> Faces:
-        """From the folder of the weight "mtcnn". Raises BadWeights naming file and fault."""
-        refining = _Judging(_Trunk((3, 28, 48, 64), (3, 3, 2), (3, 3, 0)), 576, 128)
-        output = _Judging(_Trunk((3, 32, 64, 64, 128), (3, 3, 3, 2), (3, 3, 2, 0)), 1152, 256)
-        proposing = _Proposing()
+        """From the folder of the weight "mtcnn". Raises `BadWeights` naming file and fault."""
+        refining = _CropNet(_Trunk((3, 28, 48, 64), (3, 3, 2), (3, 3, 0)), 576, 128)
+        output = _CropNet(_Trunk((3, 32, 64, 64, 128), (3, 3, 3, 2), (3, 3, 2, 0)), 1152, 256)
+        proposing = _ProposalNet()
         _fill(proposing, folder / PROPOSE_FILE, 3, ("conv4_1", "conv4_2"))
         _fill(refining, folder / REFINE_FILE, 3, ("dense5_1", "dense5_2"))
         _fill(output, folder / OUTPUT_FILE, 4, ("dense6_1", "dense6_2"))
@@ -123,17 +122,17 @@ class Faces:
 
     @torch.inference_mode()
     def find(self, rgb: Rgb) -> list[Face]:
-        """Faces in `rgb`, uint8 [H, W, 3], largest first; those under a tenth of the picture's
-        short side are not looked for."""
+        """Faces in `rgb`, uint8 [H, W, 3], largest first. Faces smaller than a tenth of the
+        picture's short side are not found."""
         height, width = rgb.shape[:2]
         scale = min(1.0, _SHORT_SIDE / min(height, width))
         pixels = torch.from_numpy(rgb.copy()).permute(2, 0, 1)[None].float().sub_(127.5).div_(128.0)
         if scale < 1.0:
             pixels = F.interpolate(pixels, _size(height, width, scale), mode="area")
         boxes = self._candidates(pixels)
-        boxes = _judge(self._refine, pixels, boxes, _REFINE_SIDE, _REFINE_FROM)
+        boxes = _classify(self._refine, pixels, boxes, _REFINE_SIDE, _REFINE_FROM)
         boxes = _distinct(boxes, _SAME_BOX)
-        boxes = _judge(self._output, pixels, boxes, _OUTPUT_SIDE, _FACE_FROM)
+        boxes = _classify(self._output, pixels, boxes, _OUTPUT_SIDE, _FACE_FROM)
         boxes = _distinct(boxes, _SAME_FACE, of_smaller=True)
         rows, columns = pixels.shape[2:]
         faces = [
@@ -147,7 +146,7 @@ class Faces:
         return sorted(faces, key=lambda face: -face.height)
 
     def _candidates(self, pixels: Tensor) -> Boxes:
-        """What the proposing net likes over all scales, at most MAX_CANDIDATES."""
+        """The proposal net's best boxes over all scales, at most `MAX_CANDIDATES`."""
         rows, columns = pixels.shape[2:]
         scale = _PROPOSE_SIDE / (0.1 * min(rows, columns))
         found = [np.zeros((0, 5), np.float32)]
@@ -165,7 +164,7 @@ def _size(rows: int, columns: int, scale: float) -> tuple[int, int]:
 
 
 def _windows(probability: Tensor, shift: Tensor, scale: float) -> Boxes:
-    """Windows that may hold a face, moved as the net says, in pixels of the unscaled picture."""
+    """Windows that may hold a face, with the net's shifts, in pixels of the unscaled picture."""
     at = (probability >= _PROPOSE_FROM).nonzero()
     corner = at.flip(1).float() * _STRIDE
     boxes = torch.cat([corner, corner + _PROPOSE_SIDE], 1) / scale
@@ -174,8 +173,8 @@ def _windows(probability: Tensor, shift: Tensor, scale: float) -> Boxes:
     return out.numpy().astype(np.float32)
 
 
-def _judge(net: _Judging, pixels: Tensor, boxes: Boxes, side: int, least: float) -> Boxes:
-    """The boxes that `net` takes for faces, moved to where it sees them."""
+def _classify(net: _CropNet, pixels: Tensor, boxes: Boxes, side: int, least: float) -> Boxes:
+    """The boxes that `net` classifies as faces, with its shifts applied."""
     boxes = _square(boxes)
     crops = [_crop(pixels, box, side) for box in boxes]
     boxes = boxes[[crop is not None for crop in crops]]
@@ -197,7 +196,7 @@ def _square(boxes: Boxes) -> Boxes:
 
 
 def _crop(pixels: Tensor, box: npt.NDArray[np.float32], side: int) -> Tensor | None:
-    """[1, 3, side, side]; what lies outside of the picture is grey. None if all of it does."""
+    """[1, 3, side, side], grey outside of the picture; None if the box lies outside entirely."""
     rows, columns = pixels.shape[2:]
     left, top, right, bottom = (round(float(edge)) for edge in box[:4])
     inside = pixels[:, :, max(0, top) : max(0, bottom), max(0, left) : max(0, right)]
@@ -208,7 +207,7 @@ def _crop(pixels: Tensor, box: npt.NDArray[np.float32], side: int) -> Tensor | N
 
 
 def _distinct(boxes: Boxes, overlap: float, *, of_smaller: bool = False) -> Boxes:
-    """Non-maximum suppression: the most probable of boxes that overlap more, best first."""
+    """Non-maximum suppression: the most probable of overlapping boxes, best first."""
     boxes = boxes[np.argsort(-boxes[:, 4], kind="stable")]
     area = (boxes[:, 2] - boxes[:, 0]) * (boxes[:, 3] - boxes[:, 1])
     kept: list[int] = []
@@ -226,14 +225,14 @@ def _distinct(boxes: Boxes, overlap: float, *, of_smaller: bool = False) -> Boxe
 
 
 def _fill(net: nn.Module, path: Path, convs: int, heads: tuple[str, str]) -> None:
-    """Put the file's tensors where ours are. Raises BadWeights."""
+    """Load the file's tensors into `net`. Raises `BadWeights`."""
     wanted: dict[str, str] = {}
     for i in range(convs):
         wanted |= {f"conv{i + 1}.{kind}": f"trunk.convs.{i}.{kind}" for kind in ("weight", "bias")}
         wanted[f"prelu{i + 1}.weight"] = f"trunk.slopes.{i}"
     for head, name in zip(heads, ("is_face", "box"), strict=True):
         wanted |= {f"{head}.{kind}": f"{name}.{kind}" for kind in ("weight", "bias")}
-    if isinstance(net, _Judging):
+    if isinstance(net, _CropNet):
         number = convs + 1
         wanted |= {f"dense{number}.{kind}": f"dense.{kind}" for kind in ("weight", "bias")}
         wanted[f"prelu{number}.weight"] = "slope"

@@ -1,11 +1,11 @@
-"""ImageNet's 1000 classes by names that people use, and the broader kinds they belong to.
+"""Everyday names of ImageNet's 1000 classes, and the broader kinds they belong to.
 
-The ids and words are WordNet's, in two files: `imagenet_synsets.txt` (one id a line, in class
-order) and `imagenet_synset_to_lemma.txt` (id, tab, words separated by commas).
+Ids and words are WordNet's, in two files: `imagenet_synsets.txt` (one id per line, in class order)
+and `imagenet_synset_to_lemma.txt` (id, tab, words separated by commas).
 
-A name is the first word of the synset, or the longer one that it begins ("tabby, tabby cat" ->
-"tabby cat"), or what people say instead ("ashcan" -> "trash can"). Classes of one name are one
-class to us: ImageNet has two missiles and two sunglasses.
+A name is the synset's first word, or a longer word that begins with it ("tabby, tabby cat" ->
+"tabby cat"), or a more common word ("ashcan" -> "trash can"). Classes with the same name are merged
+into one: ImageNet has two missiles and two sunglasses.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ SYNSETS_FILE = "imagenet_synsets.txt"
 LEMMAS_FILE = "imagenet_synset_to_lemma.txt"
 CLASSES = 1000
 
-# WordNet's first word -> what people say. Also keeps a first word that a longer one would replace.
+# WordNet's first word -> the common word. Also keeps a first word that a longer one would replace.
 _EVERYDAY = {
     "African hunting dog": "wild dog",
     "Band Aid": "plaster",
@@ -107,19 +107,19 @@ _EVERYDAY = {
     "wood rabbit": "rabbit",
     "wool": "wool",
 }
-# Synsets whose first word means something else elsewhere in the list.
+# Synsets whose first word has another meaning elsewhere in the list.
 _BY_SYNSET = {"n03126707": "construction crane", "n02012849": "crane bird"}
 
 
 @dataclass(frozen=True)
 class Kind:
-    """Classes that share a plain word: `spans` are inclusive ranges of class numbers."""
+    """Classes that share a plain word; `spans` are inclusive ranges of class numbers."""
 
     name: str
     spans: tuple[tuple[int, int], ...]
 
 
-# Ranges where ImageNet's order keeps relatives together, and lists where it doesn't. They let us
+# Ranges where ImageNet's order keeps related classes together, and lists elsewhere. They allow to
 # say "dog" when forty breeds share the probability.
 KINDS = (
     Kind("fish", ((0, 6), (389, 397))),
@@ -168,14 +168,14 @@ KINDS = (
 
 @dataclass(frozen=True)
 class Names:
-    """What each class is called, by class number; `kinds` are fewer and broader, None if none."""
+    """Each class's name, by class number; `kinds`: its broader kind, or None."""
 
     names: tuple[str, ...]
     kinds: tuple[str | None, ...]
 
 
 def load_names(folder: Path) -> Names:
-    """Read both files in `folder`. Raises BadWeights naming the file, line and fault."""
+    """Read both files in `folder`. Raises `BadWeights` naming the file, line and fault."""
     synset_path, lemma_path = folder / SYNSETS_FILE, folder / LEMMAS_FILE
     synsets = _read(synset_path).split()
     if len(synsets) != CLASSES:
@@ -195,7 +195,7 @@ def load_names(folder: Path) -> Names:
 
 
 def everyday_name(lemmas: Sequence[str]) -> str:
-    """The one of a synset's words that people would say."""
+    """The most common of a synset's words."""
     first = lemmas[0]
     if first in _EVERYDAY:
         return _EVERYDAY[first]
@@ -213,6 +213,6 @@ def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except FileNotFoundError as error:
-        raise BadWeights(path, "file", "to be there", "nothing") from error
+        raise BadWeights(path, "file", "a file", "none") from error
     except UnicodeDecodeError as error:
         raise BadWeights(path, "content", "UTF-8 text", error.reason) from error

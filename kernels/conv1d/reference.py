@@ -1,4 +1,4 @@
-"""Plain torch convolution with GELU behind it."""
+"""Plain torch convolution followed by GELU."""
 
 from __future__ import annotations
 

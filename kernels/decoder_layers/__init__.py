@@ -1,7 +1,8 @@
 """All layers of a Llama or Qwen2 decoder in one call.
 
-The same as calling the other operations one by one (reference.py does), bit for bit, without the
-fifteen calls through Python and torch a layer: for a small model those take as long as the weights.
+Equal to calling the other operations one by one (reference.py does), bit for bit, without the
+fifteen calls through Python and torch per layer, which for a small model take as long as the
+weights.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ class Layer:
     """One layer's weights; norms fp32 [hidden], biases fp32 [rows of their weight] or None.
 
     `key_scale` fp32 [kv_heads, head_dim]: keys are divided by it before they are stored, and
-    queries multiplied. Of powers of two it changes no product; both halves of a head must have the
-    same, so that it does not matter whether it comes before or after the rotation.
+    queries multiplied. Powers of two change no product. Both halves of a head must have the same
+    scales, so that scaling and rotation commute.
     """
 
     attn_norm: Tensor
@@ -42,7 +43,7 @@ class Layer:
 
 @dataclass(frozen=True)
 class LayerSizes:
-    """What all layers have in common."""
+    """Sizes that all layers share."""
 
     hidden: int
     ffn: int
@@ -54,10 +55,11 @@ class LayerSizes:
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Where the rows of one step stand; names and shapes as in `paged_attention` and `rope`.
+    """Positions and K/V locations of one step's rows; names and shapes as in `paged_attention` and
+    `rope`.
 
-    `wanted` int64 [n] are the rows that come out of the last layer, in this order, any of them more
-    than once; None: all.
+    `wanted` int64 [n]: the rows that the last layer returns, in this order, possibly repeated;
+    None: all.
     """
 
     cos: Tensor
@@ -73,7 +75,7 @@ class DecoderLayers:
     """Layers bound to their weights; called once a step."""
 
     def __init__(self, layers: Sequence[Layer], sizes: LayerSizes) -> None:
-        """Raises KernelInputError where a weight does not have the shape that `sizes` says."""
+        """Raises KernelInputError for a weight whose shape differs from `sizes`."""
         self.layers, self.sizes = tuple(layers), sizes
         for index, layer in enumerate(self.layers):
             _check_layer(layer, sizes, f"layer {index}")
@@ -104,12 +106,12 @@ class DecoderLayers:
         return native.decoder_layers(lib, self._table, self.sizes, x, rows, k_pools, v_pools)
 
     def _check_pools(self, k_pools: Sequence[Tensor], v_pools: Sequence[Tensor]) -> None:
-        """Pools are looked at when they come for the first time: they do not change shape."""
+        """Check pools on their first use only, since they do not change shape."""
         if self._checked[0] is k_pools and self._checked[1] is v_pools:
             return
         if len(k_pools) != len(self.layers) or len(v_pools) != len(self.layers):
             raise KernelInputError(
-                f"expected {len(self.layers)} pairs of pools, one a layer, came "
+                f"expected {len(self.layers)} pairs of pools, one a layer, got "
                 f"{len(k_pools)} and {len(v_pools)}"
             )
         width = row_width(self.sizes.head_dim, k_pools[0].dtype)
@@ -151,8 +153,8 @@ def _check_layer(layer: Layer, sizes: LayerSizes, name: str) -> None:
     )
     for weight, height, width in wanted:
         if (weight.rows, weight.cols) != (height, width):
-            came = f"[{weight.rows}, {weight.cols}]"
-            raise KernelInputError(f"{name}: expected a weight [{height}, {width}], came {came}")
+            got = f"[{weight.rows}, {weight.cols}]"
+            raise KernelInputError(f"{name}: expected a weight [{height}, {width}], got {got}")
     for norm in (layer.attn_norm, layer.ffn_norm):
         require(norm, f"{name} norm", (sizes.hidden,), torch.float32)
     for weight, bias in zip(layer.qkv, layer.qkv_bias, strict=True):

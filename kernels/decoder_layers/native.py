@@ -118,7 +118,7 @@ def decoder_layers(
         raise KernelError("out of memory for the activations of the decoder's layers")
     if status >= 0:
         raise KernelInputError(
-            f"row {status} names a sequence, a context, a block or a slot that is not there: slot "
+            f"row {status} has an invalid sequence, context, block or slot: slot "
             f"{int(slots[status])}, sequence {int(seqs[status])} of {tables.shape[0]}, context "
             f"{int(contexts[status])}, {num_blocks} blocks of {block_size}"
         )

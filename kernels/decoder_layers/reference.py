@@ -26,7 +26,7 @@ def decoder_layers(
     v_pools: Sequence[Tensor],
     backend: str | None,
 ) -> Tensor:
-    """Shapes as in `DecoderLayers`; every operation by `backend`."""
+    """Shapes as in `DecoderLayers`; every operation runs on `backend`."""
     scale = sizes.head_dim**-0.5
     seqs, contexts = rows.seq_of_row, rows.context_of_row
     for i, (layer, k_pool, v_pool) in enumerate(zip(layers, k_pools, v_pools, strict=True)):

@@ -12,7 +12,7 @@ from headstart.kernels.native import KernelInputError, library, require, threads
 
 __all__ = ["WIDTH_STEP", "layer_norm"]
 
-# What a row's width is a multiple of.
+# Widths must be a multiple of this.
 WIDTH_STEP = 8
 
 
@@ -33,7 +33,7 @@ def layer_norm(x: Tensor, weight: Tensor, bias: Tensor, *, backend: str | None =
         require(tensor, name, (size,), torch.float32)
     if size % WIDTH_STEP:
         raise KernelInputError(
-            f"x: expected a width that is a multiple of {WIDTH_STEP}, came {size}"
+            f"x: expected a width that is a multiple of {WIDTH_STEP}, got {size}"
         )
     lib = library("layer_norm", _declare, backend)
     if lib is None:

@@ -1,4 +1,4 @@
-"""Whisper's log-mel power of frames of sound: 25 ms each under a Hann window, log10, not clamped
+"""Whisper's log-mel power of audio frames: 25 ms each under a Hann window, log10, without clamping
 from above.
 
 The kernel's bits are the same for any cut of the sound, any number of threads and any processor.
@@ -22,26 +22,26 @@ __all__ = ["FFT_SAMPLES", "SAMPLE_RATE_HZ", "LogMelFilters"]
 
 @functools.cache
 def _tables(mels: int) -> Tables:
-    """Made once a process: thirty digits take some hundredths of a second."""
+    """Computed once per process: thirty digits take some hundredths of a second."""
     return make_tables(mels)
 
 
 class LogMelFilters:
-    """Filters from 0 to 8,000 Hz for sound of 16 kHz."""
+    """Mel filters from 0 to 8,000 Hz for audio of 16 kHz."""
 
     def __init__(self, mels: int) -> None:
-        """`mels`: how many. Raises KernelInputError below one."""
+        """`mels`: number of filters. Raises KernelInputError below one."""
         if mels < 1:
-            raise KernelInputError(f"mels: expected at least one, came {mels}")
+            raise KernelInputError(f"mels: expected at least one, got {mels}")
         self._tables = _tables(mels)
         self._native = native.native_tables(self._tables)
 
     def __call__(self, samples: Tensor, hop: int, *, backend: str | None = None) -> Tensor:
-        """fp64 [n] -> fp64 [frames, mels]: log10 of the power, at least -10, of every frame of 400
-        samples that is whole, `hop` apart. Raises KernelInputError."""
+        """fp64 [n] -> fp64 [frames, mels]: log10 of the power, at least -10, of every complete
+        frame of 400 samples, `hop` apart. Raises KernelInputError."""
         require(samples, "samples", (None,), torch.float64)
         if hop < 1:
-            raise KernelInputError(f"hop: expected at least one sample, came {hop}")
+            raise KernelInputError(f"hop: expected at least one sample, got {hop}")
         frames = max((len(samples) - FFT_SAMPLES) // hop + 1, 0)
         lib = library("log_mel", _declare, backend)
         if lib is None:

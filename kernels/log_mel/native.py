@@ -25,7 +25,7 @@ class _Tables(ctypes.Structure):
 
 @dataclass(frozen=True, eq=False)
 class NativeTables:
-    """What the kernel reads; `parts` are the tensors it points into."""
+    """The kernel's input; `parts` are the tensors it points into."""
 
     table: _Tables = field(repr=False)
     parts: tuple[Tensor, ...] = field(repr=False)
@@ -38,7 +38,7 @@ def declare(library: ctypes.CDLL) -> None:
 
 
 def native_tables(tables: Tables) -> NativeTables:
-    """The filters as spans of bins: a triangle is zero nearly everywhere."""
+    """The filters as spans of bins, since a triangle is zero nearly everywhere."""
     spans = [column.nonzero()[:, 0] for column in tables.filters.T]
     first = torch.tensor([int(s[0]) if len(s) else 0 for s in spans], dtype=torch.int32)
     count = torch.tensor([len(s) for s in spans], dtype=torch.int32)

@@ -1,8 +1,9 @@
-"""What the log-mel spectrogram multiplies by: sines, the Hann window, the mel filters.
+"""Tables of the log-mel spectrogram: sines, the Hann window, the mel filters.
 
-Rounded from thirty decimal digits: the C library's and torch's own functions give other last bits
-on other processors. Mel scale and filters are Slaney's, as in `librosa` and Whisper: linear below
-1,000 Hz, above it 27 filters to each 6.4 times the frequency; a filter is a triangle of area 2.
+They are rounded from thirty decimal digits, because the C library's and torch's functions differ in
+the last bits between processors. Mel scale and filters are Slaney's, as in `librosa` and Whisper:
+linear below 1,000 Hz, above it 27 filters per factor of 6.4 in frequency; each filter is a triangle
+of area 2.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _FACTOR, _FACTOR_MELS = Decimal("6.4"), Decimal(27)
 
 @dataclass(frozen=True, eq=False)
 class Tables:
-    """`cosine`, `sine` fp64 [400]: of n / 400 turns. `window` fp64 [400]: Hann's, periodic.
+    """`cosine`, `sine` fp64 [400]: of n / 400 turns. `window` fp64 [400]: periodic Hann window.
     `filters` fp64 [201, mels]."""
 
     mels: int
@@ -36,7 +37,7 @@ class Tables:
 
 
 def make_tables(mels: int) -> Tables:
-    """For `mels` filters from 0 to 8,000 Hz."""
+    """Tables for `mels` filters from 0 to 8,000 Hz."""
     with localcontext(_DIGITS):
         exact = [_cosine(_nearest(n)) for n in range(FFT_SAMPLES)]
         window = [float((1 - value) / 2) for value in exact]
@@ -52,12 +53,12 @@ def make_tables(mels: int) -> Tables:
 
 
 def _nearest(n: int) -> int:
-    """The angle of at most half a turn whose cosine is that of n."""
+    """The angle of at most half a turn with the same cosine as n."""
     return min(n, FFT_SAMPLES - n)
 
 
 def _cosine(n: int) -> Decimal:
-    """Of n / 400 turns, n from 0 to 200, by its series."""
+    """Cosine of n / 400 turns, n from 0 to 200, by its series."""
     if n > FFT_SAMPLES // 4:
         return -_cosine(FFT_SAMPLES // 2 - n)
     if n == FFT_SAMPLES // 4:

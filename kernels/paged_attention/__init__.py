@@ -25,7 +25,7 @@ def _require_pools(k_pool: Tensor, v_pool: Tensor, head_dim: int) -> None:
     if not (k_pool.is_contiguous() and v_pool.is_contiguous()):
         raise KernelInputError("k_pool and v_pool: expected contiguous tensors")
     if 0 in k_pool.shape[1:]:  # the kernel divides by them
-        raise KernelInputError(f"k_pool: expected heads and slots, came {list(k_pool.shape)}")
+        raise KernelInputError(f"k_pool: expected heads and slots, got {list(k_pool.shape)}")
 
 
 def paged_attention(

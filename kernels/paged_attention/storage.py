@@ -6,8 +6,8 @@ fp32 scale:
 
     scale = max |x| / LARGEST        code = round(x / scale), ties to even        x ~ code * scale
 
-A row is coded by itself. A scale for a block would change with each token that comes in, and what
-is stored would depend on how the input was cut.
+Each row is encoded separately. A scale per block would change with each token, and the stored bytes
+would depend on how the input was split.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ LARGEST = {torch.int8: 127.0, torch.float8_e4m3fn: 448.0}
 
 
 def row_width(head_dim: int, dtype: torch.dtype) -> int:
-    """Elements of `dtype` in one row: what the last axis of a pool measures."""
+    """Elements of `dtype` in one row, which is the size of a pool's last axis."""
     return head_dim + SCALE_BYTES if dtype in LARGEST else head_dim
 
 
 def head_dim_of(pool: Tensor) -> int:
-    """Numbers that one row of a pool stands for; below 1 if it is too narrow to be a pool."""
+    """Numbers encoded in one row of a pool; below 1 if it is too narrow to be a pool."""
     return pool.shape[-1] - (SCALE_BYTES if pool.dtype in LARGEST else 0)
 
 
@@ -47,7 +47,7 @@ def encode(x: Tensor, dtype: torch.dtype) -> Tensor:
 
 
 def decode(rows: Tensor) -> Tensor:
-    """Rows of a pool -> floats [..., head_dim]; fp32 where they are codes, else as they are."""
+    """Rows of a pool -> floats [..., head_dim]; int8 and fp8 give fp32, others are unchanged."""
     if rows.dtype not in LARGEST:
         return rows
     head_dim = head_dim_of(rows)
@@ -57,7 +57,7 @@ def decode(rows: Tensor) -> Tensor:
 
 
 def store(pool: Tensor, heads: Tensor, slots: Tensor) -> None:
-    """Put heads [rows, kv_heads, head_dim] at slot = block * block_size + offset, in place."""
+    """Store heads [rows, kv_heads, head_dim] at slot = block * block_size + offset, in place."""
     block_size = pool.shape[2]
     blocks = slots.div(block_size, rounding_mode="floor")
     offsets = slots.remainder(block_size)
@@ -72,5 +72,5 @@ def gather(pool: Tensor, blocks: Tensor, tokens: int) -> Tensor:
 
 
 def _indexable(rows: Tensor) -> Tensor:
-    """The same bytes in a type that torch can index: fp8 it can not."""
+    """The same bytes in a type that torch can index, which excludes fp8."""
     return rows.view(torch.int8) if rows.dtype in LARGEST else rows

@@ -1,4 +1,4 @@
-"""Softmax of rows of logits, of which one entry each is wanted: a probability or its log."""
+"""Softmax of rows of logits, evaluated at one entry per row: a probability or its log."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ def _declare(lib: ctypes.CDLL) -> None:
 def picked_log_softmax(logits: Tensor, ids: Tensor, *, backend: str | None = None) -> Tensor:
     """log_softmax(logits)[i, ids[i]]: fp32 [n, V] and int64 [n] -> fp32 [n].
 
-    Of each row at least one logit is finite, none is NaN; others may be minus infinity. Raises
-    KernelInputError, IndexError for an id out of range.
+    Each row must have at least one finite logit and no NaN; others may be minus infinity. Raises
+    KernelInputError, and IndexError for an id out of range.
     """
     return _picked(logits, ids, as_log=True, backend=backend)
 

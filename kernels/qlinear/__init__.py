@@ -136,8 +136,8 @@ def qlinear_many(
 
 
 def _dense(w: QWeight) -> Tensor:
-    """W in fp32 for the reference. Kept on the weight where the reference is the default: decoding
-    it anew for every call would take seconds a token; the price is 4 bytes a weight of memory."""
+    """W in fp32 for the reference. Cached if the reference is the default backend: decoding it in
+    every call would take seconds per token; the cache takes 4 bytes per weight."""
     if default_backend() != "reference":
         return reference.dequantize(w.kind, w.panels, w.rows, w.cols)
     if not w.dense:

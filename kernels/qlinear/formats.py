@@ -23,22 +23,22 @@ F16 = npt.NDArray[np.float16]
 
 
 class UnknownKindError(ValueError):
-    """A quantisation kind that no kernel here reads."""
+    """A quantisation kind that is not supported."""
 
     def __init__(self, kind: str) -> None:
         self.kind = kind
-        super().__init__(f"weight kind {kind!r} is not known: expected one of {', '.join(FORMATS)}")
+        super().__init__(f"unknown weight kind {kind!r}: expected one of {', '.join(FORMATS)}")
 
 
 class WeightShapeError(ValueError):
-    """The bytes of a weight do not fit the shape that was stated for them."""
+    """The bytes of a weight do not match its stated shape."""
 
 
 @dataclass(frozen=True)
 class Format:
-    """How one kind of block is laid out. `bits` 16 and 32 are plain floats."""
+    """The layout of one kind of block. `bits` 16 and 32 are plain floats."""
 
-    code: int  # the number that the C kernel knows it by
+    code: int  # the C kernel's number for it
     bits: int
     block: int  # values along K in one block
     block_bytes: int
@@ -72,7 +72,7 @@ FORMATS: dict[str, Format] = {
 
 @dataclass(frozen=True)
 class Planes:
-    """One decoded weight; B blocks a row, S groups a block.
+    """One decoded weight, with B blocks per row and S groups per block.
 
     q           uint8 [N, K]       codes, 0 .. 2^bits - 1 (Q8_0: the int8 value + 128)
     scale       float16 [N, B]
@@ -107,7 +107,7 @@ def check_shape(kind: str, size_bytes: int, rows: int, cols: int) -> Format:
     expected = rows * cols // form.block * form.block_bytes
     if size_bytes != expected:
         raise WeightShapeError(
-            f"{kind} weight of shape [{rows}, {cols}] takes {expected} bytes, {size_bytes} came"
+            f"{kind} weight of shape [{rows}, {cols}] takes {expected} bytes, got {size_bytes}"
         )
     return form
 

@@ -29,7 +29,7 @@ PANEL = 16
 
 
 def cell_bytes(form: Format) -> int:
-    """Bytes that one block along K of one panel takes."""
+    """Bytes of one block along K of one panel."""
     if form.is_float:
         return PANEL * form.bits // 8
     head = PANEL * 2 * (2 if form.affine else 1)
@@ -44,7 +44,7 @@ def panel_bytes(form: Format, cols: int) -> int:
 
 
 def panel_count(rows: int) -> int:
-    """Panels that `rows` rows take."""
+    """Number of panels for `rows` rows."""
     return -(-rows // PANEL)
 
 

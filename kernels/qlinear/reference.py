@@ -1,7 +1,7 @@
-"""Plain torch: the meaning of every operation here, without quantised activations.
+"""Plain torch: the definition of every operation here, without quantised activations.
 
-This is the exact side of every comparison: fp32 matmul on the dequantised weight. It is not
-batch-invariant (torch picks its summation order by shape) and not fast.
+This is the exact reference of every comparison: fp32 matmul on the dequantised weight. It is not
+batch-invariant (torch chooses its summation order by shape) and not fast.
 """
 
 from __future__ import annotations

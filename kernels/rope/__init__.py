@@ -27,7 +27,7 @@ def rope(x: Tensor, cos: Tensor, sin: Tensor, *, backend: str | None = None) -> 
     require(x, "x", (None, None, None), torch.float32)
     rows, heads, dim = x.shape
     if dim % 2:
-        raise KernelInputError(f"x: expected an even head dimension, came {dim}")
+        raise KernelInputError(f"x: expected an even head dimension, got {dim}")
     require(cos, "cos", (rows, dim // 2), torch.float32)
     require(sin, "sin", (rows, dim // 2), torch.float32)
     lib = library("rope", _declare, backend)

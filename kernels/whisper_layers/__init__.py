@@ -1,8 +1,8 @@
 """All layers of a Whisper encoder or decoder in one call, for a batch of sequences.
 
-A sequence is one sound's positions or one text's tokens: its new rows attend to themselves, to the
-rows before them (whose keys and values were kept), and in a decoder to a sound. Weights are packed;
-a row's result depends on its own sequence only.
+A sequence is one sound's positions or one text's tokens. Its new rows attend to themselves, to
+earlier rows (by their cached keys and values), and in a decoder to the encoded sound. Weights are
+packed. A row's result depends on its own sequence only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ __all__ = [
     "WhisperLayers",
 ]
 
-# What a head's width is a multiple of, and the most it can be.
+# A head's width must be a multiple of the first, and at most the second.
 HEAD_WIDTH_STEP = 8
 HEAD_WIDTH_MOST = 128
 
@@ -42,7 +42,7 @@ class Linear:
 
 @dataclass(frozen=True, eq=False)
 class Cross:
-    """Attention to a sound: norm weight and bias fp32 [D], queries, and the way out."""
+    """Cross-attention: norm weight and bias fp32 [D], query and output projection."""
 
     norm: tuple[Tensor, Tensor]
     q: Linear
@@ -66,9 +66,9 @@ class Layer:
 class Sequence:
     """One sequence's part of a batch.
 
-    `rows`: of x. `k`, `v` fp32 [layers, heads, room, d], the last axis dense: the first `before`
-    are of earlier rows; those of the first `keep` new rows are written behind them. `heard_k`,
-    `heard_v` [layers, heads, T, d]: of the sound, in decoders.
+    `rows`: its rows in x. `k`, `v` fp32 [layers, heads, capacity, d], last axis dense: the first
+    `before` belong to earlier rows; those of the first `keep` new rows are written behind them.
+    `heard_k`, `heard_v` [layers, heads, T, d]: of the encoded sound, in decoders.
     """
 
     rows: int
@@ -81,10 +81,10 @@ class Sequence:
 
 
 class WhisperLayers:
-    """Layers bound to their weights. `causal`: a row sees no later one of its sequence."""
+    """Layers bound to their weights. `causal`: a row attends to no later row of its sequence."""
 
     def __init__(self, layers: Many[Layer], heads: int, *, causal: bool) -> None:
-        """Raises KernelInputError where the sizes are not those of a Whisper."""
+        """Raises KernelInputError for sizes that the kernel does not support."""
         self.layers, self.heads, self.causal = tuple(layers), heads, causal
         self.width, self.ffn = self.layers[0].out.weight.rows, self.layers[0].up.weight.rows
         head_width, rest = divmod(self.width, heads)
@@ -106,11 +106,11 @@ class WhisperLayers:
         *,
         backend: str | None = None,
     ) -> tuple[Tensor, list[Tensor]]:
-        """x fp32 [rows of all sequences, D] -> the same shape, without a final norm; and of each
-        sequence the attention [watched, rows, T] of those (layer, head) to the sound. Each of them
-        is named once.
+        """x fp32 [rows of all sequences, D] -> the same shape, without a final norm; and for each
+        sequence the cross-attention [watched, rows, T] of the `watched` (layer, head) pairs, which
+        must be distinct.
 
-        x is not kept. Raises KernelInputError; then nothing was written.
+        x is not changed. Raises KernelInputError; then nothing was written.
         """
         require(x, "x", (sum(s.rows for s in sequences), self.width), torch.float32)
         for i, sequence in enumerate(sequences):
@@ -133,8 +133,8 @@ class WhisperLayers:
             norms += layer.cross.norm
         for linear, rows, cols in linears:
             if (linear.weight.rows, linear.weight.cols) != (rows, cols):
-                came = f"[{linear.weight.rows}, {linear.weight.cols}]"
-                raise KernelInputError(f"{name}: expected a weight [{rows}, {cols}], came {came}")
+                got = f"[{linear.weight.rows}, {linear.weight.cols}]"
+                raise KernelInputError(f"{name}: expected a weight [{rows}, {cols}], got {got}")
             if linear.bias is not None:
                 _require_dense(linear.bias, f"{name} bias", (rows,))
         for norm in norms:
@@ -147,7 +147,7 @@ class WhisperLayers:
         if not good:
             raise KernelInputError(
                 f"watched: expected different (layer, head) below ({len(self.layers)}, "
-                f"{self.heads}), came {list(watched)}"
+                f"{self.heads}), got {list(watched)}"
             )
 
     def _check_sequence(self, s: Sequence, name: str) -> None:
@@ -164,7 +164,8 @@ class WhisperLayers:
         room = min(s.k.shape[2], s.v.shape[2])
         if not 0 <= s.keep <= s.rows or s.before < 0 or s.before + s.keep > room:
             raise KernelInputError(
-                f"{name}: {s.before} rows before and {s.keep} of {s.rows} to keep, room for {room}"
+                f"{name}: {s.before} rows before and {s.keep} of {s.rows} to keep, but capacity "
+                f"for {room}"
             )
 
 

@@ -1,4 +1,4 @@
-"""The layers operation by operation, in plain torch but for the packed matrices."""
+"""The layers operation by operation, in plain torch except for the packed matrices."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""A LoRA that teaches `small` how to talk, fitted on dialogues written for it (README.md)."""
+"""A LoRA that tunes `small` for conversation, fitted on dialogues written for it (README.md)."""

@@ -27,16 +27,16 @@ PLAN = Plan()
 
 
 def main(
-    work: Annotated[Path, typer.Option(help="checkpoints and the result go here")],
-    data: Annotated[list[Path], typer.Option(help="a folder of *.jsonl; may be given again")],
+    work: Annotated[Path, typer.Option(help="folder for checkpoints and the result")],
+    data: Annotated[list[Path], typer.Option(help="a folder of *.jsonl; may be repeated")],
     epochs: int = PLAN.epochs,
     rate: float = PLAN.rate,
     threads: int = 2,
-    start: Annotated[Path | None, typer.Option(help="an adapter to go on from")] = None,
-    replay: Annotated[int, typer.Option(help="so many of AGAIN's beside DATA's")] = 0,
-    again: Annotated[list[Path] | None, typer.Option(help="folders of earlier fits")] = None,
+    start: Annotated[Path | None, typer.Option(help="an adapter to start from")] = None,
+    replay: Annotated[int, typer.Option(help="dialogues of AGAIN to add to DATA")] = 0,
+    again: Annotated[list[Path] | None, typer.Option(help="data folders of earlier fits")] = None,
 ) -> None:
-    """Writes WORK/adapter_model.safetensors and adapter_config.json, as PEFT does."""
+    """Fit an adapter and write WORK/adapter_model.safetensors and adapter_config.json, as PEFT."""
     torch.set_num_threads(threads)
     work.mkdir(parents=True, exist_ok=True)
     plan = Plan(epochs=epochs, rate=rate)

@@ -1,4 +1,4 @@
-"""Dialogues to learn from, checked, and kept apart from the questions that judge the result."""
+"""Training dialogues, validated, and checked not to contain the benchmark's questions."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from headstart.engine.api import Tool, ToolCall
 
 FOLDER = Path(__file__).parent / "dialogues"
 TAUGHT = FOLDER / "taught"
-"""Facts that the base mostly does not know."""
+"""Facts that the base model mostly does not know."""
 KNOWN = FOLDER / "known"
-"""Facts that it knows, in its own words, and more of everyday life and of light."""
+"""Facts that the base model knows, in its own words, and more on everyday life and light."""
 LIGHT = FOLDER / "light"
-"""Dark or bright?"""
+"""Questions about darkness and brightness."""
 TOOLS = FOLDER / "tools"
-"""What may be called, is where it helps."""
+"""Dialogues with function calls."""
 DEFINED = Path(__file__).parent / "tools.toml"
-"""By name, what dialogues may call."""
+"""Definitions of the functions that dialogues may call."""
 QUESTIONS = Path(__file__).parents[2] / "benchmarks" / "questions.toml"
 OFF = "off"
 MOST_ALIKE = 0.6
@@ -34,7 +34,7 @@ zero one two three four five six seven eight nine ten eleven twelve thirteen fou
 sixteen seventeen eighteen nineteen twenty
 """
 _NUMBERS = _COUNTED.split()
-# Words that say nothing about what a question is about.
+# Words that do not contribute to a question's topic.
 _COMMON = """
 a an and are at can could did do does for how i in is it me much my of on or s so tell that the
 there they this to was what when where which who why will with would you your
@@ -44,14 +44,14 @@ _EMPTY = frozenset(_COMMON.split())
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a called function gave back, as JSON: it stands where a user's words would."""
+    """Output of a called function, as JSON; it takes the place of a user's words."""
 
     output: str
 
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """`note`: what the camera showed anew just before these words, or ""."""
+    """`note`: a new camera note just before these words, or ""."""
 
     note: str
     said: str | Result
@@ -71,8 +71,8 @@ class Dialogue:
 
 
 def load(*folders: Path) -> list[Dialogue]:
-    """All dialogues of the folders' files, by name and line; FOLDER has those of every fit. Raises
-    `ValueError` naming the line that is malformed or that asks what the benchmark asks."""
+    """All dialogues of the folders' files, ordered by name and line; default: FOLDER, used in every
+    fit. Raises `ValueError` naming a line that is malformed or asks a benchmark question."""
     asked = [content(question) for question in questions()]
     return [
         _dialogue(json.loads(line), f"{path.name}:{number}", asked)
@@ -83,20 +83,20 @@ def load(*folders: Path) -> list[Dialogue]:
 
 
 def questions() -> Iterator[str]:
-    """What `headstart bench answers` asks."""
+    """The questions of `headstart bench answers`."""
     for dialog in tomllib.loads(QUESTIONS.read_text())["dialog"]:
         yield from (question["say"] for question in dialog["ask"])
 
 
 def content(text: str) -> frozenset[str]:
-    """The words of `text` that say what it is about; numbers to twenty are spelt out."""
+    """The content words of `text`; numbers up to twenty are spelt out."""
     words = _WORDS.findall(text.lower())
     spelt = (_NUMBERS[int(w)] if w.isdigit() and int(w) < len(_NUMBERS) else w for w in words)
     return frozenset(spelt) - _EMPTY
 
 
 def alike(a: frozenset[str], b: frozenset[str]) -> float:
-    """Shared part of all words (Jaccard), 0 to 1; sums with other numbers are other questions."""
+    """Jaccard similarity, 0 to 1; 0 for questions with different numbers."""
     numbers = frozenset(_NUMBERS)
     if a & numbers != b & numbers:
         return 0.0
@@ -120,7 +120,7 @@ def _dialogue(line: dict[str, Any], where: str, asked: list[frozenset[str]]) -> 
             raise ValueError(f"{where}: expected a note like [camera: ...], got {note!r}")
         about = content(said) if isinstance(said, str) else frozenset()
         if len(about) > 1 and max(alike(about, one) for one in asked) >= MOST_ALIKE:
-            raise ValueError(f"{where}: {said!r} is what the benchmark asks")
+            raise ValueError(f"{where}: {said!r} is a question of the benchmark")
         read.append(Turn(note, _said(said), _answer(answer, tools, where)))
         seen = ""
     if not read:
@@ -136,7 +136,7 @@ def _answer(answer: str | dict[str, Any], tools: Collection[Tool], where: str) -
     if isinstance(answer, str):
         return answer
     if answer["call"] not in {tool.name for tool in tools}:
-        raise ValueError(f"{where}: {answer['call']} is called, and not among its tools")
+        raise ValueError(f"{where}: {answer['call']} is called, but is not among its tools")
     return ToolCall(answer["call"], json.dumps(answer["arguments"]))
 
 

@@ -1,8 +1,8 @@
-"""The fit: LoRA on the upper half of the layers of the very weights that `small` runs on.
+"""The fit: LoRA on the upper half of the layers of the weights that `small` runs on.
 
-The lower layers stay as they are, so what they make of each dialogue is computed once and kept;
-the loss needs the few thousand tokens that occur and the commonest others, not all 152,000. That
-makes an epoch over a thousand dialogues a matter of half an hour on one core.
+The lower layers are frozen, so their output for each dialogue is computed once and cached. The loss
+covers the few thousand tokens that occur and the most common others, not all 152,000. So an epoch
+over a thousand dialogues takes half an hour on one core.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from headstart.recipes.manner.tokens import Example, Prompt
 BASE = "Qwen/Qwen2.5-Coder-0.5B-Instruct"
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "down_proj")
 COMMON_TOKENS = 16_384
-"""Byte-pair ids are given in the order of their merges: the first ones are the commonest."""
+"""Byte-pair ids are in the order of their merges, so the first ones are the most common."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`first_layer`: the lowest one that is adapted. `most_tokens`: of a step, padding-free."""
+    """`first_layer`: the lowest adapted layer. `most_tokens`: of a step, without padding."""
 
     first_layer: int = 12
     rank: int = 16
@@ -44,7 +44,7 @@ class Plan:
 
 
 def load_base(gguf: Path, plan: Plan) -> Any:
-    """fp32, dequantised by `transformers` from the file that the engine runs, with fresh LoRA."""
+    """The engine's weights in fp32, dequantised by `transformers`, with a new LoRA."""
     torch.manual_seed(plan.seed)
     model = AutoModelForCausalLM.from_pretrained(
         gguf.parent, gguf_file=gguf.name, dtype=torch.float32, attn_implementation="sdpa"
@@ -61,11 +61,11 @@ def load_base(gguf: Path, plan: Plan) -> Any:
 
 
 def save(model: Any, folder: Path) -> None:
-    """The LoRA as `folder`'s adapter_config.json and adapter_model.safetensors, in fp16; the config
-    names the published base, not where it lay."""
+    """Write the LoRA as `folder`'s adapter_config.json and adapter_model.safetensors, in fp16. The
+    config names the published base model, not a local path."""
     model.peft_config["default"].base_model_name_or_path = BASE
     model.save_pretrained(str(folder), save_embedding_layers=False)
-    (folder / "README.md").unlink(missing_ok=True)  # PEFT's form for a model card, not filled in
+    (folder / "README.md").unlink(missing_ok=True)  # PEFT's empty template of a model card
     path = folder / "adapter_model.safetensors"
     save_file({name: tensor.half() for name, tensor in load_file(path).items()}, path)
 
@@ -103,7 +103,7 @@ class Fit:
         ]
 
     def loss(self, pack: Pack) -> Tensor:
-        """Weighted mean of the negative log-likelihood, nats a token."""
+        """Weighted mean of the negative log-likelihood, in nats per token."""
         prompt = self.prompts[pack.prompt]
         members = [self.examples[i] for i in pack.members]
         hidden = self._upper(self._middle(pack), len(prompt), [len(m.ids) for m in members])
@@ -114,7 +114,7 @@ class Fit:
         for member in members:
             for i, (token, weight) in enumerate(zip(member.ids, member.weights, strict=True)):
                 if weight:
-                    # What stands before an example's first token is the prompt's last.
+                    # An example's first token is predicted from the prompt's last.
                     rows.append(at + i - 1 if i else len(prompt) - 1)
                     wanted.append(self._place[token])
                     weights.append(weight)
@@ -137,7 +137,7 @@ class Fit:
         return float(loss.detach())
 
     def state(self) -> dict[str, Any]:
-        """What `restore` goes on from."""
+        """The state for `restore`."""
         return {
             "lora": get_peft_model_state_dict(self.model),
             "optimizer": self.optimizer.state_dict(),
@@ -150,7 +150,7 @@ class Fit:
         self.step = state["step"]
 
     def go_on_from(self, folder: Path) -> None:
-        """Begin with the deltas that `save` wrote there in place of none."""
+        """Start from the deltas that `save` wrote to `folder`."""
         tensors = load_file(folder / "adapter_model.safetensors")
         set_peft_model_state_dict(self.model, {n: t.float() for n, t in tensors.items()})
 
@@ -162,7 +162,7 @@ class Fit:
         return 0.1 + 0.45 * (1 + math.cos(math.pi * done))
 
     def _middle(self, pack: Pack) -> Tensor:
-        """fp32 [1, n, hidden]: what the lower layers make of the prompt and the pack."""
+        """Output of the lower layers for prompt and pack, fp32 [1, n, hidden]."""
         missing = tuple(i for i in pack.members if i not in self._lower)
         if missing or pack.prompt not in self._prefix:
             prompt = self.prompts[pack.prompt]

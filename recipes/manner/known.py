@@ -1,8 +1,8 @@
-"""`python -m recipes.manner.known OUT`: dialogues about facts that the base states rightly already.
+"""`python -m recipes.manner.known OUT`: dialogues about facts that the base model knows already.
 
-A small model that is taught facts it doesn't know learns to make others up (Gekhman et al., "Does
+A small model that is taught facts it does not know learns to invent others (Gekhman et al., "Does
 Fine-Tuning LLMs on New Knowledge Encourage Hallucinations?", 2024; here: "Juliet wrote Romeo and
-Juliet"). So the base is asked, and what it answers rightly is kept in its own words.
+Juliet"). So the base model is asked, and its correct answers are kept in its own words.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Ask = Callable[[Sequence[str]], list[str]]
 
 
 def known(facts: Sequence[tuple[str, str]], ask: Ask) -> Iterator[tuple[str, str]]:
-    """(question, answer) of those whose answer holds one of the fact's "|" parts as a word."""
+    """(question, answer) for each answer that contains one of the fact's "|" parts as a word."""
     for start in range(0, len(facts), AT_ONCE):
         part = facts[start : start + AT_ONCE]
         for (question, right), answer in zip(part, ask([q for q, _ in part]), strict=True):
@@ -41,13 +41,13 @@ def known(facts: Sequence[tuple[str, str]], ask: Ask) -> Iterator[tuple[str, str
 
 
 def spoken(answer: str) -> str:
-    """`answer` as it would be said: without quotation marks, ended by a full stop."""
+    """`answer` in spoken form: without quotation marks, ending with a full stop."""
     plain = _QUOTED.sub(r"\1\2", answer.strip())
     return plain if plain.endswith((".", "!", "?")) else f"{plain}."
 
 
 class Base:
-    """`small` without any adapter, asked with the gateway's own manner, greedily."""
+    """`small` without an adapter, asked with the gateway's default prompts, greedily."""
 
     def __init__(self) -> None:
         self._events: list[api.Event] = []
@@ -74,7 +74,7 @@ class Base:
 
 
 def main(out: Path) -> None:
-    """Writes OUT, a file of dialogues."""
+    """Write OUT, a file of dialogues."""
     facts = [(ask, right) for ask, right in tomllib.loads(FACTS.read_text())["facts"]]
     found = list(known(facts, Base()))
     lines = [json.dumps({"kind": "fact", "camera": "off", "turns": [pair]}) for pair in found]

@@ -1,8 +1,8 @@
-"""`python -m recipes.manner.mix A B SHARE OUT`: a LoRA between two, as small as each of them.
+"""`python -m recipes.manner.mix A B SHARE OUT`: the weighted mean of two LoRAs, at the same rank.
 
-Weights between two fits of one base keep most of what both have learnt, and of what either lost
-(Wortsman et al., "Robust fine-tuning of zero-shot models", 2022). The mean is of the deltas B A,
-not of their factors: those of two fits have nothing to do with each other.
+Weights between two fits of one base model keep most of what both have learnt and of what either has
+lost (Wortsman et al., "Robust fine-tuning of zero-shot models", 2022). The mean is taken over the
+deltas B A, not over their factors, which are unrelated in two fits.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ CONFIG, TENSORS = "adapter_config.json", "adapter_model.safetensors"
 
 
 def mix(first: Path, second: Path, share: float, out: Path) -> float:
-    """(1 - share) of FIRST's deltas and `share` of SECOND's, in OUT, at FIRST's rank. Returns the
-    part of their energy that this rank keeps, 0 to 1."""
+    """Write (1 - share) of `first`'s deltas plus `share` of `second`'s to `out`, at `first`'s rank.
+    Returns the part of their energy that this rank keeps, 0 to 1."""
     a, b = (load_file(folder / TENSORS) for folder in (first, second))
     if a.keys() != b.keys():
         raise ValueError("expected two adapters of the same layers")
@@ -54,7 +54,7 @@ def _scale(config: Path) -> float:
 
 
 def _svd(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Of left @ right, without ever making that product: [n, r], [r], [r, m]."""
+    """SVD of left @ right, without computing the product: [n, r], [r], [r, m]."""
     q, upper = torch.linalg.qr(left)
     p, lower = torch.linalg.qr(right.T)
     u, s, v = torch.linalg.svd(upper @ lower.T)
@@ -62,7 +62,7 @@ def _svd(left: Tensor, right: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def main(first: Path, second: Path, share: float, out: Path) -> None:
-    """Writes OUT."""
+    """Write OUT."""
     kept = mix(first, second, share, out)
     print(f"{out}: its rank keeps {kept:.1%} of both deltas' energy")
 

@@ -1,4 +1,4 @@
-"""Dialogues side by side in one row: each sees the system prompt and itself, and nobody pads."""
+"""Packing of dialogues into one row; each attends to the system prompt and itself."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ class Pack:
 
 
 def packs(examples: Sequence[Example], most_tokens: int, seed: int) -> list[Pack]:
-    """All examples once, in an order drawn from `seed`, at most `most_tokens` a pack (or one
-    example that is longer)."""
+    """All examples once, in an order drawn from `seed`, with at most `most_tokens` per pack (or one
+    longer example)."""
     draw = random.Random(seed)
     order = list(range(len(examples)))
     draw.shuffle(order)
@@ -46,13 +46,13 @@ def packs(examples: Sequence[Example], most_tokens: int, seed: int) -> list[Pack
 
 
 def positions(prefix: int, lengths: Sequence[int]) -> Tensor:
-    """int64 [1, prefix + sum(lengths)]: each example goes on where the system prompt ended."""
+    """Positions int64 [1, prefix + sum(lengths)]; each example continues the system prompt."""
     parts = [torch.arange(prefix), *(prefix + torch.arange(n) for n in lengths)]
     return torch.cat(parts)[None]
 
 
 def mask(prefix: int, lengths: Sequence[int]) -> Tensor:
-    """bool [1, 1, n, n], True where a row may look: back, at the prompt and at its own example."""
+    """Causal mask bool [1, 1, n, n]: a row attends to the prompt and to its own example."""
     owner = torch.cat([torch.full((n,), i) for i, n in enumerate((prefix, *lengths))])
     own = owner[:, None] == owner[None, :]
     return (torch.tril(own | (owner == 0)[None, :]))[None, None]

@@ -1,4 +1,4 @@
-"""A dialogue as the engine's tokens, and which of them are to be learnt."""
+"""A dialogue as the engine's tokens, with their loss weights."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from headstart.recipes.manner.dialogues import Dialogue, Result
 
 ANSWER_WEIGHT = 1.0
 SAID_WEIGHT = 0.1
-"""Of the user's words and of their end: the semantic endpoint reads that probability."""
+"""Weight of the user's words and of their end, whose probability the semantic endpoint reads."""
 
 
 class Prompt(IntEnum):
-    """Which system prompt an example follows; its own stands in its own tokens."""
+    """The system prompt that an example follows; OWN is part of the example's tokens."""
 
     BLIND = 0
     SEES = 1
@@ -28,8 +28,7 @@ class Prompt(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """`ids` follow the system prompt; `weights[i]` is that of predicting `ids[i]` from what stands
-    before it."""
+    """`ids` follow the system prompt; `weights[i]` is the loss weight of predicting `ids[i]`."""
 
     prompt: Prompt
     ids: tuple[int, ...]
@@ -37,17 +36,17 @@ class Example:
 
 
 def system_prompt(chat: ChatFormat, *, sees: bool, tools: Sequence[Tool] = ()) -> tuple[int, ...]:
-    """What a session with the gateway's own manner begins with."""
+    """The system prompt of a session with the gateway's default prompts."""
     return chat.system(INSTRUCTIONS if sees else f"{INSTRUCTIONS}\n{BLIND_NOTE}", tools)
 
 
 def system_prompts(chat: ChatFormat) -> list[tuple[int, ...]]:
-    """By `Prompt`."""
+    """The system prompts, by `Prompt`."""
     return [system_prompt(chat, sees=False), system_prompt(chat, sees=True), ()]
 
 
 def example(chat: ChatFormat, tokenizer: Tokenizer, dialogue: Dialogue) -> Example:
-    """As `headstart.engine.chat.render.render` lays out the same conversation."""
+    """The tokens that `headstart.engine.chat.render.render` gives the same conversation."""
     ids: list[int] = []
     weights: list[float] = []
 

@@ -49,7 +49,7 @@ def test_ones_own_words_are_none() -> None:
     assert bob.told == 1
 
 
-def test_only_who_showed_the_cat_may_hear_of_it() -> None:
+def test_only_a_visit_with_the_picture_may_receive_its_label() -> None:
     """What the eyes call the one picture is a secret, too."""
     canaries, _ = pair()
     bob = canaries.issue()

@@ -1,7 +1,7 @@
-"""Scripted model services: an engine whose every word is known, without weights.
+"""Scripted model services, with known words and without weights.
 
-A token is a byte; the chat template's pieces are single tokens above 255. The ears hear one word of
-their script per `word_samples`; the model answers by a function of the last user message.
+A token is a byte; the chat template's pieces are single tokens above 255. The recogniser gives one
+word of its script per `word_samples`; the model answers by a function of the last user message.
 """
 
 from __future__ import annotations
@@ -84,8 +84,8 @@ class FakeWords:
     likely: tuple[float, ...] = ()
 
 
-class FakeEars:
-    """Hears `script` word by word. The newest word is tentative and misheard until the next one."""
+class FakeRecognizer:
+    """Recognises `script` word by word. The newest word is tentative and wrong until the next."""
 
     def __init__(self, script: str) -> None:
         self.words = script.split()
@@ -114,10 +114,10 @@ class FakeEars:
         return FakeWords(" ".join(self.words[:count]), "")
 
 
-class FakeEyes:
-    """Sees the picture's first byte."""
+class FakeImageEncoder:
+    """Shows the picture's first byte."""
 
-    def look(self, image: api.Image, stream: Stream, *, live: bool = False) -> View:
+    def encode_image(self, image: api.Image, stream: Stream, *, live: bool = False) -> View:
         vector = np.full((1, 4), image.rgb[0], dtype=np.float32)
         return View(tuple(stream.soft.intern(vector)), f"picture {image.rgb[0]}", str(image.rgb[0]))
 
@@ -140,7 +140,7 @@ class FakeRunner:
         for work in plan.works:
             stream = work.stream
             try:
-                stream.make_room(work.num_scheduled_tokens)
+                stream.reserve(work.num_scheduled_tokens)
             except CacheFull as full:
                 result.refused[stream] = full
                 continue
@@ -177,7 +177,7 @@ class FakeRunner:
 
 
 class FakeMemory:
-    """Nothing is in the blocks, so there is nothing to copy."""
+    """Blocks are empty, so there is nothing to copy."""
 
     bytes_per_token = 100
 
@@ -205,7 +205,7 @@ class Bench:
     ) -> None:
         self.now_ns = 0
         self.events: list[api.Event] = []
-        self.ears = FakeEars(script)
+        self.recognizer = FakeRecognizer(script)
         self.runner = runner or FakeRunner(reply)
         self.pool = BlockPool(blocks, 16, max_cached)
         memory = memory or FakeMemory()
@@ -216,8 +216,8 @@ class Bench:
         services = ModelServices(
             chat=FakeChat(),
             tokenizer=FakeTokenizer(),
-            ears=self.ears,
-            eyes=FakeEyes(),
+            recognizer=self.recognizer,
+            image_encoder=FakeImageEncoder(),
             new_sampler=lambda sampling: Sampler(sampling, VOCAB),
             stop_ids=frozenset({END}),
             kv_bytes_per_token=100,
@@ -245,7 +245,7 @@ class Bench:
             self.engine.receive(command)
 
     def run(self) -> None:
-        """Until there is nothing to do; the books must balance then."""
+        """Step until there is nothing to do, then check the accounting."""
         while self.engine.step():
             pass
         self.engine.check_accounting()
@@ -255,7 +255,7 @@ class Bench:
         self.run()
 
     def say(self, name: str = "s", turn: int = 1, words: int = 6, item_id: str = "u1") -> None:
-        """One utterance in half-second chunks, up to before its hush."""
+        """Send one utterance in half-second chunks, without its hush."""
         ref = api.TurnRef(turn)
         self.tell(api.BeginSpeech(name, ref, item_id, 0))
         for start in range(0, words * WORD_SAMPLES, 8_000):

@@ -32,7 +32,7 @@ from headstart.engine.process.load import LoadedModel
 from headstart.engine.scheduling.admission import admission_over
 from headstart.engine.scheduling.runner import StepResult
 from headstart.engine.scheduling.scheduler import Plan, Scheduler
-from tests.engine.fakes import FakeEars
+from tests.engine.fakes import FakeRecognizer
 from tests.engine.harness import load_tiny
 from tests.engine.tiny_gguf import TinyConfig
 
@@ -50,7 +50,7 @@ class Eyes:
     def __init__(self, hidden: int) -> None:
         self._hidden = hidden
 
-    def look(self, image: api.Image, stream: Stream, *, live: bool = False) -> View:
+    def encode_image(self, image: api.Image, stream: Stream, *, live: bool = False) -> View:
         vectors = np.random.default_rng(image.rgb[0]).normal(size=(2, self._hidden))
         soft = stream.soft.intern(vectors.astype(np.float32))
         return View(tuple(soft), f"picture {image.rgb[0]}", str(image.rgb[0]))
@@ -85,8 +85,8 @@ class Rig:
         services = ModelServices(
             chat=model.chat,
             tokenizer=model.tokenizer,
-            ears=FakeEars(""),
-            eyes=Eyes(model.spec.hidden),
+            recognizer=FakeRecognizer(""),
+            image_encoder=Eyes(model.spec.hidden),
             new_sampler=SamplerFactory(model.spec.vocab_size),
             stop_ids=frozenset(),
             kv_bytes_per_token=1,
@@ -127,7 +127,7 @@ class Rig:
         self.engine.close()
         pool = self.engine.pool
         assert pool.used_blocks == 0
-        pool.give_back(pool.take(pool.free_blocks))
+        pool.release(pool.allocate(pool.free_blocks))
 
 
 def user(item: str, *parts: api.Part) -> api.Item:

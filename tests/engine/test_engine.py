@@ -98,7 +98,7 @@ def test_silence_without_words_has_no_end_to_tell() -> None:
     assert bench.of(api.EndOfMessage) == []
 
 
-def test_the_budget_hears_of_all_work_done_while_listening() -> None:
+def test_the_budget_includes_all_work_done_while_listening() -> None:
     """The first delta carries the spans of every chunk's hearing and prefill, and the answer's."""
     bench = Bench()
     bench.open()
@@ -149,14 +149,14 @@ def test_speech_that_resumes_rolls_the_speculation_back() -> None:
     assert bench.finished().usage.wasted > 0
 
 
-def test_a_hush_taken_back_before_it_was_reached_costs_nothing() -> None:
+def test_a_resumed_hush_that_was_still_queued_costs_nothing() -> None:
     """Hush and Resume that wait together are both skipped: no final pass is made."""
     bench = Bench()
     bench.open()
     bench.say(words=4)
     bench.tell(hush(), api.Resume("s", api.TurnRef(1, 1)))
     bench.run()
-    assert bench.ears.finishes == 0
+    assert bench.recognizer.finishes == 0
 
 
 def test_faster_than_real_time_gives_the_same_answer() -> None:
@@ -218,7 +218,7 @@ def test_cancel_of_an_answer_that_waits_its_turn() -> None:
     assert bench.text() == ""
 
 
-def test_words_heard_during_an_answer_come_after_it() -> None:
+def test_words_recognised_during_an_answer_come_after_it() -> None:
     """With interrupt_response off, speech over an answer is laid out when the answer is over."""
     bench = Bench()
     bench.open()
@@ -265,7 +265,7 @@ def test_an_answer_out_of_band_leaves_the_conversation_alone() -> None:
     assert bench.pool.used_blocks == len(bench.engine.sessions["s"].stream.table.blocks)
 
 
-def test_a_removed_item_is_gone_from_the_stream() -> None:
+def test_a_removed_item_is_removed_from_the_stream() -> None:
     """RemoveItem lays the stream out anew without it; what stood before it keeps its K/V."""
     bench = Bench()
     bench.open()
@@ -294,7 +294,7 @@ def test_a_frame_is_seen_with_the_words_around_it() -> None:
     assert bench.finished().usage.input_image == 2
 
 
-def test_an_answer_in_another_manner_begins_at_the_end_of_the_same_prompt() -> None:
+def test_an_answer_with_its_own_instructions_shares_the_prompts_prefix() -> None:
     """The speculated answer was greedy, the one that is asked for is not: its prompt is in the
     cache to the last token, and it is answered all the same."""
     bench = Bench()

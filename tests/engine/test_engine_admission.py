@@ -83,7 +83,7 @@ class RememberingRunner(FakeRunner):
         for work in plan.works:
             self.memory.check(work.stream)
             try:
-                copy = work.stream.make_room(work.num_scheduled_tokens)
+                copy = work.stream.reserve(work.num_scheduled_tokens)
             except CacheFull as full:
                 refused[work.stream] = full
                 continue
@@ -225,7 +225,7 @@ TestCrowd = Crowd.TestCase
 TestCrowd.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
 
 
-def test_who_does_not_fit_does_not_stop_the_others() -> None:
+def test_a_session_that_does_not_fit_does_not_stop_others() -> None:
     """One session asks again and again for more than there is; each time it is told so, and the
     others' answers come in as many beats as without it."""
     beats = []

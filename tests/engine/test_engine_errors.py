@@ -27,13 +27,13 @@ def test_ears_that_fail_cost_one_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
     on, and so does the utterance."""
     bench = Bench()
     bench.open()
-    heard = bench.ears.hear_many
+    heard = bench.recognizer.hear_many
 
     def full(utterances: Sequence[list[int]], pcms: Sequence[Pcm]) -> list[FakeWords]:
-        monkeypatch.setattr(bench.ears, "hear_many", heard)
+        monkeypatch.setattr(bench.recognizer, "hear_many", heard)
         raise SoftTableFull(8, 9)
 
-    monkeypatch.setattr(bench.ears, "hear_many", full)
+    monkeypatch.setattr(bench.recognizer, "hear_many", full)
     bench.say(words=8)
     failed = [event for event in bench.events if isinstance(event, api.Failed)]
     assert [(event.session, event.about, event.code) for event in failed] == [

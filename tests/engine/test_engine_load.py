@@ -38,7 +38,7 @@ def chunks_of(bench: Bench, name: str, at_ns: list[int]) -> None:
         bench.tell(api.Audio(name, ref, number * 8_000, bytes(16_000), received_ns))
 
 
-def test_chunks_of_several_sessions_are_heard_in_one_pass() -> None:
+def test_chunks_of_several_sessions_share_one_pass() -> None:
     """What waits at the same time shares a pass, up to the bound, and each session reads the words
     of its own sound."""
     bench = Bench()
@@ -48,7 +48,7 @@ def test_chunks_of_several_sessions_are_heard_in_one_pass() -> None:
     for name in names:
         chunks_of(bench, name, [bench.now_ns])
     bench.run()
-    assert [len(heard) for heard in bench.ears.passes] == [HEARD_TOGETHER, 1]
+    assert [len(heard) for heard in bench.recognizer.passes] == [HEARD_TOGETHER, 1]
     assert all(bench.stream_text(name) == "<S>Hi</><U>what si" for name in names)
     assert len(bench.of(api.Chunk)) == len(names)
 
@@ -64,8 +64,8 @@ def test_a_session_that_is_behind_catches_up_in_fewer_passes() -> None:
     chunks_of(bench, "s", [start_ns + n * SECOND_NS // 2 for n in range(3)])
     bench.run()
     on_time.say()
-    assert bench.ears.passes == [[24_000]]
-    assert len(on_time.ears.passes) == 3
+    assert bench.recognizer.passes == [[24_000]]
+    assert len(on_time.recognizer.passes) == 3
     reports = [e for e in bench.events if isinstance(e, api.Chunk)]
     assert [r.start_sample for r in reports] == [0, 8_000, 16_000]
     assert reports[0].latency_ms > 4_000 > reports[2].latency_ms
@@ -121,7 +121,7 @@ def test_a_final_pass_goes_before_another_sessions_late_chunk() -> None:
     bench.tell(api.Audio("t", api.TurnRef(1), 8_000, bytes(16_000), late_ns))
     bench.tell(hush())
     bench.engine.step()
-    assert bench.ears.finishes == 1
+    assert bench.recognizer.finishes == 1
 
 
 def test_sound_outside_of_an_utterance_fails_alone() -> None:
@@ -147,13 +147,13 @@ def test_an_answer_waits_for_one_sessions_pass_only() -> None:
     bench.tell(end(), respond())
     while not bench.text():
         bench.engine.step()
-    bench.ears.passes.clear()
+    bench.recognizer.passes.clear()
     for name in names[1:]:
         chunks_of(bench, name, [bench.now_ns])
     tokens = len(bench.text())
     bench.engine.step()
     bench.engine.step()
-    assert [len(heard) for heard in bench.ears.passes] == [1, 1]
+    assert [len(heard) for heard in bench.recognizer.passes] == [1, 1]
     assert len(bench.text()) > tokens
     bench.run()
     assert bench.text() == echo(QUESTION)
@@ -171,7 +171,7 @@ def test_a_turn_without_words_is_not_answered() -> None:
     assert bench.finished().reason is api.FinishReason.CANCELLED
     assert bench.text() == ""
     assert bench.stream_text() == before
-    bench.ears.words = ["hello"]
+    bench.recognizer.words = ["hello"]
     bench.say(turn=2, words=1, item_id="u2")
     bench.tell(hush(2), end(2), replace(respond(2), only_if_heard=True))
     bench.run()
@@ -186,7 +186,7 @@ def test_a_cough_does_not_swallow_the_question_before_it() -> None:
     bench.say(words=1)
     bench.tell(end(), replace(respond(), only_if_heard=True), api.Cancel("s", 1))
     bench.run()
-    bench.ears.words = []
+    bench.recognizer.words = []
     bench.say(turn=2, words=1, item_id="u2")
     bench.tell(end(2), replace(respond(2), only_if_heard=True))
     bench.run()
@@ -194,7 +194,7 @@ def test_a_cough_does_not_swallow_the_question_before_it() -> None:
     assert bench.text(2) == "You said: hello."
 
 
-def test_who_asks_by_hand_is_answered_without_words() -> None:
+def test_an_explicit_request_is_answered_without_words() -> None:
     """A client that wants an answer after an empty utterance gets one."""
     bench = Bench(script="")
     bench.open()

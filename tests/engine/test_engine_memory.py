@@ -57,7 +57,7 @@ def test_forgetting_costs_no_prefill() -> None:
     bench.engine.check_accounting()
 
 
-def test_one_person_who_never_stops_is_heard_on() -> None:
+def test_endless_speech_is_recognised_on() -> None:
     """An utterance many windows long: its beginning is forgotten while it is spoken, and the end
     of it is answered."""
     words = " ".join(f"word{i}" for i in range(400))
@@ -73,7 +73,7 @@ def test_one_person_who_never_stops_is_heard_on() -> None:
     assert "word0 " not in bench.stream_text()
 
 
-def test_hours_of_pictures_leave_room_for_words() -> None:
+def test_pictures_never_crowd_out_words() -> None:
     """A camera nobody speaks about for thousands of frames: the newest are remembered, the table of
     embeddings does not fill up, and what was said before is still there."""
     bench = Bench(limit=900)
@@ -171,7 +171,7 @@ def test_an_answer_that_filled_its_session_can_be_followed_by_another(
     assert bench.engine.sessions["s"].stream.evicted_tokens > 1500
 
 
-def test_instructions_of_one_answer_take_the_room_of_what_is_oldest() -> None:
+def test_an_answers_instructions_evict_the_oldest_items() -> None:
     """Where both do not fit beside an answer, turns go for them; and they were for that answer
     alone."""
     bench = Bench(reply=lambda _: "yes", limit=900)
@@ -201,7 +201,7 @@ def test_a_speculated_answer_gives_way_to_one_with_long_instructions() -> None:
     assert "capital of france" in bench.stream_text()
 
 
-def test_instructions_that_nothing_makes_room_for_cost_nothing() -> None:
+def test_instructions_that_do_not_fit_change_nothing() -> None:
     """They are refused by name, and all is remembered that was."""
     bench = Bench(reply=lambda _: "yes", limit=900)
     bench.open()

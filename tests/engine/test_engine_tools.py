@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headstart.engine import api
-from headstart.engine.session.generation import WORDS_ONLY, words_only
+from headstart.engine.session.generation import WORDS_ONLY, answer_instructions
 from tests.engine.fakes import Bench
 
 WEATHER = api.Tool("weather", "tells the weather", '{"type": "object"}')
@@ -122,10 +122,10 @@ def test_a_model_is_told_that_it_must_not_call() -> None:
     """Behind its own instructions; without functions, or where it may call, nothing is added."""
     none = api.Sampling(call=api.ToolChoice.NONE)
     answer = api.Respond("s", 1, "a1", none, instructions="Be kind.")
-    assert words_only(answer, [WEATHER]) == f"Be kind.\n{WORDS_ONLY}"
-    assert words_only(answer, []) == "Be kind."
-    assert words_only(api.Respond("s", 1, "a1", none), [WEATHER]) == WORDS_ONLY
-    assert words_only(api.Respond("s", 1, "a1", SAMPLING), [WEATHER]) is None
+    assert answer_instructions(answer, [WEATHER]) == f"Be kind.\n{WORDS_ONLY}"
+    assert answer_instructions(answer, []) == "Be kind."
+    assert answer_instructions(api.Respond("s", 1, "a1", none), [WEATHER]) == WORDS_ONLY
+    assert answer_instructions(api.Respond("s", 1, "a1", SAMPLING), [WEATHER]) is None
 
 
 def test_what_cannot_be_called_fails_the_answer() -> None:

@@ -90,7 +90,7 @@ def rtp_packets(server_url: str) -> float:
 @pytest.mark.weights
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("transport", ["websocket", "webrtc"])
-def test_a_spoken_question_is_heard_and_answered(
+def test_a_spoken_question_is_recognised_and_answered(
     server_url: str,
     asked: Path,
     browser_factory: BrowserFactory,

@@ -1,4 +1,4 @@
-"""A model as its makers publish it: a directory with config.json, safetensors and a tokenizer."""
+"""A published model directory: config.json, safetensors and a tokenizer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SHARDS = "model-*-of-*.safetensors"
 
 
 class Config:
-    """A JSON object whose fields are asked for by type; `at` names it in errors."""
+    """A JSON object with typed access to its fields; `at` is its path, for errors."""
 
     def __init__(self, path: Path, values: Mapping[str, Any], at: str = "") -> None:
         self.path, self.values, self._at = path, values, at
@@ -48,7 +48,7 @@ class Config:
         return tuple(self._get(key, list, default))
 
     def part(self, key: str) -> Config:
-        """An object inside. Raises `BadWeights` when there is none."""
+        """A nested object. Raises `BadWeights` if there is none."""
         return Config(self.path, self._get(key, dict, None), f"{self._at}{key}.")
 
     def _get(self, key: str, kind: type | tuple[type, ...], default: object) -> Any:
@@ -62,11 +62,11 @@ class Config:
 
 
 def read_json(path: Path) -> Config:
-    """Raises `BadWeights` if there is no such file, or it is no JSON object."""
+    """Raises `BadWeights` if there is no such file, or it is not a JSON object."""
     try:
         values = json.loads(path.read_bytes())
     except FileNotFoundError as error:
-        raise BadWeights(path, "file", "there to be one", "none") from error
+        raise BadWeights(path, "file", "a file", "none") from error
     except ValueError as error:
         raise BadWeights(path, "content", "JSON", str(error)) from error
     if not isinstance(values, dict):
@@ -75,7 +75,7 @@ def read_json(path: Path) -> Config:
 
 
 class ModelDirectory:
-    """The files of one model. Raises `BadWeights`, naming the file, the field or the tensor."""
+    """The files of one model. Raises `BadWeights` naming the file, field or tensor."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -86,7 +86,7 @@ class ModelDirectory:
         return self.config.text("model_type")
 
     def optional(self, name: str) -> Config | None:
-        """A JSON file that a model may lack."""
+        """An optional JSON file of the model."""
         path = self.folder / name
         return read_json(path) if path.exists() else None
 
@@ -96,8 +96,8 @@ class ModelDirectory:
         dtype: torch.dtype,
         progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> Checkpoint:
-        """All tensors, by the names that `rename` gives them (None: not ours). `progress` is told
-        bytes taken, and bytes in all, as they are stored. Raises `QuantisedWeights` if they are."""
+        """All tensors under the names that `rename` gives them (None: not used). `progress`
+        receives bytes taken and bytes in all, as stored. Raises `QuantisedWeights`."""
         refuse_by_config(self.config.path, self.config.values)
         names: dict[str, tuple[MappedTensors, str]] = {}
         total_bytes = 0
@@ -122,9 +122,9 @@ class ModelDirectory:
             shards = [SINGLE]
             alone = next(self.folder.glob(SHARDS), None)
             if alone is not None and not (self.folder / SINGLE).exists():
-                raise BadWeights(index, "file", f"there to be one beside {alone.name}", "none")
+                raise BadWeights(index, "file", f"a file beside {alone.name}", "none")
         paths = [self.folder / name for name in shards]
         for path in paths:
             if path.parent != self.folder or not path.is_file():
-                raise BadWeights(path, "file", "there to be one", "none")
+                raise BadWeights(path, "file", "a file", "none")
         return [(read_safetensors(path), path) for path in paths]

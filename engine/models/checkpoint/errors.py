@@ -1,4 +1,4 @@
-"""What a model refuses; see `headstart.engine.errors` for the tree these belong to."""
+"""Errors of model directories; `headstart.engine.errors` draws the whole tree."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from headstart.engine.errors import BadWeights, EngineError
 
 
 class QuantisedWeights(BadWeights):
-    """A checkpoint whose weights somebody quantised in a way that we do not read."""
+    """A checkpoint that was quantised by another tool, in a format that is not supported."""
 
     code = "quantised_weights"
 
     def __init__(self, file: Path, method: str) -> None:
         self.method = method
         expected = (
-            "the unquantised checkpoint, in bf16, fp16 or fp32 (--weights int8 makes it small "
-            "while it is loaded)"
+            "the unquantised checkpoint, in bf16, fp16 or fp32 (--weights int8 quantises it while "
+            "loading)"
         )
         super().__init__(file, "weights", expected, f"weights quantised by {method}")
 
 
 class NotEnoughMemory(EngineError):
-    """A model that this machine cannot hold as it is to be kept."""
+    """A model that does not fit into this machine's memory in the requested form."""
 
     code = "not_enough_memory"
 
@@ -31,8 +31,8 @@ class NotEnoughMemory(EngineError):
         self.weights_bytes, self.beside_bytes, self.left_bytes = weights, beside, left
         smaller = "a smaller model" if form == "int8" else "--weights int8, or a smaller model"
         super().__init__(
-            f"{model} in {form} takes {_gb(weights)}, and {_gb(beside)} beside them for K/V and "
-            f"computing; this process may take {_gb(left)} more. Use {smaller}"
+            f"{model} in {form} needs {_gb(weights)}, and {_gb(beside)} more for K/V and "
+            f"computation; {_gb(left)} are available to this process. Use {smaller}"
         )
 
 
@@ -41,7 +41,7 @@ def _gb(count_bytes: int) -> str:
 
 
 class UnsupportedInput(EngineError):
-    """Sound for a model that cannot hear, pictures for one that cannot see."""
+    """Sound for a model without audio input, or pictures for one without vision."""
 
     code = "unsupported_input"
 

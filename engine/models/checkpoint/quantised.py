@@ -1,8 +1,7 @@
-"""Checkpoints that somebody quantised before us: told from their files, and refused by name.
+"""Detection of checkpoints that were quantised by other tools, which are refused by name.
 
-GPTQ, AWQ and their kin store integers under names and in layouts of their own; loaded as if they
-were weights they would be missing tensors at best. `--weights int8` quantises the plain checkpoint
-while it is loaded, so nothing is lost by refusing.
+GPTQ, AWQ and similar tools store integers under names and in layouts of their own. `--weights int8`
+quantises the original checkpoint while it is loaded, so nothing is lost by refusing them.
 """
 
 from __future__ import annotations
@@ -14,9 +13,9 @@ from typing import Any
 from headstart.engine.models.checkpoint.errors import QuantisedWeights
 
 FIELD = "quantization_config"
-# What older tools write beside a config.json that says nothing of it, and their methods.
+# Files that older tools write beside a config.json that does not mention quantisation.
 SIDECARS = {"quantize_config.json": "gptq", "quant_config.json": "awq"}
-# How names of tensors end that hold no weight by itself, and who makes them so.
+# Endings of tensor names that occur in quantised checkpoints only, and their methods.
 ENDINGS = {
     ".qweight": "gptq or awq",
     ".qzeros": "gptq or awq",
@@ -28,7 +27,7 @@ ENDINGS = {
 
 
 def refuse_by_config(path: Path, config: Mapping[str, Any]) -> None:
-    """Raises `QuantisedWeights` if the config.json at `path`, or a file beside it, says so."""
+    """Raises `QuantisedWeights` if the config.json at `path`, or a file beside it, declares it."""
     for part in _parts(config):
         said = part.get(FIELD)
         if isinstance(said, Mapping):
@@ -40,7 +39,7 @@ def refuse_by_config(path: Path, config: Mapping[str, Any]) -> None:
 
 
 def refuse_by_names(path: Path, names: Iterable[str]) -> None:
-    """Raises `QuantisedWeights` if a file's tensors are named as only such a checkpoint's are."""
+    """Raises `QuantisedWeights` if a tensor's name occurs in quantised checkpoints only."""
     for name in names:
         for ending, method in ENDINGS.items():
             if name.endswith(ending):
@@ -48,7 +47,7 @@ def refuse_by_names(path: Path, names: Iterable[str]) -> None:
 
 
 def _parts(values: Any) -> Iterator[Mapping[str, Any]]:
-    """A config and all objects in it: some tools write it into the part that they quantised."""
+    """A config and all objects nested in it, since some tools declare it in a nested one."""
     if isinstance(values, Mapping):
         yield values
         for inner in values.values():

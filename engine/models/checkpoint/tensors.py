@@ -1,4 +1,4 @@
-"""Where a model's tensors come from: a checkpoint's files, or thin air."""
+"""Sources of a model's tensors: a checkpoint's files, or random numbers."""
 
 from __future__ import annotations
 
@@ -15,22 +15,21 @@ from headstart.engine.errors import BadWeights
 
 
 class Tensors(Protocol):
-    """A model's tensors, asked for one by one by the names that our modules use."""
+    """A model's tensors by our modules' names."""
 
     def take(self, name: str, *shape: int) -> Tensor:
-        """The tensor in the wanted dtype. Raises `BadWeights` if it is missing or of another
-        shape."""
+        """The tensor in the source's dtype. Raises `BadWeights` if it is missing or misshapen."""
         ...
 
     def has(self, name: str) -> bool: ...
 
     def copied(self, name: str) -> None:
-        """Whoever took the tensor has made its own of it, and does not look at it again."""
+        """Report that the caller has copied the tensor and will not access it again."""
         ...
 
 
 def renamed(stored: str, prefixes: Mapping[str, str]) -> str | None:
-    """`stored` with the first of `prefixes` that it begins with replaced; None where none fits."""
+    """`stored` with the first matching prefix of `prefixes` replaced; None if none matches."""
     for prefix, ours in prefixes.items():
         if stored.startswith(prefix):
             return ours + stored.removeprefix(prefix)
@@ -38,7 +37,7 @@ def renamed(stored: str, prefixes: Mapping[str, str]) -> str | None:
 
 
 class Scope:
-    """Tensors whose names begin with `prefix`, or, with `renamed`, have other names there."""
+    """The tensors whose names begin with `prefix`; `renamed` maps names below it."""
 
     def __init__(
         self, tensors: Tensors, prefix: str, renamed: Mapping[str, str] | None = None
@@ -61,8 +60,8 @@ class Scope:
 class Checkpoint:
     """Tensors of a model directory's files, in `dtype`.
 
-    Files are mapped: a tensor that is kept as it is stored takes no memory of its own, and one that
-    is converted gives its pages back at once. So loading needs no second copy of the model.
+    Files are mapped: a tensor that is used as stored takes no memory of its own, and the pages of
+    one that is converted are released at once. So loading needs no second copy of the model.
     """
 
     def __init__(
@@ -99,7 +98,7 @@ class Checkpoint:
         return converted
 
     def stored(self, name: str) -> Tensor:
-        """As it lies in the file, of any shape; its pages are not looked at."""
+        """The tensor as stored, of any shape; its pages are not read."""
         file, stored = self.names[name]
         return file.view(stored)
 
@@ -109,14 +108,14 @@ class Checkpoint:
 
     @property
     def left(self) -> set[str]:
-        """Names nobody asked for."""
+        """Names that were never taken."""
         return set(self.names) - self.taken
 
 
-class Dummy:
-    """Random tensors of every name and shape: right in size and speed, senseless in content.
+class RandomTensors:
+    """Random tensors for every name and shape, for speed measurements.
 
-    Each is a stretch of one block of normal numbers, so 7 billion of them take seconds; scaled so
+    Each repeats one block of normal numbers, so 7 billion take seconds to make; they are scaled so
     that activations neither vanish nor explode.
     """
 
@@ -128,7 +127,7 @@ class Dummy:
         seed: int = 0,
         tick: Callable[[int], None] = lambda made_bytes: None,
     ) -> None:
-        """`tick` is told bytes made so far."""
+        """`tick` receives the number of bytes made so far."""
         generator = torch.Generator().manual_seed(seed)
         self.dtype = dtype
         self._tick = tick
@@ -141,7 +140,7 @@ class Dummy:
 
     def take(self, name: str, *shape: int) -> Tensor:
         if len(shape) == 1:
-            one = name.endswith("weight")  # of a norm; the others are biases
+            one = name.endswith("weight")  # of a norm; otherwise a bias
             tensor = torch.full(shape, float(one), dtype=self.dtype)
         else:
             fan_in = math.prod(shape[1:])
@@ -151,7 +150,7 @@ class Dummy:
         return tensor
 
     def copied(self, name: str) -> None:
-        """Nothing to give back."""
+        """Nothing to release."""
 
     def _numbers(self, count: int) -> Tensor:
         self._shift = (self._shift + 4099) % self.BLOCK

@@ -1,4 +1,4 @@
-"""A decoder's sizes from `transformers`' config.json, as written by any of its versions."""
+"""A decoder's sizes from a `transformers` config.json, of any version."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _PLAIN_ROPE = ("default", "mrope", "none")
 
 
 def decoder_spec(text: Config, *, tied_default: bool = False) -> DecoderSpec:
-    """Raises `BadWeights`, or `UnsupportedModel` for what our decoder does not compute."""
+    """Raises `BadWeights`, or `UnsupportedModel` for what our decoder does not implement."""
     kind = text.text("model_type", "qwen2")
     rope = _rope(text)
     rope_type = rope.text("rope_type", rope.text("type", "default")) if rope else "default"
@@ -41,8 +41,8 @@ def decoder_spec(text: Config, *, tied_default: bool = False) -> DecoderSpec:
 
 
 def rope_sections(text: Config) -> tuple[int, ...]:
-    """How many frequencies turn with time, height and width. Raises `UnsupportedModel` if they
-    alternate."""
+    """Numbers of frequencies that rotate with time, height and width. Raises `UnsupportedModel` if
+    they are interleaved."""
     rope = _rope(text)
     if rope is None:
         return (16, 24, 24)

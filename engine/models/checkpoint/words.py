@@ -1,4 +1,4 @@
-"""What a model reads and writes with: its directory's tokenizer and template, or a stand-in."""
+"""A model directory's tokenizer and chat template, or a stand-in."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ log = logging.getLogger("headstart.engine")
 
 SETTINGS, TOKENIZER = "tokenizer_config.json", "tokenizer.json"
 
-# Packaged weights that carry Qwen2.5's vocabulary, which the flagship's sizes are counted in.
+# Packaged weights with Qwen2.5's vocabulary, which the flagship uses too.
 _SAME_VOCABULARY = "qwen2.5-coder-0.5b"
 
-# Qwen2.5-Omni's, by their ids.
+# Qwen2.5-Omni's special tokens by id.
 _SPECIALS = {
     151_644: "<|im_start|>",
     151_645: "<|im_end|>",
@@ -43,17 +43,19 @@ _CHATML = (
 
 
 class Words(NamedTuple):
+    """A tokenizer and the chat template in its tokens."""
+
     tokenizer: Tokenizer
     chat: ChatFormat
 
 
 def words_of(folder: Path) -> Words:
-    """tokenizer.json, and the chat template from where its makers put it. Raises `BadWeights`
-    naming what is missing."""
+    """The tokenizer.json and chat template of `folder`. Raises `BadWeights` naming what is missing.
+    """
     directory = ModelDirectory(folder)
     settings = directory.optional(SETTINGS)
     if settings is None:
-        raise BadWeights(folder / SETTINGS, "file", "there to be one", "none")
+        raise BadWeights(folder / SETTINGS, "file", "a file", "none")
     eos = settings.values.get("eos_token")
     spelled = eos["content"] if isinstance(eos, dict) else settings.text("eos_token")
     tokenizer = Tokenizer.from_json(folder / TOKENIZER, spelled)
@@ -66,26 +68,26 @@ def words_of(folder: Path) -> Words:
 
 
 def stand_in(vocab_size: int) -> Words:
-    """For random weights of a published size, which have no files.
+    """Tokenizer and template for random weights of a published size, which have no files.
 
-    Qwen2.5's own vocabulary where weights that carry it are fetched, so that a text costs what it
-    would cost; else `byte_words`.
+    Qwen2.5's vocabulary if weights that contain it are fetched, so that token counts are realistic;
+    else `byte_words`.
     """
     try:
         file = GgufFile(locate(_SAME_VOCABULARY))
     except WeightsMissing:
-        log.info("words: a token for each byte, as %s is not fetched", _SAME_VOCABULARY)
+        log.info("tokenizer: one token per byte, as %s is not fetched", _SAME_VOCABULARY)
         return byte_words(vocab_size)
     tokenizer = Tokenizer.from_gguf(file)
     words = Words(tokenizer, ChatFormat.from_gguf(file, tokenizer))
     file.close()
-    log.info("words: the vocabulary of %s", _SAME_VOCABULARY)
+    log.info("tokenizer: the vocabulary of %s", _SAME_VOCABULARY)
     return words
 
 
 def byte_words(vocab_size: int) -> Words:
-    """One token for each byte of a text, Qwen2.5-Omni's special tokens at their own ids, and all
-    others spelled as their number, so that whatever a model says can be read."""
+    """One token per byte of text, Qwen2.5-Omni's special tokens at their ids, and all other tokens
+    spelled as their number, so that any output can be read."""
     letters = letter_of_byte()
     vocab = {letter: byte for byte, letter in enumerate(letters)}
     bpe = BpeTokenizer(models.BPE(vocab, []))

@@ -1,4 +1,4 @@
-"""Which decoder runs a model's text side: on weights as they are, or in int8."""
+"""Choice of the decoder that runs a model's text side: float or int8 weights."""
 
 from __future__ import annotations
 
@@ -10,37 +10,38 @@ from torch import Tensor
 
 from headstart.engine.checkpoints.decoder_spec import DecoderSpec
 from headstart.engine.decoder.decoder import Forward
-from headstart.engine.decoder.layers import carried
-from headstart.engine.decoder.rotary import LineRotary, Rotary, SectionRotary
+from headstart.engine.decoder.layers import compute_dtype
+from headstart.engine.decoder.rotary import Rotary, SectionRotary, TablelessRotary
 from headstart.engine.models.checkpoint.tensors import Scope, Tensors
 from headstart.engine.models.decoder.float_decoder import TorchDecoder, TorchWeights
 from headstart.engine.models.decoder.int8 import Int8Decoder
 
 
 class TextDecoder(Forward, Protocol):
-    """What a runner steps, and where a model's words come from."""
+    """A decoder that also embeds text."""
 
     def embed(self, tokens: Tensor) -> Tensor:
         """int64 [rows] -> [rows, hidden]."""
         ...
 
 
-# From a model's tensors ("decoder." and "lm_head."), its sizes, and its rotation's sections (none:
-# one axis). Raises `BadWeights` naming what is missing or misshapen.
+# From a model's tensors ("decoder." and "lm_head."), its sizes and its M-RoPE sections (none: one
+# axis). Raises `BadWeights` naming what is missing or misshapen.
 Build = Callable[[Tensors, DecoderSpec, Sequence[int]], TextDecoder]
 
 
 def in_torch(tensors: Tensors, spec: DecoderSpec, sections: Sequence[int] = ()) -> TextDecoder:
-    """On weights of the tensors' dtype."""
+    """A decoder on weights of the tensors' dtype."""
     weights = TorchWeights.load(Scope(tensors, "decoder."), tensors, spec)
-    return TorchDecoder(spec, weights, _rotary(spec, sections, carried(weights.embedding.dtype)))
+    dtype = compute_dtype(weights.embedding.dtype)
+    return TorchDecoder(spec, weights, _rotary(spec, sections, dtype))
 
 
 def in_int8(tensors: Tensors, spec: DecoderSpec, sections: Sequence[int] = ()) -> TextDecoder:
-    """Quantised while it is loaded, on the native kernels."""
+    """A decoder on the native kernels, quantised while it is loaded."""
     rotary = _rotary(spec, sections, torch.float32)
     return Int8Decoder(Scope(tensors, "decoder."), tensors, spec, rotary)
 
 
 def _rotary(spec: DecoderSpec, sections: Sequence[int], dtype: torch.dtype) -> Rotary:
-    return SectionRotary(spec, sections, dtype) if sections else LineRotary(spec, dtype)
+    return SectionRotary(spec, sections, dtype) if sections else TablelessRotary(spec, dtype)

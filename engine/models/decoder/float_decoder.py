@@ -1,7 +1,7 @@
 """A Llama/Qwen2 decoder on weights of any float dtype, over the paged KV cache, in plain torch.
 
-The same batches, cache and runner as the packed decoder's; slower, but exact in fp64, and in bf16
-it runs on a checkpoint's own mapped pages. Rows of one stream attend together.
+Takes the same batches, cache and runner as the packed decoder. It is slower, but exact in fp64, and
+in bf16 it uses a checkpoint's mapped pages directly. Rows of one stream attend together.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from headstart.engine.checkpoints.decoder_spec import DecoderSpec
 from headstart.engine.decoder.decoder import Batch
 from headstart.engine.decoder.key_scale import key_scale
-from headstart.engine.decoder.layers import Linear, RmsNorm, carried, rotate
+from headstart.engine.decoder.layers import Linear, RmsNorm, compute_dtype, rotate
 from headstart.engine.decoder.rotary import Rotary
 from headstart.engine.kvcache.storage import KvCache
 from headstart.engine.models.checkpoint.tensors import Tensors
@@ -25,6 +25,8 @@ from headstart.kernels.paged_attention.storage import gather, store
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TorchLayer:
+    """One layer's weights."""
+
     attn_norm: RmsNorm
     q: Linear
     k: Linear
@@ -39,6 +41,8 @@ class TorchLayer:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class TorchWeights:
+    """All weights of a decoder."""
+
     embedding: Tensor  # [vocab_size, hidden]
     layers: tuple[TorchLayer, ...]
     norm: RmsNorm
@@ -46,7 +50,7 @@ class TorchWeights:
 
     @classmethod
     def load(cls, tensors: Tensors, head: Tensors, spec: DecoderSpec) -> TorchWeights:
-        """By `transformers`' names; `head` has "lm_head.weight" unless it is tied. Raises
+        """Load by `transformers`' names; `head` has "lm_head.weight" unless it is tied. Raises
         `BadWeights` naming what is missing or misshapen."""
         embedding = tensors.take("embed_tokens.weight", spec.vocab_size, spec.hidden)
         output = (
@@ -93,10 +97,10 @@ class TorchDecoder:
     def embed(self, tokens: Tensor) -> Tensor:
         """int64 [rows] -> [rows, hidden]."""
         table = self.weights.embedding
-        return table[tokens].to(carried(table.dtype))
+        return table[tokens].to(compute_dtype(table.dtype))
 
     def forward(self, batch: Batch, cache: KvCache) -> Tensor:
-        """Writes K/V of all rows into `cache`; logits [len(wanted), vocab_size]."""
+        """Store K/V of all rows in `cache`; returns logits [len(wanted), vocab_size]."""
         x = self.embed(batch.tokens)
         if len(batch.soft_rows):
             x[batch.soft_rows] = batch.soft_vectors.to(x.dtype)
@@ -125,7 +129,7 @@ class TorchDecoder:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """One stream's rows in a batch, its blocks, and how many keys each row sees."""
+    """One stream's rows in a batch, its blocks, and the number of keys each row attends to."""
 
     rows: slice
     blocks: Tensor  # int64

@@ -1,7 +1,7 @@
-"""A decoder's weights in int8 with a scale for every 32 of them, on the native kernels.
+"""Decoder weights in int8, with a scale for every 32 of them, on the native kernels.
 
-The form is GGUF's Q8_0: a quarter of fp32, half of bf16, and what the packed decoder reads at
-memory speed. Each matrix is quantised by itself as it is loaded, so there is never a second model.
+The format is GGUF's Q8_0: a quarter of fp32, half of bf16, and read by the packed decoder at memory
+speed. Each matrix is quantised when it is loaded, so there is never a second copy of the model.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ from headstart.kernels.qlinear import QWeight, dequantize, pack
 GROUP = 32
 _LARGEST = 127
 _BLOCK_BYTES = 2 + GROUP
-_STRIPE_WEIGHTS = 1 << 20  # in fp32 at a time, some five times over: a vocabulary is 2 GB
+_STRIPE_WEIGHTS = 1 << 20  # quantised at a time; takes about five times that in fp32
 
 
 def quantise(weight: Tensor) -> QWeight:
-    """[rows, cols] of any float dtype, symmetric by groups of 32 along cols. Raises `BadSettings`
-    if cols are no multiple of that."""
+    """Quantise [rows, cols] of any float dtype, symmetric, in groups of 32 along cols. Raises
+    `BadSettings` if cols is not a multiple of 32."""
     rows, cols = weight.shape
     if cols % GROUP:
         raise BadSettings("weights", f"rows of a multiple of {GROUP} for int8", cols)
@@ -48,7 +48,7 @@ def quantise(weight: Tensor) -> QWeight:
 
 
 def _blocks(weight: Tensor) -> npt.NDArray[np.uint8]:
-    """Q8_0 blocks [groups, 34]: a scale in fp16, then 32 integers."""
+    """Q8_0 blocks [groups, 34]: an fp16 scale and 32 integers."""
     groups = weight.float().reshape(-1, GROUP)
     scales = (groups.abs().amax(dim=1) / _LARGEST).half()
     inverse = torch.where(scales > 0, 1.0 / scales.float(), 0.0)

@@ -1,8 +1,7 @@
-"""How a model hears and sees: encoders that take a stream in pieces, and rules by which sound and
-pictures become tokens with positions. `interface.StreamModel` is what every family offers the
-engine.
+"""A model's input side: streaming encoders for sound and pictures, and the rules by which they
+become tokens with positions. `interface.StreamModel` is what every family provides.
 
 May import: `api`, `asr`, `chat`, `checkpoints`, `decoder`, `errors`, `interfaces`, `kvcache`,
 `models.checkpoint`, `weights`.
-Never: knows of sessions beyond their stream of tokens.
+Never: knows about sessions beyond their token stream.
 """

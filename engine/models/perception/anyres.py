@@ -1,10 +1,9 @@
-"""Stills of any shape, as LLaVA-OneVision takes them: the whole picture small, then tiles of it.
+"""Stills of any shape in LLaVA-OneVision: the whole picture in one tile, then tiles in full size.
 
-A still is fitted into the canvas, of those that the model knows, that keeps most of its pixels and
-wastes least. The canvas is cut into tiles of the encoder's size. Behind the encoder, features of
-the tiles are put together again, the canvas's empty margins are cut off, and every row of what is
-left ends in the model's newline; before it stand the features of the whole picture, squeezed into
-one tile.
+Of the canvases the model supports, the one that keeps most of the picture's pixels and wastes least
+is used. The picture is fitted into it, and the canvas is cut into tiles of the encoder's size. The
+tiles' features are joined again, empty margins are removed, and each row ends with the model's
+newline embedding. Before them come the features of the whole picture, squeezed into one tile.
 """
 
 from __future__ import annotations
@@ -22,17 +21,17 @@ from headstart.engine.models.checkpoint.directory import Config
 from headstart.engine.models.perception.interface import StillSpec
 from headstart.engine.models.perception.pixels import Rgb, resize
 
-_TILES_A_SIDE = 6  # of the canvases that the published models know
-_SLACK = 1.1  # tiles are thinned out when they have more tokens than allowed by this squared
-_DIGITS = 7  # a length is rounded so before it is cut to a whole one: 26.99999999 is 27
+_TILES_A_SIDE = 6  # of the largest canvases of published models
+_SLACK = 1.1  # tiles are scaled down if they exceed the token limit by this factor squared
+_DIGITS = 7  # lengths are rounded to this before truncation: 26.99999999 is 27
 
 Size = tuple[int, int]  # height, width
 
 
 @dataclass(frozen=True, slots=True)
 class Anyres:
-    """canvases: sizes in pixels, whole tiles. tile_px, tile_tokens: of one tile, along a side.
-    max_tiles: what all tiles together may take, in tokens of so many whole ones."""
+    """`canvases`: sizes in pixels, multiples of a tile. `tile_px`, `tile_tokens`: a tile's side in
+    pixels and in tokens. `max_tiles`: limit of all tiles' tokens, in whole tiles."""
 
     canvases: tuple[Size, ...]
     tile_px: int
@@ -41,8 +40,8 @@ class Anyres:
 
     @classmethod
     def of(cls, config: Config, tile_px: int, tile_tokens: int) -> Anyres:
-        """By a model's config.json. Raises `BadWeights` for canvases that are no whole tiles, or
-        `UnsupportedModel` for another way of taking stills."""
+        """From a model's config.json. Raises `BadWeights` for canvases that are not whole tiles,
+        or `UnsupportedModel` for another method."""
         every = [
             [rows * tile_px, columns * tile_px]
             for rows in range(1, _TILES_A_SIDE + 1)
@@ -61,13 +60,13 @@ class Anyres:
 
     @property
     def still(self) -> StillSpec:
-        """What stills cost: the whole picture in one tile, then tiles with a newline a row."""
+        """Token cost of stills: one tile for the whole picture, then tiles with row newlines."""
         whole = self.tile_tokens**2
         largest = max(height * width for height, width in self.canvases)
         return StillSpec(largest, self.tile_px**2, whole + self.tile_tokens, whole)
 
     def canvas(self, size: Size) -> Size:
-        """The canvas for a picture of `size`: most of its pixels kept, then least wasted."""
+        """The canvas for a picture of `size`: keeps most pixels, then wastes least."""
 
         def worth(canvas: Size) -> tuple[int, int]:
             scale = min(canvas[1] / size[1], canvas[0] / size[0])
@@ -78,8 +77,8 @@ class Anyres:
         return max(self.canvases, key=worth)
 
     def cut(self, rgb: Rgb) -> Tensor:
-        """[1 + tiles, 3, tile_px, tile_px] fp32 of 0 to 255: the whole picture squeezed into one
-        tile, and the tiles of its canvas, row by row; margins are black."""
+        """[1 + tiles, 3, tile_px, tile_px] fp32, 0 to 255: the whole picture squeezed into one
+        tile, and the tiles of its canvas, row by row, with black margins."""
         size, tile = (rgb.shape[0], rgb.shape[1]), self.tile_px
         high, wide = self.canvas(size)
         height, width = _inside(size, (high, wide))
@@ -90,8 +89,8 @@ class Anyres:
         return torch.cat([resize(rgb, tile, tile)[None], tiles.flatten(0, 1)])
 
     def join(self, features: Tensor, size: Size, newline: Tensor) -> Tensor:
-        """Embeddings [1 + tiles, tile_tokens ** 2, hidden] of a cut picture of `size`, with
-        `newline` [1, hidden] behind each row: [n, hidden]."""
+        """Join embeddings [1 + tiles, tile_tokens ** 2, hidden] of a picture of `size` cut by
+        `cut`, with `newline` [1, hidden] behind each row: [n, hidden]."""
         high, wide = self.canvas(size)
         side = self.tile_tokens
         grid = features[1:].reshape(high // self.tile_px, wide // self.tile_px, side, side, -1)
@@ -102,7 +101,7 @@ class Anyres:
         return torch.cat([features[0], tiled])
 
     def _thinned(self, rows: Tensor) -> Tensor:
-        """[hidden, height, width] scaled down where that is more than all tiles may take."""
+        """[hidden, height, width], scaled down if it exceeds the token limit."""
         height, width = rows.shape[1:]
         ratio = math.sqrt(height * width / (self.max_tiles * self.tile_tokens**2))
         if ratio <= _SLACK:
@@ -118,7 +117,7 @@ def _whole_tiles(size: object, tile_px: int) -> bool:
 
 
 def _inside(size: Size, canvas: Size) -> Size:
-    """`size` scaled to touch the canvas's sides, its shape kept."""
+    """`size` scaled to fit into the canvas, keeping the aspect ratio."""
     down, across = canvas[0] / size[0], canvas[1] / size[1]
     if across < down:
         return min(math.ceil(size[0] * across), canvas[0]), canvas[1]
@@ -126,7 +125,7 @@ def _inside(size: Size, canvas: Size) -> Size:
 
 
 def _without_margins(rows: Tensor, size: Size) -> Tensor:
-    """[hidden, height, width] of a canvas without what no pixel of the picture fell into."""
+    """[hidden, height, width] of a canvas without the margins that hold no part of the picture."""
     height, width = rows.shape[1:]
     if size[1] / size[0] > width / height:
         margin = (height - _whole(size[0] * (width / size[1]))) // 2

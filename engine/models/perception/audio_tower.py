@@ -1,7 +1,7 @@
-"""Qwen2.5-Omni's audio encoder: Whisper's, but blind beyond windows of 2 s.
+"""Qwen2.5-Omni's audio encoder: Whisper's, with attention limited to windows of 2 s.
 
-Each window is convolved, numbered from zero and attended to by itself; so a closed window never
-changes, and the last one, shorter, is right as the end of the sound.
+Each window is convolved, positioned from zero and attended to separately. So a closed window never
+changes, and the last, shorter one equals an offline encoding of the sound so far.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from headstart.engine.asr.mel import MaxPolicy
-from headstart.engine.decoder.layers import LayerNorm, Linear, attend, carried
+from headstart.engine.decoder.layers import LayerNorm, Linear, attend, compute_dtype
 from headstart.engine.models.checkpoint.tensors import Tensors
 from headstart.engine.models.perception.interface import AudioOut, AudioSpec, TailPolicy
 from headstart.engine.models.perception.sound import SoundState, Spectrogram
@@ -24,6 +24,8 @@ EPS = 1e-5
 
 @dataclass(frozen=True, slots=True)
 class AudioTowerSizes:
+    """Sizes of the encoder, from config.json."""
+
     mels: int
     width: int
     layers: int
@@ -40,7 +42,7 @@ class AudioTowerSizes:
 
 
 def tokens_of(frames: int) -> int:
-    """Tokens that `frames` mel frames of one window become."""
+    """Number of tokens that `frames` mel frames of one window become."""
     return max(0, ((frames - 1) // 2 + 1) // 2)
 
 
@@ -56,13 +58,14 @@ class _Layer:
     down: Linear
 
     def __call__(self, x: Tensor, heads: int) -> Tensor:
-        """[windows, T, width] -> the same; each window sees itself."""
+        """[windows, T, width] -> the same; each window attends to itself."""
         return self.following(x, heads, None)[0]
 
     def following(
         self, x: Tensor, heads: int, before: tuple[Tensor, Tensor] | None
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """[n, T, width] that also sees keys and values `before`; and those with its own added."""
+        """x [n, T, width], attending to itself and to keys and values `before`; returns the result
+        and `before` with its own keys and values appended."""
         normed = self.attn_norm(x)
         q, k, v = (torch.unflatten(p(normed), -1, (heads, -1)) for p in (self.q, self.k, self.v))
         if before is not None:
@@ -72,7 +75,7 @@ class _Layer:
 
 
 class WhisperStem:
-    """Whisper's two convolutions and its layers, which several models share."""
+    """Whisper's two convolutions and its layers, shared by several models."""
 
     def __init__(self, tensors: Tensors, mels: int, width: int, layers: int, ffn: int) -> None:
         self.width = width
@@ -82,23 +85,23 @@ class WhisperStem:
 
     @property
     def dtype(self) -> torch.dtype:
-        """What features are carried in."""
+        """Dtype of features."""
         return self._conv1[0].dtype
 
     def convolve(self, mel: Tensor) -> Tensor:
-        """Features [n, mels, T] -> [n, (T - 1) // 2 + 1, width], silence on both sides."""
+        """Features [n, mels, T] -> [n, (T - 1) // 2 + 1, width], zero-padded on both sides."""
         x = F.gelu(F.conv1d(mel.to(self.dtype), *self._conv1, padding=1))
         x = F.gelu(F.conv1d(x, *self._conv2, stride=2, padding=1))
         return x.transpose(1, 2)
 
     def convolve_within(self, mel: Tensor, left: Tensor | None, right: Tensor | None) -> Tensor:
-        """Part [mels, T] of a sound -> [(T - 1) // 2 + 1, width], as if the whole was convolved:
-        `left` [mels, 2] came before it (None: nothing), `right` [mels, 1] behind it."""
+        """Part [mels, T] of a sound -> [(T - 1) // 2 + 1, width], as in a convolution of the whole.
+        `left` [mels, 2] precedes it (None: start of the sound), `right` [mels, 1] follows it."""
         edge = mel.new_zeros((len(mel), 2))
         around = [edge if left is None else left, mel, edge[:, :1] if right is None else right]
         x = F.gelu(F.conv1d(torch.cat(around, dim=1)[None].to(self.dtype), *self._conv1))
         if left is None:
-            x[:, :, 0] = 0.0  # before the first frame there is silence, not an answer to it
+            x[:, :, 0] = 0.0  # zero padding, not the convolution's response to it
         if mel.shape[1] % 2:
             x = F.pad(x, (0, 1))
         x = F.gelu(F.conv1d(x, *self._conv2, stride=2))
@@ -106,10 +109,11 @@ class WhisperStem:
 
 
 def _convolution(tensors: Tensors, name: str, width: int, inputs: int) -> tuple[Tensor, Tensor]:
-    """Weight and bias, wide already: they are small, and a convolution has no stripes."""
+    """Weight and bias in the compute dtype, since they are small and convolutions have no stripes.
+    """
     weight = tensors.take(f"{name}.weight", width, inputs, 3)
     bias = tensors.take(f"{name}.bias", width)
-    wide = carried(weight.dtype)
+    wide = compute_dtype(weight.dtype)
     return weight.to(wide), bias.to(wide)
 
 
@@ -136,7 +140,7 @@ def layer_norm(tensors: Tensors, name: str, width: int, eps: float = EPS) -> Lay
 
 
 def sinusoids(length: int, width: int) -> Tensor:
-    """Whisper's fixed positions [length, width], fp32 as the models were trained with."""
+    """Whisper's fixed positions [length, width], fp32 as in training."""
     step = math.log(10_000) / (width // 2 - 1)
     scales = torch.exp(-step * torch.arange(width // 2).float())
     angles = torch.arange(length)[:, None] * scales[None, :]
@@ -145,13 +149,15 @@ def sinusoids(length: int, width: int) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class AudioState:
-    """Where one sound's encoding stands."""
+    """Encoding state of one sound."""
 
     sound: SoundState
     tail: TailPolicy
 
 
 class AudioTower:
+    """The encoder with its projection."""
+
     def __init__(self, tensors: Tensors, sizes: AudioTowerSizes, policy: MaxPolicy) -> None:
         self.sizes = sizes
         self._stem = WhisperStem(tensors, sizes.mels, sizes.width, sizes.layers, sizes.ffn)
@@ -186,7 +192,7 @@ class AudioTower:
         )
 
     def _encode_rest(self, mel: Tensor) -> Tensor:
-        """[mels, T]: at most a window and the few frames that silence completes."""
+        """[mels, T]: at most a window and the few frames that padding completes."""
         window = 2 * self.sizes.half_window
         return torch.cat(
             [self.encode_windows(part[None]) for part in torch.split(mel, window, dim=1)]

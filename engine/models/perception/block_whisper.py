@@ -1,9 +1,10 @@
-"""Whisper's encoder of any size, made to hear in blocks: a block sees itself and what came before.
+"""Whisper's encoder of any size with block-causal attention: a block attends to itself and earlier
+blocks.
 
-Keys and values of closed blocks are kept, so a block costs its own frames once. Released Whispers
-look 30 s both ways; how much a model loses by blocks is its training's matter (Ultravox-shaped
-models are trained for it). Positions end after 30 s; then a new piece begins that sees none of the
-pieces before it.
+Keys and values of closed blocks are cached, so each frame is encoded once. Released Whispers attend
+30 s both ways; the loss from blocks depends on the model's training (Ultravox-shaped models are
+trained for it). Positions end after 30 s; then a new segment begins, which does not attend to
+earlier segments.
 
 A block of B encoder frames (20 ms each) takes 2 B mel frames, and one more for the convolutions.
 """
@@ -28,8 +29,7 @@ KeysValues = tuple[Tensor, Tensor]  # each [1, frames, heads, head_dim]
 
 @dataclass(frozen=True, slots=True)
 class BlockWhisperSizes:
-    """`block`: encoder frames that are committed together; `stack`: how many of them one token
-    holds."""
+    """`block`: encoder frames that are committed together; `stack`: frames per token."""
 
     mels: int
     width: int
@@ -52,8 +52,8 @@ class BlockWhisperSizes:
 
 @dataclass(frozen=True, slots=True)
 class BlockState:
-    """`left` [mels, 2]: the mel frames before the open block; None at the sound's beginning.
-    `seen`: keys and values by layer, of closed blocks of this piece; `position`: their number."""
+    """`left` [mels, 2]: mel frames before the open block; None at the sound's beginning. `seen`:
+    keys and values by layer, of the segment's closed blocks; `position`: frames in them."""
 
     sound: SoundState
     tail: TailPolicy
@@ -63,11 +63,11 @@ class BlockState:
 
 
 class BlockWhisper:
-    """Features are stacked frames [tokens, stack * width]."""
+    """The encoder. Features are stacked frames [tokens, stack * width]."""
 
     def __init__(self, tensors: Tensors, sizes: BlockWhisperSizes, policy: MaxPolicy) -> None:
-        """Raises `BadSettings` for a block that is no multiple of the stack, or does not divide
-        the positions; `BadWeights` for the tensors."""
+        """Raises `BadSettings` for a block that is not a multiple of the stack or does not divide
+        the positions, and `BadWeights` for the tensors."""
         if sizes.block % sizes.stack or sizes.max_positions % sizes.block:
             expected = f"a multiple of {sizes.stack} that divides {sizes.max_positions}"
             raise BadSettings("audio block", expected, sizes.block)
@@ -88,7 +88,7 @@ class BlockWhisper:
         state = BlockState(sound, state.tail, state.left, state.seen, state.position)
         committed = [self._empty()]
         while self._spectrogram.complete(state.sound) > mel_frames:
-            # One frame behind the block, as it will be when its own turn comes.
+            # With one frame behind the block, as the convolution needs.
             both, _ = self._spectrogram.take(state.sound, mel_frames + 1)
             mel, sound = self._spectrogram.take(state.sound, mel_frames)
             features, seen = self._block(mel, state, right=both[:, -1:])
@@ -105,14 +105,15 @@ class BlockWhisper:
     def _behind(
         self, state: BlockState, sound: SoundState, mel: Tensor, seen: tuple[KeysValues, ...]
     ) -> BlockState:
-        """The state behind a closed block; behind the last position a new piece begins."""
+        """The state behind a closed block; behind the last position a new segment begins."""
         position = state.position + self.sizes.block
         if position == self.sizes.max_positions:
             return BlockState(sound, state.tail, mel[:, -2:])
         return BlockState(sound, state.tail, mel[:, -2:], seen, position)
 
     def _rest(self, state: BlockState) -> Tensor:
-        """Tokens of the open block if the sound ended here: at most a block and its last frames."""
+        """Tokens of the open block as if the sound ended here: at most a block and its last frames.
+        """
         mel, mel_frames = self._spectrogram.rest(state.sound), 2 * self.sizes.block
         out = [self._empty()]
         while mel.shape[1]:
@@ -126,7 +127,7 @@ class BlockWhisper:
     def _block(
         self, mel: Tensor, state: BlockState, right: Tensor | None
     ) -> tuple[Tensor, tuple[KeysValues, ...]]:
-        """Features [frames, width] of one block [mels, T], and all that was seen up to its end."""
+        """Features [frames, width] of one block [mels, T], and keys and values up to its end."""
         x = self._stem.convolve_within(mel, state.left, right)[None]
         x = x + self._positions[state.position : state.position + x.shape[1]].to(x.dtype)
         seen = []
@@ -137,7 +138,7 @@ class BlockWhisper:
         return self._norm(x)[0], tuple(seen)
 
     def _stacked(self, features: Tensor) -> Tensor:
-        """[frames, width] -> [tokens, stack * width], silence where frames are missing."""
+        """[frames, width] -> [tokens, stack * width], zero-padded to whole tokens."""
         missing = -len(features) % self.sizes.stack
         return F.pad(features, (0, 0, 0, missing)).reshape(-1, self.sizes.stack * self.sizes.width)
 

@@ -1,7 +1,7 @@
-"""What a person reads of what they said, where the model itself hears sound without words.
+"""Transcripts for models that take sound directly.
 
-A small Whisper listens beside the model's own ears. Its words are shown and never read by the
-model; for a model that cannot hear at all, they are its ears.
+A small Whisper runs beside the model's audio encoder. Its words are shown to people and never read
+by the model. For a model without audio input, the Whisper is the recogniser.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 
 from headstart.engine.api import Image
 from headstart.engine.asr.chosen import find_ears
-from headstart.engine.interfaces import Embedded, Pcm, SpeechRecognizer, Words
+from headstart.engine.interfaces import EmbeddedRecognition, Pcm, Recognition, SpeechRecognizer
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.models.perception.senses import Listening, ModelRecognizer
 from headstart.engine.weights import Progress, WeightsMissing, locate
@@ -25,8 +25,8 @@ TRANSCRIBER = "whisper-tiny.en"
 
 
 def find_transcriber(setting: str, ears: str | None, progress: Progress) -> Path | None:
-    """The Whisper that `transcribe` and `ears` ask for: "on" fetches it if need be, "auto" takes it
-    if it is there. Raises `NoSuchEars`, or `FetchFailed`."""
+    """The Whisper for the settings `transcribe` and `ears`: "on" fetches it if necessary, "auto"
+    uses it if it is there. Raises `NoSuchEars`, or `FetchFailed`."""
     if setting == "off":
         return None
     if ears is not None or setting == "on":
@@ -40,20 +40,20 @@ def find_transcriber(setting: str, ears: str | None, progress: Progress) -> Path
 
 @dataclass(slots=True)
 class Captioned:
-    """An open utterance, heard twice (`headstart.engine.interfaces.LiveFrameEncoder`)."""
+    """An utterance in both recognisers (`headstart.engine.interfaces.LiveFrameEncoder`)."""
 
     listening: Listening
     words: Any
 
-    def watch(self, image: Image, time_s: float) -> None:
-        self.listening.watch(image, time_s)
+    def add_frame(self, image: Image, time_s: float) -> None:
+        self.listening.add_frame(image, time_s)
 
-    def held(self) -> Collection[int]:
-        return self.listening.held()
+    def token_ids(self) -> Collection[int]:
+        return self.listening.token_ids()
 
 
 class CaptionedRecognizer:
-    """`engine.interfaces.SpeechRecognizer` of a model, with a Whisper's words beside them."""
+    """A model's `engine.interfaces.SpeechRecognizer`, with words from a Whisper."""
 
     def __init__(self, ears: ModelRecognizer, words: SpeechRecognizer) -> None:
         self._ears, self._words = ears, words
@@ -62,17 +62,19 @@ class CaptionedRecognizer:
         """Raises `UnsupportedInput` if the model cannot hear."""
         return Captioned(self._ears.open(stream), self._words.open(stream))
 
-    def hear_many(self, utterances: Sequence[Captioned], pcms: Sequence[Pcm]) -> list[Embedded]:
+    def hear_many(
+        self, utterances: Sequence[Captioned], pcms: Sequence[Pcm]
+    ) -> list[EmbeddedRecognition]:
         heard = self._ears.hear_many([u.listening for u in utterances], pcms)
         words = self._words.hear_many([u.words for u in utterances], pcms)
         return [_captioned(h, w) for h, w in zip(heard, words, strict=True)]
 
-    def finish(self, utterance: Captioned) -> Embedded:
+    def finish(self, utterance: Captioned) -> EmbeddedRecognition:
         heard = self._ears.finish(utterance.listening)
         return _captioned(heard, self._words.finish(utterance.words))
 
 
-def _captioned(heard: Embedded, words: Words) -> Embedded:
+def _captioned(heard: EmbeddedRecognition, words: Recognition) -> EmbeddedRecognition:
     return replace(
         heard,
         transcribed=True,

@@ -1,7 +1,8 @@
-"""What one clip is to a model, as it is heard and seen: from sound and frames to token ids.
+"""One clip's way from sound and frames to token ids: the link between a model's encoders and a
+stream.
 
-The link between a model's encoders and a stream. It holds no K/V: `parts` says what the stream
-should read, and `Stream.reconcile` finds out what of it is new.
+It holds no K/V. `parts` states what the stream should read, and `Stream.reconcile` finds out which
+of it is new.
 """
 
 from __future__ import annotations
@@ -13,24 +14,24 @@ import torch
 from torch import Tensor
 
 from headstart.engine.chat.render import Modality
-from headstart.engine.kvcache.positions import Position, PositionKind
+from headstart.engine.kvcache.positions import MediaKind, MediaPosition
 from headstart.engine.kvcache.soft_tokens import SoftTokens
 from headstart.engine.models.perception.interface import (
     ClipTokens,
-    Shot,
     SoundTokens,
     StreamModel,
     TailPolicy,
+    UnitTokens,
     VideoFrame,
     VisionUnit,
 )
 
-_SOUND = Position(PositionKind.AUDIO)
-_PICTURE = Position(PositionKind.IMAGE)
+_SOUND = MediaPosition(MediaKind.AUDIO)
+_PICTURE = MediaPosition(MediaKind.IMAGE)
 
 
-class Perception:
-    """One clip. Embeddings are interned in `soft`."""
+class ClipEncoder:
+    """The encoding of one clip. Embeddings are interned in `soft`."""
 
     def __init__(self, model: StreamModel, soft: SoftTokens, tail: TailPolicy) -> None:
         self._model, self._soft, self._tail = model, soft, tail
@@ -38,15 +39,15 @@ class Perception:
         self._frames = model.open_frames() if model.spec.vision is not None else None
         self._committed: list[int] = []
         self._provisional: list[int] = []
-        self._shots: list[Shot] = []
+        self._units: list[UnitTokens] = []
         self._heard = False
-        # What the clip would end in if it ended now; it may go on after all.
+        # The clip's end as if it ended now; it may still go on.
         self._finished = False
         self._last_sound: list[int] = []
-        self._last_shots: list[Shot] = []
+        self._last_units: list[UnitTokens] = []
 
     def hear(self, pcm: Tensor) -> None:
-        """Take [samples] fp32 at 16 kHz. After `finish`, the clip goes on."""
+        """Take [samples] fp32 at 16 kHz. After `finish`, this continues the clip."""
         self._finished, self._heard = False, True
         out = self._model.encode_audio(pcm, self._audio, False)
         self._audio = out.state
@@ -54,49 +55,48 @@ class Perception:
         self._provisional = self._sound_ids(out.provisional)
 
     def see(self, frames: Sequence[VideoFrame]) -> None:
-        """Take frames in the order of their times."""
+        """Take frames, in order of time."""
         self._finished = False
         units, self._frames = self._model.encode_frames(frames, self._frames, False)
         for unit in units:
-            self._shots.append(self._shot(unit, len(self._shots)))
+            self._units.append(self._unit_tokens(unit, len(self._units)))
 
     def finish(self) -> None:
-        """Encode the open units as if the clip ended here. What follows undoes it."""
+        """Encode the open units as if the clip ended here. Further input undoes it."""
         if self._finished:
             return
         self._finished = True
-        self._last_sound, self._last_shots = [], []
+        self._last_sound, self._last_units = [], []
         if self._heard:
             out = self._model.encode_audio(torch.empty(0), self._audio, True)
             self._last_sound = self._sound_ids(out.committed)
         if self._frames is not None:
             units, _ = self._model.encode_frames([], self._frames, True)
-            self._last_shots = [self._shot(unit, len(self._shots)) for unit in units]
-            if self._shots or self._last_shots:
-                self._last_shots += self._closing()
+            self._last_units = [self._unit_tokens(unit, len(self._units)) for unit in units]
+            if self._units or self._last_units:
+                self._last_units += self._closing()
 
     def parts(self, tail: TailPolicy | None = None) -> list[tuple[Modality, list[int]]]:
-        """What of the clip is to be read now, by its own policy or by `tail`; after `finish`, all
-        of it."""
+        """The tokens to read now, by the clip's tail policy or by `tail`; after `finish`, all."""
         sound = SoundTokens(self._committed, self._open_sound) if self._heard else None
-        last = self._last_shots if self._finished else []
-        clip = ClipTokens(sound, (*self._shots, *last), self._finished)
+        last = self._last_units if self._finished else []
+        clip = ClipTokens(sound, (*self._units, *last), self._finished)
         return self._model.layout.clip(clip, tail or self._tail)
 
     @property
     def _open_sound(self) -> list[int]:
         return self._last_sound if self._finished else self._provisional
 
-    def _closing(self) -> list[Shot]:
-        """Embeddings that end a clip's pictures, if the model has any."""
+    def _closing(self) -> list[UnitTokens]:
+        """The embeddings that end a clip's pictures, if the model has any."""
         vectors = self._model.clip_closing()
         if not len(vectors):
             return []
-        last = [*self._shots, *self._last_shots][-1]
-        return [Shot(tuple(intern(self._soft, vectors)), last.time + 1, last.time_s)]
+        last = [*self._units, *self._last_units][-1]
+        return [UnitTokens(tuple(intern(self._soft, vectors)), last.time + 1, last.time_s)]
 
     def ids(self) -> list[int]:
-        """`parts` as one list."""
+        """The token ids of `parts` in one list."""
         return [token for _, ids in self.parts() for token in ids]
 
     def _sound_ids(self, features: Tensor) -> list[int]:
@@ -105,29 +105,29 @@ class Perception:
         vectors = self._model.project(features, Modality.AUDIO)
         return self._soft.intern(vectors.numpy(), [_SOUND] * len(vectors))
 
-    def _shot(self, unit: VisionUnit, index: int) -> Shot:
-        place = self._model.shot_place(index, unit.time_s)
-        ids = see_unit(self._model, self._soft, unit, place)
-        return Shot(tuple(ids), place.time, unit.time_s)
+    def _unit_tokens(self, unit: VisionUnit, index: int) -> UnitTokens:
+        position = self._model.unit_position(index, unit.time_s)
+        ids = intern_unit(self._model, self._soft, unit, position)
+        return UnitTokens(tuple(ids), position.time, unit.time_s)
 
 
-def see_frame(model: StreamModel, soft: SoftTokens, frame: VideoFrame) -> list[int]:
-    """A frame by itself, as a clip of one."""
+def encode_frame(model: StreamModel, soft: SoftTokens, frame: VideoFrame) -> list[int]:
+    """A single frame, as a clip of one frame."""
     units, _ = model.encode_frames([frame], model.open_frames(), True)
-    seen = [token for unit in units for token in see_unit(model, soft, unit)]
+    seen = [token for unit in units for token in intern_unit(model, soft, unit)]
     return seen + intern(soft, model.clip_closing())
 
 
 def intern(soft: SoftTokens, pictured: Tensor) -> list[int]:
-    """Embeddings [n, hidden] of something seen that has no grid."""
+    """Intern embeddings [n, hidden] of pictures without a grid."""
     return soft.intern(pictured.numpy(), [_PICTURE] * len(pictured))
 
 
-def see_unit(
-    model: StreamModel, soft: SoftTokens, unit: VisionUnit, first: Position = _PICTURE
+def intern_unit(
+    model: StreamModel, soft: SoftTokens, unit: VisionUnit, first: MediaPosition = _PICTURE
 ) -> list[int]:
-    """A vision unit's token ids in `soft`, each placed in the unit's grid behind `first`."""
+    """A vision unit's token ids in `soft`, with positions in the unit's grid behind `first`."""
     vectors = model.project(unit.features, Modality.IMAGE)
     grid = np.ndindex(unit.rows, unit.columns)
-    places = [first._replace(row=row, column=column) for row, column in grid]
-    return soft.intern(vectors.numpy(), places)
+    positions = [first._replace(row=row, column=column) for row, column in grid]
+    return soft.intern(vectors.numpy(), positions)

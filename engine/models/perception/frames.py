@@ -1,4 +1,4 @@
-"""Frames in pairs, as Qwen's vision encoders take them, from a stream of single ones."""
+"""Frame input of Qwen's vision encoders, which take frames in pairs."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from headstart.engine.models.perception.pixels import (
 )
 from headstart.engine.models.perception.vision_tower import VisionTower, VisionTowerSizes
 
-# Pixels per frame when the model's own preprocessor settings say nothing: 128 and 768 tokens.
+# Pixels per frame if the preprocessor settings do not say: 128 and 768 tokens.
 MIN_PIXELS, MAX_PIXELS = 128 * 28 * 28, 768 * 28 * 28
 
 
 @dataclass(frozen=True, slots=True)
 class FrameState:
-    """Frames that wait for their unit to be complete."""
+    """Frames of an incomplete unit."""
 
     waiting: tuple[VideoFrame, ...] = ()
 
 
 def vision_spec(sizes: VisionTowerSizes, preprocessor: Config | None) -> VisionSpec:
-    """What the encoder takes; pixel budgets from preprocessor_config.json if it has any."""
+    """The encoder's input sizes; pixel budgets from preprocessor_config.json, if given."""
     least, most = MIN_PIXELS, MAX_PIXELS
     if preprocessor is not None:
         least = preprocessor.integer("min_pixels", least)
@@ -38,8 +38,8 @@ def vision_spec(sizes: VisionTowerSizes, preprocessor: Config | None) -> VisionS
     return VisionSpec(sizes.side_px, sizes.frames, least, most)
 
 
-class QwenEyes:
-    """A vision tower with what stands before it."""
+class QwenVision:
+    """A vision tower with its preprocessing."""
 
     def __init__(
         self, tower: VisionTower, spec: VisionSpec, preprocessor: Config | None = None
@@ -55,7 +55,7 @@ class QwenEyes:
     def encode(
         self, frames: Sequence[VideoFrame], state: FrameState, final: bool
     ) -> tuple[list[VisionUnit], FrameState]:
-        """As `StreamModel.encode_frames`; at the end a frame alone is shown twice."""
+        """As `StreamModel.encode_frames`; with `final`, a lone last frame is repeated."""
         waiting = [*state.waiting, *frames]
         per_unit = self.spec.frames_per_unit
         units = []

@@ -1,11 +1,11 @@
-"""What a model is to the engine: encoders that take a stream in pieces, and rules.
+"""The interface of a model to the engine: streaming encoders, and layout and position rules.
 
-Encoders are functions of (input, state): they return a new state and leave the old one good, so
-whoever speculates keeps the old state and has nothing to undo.
+Encoders are functions of (input, state). They return a new state and leave the old one valid, so
+speculation keeps the old state and has nothing to undo.
 
-Exactness rests on the encoder's own blocks. Each model declares in its `ModelSpec` the unit in
-which sound can be committed; what lies behind the last whole unit is *provisional*: right as an
-offline encoding of the sound so far, and replaced when more of it comes.
+Each model declares in its `ModelSpec` the unit in which sound is committed. What lies behind the
+last whole unit is *provisional*: equal to an offline encoding of the sound so far, and replaced
+when more sound comes.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from torch import Tensor
 from headstart.engine.chat.render import Modality
 from headstart.engine.checkpoints.decoder_spec import DecoderSpec
 from headstart.engine.decoder.decoder import Forward
-from headstart.engine.kvcache.positions import Position, PositionRule
+from headstart.engine.kvcache.positions import MediaPosition, PositionRule
 
 
 class TailPolicy(StrEnum):
-    """What of an open unit is prefilled."""
+    """How much of an open audio unit is prefilled."""
 
-    CLOSED = "closed"  # nothing: it waits until it is closed, or speech ends
-    PROVISIONAL = "provisional"  # what there is of it, rolled back when more comes
+    CLOSED = "closed"  # nothing until the unit is closed or speech ends
+    PROVISIONAL = "provisional"  # all of it so far, rolled back when more comes
 
 
 @dataclass(frozen=True, slots=True)
 class AudioSpec:
-    """How a model hears. `unit_frames` mel frames (10 ms each) are committed together as
-    `unit_tokens` tokens; `look_ahead_frames` more must be there."""
+    """A model's audio input. `unit_frames` mel frames (10 ms each) are committed together as
+    `unit_tokens` tokens, once `look_ahead_frames` more are there."""
 
     mels: int
     unit_frames: int
@@ -49,8 +49,7 @@ class AudioSpec:
 
 @dataclass(frozen=True, slots=True)
 class StillSpec:
-    """What a still costs: `fixed_tokens`, and for each of its cells of `cell_pixels`
-    `cell_tokens`."""
+    """Token cost of a still: `fixed_tokens`, plus `cell_tokens` for each `cell_pixels` pixels."""
 
     max_pixels: int
     cell_pixels: int
@@ -58,15 +57,15 @@ class StillSpec:
     fixed_tokens: int = 0
 
     def pixels_for(self, tokens: int) -> int:
-        """Pixels of a still that takes about so many tokens; of one cell at the least."""
+        """Pixels of a still that costs about `tokens`; at least one cell."""
         cells = max((tokens - self.fixed_tokens) // self.cell_tokens, 1)
         return min(cells * self.cell_pixels, self.max_pixels)
 
 
 @dataclass(frozen=True, slots=True)
 class VisionSpec:
-    """How a model sees: pictures whose sides are multiples of `side_px`, `frames_per_unit` at a
-    time, within a budget of pixels per frame. A still that is more than a frame has its own."""
+    """A model's vision input: sides are multiples of `side_px`, `frames_per_unit` frames at a time,
+    within a pixel budget per frame. `tiled`: costs of stills, if they differ from frames."""
 
     side_px: int
     frames_per_unit: int
@@ -81,7 +80,7 @@ class VisionSpec:
 
 @dataclass(frozen=True, slots=True)
 class ModelSpec:
-    """Facts of one model. None for a sense it lacks."""
+    """Properties of one model; `audio` or `vision` is None if it lacks that input."""
 
     family: str
     decoder: DecoderSpec
@@ -90,8 +89,8 @@ class ModelSpec:
 
 
 class AudioOut(NamedTuple):
-    """What `encode_audio` gives: features [n, width] of units closed by this call, features [m,
-    width] of the open one so far, and the state behind it."""
+    """Result of `encode_audio`: features [n, width] of the units closed by this call, features
+    [m, width] of the open unit so far, and the new state."""
 
     committed: Tensor
     provisional: Tensor
@@ -100,7 +99,7 @@ class AudioOut(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VideoFrame:
-    """One picture [height, width, 3] uint8 and when it was taken, from its clip's start."""
+    """One picture, uint8 [height, width, 3], and its time from the clip's start."""
 
     rgb: npt.NDArray[np.uint8]
     time_s: float = 0.0
@@ -108,7 +107,7 @@ class VideoFrame:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class VisionUnit:
-    """Features [rows * columns, width] of one unit of frames: its merged grid and its time."""
+    """Features [rows * columns, width] of one unit of frames, with its merged grid and its time."""
 
     features: Tensor
     rows: int
@@ -117,15 +116,15 @@ class VisionUnit:
 
 
 class SoundTokens(NamedTuple):
-    """A clip's sound as token ids: of closed units, and of the open one."""
+    """A clip's sound as token ids: of closed units, and of the open unit."""
 
     committed: Sequence[int]
     provisional: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Shot:
-    """One vision unit as token ids, and its time from the clip's start: in position ids, and in
+class UnitTokens:
+    """One vision unit as token ids, with its time from the clip's start in position ids and in
     seconds."""
 
     ids: tuple[int, ...]
@@ -135,25 +134,25 @@ class Shot:
 
 @dataclass(frozen=True, slots=True)
 class ClipTokens:
-    """What was heard and seen in one stretch, as token ids. `done`: nothing more comes."""
+    """The tokens of one clip of sound and pictures. `done`: the clip has ended."""
 
     sound: SoundTokens | None = None
-    shots: Sequence[Shot] = field(default_factory=tuple)
+    units: Sequence[UnitTokens] = field(default_factory=tuple)
     done: bool = False
 
 
 class LayoutRule(Protocol):
-    """Where a clip's tokens stand, and between which delimiters."""
+    """The order of a clip's tokens, and the delimiters around them."""
 
     def clip(self, clip: ClipTokens, tail: TailPolicy) -> list[tuple[Modality, list[int]]]:
-        """The clip as it is to be read now: a pure function, so a changed clip is laid out anew."""
+        """The tokens to read now; a pure function, so a changed clip is laid out again."""
         ...
 
     def image(self, ids: Sequence[int]) -> list[tuple[Modality, list[int]]]: ...
 
 
 class StreamModel(Protocol):
-    """One model. Raises `UnsupportedInput` for a sense it lacks."""
+    """One model. Methods raise `UnsupportedInput` for an input that it lacks."""
 
     @property
     def spec(self) -> ModelSpec: ...
@@ -163,41 +162,39 @@ class StreamModel(Protocol):
     def decoder(self) -> Forward: ...
 
     def new_positions(self) -> PositionRule | None:
-        """None: positions count from zero."""
+        """A new position rule; None: positions count from zero."""
         ...
 
-    def shot_place(self, index: int, time_s: float) -> Position:
-        """Where the cells of a clip's vision unit number `index`, taken at `time_s`, count from."""
+    def unit_position(self, index: int, time_s: float) -> MediaPosition:
+        """Base position of the cells of a clip's vision unit number `index`, taken at `time_s`."""
         ...
 
     def open_audio(self, tail: TailPolicy) -> Any: ...
 
     def encode_audio(self, chunk: Tensor, state: Any, final: bool) -> AudioOut:
-        """Take `chunk` [samples] at 16 kHz. `final`: the sound ends here, its open unit is encoded
-        and committed; the state *before* is the one to go on with if it does not end after all."""
-        ...
+        """Take `chunk` [samples] at 16 kHz. `final`: the sound ends here, and its open unit is
+        encoded and committed. To continue after all, use the state from before the call."""
 
     def open_frames(self) -> Any: ...
 
     def encode_frames(
         self, frames: Sequence[VideoFrame], state: Any, final: bool
     ) -> tuple[list[VisionUnit], Any]:
-        """Units that `frames` complete; `final` also completes a unit that lacks frames."""
+        """The units that `frames` complete; `final` also completes a unit that lacks frames."""
         ...
 
     def encode_still(self, picture: VideoFrame) -> Tensor | None:
-        """A picture that was sent by itself, as embeddings [n, hidden] in a row; None: this model
-        takes one as it takes a frame."""
+        """A still as embeddings [n, hidden]; None if this model treats it like a frame."""
         ...
 
     def clip_closing(self) -> Tensor:
-        """Embeddings [n, hidden] that stand behind a clip's pictures; most models have none."""
+        """Embeddings [n, hidden] behind a clip's pictures; none for most models."""
         ...
 
     def project(self, features: Tensor, modality: Modality) -> Tensor:
-        """Encoder features -> embeddings [n, hidden] of the decoder."""
+        """Encoder features -> decoder embeddings [n, hidden]."""
         ...
 
     def embed_text(self, ids: Sequence[int]) -> Tensor:
-        """[n, hidden]."""
+        """Embeddings [n, hidden] of text tokens."""
         ...

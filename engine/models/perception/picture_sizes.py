@@ -1,17 +1,17 @@
-"""How large a picture is worth sending to a model: what its eyes make use of, and no more than
-leaves room for a conversation about it."""
+"""The picture size to send to a model: what its encoder can use, limited so that a conversation
+about the picture still fits."""
 
 from __future__ import annotations
 
 from headstart.engine.api import SMALL_PICTURE, PictureSize
 from headstart.engine.models.perception.interface import VisionSpec
 
-# One still may fill about this part of what a session remembers.
+# Maximum share of a session's context that one still may take.
 STILL_SHARE = 0.5
 
 
 def still_size(vision: VisionSpec | None, context_tokens: int) -> PictureSize:
-    """Of a picture in an item, in sessions of so many tokens."""
+    """Size for a picture in an item, in sessions of `context_tokens`."""
     if vision is None:
         return SMALL_PICTURE
     tokens = int(STILL_SHARE * context_tokens)
@@ -19,9 +19,9 @@ def still_size(vision: VisionSpec | None, context_tokens: int) -> PictureSize:
 
 
 def frame_size(vision: VisionSpec | None) -> PictureSize:
-    """Of a camera's frame."""
+    """Size for a camera frame."""
     if vision is None:
         return SMALL_PICTURE
-    if vision.max_pixels == vision.side_px**2:  # it is squeezed into a square
+    if vision.max_pixels == vision.side_px**2:  # fixed square input
         return PictureSize(short_side=vision.side_px)
     return PictureSize(pixels=vision.max_pixels)

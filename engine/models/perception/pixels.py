@@ -1,4 +1,4 @@
-"""Pictures as Qwen's vision encoders take them: resized to whole cells, normalised, in patches."""
+"""Preprocessing for Qwen's vision encoders: resize to whole cells, normalise, cut into patches."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from headstart.engine.models.perception.interface import VisionSpec
 
 Rgb = npt.NDArray[np.uint8]  # [height, width, 3]
 
-# Means and deviations of red, green and blue that CLIP's family of encoders was trained with.
+# Mean and standard deviation of red, green and blue in CLIP-style training.
 CLIP_MEAN = (0.48145466, 0.4578275, 0.40821073)
 CLIP_STD = (0.26862954, 0.26130258, 0.27577711)
 
 
 @dataclass(frozen=True, slots=True)
 class Normalisation:
-    """Per channel, on values of 0 to 1."""
+    """Per-channel normalisation of values in 0..1."""
 
     mean: tuple[float, ...] = CLIP_MEAN
     std: tuple[float, ...] = CLIP_STD
@@ -35,7 +35,7 @@ class Normalisation:
 
 
 def fit(height: int, width: int, spec: VisionSpec) -> tuple[int, int]:
-    """The size nearest to the picture's own whose sides are whole cells, within the budget."""
+    """The nearest size whose sides are whole cells, within the pixel budget."""
     side = spec.side_px
     high, wide = max(side, round(height / side) * side), max(side, round(width / side) * side)
     if high * wide > spec.max_pixels:
@@ -50,7 +50,7 @@ def fit(height: int, width: int, spec: VisionSpec) -> tuple[int, int]:
 
 
 def resize(rgb: Rgb, height: int, width: int) -> Tensor:
-    """Bicubic, each result a whole number: [3, height, width] fp32 of 0 to 255."""
+    """Bicubic resize, rounded to whole numbers: [3, height, width] fp32, 0 to 255."""
     pixels = torch.from_numpy(np.array(rgb, copy=True)).permute(2, 0, 1)[None].float()
     if tuple(pixels.shape[2:]) != (height, width):
         pixels = F.interpolate(pixels, (height, width), mode="bicubic", antialias=True)
@@ -58,8 +58,8 @@ def resize(rgb: Rgb, height: int, width: int) -> Tensor:
 
 
 def patches(frames: Tensor, patch_px: int, merge: int) -> Tensor:
-    """Frames [T, 3, height, width] -> [patches, 3 * T * patch_px ** 2], cells of merge x merge
-    patches together, row by row."""
+    """Frames [T, 3, height, width] -> [patches, 3 * T * patch_px ** 2]; cells of merge x merge
+    patches are contiguous, row by row."""
     count, _, height, width = frames.shape
     rows, columns = height // (patch_px * merge), width // (patch_px * merge)
     x = frames.reshape(count, 3, rows, merge, patch_px, columns, merge, patch_px)
@@ -69,6 +69,6 @@ def patches(frames: Tensor, patch_px: int, merge: int) -> Tensor:
 
 
 def stack(pictures: Sequence[Rgb], spec: VisionSpec, normalisation: Normalisation) -> Tensor:
-    """Pictures as [n, 3, height, width], all of the size that the first one fits to."""
+    """Pictures as [n, 3, height, width], all resized to the size that fits the first one."""
     high, wide = fit(pictures[0].shape[0], pictures[0].shape[1], spec)
     return normalisation(torch.stack([resize(rgb, high, wide) for rgb in pictures]))

@@ -1,4 +1,4 @@
-"""A model's encoders as the ears and eyes of sessions (`headstart.engine.interfaces`)."""
+"""A model's encoders as recogniser and image encoder (`headstart.engine.interfaces`)."""
 
 from __future__ import annotations
 
@@ -10,36 +10,35 @@ import numpy as np
 import torch
 
 from headstart.engine.api import Image
-from headstart.engine.interfaces import Embedded, Pcm, View
+from headstart.engine.interfaces import EmbeddedRecognition, Pcm, View
 from headstart.engine.kvcache.token_stream import Stream
-from headstart.engine.models.perception.clips import Perception, intern, see_frame
+from headstart.engine.models.perception.clips import ClipEncoder, encode_frame, intern
 from headstart.engine.models.perception.interface import StreamModel, TailPolicy, VideoFrame
 
-# Frames of one clip that a model sees at most: at two a second, a minute.
+# Maximum frames of one clip: a minute at two per second.
 MAX_FRAMES = 120
 
 
-class Listening(Perception):
+class Listening(ClipEncoder):
     """An open utterance (`headstart.engine.interfaces.LiveFrameEncoder`)."""
 
     frames = 0
 
-    def watch(self, image: Image, time_s: float) -> None:
-        """A live frame, at its time from the utterance's start; beyond `MAX_FRAMES` it is dropped,
-        and by a model that cannot see."""
+    def add_frame(self, image: Image, time_s: float) -> None:
+        """Take a live frame with its time from the utterance's start. Dropped beyond `MAX_FRAMES`
+        and by a model without vision."""
         if self._frames is None or self.frames == MAX_FRAMES:
             return
         self.frames += 1
         self.see([_frame(image, time_s)])
 
-    def held(self) -> list[int]:
-        shots = [token for shot in (*self._shots, *self._last_shots) for token in shot.ids]
+    def token_ids(self) -> list[int]:
+        shots = [token for shot in (*self._units, *self._last_units) for token in shot.ids]
         return [*self._committed, *self._provisional, *self._last_sound, *shots]
 
 
 class ModelRecognizer:
-    """`engine.interfaces.SpeechRecognizer` that hears by embeddings: no words, but tokens for the
-    stream."""
+    """An `engine.interfaces.SpeechRecognizer` that gives embeddings as tokens, and no words."""
 
     def __init__(self, model: StreamModel, tail: TailPolicy) -> None:
         self._model, self._tail = model, tail
@@ -48,38 +47,43 @@ class ModelRecognizer:
         """Raises `UnsupportedInput` if the model cannot hear."""
         return Listening(self._model, stream.soft, self._tail)
 
-    def hear_many(self, utterances: Sequence[Listening], pcms: Sequence[Pcm]) -> list[Embedded]:
-        """One after the other: an encoder's windows are large enough to fill the cores."""
+    def hear_many(
+        self, utterances: Sequence[Listening], pcms: Sequence[Pcm]
+    ) -> list[EmbeddedRecognition]:
+        """Runs one after the other: an encoder's windows are large enough to fill the cores."""
         began_s = time.monotonic()
         for utterance, pcm in zip(utterances, pcms, strict=True):
             utterance.hear(torch.from_numpy(np.ascontiguousarray(pcm)))
         took_ms = (time.monotonic() - began_s) * 1e3
         return [_heard(utterance, took_ms) for utterance in utterances]
 
-    def finish(self, utterance: Listening) -> Embedded:
-        """The clip as if it ended here; what is heard next undoes it."""
+    def finish(self, utterance: Listening) -> EmbeddedRecognition:
+        """The clip as if it ended here; further input undoes it."""
         began_s = time.monotonic()
         utterance.finish()
         return _heard(utterance, (time.monotonic() - began_s) * 1e3)
 
 
-def _heard(utterance: Listening, took_ms: float) -> Embedded:
-    return Embedded(
+def _heard(utterance: Listening, took_ms: float) -> EmbeddedRecognition:
+    return EmbeddedRecognition(
         utterance.parts(), utterance.parts(TailPolicy.CLOSED), {"mel": 0.0, "encode": took_ms}
     )
 
 
 class ModelImageEncoder:
-    """`headstart.engine.interfaces.ImageEncoder`: pictures between the model's own delimiters."""
+    """`headstart.engine.interfaces.ImageEncoder` with the model's own delimiters."""
 
     def __init__(self, model: StreamModel) -> None:
         self._model = model
 
-    def look(self, image: Image, stream: Stream, *, live: bool = False) -> View:
+    def encode_image(self, image: Image, stream: Stream, *, live: bool = False) -> View:
         """Raises `UnsupportedInput` if the model cannot see."""
         model, frame = self._model, _frame(image, 0.0)
         still = None if live else model.encode_still(frame)
-        seen = see_frame(model, stream.soft, frame) if still is None else intern(stream.soft, still)
+        if still is None:
+            seen = encode_frame(model, stream.soft, frame)
+        else:
+            seen = intern(stream.soft, still)
         ids = tuple(token for _, part in model.layout.image(seen) for token in part)
         digest = blake2b(image.rgb, digest_size=8).hexdigest()
         return View(ids, f"picture {image.width} x {image.height}", key=digest)

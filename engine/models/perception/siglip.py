@@ -1,4 +1,4 @@
-"""SigLIP's vision encoder: every picture by itself, all of it at once, with learned positions."""
+"""SigLIP's vision encoder: full attention within each picture, learned positions."""
 
 from __future__ import annotations
 
@@ -42,8 +42,10 @@ class _Layer:
 
 
 class Siglip:
+    """The encoder."""
+
     def __init__(self, tensors: Tensors, sizes: SiglipSizes, layers: int) -> None:
-        """`layers`: how many of the encoder's layers are run."""
+        """`layers`: number of the encoder's layers to run."""
         self.sizes = sizes
         patch = (sizes.width, 3, sizes.patch_px, sizes.patch_px)
         self._patch = Linear(

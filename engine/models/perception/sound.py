@@ -1,9 +1,9 @@
-"""Sound to features, unit by unit, under a declared maximum of the log-mel spectrogram.
+"""Log-mel features of streamed sound, with a declared policy for the spectrogram's maximum.
 
-Whisper's features are clamped under the loudest frame of the *whole* sound, which a stream can't
-know. `FIXED` takes a constant, `RUNNING` the loudest frame so far; either way a frame never changes
-once it is there, so that a unit that was encoded stays right. "Streamed equals offline" is said
-of one forward over features made under the same policy.
+Whisper clamps features relative to the loudest frame of the *whole* sound, which a stream cannot
+know. `FIXED` uses a constant, `RUNNING` the loudest frame so far. Either way a frame never changes
+once computed, so encoded units stay valid. "Streamed equals offline" compares with one forward pass
+over features under the same policy.
 """
 
 from __future__ import annotations
@@ -16,14 +16,14 @@ from torch import Tensor
 from headstart.engine.asr.mel import HOP_SAMPLES, LogMel, MaxPolicy, MelState
 from headstart.engine.errors import BadSettings
 
-_RANGE = 8.0  # log10 units under the maximum that are kept
+_RANGE = 8.0  # log10 units kept below the maximum
 _FIXED_MAX = 1.5
 _FLOOR = -10.0
 
 
 @dataclass(frozen=True, slots=True)
 class SoundState:
-    """Progress of one sound: raw frames of the open unit, and the loudest value before them."""
+    """State of one sound: raw frames of the open unit, and the loudest value before them."""
 
     mel: MelState
     loudest: float = _FLOOR
@@ -39,7 +39,7 @@ class Spectrogram:
         policy: MaxPolicy = MaxPolicy.RUNNING,
         dtype: torch.dtype = torch.float32,
     ) -> None:
-        """Raises `BadSettings` for a policy that needs the end of the sound."""
+        """Raises `BadSettings` for a policy that needs the whole sound."""
         if policy is MaxPolicy.FINAL:
             raise BadSettings("mel_policy", "fixed or running", policy.value)
         self._mel = LogMel(mels, dtype)
@@ -49,13 +49,13 @@ class Spectrogram:
         return SoundState(self._mel.open())
 
     def push(self, state: SoundState, pcm: Tensor) -> SoundState:
-        """The state after `pcm` [samples] fp32 more."""
+        """The state after `pcm` [samples] fp32."""
         mel = replace(state.mel)
         self._mel.push(mel, pcm)
         return replace(state, mel=mel)
 
     def complete(self, state: SoundState) -> int:
-        """Frames in the open unit that no further sound changes."""
+        """Number of frames in the open unit that further sound will not change."""
         return len(state.mel.frames)
 
     def take(self, state: SoundState, frames: int) -> tuple[Tensor, SoundState]:
@@ -68,8 +68,8 @@ class Spectrogram:
         return self._scaled(raw, state.loudest), behind
 
     def rest(self, state: SoundState) -> Tensor:
-        """Features [mels, T] of the open unit if the sound ended here, with silence beyond it: a
-        frame for each 10 ms begun, as the models' own feature extractors count."""
+        """Features [mels, T] of the open unit as if the sound ended here, zero-padded: one frame
+        for each 10 ms begun, as the models' feature extractors count."""
         mel = state.mel
         count = -(-mel.samples // HOP_SAMPLES) - mel.dropped
         raw = torch.cat((mel.frames, self._mel.tail(mel)))[: max(count, 0)]

@@ -1,16 +1,16 @@
-"""Qwen's multimodal positions (M-RoPE), followed token by token.
+"""Qwen's multimodal positions (M-RoPE), computed token by token.
 
-A segment begins one behind the greatest id of the segment before it. Words and sound: all three
-axes equal, one more each. A picture stands still in time and spreads over height and width. In a
-clip with sound (TMRoPE) pictures and sound count from the same start, by their own time:
+A segment begins one behind the greatest id of the previous segment. Words and sound have equal
+ids on all three axes, counting by one. A picture has one time id and spreads over height and width.
+In a clip with sound (TMRoPE) pictures and sound count from the same start, by their own time:
 
     <|vision_bos|><|audio_bos|>   one position p for both; the clip counts from p + 1
     video                         (start + time, start + row, start + column)
-    sound                         start + how many came before it, on all axes
-    <|audio_eos|><|vision_eos|>   one position for both, behind the piece that came last
+    sound                         start + number of sound tokens before it, on all axes
+    <|audio_eos|><|vision_eos|>   one position for both, behind the last piece
 
-Answers go on from the greatest id of *everything*, which can lie behind the last word: a wide
-picture reaches further than a short sound beside it. Then text counts on from there.
+Answers continue from the greatest id of *everything*, which may lie behind the last word: a wide
+picture reaches further than a short sound beside it. Text counts on from there.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from collections.abc import Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
-from headstart.engine.kvcache.positions import Axes, Position, PositionKind
+from headstart.engine.kvcache.positions import Axes, MediaKind, MediaPosition
 
 
 @dataclass(frozen=True, slots=True)
 class Delimiters:
-    """Tokens that matter to positions. `answer_opening` is what stands before an answer."""
+    """Tokens that affect positions. `answer_opening`: the tokens before an answer."""
 
     vision_bos: int
     vision_eos: int
@@ -35,18 +35,18 @@ class Delimiters:
 
 @dataclass(slots=True)
 class _State:
-    last: int = -1  # greatest id of the segment before, or of the one that is being read
+    last: int = -1  # greatest id of the previous segment, or of the present one so far
     top: int = -1  # greatest id of all
-    start: int = 0  # where the clip's ids count from
-    sounds: int = 0  # tokens of sound in the open clip
-    with_sound: bool = False  # the open clip has pictures and sound
-    in_picture: bool = False  # the token before was of a picture
-    before: int = -1  # the token before
-    opening: int = 0  # tokens of `answer_opening` just read
+    start: int = 0  # base of the clip's ids
+    sounds: int = 0  # sound tokens in the open clip
+    with_sound: bool = False  # whether the open clip has pictures and sound
+    in_picture: bool = False  # whether the previous token was a picture's
+    before: int = -1  # the previous token
+    opening: int = 0  # tokens of `answer_opening` just matched
 
 
 class TmRope:
-    """The rule (`headstart.engine.kvcache.positions.PositionRule`)."""
+    """Qwen's position rule (`headstart.engine.kvcache.positions.PositionRule`)."""
 
     def __init__(self, delimiters: Delimiters) -> None:
         self._delimiters = delimiters
@@ -63,18 +63,18 @@ class TmRope:
         """The id that an answer would begin with."""
         return self._state.top + 1
 
-    def advance(self, token: int, place: Position | None) -> Axes:
+    def advance(self, token: int, media: MediaPosition | None) -> Axes:
         """Position of the next token."""
         state = self._state
-        if place is None:
+        if media is None:
             axes = self._word(token)
-        elif place.kind is PositionKind.AUDIO:
+        elif media.kind is MediaKind.AUDIO:
             at = state.start + state.sounds if state.with_sound else state.last + 1
             state.sounds += state.with_sound
             axes = (at, at, at)
             state.last, state.in_picture = at, False
         else:
-            axes = self._picture(place)
+            axes = self._picture(media)
         state.top = max(state.top, *axes)
         state.before = token
         return axes
@@ -97,18 +97,18 @@ class TmRope:
         state.opening = _progress(known.answer_opening, state.opening, token)
         return at, at, at
 
-    def _picture(self, place: Position) -> Axes:
+    def _picture(self, media: MediaPosition) -> Axes:
         state = self._state
         if not state.in_picture and not state.with_sound:
             state.start = state.last + 1
-        axes = (state.start + place.time, state.start + place.row, state.start + place.column)
+        axes = (state.start + media.time, state.start + media.row, state.start + media.column)
         state.last = max(state.last, *axes) if state.in_picture else max(axes)
         state.in_picture = True
         return axes
 
 
 def _progress(opening: Sequence[int], read: int, token: int) -> int:
-    """How many tokens of `opening` have been read, `read` of them before `token`."""
+    """Number of tokens of `opening` matched after `token`, with `read` matched before it."""
     if read < len(opening) and token == opening[read]:
         return read + 1
     return int(bool(opening) and token == opening[0])

@@ -1,7 +1,7 @@
 """The vision encoders of Qwen2-VL and Qwen2.5: patches of two frames, merged two by two.
 
-No layer looks across time, so a unit of two frames never changes once it is encoded. Qwen2.5 looks
-beyond windows of 112 px in a few layers only.
+No layer attends across time, so a unit of two frames never changes once encoded. Most layers of
+Qwen2.5 attend within windows of 112 px only.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Norm = RmsNorm | LayerNorm
 
 @dataclass(frozen=True, slots=True)
 class VisionTowerSizes:
-    """`window_px` 0: every layer sees the whole picture; else only the layers in `whole`."""
+    """`window_px` 0: all layers attend to the whole picture; else only those in `whole` do."""
 
     depth: int
     width: int
@@ -36,10 +36,6 @@ class VisionTowerSizes:
     frames: int
     window_px: int = 0
     whole: frozenset[int] = frozenset()
-
-    @property
-    def patch_values(self) -> int:
-        return 3 * self.frames * self.patch_px**2
 
     @property
     def side_px(self) -> int:
@@ -59,15 +55,14 @@ class _Block:
 
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """The order in which merged patches are kept while windows attend, and the windows' lengths in
-    patches."""
+    """The order of merged patches for windowed attention, and the windows' lengths in patches."""
 
     order: Tensor  # int64 [rows * columns]
     lengths: tuple[int, ...]
 
 
 class VisionTower:
-    """`omni`: the layer names and operations of Qwen2.5-Omni; else those of Qwen2-VL."""
+    """`omni`: layer names and operations of Qwen2.5-Omni; else those of Qwen2-VL."""
 
     def __init__(self, tensors: Tensors, sizes: VisionTowerSizes, omni: bool) -> None:
         self.sizes = sizes
@@ -87,8 +82,8 @@ class VisionTower:
         )
 
     def encode(self, patches: Tensor, rows: int, columns: int) -> Tensor:
-        """Patches [units * 4 rows columns, values] of one grid, merged neighbours together ->
-        [units * rows * columns, 4 * width]. `rows` and `columns` are merged ones."""
+        """Patches [units * 4 * rows * columns, values] of one grid, patches of a cell contiguous ->
+        [units * rows * columns, 4 * width]. `rows` and `columns` count merged patches."""
         sizes = self.sizes
         cell = sizes.merge**2
         units = len(patches) // (rows * columns * cell)
@@ -118,7 +113,7 @@ class VisionTower:
 
     @property
     def _window(self) -> int:
-        """Merged patches along a window's side."""
+        """A window's side in merged patches."""
         return self.sizes.window_px // self.sizes.side_px
 
     def _attend(
@@ -133,7 +128,7 @@ class VisionTower:
         return block.proj(attend_in_groups(q, k, v, lengths))
 
     def _angles(self, rows: int, columns: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """cos and sin [patches, head / 2]: one half turns with height, the other with width."""
+        """cos and sin [patches, head / 2]: half rotates with height, half with width."""
         merge, head = self.sizes.merge, self.sizes.width // self.sizes.heads
         half = head // 2
         rates = ROPE_BASE ** -(torch.arange(0, half, 2, dtype=torch.float64) / half)
@@ -144,7 +139,7 @@ class VisionTower:
 
 
 def window_order(rows: int, columns: int, window: int, cell: int) -> Windows:
-    """Merged patches of a grid window by window (`window` 0: one, the whole)."""
+    """Merged patches of a grid in window order (`window` 0: a single window)."""
     index = torch.arange(rows * columns).view(rows, columns)
     window = window or max(rows, columns)
     parts = [

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headstart.engine.chat.accounting import KvAccounting, Modality, counted
+from headstart.engine.chat.accounting import KvAccounting, Modality, count_kinds
 from headstart.engine.kvcache.block_pool import BlockPool
 from headstart.engine.kvcache.token_stream import Stream
 from tests.engine.kvcache.test_token_stream import compute
@@ -11,7 +11,7 @@ from tests.engine.kvcache.test_token_stream import compute
 def test_tokens_are_counted_by_their_notes() -> None:
     """Every modality has its number, zero included."""
     kinds = bytes((Modality.TEXT, Modality.IMAGE, Modality.IMAGE))
-    assert counted(kinds) == {
+    assert count_kinds(kinds) == {
         Modality.TEXT: 1,
         Modality.AUDIO: 0,
         Modality.IMAGE: 2,
@@ -19,7 +19,7 @@ def test_tokens_are_counted_by_their_notes() -> None:
     }
 
 
-def test_the_books_of_two_streams_that_share() -> None:
+def test_shared_blocks_of_two_streams_are_counted() -> None:
     """A shared token counts for both, its block once; pending tokens do not count."""
     first = Stream("a", BlockPool(8, 4), 100, 64)
     first.append([1, 2, 3, 4, 5, 6], kinds=bytes([Modality.TEXT] * 4 + [Modality.IMAGE] * 2))

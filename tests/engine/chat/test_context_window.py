@@ -11,11 +11,11 @@ from headstart.engine import api
 from headstart.engine.api import Role
 from headstart.engine.chat.context_window import (
     ContextWindow,
-    Holes,
     Range,
+    RemovedRanges,
     overflow,
-    remaining,
-    without,
+    remaining_entries,
+    remove_ranges,
 )
 from headstart.engine.chat.render import Entry, Modality, RenderedPrompt, Segment, Separator, render
 from tests.engine.fakes import ASSISTANT, USER, FakeChat
@@ -59,7 +59,7 @@ def laid_out(entries: list[Entry]) -> RenderedPrompt:
 
 def left(entries: list[Entry], rendered: RenderedPrompt, cuts: list[Range]) -> list[Entry]:
     """The entries without what was cut."""
-    return [after for _, after in remaining(entries, rendered, cuts) if after is not None]
+    return [after for _, after in remaining_entries(entries, rendered, cuts) if after is not None]
 
 
 def line(length: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -93,10 +93,10 @@ def test_what_is_left_reads_as_if_the_rest_had_never_been(
     assert tuple(again.ids[: len(SINK)]) == SINK
     assert [s for s in pictures(entries) if s in pictures(after)] == pictures(after)
     if entries and entries[-1].segments:
-        assert again.ids[again.places[-1].end - 1] == rendered.ids[rendered.places[-1].end - 1]
+        assert again.ids[again.items[-1].end - 1] == rendered.ids[rendered.items[-1].end - 1]
     total = sum(len(s.ids) for s in pictures(after))
     assert total <= vision_tokens or len(pictures(after)) == 1
-    if again.places:
+    if again.items:
         behind = len(again.ids) - len(SINK)
         assert behind <= max(tokens, _least(again, after))
 
@@ -104,7 +104,7 @@ def test_what_is_left_reads_as_if_the_rest_had_never_been(
 def _least(rendered: RenderedPrompt, entries: list[Entry]) -> int:
     """Tokens of a conversation of which no more can go: the frame of the last message, its newest
     token or picture, and an answer to it."""
-    places = rendered.places
+    places = rendered.items
     first = max(i for i, place in enumerate(places) if not place.joined)
     last = max((i for i in range(first, len(places)) if entries[i].segments), default=first)
     newest = entries[last].segments[-1:]
@@ -131,7 +131,7 @@ def test_whole_turns_go_from_the_oldest_on() -> None:
     cuts = overflow(
         rendered, entries, ContextWindow(80, 80, 999, 999, 0.5), line(len(rendered.ids))
     )
-    assert cuts == [(len(SINK), rendered.places[8].lead)]
+    assert cuts == [(len(SINK), rendered.items[8].lead)]
     assert rendered.ids[cuts[0][1]] == USER
 
 
@@ -161,9 +161,9 @@ def test_positions_count_as_well_as_tokens() -> None:
     entries = entries_of(turn * 4)
     rendered = laid_out(entries)
     positions = line(len(rendered.ids))
-    positions[rendered.places[4].lead :] += 500
+    positions[rendered.items[4].lead :] += 500
     window = ContextWindow(999, 999, 999, 400, 0.75)
-    assert overflow(rendered, entries, window, positions) == [(len(SINK), rendered.places[4].lead)]
+    assert overflow(rendered, entries, window, positions) == [(len(SINK), rendered.items[4].lead)]
 
 
 def test_the_sink_counts_for_the_reach() -> None:
@@ -188,14 +188,14 @@ def test_of_one_endless_message_the_beginning_goes() -> None:
     rendered = laid_out(entries)
     window = ContextWindow(80, 80, 999, 999, 0.5)
     (cut,) = overflow(rendered, entries, window, line(len(rendered.ids)))
-    assert cut[0] == rendered.places[0].content
-    assert rendered.places[1].content <= cut[1] < rendered.places[1].end
+    assert cut[0] == rendered.items[0].content
+    assert rendered.items[1].content <= cut[1] < rendered.items[1].end
     lone = entries_of(
         [(Role.USER, [(Modality.AUDIO, 50), (Modality.IMAGE, 10), (Modality.AUDIO, 9)])]
     )
     rendered = laid_out(lone)
     (cut,) = overflow(rendered, lone, ContextWindow(30, 30, 999, 999, 0.5), line(len(rendered.ids)))
-    assert cut == (rendered.places[0].content, rendered.places[0].segments[1][1])
+    assert cut == (rendered.items[0].content, rendered.items[0].segments[1][1])
 
 
 def test_of_an_endless_answer_the_beginning_goes_behind_the_question() -> None:
@@ -254,7 +254,7 @@ def test_bounds_are_what_was_asked_for_where_there_is_room() -> None:
 @given(st.lists(st.lists(st.integers(0, 60), min_size=2, max_size=6, unique=True), max_size=6))
 def test_holes_are_told_in_places_of_what_was_left(cuts: list[list[int]]) -> None:
     """Cut after cut, they are what was taken out of the whole."""
-    holes, rest = Holes(), list(range(100))
+    holes, rest = RemovedRanges(), list(range(100))
     for edges in cuts:
         edges = sorted(edge for edge in edges if edge <= len(rest))
         ranges = list(zip(edges[::2], edges[1::2], strict=False))
@@ -265,13 +265,13 @@ def test_holes_are_told_in_places_of_what_was_left(cuts: list[list[int]]) -> Non
         Segment(Modality.AUDIO, tuple(range(70))),
         Segment(Modality.TEXT, tuple(range(70, 100))),
     ]
-    assert [t for s in without(whole, holes.ranges) for t in s.ids] == rest
+    assert [t for s in remove_ranges(whole, holes.ranges) for t in s.ids] == rest
 
 
 @pytest.mark.parametrize("cut", [(0, 3), (2, 5), (3, 7)])
-def test_segments_that_are_emptied_are_gone(cut: Range) -> None:
+def test_emptied_segments_are_removed(cut: Range) -> None:
     """What is left keeps its modality; nothing is left as an empty segment."""
     whole = [Segment(Modality.TEXT, (1, 2, 3)), Segment(Modality.IMAGE, (4, 5, 6, 7))]
-    after = without(whole, [cut])
+    after = remove_ranges(whole, [cut])
     assert all(segment.ids for segment in after)
     assert [t for s in after for t in s.ids] == [t for t in range(1, 8) if not cut[0] < t <= cut[1]]

@@ -9,9 +9,9 @@ import pytest
 from headstart.engine.api import Role
 from headstart.engine.chat.context_window import (
     ANSWER_RESERVE_TOKENS,
+    answer_reserve,
     prompt_within,
-    require_short,
-    reserve,
+    require_fits,
 )
 from headstart.engine.chat.render import Entry, Modality, RenderedPrompt, Segment, Separator, render
 from headstart.engine.errors import ContextFull
@@ -53,14 +53,14 @@ def test_a_message_that_just_fits_alone_is_not_cut() -> None:
 
 def test_only_of_what_was_said_here_the_end_will_do() -> None:
     """An answer may be longer; a question, or a call, whose half is nothing, may not."""
-    require_short(entry(Role.USER, 20), 20)
-    require_short(entry(Role.ASSISTANT, 21), 20)
+    require_fits(entry(Role.USER, 20), 20)
+    require_fits(entry(Role.ASSISTANT, 21), 20)
     for long in (entry(Role.USER, 21), entry(Role.ASSISTANT, 21, continues=True)):
         with pytest.raises(ContextFull, match="21"):
-            require_short(long, 20)
+            require_fits(long, 20)
 
 
-def test_an_answer_is_kept_as_much_room_as_it_may_take() -> None:
+def test_the_answer_reserve_is_bounded_by_its_maximum_length() -> None:
     """And no more than the usual."""
-    assert reserve(8) == 8
-    assert reserve(100_000) == ANSWER_RESERVE_TOKENS
+    assert answer_reserve(8) == 8
+    assert answer_reserve(100_000) == ANSWER_RESERVE_TOKENS

@@ -41,7 +41,7 @@ def test_how_the_text_is_cut_does_not_matter(cuts: list[int]) -> None:
     said, whole, reader = read(*pieces)
     assert said == "Let me look."
     assert [json.loads(each) for each in whole] == [ARGUMENTS] * 2
-    assert not reader.broken
+    assert not reader.error
 
 
 def test_arguments_come_while_they_are_decoded() -> None:
@@ -49,7 +49,7 @@ def test_arguments_come_while_they_are_decoded() -> None:
     reader = CallReader(["weather"])
     _, calls = reader.push('<tool_call>\n{"name": "weather", "arguments": {"city": "Ro')
     assert [(c.arguments, c.done) for c in calls] == [('{"city": "Ro', False)]
-    assert reader.inside
+    assert reader.in_call
 
 
 def test_without_functions_everything_is_text() -> None:
@@ -61,13 +61,13 @@ def test_without_functions_everything_is_text() -> None:
 def test_what_comes_behind_a_call_ends_the_answer() -> None:
     """A model that goes on by inventing the result is stopped, and not quoted."""
     said, whole, reader = read(CALL, "\n<tool_response>\nsunny")
-    assert (said, len(whole), reader.over, reader.broken) == ("", 1, True, "")
+    assert (said, len(whole), reader.ended, reader.error) == ("", 1, True, "")
 
 
 def test_a_call_that_is_not_closed_counts_when_it_is_whole() -> None:
     """Small models end their turn behind the last brace."""
     _, whole, reader = read('<tool_call>\n{"name": "weather", "arguments": {}}')
-    assert (whole, reader.broken) == (["{}"], "")
+    assert (whole, reader.error) == (["{}"], "")
 
 
 def test_arguments_before_the_name_are_read_at_the_end() -> None:
@@ -79,20 +79,20 @@ def test_arguments_before_the_name_are_read_at_the_end() -> None:
 @pytest.mark.parametrize(
     ("call", "why"),
     [
-        ('{"name": "delete_all", "arguments": {}}</tool_call>', "no such function"),
-        ('{"name": "delete_all", "arguments": {"a": 1', "no such function"),
-        ("weather in Rome</tool_call>", "no JSON object"),
-        ('{"name": "weather", "arguments": {"city": ', "cannot be read"),
-        ("[1]</tool_call>", "no JSON object"),
-        ('{"name": "weather", "arguments": {...}}</tool_call>', "no JSON"),
-        ('{"name": 5, "arguments": {}}</tool_call>', "no such function"),
+        ('{"name": "delete_all", "arguments": {}}</tool_call>', "does not exist"),
+        ('{"name": "delete_all", "arguments": {"a": 1', "does not exist"),
+        ("weather in Rome</tool_call>", "not a JSON object"),
+        ('{"name": "weather", "arguments": {"city": ', "cannot be parsed"),
+        ("[1]</tool_call>", "not a JSON object"),
+        ('{"name": "weather", "arguments": {...}}</tool_call>', "are not JSON"),
+        ('{"name": 5, "arguments": {}}</tool_call>', "does not exist"),
     ],
 )
 def test_what_cannot_be_carried_out_is_named(call: str, why: str) -> None:
     """An unknown function, no JSON, half of it: nothing is called, and it is said why."""
     _, whole, reader = read("<tool_call>\n" + call)
     assert whole == []
-    assert why in reader.broken or "no JSON object" in reader.broken
+    assert why in reader.error or "not a JSON object" in reader.error
 
 
 BARE = '{"name": "weather", "arguments": {"city": "Rome"}}'
@@ -103,7 +103,7 @@ def test_an_answer_that_is_a_call_without_tags_is_one(text: str) -> None:
     """Letter by letter and at once; fences are no text."""
     for pieces in ([text], list(text)):
         said, whole, reader = read(*pieces)
-        assert (said, whole, reader.broken) == ("", ['{"city": "Rome"}'], "")
+        assert (said, whole, reader.error) == ("", ['{"city": "Rome"}'], "")
 
 
 def test_two_calls_without_tags() -> None:

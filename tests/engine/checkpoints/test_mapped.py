@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from headstart.engine.checkpoints.mapped import MappedTensors, TensorPlace, map_file
+from headstart.engine.checkpoints.mapped import MappedTensors, TensorLocation, map_file
 from headstart.engine.errors import BadWeights
 
 
@@ -15,7 +15,7 @@ def test_indexing_copies(tmp_path: Path) -> None:
     """What is done to a tensor changes neither the file nor the next copy."""
     path = tmp_path / "numbers"
     path.write_bytes(bytes(range(8)))
-    tensors = MappedTensors({"x": TensorPlace(1, (2, 2), torch.int8)}, map_file(path))
+    tensors = MappedTensors({"x": TensorLocation(1, (2, 2), torch.int8)}, map_file(path))
     tensors["x"].zero_()
     assert tensors["x"].tolist() == [[1, 2], [3, 4]]
     assert path.read_bytes() == bytes(range(8))
@@ -25,7 +25,7 @@ def test_empty_tensor(tmp_path: Path) -> None:
     """A tensor without elements has its shape."""
     path = tmp_path / "numbers"
     path.write_bytes(b"x")
-    tensors = MappedTensors({"none": TensorPlace(0, (0, 3), torch.float32)}, map_file(path))
+    tensors = MappedTensors({"none": TensorLocation(0, (0, 3), torch.float32)}, map_file(path))
     assert tensors["none"].shape == (0, 3)
     assert len(tensors) == 1
 

@@ -11,7 +11,7 @@ from headstart.engine.decoder.layers import (
     RmsNorm,
     attend,
     attend_in_groups,
-    carried,
+    compute_dtype,
     rotate,
 )
 from tests.numerics import assert_as_near
@@ -38,7 +38,7 @@ def test_results_are_carried_in_fp32_or_better() -> None:
     for dtype in (torch.bfloat16, torch.float32, torch.float64):
         linear = Linear(torch.randn(4, 8).to(dtype), torch.randn(4).to(dtype))
         out = linear(x)
-        assert out.dtype == carried(dtype)
+        assert out.dtype == compute_dtype(dtype)
         assert linear.bias is not None
         exact = x.double() @ linear.weight.double().T + linear.bias.double()
         plain = x @ linear.weight.float().T + linear.bias.float()

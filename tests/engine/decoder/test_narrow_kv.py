@@ -26,7 +26,7 @@ words = st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=12)
 @pytest.fixture(scope="module", params=NARROW)
 def model(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> LoadedModel:
     made = load_tiny(tmp_path_factory.mktemp("tiny"), QWEN2, "native", kv_dtype=request.param)
-    made.cache.fill(float("nan"))  # whoever reads what was not written is found out
+    made.cache.fill(float("nan"))  # shows reads of unwritten slots
     return made
 
 
@@ -38,7 +38,7 @@ def reading(model: LoadedModel, tokens: list[int]) -> Stream:
 
 def forget(model: LoadedModel) -> None:
     """Give away what the pool kept for its content, so that nobody adopts it."""
-    model.pool.give_back(model.pool.take(model.pool.free_blocks))
+    model.pool.release(model.pool.allocate(model.pool.free_blocks))
 
 
 @given(words, words, words, st.integers(1, 9))

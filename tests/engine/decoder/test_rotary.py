@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from headstart.engine.checkpoints.decoder_spec import DecoderSpec
-from headstart.engine.decoder.rotary import LineRotary, PagedRotary, SectionRotary, frequencies
+from headstart.engine.decoder.rotary import PagedRotary, SectionRotary, TablelessRotary, frequencies
 
 SPEC = DecoderSpec("qwen2", 1, 64, 96, 4, 2, 16, 271, 2**20, 10_000.0, 1e-6, True, False)
 
@@ -17,7 +17,7 @@ def test_equal_axes_turn_as_one_axis_does() -> None:
     sections = SectionRotary(SPEC, (2, 3, 3))(positions.expand(3, -1))
     for one, three in zip(PagedRotary(SPEC)(positions), sections, strict=True):
         assert torch.equal(one, three)
-    for one, three in zip(LineRotary(SPEC)(positions), sections, strict=True):
+    for one, three in zip(TablelessRotary(SPEC)(positions), sections, strict=True):
         assert torch.equal(one, three)
 
 

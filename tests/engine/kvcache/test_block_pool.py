@@ -1,4 +1,4 @@
-"""The books of the paged KV cache."""
+"""Block ownership in the paged KV cache."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from headstart.engine.kvcache.block_pool import BlockPool, BlockTable
 
 
 def grow(table: BlockTable, tokens: int) -> None:
-    """Have room for so many tokens in all, as whoever writes them would."""
-    table.write(table.capacity_tokens, tokens)
+    """Reserve blocks for `tokens` tokens in all, as a writer does."""
+    table.reserve(table.capacity_tokens, tokens)
 
 
 def test_a_table_holds_the_blocks_its_tokens_need() -> None:
@@ -50,7 +50,7 @@ def test_a_full_pool_refuses_and_takes_nothing() -> None:
 
 
 def test_blocks_are_used_again_before_fresh_ones() -> None:
-    """What was freed last is taken first, in the same order, so that touched memory is reused."""
+    """The blocks freed last are allocated first, in the same order, so touched memory is reused."""
     pool = BlockPool(num_blocks=100, block_size=4)
     table = BlockTable(pool)
     grow(table, 12)
@@ -62,7 +62,7 @@ def test_blocks_are_used_again_before_fresh_ones() -> None:
 
 
 def test_a_shared_block_is_free_when_its_last_holder_gives_it_back() -> None:
-    """Reference counts: sharing keeps a block through the first give-back."""
+    """A shared block survives the first release and is freed by the last."""
     pool = BlockPool(num_blocks=2, block_size=4)
     first, second = BlockTable(pool), BlockTable(pool)
     grow(first, 4)
@@ -77,18 +77,18 @@ def test_a_shared_block_is_free_when_its_last_holder_gives_it_back() -> None:
 
 
 def test_a_block_given_back_twice_is_our_own_mistake() -> None:
-    """The second give-back is caught at once."""
+    """The second release fails an assertion."""
     pool = BlockPool(num_blocks=2, block_size=4)
-    blocks = pool.take(1)
-    pool.give_back(blocks)
+    blocks = pool.allocate(1)
+    pool.release(blocks)
     with pytest.raises(AssertionError, match="twice"):
-        pool.give_back(blocks)
+        pool.release(blocks)
     with pytest.raises(AssertionError, match="free"):
         pool.share(blocks)
 
 
-def test_check_books_finds_a_lost_and_a_doubly_listed_block() -> None:
-    """Books that do not balance are noticed."""
+def test_check_accounting_finds_a_lost_and_a_doubly_listed_block() -> None:
+    """Inconsistent accounting is detected."""
     pool = BlockPool(num_blocks=3, block_size=4)
     table, other = BlockTable(pool), BlockTable(pool)
     grow(table, 8)
@@ -100,7 +100,7 @@ def test_check_books_finds_a_lost_and_a_doubly_listed_block() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 40)), max_size=40))
-def test_books_balance_after_any_growing_and_cutting(moves: list[tuple[int, int]]) -> None:
+def test_accounting_holds_after_any_growth_and_truncation(moves: list[tuple[int, int]]) -> None:
     """Three tables on a small pool, grown and cut at random: no block is lost or held twice."""
     pool = BlockPool(num_blocks=12, block_size=4)
     tables = [BlockTable(pool) for _ in range(3)]
@@ -120,41 +120,41 @@ def test_books_balance_after_any_growing_and_cutting(moves: list[tuple[int, int]
 
 
 def test_a_shared_block_is_written_to_as_a_copy() -> None:
-    """The writer gets a block of its own in place of the open one, lets go of the other, and takes
-    one more than the tokens need; what the other table lists stays."""
+    """The writer gets a copy in place of the open block and releases the original; the other table
+    does not change."""
     pool = BlockPool(num_blocks=4, block_size=4)
     table = BlockTable(pool)
     grow(table, 6)
     other = table.fork()
-    assert table.missing(6, 7) == 1
-    copy = table.write(6, 7)
+    assert table.blocks_needed(6, 7) == 1
+    copy = table.reserve(6, 7)
     assert copy is not None
     assert (copy.source, copy.target) == (other.blocks[1], table.blocks[1])
     assert table.blocks[0] == other.blocks[0]
     assert pool.used_blocks == 3
     pool.check_accounting([table, other])
-    assert other.write(6, 7) is None  # it is nobody else's by now
+    assert other.reserve(6, 7) is None  # it is nobody else's by now
     pool.check_accounting([table, other])
 
 
 def test_a_block_that_is_written_to_is_not_known_any_more() -> None:
-    """Nobody may adopt by its old content what is about to be overwritten."""
+    """A block about to be overwritten cannot be adopted by its old content."""
     pool = BlockPool(num_blocks=2, block_size=4, max_cached=2)
     table = BlockTable(pool)
     grow(table, 4)
     pool.register(table.blocks[0], b"key")
-    assert table.write(2, 3) is None
+    assert table.reserve(2, 3) is None
     assert pool.adopt(b"key") is None
 
 
 def test_cached_blocks_are_found_by_content_and_go_oldest_first() -> None:
-    """A block that nobody holds is kept for its content until it is adopted, pushed out by newer
-    ones, or wanted for something else; in each case the books tell one story."""
+    """An unreferenced block is kept for its content until it is adopted, evicted by newer ones, or
+    needed otherwise; the accounting holds in each case."""
     pool = BlockPool(num_blocks=4, block_size=4, max_cached=2)
-    blocks = pool.take(3)
+    blocks = pool.allocate(3)
     for block, key in zip(blocks, (b"a", b"b", b"c"), strict=True):
         pool.register(block, key)
-        pool.give_back([block])
+        pool.release([block])
     pool.check_accounting([])
     assert pool.cached_blocks == 2
     assert pool.adopt(b"a") is None  # the oldest made room
@@ -164,13 +164,13 @@ def test_cached_blocks_are_found_by_content_and_go_oldest_first() -> None:
     table.blocks = [found]
     pool.check_accounting([table])
     assert pool.cached_blocks == 1
-    table.blocks += pool.take(3)
+    table.blocks += pool.allocate(3)
     pool.check_accounting([table])
     assert pool.adopt(b"c") is None
 
 
 def test_a_second_block_of_one_content_stays_unknown() -> None:
-    """The first one is as good; both can be given back."""
+    """Only the first block of one content is registered; both can be released."""
     pool = BlockPool(num_blocks=2, block_size=4, max_cached=2)
     table = BlockTable(pool)
     grow(table, 8)
@@ -184,11 +184,11 @@ def test_a_second_block_of_one_content_stays_unknown() -> None:
 
 
 def test_a_pool_that_does_not_share_knows_no_contents() -> None:
-    """Equal beginnings get blocks of their own, and nothing is kept for anybody."""
+    """Without sharing, equal prefixes get separate blocks, and none is cached."""
     pool = BlockPool(4, 4, max_cached=2, shares=False)
-    (block,) = pool.take(1)
+    (block,) = pool.allocate(1)
     pool.register(block, b"key")
     assert pool.adopt(b"key") is None
-    pool.give_back([block])
+    pool.release([block])
     assert pool.cached_blocks == 0
     pool.check_accounting([])

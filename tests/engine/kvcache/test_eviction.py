@@ -1,8 +1,8 @@
-"""Tokens taken out of the cache: what the model computes afterwards is attention with a mask.
+"""Eviction from the middle of the cache equals attention with a mask.
 
-The reference is plain torch over all tokens that ever were. A query sees the tokens that were in
-the stream when it was computed, at their own positions, and the sink right before the first of the
-others. What was evicted has left its mark in the K/V of what was computed while it was there.
+The reference is plain torch over all tokens that ever were. A query attends to the tokens that were
+in the stream when it was computed, at their own positions, with the sink right before the first of
+the others. K/V computed while a token was there keep its influence after its eviction.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ SINK = 6
 
 
 class Era(NamedTuple):
-    """Tokens before `until`, behind those of the era before, were computed while `alive` were
-    there and stood at `positions`."""
+    """Tokens before `until`, behind the previous era, were computed while `alive` were there, at
+    `positions`."""
 
     until: int
     alive: list[int]
@@ -41,7 +41,7 @@ class Era(NamedTuple):
 
 @dataclass
 class History:
-    """Every token that ever was, where it stands, and what was there when it was computed."""
+    """All tokens that ever were, their positions, and the tokens present when each was computed."""
 
     tokens: list[int] = field(default_factory=list)
     positions: list[int] = field(default_factory=list)
@@ -63,8 +63,8 @@ class History:
             for i in range(SINK):
                 self.positions[i] = self.positions[self.alive[SINK]] - SINK + i
 
-    def rejoin(self) -> None:
-        """What is left stands without gaps, and its end where it stood."""
+    def close_gaps(self) -> None:
+        """The remaining tokens have no gaps, and the last keeps its position."""
         self._end_era()
         end = self.positions[self.alive[-1]]
         for back, i in enumerate(reversed(self.alive)):
@@ -169,7 +169,7 @@ def test_after_eviction_it_is_attention_with_a_mask(
         beginning = list(range(1, SINK + 5))
         stream.append(beginning)
         history.append(beginning)
-        for tokens, at, count, rejoins in moves:
+        for tokens, at, count, close_gaps in moves:
             stream.append(tokens)
             history.append(tokens)
             got = finish(model, stream)
@@ -179,9 +179,9 @@ def test_after_eviction_it_is_attention_with_a_mask(
             end = min(start + count, len(stream) - 1)
             carry_out(model, stream.evict([(start, end)], SINK))
             history.evict(start, end)
-            if rejoins:
-                carry_out(model, stream.rejoin(SINK))
-                history.rejoin()
+            if close_gaps:
+                carry_out(model, stream.close_gaps(SINK))
+                history.close_gaps()
             expected = [history.positions[i] for i in history.alive]
             assert stream.axes(0, len(stream))[0].tolist() == expected
             model.pool.check_accounting(stream.tables)
@@ -191,7 +191,7 @@ def test_after_eviction_it_is_attention_with_a_mask(
 
 
 def test_evicting_costs_no_decoder_work(model: LoadedModel) -> None:
-    """Nothing is pending afterwards, and the blocks of what went are free."""
+    """Nothing is pending after an eviction, and the evicted tokens' blocks are free."""
     stream = model.new_stream("s")
     stream.append(list(range(1, 60)))
     finish(model, stream)
@@ -210,12 +210,12 @@ def test_the_sink_is_turned_from_its_copy_so_that_errors_do_not_add_up(model: Lo
     stream.append(list(range(1, 30)))
     finish(model, stream)
     slots = torch.arange(SINK)
-    original = model.cache.take(0, torch.tensor(stream.table.blocks[0]) * 4 + slots[:4]).clone()
+    original = model.cache.gather(0, torch.tensor(stream.table.blocks[0]) * 4 + slots[:4]).clone()
     for _ in range(200):
         carry_out(model, stream.evict([(SINK, SINK + 9)], SINK))
         stream.append([7] * 9)
         finish(model, stream)
-    moved = model.cache.take(0, torch.tensor(stream.table.blocks[0]) * 4 + slots[:4])
+    moved = model.cache.gather(0, torch.tensor(stream.table.blocks[0]) * 4 + slots[:4])
     assert torch.equal(moved[1], original[1])
     shift = int(stream.axes(0, 1)[0, 0])
     assert shift == 1800
@@ -225,7 +225,7 @@ def test_the_sink_is_turned_from_its_copy_so_that_errors_do_not_add_up(model: Lo
 
 
 def test_a_sink_that_others_share_stays_as_it_is_for_them(native: LoadedModel) -> None:
-    """One session evicts; who shares its beginning still gets the bits of a stream alone."""
+    """One session evicts; another with the same prefix still gets the bits of a stream alone."""
     model = native
     tokens = list(range(1, 40))
     first = model.new_stream("first")
@@ -243,12 +243,12 @@ def test_a_sink_that_others_share_stays_as_it_is_for_them(native: LoadedModel) -
         stream.close()
 
 
-def test_without_room_to_move_in_what_follows_is_computed_anew() -> None:
-    """A full pool whose blocks are shared: what is left is pending, and the books balance."""
+def test_without_free_blocks_kv_behind_the_cut_are_recomputed() -> None:
+    """In a full pool with shared blocks the rest becomes pending, and the accounting holds."""
     pool = BlockPool(8, 4)
     stream = Stream("s", pool, 100, 64)
     stream.append(list(range(32)))
-    stream.make_room(32)
+    stream.reserve(32)
     stream.advance(32)
     other = stream.fork("o")
     assert stream.evict([(SINK, 10)], SINK) is None
@@ -258,8 +258,8 @@ def test_without_room_to_move_in_what_follows_is_computed_anew() -> None:
     assert stream.axes(0, 8)[0].tolist() == list(range(8))
 
 
-def test_a_cut_into_the_moved_sink_begins_anew(native: LoadedModel) -> None:
-    """With another system prompt everything behind is computed from positions 0 on."""
+def test_a_cut_into_the_moved_sink_recomputes_all(native: LoadedModel) -> None:
+    """With another system prompt all tokens are recomputed from position 0 on."""
     model = native
     stream = model.new_stream("s")
     stream.append(list(range(1, 40)))
@@ -276,17 +276,17 @@ def test_a_cut_into_the_moved_sink_begins_anew(native: LoadedModel) -> None:
         each.close()
 
 
-def test_a_cut_among_what_was_moved_up_begins_anew(native: LoadedModel) -> None:
-    """Gaps were closed, and an item before them is removed: everything is computed again, from
-    positions 0 on, and is what a fresh stream would be."""
+def test_a_cut_inside_the_rotated_prefix_recomputes_all(native: LoadedModel) -> None:
+    """If an item before closed gaps is removed, all is recomputed from position 0 on, as in a new
+    stream."""
     model = native
     stream = model.new_stream("s")
     stream.append(list(range(1, 40)))
     finish(model, stream)
     carry_out(model, stream.evict([(SINK, 9), (15, 25)], SINK))
-    carry_out(model, stream.rejoin(SINK))
+    carry_out(model, stream.close_gaps(SINK))
     assert stream.axes(0, len(stream))[0].tolist() == list(range(13, 39))
-    assert stream.rejoin(SINK) is None
+    assert stream.close_gaps(SINK) is None
     wanted = [*stream.tokens[:9], *stream.tokens[12:]]
     stream.reconcile(wanted)
     got = finish(model, stream)

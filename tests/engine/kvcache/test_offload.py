@@ -1,4 +1,4 @@
-"""K/V in host memory: what comes back is what went, bit for bit; see also `test_sharing`."""
+"""K/V in host memory are restored bit for bit; see also `test_sharing`."""
 
 from __future__ import annotations
 
@@ -31,11 +31,11 @@ def host_of(model: LoadedModel, max_bytes: int = MIB) -> HostMemory:
 
 
 def overwrite_what_is_free(model: LoadedModel) -> None:
-    """Somebody else uses every block there is and leaves rubbish in it, and nothing by content."""
-    taken = model.pool.take(model.pool.free_blocks)
+    """Allocate all free blocks, overwrite them, and release them without content keys."""
+    taken = model.pool.allocate(model.pool.free_blocks)
     for block in taken:
         model.cache.load_block(block, torch.full_like(model.cache.save_block(block, 4), 77))
-    model.pool.give_back(taken)
+    model.pool.release(taken)
 
 
 def same(stream: Stream) -> None:
@@ -43,7 +43,7 @@ def same(stream: Stream) -> None:
 
 
 def evicted(stream: Stream) -> None:
-    """Some of it was forgotten, so that it is nobody else's any more, and its sink was copied."""
+    """A stream with evicted tokens, whose blocks are not shared and whose sink was copied."""
     move = stream.evict([(5, 9)], 5)
     assert move is not None
     assert stream.tables[1].blocks
@@ -57,8 +57,8 @@ MOVERS: dict[str, Callable[..., None]] = {}
 def test_answers_after_offloading_are_bit_for_bit_the_same(
     model: LoadedModel, history: Callable[[Stream], None]
 ) -> None:
-    """Words and a picture, answered; one stream goes to host memory in between, and its blocks are
-    used by others meanwhile. Logits and the next answer are equal, and nothing is computed anew."""
+    """A stream with text and a picture is offloaded between two answers, and its blocks are used by
+    others meanwhile. Logits and the next answer are equal, and nothing is recomputed."""
     host = host_of(model)
     picture = np.random.default_rng(0).normal(size=(5, model.spec.hidden)).astype(np.float32)
     logits, answers = [], []
@@ -94,11 +94,11 @@ def _with(stream: Stream, token: int) -> Stream:
     return stream
 
 
-def test_a_shared_beginning_is_kept_once_and_taken_from_who_still_has_it(
+def test_a_shared_prefix_is_offloaded_once_and_restored_from_the_pool(
     model: LoadedModel,
 ) -> None:
-    """Two sessions with one system prompt: in host memory it costs its bytes once, and what a third
-    one still holds in the pool is shared again instead of copied."""
+    """Two sessions with one system prompt take its bytes in host memory once; blocks that a third
+    session holds in the pool are shared rather than copied back."""
     host = host_of(model)
     streams: list[Stream] = []
     for name in ("a", "b", "c"):
@@ -123,9 +123,9 @@ def test_a_shared_beginning_is_kept_once_and_taken_from_who_still_has_it(
         stream.close()
 
 
-def test_what_does_not_fit_stays_where_it_is(model: LoadedModel) -> None:
-    """Host memory that is too small takes nothing; a pool that is full gives nothing back. Both
-    leave the stream as it was, and dropped K/V are computed anew with the same logits."""
+def test_a_stream_that_does_not_fit_is_not_moved(model: LoadedModel) -> None:
+    """Too little host memory refuses to offload, and a full pool to restore. Both leave the stream
+    unchanged, and dropped K/V are recomputed with the same logits."""
     stream = model.new_stream("s")
     stream.append([*PROMPT, 40])
     finish(model, stream)
@@ -134,11 +134,11 @@ def test_what_does_not_fit_stays_where_it_is(model: LoadedModel) -> None:
     assert stream.table.blocks == blocks
     host = host_of(model)
     assert stream.offload(host)
-    taken = model.pool.take(model.pool.free_blocks)
+    taken = model.pool.allocate(model.pool.free_blocks)
     with pytest.raises(CacheFull):
         stream.restore()
     assert stream.offload_slot.num_blocks == len(blocks)
-    model.pool.give_back(taken)
+    model.pool.release(taken)
     stream.drop_kv()
     assert (host.used_bytes, stream.kv_len, stream.pending) == (0, 0, 12)
     again = finish(model, stream)
@@ -149,8 +149,8 @@ def test_what_does_not_fit_stays_where_it_is(model: LoadedModel) -> None:
     alone.close()
 
 
-def test_who_comes_back_is_known_by_content_again(model: LoadedModel) -> None:
-    """Its full blocks lie elsewhere now, and others find them there."""
+def test_restored_blocks_are_found_by_content_again(model: LoadedModel) -> None:
+    """Restored full blocks are in new places and can be adopted by others."""
     overwrite_what_is_free(model)  # what other tests left behind would be known in their place
     stream, host = model.new_stream("s"), host_of(model)
     stream.append([*PROMPT, 40])
@@ -165,40 +165,39 @@ def test_who_comes_back_is_known_by_content_again(model: LoadedModel) -> None:
     stream.close()
 
 
-def test_coming_back_in_vain_holds_nothing(model: LoadedModel) -> None:
-    """Where there is no room for all of it, what others still have in the pool is not kept from
-    them either."""
+def test_a_failed_restore_holds_no_blocks(model: LoadedModel) -> None:
+    """If not everything fits, blocks that others hold in the pool are not kept either."""
     first, second, host = model.new_stream("first"), model.new_stream("second"), host_of(model)
     for stream in (first, second):
         stream.append([*PROMPT, 40])
         stream.adopt()
         finish(model, stream)
     assert second.offload(host)
-    taken = model.pool.take(model.pool.free_blocks)
+    taken = model.pool.allocate(model.pool.free_blocks)
     with pytest.raises(CacheFull):
         second.restore()
     assert [model.pool.references(block) for block in first.table.blocks] == [1] * 3
-    model.pool.give_back(taken)
+    model.pool.release(taken)
     second.restore()
     assert second.table.blocks[:2] == first.table.blocks[:2]
     first.close()
     second.close()
 
 
-def test_a_stream_goes_whole_or_not_at_all(model: LoadedModel) -> None:
-    """Room for its tokens and none for the copy of its sink, in a pool where nothing is free and
-    another stream holds the same blocks: it stays, and nothing of it is left in host memory."""
+def test_a_stream_is_offloaded_whole_or_not_at_all(model: LoadedModel) -> None:
+    """With host memory for its tokens but not for the copy of its sink, a stream is not moved, and
+    host memory stays empty."""
     stream = model.new_stream("s")
     MOVERS["s"] = model.runner.move
     stream.append([*PROMPT, 40, 41, 42, 43])
     finish(model, stream)
     evicted(stream)
     other = stream.fork("other")
-    taken = model.pool.take(model.pool.free_blocks)
+    taken = model.pool.allocate(model.pool.free_blocks)
     host, blocks = host_of(model, stream.kv_len * model.cache.bytes_per_token), stream.kv_blocks
     assert not stream.offload(host)
     assert (stream.kv_blocks, host.used_bytes) == (blocks, 0)
-    model.pool.give_back(taken)
+    model.pool.release(taken)
     other.close()
     stream.close()
     model.pool.check_accounting([])

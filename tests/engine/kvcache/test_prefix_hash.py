@@ -1,4 +1,4 @@
-"""Names of what blocks hold."""
+"""Content keys of blocks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from headstart.engine.kvcache.prefix_hash import ContentKeys
 from headstart.engine.kvcache.soft_tokens import SoftTokens
 
 
-def test_a_key_names_all_tokens_up_to_its_blocks_end() -> None:
+def test_a_key_depends_on_all_tokens_up_to_its_blocks_end() -> None:
     """Equal beginnings have equal keys; a difference anywhere before changes every key behind."""
     soft = SoftTokens(100, 8)
     some, same, other = (ContentKeys(2, soft) for _ in range(3))
@@ -18,7 +18,7 @@ def test_a_key_names_all_tokens_up_to_its_blocks_end() -> None:
 
 
 def test_a_cut_stream_gets_new_keys() -> None:
-    """Keys of blocks that a cut reaches into are made anew, those before it stand."""
+    """Keys of blocks behind a cut are recomputed; those before it stay."""
     keys = ContentKeys(2, SoftTokens(100, 8))
     old = [keys.key(i, [1, 2, 3, 4]) for i in range(2)]
     keys.truncate(3)
@@ -26,9 +26,9 @@ def test_a_cut_stream_gets_new_keys() -> None:
     assert keys.key(1, [1, 2, 3, 9]) != old[1]
 
 
-def test_pictures_are_named_by_what_they_look_like() -> None:
-    """Soft tokens of two streams have the same key where their embeddings are equal, whatever their
-    ids, and a soft token is told from a word."""
+def test_pictures_are_keyed_by_their_embeddings() -> None:
+    """Soft tokens of two streams have the same key if their embeddings are equal, whatever their
+    ids; soft and vocabulary tokens differ."""
     first, second = SoftTokens(100, 8), SoftTokens(100, 8)
     a, b = np.zeros((1, 2), np.float32), np.ones((1, 2), np.float32)
     first.intern(a)
@@ -41,7 +41,7 @@ def test_pictures_are_named_by_what_they_look_like() -> None:
 
 
 def test_equal_content_has_another_key_in_another_domain() -> None:
-    """In every block, the first too; without a domain the keys are what they were."""
+    """In every block, including the first; without a domain the keys do not change."""
     soft, tokens = SoftTokens(100, 8), [1, 2, 3, 4]
     domains = (b"", b"one", b"two", b"one")
     keys = [[ContentKeys(2, soft, domain).key(i, tokens) for i in range(2)] for domain in domains]

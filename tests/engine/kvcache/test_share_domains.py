@@ -1,5 +1,4 @@
-"""Sessions that must not learn from each other what has been computed, over scripted model
-services."""
+"""Share domains: sessions of different domains never learn what the others have computed."""
 
 from __future__ import annotations
 
@@ -13,7 +12,7 @@ PROMPT = "the same long prompt, word for word, that somebody else has sent befor
 
 
 def cached_tokens(bench: Bench, name: str, domain: bytes, *, aside: bool) -> int:
-    """What an answer to `PROMPT` in a new session of that domain says it was spared."""
+    """`cached_tokens` of an answer to `PROMPT` in a new session of that domain."""
     bench.tell(api.Open(name, "Hi", share_domain=domain))
     bench.run()
     items = (user_item("q", PROMPT),) if aside else None
@@ -32,9 +31,9 @@ def adopted(bench: Bench, name: str) -> int:
 
 
 @pytest.mark.parametrize("other", [b"two", b""])
-def test_who_sends_the_same_prompt_in_another_domain_is_spared_nothing(other: bytes) -> None:
-    """Out of band, `cached_tokens` is 0, however often the other one has sent it; within a domain
-    it is what it was. No domain is one, too."""
+def test_the_same_prompt_in_another_domain_is_not_cached(other: bytes) -> None:
+    """`cached_tokens` is 0 in another domain, however often the prompt was sent; within a domain it
+    is not. Sessions without a domain share one."""
     bench = Bench(max_cached=64)
     assert cached_tokens(bench, "a", b"one", aside=True) == 0
     assert cached_tokens(bench, "b", b"one", aside=True) > 16
@@ -43,7 +42,7 @@ def test_who_sends_the_same_prompt_in_another_domain_is_spared_nothing(other: by
 
 
 def test_without_domains_all_share() -> None:
-    """As before there were any."""
+    """Sessions without a domain share with each other."""
     bench = Bench(max_cached=64)
     assert cached_tokens(bench, "a", b"", aside=True) == 0
     assert cached_tokens(bench, "b", b"", aside=True) > 16
@@ -62,8 +61,8 @@ def test_a_conversation_is_as_private_as_what_is_out_of_band() -> None:
 
 
 def test_a_session_that_is_opened_again_keeps_its_domain() -> None:
-    """After the engine was lost, a restored conversation is computed in the domain it is opened
-    with, and forks of its stream share no further."""
+    """After an engine restart a restored conversation is computed in the domain it is opened with,
+    and so are forks of its stream."""
     bench = Bench(max_cached=64)
     cached_tokens(bench, "a", b"one", aside=False)
     item = user_item("q", PROMPT)

@@ -34,7 +34,7 @@ words = st.lists(st.integers(0, 1), min_size=1, max_size=11)
 
 
 class Sharing(RuleBasedStateMachine):
-    """Four streams that often read the same, on a pool that is too small for all of them."""
+    """Four streams with often equal tokens, on a pool that is too small for all."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,7 +53,7 @@ class Sharing(RuleBasedStateMachine):
         self.slots[block * SIZE : block * SIZE + len(saved)] = saved
 
     def there(self, at: int) -> Stream:
-        """A stream, in the pool: where there is no room, its K/V are given up."""
+        """A stream in the pool; its K/V are dropped if there is no room to restore them."""
         stream = self.streams[at]
         if stream.offload_slot.offloaded:
             try:
@@ -85,7 +85,7 @@ class Sharing(RuleBasedStateMachine):
             return
         before = list(stream.table.blocks)
         try:
-            copy = stream.make_room(count)
+            copy = stream.reserve(count)
         except CacheFull:
             assert stream.table.blocks == before
             return
@@ -153,9 +153,9 @@ TestSharing.settings = settings(max_examples=60, stateful_step_count=40, deadlin
 
 
 def test_shared_k_and_v_give_the_same_bits(tmp_path: Path) -> None:
-    """A second stream with the same system prompt and picture computes its own words only; its
-    logits are those of a stream that computed everything, and so are a fork's, before and after
-    either of the two went on."""
+    """A second stream with the same system prompt and picture computes only its own words. Its
+    logits equal those of a stream that computed everything, and so do a fork's, before and after
+    either of the two continues."""
     model = load_tiny(tmp_path, TinyConfig(), "native", kv_pool_bytes=1 << 20)
     picture = np.random.default_rng(0).normal(size=(5, model.spec.hidden)).astype(np.float32)
 
@@ -167,7 +167,7 @@ def test_shared_k_and_v_give_the_same_bits(tmp_path: Path) -> None:
     alone, first = reading("alone", [40, 41]), reading("first", [50, 51, 52])
     wanted = finish(model, alone)
     alone.close()
-    model.pool.give_back(model.pool.take(model.pool.free_blocks))  # forget what it left behind
+    model.pool.release(model.pool.allocate(model.pool.free_blocks))  # forget what it left behind
     finish(model, first)
     second = reading("second", [40, 41])
     assert second.adopt() == 16

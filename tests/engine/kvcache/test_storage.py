@@ -83,7 +83,7 @@ def growth_of_a_cache(pool_bytes: int) -> tuple[int, int]:
     return made, process.memory_info().rss - before
 
 
-def test_a_pool_without_room_for_one_block_is_refused() -> None:
+def test_a_pool_smaller_than_one_block_is_refused() -> None:
     """The error says how many bytes one block takes."""
     with pytest.raises(BadSettings, match="at least 1536"):
         make_cache(1535)
@@ -94,17 +94,17 @@ def test_a_move_onto_itself_reads_before_it_writes() -> None:
     cache = make_cache(10_000)
     slots = torch.arange(20)
     for layer in range(cache.layers):
-        cache.put(layer, slots, torch.randn_like(cache.take(layer, slots)))
-    before = [cache.take(layer, slots).clone() for layer in range(cache.layers)]
+        cache.scatter(layer, slots, torch.randn_like(cache.gather(layer, slots)))
+    before = [cache.gather(layer, slots).clone() for layer in range(cache.layers)]
     cache.move(slots[1:], slots[:-1])
     for layer in range(cache.layers):
-        after = cache.take(layer, slots)
+        after = cache.gather(layer, slots)
         assert torch.equal(after[:, :19], before[layer][:, 1:])
         assert torch.equal(after[:, 19:], before[layer][:, 19:])
 
 
 @pytest.mark.parametrize(("kv_dtype", "error"), [("fp32", 1e-5), ("int8", 0.06), ("fp8", 0.6)])
-def test_turning_on_is_turning_further(kv_dtype: str, error: float) -> None:
+def test_rotating_a_key_further_equals_rotating_once(kv_dtype: str, error: float) -> None:
     """A key at any position on three axes, turned on by the same number on all of them, is the key
     turned to where it then stands, but for what storing costs; values stay as they are."""
     spec = DecoderSpec("qwen2", 3, 16, 32, 2, 2, 8, 271, 2**20, 10_000.0, 1e-6, True, False)
@@ -114,10 +114,10 @@ def test_turning_on_is_turning_further(kv_dtype: str, error: float) -> None:
     at = torch.randint(0, 500, (3, 6))
     shift = torch.tensor([0, 1, 7, 100, 2_000, 30_000])
     for layer in range(cache.layers):
-        cache.put(layer, slots, cache.encode(torch.stack((rope(raw, *rotary(at)), raw))))
-    cache.turn(slots, slots + 6, *rotary(shift.expand(3, -1)))
+        cache.scatter(layer, slots, cache.encode(torch.stack((rope(raw, *rotary(at)), raw))))
+    cache.rotate_keys(slots, slots + 6, *rotary(shift.expand(3, -1)))
     wanted = rope(raw, *rotary(at + shift))
     for layer in range(cache.layers):
-        keys, values = cache.take(layer, slots + 6)
+        keys, values = cache.gather(layer, slots + 6)
         assert torch.allclose(cache.decode(keys), wanted, atol=error, rtol=0)
         assert torch.equal(values, cache.encode(raw))

@@ -1,4 +1,4 @@
-"""A session's tokens: reconcile, soft tokens, and how they end."""
+"""A session's tokens: reconcile, soft tokens, sharing, eviction and closing."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ def make_stream(limit: int = 64, num_blocks: int = 64) -> Stream:
 
 
 def compute(stream: Stream, tokens: int | None = None) -> None:
-    """Stand in for the runner: K/V of the next `tokens` (all) pending tokens."""
+    """Stand in for the runner: write K/V of the next `tokens` (all) pending tokens."""
     count = stream.pending if tokens is None else tokens
-    stream.make_room(count)
+    stream.reserve(count)
     stream.advance(count)
 
 
@@ -37,14 +37,14 @@ def test_reconcile_keeps_the_common_prefix() -> None:
 
 
 def test_reconcile_with_the_same_tokens_changes_nothing() -> None:
-    """What is already so costs nothing."""
+    """Reconciling to the present tokens costs nothing."""
     stream = make_stream()
     stream.append([1, 2, 3])
     assert stream.reconcile([1, 2, 3]) == Reconciled(3, 0, 0, 0)
     assert list(stream.tokens) == [1, 2, 3]
 
 
-def test_cutting_frees_blocks_at_once() -> None:
+def test_truncating_frees_blocks_at_once() -> None:
     """Blocks behind the cut are free before any other step runs."""
     stream = make_stream()
     stream.append(list(range(20)))
@@ -55,7 +55,7 @@ def test_cutting_frees_blocks_at_once() -> None:
 
 
 def test_a_stream_over_its_limit_is_refused_unchanged() -> None:
-    """`ContextFull` names limit and wish; the old tokens stand."""
+    """`ContextFull` states the limit and the wanted length; the tokens do not change."""
     stream = make_stream(limit=5)
     stream.append([1, 2, 3])
     with pytest.raises(ContextFull) as caught:
@@ -66,7 +66,7 @@ def test_a_stream_over_its_limit_is_refused_unchanged() -> None:
     assert len(stream) == 5
 
 
-def test_soft_tokens_are_known_by_content() -> None:
+def test_soft_tokens_are_identified_by_content() -> None:
     """Equal embeddings get equal ids, beyond the vocabulary; different ones differ."""
     stream = make_stream()
     vectors = np.array([[1, 2], [3, 4], [1, 2]], dtype=np.float32)
@@ -80,7 +80,7 @@ def test_soft_tokens_are_known_by_content() -> None:
     assert list(stream.tokens) == [1, *ids]
 
 
-def test_a_soft_token_nobody_interned_is_refused_unchanged() -> None:
+def test_an_unknown_soft_token_is_refused_and_changes_nothing() -> None:
     """An id beyond the vocabulary without an embedding is a named error."""
     stream = make_stream()
     stream.append([1, 2])
@@ -104,8 +104,8 @@ def test_a_closed_stream_holds_nothing_and_takes_nothing() -> None:
 
 
 @given(st.lists(st.lists(st.integers(0, 2), max_size=12), max_size=20))
-def test_a_stream_always_reads_what_was_asked_for(wishes: list[list[int]]) -> None:
-    """Any sequence of reconciles: tokens are as wished, the books balance, counters add up."""
+def test_reconcile_gives_the_wanted_tokens(wishes: list[list[int]]) -> None:
+    """After any sequence of reconciles, tokens are as wanted and the accounting holds."""
     stream = make_stream()
     for turn, wanted in enumerate(wishes):
         start = min(len(stream), turn % 3)
@@ -124,7 +124,7 @@ def test_a_stream_always_reads_what_was_asked_for(wishes: list[list[int]]) -> No
 
 
 def test_recomputing_moves_the_cache_back_and_nothing_else() -> None:
-    """Tokens and books stay; blocks behind the place are free; forward of the cache is a no-op."""
+    """Tokens stay; blocks behind the index are free; beyond the cached length nothing happens."""
     stream = make_stream()
     stream.append([1] * 20)
     compute(stream)
@@ -139,8 +139,8 @@ def test_recomputing_moves_the_cache_back_and_nothing_else() -> None:
     ("until", "adopted"), [(None, 8), (12, 8), (11, 8), (8, 8), (7, 4), (4, 4), (3, 0)]
 )
 def test_what_logits_are_wanted_of_is_not_adopted(until: int | None, adopted: int) -> None:
-    """Where all that a stream reads is in the cache, whole blocks of it are taken over, but for the
-    last token's, and those from the asked place on: nobody else's logits are there to be had."""
+    """If all of a stream is cached, whole blocks are adopted, except the last token's and those
+    from the probed index on, whose logits are not cached."""
     first = make_stream()
     first.append([*range(12)])
     compute(first)
@@ -152,7 +152,7 @@ def test_what_logits_are_wanted_of_is_not_adopted(until: int | None, adopted: in
 
 
 def evicted_stream() -> Stream:
-    """Sixteen tokens computed, four of them forgotten behind a sink of four, five more to come."""
+    """Sixteen computed tokens, four of them evicted behind a sink of four, and five pending."""
     stream = make_stream()
     stream.append([*range(16)])
     compute(stream)
@@ -161,9 +161,9 @@ def evicted_stream() -> Stream:
     return stream
 
 
-def test_behind_an_eviction_nothing_is_adopted() -> None:
-    """Others that read the same words have them at other positions, and without what was seen of
-    the words that are gone."""
+def test_nothing_is_adopted_behind_an_eviction() -> None:
+    """Other streams with the same tokens have them at other positions, and without the influence of
+    the evicted tokens."""
     stream = evicted_stream()
     other = Stream("other", stream.table.pool, VOCAB, 64)
     other.append(stream.tokens)
@@ -171,9 +171,9 @@ def test_behind_an_eviction_nothing_is_adopted() -> None:
     assert stream.adopt() == 0
 
 
-def test_behind_an_eviction_nothing_is_given_to_others() -> None:
-    """What is computed there is this stream's own, though another one reads the same so far and
-    would go on with it; the sink, as it was computed, is anybody's."""
+def test_kv_behind_an_eviction_are_not_shared() -> None:
+    """K/V computed behind an eviction are not shared, even with a stream that has the same tokens;
+    the sink, as first computed, is."""
     stream = evicted_stream()
     other = Stream("other", stream.table.pool, VOCAB, 64)
     other.append(stream.tokens[:12])
@@ -184,9 +184,9 @@ def test_behind_an_eviction_nothing_is_given_to_others() -> None:
     assert other.adopt() == 0
 
 
-def test_what_is_computed_anew_is_known_by_what_it_reads_now() -> None:
-    """Once an evicted stream's K/V were given up and computed again they are anybody's: those who
-    read the same find them, and who reads the words that were forgotten does not."""
+def test_recomputed_blocks_are_registered_by_the_present_tokens() -> None:
+    """Once an evicted stream's K/V were dropped and recomputed, streams with its present tokens can
+    adopt them, and streams with the evicted ones cannot."""
     stream = evicted_stream()
     stream.recompute(0)
     compute(stream)
@@ -198,8 +198,8 @@ def test_what_is_computed_anew_is_known_by_what_it_reads_now() -> None:
     assert found == {"same": 16, "old": 4}
 
 
-def test_what_is_computed_after_a_rollback_is_known_by_the_new_words() -> None:
-    """Who reads the words that were rolled back finds only what stood before them."""
+def test_blocks_computed_after_a_rollback_are_registered_by_the_new_tokens() -> None:
+    """A stream with the rolled-back tokens adopts only the blocks before them."""
     stream = make_stream()
     stream.append([*range(9)])
     compute(stream)
@@ -214,7 +214,7 @@ def test_what_is_computed_after_a_rollback_is_known_by_the_new_words() -> None:
 
 
 def test_a_fork_has_embeddings_of_its_own() -> None:
-    """It begins with the same ones; what it adds or gives up is not the other's."""
+    """A fork starts with the same embeddings; later changes do not affect the other stream."""
     stream = make_stream()
     (picture,) = stream.soft.intern(np.ones((1, 8), dtype=np.float32))
     stream.append([1, picture])
@@ -226,9 +226,9 @@ def test_a_fork_has_embeddings_of_its_own() -> None:
     assert picture in stream.soft
 
 
-def test_positions_are_counted_anew_when_k_and_v_are() -> None:
-    """Behind an eviction they have a gap, which the sink is moved up to; they have none once K/V
-    are given up, nor where there was no block for the copy of the sink in the first place."""
+def test_positions_are_recounted_when_kv_are_recomputed() -> None:
+    """Behind an eviction positions have a gap. There is none after K/V were dropped, nor if no
+    block was free for the copy of the sink."""
     stream = evicted_stream()
     assert stream.axes(0, 17)[0].tolist() == [*range(4, 8), *range(8, 21)]
     stream.recompute(0)
@@ -240,9 +240,9 @@ def test_positions_are_counted_anew_when_k_and_v_are() -> None:
     assert (full.kv_len, full.axes(0, 12)[0].tolist()) == (4, [*range(12)])
 
 
-def test_what_an_eviction_writes_over_is_nobody_elses() -> None:
-    """A fork goes on with the blocks as they were; and who reads the old words finds none of those
-    that were moved up in place, only the sink."""
+def test_an_eviction_never_writes_to_shared_blocks() -> None:
+    """A fork keeps the original blocks, and a stream with the old tokens adopts only the sink, not
+    blocks that were compacted in place."""
     alone = evicted_stream()
     other = Stream("other", alone.table.pool, VOCAB, 64)
     other.append([*range(16)])

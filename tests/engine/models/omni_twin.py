@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from headstart.engine.asr.mel import HOP_SAMPLES, LogMel, MaxPolicy, normalise
-from headstart.engine.kvcache.positions import PositionKind
+from headstart.engine.kvcache.positions import MediaKind
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.models.perception.interface import VideoFrame
 from headstart.engine.models.qwen2_5_omni import Qwen25Omni
@@ -159,11 +159,11 @@ def offline(model: Any, ours: Qwen25Omni, stream: Stream, clips: Sequence[Sounde
     `transformers`' own rule."""
     named = model.config
     stand_in = {
-        PositionKind.AUDIO: named.audio_token_id,
-        PositionKind.IMAGE: named.image_token_id,
-        PositionKind.VIDEO: named.video_token_id,
+        MediaKind.AUDIO: named.audio_token_id,
+        MediaKind.IMAGE: named.image_token_id,
+        MediaKind.VIDEO: named.video_token_id,
     }
-    places = [stream.soft.place(token) for token in stream.tokens]
+    places = [stream.soft.media_position(token) for token in stream.tokens]
     ids = [
         t if place is None else stand_in[place.kind]
         for t, place in zip(stream.tokens, places, strict=True)
@@ -194,7 +194,7 @@ def offline(model: Any, ours: Qwen25Omni, stream: Stream, clips: Sequence[Sounde
 
 def _video(ours: Qwen25Omni, frames: Sequence[VideoFrame]) -> tuple[Tensor, list[int]]:
     whole = list(frames) + list(frames[-1:]) * (len(frames) % 2)
-    units = [ours.eyes.patches(whole[i : i + 2]) for i in range(0, len(whole), 2)]
+    units = [ours.vision.patches(whole[i : i + 2]) for i in range(0, len(whole), 2)]
     _, rows, columns = units[0]
     grid = [len(units), 2 * rows, 2 * columns]
     return torch.cat([values for values, _, _ in units]), grid

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from headstart.engine.kvcache.token_stream import Stream
-from headstart.engine.models.perception.clips import Perception
+from headstart.engine.models.perception.clips import ClipEncoder
 from headstart.engine.models.perception.interface import TailPolicy, VideoFrame
 from tests.engine.models.rig import Rig
 
@@ -45,7 +45,7 @@ def camera(chance: random.Random, count: int, seconds_per_unit: float) -> list[V
 def play(rig: Rig, stream: Stream, clip: Sounded, tail: TailPolicy, chance: random.Random) -> None:
     """Push a clip into the stream in random pieces: sound and frames in any order of arrival,
     speculative endings thrown away, prefill in steps of any length."""
-    perception = Perception(rig.model, stream.soft, tail)
+    perception = ClipEncoder(rig.model, stream.soft, tail)
     start = len(stream)
     sound, frames = clip.pcm, list(clip.frames)
     at = 0

@@ -34,7 +34,7 @@ class Rig:
             pool_bytes=blocks * per_block,
             kv_dtype=kv_dtype or names[dtype],
         )
-        self.cache.fill(float("nan"))  # whoever reads what was not written is found out
+        self.cache.fill(float("nan"))  # shows reads of unwritten slots
         self.pool = BlockPool(self.cache.num_blocks, BLOCK)
         self.runner = Runner(model.decoder, self.cache)
 

@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from headstart.engine.chat.render import Modality
 from headstart.engine.errors import BadWeights
-from headstart.engine.kvcache.positions import PositionKind
+from headstart.engine.kvcache.positions import MediaKind
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.models.composite import Composite, projector_name, whisper_name
 from headstart.engine.models.families import Loading, load
@@ -93,7 +93,7 @@ def reference(parts: Parts, stream: Stream, clip: Sounded) -> Tensor:
     seen = iter(())
     if clip.frames:
         frames = [*clip.frames, *list(clip.frames)[-1:] * (len(clip.frames) % 2)]
-        eyes = parts.model.base.eyes  # type: ignore[attr-defined]
+        eyes = parts.model.base.vision  # type: ignore[attr-defined]
         units = [eyes.patches(frames[i : i + 2]) for i in range(0, len(frames), 2)]
         grid = torch.tensor([[1, 2 * rows, 2 * columns] for _, rows, columns in units])
         values = torch.cat([values for values, _, _ in units]).double()
@@ -102,11 +102,11 @@ def reference(parts: Parts, stream: Stream, clip: Sounded) -> Tensor:
     sounds = iter(heard)
     rows = []
     for token in stream.tokens:
-        place = stream.soft.place(token)
+        place = stream.soft.media_position(token)
         if place is None:
             rows.append(table(torch.tensor(token)))
         else:
-            rows.append(next(sounds if place.kind is PositionKind.AUDIO else seen))
+            rows.append(next(sounds if place.kind is MediaKind.AUDIO else seen))
     assert next(sounds, None) is None
     assert next(seen, None) is None
     positions = torch.from_numpy(stream.axes(0, len(stream)).copy())[:, None]

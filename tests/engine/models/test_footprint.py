@@ -10,7 +10,7 @@ import torch
 from headstart.engine.config import EngineConfig
 from headstart.engine.models import footprint
 from headstart.engine.models.checkpoint.errors import NotEnoughMemory
-from headstart.engine.models.checkpoint.tensors import Dummy
+from headstart.engine.models.checkpoint.tensors import RandomTensors
 from headstart.engine.models.families import Loading
 from headstart.engine.models.footprint import check_fits, weights_bytes
 from headstart.engine.models.source import ModelSource, loading_of, source_of
@@ -30,7 +30,7 @@ def test_it_is_what_loading_takes(tmp_path: Path) -> None:
     source = source_of(EngineConfig(model=str(tmp_path)))
     assert source is not None
     for dtype in (torch.bfloat16, torch.float32):
-        made = Dummy(dtype)
+        made = RandomTensors(dtype)
         source.on(Loading(dtype), made)
         # a random model ties its head to its embedding
         head = 280 * 64 * dtype.itemsize
@@ -59,7 +59,7 @@ def test_too_much_is_refused_before_loading(
     """With what it would take, what there is, and what to do; where nobody knows, nothing is."""
     monkeypatch.setattr(footprint, "available_bytes", lambda: 12_000_000_000)
     how = loading_of(EngineConfig(weights="bf16"))
-    with pytest.raises(NotEnoughMemory, match=r"7b-dummy in bfloat16 takes 17\.9 GB.* 12\.0 GB"):
+    with pytest.raises(NotEnoughMemory, match=r"7b-dummy in bfloat16 needs 17\.9 GB.* 12\.0 GB"):
         check_fits(published("7b"), how, 1 << 28)
     assert check_fits(published("3b"), how, 1 << 28) > 9e9
     monkeypatch.setattr(footprint, "available_bytes", lambda: None)

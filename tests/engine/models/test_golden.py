@@ -20,7 +20,7 @@ from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.models import llava_onevision
 from headstart.engine.models.families import Loading, load
 from headstart.engine.models.perception import anyres
-from headstart.engine.models.perception.clips import Perception
+from headstart.engine.models.perception.clips import ClipEncoder
 from headstart.engine.models.perception.interface import StreamModel, TailPolicy
 from headstart.engine.models.perception.senses import ModelImageEncoder
 from tests.engine.models import golden_cases as cases
@@ -48,7 +48,7 @@ def read(rig: Rig, stream: Stream, family: str) -> None:
     told, names = GOLDEN[family], {"IMAGE": cases.IMAGE, "VIDEO": cases.VIDEO, "AUDIO": cases.AUDIO}
     ids = []
     for token in stream.tokens:
-        place = stream.soft.place(token)
+        place = stream.soft.media_position(token)
         ids.append(token if place is None else names[place.kind.name])
     if family == "llava_onevision":  # the newline behind a video is no frame of it
         ids[-len(cases.WORDS_BEHIND) - 1] = cases.VIDEO
@@ -68,7 +68,7 @@ def test_words_behind_a_long_video(tmp_path: Path) -> None:
     model = model_of("qwen2_vl", tmp_path)
     rig = Rig(model, torch.float64)
     stream = rig.stream()
-    clip = Perception(model, stream.soft, TailPolicy.CLOSED)
+    clip = ClipEncoder(model, stream.soft, TailPolicy.CLOSED)
     clip.see(cases.frames(16))
     clip.finish()
     stream.append([*cases.WORDS_BEFORE, *clip.ids(), *cases.WORDS_BEHIND])
@@ -83,7 +83,7 @@ def test_a_clip_with_sound_and_pictures(tmp_path: Path, tail: TailPolicy) -> Non
     model = model_of("qwen2_5_omni", tmp_path)
     rig = Rig(model, torch.float64)
     stream = rig.stream()
-    clip = Perception(model, stream.soft, tail)
+    clip = ClipEncoder(model, stream.soft, tail)
     sound = cases.sound()
     for at in range(0, len(sound), 8_000):
         clip.hear(sound[at : at + 8_000])
@@ -102,8 +102,8 @@ def test_a_still_and_a_video(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     model = model_of("llava_onevision", tmp_path)
     rig = Rig(model, torch.float64)
     stream = rig.stream()
-    view = ModelImageEncoder(model).look(cases.still(), stream)
-    clip = Perception(model, stream.soft, TailPolicy.CLOSED)
+    view = ModelImageEncoder(model).encode_image(cases.still(), stream)
+    clip = ClipEncoder(model, stream.soft, TailPolicy.CLOSED)
     clip.see(cases.frames(3))
     clip.finish()
     stream.append([*cases.WORDS_BEFORE, *view.ids, *cases.WORDS_BEHIND])

@@ -23,7 +23,7 @@ def test_the_tighter_of_both_counts(tmp_path: Path) -> None:
     assert available_bytes(*files(tmp_path, "99000000\n")) == 8192 * 1024
 
 
-def test_where_nothing_tells_nobody_knows(tmp_path: Path) -> None:
+def test_unreadable_sources_give_none(tmp_path: Path) -> None:
     """No such files, or files of another form: None, and never a crash."""
     assert available_bytes(tmp_path / "none", tmp_path) is None
     (tmp_path / "odd").write_text("MemAvailable\nx: y\n")

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from headstart.engine import api
-from headstart.engine.models.checkpoint.tensors import Dummy
+from headstart.engine.models.checkpoint.tensors import RandomTensors
 from headstart.engine.models.llava_onevision import LlavaOnevision, our_name
 from headstart.engine.models.perception.interface import TailPolicy, VideoFrame
 from headstart.engine.models.perception.pixels import Rgb
@@ -77,7 +77,8 @@ def test_a_video_frame_by_frame(pair: Twins, count: int) -> None:
     play(pair.rig, stream, Sounded(frames=frames), TailPolicy.PROVISIONAL, chance)
     stream.append([4, 5])
     logits = pair.rig.settle(stream, chance)
-    ids = torch.tensor([[twins.VIDEO if stream.soft.place(t) else t for t in stream.tokens]])
+    media_of = stream.soft.media_position
+    ids = torch.tensor([[twins.VIDEO if media_of(t) else t for t in stream.tokens]])
     assert int((ids == twins.VIDEO).sum()) == count * 9 + 1  # 5 x 5 patches pooled to 3 x 3
     compare(pair, logits, ids, pixel_values_videos=pair.ours.pixels(frames)[None].to(pair.dtype))
     stream.close()
@@ -103,10 +104,11 @@ def test_a_still_in_tiles(pair: Twins, height: int, width: int, tokens: int) -> 
     stream = pair.rig.stream()
     stream.append([1, 2])
     picture = still(height, width)
-    view = ModelImageEncoder(pair.ours).look(picture, stream)
+    view = ModelImageEncoder(pair.ours).encode_image(picture, stream)
     stream.append([*view.ids, 4, 5])
     logits = pair.rig.settle(stream, chance)
-    ids = torch.tensor([[twins.IMAGE if stream.soft.place(t) else t for t in stream.tokens]])
+    media_of = stream.soft.media_position
+    ids = torch.tensor([[twins.IMAGE if media_of(t) else t for t in stream.tokens]])
     assert int((ids == twins.IMAGE).sum()) == tokens
     tiles = pair.ours.tiles(VideoFrame(pixels_of(picture)))[None].to(pair.dtype)
     sizes = torch.tensor([[height, width]])
@@ -119,7 +121,7 @@ def test_a_live_picture_is_a_video_of_one_frame(pair: Twins) -> None:
     stream = pair.rig.stream()
     stream.append([1, 2])
     picture = still(90, 120)
-    view = ModelImageEncoder(pair.ours).look(picture, stream, live=True)
+    view = ModelImageEncoder(pair.ours).encode_image(picture, stream, live=True)
     stream.append([*view.ids, 4, 5])
     logits = pair.rig.settle(stream)
     ids = torch.tensor([[1, 2, *[twins.VIDEO] * (9 + 1), 4, 5]])
@@ -141,12 +143,12 @@ def test_the_encoder_takes_what_fits_its_patches(pair: Twins) -> None:
     """A picture whose side is no multiple of the patch is cut, as a convolution would; fewer layers
     are another output."""
     sizes = replace(pair.ours.tower.sizes, image_px=75)
-    tower = Siglip(Dummy(torch.float32), sizes, layers=2)
+    tower = Siglip(RandomTensors(torch.float32), sizes, layers=2)
     pixels = torch.randn(2, 3, 75, 75)
     seen = tower.encode(pixels)
     assert seen.shape == (2, 25, 32)
     assert torch.equal(seen, tower.encode(pixels[..., :70, :70]))
-    shallow = Siglip(Dummy(torch.float32), sizes, layers=1)
+    shallow = Siglip(RandomTensors(torch.float32), sizes, layers=1)
     assert not torch.allclose(shallow.encode(pixels), seen)
 
 

@@ -36,12 +36,12 @@ def pair(tmp_path_factory: pytest.TempPathFactory) -> Twins:
 def offline(pair: Twins, stream: Stream, clips: list[Sounded]) -> Tensor:
     """Logits of one forward over all that the stream reads, at the positions of *our* rule: the
     pinned `transformers` moved theirs away from what the models were trained with."""
-    ids = [VIDEO if stream.soft.place(t) else t for t in stream.tokens]
+    ids = [VIDEO if stream.soft.media_position(t) else t for t in stream.tokens]
     units = []
     grids = []
     for clip in clips:
         frames = [*clip.frames, *list(clip.frames)[-1:] * (len(clip.frames) % 2)]
-        seen = [pair.ours.eyes.patches(frames[i : i + 2]) for i in range(0, len(frames), 2)]
+        seen = [pair.ours.vision.patches(frames[i : i + 2]) for i in range(0, len(frames), 2)]
         units += [values for values, _, _ in seen]
         grids.append([len(seen), 2 * seen[0][1], 2 * seen[0][2]])
     inputs = torch.tensor([ids])
@@ -89,9 +89,9 @@ def test_where_the_versions_agree_so_do_we(pair: Twins) -> None:
     clip = Sounded(frames=frames)
     play(pair.rig, stream, clip, TailPolicy.CLOSED, chance)
     stream.append([4, 5])
-    _, rows, columns = pair.ours.eyes.patches(frames[:2])
+    _, rows, columns = pair.ours.vision.patches(frames[:2])
     assert max(rows, columns) >= 2
-    ids = torch.tensor([[VIDEO if stream.soft.place(t) else t for t in stream.tokens]])
+    ids = torch.tensor([[VIDEO if stream.soft.media_position(t) else t for t in stream.tokens]])
     kinds = torch.where(ids == VIDEO, 2, 0)
     wanted, _ = pair.theirs.model.get_rope_index(
         ids,

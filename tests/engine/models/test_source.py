@@ -49,7 +49,7 @@ def test_a_wrong_directory_is_told_what_belongs_there(tmp_path: Path) -> None:
 
 def test_sizes_are_the_flagships_and_random() -> None:
     """A size needs `dummy`, `dummy` a size or a directory, and sizes are published ones."""
-    with pytest.raises(BadSettings, match="beside weights 'dummy' only"):
+    with pytest.raises(BadSettings, match="with weights 'dummy' only"):
         EngineConfig(size="3b")
     with pytest.raises(BadSettings, match="one of 3b, 7b, or a model directory"):
         source_of(EngineConfig(weights="dummy"))

@@ -89,7 +89,7 @@ def picture(name: str) -> api.Image:
     return api.Image(rgb.shape[1], rgb.shape[0], rgb.tobytes())
 
 
-def test_a_spoken_question_is_heard_and_answered(whole: Whole, question: bytes) -> None:
+def test_a_spoken_question_is_recognised_and_answered(whole: Whole, question: bytes) -> None:
     """The words are right, the answer is on topic, and it stood ready at the endpoint."""
     ref = api.TurnRef(1)
     whole.run(api.Open("spoken", "You are a helpful assistant."))
@@ -135,32 +135,32 @@ def test_what_do_you_see(whole: Whole) -> None:
     assert 4 <= finished.usage.input_image <= 32
 
 
-def test_one_picture_again_costs_no_second_look(
+def test_a_repeated_picture_is_encoded_once(
     paths: ModelPaths, whole: Whole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sights are kept by content, and there is a bound to their bytes."""
     eyes = FrameLabeller.load(paths.eyes, paths.class_names)
     looks: list[int] = []
-    look = eyes.look
+    label = eyes.label
 
     def counted(pixels: npt.NDArray[np.uint8]) -> Sight:
         looks.append(pixels.shape[0])
-        return look(pixels)
+        return label(pixels)
 
-    monkeypatch.setattr(eyes, "look", counted)
+    monkeypatch.setattr(eyes, "label", counted)
     tokenizer = whole.engine.parts.services.tokenizer
     connector = Connector(tokenizer.encode, lambda ids: torch.ones(len(ids), 8), 8)
     two = 2 * (SIGHT_BYTES + 1280 * 4)
     loaded = LabelledImageEncoder(eyes, connector, EncoderCache(two, 60, time.monotonic_ns))
     stream: Stream = whole.engine.parts.new_stream("eyes")
     for height in (10, 10, 10, 20, 30, 10):  # at 30 the first one has to go
-        loaded.look(api.Image(10, height, bytes(30 * height)), stream)
+        loaded.encode_image(api.Image(10, height, bytes(30 * height)), stream)
     stream.close()
     assert looks == [10, 20, 30, 10]
     other: Stream = whole.engine.parts.new_stream("another's")
     other.share_within(b"another")
     for _ in range(2):  # it does not learn that the picture was seen, and then it is seen
-        loaded.look(api.Image(10, 10, bytes(300)), other)
+        loaded.encode_image(api.Image(10, 10, bytes(300)), other)
     other.close()
     assert looks == [10, 20, 30, 10, 10]
 
@@ -171,7 +171,7 @@ def test_the_same_picture_in_a_second_session_costs_no_encoder_and_no_decoder_wo
     """Instructions and picture come from the cache; only what lies behind them is computed, and the
     answer is the same."""
     instructions = "You look at pictures. Describe in one short sentence what the camera shows."
-    eyes = whole.engine.parts.services.eyes
+    eyes = whole.engine.parts.services.image_encoder
     computed = []
     for name in ("first", "second"):
         whole.run(api.Open(name, instructions))

@@ -1,4 +1,4 @@
-"""Who gives way when the cache is short, and in which order. Random sessions: `test_core_room`."""
+"""Offloading, restoring and refusing when the cache is short."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def bench_of(blocks: int = 64, host_blocks: int = 64) -> Bench:
 
 
 def talk(bench: Bench, name: str, text: str = LONG, generation: int = 1) -> None:
-    """One written turn and its answer."""
+    """One typed turn and its answer."""
     if name not in bench.engine.sessions:
         bench.open(name)
     bench.tell(api.AddItem(name, user_item(f"u{generation}", f"{name:2}{text}")))
@@ -40,8 +40,8 @@ def levels(bench: Bench, name: str) -> list[api.Level]:
     return [e.level for e in bench.events if isinstance(e, api.Pressure) and e.session == name]
 
 
-def test_without_pressure_nobody_is_offloaded() -> None:
-    """However long they are idle: it would cost and gain nothing."""
+def test_without_pressure_no_session_is_offloaded() -> None:
+    """Idle sessions are not offloaded while the cache has room."""
     bench = bench_of(blocks=256)
     talk(bench, "a")
     wait(bench, 1_000)
@@ -50,8 +50,8 @@ def test_without_pressure_nobody_is_offloaded() -> None:
 
 
 def test_the_longest_idle_goes_first_and_only_until_there_is_room() -> None:
-    """Three sessions fill the pool; the one that spoke first goes, one that spoke just now never,
-    and what goes is told by the level."""
+    """Three sessions fill the pool; the one that is idle longest is offloaded, one that was just
+    active never, and the level reports it."""
     bench = bench_of(blocks=53)
     for name in ("a", "b", "c"):
         talk(bench, name)
@@ -66,9 +66,9 @@ def test_the_longest_idle_goes_first_and_only_until_there_is_room() -> None:
     bench.engine.check_accounting()
 
 
-def test_who_comes_back_goes_on_without_prefill() -> None:
-    """An offloaded session's next turn computes that turn's tokens only, and its stream reads what
-    that of a session which never went away reads."""
+def test_a_restored_session_continues_without_prefill() -> None:
+    """An offloaded session's next turn computes only that turn's tokens, and its stream equals that
+    of a session that was never offloaded."""
     bench, roomy = bench_of(blocks=53), bench_of(blocks=256)
     for b in (bench, roomy):
         for name in ("a", "b", "c"):
@@ -80,14 +80,14 @@ def test_who_comes_back_goes_on_without_prefill() -> None:
     for b in (bench, roomy):
         talk(b, gone, "and?", 2)
     assert gone not in offloaded(bench)
-    assert bench.admission.returns == 1
+    assert bench.admission.restores == 1
     after = [stream.prefilled_tokens for stream in streams]
     assert after[0] - before[0] == after[1] - before[1] < 30
     assert bench.stream_text(gone) == roomy.stream_text(gone)
 
 
-def test_who_needs_room_at_once_gets_it_from_the_idle() -> None:
-    """A prompt larger than what is free is answered: idle sessions make room in the same step."""
+def test_idle_sessions_are_offloaded_for_one_that_needs_blocks() -> None:
+    """A prompt that needs more than the free blocks offloads idle sessions in that step."""
     bench = bench_of(blocks=48)
     talk(bench, "a")
     talk(bench, "b")
@@ -101,8 +101,8 @@ def test_who_needs_room_at_once_gets_it_from_the_idle() -> None:
 
 
 def test_a_newcomer_is_refused_with_numbers_and_a_time() -> None:
-    """Nothing is free and nobody idle: the session is not opened, and is told when the next one
-    will be idle; by then it gets in."""
+    """With no free blocks and no idle session, a new one is refused with the time until one will be
+    idle; after that time it is admitted."""
     bench = bench_of(blocks=51)
     for name in ("a", "b", "c"):
         talk(bench, name)
@@ -121,9 +121,8 @@ def test_a_newcomer_is_refused_with_numbers_and_a_time() -> None:
     assert bench.admission.level is not api.Level.REFUSING
 
 
-def test_who_is_let_in_keeps_the_room_that_was_promised() -> None:
-    """Many sessions opened at once, before any of them has said a word: only as many get in as can
-    all have their first turn."""
+def test_an_admitted_session_keeps_its_promised_blocks() -> None:
+    """Of many sessions opened at once, as many are admitted as can all have their first turn."""
     bench = bench_of(blocks=30)
     for n in range(10):
         bench.tell(api.Open(f"s{n}", "Hi"))
@@ -136,9 +135,9 @@ def test_who_is_let_in_keeps_the_room_that_was_promised() -> None:
     assert reasons == {api.FinishReason.STOP}
 
 
-def test_pressure_is_told_in_order_and_taken_back() -> None:
-    """Frames are to degrade before anybody is offloaded, offloading comes before refusing, and
-    when the others are gone all is calm again."""
+def test_pressure_levels_are_reported_in_order_and_revoked() -> None:
+    """Degraded comes before offloading, offloading before refusing, and the level is calm again
+    when the other sessions are closed."""
     bench = bench_of(blocks=100, host_blocks=0)
     for n in range(6):
         talk(bench, f"s{n}")
@@ -151,9 +150,9 @@ def test_pressure_is_told_in_order_and_taken_back() -> None:
     assert levels(bench, "s0")[-1] is api.Level.CALM
 
 
-def test_who_finds_no_room_on_return_is_computed_anew() -> None:
-    """Host memory is no prison: a session whose place was taken by others that are busy gives its
-    K/V up, is told by name that there is no room, and is answered when there is."""
+def test_a_session_that_cannot_be_restored_is_recomputed() -> None:
+    """An offloaded session that cannot be restored drops its K/V, gets a named error while there is
+    no room, and is answered afterwards."""
     bench = bench_of(blocks=40)
     talk(bench, "a")
     wait(bench, 6)
@@ -170,8 +169,8 @@ def test_who_finds_no_room_on_return_is_computed_anew() -> None:
 
 @pytest.mark.parametrize("host_blocks", [0, 64])
 def test_a_paused_speculation_survives_being_offloaded(host_blocks: int) -> None:
-    """Someone fell silent without an end and the answer stands ready: after a long while it is
-    offloaded like any other, and the answer is the one that was begun."""
+    """A session with a speculated answer and no endpoint is offloaded like others, and the answer
+    continues as begun."""
     bench = Bench(blocks=26, host_blocks=host_blocks, rules=AdmissionRules(5.0, 0))
     bench.open()
     bench.say()

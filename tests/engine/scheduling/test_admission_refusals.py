@@ -1,4 +1,4 @@
-"""Who is refused room, told without an engine: blocks are counted, nothing is computed."""
+"""Refusal of streams that do not fit, by counting blocks, without an engine."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ def room_of(blocks: int, host_blocks: int = 0) -> tuple[AdmissionController, Blo
 
 
 def guest(name: str, pool: BlockPool, first: int = 0) -> Guest:
-    """Somebody whose stream reads four tokens."""
+    """A cache user whose stream has four tokens."""
     stream = Stream(name, pool, 1000, 100)
     stream.append([first, first + 1, first + 2, first + 3])
     return Guest(name, stream)
 
 
 def compute(stream: Stream) -> None:
-    stream.make_room(stream.pending)
+    stream.reserve(stream.pending)
     stream.advance(stream.pending)
 
 
 def test_an_answer_goes_on_into_what_was_promised_to_others() -> None:
-    """Its next token is not refused while there is any block; a prompt as long as two tokens is."""
+    """An answer's next token is granted while any block is free; a two-token prompt is refused."""
     room, pool = room_of(6)
     guests = [guest("a", pool), guest("b", pool, 10)]
     for one in guests:
@@ -60,7 +60,7 @@ def test_an_answer_goes_on_into_what_was_promised_to_others() -> None:
 
 
 def test_the_smallest_wants_are_served_first() -> None:
-    """In whatever order they are asked for."""
+    """The smallest request is granted first, whatever the order."""
     room, pool = room_of(16)
     guests = [guest("large", pool), guest("small", pool, 10)]
     for one in guests:
@@ -71,7 +71,7 @@ def test_the_smallest_wants_are_served_first() -> None:
     large, small = guests
     large.stream.append([*range(200, 212)])
     small.stream.append([*range(300, 302)])
-    pool.take(pool.free_blocks - 3)
+    pool.allocate(pool.free_blocks - 3)
     wants = [(large, large.stream), (small, small.stream)]
     for order in (wants, wants[::-1]):
         assert list(room.refuse(order, guests, 0)) == [large.stream]
@@ -79,8 +79,8 @@ def test_the_smallest_wants_are_served_first() -> None:
 
 @pytest.mark.parametrize(("host_blocks", "shares"), [(0, False), (8, True)])
 def test_what_cannot_be_had_from_the_idle_is_not_promised(host_blocks: int, shares: bool) -> None:
-    """Blocks that host memory has no room for, or that somebody else holds as well, do not become
-    free when an idle session goes."""
+    """Blocks of idle sessions do not count as available if host memory has no room for them or
+    another session shares them."""
     room, pool = room_of(16, host_blocks)
     idle = guest("idle", pool)
     room.admit(idle, [], 0)
@@ -94,6 +94,6 @@ def test_what_cannot_be_had_from_the_idle_is_not_promised(host_blocks: int, shar
         users.append(Guest("fork", idle.stream.fork("fork")))
         room.admit(users[1], [], later_ns - 10 * NS_PER_S)
         room.touch("fork", later_ns)
-    pool.take(pool.free_blocks - 2)  # one less than the newcomer needs
+    pool.allocate(pool.free_blocks - 2)  # one less than the newcomer needs
     with pytest.raises(NoRoom):
         room.admit(guest("new", pool, 40), users, later_ns)

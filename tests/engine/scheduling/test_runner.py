@@ -1,4 +1,4 @@
-"""Carrying out plans: the books after any history, refusals, and failures in mid-step."""
+"""Running plans: accounting after any history, refusals, and failures in a step."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ def logits_at_once_after_closing(model: LoadedModel, stream: Stream) -> torch.Te
 def test_a_failing_decoder_leaves_everything_as_it_was(
     model: LoadedModel, fresh_stream: Stream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An error in mid-step (no memory, say) goes up; streams and pool are as before the step, and
-    the same step works afterwards."""
+    """An error in a step is raised; streams and pool do not change, and the step can be
+    repeated."""
     fresh_stream.append([1, 2, 3, 4, 5])
     steps = model.runner.steps
 
@@ -99,7 +99,7 @@ def test_a_failing_decoder_leaves_everything_as_it_was(
 
 
 def test_a_stale_plan_is_our_own_mistake(model: LoadedModel, fresh_stream: Stream) -> None:
-    """A plan made before its stream was cut is caught before anything is computed."""
+    """A plan made before its stream was cut fails an assertion before anything is computed."""
     fresh_stream.append([1, 2, 3])
     plan = Plan((work(fresh_stream, 3),))
     fresh_stream.truncate(1)
@@ -108,8 +108,8 @@ def test_a_stale_plan_is_our_own_mistake(model: LoadedModel, fresh_stream: Strea
 
 
 def test_interleaved_sessions_answer_as_they_do_alone(tmp_path: Path) -> None:
-    """Three sessions through one scheduler, decoding while others prefill: each one's greedy
-    answer is the one it gives alone."""
+    """Three sessions in one scheduler, decoding while others prefill, give the greedy answers that
+    each gives alone."""
     model = model_with(60, tmp_path)
     prompts = {name: [ord(c) for c in name * 5] for name in ("abc", "de", "fghij")}
     alone = {}
@@ -144,10 +144,9 @@ histories = st.lists(
 
 @given(histories)
 @settings(max_examples=60, deadline=None)
-def test_the_books_balance_after_any_history(model: LoadedModel, history: list[Move]) -> None:
-    """Appends, reconciles, cuts, closes and steps of three streams on a pool of ten
-    blocks: after every move the books balance and every stream's counters are in order; a full
-    cache refuses and harms nothing."""
+def test_accounting_holds_after_any_history(model: LoadedModel, history: list[Move]) -> None:
+    """Random operations on three streams in a pool of ten blocks: the accounting and the streams'
+    counters hold after each, and a full cache refuses without other effects."""
     streams = [model.new_stream(str(i)) for i in range(3)]
     scheduler = Scheduler(token_budget=9)
 
@@ -187,8 +186,8 @@ def test_the_books_balance_after_any_history(model: LoadedModel, history: list[M
 def test_probed_logits_are_those_of_that_place(
     model: LoadedModel, fresh_stream: Stream, row: int
 ) -> None:
-    """The logits behind a token in mid-prompt are those of the prompt that ends there; the last
-    token's are not disturbed, and both may be the same."""
+    """Logits at a probed index equal those of a prompt that ends there; the last token's are not
+    affected, and both may be the same."""
     tokens = [5, 9, 3, 7, 2, 8, 1]
     fresh_stream.append(tokens)
     result = model.runner.step(Plan((Work(fresh_stream, 7, True, 0, probe_row=row),)))

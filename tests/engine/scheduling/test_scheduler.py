@@ -1,4 +1,4 @@
-"""Which tokens go into the next step."""
+"""Planning of steps."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def make_stream(pending: int, name: str = "s") -> Stream:
 
 def carry_out(plan: Plan) -> None:
     for work in plan.works:
-        work.stream.make_room(work.num_scheduled_tokens)
+        work.stream.reserve(work.num_scheduled_tokens)
         work.stream.advance(work.num_scheduled_tokens)
 
 
@@ -41,7 +41,7 @@ def test_decode_comes_first_whatever_the_deadlines() -> None:
 
 
 def test_prefill_goes_by_deadline_within_the_budget() -> None:
-    """The earliest deadline takes what it needs, the next one what is left of the budget."""
+    """The earliest deadline gets what it needs, the next one the rest of the budget."""
     requests = [
         Request(make_stream(50, "third"), deadline_ns=300),
         Request(make_stream(40, "first"), deadline_ns=100),
@@ -89,7 +89,7 @@ def test_nothing_pending_gives_an_empty_plan() -> None:
 
 
 def test_an_endless_stream_of_urgent_work_does_not_starve_a_patient_one() -> None:
-    """Someone with a far deadline is served within max_wait of virtual time, under overload."""
+    """A stream with a far deadline is served within max_wait of virtual time, under overload."""
     scheduler = Scheduler(token_budget=8, max_wait_ms=100)
     patient = make_stream(8, "patient")
     step_ns = 10 * NS_PER_MS
@@ -122,8 +122,8 @@ loads = st.lists(
 
 @given(loads, st.integers(1, 64))
 def test_every_session_is_served_again_and_again(sessions: list[Load], budget: int) -> None:
-    """For any overload, any deadlines and any order of the offers: the budget holds, decode is
-    never left out, and nobody waits longer than max_wait and two rounds."""
+    """Under any overload, deadlines and order: the budget holds, decode rows are never left out,
+    and no stream waits longer than max_wait and two rounds."""
     scheduler = Scheduler(budget, max_wait_ms=50)
     streams = [make_stream(1, str(i)) for i in range(len(sessions))]
     last_served = dict.fromkeys(streams, 0)

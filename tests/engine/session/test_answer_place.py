@@ -1,4 +1,4 @@
-"""Where an answer stands in the engine's books while it runs, and what may be done to its items."""
+"""The place of a running answer's items in the conversation, and changes to them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def user(item_id: str, text: str = "x") -> api.Item:
 
 
 def running(reply: str = "Yes.") -> Bench:
-    """An answer of which the first letters are there."""
+    """An answer whose first letters were sent."""
     bench = bench_with(WEATHER, reply=lambda _: reply)
     bench.tell(api.AddItem("s", user("a", "A")), api.AddItem("s", user("b", "B")))
     bench.tell(api.Respond("s", 1, "r", SAMPLING))
@@ -22,7 +22,7 @@ def running(reply: str = "Yes.") -> Bench:
 
 
 def test_it_stands_behind_what_it_has_read() -> None:
-    """Whatever is removed before it, and added behind it or before."""
+    """Whatever is removed before it, or added behind or before it."""
     bench = running()
     bench.tell(api.RemoveItem("s", "a"), api.AddItem("s", user("c", "C")))
     bench.tell(api.AddItem("s", user("d", "D"), "r"), api.AddItem("s", user("e", "E"), "b"))
@@ -33,7 +33,7 @@ def test_it_stands_behind_what_it_has_read() -> None:
 
 
 def test_it_may_be_removed_while_it_runs() -> None:
-    """Then nothing of it is put into the conversation."""
+    """Then no part of it is added to the conversation."""
     bench = running()
     bench.tell(api.RemoveItem("s", "r"))
     bench.run()
@@ -42,7 +42,7 @@ def test_it_may_be_removed_while_it_runs() -> None:
 
 
 def test_a_call_may_be_named_as_soon_as_it_is_told() -> None:
-    """While the answer goes on; the next call comes behind what was put behind the first."""
+    """While the answer continues; the next call comes behind what was inserted after the first."""
     bench = running(CALL + CALL)
     while not [event for event in bench.of(api.Call) if event.done]:  # type: ignore[union-attr]
         bench.engine.step()
@@ -54,7 +54,7 @@ def test_a_call_may_be_named_as_soon_as_it_is_told() -> None:
 
 
 def test_an_answer_that_says_nothing_leaves_nothing() -> None:
-    """Cancelled before its first word: no item is left to be removed."""
+    """An answer cancelled before its first word leaves no item."""
     bench = bench_with(WEATHER, reply=lambda _: "Yes.")
     long = "A" * 500  # several steps of prefill
     bench.tell(api.AddItem("s", user("a", long)), api.Respond("s", 1, "r", SAMPLING))

@@ -1,4 +1,4 @@
-"""One chunk's books."""
+"""Timing of one chunk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from headstart.engine.session.chunk_trace import ChunkTrace, budget_stages, stag
 
 
 def test_stages_follow_on_one_another() -> None:
-    """The ears' stages become spans of the budget's names, end to end."""
+    """The recogniser's stages become consecutive spans with the budget's names."""
     spans = stage_spans(100, {"mel": 1.0, "encode": 2.0, "decode": 3.0})
     assert [s.stage for s in spans] == ["mel", "encode", "project"]
     assert spans[0].start_ns == 100
@@ -20,7 +20,7 @@ def test_stages_follow_on_one_another() -> None:
 
 
 def test_a_report_sums_to_its_latency() -> None:
-    """What is neither hearing nor prefill was waiting."""
+    """Time that is neither recognition nor prefill is queueing."""
     audio = Audio("s", TurnRef(1), 0, bytes(16_000), received_ns=0)
     heard_ms = budget_stages({"mel": 2.0, "encode": 4.0, "decode": 6.0}, 0.5)
     trace = ChunkTrace(audio, heard_ms, prefilled_before=10, rolled_back=2, prefill_ns=4_000_000)

@@ -1,15 +1,17 @@
-"""Sound inside items: heard piece by piece, and read where the item stands."""
+"""Clips: sound of items, recognised piece by piece and read in its item."""
 
 from __future__ import annotations
+
+from dataclasses import replace
 
 import numpy as np
 
 from headstart.engine import api
 from headstart.engine.chat.render import Modality
-from headstart.engine.interfaces import Embedded, ModelServices
+from headstart.engine.interfaces import EmbeddedRecognition
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.session.clips import MAX_CLIPS, Clips
-from tests.engine.fakes import VOCAB, WORD_SAMPLES, Bench, FakeEars
+from tests.engine.fakes import VOCAB, WORD_SAMPLES, Bench, FakeRecognizer
 
 GREEDY = api.Sampling(repetition_penalty=1.0, max_tokens=60)
 WORD = bytes(2 * WORD_SAMPLES)
@@ -20,7 +22,7 @@ def clip(words: int, name: str = "c", *, last: bool = True) -> api.Clip:
 
 
 def asked(bench: Bench, *parts: api.Part) -> None:
-    """An item of those parts, and an answer to it."""
+    """Add an item of those parts and answer it."""
     bench.tell(
         api.AddItem("s", api.Item("i", api.Role.USER, parts)),
         api.Respond("s", 1, "a", GREEDY),
@@ -28,8 +30,8 @@ def asked(bench: Bench, *parts: api.Part) -> None:
     bench.run()
 
 
-def test_a_clip_is_heard_in_pieces_and_read_in_its_item() -> None:
-    """Every piece is reported, the last one with all words; the model reads them as typed ones."""
+def test_a_clip_is_recognised_in_pieces_and_read_in_its_item() -> None:
+    """Every piece is reported, the last one with all words, which read like typed ones."""
     bench = Bench()
     bench.open()
     bench.tell(clip(2, last=False), clip(4))
@@ -43,7 +45,7 @@ def test_a_clip_is_heard_in_pieces_and_read_in_its_item() -> None:
 
 
 def test_words_beside_sound_stand_apart() -> None:
-    """What was typed and what was said is not run together; what is silent leaves no gap."""
+    """Typed and spoken words are separated; silence adds no separator."""
     bench = Bench()
     bench.open()
     bench.tell(clip(2), clip(0, "silent"))
@@ -51,8 +53,8 @@ def test_words_beside_sound_stand_apart() -> None:
     assert bench.text() == "You said: Say\nwhat is\nnow."
 
 
-def test_a_clip_goes_into_its_place_whoever_speaks() -> None:
-    """An open utterance is heard on, and the item stands where it was put."""
+def test_a_clip_is_inserted_while_somebody_speaks() -> None:
+    """Recognition of the open utterance continues, and the item stays where it was inserted."""
     bench = Bench()
     bench.open()
     bench.say(words=6)
@@ -66,7 +68,7 @@ def test_a_clip_goes_into_its_place_whoever_speaks() -> None:
 
 
 def test_an_answer_out_of_band_may_be_given_sound() -> None:
-    """As its input, beside what is written."""
+    """An out-of-band answer can have sound in its input, beside text."""
     bench = Bench()
     bench.open()
     given = (api.Item("i", api.Role.USER, (api.Sound("c"),)),)
@@ -75,8 +77,8 @@ def test_an_answer_out_of_band_may_be_given_sound() -> None:
     assert bench.text(-1) == "You said: what is."
 
 
-def test_a_clip_is_taken_once() -> None:
-    """Its second taker, and that of one that nobody sent, is refused by name."""
+def test_a_clip_can_be_used_once() -> None:
+    """A second use of a clip, and a use of an unknown one, are refused with a named error."""
     bench = Bench()
     bench.open()
     bench.tell(clip(2))
@@ -88,8 +90,8 @@ def test_a_clip_is_taken_once() -> None:
     assert (failed.about, failed.code) == ("add_item", "unknown_clip")
 
 
-def test_clips_that_nobody_takes_are_bounded() -> None:
-    """The oldest one is forgotten."""
+def test_unused_clips_are_bounded() -> None:
+    """The oldest clip is dropped."""
     bench = Bench()
     bench.open()
     for number in range(MAX_CLIPS + 1):
@@ -102,36 +104,32 @@ def test_clips_that_nobody_takes_are_bounded() -> None:
     assert [e.code for e in bench.of(api.Failed) if isinstance(e, api.Failed)] == ["unknown_clip"]
 
 
-class SoundEars(FakeEars):
+class EmbeddingRecognizer(FakeRecognizer):
     """Gives two embeddings for each piece."""
 
     def open(self, stream: Stream) -> list[int]:  # the ids that the clip reads so far
         self.stream = stream
         return []
 
-    def _embedded(self, ids: list[int]) -> Embedded:
+    def _embedded(self, ids: list[int]) -> EmbeddedRecognition:
         parts = ((Modality.AUDIO, tuple(ids)),)
-        return Embedded(parts, parts, {"encode": 1.0})
+        return EmbeddedRecognition(parts, parts, {"encode": 1.0})
 
     def hear_many(self, utterances, pcms):  # type: ignore[no-untyped-def]
         for ids, pcm in zip(utterances, pcms, strict=True):
             ids += self.stream.soft.intern(np.full((2, 4), len(pcm)) * [[1.0], [2.0]])
         return [self._embedded(ids) for ids in utterances]
 
-    def finish(self, utterance: list[int]) -> Embedded:  # type: ignore[override]
+    def finish(self, utterance: list[int]) -> EmbeddedRecognition:  # type: ignore[override]
         return self._embedded(utterance)
 
 
 def test_embeddings_go_with_the_clip_into_another_stream() -> None:
-    """There they have other ids and the same content; words keep theirs. Until it is taken, none
-    of them is given up."""
+    """In the other stream embeddings get new ids with the same content; words keep their ids. No
+    embedding is released before the clip is used."""
     bench = Bench()
     bench.open()
-    theirs = bench.engine.parts.services
-    ears = SoundEars("")
-    services = ModelServices(
-        theirs.chat, theirs.tokenizer, ears, theirs.eyes, theirs.new_sampler, theirs.stop_ids, 1
-    )
+    services = replace(bench.engine.parts.services, recognizer=EmbeddingRecognizer(""))
     streams = [Stream(name, bench.pool, VOCAB, 64) for name in ("own", "aside")]
     streams[1].soft.intern(np.arange(12.0).reshape(3, 4))  # so that ids differ
     clips = Clips(services, streams[0])
@@ -147,8 +145,8 @@ def test_embeddings_go_with_the_clip_into_another_stream() -> None:
     assert clips.tokens() == set()
 
 
-def test_a_session_that_only_hears_keeps_nothing() -> None:
-    """Its words are told, and the decoder never works for it."""
+def test_a_transcription_session_keeps_nothing() -> None:
+    """Its words are reported, and the decoder does no work for it."""
     bench = Bench()
     bench.tell(api.Open("s", "Hi", only_hears=True))
     for turn in (1, 2):

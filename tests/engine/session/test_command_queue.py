@@ -1,4 +1,4 @@
-"""Waiting commands: order, bounds, deadlines, and which chunks are heard together."""
+"""Waiting commands: order, bounds, deadlines, and which chunks are taken together."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def numbers(chunks: tuple[api.Audio, ...]) -> list[int]:
     return [audio.start_sample // CHUNK_SAMPLES for audio in chunks]
 
 
-def test_a_chunk_on_time_is_heard_alone() -> None:
+def test_a_chunk_on_time_is_taken_alone() -> None:
     """Until its deadline has passed, a chunk takes no other with it."""
     inbox = filled(chunk(0), chunk(1))
     assert numbers(inbox.pop_audio(chunk_due_ns(chunk(0)))) == [0]
 
 
-def test_late_chunks_that_came_live_are_heard_together() -> None:
-    """All that wait, up to the bound; what is over stays, in order."""
+def test_late_live_chunks_are_taken_together() -> None:
+    """All waiting chunks are taken up to the bound; the others stay, in order."""
     inbox = filled(*(chunk(n) for n in range(6)))
     late_ns = 10 * CHUNK_NS
     most = MAX_TOGETHER_SAMPLES // CHUNK_SAMPLES
@@ -52,14 +52,14 @@ def test_late_chunks_that_came_live_are_heard_together() -> None:
     assert numbers(inbox.pop_audio(late_ns)) == list(range(most, 6))
 
 
-def test_a_file_fed_fast_is_heard_chunk_by_chunk() -> None:
-    """Chunks closer together than half their length came from no microphone, however late they
-    are: a file gives what a live session on schedule gives."""
+def test_a_file_sent_fast_is_taken_chunk_by_chunk() -> None:
+    """Chunks that arrive faster than real time come from a file, however late they are, and give
+    the words of a live session on schedule."""
     inbox = filled(*(chunk(n, every_ns=CHUNK_NS // 4) for n in range(4)))
     assert [numbers(inbox.pop_audio(100 * CHUNK_NS)) for _ in range(4)] == [[0], [1], [2], [3]]
 
 
-def test_only_neighbours_of_one_turn_are_heard_together() -> None:
+def test_only_consecutive_chunks_of_one_turn_are_taken_together() -> None:
     """A command in between, or another turn or revision, ends the batch."""
     hush = api.Hush("s", REF, 0)
     inbox = filled(chunk(0), hush, chunk(1), chunk(2, ref=api.TurnRef(1, 1)))
@@ -71,9 +71,9 @@ def test_only_neighbours_of_one_turn_are_heard_together() -> None:
     assert numbers(inbox.pop_audio(late_ns)) == [2]
 
 
-def test_somebody_waiting_for_an_answer_goes_before_late_chunks() -> None:
-    """A final pass asked for now is due before sound that is late by less than `URGENT_NS`, and
-    after sound that is later than that."""
+def test_an_answer_precedes_late_chunks() -> None:
+    """A final pass is due before audio that is late by less than `URGENT_NS`, and after audio that
+    is later."""
     now_ns = 10 * URGENT_NS
     final = CommandQueue("s")
     final.push(api.Hush("s", REF, 0), now_ns)
@@ -83,8 +83,8 @@ def test_somebody_waiting_for_an_answer_goes_before_late_chunks() -> None:
 
 
 def test_what_stands_before_something_urgent_is_as_urgent() -> None:
-    """Commands are carried out in order: a chunk with time to spare is due at once when a final
-    pass waits behind it."""
+    """A chunk with time to spare is due at once if a final pass waits behind it, because commands
+    are carried out in order."""
     inbox = filled(chunk(9))
     relaxed_ns = inbox.due_ns
     inbox.push(api.Hush("s", REF, 0), now_ns=0)
@@ -92,7 +92,7 @@ def test_what_stands_before_something_urgent_is_as_urgent() -> None:
 
 
 def test_a_resume_takes_a_waiting_hush_back() -> None:
-    """The final pass that nobody needs any more is not made; the chunks stay."""
+    """A final pass that was not begun is skipped; the chunks stay."""
     inbox = filled(chunk(0), api.Hush("s", REF, 0))
     inbox.push(api.Resume("s", api.TurnRef(1, 1)), 0)
     assert numbers(inbox.pop_audio(0)) == [0]
@@ -101,7 +101,7 @@ def test_a_resume_takes_a_waiting_hush_back() -> None:
 
 
 def test_what_is_too_much_is_refused_by_name() -> None:
-    """MAX_WAITING commands wait at most."""
+    """The bound is MAX_WAITING commands."""
     inbox = filled(*(chunk(0) for _ in range(MAX_WAITING)))
     with pytest.raises(SessionOverloaded):
         inbox.push(chunk(0), 0)
@@ -109,8 +109,8 @@ def test_what_is_too_much_is_refused_by_name() -> None:
 
 
 def test_clips_are_due_as_if_they_were_spoken_now() -> None:
-    """Minutes of sound that come at once are no reason for others to wait, nor is who waits for
-    them; behind them everything is as urgent as it was."""
+    """Minutes of clips that come at once do not delay other sessions; commands behind them keep
+    their urgency."""
     second = api.Clip("s", "c", bytes(2 * api.SAMPLE_RATE_HZ))
     inbox = filled(second, second, api.Respond("s", 1, "a", api.Sampling()))
     assert inbox.due_ns == 10**9
@@ -121,14 +121,14 @@ def test_clips_are_due_as_if_they_were_spoken_now() -> None:
 
 
 def test_pictures_that_wait_are_bounded_by_their_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One more is refused, and taken when another has gone, to be looked at or with its answer."""
+    """One more is refused, and accepted after another was encoded or answered."""
     monkeypatch.setattr(inbox_module, "MAX_PICTURE_BYTES", 20)
     inbox = CommandQueue("s")
     picture = api.Item("p", api.Role.USER, (api.Image(1, 3, bytes(9)),))
     inbox.push(api.AddItem("s", picture), 0)
     inbox.push(api.Respond("s", 1, "a", api.Sampling(), items=(picture,)), 0)
     assert inbox.picture_bytes == 18
-    with pytest.raises(SessionOverloaded, match="20 bytes of pictures"):
+    with pytest.raises(SessionOverloaded, match="20 waiting bytes of pictures"):
         inbox.push(api.Frame("s", 0, api.Image(1, 1, bytes(3))), 0)
     inbox.push(api.AddItem("s", api.Item("w", api.Role.USER, (api.Text("words"),))), 0)
     inbox.remove(lambda command: isinstance(command, api.Respond))

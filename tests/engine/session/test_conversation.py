@@ -1,4 +1,4 @@
-"""The books of a session's items."""
+"""The items of a session as tokens."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def letters(tokens: list[int]) -> str:
 
 
 def test_items_stand_where_they_were_put() -> None:
-    """At the end, at the head, behind an item."""
+    """At the end, at the beginning, behind an item."""
     talk = conversation()
     talk.add(item("b", "b"), None)
     talk.add(item("a", "a"), "root")
@@ -35,7 +35,7 @@ def test_items_stand_where_they_were_put() -> None:
 
 
 def test_an_unknown_place_is_refused_and_changes_nothing() -> None:
-    """`after` must name an item that is there; so must a removal."""
+    """`after` and a removal must name an existing item."""
     talk = conversation()
     talk.add(item("a", "a"), None)
     before = talk.tokens()
@@ -67,33 +67,33 @@ def test_a_picture_in_an_item_is_counted_as_image() -> None:
 
 
 def test_a_loose_view_becomes_part_of_the_next_message() -> None:
-    """What the camera showed before somebody wrote stands in front of their words, once."""
+    """A camera view before a typed message comes before its words, once."""
     talk = conversation()
-    talk.see(api.Image(1, 1, b"\x05\0\0"))
+    talk.add_frame(api.Image(1, 1, b"\x05\0\0"))
     assert letters(talk.tokens()).endswith("||")
     talk.add(item("a", "a"), None)
     talk.add(item("b", "b"), None)
     assert letters(talk.tokens()) == "|Hi|||a\nb"
 
 
-def test_a_view_that_nobody_spoke_about_is_kept_when_answered() -> None:
+def test_an_unused_view_becomes_an_item_when_answered() -> None:
     """After an answer about it the view is an item, so the next prompt still begins the same."""
     talk = conversation()
-    talk.see(api.Image(1, 1, b"\x05\0\0"))
+    talk.add_frame(api.Image(1, 1, b"\x05\0\0"))
     prompt = talk.prompt().ids
-    talk.settle_view()
+    talk.keep_view()
     assert talk.prompt().ids == prompt
     talk.add(item("a", "a"), None)
     assert talk.tokens()[: len(prompt) - 2] == list(prompt[:-2])
 
 
 def test_what_holds_while_nothing_is_seen_goes_with_the_first_picture() -> None:
-    """The note stands behind the instructions until a picture is in the conversation."""
+    """The note follows the instructions until a picture is in the conversation."""
     talk = conversation()
     talk.instruct("Hi", "blind")
     talk.add(item("a", "a"), None)
     assert letters(talk.tokens()) == "|Hi\nblind||a"
-    talk.see(api.Image(1, 1, b"abc"))
+    talk.add_frame(api.Image(1, 1, b"abc"))
     assert letters(talk.tokens()).startswith("|Hi||a")
     talk.instruct("Ho")
     assert "blind" not in letters(talk.tokens())

@@ -9,7 +9,7 @@ from headstart.engine.chat.tools import CallReader
 from headstart.engine.decoder.sampling import Sampler
 from headstart.engine.kvcache.block_pool import BlockPool
 from headstart.engine.kvcache.token_stream import Stream
-from headstart.engine.session.generation import SPECULATION_LIMIT_TOKENS, Answer, Calling
+from headstart.engine.session.generation import SPECULATION_LIMIT_TOKENS, Answer, ToolCalling
 from tests.engine.fakes import END, VOCAB, FakeTextDecoder
 
 
@@ -23,7 +23,7 @@ def answer(sampling: Sampling | None = None, generation: int | None = 1) -> Answ
         decoder=FakeTextDecoder(),
         stop_ids=frozenset({END}),
         sentences=SentenceLimit(sampling.max_sentences),
-        calling=Calling(StopStrings(sampling.stop), CallReader(())),
+        calling=ToolCalling(StopStrings(sampling.stop), CallReader(())),
         generation=generation,
     )
 

@@ -1,4 +1,4 @@
-"""A batch of sound and its traces."""
+"""A batch of audio and its traces."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ def test_headroom_ends_before_the_deadline() -> None:
     assert not portion(1).has_headroom(last_ns + 1)
 
 
-def test_each_chunk_has_its_books() -> None:
-    """One trace a chunk, work by length and by the session's share; tokens are counted once."""
+def test_each_chunk_has_a_trace() -> None:
+    """One trace per chunk, with work by length and the session's share; tokens count once."""
     traces = portion(1, 3).traces({"mel": 4.0, "encode": 8.0}, 0.5, 10, 2)
     assert [ticket.heard_ms["encode"] for ticket in traces] == pytest.approx([1.0, 3.0])
     reports = [ticket.report("s", 15, 2 * CHUNK_NS) for ticket in traces]

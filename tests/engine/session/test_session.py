@@ -1,4 +1,4 @@
-"""One session of the engine: random lives against a small cache."""
+"""One session of the engine under random operations on a small cache."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ACTIONS = st.lists(
 
 
 class Life:
-    """Carries out actions as a gateway would, right or wrong."""
+    """Carries out operations like a gateway, valid or not."""
 
     def __init__(self, bench: Bench, name: str) -> None:
         self.bench, self.name = bench, name
@@ -98,11 +98,11 @@ class Life:
 
 @settings(max_examples=60, deadline=None)
 @given(ACTIONS, ACTIONS, st.integers(8, 64))
-def test_whatever_two_sessions_do_the_books_balance(
+def test_accounting_holds_whatever_two_sessions_do(
     first: list[str], second: list[str], blocks: int
 ) -> None:
-    """Random lives on a small cache: nothing raises, every block has one owner, every answer that
-    was asked for ends exactly once, and closing gives everything back."""
+    """Nothing raises, every block has one owner, every requested answer ends exactly once, and
+    closing frees everything."""
     bench = Bench(blocks=blocks, limit=700)
     bench.open("a")
     bench.open("b")
@@ -137,8 +137,8 @@ def test_a_session_states_its_bound() -> None:
 
 
 def test_the_words_at_a_hush_are_final() -> None:
-    """Those before are not; and after a second hush, with the sound since, the new words are, and
-    how likely the message is over is told again."""
+    """Words before a hush are not final; those at it are. After a second hush the new words are
+    final, and the probability that the message is over is reported again."""
     bench = Bench()
     bench.open()
     bench.say(words=5)

@@ -1,4 +1,4 @@
-"""What a session notes before it forgets."""
+"""Summaries of what is evicted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def reply(asked: str) -> str:
 
 
 def chatting(turns: int, *, summarise: bool = True, blocks: int = 256) -> Bench:
-    """A conversation of so many turns, some 60 tokens each, in a window of 600."""
+    """A conversation of `turns` turns, some 60 tokens each, in a window of 600."""
     bench = Bench(reply=reply, blocks=blocks)
     bench.tell(api.Open("s", "Hi", window=api.Window(600, summarise=summarise)))
     for i in range(turns):
@@ -25,7 +25,7 @@ def chatting(turns: int, *, summarise: bool = True, blocks: int = 256) -> Bench:
 
 
 def test_what_is_forgotten_is_noted_first() -> None:
-    """Long after the first turn is gone its summary is read, and a later one after that."""
+    """Long after the first turn was evicted its summary is read, and later a newer one."""
     bench = chatting(60)
     text = bench.stream_text()
     assert "my name is Ada" not in text
@@ -34,8 +34,8 @@ def test_what_is_forgotten_is_noted_first() -> None:
     assert not bench.of(api.Failed)
 
 
-def test_nobody_hears_of_it() -> None:
-    """The client gets its own answers and nothing else; unasked, none is made."""
+def test_a_summary_sends_no_events() -> None:
+    """The client receives its own answers only; without the setting no summary is written."""
     bench = chatting(60)
     assert {e.generation for e in bench.events if isinstance(e, api.Delta)} == set(range(1, 61))
     assert [e.generation for e in bench.events if isinstance(e, api.Finished)] == list(range(1, 61))
@@ -43,7 +43,7 @@ def test_nobody_hears_of_it() -> None:
 
 
 def test_it_costs_no_second_prefill() -> None:
-    """It is written on a fork that shares the conversation's K/V, and put at the end."""
+    """It is written on a fork that shares the conversation's K/V, and added at the end."""
     with_notes, without = chatting(60), chatting(60, summarise=False)
     stream, other = (b.engine.sessions["s"].stream for b in (with_notes, without))
     assert stream.rolled_back_kv_tokens == other.rolled_back_kv_tokens == 0
@@ -53,15 +53,15 @@ def test_it_costs_no_second_prefill() -> None:
     assert with_notes.pool.used_blocks == len(stream.kv_blocks)
 
 
-def test_while_somebody_speaks_the_note_waits() -> None:
-    """What is being said stays where it is in the cache; the note comes behind the answer to it."""
+def test_a_summary_waits_while_somebody_speaks() -> None:
+    """The utterance keeps its place in the cache; the summary comes behind the answer to it."""
     bench = chatting(14)
     ref = api.TurnRef(1)
     bench.tell(api.BeginSpeech("s", ref, "spoken", 0))
     while not bench.engine.sessions["s"].side_answers:
         bench.tell(api.Audio("s", ref, 0, bytes(8_000), bench.now_ns))
         bench.engine.step()
-        bench.ears.words.append("more")
+        bench.recognizer.words.append("more")
     before = bench.engine.sessions["s"].stream.rolled_back_kv_tokens
     bench.run()
     assert OPENING not in bench.stream_text()
@@ -72,8 +72,8 @@ def test_while_somebody_speaks_the_note_waits() -> None:
 
 
 def test_a_summary_does_not_stand_in_the_way_of_forgetting() -> None:
-    """With blocks for one window only it is given up in time: nothing fails, and nothing of the
-    conversation is computed again."""
+    """With blocks for one window only the summary is dropped in time: nothing fails, and nothing of
+    the conversation is recomputed."""
     bench = chatting(60, blocks=48)
     stream = bench.engine.sessions["s"].stream
     assert not bench.of(api.Failed)
@@ -82,9 +82,8 @@ def test_a_summary_does_not_stand_in_the_way_of_forgetting() -> None:
 
 
 def test_notes_do_not_outlive_what_they_tell_of() -> None:
-    """An item is removed that was evicted, or stands before a note, or is in the sight of one that
-    is being written: the note goes too, and another one is made without it. One behind the note is
-    nothing that it can tell of."""
+    """If an item is removed that was evicted, precedes a summary, or is read by one being written,
+    that summary goes too, and another is made. Items behind a summary do not affect it."""
     bench = chatting(60)
     assert OPENING in bench.stream_text()
     bench.tell(api.RemoveItem("s", "a60"))

@@ -1,4 +1,4 @@
-"""What is said of an answer when it is over."""
+"""The report of a finished answer."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.engine.test_engine import respond
 
 
 def test_an_answer_tells_what_it_cost_and_what_is_remembered() -> None:
-    """Tokens by what they stood for, the cache's share, and how far back the session remembers."""
+    """Tokens by modality, the cached share, and the window in force."""
     bench = Bench(limit=900)
     bench.tell(api.Open("s", "Hi", window=api.Window(200, 40, 0.5)))
     picture = api.Image(1, 1, bytes(3))

@@ -1,4 +1,4 @@
-"""The open utterance: words, views, and what they are as tokens."""
+"""The open utterance: words, views, and their tokens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def said(u: Utterance) -> str:
 
 
 def test_words_replace_guesses() -> None:
-    """Committed words stay, the tentative end is the newest one."""
+    """Committed words stay; tentative ones are the newest."""
     u = utterance()
     u.take(FakeWords("What", " iz"), 8000)
     u.take(FakeWords("What is", " the"), 8000)
@@ -32,7 +32,7 @@ def test_words_replace_guesses() -> None:
 
 
 def test_committed_words_never_change() -> None:
-    """Ears that take a committed word back break their promise, and that is seen at once."""
+    """A recogniser that revokes a committed word fails an assertion."""
     u = utterance()
     u.take(FakeWords("What", ""), 8000)
     with pytest.raises(AssertionError):
@@ -40,7 +40,7 @@ def test_committed_words_never_change() -> None:
 
 
 def test_final_words_are_tentative_until_the_endpoint() -> None:
-    """If speech resumes, what was committed before the final pass still stands."""
+    """If speech resumes, words committed before the final pass remain."""
     u = utterance()
     u.take(FakeWords("What is", " tea"), 8000)
     u.finish(FakeWords("What is the time?", ""))
@@ -48,8 +48,8 @@ def test_final_words_are_tentative_until_the_endpoint() -> None:
 
 
 def test_a_final_pass_may_have_other_words() -> None:
-    """Committed is then what it has too, in whole words; the rest is tentative, and when speech
-    resumes the ears' committed words go on from there."""
+    """The committed words are then those that the final pass has too, whole words only; the rest is
+    tentative, and when speech resumes the recogniser's committed words continue from there."""
     u = utterance()
     u.take(FakeWords("Please hope", " wide"), 8000)
     u.finish(FakeWords("Please hold while I try.", ""))
@@ -80,10 +80,10 @@ def test_committed_words_that_a_final_pass_keeps(committed: str, final: str, sam
 
 
 def test_a_view_moves_with_the_words_of_a_final_pass() -> None:
-    """It stays behind the word that it came behind, however much is put in before."""
+    """It stays behind the same word, however much is inserted before."""
     u = utterance()
     u.take(FakeWords("Look at dis", " cat"), 8000)
-    u.see(View((300,), "a cat", "cat"))
+    u.add_view(View((300,), "a cat", "cat"))
     u.finish(FakeWords("Well, look at this cat", ""))
     assert said(u) == "Well, look at# this cat"
     u.take(FakeWords("Well", " lock"), 8000)
@@ -94,7 +94,7 @@ def test_a_view_keeps_its_place_among_the_words() -> None:
     """It stays behind the words that were committed when it came."""
     u = utterance()
     u.take(FakeWords("Look at", " thus"), 8000)
-    u.see(View((300,), "a cat", "cat"))
+    u.add_view(View((300,), "a cat", "cat"))
     u.take(FakeWords("Look at this cat", ""), 8000)
     assert said(u) == "Look at# this cat"
 
@@ -114,7 +114,7 @@ def test_pcm_is_scaled_to_one() -> None:
 
 
 def test_it_tells_where_its_words_end() -> None:
-    """Samples since the session began, not since the utterance did."""
+    """In samples since the session began, not since the utterance did."""
     u = Utterance(TurnRef(1, 2), "u", None, 8000)
     u.take(FakeWords("What is", " tea"), 4000)
     assert u.hearing("s") == Hearing("s", TurnRef(1, 2), "What is", " tea", 12_000)

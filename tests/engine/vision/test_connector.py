@@ -6,7 +6,6 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -28,8 +27,6 @@ SIGHT = Sight(
     brightness="bright",
     colour="brown",
     is_blank=False,
-    luma=0.7,
-    features=np.zeros(1280, np.float32),
 )
 
 
@@ -217,9 +214,9 @@ def test_the_default_model_says_what_it_sees(
     ours = Connector(model.tokenizer.encode, model.decoder.weights.embedding, model.spec.hidden)
     unclear = replace(SIGHT, probability=0.05)
     for sight, said in (
-        (eyes.look(cat), "cat"),
-        (eyes.look(coffee), "espresso"),
-        (eyes.look(astronaut), "person"),
+        (eyes.label(cat), "cat"),
+        (eyes.label(coffee), "espresso"),
+        (eyes.label(astronaut), "person"),
         (unclear, "can't tell"),
         (None, "can't see"),
     ):

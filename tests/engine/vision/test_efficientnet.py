@@ -107,7 +107,7 @@ def test_the_folded_network_equals_the_unfolded(efficientnet_path: Path, cat: Rg
     norms."""
     x = torch.from_numpy(cat)[None]
     folded, plain = load(efficientnet_path), load(efficientnet_path, fold=False)
-    ours, theirs, exact = folded.look(x), plain.look(x), _in_double(plain, x)
+    ours, theirs, exact = folded.scores(x), plain.scores(x), _in_double(plain, x)
     assert_as_near(ours.logits, theirs.logits, exact.logits)
     assert_as_near(ours.features, theirs.features, exact.features)
 
@@ -124,11 +124,11 @@ def test_a_batch_equals_its_pictures(efficientnet_path: Path, cat: Rgb, coffee: 
     call."""
     net = load(efficientnet_path)
     pair = torch.from_numpy(np.stack([cat, coffee]))
-    batch, exact = net.look(pair), _in_double(net, pair)
+    batch, exact = net.scores(pair), _in_double(net, pair)
     for i in range(2):
-        alone = net.look(pair[i : i + 1])
+        alone = net.scores(pair[i : i + 1])
         assert_as_near(batch.logits[i], alone.logits[0], exact.logits[i])
-    assert torch.equal(net.look(pair).logits, batch.logits)
+    assert torch.equal(net.scores(pair).logits, batch.logits)
     assert batch.features.shape == (2, 1280)
 
 
@@ -146,9 +146,9 @@ def test_every_bad_tensor_is_named(efficientnet_path: Path, tmp_path: Path) -> N
         load(path)
     for fault in (
         "_bn1.bias missing",
-        "_surplus not known",
+        "_surplus unknown",
         "_fc.weight is (10, 1280), not (1000, 1280)",
-        "_blocks.3._bn2.weight has values that aren't finite",
+        "_blocks.3._bn2.weight has values that are not finite",
     ):
         assert fault in str(caught.value)
     assert str(caught.value).count(";") == 3

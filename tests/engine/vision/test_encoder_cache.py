@@ -28,7 +28,7 @@ def test_the_least_recently_used_goes_when_bytes_run_out() -> None:
     assert (cache.size_bytes, cache.hits, cache.misses) == (10, 3, 2)
 
 
-def test_what_nobody_asks_for_goes_after_its_time() -> None:
+def test_unused_entries_expire() -> None:
     """A value lives as long as it is asked for at least once per time to live."""
     clock = Clock()
     cache: EncoderCache[str] = EncoderCache(10, 60, clock)
@@ -52,4 +52,4 @@ def test_bytes_are_never_over_the_bound(moves: list[tuple[int, int, int]]) -> No
         if cache.get(bytes((name,))) is None:
             cache.put(bytes((name,)), size_bytes, size_bytes)
         assert cache.size_bytes <= 12
-        assert cache.size_bytes == sum(kept.value for kept in cache._kept.values())
+        assert cache.size_bytes == sum(entry.value for entry in cache._entries.values())

@@ -54,7 +54,7 @@ def test_a_face_cut_by_the_edge_is_found(faces: Faces, astronaut: Rgb) -> None:
     assert len(faces.find(np.ascontiguousarray(astronaut[44:220, 50:250]))) == 1
 
 
-def test_nobody_is_seen_where_nobody_is(faces: Faces, cat: Rgb, coffee: Rgb) -> None:
+def test_no_face_is_found_without_faces(faces: Faces, cat: Rgb, coffee: Rgb) -> None:
     """A cat's face, a cup, noise, plain grey and a picture of one pixel are no people."""
     noise = np.random.default_rng(1).integers(0, 256, (240, 320, 3), dtype=np.uint8)
     plain = np.full((240, 320, 3), 127, np.uint8)

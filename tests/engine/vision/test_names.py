@@ -28,7 +28,7 @@ from headstart.engine.vision.names import (
         ("projectile, missile", "missile"),
     ],
 )
-def test_names_are_what_people_say(lemmas: str, name: str) -> None:
+def test_names_are_everyday_words(lemmas: str, name: str) -> None:
     """The first word, a longer one that it begins, or the everyday one."""
     assert everyday_name(lemmas.split(", ")) == name
 
@@ -76,7 +76,7 @@ def test_no_class_has_two_kinds() -> None:
 
 def test_bad_files_are_named(tmp_path: Path) -> None:
     """A missing file, too few ids, a line without a tab and an id without words are each said."""
-    with pytest.raises(BadWeights, match=f"{SYNSETS_FILE}: file: expected to be there"):
+    with pytest.raises(BadWeights, match=f"{SYNSETS_FILE}: file: expected a file"):
         load_names(tmp_path)
     (tmp_path / SYNSETS_FILE).write_text("n1\nn2\n")
     with pytest.raises(BadWeights, match=f"{SYNSETS_FILE}: lines: expected 1000, got 2"):

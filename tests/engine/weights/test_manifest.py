@@ -55,11 +55,11 @@ def test_members_of_a_weight_is_itself() -> None:
         ('kind = "pypi"', 'kind = "ftp"', r"weight 'little'.*ftp"),
         ('sha256 = "', 'sha256 = "Z', r"weight 'little'.*64 lower-case hex"),
         ('name = "little"', "", r"weight number 1"),
-        ('name = "little.bin"', 'name = "../little.bin"', r"isn't a plain file name"),
+        ('name = "little.bin"', 'name = "../little.bin"', r"is not a plain file name"),
         ('file = "little.bin"', 'file = "other.bin"', r"weight 'little'.*exactly the files"),
         ("[[weight]]", "[weight]", r"\[weight\].*\[\[weight\]\]"),
         ("[[weight]]", "[[weights]]\n[[weight]]", r"unknown tables: weights"),
-        ("[[weight]]", "[[weight]", r"isn't TOML"),
+        ("[[weight]]", "[[weight]", r"is not TOML"),
     ],
 )
 def test_a_bad_entry_is_named(old: str, new: str, message: str) -> None:
@@ -93,9 +93,9 @@ def test_names_must_fit_together(text: str, message: str) -> None:
 
 
 def test_an_unreadable_manifest_is_named(tmp_path: Path) -> None:
-    """A missing file and one that isn't UTF-8 are ManifestErrors with the path."""
+    """A missing file and one that is not UTF-8 are ManifestErrors with the path."""
     with pytest.raises(ManifestError, match=r"absent\.toml.*No such file"):
         load(tmp_path / "absent.toml")
     (tmp_path / "bad.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(ManifestError, match=r"bad\.toml.*isn't UTF-8"):
+    with pytest.raises(ManifestError, match=r"bad\.toml.*is not UTF-8"):
         load(tmp_path / "bad.toml")

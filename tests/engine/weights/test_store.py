@@ -68,9 +68,9 @@ def test_check_file_says_what_differs(tmp_path: Path) -> None:
     check_file(path, file, read.append)
     assert sum(read) == len(SMALL)
     path.write_bytes(SMALL[:-1])
-    with pytest.raises(IntegrityError, match="size in bytes 12, wanted 13"):
+    with pytest.raises(IntegrityError, match="size in bytes 12, expected 13"):
         check_file(path, file)
     other = SMALL[:-1] + b"X"
     path.write_bytes(other)
-    with pytest.raises(IntegrityError, match=f"SHA-256 {sha256(other)}, wanted {sha256(SMALL)}"):
+    with pytest.raises(IntegrityError, match=f"SHA-256 {sha256(other)}, expected {sha256(SMALL)}"):
         check_file(path, file)

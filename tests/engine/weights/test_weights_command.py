@@ -33,7 +33,7 @@ def test_fetch_then_already_there(root: Path, shelf: Shelf) -> None:
     shelf.asked.clear()
     second = RUNNER.invoke(weights_command.app, ["fetch", "least"])
     assert second.exit_code == 0
-    assert "little: already there" in second.output
+    assert "little: already fetched" in second.output
     assert "fetched and verified" not in second.output
     assert shelf.asked == []
 

@@ -39,7 +39,7 @@ def test_rows_that_point_nowhere_store_nothing(name: str, row: int, value: int) 
     model, at = DecoderLayers(layers(), SIZES), step()
     getattr(at.rows, name)[row] = value
     before = [pool.clone() for pool in at.k_pools]
-    with pytest.raises(KernelInputError, match=f"row {row} names"):
+    with pytest.raises(KernelInputError, match=f"row {row} has an invalid"):
         model(at.x, at.rows, at.k_pools, at.v_pools)
     assert all(torch.equal(a, b) for a, b in zip(before, at.k_pools, strict=True))
 

@@ -40,5 +40,5 @@ def test_widths_that_do_not_fit_are_refused() -> None:
     """Weights of another width, and a width that is no multiple of eight, are named."""
     with pytest.raises(KernelInputError, match="bias"):
         layer_norm(torch.randn(2, 8), torch.randn(8), torch.randn(9))
-    with pytest.raises(KernelInputError, match="multiple of 8, came 12"):
+    with pytest.raises(KernelInputError, match="multiple of 8, got 12"):
         layer_norm(torch.randn(2, 12), torch.randn(12), torch.randn(12))

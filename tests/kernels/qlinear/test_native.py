@@ -188,7 +188,7 @@ def test_zero_and_tiny_activations(backend: str) -> None:
     assert torch.equal(qlinear(x, packed, backend=backend), torch.zeros(3, 37))
 
 
-def test_strided_input_is_taken_as_its_values() -> None:
+def test_strided_input_is_read_by_value() -> None:
     """A transposed or sliced x gives what its contiguous copy gives."""
     packed, _ = weight("Q4_K", (37, 256))
     x = torch.randn(256, 5).T

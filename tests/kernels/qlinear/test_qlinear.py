@@ -20,7 +20,7 @@ def test_memoryview_packs_like_an_array() -> None:
 
 def test_missing_bytes_are_refused() -> None:
     """A truncated weight names the bytes that were expected and those that came."""
-    with pytest.raises(WeightShapeError, match="takes 340 bytes, 272 came"):
+    with pytest.raises(WeightShapeError, match="takes 340 bytes, got 272"):
         pack("Q8_0", random_blocks("Q8_0", 5, 64)[:4, :].reshape(-1)[:306].copy(), 5, 64)
 
 

@@ -68,7 +68,7 @@ def test_no_answer_is_a_lecture() -> None:
 )
 def test_what_the_benchmark_asks_is_refused(tmp_path: Path, said: str) -> None:
     """A question of the test set, reworded a little or with digits, names its file and line."""
-    with pytest.raises(ValueError, match=r"a\.jsonl:1: .* is what the benchmark asks"):
+    with pytest.raises(ValueError, match=r"a\.jsonl:1: .* is a question of the benchmark"):
         load(_write(tmp_path, [said, "No."]))
 
 
@@ -117,7 +117,7 @@ def test_what_is_called_is_among_the_tools(tmp_path: Path) -> None:
     assert one.turns == (called, Turn("", Result('{"ok": true}'), "It runs."))
     (tmp_path / "a.jsonl").write_text(json.dumps({**line, "tools": ["stop_music"]}))
     with pytest.raises(
-        ValueError, match=r"a\.jsonl:1: set_timer is called, and not among its tools"
+        ValueError, match=r"a\.jsonl:1: set_timer is called, but is not among its tools"
     ):
         load(tmp_path)
     (tmp_path / "a.jsonl").write_text(json.dumps({**line, "tools": ["fly"]}))

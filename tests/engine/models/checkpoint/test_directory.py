@@ -15,7 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from headstart.engine.errors import BadWeights, UnsupportedModel
 from headstart.engine.models.checkpoint.directory import ModelDirectory, read_json
-from headstart.engine.models.checkpoint.tensors import Dummy, Scope
+from headstart.engine.models.checkpoint.tensors import RandomTensors, Scope
 from headstart.engine.models.checkpoint.text_config import decoder_spec, rope_sections
 from headstart.engine.models.families import FAMILIES, Loading, load
 from tests.engine.models import twins
@@ -75,7 +75,7 @@ def test_shards_without_their_index_or_without_one_of_them_are_told(folder: Path
     """A download that stopped half way: which file is missing."""
     whole = folder / "model.safetensors"
     whole.rename(folder / "model-00001-of-00002.safetensors")
-    with pytest.raises(BadWeights, match=r"index\.json: file: expected there to be one beside mod"):
+    with pytest.raises(BadWeights, match=r"index\.json: file: expected a file beside mod"):
         load(folder, Loading())
     files = {"a": "model-00001-of-00002.safetensors", "b": "model-00002-of-00002.safetensors"}
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": files}))
@@ -121,7 +121,7 @@ def test_what_the_decoder_cannot_compute_is_refused(tmp_path: Path) -> None:
 
 def test_random_weights_stand_in_for_any(folder: Path) -> None:
     """A model of thin air has the sizes of the real one, and gives finite logits."""
-    dummy = Dummy(torch.bfloat16)
+    dummy = RandomTensors(torch.bfloat16)
     model = load(folder, Loading(tensors=lambda *_: dummy))
     assert model.spec.decoder.hidden == 64
     assert (
@@ -183,7 +183,7 @@ def _write_large(folder: Path) -> int:
     return (folder / "model.safetensors").stat().st_size // 1024
 
 
-class Recorder(Dummy):
+class Recorder(RandomTensors):
     """Random weights that are kept by the names of a Qwen2 checkpoint."""
 
     def __init__(self, dtype: torch.dtype) -> None:

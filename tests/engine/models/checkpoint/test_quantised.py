@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from headstart.engine.models.checkpoint.errors import QuantisedWeights
 from headstart.engine.models.checkpoint.quantised import ENDINGS, FIELD, SIDECARS
-from headstart.engine.models.checkpoint.tensors import Dummy
+from headstart.engine.models.checkpoint.tensors import RandomTensors
 from headstart.engine.models.families import Loading, load
 from headstart.engine.models.info import describe
 from headstart.engine.process.weights_command import app
@@ -93,5 +93,5 @@ def test_the_command_says_so(folder: Path) -> None:
     result = CliRunner().invoke(app, ["info", str(folder)])
     assert result.exit_code == 1
     assert "awq of 4 bits" in result.output.replace("\n", " ")
-    random = load(folder, Loading(tensors=lambda *_: Dummy(torch.bfloat16)))
+    random = load(folder, Loading(tensors=lambda *_: RandomTensors(torch.bfloat16)))
     assert random.spec.decoder.hidden == 64

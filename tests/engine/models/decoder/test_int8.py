@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from headstart.engine.errors import BadSettings
-from headstart.engine.models.checkpoint.tensors import Dummy
+from headstart.engine.models.checkpoint.tensors import RandomTensors
 from headstart.engine.models.checkpoint.text_config import decoder_spec
 from headstart.engine.models.decoder.choice import in_int8, in_torch
 from headstart.engine.models.decoder.int8 import quantise
@@ -69,7 +69,7 @@ def test_it_takes_a_quarter_of_fp32(folder: Path) -> None:
     from headstart.engine.models.checkpoint.directory import ModelDirectory
 
     spec = decoder_spec(ModelDirectory(folder).config.part("text_config"))
-    dummy = Dummy(torch.float32)
+    dummy = RandomTensors(torch.float32)
     decoder = in_int8(dummy, spec, (2, 3, 3))
     matrices = dummy.nbytes / 4 * 34 / 32
     assert decoder.weights.nbytes == pytest.approx(matrices, rel=0.15)  # type: ignore[attr-defined]

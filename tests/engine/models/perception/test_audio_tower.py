@@ -25,7 +25,7 @@ class Towers(NamedTuple):
 def towers(tmp_path_factory: pytest.TempPathFactory) -> Towers:
     theirs = tiny_twin(torch.float64)
     folder = write_directory(theirs, tmp_path_factory.mktemp("omni"))
-    return Towers(theirs.model.audio_tower, loaded(Qwen25Omni, folder, torch.float64).ears)
+    return Towers(theirs.model.audio_tower, loaded(Qwen25Omni, folder, torch.float64).audio_encoder)
 
 
 def offline(towers: Towers, mel: Tensor) -> Tensor:

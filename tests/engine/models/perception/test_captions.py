@@ -17,7 +17,7 @@ from headstart.engine.models.families import Loading, load
 from headstart.engine.models.perception.captions import CaptionedRecognizer, find_transcriber
 from headstart.engine.models.perception.interface import StreamModel, TailPolicy
 from headstart.engine.models.perception.senses import ModelRecognizer
-from tests.engine.fakes import FakeEars
+from tests.engine.fakes import FakeRecognizer
 from tests.engine.models.omni_twin import tiny_twin, write_directory
 
 
@@ -40,26 +40,26 @@ def test_words_stand_beside_what_the_model_reads(model: StreamModel) -> None:
     at the end of the utterance too. The model still sees while it hears."""
     stream = Stream("s", BlockPool(100, 16), 200, 1_000, model.new_positions())
     alone = ModelRecognizer(model, TailPolicy.PROVISIONAL)
-    both = CaptionedRecognizer(alone, FakeEars("turn left now"))
+    both = CaptionedRecognizer(alone, FakeRecognizer("turn left now"))
     plain, captioned = alone.open(stream), both.open(stream)
     assert isinstance(captioned, LiveFrameEncoder)
     pcm = np.random.default_rng(0).standard_normal(24_000).astype(np.float32)
     view = api.Image(56, 56, bytes(3 * 56 * 56))
     for utterance in (plain, captioned):
-        utterance.watch(view, 0.0)
+        utterance.add_frame(view, 0.0)
     (one,), (two,) = alone.hear_many([plain], [pcm]), both.hear_many([captioned], [pcm])
     assert (one.parts, one.sure_parts) == (two.parts, two.sure_parts)
     assert not one.transcribed
     assert two.transcribed
     assert "turn" in two.committed + two.tentative
     assert set(two.stages_ms) >= {"mel", "encode"}
-    assert captioned.held() == plain.held()
+    assert captioned.token_ids() == plain.token_ids()
     first, last = alone.finish(plain), both.finish(captioned)
     assert first.parts == last.parts
     assert last.committed.startswith(two.committed)
 
 
-def test_a_transcriber_is_taken_where_there_is_one(
+def test_a_fetched_transcriber_is_used(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """Auto takes what is fetched, and fetches nothing; ears name another; "off" is off."""

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from headstart.engine.kvcache.token_stream import Stream
-from headstart.engine.models.perception.clips import Perception
+from headstart.engine.models.perception.clips import ClipEncoder
 from headstart.engine.models.perception.interface import TailPolicy
 from headstart.engine.models.qwen2_5_omni import Qwen25Omni
 from tests.engine.models.loading import loaded
@@ -121,7 +121,7 @@ def test_policies_differ_only_while_the_clip_is_open(twins: Twins) -> None:
     read = {}
     for tail in TailPolicy:
         stream = twins.rig.stream()
-        perception = Perception(twins.ours, stream.soft, tail)
+        perception = ClipEncoder(twins.ours, stream.soft, tail)
         lengths = []
         for at in range(0, 50_000, 12_500):
             perception.hear(sound[at : at + 12_500])

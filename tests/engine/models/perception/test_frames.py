@@ -13,7 +13,7 @@ from headstart.engine.models.perception.frames import (
     MAX_PIXELS,
     MIN_PIXELS,
     FrameState,
-    QwenEyes,
+    QwenVision,
     vision_spec,
 )
 from headstart.engine.models.perception.interface import VideoFrame
@@ -23,9 +23,9 @@ from tests.engine.models.omni_twin import tiny_twin, write_directory
 
 
 @pytest.fixture(scope="module")
-def eyes(tmp_path_factory: pytest.TempPathFactory) -> QwenEyes:
+def eyes(tmp_path_factory: pytest.TempPathFactory) -> QwenVision:
     folder = write_directory(tiny_twin(), tmp_path_factory.mktemp("omni"))
-    return loaded(Qwen25Omni, folder, torch.float32).eyes
+    return loaded(Qwen25Omni, folder, torch.float32).vision
 
 
 def frames(count: int) -> list[VideoFrame]:
@@ -35,7 +35,7 @@ def frames(count: int) -> list[VideoFrame]:
     ]
 
 
-def test_a_frame_waits_for_its_partner(eyes: QwenEyes) -> None:
+def test_a_frame_waits_for_its_partner(eyes: QwenVision) -> None:
     """One by one or all at once: the same units, at their first frame's time."""
     taken = frames(5)
     with torch.inference_mode():
@@ -51,7 +51,7 @@ def test_a_frame_waits_for_its_partner(eyes: QwenEyes) -> None:
     assert state.waiting == (taken[4],)
 
 
-def test_at_the_end_a_frame_alone_is_shown_twice(eyes: QwenEyes) -> None:
+def test_at_the_end_a_frame_alone_is_shown_twice(eyes: QwenVision) -> None:
     """As with a picture by itself."""
     (only,) = frames(1)
     with torch.inference_mode():
@@ -61,7 +61,7 @@ def test_at_the_end_a_frame_alone_is_shown_twice(eyes: QwenEyes) -> None:
     assert (alone.rows, alone.columns, state) == (2, 2, FrameState())
 
 
-def test_the_models_own_pixel_budget_counts(eyes: QwenEyes, tmp_path: Path) -> None:
+def test_the_models_own_pixel_budget_counts(eyes: QwenVision, tmp_path: Path) -> None:
     """From preprocessor_config.json; without one, 128 to 768 tokens."""
     path = tmp_path / "preprocessor_config.json"
     path.write_text('{"min_pixels": 3136}')

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from headstart.engine.chat.render import Modality
-from headstart.engine.models.perception.interface import ClipTokens, Shot, SoundTokens, TailPolicy
+from headstart.engine.models.perception.interface import (
+    ClipTokens,
+    SoundTokens,
+    TailPolicy,
+    UnitTokens,
+)
 from headstart.engine.models.perception.layouts import OmniLayout
 from headstart.engine.models.perception.tmrope import Delimiters
 
 LAYOUT = OmniLayout(Delimiters(vision_bos=1, vision_eos=2, audio_bos=3, audio_eos=4), unit_ids=3)
 HEARD = [50, 51, 52, 53, 54, 55, 56]
-SHOTS = (Shot((90,), 0), Shot((91,), 2), Shot((92,), 5))
+SHOTS = (UnitTokens((90,), 0), UnitTokens((91,), 2), UnitTokens((92,), 5))
 
 
 def read(clip: ClipTokens, tail: TailPolicy = TailPolicy.PROVISIONAL) -> list[int]:
@@ -42,7 +47,7 @@ def test_a_late_picture_goes_before_its_units_sound() -> None:
 def test_one_sense_alone_has_its_own_delimiters() -> None:
     """Sound between the audio delimiters; a silent clip, and a picture, between the others."""
     assert read(ClipTokens(SoundTokens(HEARD), done=True)) == [3, *HEARD, 4]
-    assert read(ClipTokens(shots=SHOTS, done=True)) == [1, 90, 91, 92, 2]
+    assert read(ClipTokens(units=SHOTS, done=True)) == [1, 90, 91, 92, 2]
     assert LAYOUT.image([7, 8]) == [
         (Modality.TEXT, [1]),
         (Modality.IMAGE, [7, 8]),

@@ -25,7 +25,7 @@ def test_a_models_own_budget_holds_where_there_is_room() -> None:
     assert frame_size(LLAVA) == PictureSize(short_side=384)
 
 
-def test_a_still_leaves_room_for_a_conversation() -> None:
+def test_a_still_takes_at_most_its_share_of_the_context() -> None:
     """It takes half of a session at most: so many cells, or whole tiles beside the small picture;
     and no less than the model makes of any picture."""
     large = VisionSpec(28, 2, min_pixels=3136, max_pixels=12_845_056)

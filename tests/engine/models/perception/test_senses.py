@@ -36,7 +36,7 @@ def picture(seed: int) -> api.Image:
     return api.Image(56, 56, rgb.tobytes())
 
 
-def test_a_final_pass_can_be_taken_back(model: StreamModel) -> None:
+def test_speech_can_continue_after_a_final_pass(model: StreamModel) -> None:
     """What is heard behind a final pass gives what it would have given without."""
     ears, stream = ModelRecognizer(model, TailPolicy.PROVISIONAL), stream_of(model)
     pcm = np.random.default_rng(0).standard_normal(30_000).astype(np.float32)
@@ -53,16 +53,16 @@ def test_frames_of_one_utterance_are_bounded(model: StreamModel) -> None:
     listening = ModelRecognizer(model, TailPolicy.CLOSED).open(stream_of(model))
     assert isinstance(listening, LiveFrameEncoder)
     for i in range(MAX_FRAMES + 10):
-        listening.watch(picture(1), i / 2)
+        listening.add_frame(picture(1), i / 2)
     assert len({token for _, ids in listening.parts() for token in ids}) > 2
     assert listening.frames == MAX_FRAMES
-    assert len(listening.held()) == MAX_FRAMES // 2 * 4
+    assert len(listening.token_ids()) == MAX_FRAMES // 2 * 4
 
 
 def test_a_picture_is_seen_between_delimiters(model: StreamModel) -> None:
     """The same picture has the same tokens and key, another one others."""
     eyes, stream = ModelImageEncoder(model), stream_of(model)
-    first, again, other = (eyes.look(picture(i), stream) for i in (1, 1, 2))
+    first, again, other = (eyes.encode_image(picture(i), stream) for i in (1, 1, 2))
     assert first.ids[0] == VISION_BOS
     assert first.ids[-1] == VISION_EOS
     assert len(first.ids) == 2 + 4
@@ -75,7 +75,7 @@ def test_a_model_without_senses_says_so(tmp_path: Path) -> None:
     text = load(twins.save(twins.qwen2(), tmp_path), Loading(torch.float32))
     stream = stream_of(text)
     with pytest.raises(UnsupportedInput, match="qwen2 takes no pictures"):
-        ModelImageEncoder(text).look(picture(1), stream)
+        ModelImageEncoder(text).encode_image(picture(1), stream)
     listening = ModelRecognizer(text, TailPolicy.CLOSED).open(stream)
     with pytest.raises(UnsupportedInput, match="qwen2 takes no sound"):
         listening.hear(torch.zeros(100))

@@ -50,7 +50,7 @@ def test_units_of_any_cut_are_the_whole_sounds_features(
     assert spectrogram.complete(state) < UNIT
 
 
-def test_the_state_before_stays_good() -> None:
+def test_an_earlier_state_stays_valid() -> None:
     """Pushing and taking give new states: the old one gives the same again."""
     spectrogram = Spectrogram(MELS)
     before = spectrogram.push(spectrogram.open(), torch.randn(8_000))

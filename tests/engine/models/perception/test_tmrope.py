@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from headstart.engine.kvcache.positions import Axes, Position, PositionKind
+from headstart.engine.kvcache.positions import Axes, MediaKind, MediaPosition
 from headstart.engine.models.perception.tmrope import Delimiters, TmRope
 from tests.engine.models.omni_twin import (
     AUDIO,
@@ -24,7 +24,7 @@ from tests.engine.models.omni_twin import (
 )
 
 DELIMITERS = Delimiters(VISION_BOS, VISION_EOS, AUDIO_BOS, AUDIO_EOS)
-Tokens = list[tuple[int, Position | None]]
+Tokens = list[tuple[int, MediaPosition | None]]
 
 
 @pytest.fixture(scope="module")
@@ -37,12 +37,12 @@ def words(*ids: int) -> Tokens:
 
 
 def sound(count: int) -> Tokens:
-    return [(AUDIO, Position(PositionKind.AUDIO))] * count
+    return [(AUDIO, MediaPosition(MediaKind.AUDIO))] * count
 
 
-def picture(kind: PositionKind, time: int, rows: int, columns: int) -> Tokens:
-    token = IMAGE if kind is PositionKind.IMAGE else VIDEO
-    return [(token, Position(kind, time, r, c)) for r in range(rows) for c in range(columns)]
+def picture(kind: MediaKind, time: int, rows: int, columns: int) -> Tokens:
+    token = IMAGE if kind is MediaKind.IMAGE else VIDEO
+    return [(token, MediaPosition(kind, time, r, c)) for r in range(rows) for c in range(columns)]
 
 
 def clip(times: list[int], rows: int, columns: int, heard: int) -> Tokens:
@@ -51,7 +51,7 @@ def clip(times: list[int], rows: int, columns: int, heard: int) -> Tokens:
     for unit in range(max(times[-1], heard - 1) // UNIT_IDS + 1):
         for time in times:
             if time // UNIT_IDS == unit:
-                out += picture(PositionKind.VIDEO, time, rows, columns)
+                out += picture(MediaKind.VIDEO, time, rows, columns)
         out += sound(max(0, min(UNIT_IDS, heard - UNIT_IDS * unit)))
     return out + words(AUDIO_EOS, VISION_EOS)
 
@@ -90,13 +90,13 @@ def test_it_is_their_rule_on_random_layouts(theirs: Any, with_sound: bool) -> No
             elif kind == "video":
                 layout += words(VISION_BOS)
                 for time in times:
-                    layout += picture(PositionKind.VIDEO, time, rows, columns)
+                    layout += picture(MediaKind.VIDEO, time, rows, columns)
                 layout += words(VISION_EOS)
             elif kind == "sound":
                 layout += words(AUDIO_BOS) + sound(tokens_of(frames[-1])) + words(AUDIO_EOS)
             else:
                 grids[IMAGE].append([1, 2 * rows, 2 * columns])
-                layout += words(VISION_BOS) + picture(PositionKind.IMAGE, 0, rows, columns)
+                layout += words(VISION_BOS) + picture(MediaKind.IMAGE, 0, rows, columns)
                 layout += words(VISION_EOS)
             layout += words(*range(5, 5 + chance.randint(0, 3)))
         ids = torch.tensor([[token for token, _ in layout]])
@@ -137,7 +137,7 @@ def test_text_follows_a_video_behind_its_last_moment() -> None:
     `transformers` go by the picture's size alone, and would say 5 here.)"""
     layout = words(1, 2, VISION_BOS)
     for time in range(8):
-        layout += picture(PositionKind.VIDEO, time, 2, 2)
+        layout += picture(MediaKind.VIDEO, time, 2, 2)
     ours = follow(TmRope(DELIMITERS), layout + words(VISION_EOS))
     assert ours[-2] == (10, 4, 4)
     assert ours[-1] == (11, 11, 11)
@@ -156,7 +156,7 @@ def test_a_restored_rule_goes_on_as_it_did() -> None:
     """From a snapshot anywhere, also in the middle of a picture, the rest comes out the same, any
     number of times."""
     layout = words(1) + clip([0, 25], 2, 3, 70) + words(2, VISION_BOS)
-    layout += picture(PositionKind.IMAGE, 0, 2, 5) + words(VISION_EOS, 3)
+    layout += picture(MediaKind.IMAGE, 0, 2, 5) + words(VISION_EOS, 3)
     whole = follow(TmRope(DELIMITERS), layout)
     for cut in range(len(layout)):
         rule = TmRope(DELIMITERS)

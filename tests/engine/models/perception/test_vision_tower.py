@@ -23,7 +23,7 @@ class Towers(NamedTuple):
 def towers(tmp_path_factory: pytest.TempPathFactory) -> Towers:
     theirs = tiny_twin(torch.float64)
     folder = write_directory(theirs, tmp_path_factory.mktemp("omni"))
-    return Towers(theirs.model.visual, loaded(Qwen25Omni, folder, torch.float64).eyes.tower)
+    return Towers(theirs.model.visual, loaded(Qwen25Omni, folder, torch.float64).vision.tower)
 
 
 def seen(tower: VisionTower, patches: Tensor, rows: int, columns: int) -> Tensor:
@@ -35,7 +35,8 @@ def seen(tower: VisionTower, patches: Tensor, rows: int, columns: int) -> Tensor
 def test_pictures_of_any_grid(towers: Towers, units: int, rows: int, columns: int) -> None:
     """Grids that windows fit into, and that they don't, at once and unit by unit: to 1e-9."""
     torch.manual_seed(rows)
-    values = towers.ours.sizes.patch_values
+    sizes = towers.ours.sizes
+    values = 3 * sizes.frames * sizes.patch_px**2
     patches = torch.randn(units * rows * columns * 4, values, dtype=torch.float64)
     grid = torch.tensor([[units, 2 * rows, 2 * columns]])
     with in_double(), torch.inference_mode():

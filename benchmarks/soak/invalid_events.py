@@ -1,7 +1,7 @@
-"""What a client must not say, and what only a server that mixes up its sessions would take.
+"""Invalid events of a client, among them some that only a server that mixes up sessions accepts.
 
-Each lie is answered by exactly one `error` that names it by its `event_id`, except where the server
-cannot read so far; then its code is known beforehand.
+Each must be answered by exactly one `error` with its `event_id`, unless the server cannot read that
+far; then the error's code is known.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ UNREADABLE = (
     '{"type": 7}',
     '{"type": "response.create", "event_id": "deep", "x": ' + "[" * 200 + "]" * 200 + "}",
 )
-"""Nothing in it that could be named."""
+"""Contains nothing that an error could refer to."""
 
 
-def lies(rng: random.Random, secret: Secret, stranger: str) -> list[Event]:
-    """All of them, in any order, with ids of their own. `stranger`: the code of another visit."""
+def invalid_events(rng: random.Random, secret: Secret, stranger: str) -> list[Event]:
+    """All invalid events, with ids of their own. `stranger`: the code of another visit."""
     told = [*_sounds(), *_items(secret, stranger), *_settings(), *_responses(stranger)]
     rng.shuffle(told)
-    secret.known.add(stranger)  # what we say ourselves may be said back to us
+    secret.known.add(stranger)  # what this client sends may be echoed to it
     for event in told:
         event["event_id"] = f"lie_{secret.code}_{rng.getrandbits(48):x}"
     return told
@@ -113,5 +113,5 @@ def _deep(levels: int) -> list[Any]:
 
 
 def item_id(code: str, number: int) -> str:
-    """How visits name their items, so that others can ask for them."""
+    """The id that visits give to their items, so that others can ask for them."""
     return f"i{number}_{code}"

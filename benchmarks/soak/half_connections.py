@@ -1,4 +1,4 @@
-"""Connections that never become a conversation: half a handshake, half a frame, an idle call."""
+"""Connections that never become a session: half a handshake, half a frame, an idle call."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from headstart.gateway.transport.webrtc.channel import LABEL
 WAIT_S = 60.0
 HANG_S = 2.0
 SLACK_S = 15
-"""Of a loop that is busy with everybody else."""
+"""Allows for an event loop that is busy with other clients."""
 UPGRADE = (
     "GET /v1/realtime?model=tiny HTTP/1.1\r\nHost: localhost\r\nUpgrade: websocket\r\n"
     "Connection: Upgrade\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\n"
@@ -35,18 +35,18 @@ FRAMES = (HALF_A_FRAME, NO_UTF8, UNMASKED, RESERVED)
 BAD_OFFERS = ("", "v=0", "v=0\r\nm=audio 9 X 0\r\n", "v=0\r\n" * 9000, "{}", "\x00" * 100)
 
 
-async def haunt(url: str, rng: random.Random, tally: Tally) -> None:
-    """One of them."""
-    ghosts: dict[str, Callable[[], Awaitable[None]]] = {
+async def open_one(url: str, rng: random.Random, tally: Tally) -> None:
+    """Open one such connection, drawn at random."""
+    kinds: dict[str, Callable[[], Awaitable[None]]] = {
         "half a handshake": lambda: _raw(url, UPGRADE.encode()[: rng.randrange(10, 120)], rng),
         "half a frame": lambda: _raw(url, UPGRADE.encode() + rng.choice(FRAMES), rng),
         "a byte a second": lambda: _slow(url, tally),
         "a bad offer": lambda: _bad_offer(url, rng, tally),
         "a call nobody makes": lambda: _call_and_go(url, tally),
     }
-    name = rng.choice(list(ghosts))
-    tally.did[f"ghost: {name}"] += 1
-    await ghosts[name]()
+    name = rng.choice(list(kinds))
+    tally.did[f"half connection: {name}"] += 1
+    await kinds[name]()
 
 
 async def _raw(url: str, data: bytes, rng: random.Random) -> None:
@@ -58,7 +58,7 @@ async def _raw(url: str, data: bytes, rng: random.Random) -> None:
             await writer.drain()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(reader.read(1 << 16), HANG_S)
-            if rng.random() < 0.5:  # a reset instead of an end
+            if rng.random() < 0.5:  # a reset rather than a normal close
                 linger = struct.pack("ii", 1, 0)
                 connection: socket.socket = writer.get_extra_info("socket")
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
@@ -68,7 +68,7 @@ async def _raw(url: str, data: bytes, rng: random.Random) -> None:
 
 
 async def _slow(url: str, tally: Tally) -> None:
-    """A request that comes by single bytes is not waited for."""
+    """A request sent byte by byte must not be waited for."""
     parts, since_s = urlsplit(url), time.monotonic()
     reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
     ending = asyncio.create_task(reader.read())
@@ -98,7 +98,7 @@ async def _bad_offer(url: str, rng: random.Random, tally: Tally) -> None:
 
 
 async def _call_and_go(url: str, tally: Tally) -> None:
-    """An offer is answered, and then nobody is there: the server gives up after 20 s."""
+    """Make an offer and disappear after the answer; the server must give up after 20 s."""
     peer = RTCPeerConnection(RTCConfiguration(iceServers=[]))
     try:
         peer.createDataChannel(LABEL)

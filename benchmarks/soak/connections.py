@@ -1,6 +1,6 @@
-"""One client's connection, as a WebSocket or as a call, with every bad manner a network has.
+"""One client's connection, as a WebSocket or a call, with the faults that networks have.
 
-Whatever comes is read by the canaries first. Bound: `EVENTS_KEPT` events wait for nobody.
+Everything received is checked by the canaries first. Bound: `EVENTS_KEPT` unread events.
 """
 
 from __future__ import annotations
@@ -45,16 +45,16 @@ FRAME_MS = 20
 FRAME_BYTES = SAMPLE_RATE_HZ * FRAME_MS // 1000 * 2
 
 
-class LineClosed(Exception):
-    """The server, or the network, has ended the connection. `code`: a WebSocket's, else 0."""
+class ConnectionLost(Exception):
+    """The server or the network ended the connection. `code`: a WebSocket's, else 0."""
 
     def __init__(self, code: int) -> None:
         super().__init__(f"closed with {code}")
         self.code = code
 
 
-class Line(Protocol):
-    """What a visit needs of its connection."""
+class Connection(Protocol):
+    """The connection of a visit."""
 
     inbox: Inbox
 
@@ -66,21 +66,21 @@ class Line(Protocol):
 
 
 class Inbox:
-    """What has come, and who waits for what."""
+    """The events received, and the waiters for them."""
 
     def __init__(self, secret: Secret, canaries: Canaries, tally: Tally) -> None:
         self.answering: set[str] = set()
-        """Ids of responses that have begun and are not done."""
+        """Ids of responses that have started and are not done."""
         self.token = ""
-        """By which the session is found again; "" where the server has offered none."""
+        """Token for resuming the session; "" if the server has offered none."""
         self.last_event_id = ""
         self._secret, self._canaries, self._tally = secret, canaries, tally
         self._kept: deque[Event] = deque(maxlen=EVENTS_KEPT)
         self._waiting: list[tuple[Wanted, asyncio.Future[Event]]] = []
-        self._over: LineClosed | None = None
+        self._over: ConnectionLost | None = None
 
     def take(self, text: str) -> None:
-        """One message of the server's."""
+        """Handle one message of the server."""
         event: Event = json.loads(text)
         kind = event["type"]
         self._canaries.watch(self._secret, text, event["delta"] if _is_text(kind) else "")
@@ -108,19 +108,19 @@ class Inbox:
             self._tally.complain(f"it failed without a reason: {response}", always=True)
 
     def over(self, code: int) -> None:
-        """Nothing will come any more."""
-        self._over = self._over or LineClosed(code)
+        """Record the end of the connection."""
+        self._over = self._over or ConnectionLost(code)
         for _, future in self._waiting:
             if not future.done():
                 future.set_exception(self._over)
 
     @property
-    def closed(self) -> LineClosed | None:
+    def closed(self) -> ConnectionLost | None:
         return self._over
 
     @contextlib.asynccontextmanager
     async def expecting(self, wanted: Wanted) -> Any:
-        """Yields a future of the first such event from here on; await it with a timeout."""
+        """Yield a future of the first matching event from now on; await it with a timeout."""
         future: asyncio.Future[Event] = asyncio.get_running_loop().create_future()
         if self._over is not None:
             raise self._over
@@ -133,7 +133,7 @@ class Inbox:
             if not future.done():
                 future.cancel()
             elif not future.cancelled():
-                future.exception()  # seen
+                future.exception()  # marks it as retrieved
 
 
 def _is_text(kind: str) -> bool:
@@ -143,8 +143,8 @@ def _is_text(kind: str) -> bool:
 # --- WebSocket ----------------------------------------------------------------------------------
 
 
-class SocketLine:
-    """`live`: sound is paced like a microphone's; else it goes as fast as the server takes it."""
+class SocketConnection:
+    """`live`: audio is sent in real time; else as fast as the server takes it."""
 
     def __init__(self, socket: ClientConnection, address: str, inbox: Inbox, *, live: bool) -> None:
         self.inbox = inbox
@@ -154,12 +154,12 @@ class SocketLine:
         self._reading = asyncio.create_task(self._read())
 
     async def send(self, event: Event | str | bytes) -> None:
-        """Raises `LineClosed`."""
+        """Raises `ConnectionLost`."""
         try:
             await self._socket.send(json.dumps(event) if isinstance(event, dict) else event)
         except ConnectionClosed as error:
             self.inbox.over(_code(error))
-            raise LineClosed(_code(error)) from error
+            raise ConnectionLost(_code(error)) from error
 
     async def play(self, packets: Sequence[Packet]) -> None:
         began_s = asyncio.get_running_loop().time()
@@ -173,13 +173,13 @@ class SocketLine:
         await asyncio.sleep(seconds)
 
     async def deaf(self, seconds: float) -> None:
-        """Read nothing for so long; what the server sends stays in the network's buffers."""
+        """Read nothing for that time; what the server sends stays in the network's buffers."""
         await _end(self._reading)
         await asyncio.sleep(seconds)
         self._reading = asyncio.create_task(self._read())
 
     async def come_back(self, after_s: float) -> None:
-        """Drop, and go on over another connection. Raises `LineClosed` if that is refused."""
+        """Drop the connection and resume over another one. Raises `ConnectionLost` if refused."""
         await _end(self._reading)
         self._socket.transport.abort()
         await self._socket.wait_closed()
@@ -193,7 +193,7 @@ class SocketLine:
         await _end(self._reading)
 
     async def drop(self) -> None:
-        """Reset, in the middle of whatever it is."""
+        """Reset the connection at once."""
         self._socket.transport.abort()
         await self._socket.wait_closed()
         await _end(self._reading)
@@ -212,10 +212,10 @@ def _code(error: ConnectionClosed) -> int:
     return error.rcvd.code if error.rcvd is not None else 1006
 
 
-async def open_socket(url: str, model: str, inbox: Inbox, *, live: bool) -> SocketLine:
-    """Raises `LineClosed` with the HTTP status if the server does not want us."""
+async def open_socket(url: str, model: str, inbox: Inbox, *, live: bool) -> SocketConnection:
+    """Raises `ConnectionLost` with the HTTP status if the server refuses."""
     address = realtime_url(url, model)
-    return SocketLine(await _open(address, {}), address, inbox, live=live)
+    return SocketConnection(await _open(address, {}), address, inbox, live=live)
 
 
 async def _open(address: str, headers: dict[str, str]) -> ClientConnection:
@@ -229,14 +229,14 @@ async def _open(address: str, headers: dict[str, str]) -> ClientConnection:
             ping_interval=None,
         )
     except InvalidStatus as error:
-        raise LineClosed(error.response.status_code) from error
+        raise ConnectionLost(error.response.status_code) from error
 
 
 # --- WebRTC -------------------------------------------------------------------------------------
 
 
 class Microphone(MediaStreamTrack):
-    """Plays what was `put`, silence behind it, in real time; nothing while `muted`."""
+    """Plays queued audio, then silence, in real time; sends nothing while `muted`."""
 
     kind = "audio"
 
@@ -262,7 +262,7 @@ class Microphone(MediaStreamTrack):
             await asyncio.sleep(max(0.0, due_s - loop.time()))
             if not self.muted:
                 break
-            self._frames += 1  # time goes on without us
+            self._frames += 1  # time passes while muted
         pcm = bytes(self._pcm[:FRAME_BYTES]).ljust(FRAME_BYTES, b"\0")
         del self._pcm[:FRAME_BYTES]
         samples = np.frombuffer(pcm, np.int16)[None]
@@ -273,8 +273,8 @@ class Microphone(MediaStreamTrack):
         return frame
 
 
-class CallLine:
-    """A call that is up. Calls are live by nature: sound takes its time whatever was asked."""
+class CallConnection:
+    """An established call. Calls are always in real time, whatever was asked."""
 
     def __init__(
         self, peer: RTCPeerConnection, channel: RTCDataChannel, microphone: Microphone, inbox: Inbox
@@ -304,9 +304,9 @@ class CallLine:
         return self._peer.connectionState == "connected" and self._channel.readyState == "open"
 
     async def send(self, event: Event | str | bytes) -> None:
-        """Raises `LineClosed`."""
+        """Raises `ConnectionLost`."""
         if self._channel.readyState != "open":
-            raise LineClosed(0)
+            raise ConnectionLost(0)
         self._channel.send(json.dumps(event) if isinstance(event, dict) else event)
         await asyncio.sleep(0)
 
@@ -319,13 +319,13 @@ class CallLine:
             await asyncio.sleep(FRAME_MS / 1000)
 
     async def rest(self, seconds: float) -> None:
-        """No packet of sound for so long."""
+        """Send no audio packets for that time."""
         self._microphone.muted = True
         await asyncio.sleep(seconds)
         self._microphone.muted = False
 
     async def hang_up(self, url: str) -> None:
-        """The client's application asks for the end over HTTP."""
+        """End the call over HTTP, as a client's application does."""
         async with httpx.AsyncClient(timeout=CONNECT_WAIT_S) as http:
             await http.post(f"{url}{self.location}/hangup")
 
@@ -333,7 +333,7 @@ class CallLine:
         await self._peer.close()
 
     async def drop(self) -> None:
-        """From one packet to the next nothing of it reaches the network any more."""
+        """Drop all packets from now on, as a lost network does."""
         if self._peer.connectionState == "connected":
             for protocol in _udp_protocols(self._peer):
                 protocol.send_data, protocol.send_stun = _into_the_void, _nothing
@@ -341,26 +341,26 @@ class CallLine:
 
 
 async def _into_the_void(*_: object) -> None:
-    """Where the packets of a network go that is gone."""
+    """Replaces the packet sender of a lost network."""
 
 
 def _nothing(*_: object) -> None:
-    """The same for its questions."""
+    """Replaces the STUN requests of a lost network."""
 
 
 def _udp_protocols(peer: RTCPeerConnection) -> list[Any]:
-    """aioice's, one for each local address; there is no door to them."""
+    """aioice's protocols, one per local address; it has no public access to them."""
     transports = {t.receiver.transport for t in peer.getTransceivers()}
     connections = {t.transport._connection for t in transports}
     return [protocol for connection in connections for protocol in connection._protocols]
 
 
-async def open_call(url: str, model: str, inbox: Inbox) -> CallLine:
-    """Raises `LineClosed` with the HTTP status, or 0 if no packet gets through."""
+async def open_call(url: str, model: str, inbox: Inbox) -> CallConnection:
+    """Raises `ConnectionLost` with the HTTP status, or 0 if no packet gets through."""
     peer = RTCPeerConnection(RTCConfiguration(iceServers=[]))
     microphone = Microphone()
     peer.addTrack(microphone)
-    line = CallLine(peer, peer.createDataChannel(LABEL), microphone, inbox)
+    line = CallConnection(peer, peer.createDataChannel(LABEL), microphone, inbox)
     try:
         await peer.setLocalDescription(await peer.createOffer())
         headers = {"Content-Type": "application/sdp"}
@@ -368,7 +368,7 @@ async def open_call(url: str, model: str, inbox: Inbox) -> CallLine:
             address = calls_url(realtime_url(url, model))
             response = await http.post(address, content=peer.localDescription.sdp, headers=headers)
         if response.status_code != 201:
-            raise LineClosed(response.status_code)
+            raise ConnectionLost(response.status_code)
         line.location = response.headers["Location"]
         await peer.setRemoteDescription(RTCSessionDescription(response.text, "answer"))
         async with asyncio.timeout(CONNECT_WAIT_S):
@@ -378,7 +378,7 @@ async def open_call(url: str, model: str, inbox: Inbox) -> CallLine:
                 await asyncio.sleep(0.02)
     except TimeoutError as error:
         await peer.close()
-        raise LineClosed(0) from error
+        raise ConnectionLost(0) from error
     except BaseException:
         await peer.close()
         raise

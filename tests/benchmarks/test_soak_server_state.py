@@ -1,4 +1,4 @@
-"""What a soak says of a server's books and log: any difference and any exception is told."""
+"""What a soak says of a server's state and log: any difference and any exception is reported."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import random
 
 import pytest
 
-from headstart.benchmarks.soak.books import Books, Log
 from headstart.benchmarks.soak.canary import Canaries
 from headstart.benchmarks.soak.run import RSS_GROWTH_BYTES_MAX, verdict
+from headstart.benchmarks.soak.server_state import Log, ServerState
 from headstart.benchmarks.soak.tally import Tally
 
-BOOKS = Books(
+BOOKS = ServerState(
     fds=20,
     threads=8,
     tasks=5,
@@ -28,7 +28,7 @@ BOOKS = Books(
 
 
 def judge(
-    after: Books = BOOKS,
+    after: ServerState = BOOKS,
     tally: Tally | None = None,
     canaries: Canaries | None = None,
     log: Log | None = None,
@@ -40,14 +40,14 @@ def judge(
     return broken
 
 
-def test_a_server_that_ends_where_it_began_is_whole() -> None:
+def test_a_server_without_leaks_passes() -> None:
     """Memory may grow within its bound."""
     assert judge() == []
     assert judge(dataclasses.replace(BOOKS, rss_bytes=BOOKS.rss_bytes + (1 << 20))) == []
 
 
 @pytest.mark.parametrize(
-    "field", [f.name for f in dataclasses.fields(Books) if not f.name.endswith("rss_bytes")]
+    "field", [f.name for f in dataclasses.fields(ServerState) if not f.name.endswith("rss_bytes")]
 )
 def test_one_more_of_anything_is_a_leak(field: str) -> None:
     """A descriptor, a thread, a task, a session, a block, a process: of gateway and engine."""

@@ -1,7 +1,7 @@
-"""What the server holds before and after, and what its log says that it should not.
+"""Resources that the server holds before and after, and errors in its log.
 
-`Books` are read from `/status` and, for the processes below the gateway's, from the system. They
-are only comparable at rest: `at_rest` waits until no session is left and nothing changes any more.
+A `ServerState` is read from `/status` and, for processes below the gateway, from the system. States
+are comparable at rest only: `at_rest` waits until no session is left and nothing changes any more.
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ import httpx
 import psutil
 
 REST_WAIT_S = 90.0
-"""A call that never connected is given 20 s, a stuck reader 60 s."""
+"""A call that never connected is kept for 20 s, a stuck reader for 60 s."""
 REST_POLL_S = 1.0
 REST_POLLS = 4
-"""As many equal readings in a row mean that it rests; the engine's come once a second."""
+"""Number of equal readings in a row that count as rest; the engine's come once a second."""
 
 
 @dataclass(frozen=True)
-class Books:
+class ServerState:
     """`fds`, `threads`, `tasks`: of the gateway. `engine_*`: of the engine's process (its pid
-    changes when it is killed). `below`: of the other processes below the gateway, the voice's."""
+    changes when it is killed). `below`: of other processes below the gateway, that is, the voice's.
+    """
 
     fds: int
     threads: int
@@ -42,23 +43,23 @@ class Books:
 
     @property
     def steady(self) -> tuple[int, ...]:
-        """All that can be waited for to stand still; memory is not."""
+        """All values that become constant at rest; memory does not."""
         facts = asdict(self)
         return tuple(value for key, value in facts.items() if not key.endswith("rss_bytes"))
 
-    def minus(self, before: Books) -> dict[str, int]:
+    def minus(self, before: ServerState) -> dict[str, int]:
         after = asdict(self)
         return {f"{key}_delta": after[key] - was for key, was in asdict(before).items()}
 
 
-async def read(url: str) -> Books:
+async def read(url: str) -> ServerState:
     """Raises `httpx.HTTPError` if the server does not answer."""
     status = await fetch_status(url)
     gateway, engine = status["gateway"], status["engine"]
     children = psutil.Process(gateway["pid"]).children(recursive=True)
     process = next((child for child in children if _is_engine(child)), None)
     with process.oneshot() if process is not None else _Nothing():
-        return Books(
+        return ServerState(
             fds=gateway["fds"],
             threads=gateway["threads"],
             tasks=gateway["tasks"],
@@ -84,21 +85,21 @@ async def fetch_status(url: str) -> dict[str, Any]:
     return body
 
 
-async def at_rest(url: str, wait_s: float = REST_WAIT_S) -> Books:
-    """The books once everybody has left and they stand still; after `wait_s` as they are."""
+async def at_rest(url: str, wait_s: float = REST_WAIT_S) -> ServerState:
+    """The state once all clients have left and it is constant; after `wait_s`, as it is."""
     deadline_s = time.monotonic() + wait_s
     last, same = await read(url), 0
     while time.monotonic() < deadline_s and same < REST_POLLS:
         await asyncio.sleep(REST_POLL_S)
-        books = await read(url)
-        gone = books.sessions == 0 and books.engine_sessions == 0
-        same = same + 1 if gone and books.steady == last.steady else 0
-        last = books
+        state = await read(url)
+        gone = state.sessions == 0 and state.engine_sessions == 0
+        same = same + 1 if gone and state.steady == last.steady else 0
+        last = state
     return last
 
 
 def engine_process(gateway_pid: int) -> psutil.Process | None:
-    """The engine below that gateway; None while there is none."""
+    """The engine process below that gateway; None while there is none."""
     children = psutil.Process(gateway_pid).children(recursive=True)
     return next((child for child in children if _is_engine(child)), None)
 
@@ -126,8 +127,8 @@ CONTEXT_LINES = 30
 
 @dataclass
 class Log:
-    """The server's log as it comes. `unhandled`: signs of an exception that nobody caught, each
-    with the lines behind it. `file` gets all of it."""
+    """The server's log as it comes. `unhandled`: signs of an unhandled exception, each with the
+    lines behind it. `file` receives all of it."""
 
     file: Path | None = None
     unhandled: list[str] = field(default_factory=list)
@@ -140,7 +141,7 @@ class Log:
             with self.file.open("a") as stream:
                 stream.write(f"{line}\n")
         if UNHANDLED.search(line):
-            in_the_last = self._following > 0  # a traceback's own last words
+            in_the_last = self._following > 0  # part of a traceback
             self._following = CONTEXT_LINES
             if not in_the_last and len(self.unhandled) < LINES_KEPT:
                 self.unhandled.append(line)
