@@ -20,6 +20,7 @@ $(STAMP): pyproject.toml
 	$(BIN)/python -m pip install --quiet --upgrade pip
 	$(BIN)/python -m pip install --progress-bar on -e '.[test,voice]'
 	$(BIN)/python -m headstart.kernels.build
+	@$(BIN)/python -m headstart.web_assets || echo "headstart: set-up goes on without it"
 	@touch $@
 
 setup: $(STAMP) ## make .venv/ with everything in it
@@ -36,6 +37,7 @@ test: setup ## the whole test suite: style, types, tests
 	$(BIN)/mypy
 	$(BIN)/headstart models fetch tiny
 	$(BIN)/headstart models fetch joe
+	$(BIN)/python -m headstart.web_assets
 	$(BIN)/python -m tests.web_demo.chromium
 	$(BIN)/python -m pytest
 

@@ -88,8 +88,11 @@ class App {
     if (this.screen === "turn") screen.id = turn;
     byId("content").replaceChildren(screen.node);
     this.links.forEach((link, i) => {
-      if (SCREENS[i][0] === this.screen) link.setAttribute("aria-current", "page");
-      else link.removeAttribute("aria-current");
+      if (SCREENS[i][0] === this.screen) {
+        link.setAttribute("aria-current", "page");
+        const bar = link.parentElement; // a phone has not room for all
+        bar.scrollLeft = link.offsetLeft - bar.offsetLeft - (bar.clientWidth - link.offsetWidth) / 2;
+      } else link.removeAttribute("aria-current");
     });
     const title = SCREENS.find(([id]) => id === this.screen)[1];
     document.title = `${title} · headstart dashboard`;
@@ -143,6 +146,7 @@ class App {
     }
     this.drawn = { store, version: store.version };
     this.replay.draw();
+    document.body.dataset.newest = String(store.seq ?? ""); // what is drawn
     this.open().draw(store, force || (isSame && !store.version));
   }
 

@@ -11,7 +11,7 @@ export class Strip {
     this.announcer = announcer;
     this.nodes = new Map();
     this.levels = new Map();
-    this.announcedAtMs = 0;
+    this.announcedAtMs = -Infinity;
   }
 
   draw(store) {

@@ -8,6 +8,7 @@ import { syncKey, uPlot } from "./library.js";
 
 const ROWS_SHOWN = 30;
 const DEFAULT_HEIGHT = 150;
+const MINUTES_FROM_S = 200; // from so long a span on, ticks are whole minutes and shorter
 const NARROW = 60; // pixels of the y axis
 
 /**
@@ -145,11 +146,11 @@ class CanvasPainter {
     }));
     let selecting = false;
     this.plot = new (uPlot())({
-      width, height: options.height, legend: { show: false }, padding: [6, 6, 0, 0],
+      width, height: options.height, legend: { show: false }, padding: [6, 22, 0, 0],
       cursor: { y: false, points: { size: 6 }, drag: { x: Boolean(options.onSelect), y: false, setScale: false }, sync: { key: syncKey(), setSeries: false } },
       scales: { x: { time: true }, y: { range: () => chart.range() } },
       axes: [
-        { ...axis, size: 22, space: 70, values: (_, ticks) => ticks.map((s) => (s % 60 ? clock(s * 1_000) : clock(s * 1_000).slice(0, 5))) },
+        { ...axis, size: 22, space: (_, __, from, to) => (to - from > MINUTES_FROM_S ? 42 : 62), values: (_, ticks) => ticks.map((s) => (s % 60 ? clock(s * 1_000) : clock(s * 1_000).slice(0, 5))) },
         { ...axis, size: NARROW, space: 34, values: (_, ticks) => ticks.map((value) => options.format(value)) },
       ],
       series: [{}, ...series],

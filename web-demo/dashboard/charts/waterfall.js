@@ -121,7 +121,7 @@ export function waterfall(turn, { isOne }) {
   const axis = el("div", { class: "track axis" }, ...scale.ticks(9).map((ms) =>
     el("span", { class: "tick", style: { left: `${scale.x(ms)}%` } }, ms === 0 ? "0" : inMs(ms).replace(".00 s", " s").replace(".0 ms", " ms").replace("-", "−"))));
   const flags = el("div", { class: "track flags" }, ...instantsOf(turn).map(([name, ms], i) =>
-    el("span", { class: scale.x(ms) > 72 ? "flag to-left" : "flag", style: { left: `${scale.x(ms)}%`, top: `${i * 1.15}rem` } }, `${name} ${inMs(ms)}`)));
+    el("span", { class: scale.x(ms) > 55 ? "flag to-left" : "flag", style: { left: `${scale.x(ms)}%`, top: `${i * 1.15}rem` } }, `${name} ${inMs(ms)}`)));
   const lines = el("div", { class: "lines" },
     el("span", { class: "instant zero", style: { left: `${scale.x(0)}%` } }),
     ...instantsOf(turn).map(([name, ms]) => el("span", { class: "instant", title: `${name} ${inMs(ms)}`, style: { left: `${scale.x(ms)}%` } })));

@@ -8,6 +8,7 @@ import { titleOf } from "../stages.js";
 import { inMs, many } from "../units.js";
 
 const BREATHE_MS = 12;
+const SHOWN_MS = 0.05; // what is less is no time
 
 class Side {
   constructor(letter, onChange) {
@@ -103,18 +104,19 @@ export class CompareScreen {
 
   stages(pairs, rows) {
     const columns = [["Stage"], ["n A, B", "number"], ...["p50", "p95"].flatMap((name) => [[`${name} A`, "number"], [`${name} B`, "number"], ["Change", "number"], ["95 % interval", "number"]])];
-    const body = rows.map(({ stage, nA, nB, figures }) => [titleOf(stage), `${nA}, ${nB}`, ...figures.flatMap((figure) => cells(figure))]);
+    const took = rows.filter(({ figures: [p50, p95] }) => !p50 || Math.max(p50.a, p50.b, p95?.a ?? 0, p95?.b ?? 0) >= SHOWN_MS);
+    const body = took.map(({ stage, nA, nB, figures }) => [titleOf(stage), `${nA}, ${nB}`, ...figures.flatMap((figure) => cells(figure))]);
     const how = pairs ? `${pairs} pairs of turns that heard the same clip or words.` : "Not paired: too few turns of both heard the same clip or words.";
     return el("section", { class: "card" }, el("h3", {}, "Stages"),
       el("p", { class: "small" }, `${how} Coloured where the bootstrap interval leaves out 0: there the change is no accident of which turns were seen.`),
-      rows.length ? scroller("Stages of A and B", table("Stages of A and B", columns, body)) : el("p", { class: "empty" }, "There is no stage that both have measured."));
+      took.length ? scroller("Stages of A and B", table("Stages of A and B", columns, body)) : el("p", { class: "empty" }, "There is no stage that both have measured."));
   }
 }
 
 function cells(figure) {
   if (!figure) return ["too few", "", "", ""];
   const { a, b, change, low, high } = figure;
-  const signed = (ms) => `${ms < 0 ? "−" : "+"}${inMs(Math.abs(ms))}`;
+  const signed = (ms) => (Math.abs(ms) < SHOWN_MS ? "0" : `${ms < 0 ? "−" : "+"}${inMs(Math.abs(ms))}`);
   const verdict = low > 0 ? ["bad", "slower"] : high < 0 ? ["good", "faster"] : ["", ""];
   const text = el("span", { class: verdict[0] }, `${signed(change)}${verdict[1] ? ` ${verdict[1]}` : ""}`);
   return [inMs(a), inMs(b), text, `${signed(low)} to ${signed(high)}`];

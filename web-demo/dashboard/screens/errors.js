@@ -38,6 +38,6 @@ export class ErrorsScreen {
 
   choose(code) {
     this.code = code;
-    this.app.redraw();
+    this.app.redraw(true);
   }
 }

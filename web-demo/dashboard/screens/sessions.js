@@ -15,7 +15,7 @@ const COLUMNS = [
   { name: "turns", title: "Turns", value: (row) => row.turns ?? 0, number: true, wide: true },
   { name: "last", title: "Last turn", value: (row, store) => store.turns.get(row.last_turn)?.totalMs ?? -1 },
   { name: "headroom", title: "Headroom", value: (row) => row.headroom_percent ?? 1e9 },
-  { name: "kv", title: "KV tokens", value: (row) => row.kv?.tokens ?? -1, number: true },
+  { name: "kv", title: "KV tokens", value: (row) => row.kv?.tokens ?? -1, number: true, wide: true },
   { name: "loss", title: "Loss, jitter", value: (row) => row.rtc?.lost_share ?? -1, wide: true },
   { name: "age", title: "Age", value: (row) => row.age_s ?? 0, number: true, wide: true },
 ];
@@ -26,7 +26,7 @@ export class SessionsScreen {
     this.sort = { name: "age", falling: true };
     this.pinned = new Set();
     this.openId = null;
-    this.filter = el("input", { type: "search", placeholder: "id, transport or state", oninput: () => app.redraw() });
+    this.filter = el("input", { type: "search", placeholder: "id, transport or state", oninput: () => app.redraw(true) });
     this.body = el("tbody");
     this.heads = COLUMNS.map((column) => this.heading(column));
     this.empty = el("p", { class: "empty" });
@@ -48,7 +48,7 @@ export class SessionsScreen {
 
   sortBy({ name }) {
     this.sort = { name, falling: this.sort.name === name ? !this.sort.falling : true };
-    this.app.redraw();
+    this.app.redraw(true);
   }
 
   draw(store) {
@@ -124,14 +124,14 @@ export class SessionsScreen {
 
   pin(id) {
     if (!this.pinned.delete(id)) this.pinned.add(id);
-    this.app.redraw();
+    this.app.redraw(true);
   }
 
   toggle(id) {
     this.openId = this.openId === id ? null : id;
     this.app.watchChunks(this.openId !== null);
     this.timeline = null;
-    this.app.redraw();
+    this.app.redraw(true);
   }
 
   drawDetail(store) {

@@ -6,7 +6,7 @@ import { leftOutAs } from "../data/turn.js";
 import { clock, inMs, shortId } from "../units.js";
 
 const HEADINGS = [
-  ["Turn"], ["When"], ["First token", "number"], ["First sound", "number"], ["Where the time went", "bar-column"], ["How it ended", "wide-only"],
+  ["Turn"], ["When", "wide-only"], ["First token", "number"], ["First sound", "number wide-only"], ["Where the time went", "bar-column"], ["How it ended", "wide-only"],
 ];
 
 export function turnLink(id, text = shortId(id)) {
@@ -45,9 +45,9 @@ export class TurnList {
     if (turn.overBudget) total.classList.add("bad");
     return el("tr", {},
       el("th", { scope: "row" }, turnLink(turn.id)),
-      el("td", {}, clock(turn.atMs)),
+      el("td", { class: "wide-only" }, clock(turn.atMs)),
       total,
-      el("td", { class: "number" }, inMs(turn.stamps.first_sound)),
+      el("td", { class: "number wide-only" }, inMs(turn.stamps.first_sound)),
       el("td", { class: "bar-column" }, miniBar(turn)),
       el("td", { class: "wide-only" }, endOf(turn)));
   }

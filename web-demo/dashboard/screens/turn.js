@@ -26,7 +26,7 @@ export class TurnScreen {
     this.older = el("button", { type: "button", onclick: () => this.step(-1) }, "← Older");
     this.newer = el("button", { type: "button", onclick: () => this.step(1) }, "Newer →");
     this.follow = el("button", { type: "button", "aria-pressed": "true", onclick: () => app.go("screen=turn") }, "Follow the newest");
-    this.one = el("input", { type: "checkbox", onchange: () => { this.isOne = this.one.checked; this.app.redraw(); } });
+    this.one = el("input", { type: "checkbox", onchange: () => { this.isOne = this.one.checked; this.app.redraw(true); } });
     this.copy = el("button", { type: "button", onclick: () => this.copyLink() }, "Copy link");
     this.node = el("section", { id: "turn", "aria-labelledby": "turn-title" },
       el("div", { class: "title-row" }, this.title, el("span", { class: "buttons" }, this.older, this.newer, this.follow, this.copy,
@@ -110,7 +110,7 @@ function tables(turn) {
   const total = el("p", { class: "small" }, turn.totalMs === null ? "This turn’s stamps contradict each other or are missing: nothing is known of it." : `Up to the first token the parts add up to ${inMs(sum)}.`);
   return [
     el("section", { class: "card" }, el("h3", {}, "Where the time went"),
-      scroller("Stages of this turn", table("Stages of this turn", [["Stage"], ["Waited", "number"], ["Work", "number"], ["Of it hidden", "number"], ["Who owns the wait"]], rows)), total),
+      scroller("Stages of this turn", table("Stages of this turn", [["Stage"], ["Waited", "number"], ["Work", "number wide-only"], ["Hidden work", "number"], ["Who owns the wait", "owner"]], rows)), total),
     el("section", { class: "card" }, el("h3", {}, "Facts"), el("dl", { class: "facts" }, ...facts(turn).flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]))),
   ];
 }
