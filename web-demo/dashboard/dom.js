@@ -67,5 +67,5 @@ export function table(caption, columns, rows) {
 
 /** A wide thing that scrolls by itself, so that the page never does; reached by keyboard. */
 export function scroller(label, ...children) {
-  return el("div", { class: "scroller", tabindex: "0", role: "region", "aria-label": label }, ...children);
+  return el("div", { class: "scroller", tabindex: "0", role: "group", "aria-label": label }, ...children);
 }

@@ -39,6 +39,7 @@ class FakeFeed:
     is_open: bool  # whether the feed takes anybody
     without_charts: bool  # whether the chart library is missing
     watched: list[Json]  # what watchers have sent
+    said: list[Any]  # what was sent to them, beside the ring
 
     def __init__(self) -> None:
         self._watchers: list[tuple[WebSocket, asyncio.Queue[str | None]]] = []
@@ -68,6 +69,7 @@ class FakeFeed:
         self.is_open = True
         self.without_charts = False
         self.watched = []
+        self.said = []
         self.connections = 0
 
     @property
@@ -93,6 +95,7 @@ class FakeFeed:
     def say(self, *messages: Any) -> None:
         """Sends messages, or texts as they are, to all who watch now."""
         for message in messages:
+            self.said.append(message)
             text = message if isinstance(message, str) else json.dumps(message)
             self._to_all(text)
 

@@ -158,7 +158,9 @@ class Server:
         more = {"revision": 2, "stamps_ms": stamps}
         more["playout"] = {"delay_ms": delay_ms, "source": "client"}
         fields = {k: v for k, v in (turn | more).items() if k not in ("type", "seq", "at_ms")}
-        return self.message("turn", **fields)
+        again = self.message("turn", **fields)
+        self.kept = [again if kept.get("id") == turn["id"] else kept for kept in self.kept]
+        return again
 
     # --- the rest --------------------------------------------------------------------------------
 

@@ -1,7 +1,7 @@
 // Lines over time: uPlot's canvas where it is there, else SVG. Either has a legend with the values
 // under the cursor, and the same numbers as a table.
 
-import { el, setText, svg, table } from "../dom.js";
+import { el, scroller, setText, svg, table } from "../dom.js";
 import { clock } from "../units.js";
 import { colour, onScheme } from "./colours.js";
 import { syncKey, uPlot } from "./library.js";
@@ -28,7 +28,7 @@ export class LineChart {
     this.values = options.lines.map(() => el("b"));
     this.when = el("span", { class: "when" });
     this.stage = el("div", { class: "plot", role: "img", style: { height: `${this.options.height}px` } });
-    this.tableBox = el("div", { class: "scroller" });
+    this.tableBox = scroller(`${options.title} as a table`);
     this.details = el("details", { class: "as-table", ontoggle: () => this.drawTable() },
       el("summary", {}, "Table", el("span", { class: "unseen" }, ` of ${options.title}`)), this.tableBox);
     const legend = options.lines.map((line, i) => el("span", { class: "key" },

@@ -107,7 +107,16 @@ export class Store {
     this.recovered = 0;
     const startedMs = Date.parse(hello.started_at);
     this.baseMs = Number.isFinite(startedMs) ? startedMs : 0;
-    if (finite(hello.at_ms)) this.nowMs = Math.max(this.nowMs, this.baseMs + hello.at_ms);
+    const nowMs = this.baseMs + (finite(hello.at_ms) ? hello.at_ms : 0);
+    if (nowMs < this.nowMs && known?.run !== hello.run) this.clockWentBack();
+    this.nowMs = Math.max(this.nowMs, nowMs);
+  }
+
+  /** Another run, and its clock is behind: what was measured by the other one would hide it. */
+  clockWentBack() {
+    this.nowMs = 0;
+    this.series = new Series();
+    this.snapshots = [];
   }
 
   /** Counts what never came. What the ring brought again was not missed. */

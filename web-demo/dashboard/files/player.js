@@ -121,7 +121,8 @@ export class Player {
     let found = false;
     await this.readWhile((message) => {
       if (found) return false;
-      found = message.type === "turn" && this.store.isLive;
+      // A turn that comes again with more known about it is no new one.
+      found = message.type === "turn" && this.store.isLive && !this.store.turns.has(message.id);
       return true;
     });
   }

@@ -1,6 +1,6 @@
 // A highlighted window: which stages changed most against the four times longer span before it.
 
-import { el, table } from "../dom.js";
+import { el, scroller, table } from "../dom.js";
 import { titleOf } from "../stages.js";
 import { clock, inMs } from "../units.js";
 
@@ -60,7 +60,7 @@ export class Highlight {
     }
     const sign = (ms) => `${ms > 0 ? "+" : "−"}${inMs(Math.abs(ms))}`;
     const few = rows[0].n < FEW ? ` Only ${rows[0].n} turns: read it with care.` : "";
-    this.result.replaceChildren(el("p", {}, said + few), el("div", { class: "scroller", tabindex: "0", role: "region", "aria-label": "Stages by change" },
+    this.result.replaceChildren(el("p", {}, said + few), scroller("Stages by change",
       table("Stages by change", [["Stage"], ["Change of p50", "number"], ["p50", "number"], ["before", "number"], ["p95", "number"], ["before", "number"]],
         rows.map((row) => [titleOf(row.name), el("b", { class: row.change > 0 ? "bad" : "good" }, sign(row.change)), inMs(row.now.p50), inMs(row.before.p50), inMs(row.now.p95), inMs(row.before.p95)]))));
   }
