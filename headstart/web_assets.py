@@ -73,9 +73,7 @@ def is_there(asset: Asset = UPLOT, vendor: Path = VENDOR) -> bool:
     return all(path.is_file() and _sha256(path.read_bytes()) == d for path, d in files.items())
 
 
-def ensure(
-    asset: Asset = UPLOT, vendor: Path = VENDOR, download: Download | None = None
-) -> Path:
+def ensure(asset: Asset = UPLOT, vendor: Path = VENDOR, download: Download | None = None) -> Path:
     """The folder of `asset`, fetched and verified if it is not there. Raises AssetError."""
     folder = vendor / asset.name
     if is_there(asset, vendor):

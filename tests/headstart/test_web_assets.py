@@ -1,5 +1,5 @@
-"""The chart library: from where it is fetched, that only its own bytes count, and that set-up goes on
-without it."""
+"""The chart library: from where it is fetched, that only its own bytes count, and that set-up
+goes on without it."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class _Registry(BaseHTTPRequestHandler):
     reply = TARBALL
     asked: list[str] = []  # noqa: RUF012
 
-    def do_GET(self) -> None:  # noqa: N802
+    def do_GET(self) -> None:
         self.asked.append(self.path)
         self.send_response(200 if "thing" in self.path else 404)
         self.end_headers()

@@ -19,7 +19,7 @@ import { RtcScreen } from "./screens/rtc.js";
 import { SessionsScreen } from "./screens/sessions.js";
 import { TurnScreen } from "./screens/turn.js";
 
-const REDRAW_MS = 500; // how often the page is drawn at most
+const REDRAW_MS = 1_000; // how often the page is drawn at most
 const STRIP_MS = 1_000;
 const WINDOWS = [[60, "1 min"], [300, "5 min"], [900, "15 min"], [3_600, "1 h"]];
 const SCREENS = [
@@ -118,6 +118,7 @@ class App {
     this.sentence = sentence;
     this.feedState = state;
     byId("key-form").hidden = state !== "locked";
+    this.drawState(this.store);
     this.redraw();
   }
 

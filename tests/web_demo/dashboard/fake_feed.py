@@ -1,5 +1,5 @@
-"""A server of the dashboard and its feed, with no gateway behind it: what is sent, and when it is cut,
-tests say."""
+"""A server of the dashboard and its feed, with no gateway behind it: what is sent, and when it
+is cut, tests say."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Messages of a dashboard feed as a server would send them: sessions that talk, by a seed, in virtual
-time. The stages of a turn add up to its total, and its spans lie where its stages say."""
+"""Messages of a dashboard feed as a server would send them: sessions that talk, by a seed, in
+virtual time. The stages of a turn add up to its total, and its spans lie where its stages say."""
 
 from __future__ import annotations
 
@@ -118,7 +118,13 @@ class Server:
 
     def typed_turn(self) -> Json:
         """A turn without speech: it counts from its request."""
-        stages = {"queue": 2.0, "prefill": 40.0, "decode_first": 30.0, "detokenize": 0.2, "send": 0.3}
+        stages = {
+            "queue": 2.0,
+            "prefill": 40.0,
+            "decode_first": 30.0,
+            "detokenize": 0.2,
+            "send": 0.3,
+        }
         spans = [["prefill", 2.0, 42.0], ["decode_first", 42.0, 72.0], ["detokenize", 72.0, 72.2]]
         stamps = {"captured": None, "received": None, "endpoint": None, "requested": 0.0}
         stamps |= {"first_delta": 72.2, "first_token": 72.5, "first_clause": None}
@@ -154,7 +160,9 @@ class Server:
 
     def heard(self, turn: Json, delay_ms: float = 65.0) -> Json:
         """The same turn again, when its client has said that it was heard."""
-        stamps = turn["stamps_ms"] | {"playout_started": turn["stamps_ms"]["first_sound"] + delay_ms}
+        stamps = turn["stamps_ms"] | {
+            "playout_started": turn["stamps_ms"]["first_sound"] + delay_ms
+        }
         more = {"revision": 2, "stamps_ms": stamps}
         more["playout"] = {"delay_ms": delay_ms, "source": "client"}
         fields = {k: v for k, v in (turn | more).items() if k not in ("type", "seq", "at_ms")}
@@ -445,7 +453,12 @@ class _Spoken:
             if r.random() < 0.01:
                 latency = CHUNK_MS * r.uniform(1.02, 1.3)
             at = start + CHUNK_MS
-            for stage, share in (("mel", 0.04), ("encode", 0.36), ("project", 0.01), ("prefill", 0.59)):
+            for stage, share in (
+                ("mel", 0.04),
+                ("encode", 0.36),
+                ("project", 0.01),
+                ("prefill", 0.59),
+            ):
                 end = at + share * latency
                 spans.append([stage, at, end])
                 hidden += max(0.0, min(end, self.endpoint) - at)

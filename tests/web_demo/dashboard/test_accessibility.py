@@ -1,4 +1,5 @@
-"""The dashboard for everybody: axe finds nothing on any screen, and the keyboard reaches all of it."""
+"""The dashboard for everybody: axe finds nothing on any screen, and the keyboard reaches all of
+it."""
 
 from __future__ import annotations
 
@@ -95,14 +96,16 @@ def test_axe_finds_nothing(
 def test_axe_is_at_work(dashboard: OpenPage) -> None:
     """A fault put into the page is found."""
     page = dashboard.page
-    page.evaluate("document.querySelector('#nav select').closest('label').replaceWith("
-                  "document.querySelector('#nav select'))")
+    page.evaluate(
+        "document.querySelector('#nav select').closest('label').replaceWith("
+        "document.querySelector('#nav select'))"
+    )
     assert any(found.startswith("select-name") for found in findings(page))
 
 
 def test_the_keyboard_reaches_everything(dashboard: OpenPage) -> None:
-    """Tab goes from the skip link through tools, tiles, screens and window to the screen's own parts,
-    and what has the focus can be seen."""
+    """Tab goes from the skip link through tools, tiles, screens and window to the screen's own
+    parts, and what has the focus can be seen."""
     page = dashboard.page
     reached: list[str] = []
     unseen: list[str] = []
@@ -121,7 +124,16 @@ def test_the_keyboard_reaches_everything(dashboard: OpenPage) -> None:
         if not visible:
             unseen.append(what)
     assert reached[0] == "Skip to the screen"
-    wanted = ["Open recording", "Save feed", "Export", "Sessions", "Percentiles", "Compare", "Age", "Pin"]
+    wanted = [
+        "Open recording",
+        "Save feed",
+        "Export",
+        "Sessions",
+        "Percentiles",
+        "Compare",
+        "Age",
+        "Pin",
+    ]
     places = [reached.index(what) for what in wanted]
     assert places == sorted(places)
     assert unseen == []

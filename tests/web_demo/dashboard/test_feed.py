@@ -43,7 +43,9 @@ def test_a_cut_feed_comes_back(feed: FakeFeed, open_dashboard: DashboardOpener) 
     rows = opened.page.locator("#turn table.turns tbody tr")
     assert rows.count() == before + len(turns)
     # The browser reports the refused handshake; the page itself complains of nothing.
-    assert [text for text in opened.complaints if "WebSocket" not in text and "503" not in text] == []
+    assert [
+        text for text in opened.complaints if "WebSocket" not in text and "503" not in text
+    ] == []
 
 
 def test_a_gap_is_shown(feed: FakeFeed, open_dashboard: DashboardOpener) -> None:
@@ -82,7 +84,8 @@ def test_a_restarted_server_is_noticed(feed: FakeFeed, open_dashboard: Dashboard
 
 
 def test_a_clock_set_back_hides_nothing(feed: FakeFeed, open_dashboard: DashboardOpener) -> None:
-    """Restarted with a clock that is two days behind: its turns are in the percentiles all the same."""
+    """Restarted with a clock that is two days behind: its turns are in the percentiles all the
+    same."""
     opened = open_dashboard("#screen=percentiles")
     feed.say(*(feed.server.turn() for _ in range(8)), feed.server.snapshot())
     opened.page.get_by_text("n = 8, no p95").first.wait_for()
@@ -144,12 +147,41 @@ NONSENSE: list[Any] = [
     {"type": "turn", "seq": 1, "at_ms": "now", "id": "resp_x"},
     {"type": "snapshot"},
     {"type": "chunk", "at_ms": 1.0},
-    {"type": "turn", "seq": 2, "at_ms": 2.0, "id": "resp_1", "stages_ms": 5, "spans": [["a"], 3, None]},
+    {
+        "type": "turn",
+        "seq": 2,
+        "at_ms": 2.0,
+        "id": "resp_1",
+        "stages_ms": 5,
+        "spans": [["a"], 3, None],
+    },
     {"type": "turn", "seq": 3, "at_ms": 3.0, "id": "resp_2", "total_ms": "x", "chunks": [{}, 7]},
-    {"type": "turn", "seq": 4, "at_ms": 4.0, "id": "resp_3", "total_ms": -1.0, "stages_ms": {"q": -5}},
-    {"type": "turn", "seq": 5, "at_ms": 5.0, "id": "resp_4", "total_ms": 1e12, "spans": [["p", 9, 1]]},
+    {
+        "type": "turn",
+        "seq": 4,
+        "at_ms": 4.0,
+        "id": "resp_3",
+        "total_ms": -1.0,
+        "stages_ms": {"q": -5},
+    },
+    {
+        "type": "turn",
+        "seq": 5,
+        "at_ms": 5.0,
+        "id": "resp_4",
+        "total_ms": 1e12,
+        "spans": [["p", 9, 1]],
+    },
     {"type": "turn", "seq": 6, "at_ms": 5.0, "id": "__proto__", "stages_ms": {"__proto__": 3}},
-    {"type": "snapshot", "seq": 7, "at_ms": 6.0, "rows": "none", "kv": None, "engine": 4, "rtc": []},
+    {
+        "type": "snapshot",
+        "seq": 7,
+        "at_ms": 6.0,
+        "rows": "none",
+        "kv": None,
+        "engine": 4,
+        "rtc": [],
+    },
     {"type": "snapshot", "seq": 8, "at_ms": 7.0, "rows": [None, 3, {"id": 5}, {"id": "sess_x"}]},
     {"type": "error", "seq": 9, "at_ms": 8.0},
     {"type": "session", "seq": 10, "at_ms": 9.0},
@@ -158,12 +190,22 @@ NONSENSE: list[Any] = [
 
 
 def test_nonsense_hurts_nothing(feed: FakeFeed, open_dashboard: DashboardOpener) -> None:
-    """Whatever comes: counted if it is no message, shown as far as it goes, and the page lives on."""
+    """Whatever comes: counted if it is no message, shown as far as it goes, and the page lives
+    on."""
     opened = open_dashboard()
     feed.server.seq = 11
     feed.say(*NONSENSE)
     opened.page.get_by_text(re.compile(r"\d+ messages not understood")).wait_for()
-    for screen in ("percentiles", "turn", "keeping-up", "engine", "kv", "rtc", "errors", "sessions"):
+    for screen in (
+        "percentiles",
+        "turn",
+        "keeping-up",
+        "engine",
+        "kv",
+        "rtc",
+        "errors",
+        "sessions",
+    ):
         opened.page.goto(f"{feed.url}#screen={screen}")
         opened.page.wait_for_selector(f"#{screen}")
         opened.page.wait_for_timeout(80)

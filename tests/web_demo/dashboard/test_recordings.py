@@ -1,4 +1,5 @@
-"""Recordings in the browser: saved, opened, replayed, exported, compared; and files that are none."""
+"""Recordings in the browser: saved, opened, replayed, exported, compared; and files that are
+none."""
 
 from __future__ import annotations
 
@@ -164,8 +165,8 @@ def test_bad_lines_are_left_out(open_dashboard: DashboardOpener) -> None:
 
 
 def test_a_huge_recording_is_read_in_bounded_memory(open_dashboard: DashboardOpener) -> None:
-    """A file of 1 GB, made in the page as a stream: what is kept does not grow with it, and the page
-    answers while it is read. (It has 100 MB here, and no end of it is ever in memory.)"""
+    """A file of 1 GB, made in the page as a stream: what is kept does not grow with it, and the
+    page answers while it is read. (It has 100 MB here, and no end of it is ever in memory.)"""
     opened = open_dashboard()
     turn = Server().turn()
     grown: Json = opened.page.evaluate(
@@ -296,7 +297,8 @@ def test_old_pieces_of_the_feed_are_let_go(open_dashboard: DashboardOpener) -> N
 
 
 def test_turns_are_exported(feed: FakeFeed, open_dashboard: DashboardOpener) -> None:
-    """As JSON, the very messages; as CSV, a line a turn, with empty fields for what is not known."""
+    """As JSON, the very messages; as CSV, a line a turn, with empty fields for what is not
+    known."""
     page = open_dashboard().page
     turns = [feed.server.turn(), feed.server.unmeasured_turn()]
     turns.append(feed.server.turn(model='=HYPERLINK("x"), a "model"'))
@@ -352,7 +354,8 @@ def fields(data: bytes) -> list[tuple[int, Any]]:
 
 
 def test_the_perfetto_trace_is_the_turns(feed: FakeFeed, open_dashboard: DashboardOpener) -> None:
-    """One track a stage under one a session; each slice that begins ends, within its track in order."""
+    """One track a stage under one a session; each slice that begins ends, within its track in
+    order."""
     page = open_dashboard().page
     turns = [feed.server.heard(feed.server.turn()) for _ in range(6)]
     feed.say(*turns, feed.server.snapshot())

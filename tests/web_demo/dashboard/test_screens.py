@@ -116,7 +116,9 @@ def test_from_a_percentile_to_a_turn_by_mouse(dashboard: OpenPage) -> None:
     """p99 → the turns there → one waterfall: two clicks."""
     page = dashboard.page
     go(page, "percentiles")
-    page.locator("table.percentiles tbody tr", has_text="first token").locator("button").nth(2).click()
+    page.locator("table.percentiles tbody tr", has_text="first token").locator("button").nth(
+        2
+    ).click()
     found = page.locator("#picked table.turns tbody tr")
     found.first.wait_for()
     assert 1 <= found.count() <= 12  # of 300 turns those at p99 and above
@@ -146,7 +148,8 @@ def test_from_a_percentile_to_a_turn_by_keyboard(dashboard: OpenPage) -> None:
 
 
 def test_a_click_on_a_chart_lists_turns(dashboard: OpenPage) -> None:
-    """Near a line's point: the turns of that percentile at that time. On the heatmap: the cell's."""
+    """Near a line's point: the turns of that percentile at that time. On the heatmap: the
+    cell's."""
     page = dashboard.page
     go(page, "percentiles")
     page.locator("#percentiles .u-over").first.click(position={"x": 250, "y": 20})
@@ -185,7 +188,9 @@ def test_what_does_not_count_is_counted(feed: FakeFeed, open_dashboard: Dashboar
     feed.say(*(server.turn() for _ in range(5)))
     feed.say(server.turn(interrupted=True, total_ms=90_000.0), server.turn(realtime=False))
     feed.say(server.unmeasured_turn(), server.snapshot())
-    page.get_by_text("5 turns; left out: 1 interrupted, 1 not in real time, 1 not measured").wait_for()
+    page.get_by_text(
+        "5 turns; left out: 1 interrupted, 1 not in real time, 1 not measured"
+    ).wait_for()
     assert percentiles(page)["first token from the last sound to the first token sent"][0] == "5"
     go(page, "turn")
     assert page.locator("#turn table.turns tbody tr").count() == 8
@@ -209,8 +214,8 @@ def test_percentiles_are_right(feed: FakeFeed, open_dashboard: DashboardOpener) 
 def test_a_turn_that_comes_again_replaces_itself(
     feed: FakeFeed, open_dashboard: DashboardOpener
 ) -> None:
-    """Heard later: the same turn with playout, once in lists and percentiles. An older revision that
-    comes late changes nothing."""
+    """Heard later: the same turn with playout, once in lists and percentiles. An older revision
+    that comes late changes nothing."""
     page = open_dashboard("#screen=turn").page
     first = feed.server.turn()
     again = feed.server.heard(first, delay_ms=321.0)
@@ -286,7 +291,8 @@ def test_errors_lead_to_their_turns(dashboard: OpenPage, feed: FakeFeed) -> None
 
 
 def test_a_window_ranks_what_changed(feed: FakeFeed, open_dashboard: DashboardOpener) -> None:
-    """The engine became twice as slow a minute ago: its stages lead the list, not the endpointing."""
+    """The engine became twice as slow a minute ago: its stages lead the list, not the
+    endpointing."""
     page = open_dashboard("#screen=percentiles").page
     feed.run(240, 90)
     feed.server.slow = 2.5
@@ -300,7 +306,8 @@ def test_a_window_ranks_what_changed(feed: FakeFeed, open_dashboard: DashboardOp
 
 
 def test_text_is_never_markup(feed: FakeFeed, open_dashboard: DashboardOpener) -> None:
-    """Whatever the feed says, in ids, words, codes, settings, stages: it is shown letter by letter."""
+    """Whatever the feed says, in ids, words, codes, settings, stages: it is shown letter by
+    letter."""
     server = Server(content=True)
     feed.server = server
     server.settings[MARKUP] = MARKUP
@@ -354,7 +361,8 @@ def test_no_sideways_scrolling(dashboard: OpenPage) -> None:
 def test_nothing_is_drawn_while_nobody_sees_it(
     browser: Browser, feed: FakeFeed, open_page: PageOpener
 ) -> None:
-    """In a hidden tab messages are taken, and nothing is laid out; back in view all of it is there."""
+    """In a hidden tab messages are taken, and nothing is laid out; back in view all of it is
+    there."""
     opened = open_page(browser, feed.url)
     page = opened.page
     page.wait_for_selector("body[data-feed=live]")

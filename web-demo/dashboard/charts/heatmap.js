@@ -12,7 +12,7 @@ const FOOT_PX = 20;
 const HEIGHT_PX = 240;
 
 export class Heatmap {
-  /** @param {{title: string, onPick: Function}} options onPick(ids, sentence) for a click on a cell */
+  /** @param {{title: string, onPick: Function}} options onPick({fromS, toS, fromMs, toMs, what}) */
   constructor({ title, onPick }) {
     this.title = title;
     this.onPick = onPick;
@@ -43,10 +43,9 @@ export class Heatmap {
   cells() {
     return this.columns.map(({ sketch }) => {
       const rows = new Map();
-      for (const [key, { n, ids }] of sketch.buckets) {
+      for (const [key, { n }] of sketch.buckets) {
         const row = Math.max(0, Math.floor((key - this.least) / this.perRow));
-        const cell = rows.get(row) ?? { n: 0, ids: [] };
-        rows.set(row, { n: cell.n + n, ids: [...cell.ids, ...ids] });
+        rows.set(row, (rows.get(row) ?? 0) + n);
       }
       return rows;
     });
@@ -65,12 +64,12 @@ export class Heatmap {
     const ctx = this.canvas.getContext("2d");
     ctx.scale(scale, scale);
     const cells = this.cells();
-    const most = Math.max(1, ...cells.flatMap((rows) => [...rows.values()].map(({ n }) => n)));
+    const most = Math.max(1, ...cells.flatMap((rows) => [...rows.values()]));
     const w = (width - AXIS_PX) / this.columns.length;
     const h = (HEIGHT_PX - FOOT_PX) / ROWS;
     ctx.fillStyle = colour("accent");
     cells.forEach((rows, x) => {
-      for (const [row, { n }] of rows) {
+      for (const [row, n] of rows) {
         ctx.globalAlpha = 0.18 + 0.82 * Math.sqrt(n / most);
         ctx.fillRect(AXIS_PX + x * w + 0.5, HEIGHT_PX - FOOT_PX - (row + 1) * h + 0.5, Math.max(1, w - 1), Math.max(1, h - 1));
       }
@@ -93,11 +92,12 @@ export class Heatmap {
     const h = (HEIGHT_PX - FOOT_PX) / ROWS;
     const column = Math.floor((offsetX - AXIS_PX) / w);
     const row = Math.floor((HEIGHT_PX - FOOT_PX - offsetY) / h);
-    const cell = this.cells()[column]?.get(row);
-    if (!cell) return null;
-    const until = clock(this.columns[column].at * 1_000);
-    const what = `${many(cell.n, "turn")} of ${inMs(this.edgeMs(row))} to ${inMs(this.edgeMs(row + 1))}, until ${until}`;
-    return { cell, what };
+    const n = this.cells()[column]?.get(row);
+    if (!n) return null;
+    const toS = this.columns[column].at;
+    const [fromMs, toMs] = [this.edgeMs(row), this.edgeMs(row + 1)];
+    const what = `${many(n, "turn")} of ${inMs(fromMs)} to ${inMs(toMs)}, until ${clock(toS * 1_000)}`;
+    return { fromS: toS - (this.columns[1].at - this.columns[0].at), toS, fromMs, toMs, what };
   }
 
   hovered(event) {
@@ -108,6 +108,6 @@ export class Heatmap {
 
   clicked(event) {
     const found = this.at(event);
-    if (found) this.onPick(found.cell.ids, found.what);
+    if (found) this.onPick(found);
   }
 }

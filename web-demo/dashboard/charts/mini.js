@@ -26,17 +26,21 @@ export function miniBar(turn, scaleMs = null) {
   return el("span", { class: "mini-bar", role: "img", "aria-label": label || "no stage was measured" }, ...segments);
 }
 
+export function sparkline() {
+  const path = svg("path", { class: "line" });
+  return svg("svg", { class: "sparkline", width: LINE_W, height: LINE_H, viewBox: `0 0 ${LINE_W} ${LINE_H}`, "aria-hidden": "true" }, path);
+}
+
 /** Percent of headroom, 0 to 100 as the height; below 0 in the colour of trouble. */
-export function sparkline(values) {
+export function drawSparkline(node, values) {
   const known = values.filter((value) => value !== null);
-  const node = svg("svg", { class: "sparkline", width: LINE_W, height: LINE_H, viewBox: `0 0 ${LINE_W} ${LINE_H}`, "aria-hidden": "true" });
-  if (known.length < 2) return node;
+  if (known.length < 2) return;
   const x = (i) => (i / (values.length - 1)) * LINE_W;
   const y = (value) => 2 + (LINE_H - 4) * (1 - Math.max(0, Math.min(100, value)) / 100);
   let path = "";
   values.forEach((value, i) => {
     if (value !== null) path += `${path ? "L" : "M"}${x(i).toFixed(1)} ${y(value).toFixed(1)}`;
   });
-  node.append(svg("path", { d: path, class: known.at(-1) < 0 ? "line bad" : "line" }));
-  return node;
+  node.firstElementChild.setAttribute("d", path);
+  node.firstElementChild.setAttribute("class", known.at(-1) < 0 ? "line bad" : "line");
 }

@@ -73,7 +73,7 @@ export class Series {
 
   /**
    * All stages in columns of equal length that end at `toS`, each with the `roll` columns before it
-   * merged in: so that few turns make a line, too.
+   * merged in: so that few turns make a line, too. Without ids: `between` has them.
    * @returns {{at: number, stages: Map<string, Sketch>}[]} `at`: the column's end
    */
   columns(fromS, toS, number, roll = 0) {
@@ -82,19 +82,19 @@ export class Series {
     const plain = Array.from({ length: number + roll }, () => new Map());
     for (const [key, slot] of this.slots(firstS, toS)) {
       const at = Math.floor((key - firstS) / widthS);
-      mergeSlot(plain[Math.min(plain.length - 1, Math.max(0, at))], slot);
+      mergeSlot(plain[Math.min(plain.length - 1, Math.max(0, at))], slot, false);
     }
     return Array.from({ length: number }, (_, i) => {
       const stages = new Map();
-      for (let j = i; j <= i + roll; j += 1) mergeSlot(stages, plain[j]);
+      for (let j = i; j <= i + roll; j += 1) mergeSlot(stages, plain[j], false);
       return { at: fromS + (i + 1) * widthS, stages };
     });
   }
 }
 
-function mergeSlot(into, slot) {
+function mergeSlot(into, slot, withIds = true) {
   for (const [stage, sketch] of slot) {
     if (!into.has(stage)) into.set(stage, new Sketch());
-    into.get(stage).merge(sketch);
+    into.get(stage).merge(sketch, withIds);
   }
 }

@@ -25,9 +25,12 @@ function middleOf(bucket) {
   return bucket === ZERO ? 0 : Math.sqrt(low * high);
 }
 
+const NO_IDS = Object.freeze([]);
+
 export class Sketch {
   constructor() {
     this.n = 0;
+    this.keys = null; // of the buckets, rising; null: not sorted since the last change
     this.buckets = new Map(); // bucket -> { n, ids }
   }
 
@@ -35,6 +38,7 @@ export class Sketch {
   add(ms, id) {
     const key = bucketOf(ms);
     let bucket = this.buckets.get(key);
+    this.keys = null;
     if (!bucket) this.buckets.set(key, (bucket = { n: 0, ids: [] }));
     bucket.n += 1;
     bucket.ids.push(id);
@@ -47,23 +51,25 @@ export class Sketch {
     const key = bucketOf(ms);
     const bucket = this.buckets.get(key);
     if (!bucket) return;
+    this.keys = null;
     bucket.n -= 1;
     bucket.ids = bucket.ids.filter((other) => other !== id);
     if (bucket.n === 0) this.buckets.delete(key);
     this.n -= 1;
   }
 
-  /** Adds another sketch to this one. */
-  merge(other) {
+  /** Adds another sketch to this one. `withIds`: false for what is only drawn, which is cheaper. */
+  merge(other, withIds = true) {
     this.n += other.n;
+    this.keys = null;
     for (const [key, { n, ids }] of other.buckets) {
       const bucket = this.buckets.get(key);
       if (!bucket) {
-        this.buckets.set(key, { n, ids: ids.slice() });
+        this.buckets.set(key, { n, ids: withIds ? ids.slice() : NO_IDS });
         continue;
       }
       bucket.n += n;
-      bucket.ids = [...bucket.ids, ...ids].slice(-IDS_PER_BUCKET);
+      if (withIds) bucket.ids = [...bucket.ids, ...ids].slice(-IDS_PER_BUCKET);
     }
     return this;
   }
@@ -76,7 +82,8 @@ export class Sketch {
     if (this.n === 0) return null;
     const rank = Math.max(1, Math.ceil(q * this.n));
     let seen = 0;
-    for (const key of [...this.buckets.keys()].sort((a, b) => a - b)) {
+    this.keys ??= [...this.buckets.keys()].sort((a, b) => a - b);
+    for (const key of this.keys) {
       const { n, ids } = this.buckets.get(key);
       seen += n;
       if (seen >= rank) return { ms: middleOf(key), bucket: key, ids };

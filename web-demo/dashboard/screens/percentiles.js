@@ -30,7 +30,7 @@ export class PercentilesScreen {
     this.counts = el("p", { class: "small" });
     this.body = el("tbody");
     this.grid = el("div", { class: "multiples" });
-    this.heatmap = new Heatmap({ title: "First token, all turns", onPick: (ids, what) => this.show(what, ids) });
+    this.heatmap = new Heatmap({ title: "First token, all turns", onPick: (cell) => this.pickCell(cell) });
     this.highlight = new Highlight(app);
     this.picked = el("section", { class: "card", id: "picked", hidden: true, tabindex: "-1", "aria-labelledby": "picked-title" });
     this.node = el("section", { id: "percentiles", "aria-labelledby": "percentiles-title" },
@@ -134,10 +134,19 @@ export class PercentilesScreen {
 
   pickPoint(name, i, line) {
     const [q] = QS[line];
-    const { at, stages } = this.columns[i];
-    const found = stages.get(name)?.quantile(q);
-    const spanMs = ((ROLL + 1) * this.spanMs) / COLUMNS;
-    if (found) this.showQuantile(name, q, found, at * 1_000 - spanMs, at * 1_000);
+    const { at } = this.columns[i];
+    const fromS = at - ((ROLL + 1) * this.spanMs) / COLUMNS / 1_000;
+    const found = this.app.store.series.between(fromS, at).get(name)?.quantile(q);
+    if (found) this.showQuantile(name, q, found, fromS * 1_000, at * 1_000);
+  }
+
+  /** The turns of a cell of the heatmap: those that are kept, else the ids that its buckets hold. */
+  pickCell({ fromS, toS, fromMs, toMs, what }) {
+    const kept = [...this.app.store.turns.values()].filter(({ atMs, counts, totalMs }) =>
+      counts && atMs >= fromS * 1_000 && atMs < toS * 1_000 && totalMs > fromMs && totalMs <= toMs);
+    const sketch = this.app.store.series.between(fromS, toS).get("total") ?? new Sketch();
+    const held = [...sketch.buckets].filter(([key]) => boundsOf(key)[1] > fromMs && boundsOf(key)[1] <= toMs * 1.001).flatMap(([, { ids }]) => ids);
+    this.show(what, kept.length ? kept.map(({ id }) => id) : held);
   }
 
   /** The turns in the percentile's own bucket first, then those slower, slowest first. */

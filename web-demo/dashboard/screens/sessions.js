@@ -1,7 +1,7 @@
 // Who is connected: one line a session, to be sorted, filtered and pinned; opened, its live timeline.
 
 import { el, keyed, scroller, setText } from "../dom.js";
-import { miniBar, sparkline } from "../charts/mini.js";
+import { drawSparkline, miniBar, sparkline } from "../charts/mini.js";
 import { age, clock, count, inMs, percent, shortId } from "../units.js";
 import { turnLink, TurnList } from "./turn-list.js";
 
@@ -83,8 +83,9 @@ export class SessionsScreen {
     const cells = Object.fromEntries(COLUMNS.slice(1).map(({ name, number, wide }) =>
       [name, el("td", { class: [number && "number", wide && "wide-only"].filter(Boolean).join(" ") || null })]));
     cells.state.append(el("span", { class: "state" }));
+    cells.headroom.append(sparkline(), el("span"));
     const node = el("tr", {}, el("th", { scope: "row" }, open), ...Object.values(cells), el("td", {}, pin));
-    node.parts = { open, pin, cells, lastTurn: null, headroom: "" };
+    node.parts = { open, pin, cells, lastTurn: null, row: null };
     return node;
   }
 
@@ -92,13 +93,15 @@ export class SessionsScreen {
     const { open, pin, cells } = node.parts;
     open.setAttribute("aria-expanded", String(this.openId === row.id));
     pin.setAttribute("aria-pressed", String(this.pinned.has(row.id)));
+    this.updateTurn(node, row, store);
+    if (node.parts.row === row) return; // nothing new of it since the last second
+    node.parts.row = row;
     setText(cells.transport, row.transport ?? "–");
     const state = cells.state.firstElementChild;
     setText(state, row.state ?? "–");
     state.dataset.state = row.state ?? "";
     setText(cells.turns, count(row.turns));
     setText(cells.age, age(row.age_s));
-    this.updateTurn(node, row, store);
     this.updateHeadroom(cells.headroom, row, store);
     const parts = MODALITIES.filter((name) => row.kv?.by_modality?.[name]).map((name) => `${name} ${count(row.kv.by_modality[name])}`);
     setText(cells.kv, count(row.kv?.tokens));
@@ -119,7 +122,10 @@ export class SessionsScreen {
     const value = row.headroom_percent;
     const text = value == null ? "–" : `${Math.round(value)} %`;
     const overruns = row.overruns ? `, ${row.overruns} over` : "";
-    cell.replaceChildren(sparkline(store.sparklines.get(row.id) ?? []), el("span", { class: value < 0 ? "bad" : "" }, ` ${text}${overruns}`));
+    const [line, said] = cell.children;
+    drawSparkline(line, store.sparklines.get(row.id) ?? []);
+    said.className = value < 0 ? "bad" : "";
+    setText(said, ` ${text}${overruns}`);
   }
 
   pin(id) {
