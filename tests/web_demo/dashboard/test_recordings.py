@@ -172,7 +172,8 @@ def test_a_huge_recording_is_read_in_bounded_memory(open_dashboard: DashboardOpe
     grown: Json = opened.page.evaluate(
         """async ([hello, turn]) => {
           const { Player } = await import('/dashboard/files/player.js');
-          const line = (i) => `${JSON.stringify({ ...turn, id: `resp_${i}`, seq: i, at_ms: i * 50 })}\\n`;
+          const made = (i) => ({ ...turn, id: `resp_${i}`, seq: i, at_ms: i * 50 });
+          const line = (i) => `${JSON.stringify(made(i))}\\n`;
           const encoder = new TextEncoder();
           let i = 0;
           let bytes = 0;
@@ -211,7 +212,7 @@ def test_a_huge_recording_is_read_in_bounded_memory(open_dashboard: DashboardOpe
 
 
 def test_replay_goes_at_its_pace(open_dashboard: DashboardOpener) -> None:
-    """From the start, 10×, paused, and turn by turn."""
+    """From the start, ten times as fast, paused, and turn by turn."""
     messages = recorded(seconds=120)
     opened = open_dashboard("#screen=turn")
     page = opened.page
@@ -492,7 +493,8 @@ def test_the_bootstrap_interval_is_right(open_dashboard: DashboardOpener) -> Non
         """async () => {
           const { interval, randomFrom } = await import('/dashboard/data/compare.js');
           const draw = randomFrom(7);
-          const normal = () => Math.sqrt(-2 * Math.log(1 - draw())) * Math.cos(2 * Math.PI * draw());
+          const angle = () => Math.cos(2 * Math.PI * draw());
+          const normal = () => Math.sqrt(-2 * Math.log(1 - draw())) * angle();
           let covered = 0;
           let narrower = 0;
           for (let trial = 0; trial < 200; trial += 1) {

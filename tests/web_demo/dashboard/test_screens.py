@@ -80,9 +80,10 @@ def test_sessions_are_sorted_filtered_and_pinned(dashboard: OpenPage, feed: Fake
     page = dashboard.page
 
     def ages() -> list[str]:
-        return page.locator("table.sessions tbody th button").evaluate_all(
+        titles: list[str] = page.locator("table.sessions tbody th button").evaluate_all(
             "nodes => nodes.map(node => node.title)"
         )
+        return titles
 
     oldest_first = sorted(feed.server.sessions, key=lambda s: feed.server.born_ms[s])
     assert ages() == oldest_first
@@ -123,7 +124,7 @@ def test_from_a_percentile_to_a_turn_by_mouse(dashboard: OpenPage) -> None:
     found.first.wait_for()
     assert 1 <= found.count() <= 12  # of 300 turns those at p99 and above
     link = found.first.locator("a")
-    turn = link.get_attribute("title")
+    turn = link.get_attribute("title") or "?"
     link.click()
     page.wait_for_selector(".waterfall")
     assert page.url.endswith(f"#turn={turn}")
