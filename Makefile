@@ -26,6 +26,7 @@ $(STAMP): pyproject.toml $(LOCK)
 	$(BIN)/python -m pip install --quiet -c $(LOCK) --upgrade pip
 	$(BIN)/python -m pip install --progress-bar on -c $(LOCK) --build-constraint $(LOCK) -e '.[test,voice]'
 	$(BIN)/python -m headstart.kernels.build
+	@$(BIN)/python -m headstart.web_assets || echo "headstart: set-up goes on without it"
 	@touch $@
 
 ## Use it
@@ -64,6 +65,7 @@ test: setup ## run the whole suite: style, types, tests
 	$(BIN)/mypy
 	$(BIN)/headstart models fetch tiny
 	$(BIN)/headstart models fetch joe
+	$(BIN)/python -m headstart.web_assets
 	$(BIN)/python -m tests.web_demo.chromium
 	$(BIN)/python -m pytest
 

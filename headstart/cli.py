@@ -104,7 +104,20 @@ def serve(
     flags |= {"weights": weights, "size": size, "tail": tail}
     wanted = _settings(config, flags, assignments)
     at_work()
+    if wanted.web_dir is None:
+        _hint_at_charts()
     processes.serve(wanted, announce)
+
+
+def _hint_at_charts() -> None:
+    from headstart import web_assets
+
+    if web_assets.VENDOR.parent.is_dir() and not web_assets.is_there():
+        print(
+            "headstart: the dashboard draws plain charts; better ones come with "
+            "`python -m headstart.web_assets`",
+            file=sys.stderr,
+        )
 
 
 def web(

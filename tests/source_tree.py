@@ -58,7 +58,9 @@ def _sources(folder: Path) -> list[Path]:
     files = [
         path
         for path in folder.rglob("*")
-        if path.suffix in SUFFIXES and "__pycache__" not in path.parts and not _is_linked(path)
+        if path.suffix in SUFFIXES
+        and not {"__pycache__", "vendor"} & set(path.parts)
+        and not _is_linked(path)
     ]
     return sorted(files, key=lambda path: _order(path.relative_to(folder)))
 

@@ -41,7 +41,8 @@ HEADERS = (
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
     (b"permissions-policy", b"camera=(self), microphone=(self), geolocation=()"),
-    (b"cross-origin-opener-policy", b"same-origin"),
+    # Not `same-origin`: that cuts the tab in which the dashboard opens Perfetto off from its page.
+    (b"cross-origin-opener-policy", b"same-origin-allow-popups"),
 )
 _HOST = re.compile(r"[A-Za-z0-9._-]+(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?")
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
