@@ -16,9 +16,9 @@ COPY . .
 # PyTorch comes with CUDA by default (2.5 GB). A build argument takes the CPU build of the same version:
 # --build-arg PIP_EXTRA_INDEX_URL=INDEX, an index that has it.
 ARG PIP_EXTRA_INDEX_URL
-# Versions are pinned in pyproject.toml.
+# Versions are pinned in constraints.txt.
 # hadolint ignore=DL3013
-RUN pip install --no-cache-dir ".[voice]"
+RUN pip install --no-cache-dir -c constraints.txt ".[voice]"
 
 
 FROM python:3.12-slim-bookworm

