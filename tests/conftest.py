@@ -15,6 +15,11 @@ from hypothesis import settings
 
 from headstart.engine.weights import ensure
 
+# pytest puts the checkout on the path. A module imported as `gateway.x` would be a second copy of
+# `headstart.gateway.x`, and a test that patches it would patch nothing.
+for name in ("gateway", "engine", "kernels", "benchmarks", "recipes"):
+    sys.modules[name] = None  # type: ignore[assignment]
+
 # No test is about time: on a crowded machine an example takes as long as it takes. The suite is a
 # verdict, so it draws the same examples twice; to look for new ones, HYPOTHESIS_PROFILE=search.
 settings.register_profile("headstart", deadline=None, derandomize=True)
