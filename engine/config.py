@@ -11,7 +11,15 @@ from headstart.engine.errors import BadSettings
 MIB = 1 << 20
 KV_DTYPES = ("fp32", "fp16", "int8", "fp8")
 BACKENDS = ("auto", "native", "reference")
-_COUNTS = ("kv_pool_bytes", "block_size", "max_context_tokens", "token_budget", "heard_together")
+_COUNTS = (
+    "kv_pool_bytes",
+    "block_size",
+    "max_context_tokens",
+    "token_budget",
+    "heard_together",
+    "ears_sessions",
+    "chunk_ms",
+)
 _AT_LEAST_0 = (
     "encoder_cache_bytes",
     "encoder_cache_ttl_s",
@@ -36,6 +44,8 @@ class EngineConfig:
     Attributes:
         model: a set of weights ("small", "tiny").
         ears_language: what people speak, a code such as "en", or "auto".
+        ears_sessions, chunk_ms: with ears "auto", how many people who speak at once they must keep
+            up with, and how long the chunks are in which their sound comes.
         adapter: a LoRA for a packaged model's decoder, the folder that PEFT wrote; "auto": the
             model's own, if it has one; "off": none.
         kv_pool_bytes: memory set aside for K and V of all sessions; touched only as it is used.
@@ -71,6 +81,8 @@ class EngineConfig:
 
     model: str = "small"
     ears_language: str = "en"
+    ears_sessions: int = 2
+    chunk_ms: int = 500
     adapter: str = "auto"
     kv_pool_bytes: int = 512 * MIB
     block_size: int = 16

@@ -18,6 +18,9 @@ from headstart.engine.api.values import (
 
 
 class ModelInfo(msgspec.Struct, frozen=True):
+    """What was loaded. `ears`: the Whisper whose words are read, empty where there is none;
+    `ears_reason`: why it and no other, where that was measured (`--ears auto`)."""
+
     name: str
     context_tokens: int
     kv_bytes_per_token: int
@@ -26,6 +29,8 @@ class ModelInfo(msgspec.Struct, frozen=True):
     load_s: float
     still: PictureSize = SMALL_PICTURE
     frame: PictureSize = SMALL_PICTURE  # of a camera
+    ears: str = ""
+    ears_reason: str = ""
 
 
 class Loading(Message, frozen=True, tag="loading"):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 
@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from headstart.engine import api
-from headstart.engine.asr.chosen import load_ears
+from headstart.engine.asr.choice import Demand
+from headstart.engine.asr.chosen import load_best
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.adapter import chosen_adapter
@@ -46,6 +47,7 @@ class ModelPaths:
     class_names: Path
     faces: Path | None = None
     adapter: Path | None = None  # a LoRA of the language model
+    better_ears: tuple[Path, ...] = ()  # best first: in place of `ears` where there is time
 
     @classmethod
     def of(cls, found: ResolvedModel, adapter: str = "auto") -> ModelPaths:
@@ -105,7 +107,10 @@ def assemble(
     torch.set_num_threads(1 if native else config.threads)
     set_threads(config.threads)
     report("ears", 0, 0)  # first: they may be somebody's own, and wrong
-    ears = load_ears(paths.ears, config.ears_language)
+    demand = Demand(config.ears_sessions, config.chunk_ms)
+    chosen = load_best((*paths.better_ears, paths.ears), config.ears_language, demand)
+    paths = replace(paths, ears=chosen.directory)
+    ears = chosen.recognizer
     report("language model", 0, 0)
     model = load_model(paths.llm, config, report, paths.adapter)
     report("eyes", 0, 0)
@@ -127,6 +132,8 @@ def assemble(
         load_s=time.monotonic() - began_s,
         still=api.SMALL_PICTURE,
         frame=api.SMALL_PICTURE,
+        ears=paths.ears.name,
+        ears_reason=chosen.reason,
     )
     return engine, info
 
