@@ -131,7 +131,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--size", help="with dummy weights: 3b or 7b, in place of a directory")
     parser.add_argument("--tail", default="auto", choices=("auto", "closed", "provisional"))
     parser.add_argument("--transcribe", default="auto", choices=("auto", "on", "off"))
-    whisper = "a Whisper's folder or weights; auto: the largest that keeps up; none: the model's own"
+    whisper = "a Whisper's folder, or weights; auto: the largest that keeps up; none: the model's"
     parser.add_argument("--ears", help=whisper)
     at_once = "people who speak at once that ears auto must keep up with"
     parser.add_argument("--ears-sessions", type=int, default=2, help=at_once)

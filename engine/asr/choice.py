@@ -36,8 +36,9 @@ def choose(
 ) -> Choice:
     """The first of `names`, best first, that keeps `demand`; else the last.
 
-    `time_ms`: what a chunk takes, of the name at that place, or None where it cannot be used. It is
-    asked as late and as seldom as possible, for it loads weights: the last name is taken unmeasured.
+    `time_ms`: what a chunk takes, of the name at that place, or None where it cannot be used. It
+    loads weights, so it is asked of one after the other, and never of the last, which is taken
+    unmeasured.
     """
     assert names
     wanted = f"{demand.sessions} at once, {demand.chunk_ms} ms chunks"
