@@ -18,8 +18,8 @@ _COUNTS = (
     "token_budget",
     "heard_together",
     "ears_sessions",
-    "chunk_ms",
 )
+LONGEST_CHUNK_MS = 2000
 _AT_LEAST_0 = (
     "encoder_cache_bytes",
     "encoder_cache_ttl_s",
@@ -108,6 +108,8 @@ class EngineConfig:
         for name in _COUNTS:
             if getattr(self, name) < 1:
                 raise BadSettings(name, "at least 1", getattr(self, name))
+        if not 20 <= self.chunk_ms <= LONGEST_CHUNK_MS:
+            raise BadSettings("chunk_ms", f"20 to {LONGEST_CHUNK_MS}", self.chunk_ms)
         for name in _AT_LEAST_0:
             if not 0 <= getattr(self, name) < math.inf:  # NaN is out of any range
                 raise BadSettings(name, "at least 0, and finite", getattr(self, name))

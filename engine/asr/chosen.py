@@ -93,11 +93,8 @@ def load_ears(directory: Path, language: str = ENGLISH_CODE) -> WhisperRecognize
 def load_best(directories: Sequence[Path], language: str, demand: Demand) -> ChosenEars:
     """Of `directories`, best first, the first that this machine has time for, else the last.
 
-    One alone is loaded as it is. One that cannot be used is passed over, unless it is the last.
-    Raises as `load_ears`.
+    One that cannot be used is passed over, unless it is the last. Raises as `load_ears`.
     """
-    if len(directories) == 1:
-        return ChosenEars(load_ears(directories[0], language), directories[0])
     timing = _Timing(directories, demand)
     choice = choose([directory.name for directory in directories], timing.chunk_ms, demand)
     directory = directories[choice.place]

@@ -13,7 +13,7 @@ import torch
 
 from headstart.engine import api
 from headstart.engine.asr.choice import Demand
-from headstart.engine.asr.chosen import load_best
+from headstart.engine.asr.chosen import ChosenEars, load_best, load_ears
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.adapter import chosen_adapter
@@ -47,7 +47,7 @@ class ModelPaths:
     class_names: Path
     faces: Path | None = None
     adapter: Path | None = None  # a LoRA of the language model
-    better_ears: tuple[Path, ...] = ()  # best first: in place of `ears` where there is time
+    better_ears: tuple[Path, ...] | None = None  # in place of `ears` where there is time for them
 
     @classmethod
     def of(cls, found: ResolvedModel, adapter: str = "auto") -> ModelPaths:
@@ -107,8 +107,7 @@ def assemble(
     torch.set_num_threads(1 if native else config.threads)
     set_threads(config.threads)
     report("ears", 0, 0)  # first: they may be somebody's own, and wrong
-    demand = Demand(config.ears_sessions, config.chunk_ms)
-    chosen = load_best((*paths.better_ears, paths.ears), config.ears_language, demand)
+    chosen = _ears(paths, config)
     paths = replace(paths, ears=chosen.directory)
     ears = chosen.recognizer
     report("language model", 0, 0)
@@ -136,6 +135,13 @@ def assemble(
         ears_reason=chosen.reason,
     )
     return engine, info
+
+
+def _ears(paths: ModelPaths, config: EngineConfig) -> ChosenEars:
+    if paths.better_ears is None:
+        return ChosenEars(load_ears(paths.ears, config.ears_language), paths.ears)
+    demand = Demand(config.ears_sessions, config.chunk_ms)
+    return load_best((*paths.better_ears, paths.ears), config.ears_language, demand)
 
 
 def _parts(

@@ -13,7 +13,7 @@ import torch
 
 from headstart.engine import api
 from headstart.engine.asr.choice import Demand
-from headstart.engine.asr.chosen import load_best
+from headstart.engine.asr.chosen import ChosenEars, load_best, load_ears
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.sampling import SamplerFactory
 from headstart.engine.engine import Engine, EngineParts
@@ -72,8 +72,7 @@ def assemble_source(
     chosen = None
     if transcriber:
         report("transcriber", 0, 0)
-        demand = Demand(config.ears_sessions, config.chunk_ms)
-        chosen = load_best(transcriber, config.ears_language, demand)
+        chosen = _transcriber(transcriber, config)
         ears = _with_words(own, model, chosen.recognizer)
     parts = _parts(model, ears, config, (cache, pool), words, context_tokens)
     engine = Engine(parts, emit)
@@ -103,6 +102,13 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+def _transcriber(directories: Sequence[Path], config: EngineConfig) -> ChosenEars:
+    if len(directories) == 1:
+        return ChosenEars(load_ears(directories[0], config.ears_language), directories[0])
+    demand = Demand(config.ears_sessions, config.chunk_ms)
+    return load_best(directories, config.ears_language, demand)
 
 
 def _with_words(
