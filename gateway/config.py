@@ -37,7 +37,11 @@ class Settings(BaseSettings):
     ears: str | None = Field(
         None,
         min_length=1,
-        description="folder of a Whisper that hears, or weights by name; none: the model's own",
+        description="folder of a Whisper that hears, or weights by name; 'auto': the largest "
+        "fetched one that this machine has time for; none: the model's own",
+    )
+    ears_sessions: int = Field(
+        2, ge=1, le=64, description="people who speak at once that ears 'auto' must keep up with"
     )
     ears_language: str = Field(
         "en",

@@ -96,7 +96,10 @@ class FakeEngine:
         self._later(self.ready_ns, self.ready())
 
     def ready(self) -> api.Ready:
-        model = api.ModelInfo("fake", 8192, BYTES_PER_TOKEN, 1 << 28, 0, self.script.load_ms / 1000)
+        load_s, why = self.script.load_ms / 1000, "words come from a script"
+        model = api.ModelInfo(
+            "fake", 8192, BYTES_PER_TOKEN, 1 << 28, 0, load_s, ears="fake", ears_reason=why
+        )
         return api.Ready(incarnation=self.incarnation, model=model)
 
     @property

@@ -38,7 +38,11 @@ Model = Annotated[
 ]
 Ears = Annotated[
     str | None,
-    typer.Option(help="Folder of a Whisper that hears.", show_default="the model's own"),
+    typer.Option(
+        help="A Whisper that hears: its folder, weights by name, or auto (the largest fetched one "
+        "that this machine has time for).",
+        show_default="the model's own",
+    ),
 ]
 EarsLanguage = Annotated[
     str | None,

@@ -18,7 +18,9 @@ from headstart.engine.api.values import (
 
 
 class ModelInfo(msgspec.Struct, frozen=True):
-    """The loaded model. `still` and `frame`: the largest useful picture, sent or from a camera."""
+    """The loaded model. `still` and `frame`: the largest useful picture, sent or from a camera.
+    `ears`: the Whisper that transcribes, empty if there is none; `ears_reason`: why this one was
+    chosen, if that was measured (`--ears auto`)."""
 
     name: str
     context_tokens: int
@@ -28,6 +30,8 @@ class ModelInfo(msgspec.Struct, frozen=True):
     load_s: float
     still: PictureSize = SMALL_PICTURE
     frame: PictureSize = SMALL_PICTURE
+    ears: str = ""
+    ears_reason: str = ""
 
 
 class Loading(Message, frozen=True, tag="loading"):

@@ -1,17 +1,43 @@
-"""The ears that a person chose with `--ears`: a Whisper's folder, or weights by name."""
+"""The ears that a person chose with `--ears`: a Whisper's folder, weights by name, or `auto`."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
+from headstart.engine.asr.choice import Demand, choose
+from headstart.engine.asr.chunk_timing import ChunkTimer
 from headstart.engine.asr.errors import BadEars, NoSuchEars
 from headstart.engine.asr.languages import ENGLISH_CODE
 from headstart.engine.asr.recognizer import WhisperRecognizer
+from headstart.engine.asr.whisper.checkpoint import Checkpoint, load_checkpoint
 from headstart.engine.errors import BadWeights
-from headstart.engine.weights import Progress, ensure, known_ears
+from headstart.engine.weights import (
+    Progress,
+    Weight,
+    WeightsMissing,
+    ensure,
+    known_ears,
+    locate,
+    whispers,
+)
 
 log = logging.getLogger("headstart.engine")
+
+AUTO_EARS = "auto"
+"""In place of a name: the largest fetched Whisper that this machine has time for."""
+
+
+@dataclass(frozen=True)
+class ChosenEars:
+    """Loaded ears, where they lie, and why they and no others, if that was measured."""
+
+    recognizer: WhisperRecognizer
+    directory: Path
+    reason: str = ""
 
 
 def find_ears(name: str, progress: Progress | None = None) -> Path:
@@ -27,16 +53,106 @@ def find_ears(name: str, progress: Progress | None = None) -> Path:
     return ensure(name, progress)
 
 
+def candidates(own: Path, language: str) -> tuple[Path, ...]:
+    """What `auto` chooses from: fetched Whispers larger than `own`, the largest first, then `own`.
+
+    Only those that hear `language`, if there are such. Larger ones that are not fetched are told to
+    the log, with how to get them.
+    """
+    found: list[Path] = []
+    own_bytes = next((w.size_bytes for w in whispers() if w.name == own.name), 0)
+    for weight in sorted(whispers(), key=lambda w: w.size_bytes, reverse=True):
+        if weight.size_bytes <= own_bytes or not _hears(weight, language):
+            continue
+        try:
+            found.append(locate(weight.name))
+        except WeightsMissing:
+            log.info(
+                "ears: %s (%.0f MB) is not fetched, so it is not tried: headstart models fetch %s",
+                weight.name,
+                weight.size_bytes / 1e6,
+                weight.name,
+            )
+    hears = all(_hears(weight, language) for weight in whispers() if weight.name == own.name)
+    return (*found, own) if hears or not found else tuple(found)
+
+
+def _hears(weight: Weight, language: str) -> bool:
+    return language == ENGLISH_CODE or not weight.english_only
+
+
 def load_ears(directory: Path, language: str = ENGLISH_CODE) -> WhisperRecognizer:
     """Load a Whisper's folder, so that whatever is wrong with it is one sentence.
 
     Raises `BadEars`, `UnknownLanguage`, `EnglishOnly`.
     """
+    with _one_sentence(directory):
+        return _told(WhisperRecognizer.load(directory, language=language), directory, language)
+
+
+def load_best(directories: Sequence[Path], language: str, demand: Demand) -> ChosenEars:
+    """Of `directories`, best first, the first that this machine has time for, else the last.
+
+    One that cannot be used is passed over, unless it is the last. Raises as `load_ears`.
+    """
+    timing = _Timing(directories, demand)
+    choice = choose([directory.name for directory in directories], timing.chunk_ms, demand)
+    directory = directories[choice.place]
+    log.info("ears: %s is chosen: %s", directory.name, choice.reason)
     try:
-        ears = WhisperRecognizer.load(directory, language=language)
+        ears = _loaded(timing.loaded, directory, language)
+    except BadEars as error:
+        later = directories[choice.place + 1 :]
+        if not later:
+            raise
+        log.warning("%s", error)
+        return load_best(later, language, demand)
+    return ChosenEars(ears, directory, choice.reason)
+
+
+def _loaded(checkpoint: Checkpoint | None, directory: Path, language: str) -> WhisperRecognizer:
+    if checkpoint is None:
+        return load_ears(directory, language)
+    with _one_sentence(directory):
+        ears = WhisperRecognizer.over(checkpoint, directory, language=language)
+    return _told(ears, directory, language)
+
+
+class _Timing:
+    """Loads and times one of `directories` after the other; `loaded`: the newest, while no other
+    was asked for."""
+
+    def __init__(self, directories: Sequence[Path], demand: Demand) -> None:
+        self._directories, self._demand = directories, demand
+        self.loaded: Checkpoint | None = None
+
+    def chunk_ms(self, place: int) -> float | None:
+        self.loaded = None  # first: two at once would need the memory of both
+        directory = self._directories[place]
+        try:
+            with _one_sentence(directory):
+                checkpoint = load_checkpoint(directory)
+        except BadEars as error:
+            log.warning("%s", error)
+            return None
+        timer = ChunkTimer(checkpoint, self._demand.chunk_ms)
+        took_ms = timer.median_ms(self._demand.limit_ms)
+        if took_ms <= self._demand.limit_ms:
+            self.loaded = checkpoint
+        return took_ms
+
+
+@contextmanager
+def _one_sentence(directory: Path) -> Iterator[None]:
+    """What is wrong with a folder as `BadEars`."""
+    try:
+        yield
     except BadWeights as error:
         raise BadEars(directory, str(error)) from error
     except OSError as error:
         raise BadEars(directory, f"{error.filename}: {error.strerror}") from error
+
+
+def _told(ears: WhisperRecognizer, directory: Path, language: str) -> WhisperRecognizer:
     log.info("ears: %s, %s; language: %s", directory.name, ears.about, language)
     return ears

@@ -144,7 +144,17 @@ class WhisperRecognizer:
         language: str = ENGLISH_CODE,
     ) -> WhisperRecognizer:
         """Load a Whisper directory. Raises `BadWeights`, and as the constructor."""
-        checkpoint = load_checkpoint(directory)
+        return cls.over(load_checkpoint(directory), directory, settings, language)
+
+    @classmethod
+    def over(
+        cls,
+        checkpoint: Checkpoint,
+        directory: Path,
+        settings: RecognizerSettings | None = None,
+        language: str = ENGLISH_CODE,
+    ) -> WhisperRecognizer:
+        """As `load`, where the checkpoint of `directory` is loaded already."""
         extras = checkpoint.extras
         tokens = WhisperTokens(directory / TOKENIZER_FILE, extras.multilingual)
         tokens.check(checkpoint.settings.vocabulary, extras.ids)

@@ -1,22 +1,57 @@
 """The silence that Whisper was trained with behind every sound, up to 30 s, computed once.
 
-Far behind a sound, what the encoder makes of silence hardly depends on the sound. So it is encoded
-once, alone; the positions of a sound and of the silence near it then attend to it as if it had been
-encoded with them. A sound costs what it is long, and is heard as in a window of 30 s.
+Far behind speech, what the encoder makes of silence hardly depends on what was said. So it is
+encoded once, behind some vowels; the positions of a sound and of the silence near it then attend to
+it as if it had been encoded with them. A sound costs what it is long, and is heard as in a window
+of 30 s. Encoded alone, silence is another one, the more so in larger Whispers: that nothing was
+said before it is in all of its positions.
 """
 
 from __future__ import annotations
 
+import numpy as np
+import numpy.typing as npt
 import torch
+from torch import Tensor
 
+from headstart.engine.asr.mel import SAMPLE_RATE_HZ, LogMel
 from headstart.engine.asr.whisper.decoder import CrossCache, WhisperDecoder
-from headstart.engine.asr.whisper.encoder import EncodedSound, Frozen, WhisperEncoder
+from headstart.engine.asr.whisper.encoder import (
+    POSITIONS_PER_SECOND,
+    EncodedSound,
+    Frozen,
+    WhisperEncoder,
+)
 
-TOP_DECADES = 0.75
-"""Log10 power of the loudest band of usual speech. Whisper clamps silence at eight decades below
-the loudest; how much below zero that is says how loud the sound is, and tells it little else."""
+# Formants of a, i, u and e in Hz: where a voice's harmonics are strong, by how many Hz around.
+_VOWELS_HZ = ((700, 1200, 2600), (300, 2200, 3000), (400, 800, 2500), (500, 1700, 2500))
+_WIDTH_HZ = 100
+_PITCH_HZ = 125
+_HIGHEST_HZ = 4000
+_SYLLABLE_S = 0.3
+_VOICED_S = 0.24
+_PEAK = 16_000
+
+VOWELS_S = len(_VOWELS_HZ) * _SYLLABLE_S
+"""The silence begins here; a shorter sound hears none of what would lie before it."""
 
 _FRAMES_PER_POSITION = 2
+
+
+def vowels() -> npt.NDArray[np.float32]:
+    """A few syllables without words, [samples] of 16 kHz in steps of sixteen bits: so they are the
+    same where sines are computed otherwise."""
+    room, voiced = (round(s * SAMPLE_RATE_HZ) for s in (_SYLLABLE_S, _VOICED_S))
+    times_s = np.arange(voiced) / SAMPLE_RATE_HZ
+    sound = np.zeros((len(_VOWELS_HZ), room))
+    for syllable, formants_hz in zip(sound, _VOWELS_HZ, strict=True):
+        for harmonic_hz in range(_PITCH_HZ, _HIGHEST_HZ, _PITCH_HZ):
+            far = (np.array(formants_hz) - harmonic_hz) / _WIDTH_HZ
+            strength = float((1 / (1 + far * far)).sum())
+            syllable[:voiced] += strength * np.sin(2 * np.pi * harmonic_hz * times_s)
+        syllable[:voiced] *= np.hanning(voiced)
+        syllable *= _PEAK / np.abs(syllable).max()
+    return (np.rint(sound.reshape(-1)) / 32768).astype(np.float32)
 
 
 class FarSilence:
@@ -25,23 +60,31 @@ class FarSilence:
     @torch.inference_mode()
     def __init__(self, encoder: WhisperEncoder, decoder: WhisperDecoder) -> None:
         self.positions = encoder.settings.audio_positions
-        shape = (encoder.settings.mels, self.positions * _FRAMES_PER_POSITION)
-        features = torch.full(shape, (TOP_DECADES - 8.0 + 4.0) / 4.0)
+        self._begins = round(VOWELS_S * POSITIONS_PER_SECOND)
+        features = _padded(LogMel(encoder.settings.mels), self.positions * _FRAMES_PER_POSITION)
         ((rows, frozen),) = encoder.encode([EncodedSound(features, keep=self.positions)])
         self._encoded = frozen
         self._heard = decoder.listen(rows)
 
     def encoded(self, first: int) -> Frozen:
         """Keys and values of the positions from `first` on, in the encoder."""
-        encoded = self._encoded
+        encoded, first = self._encoded, max(first, self._begins)
         return Frozen(
             self.positions - first, encoded.keys[:, :, first:], encoded.values[:, :, first:]
         )
 
     def behind(self, sound: CrossCache) -> CrossCache:
         """`sound` as the decoder hears it, with silence behind it up to 30 s."""
-        first = sound.positions
+        first = max(sound.positions, self._begins)
         return CrossCache(
             torch.cat((sound.keys, self._heard.keys[:, :, first:]), dim=2),
             torch.cat((sound.values, self._heard.values[:, :, first:]), dim=2),
         )
+
+
+def _padded(mel: LogMel, frames: int) -> Tensor:
+    """[mels, `frames`] of the vowels and the silence behind them."""
+    state = mel.open()
+    mel.push(state, torch.from_numpy(vowels()))
+    short = mel.features(state).shape[1]
+    return mel.features(state, pad_frames=frames - short)

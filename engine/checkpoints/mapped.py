@@ -67,6 +67,10 @@ class MappedTensors(Mapping[str, Tensor]):
         if length > 0:
             self._data.madvise(mmap.MADV_DONTNEED, begin, length)
 
+    def __contains__(self, name: object) -> bool:
+        """Without copying the tensor, as `Mapping`'s own way would."""
+        return name in self._index
+
     def __iter__(self) -> Iterator[str]:
         return iter(self._index)
 

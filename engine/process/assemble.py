@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 
@@ -12,7 +12,8 @@ import numpy as np
 import torch
 
 from headstart.engine import api
-from headstart.engine.asr.chosen import load_ears
+from headstart.engine.asr.choice import Demand
+from headstart.engine.asr.chosen import ChosenEars, load_best, load_ears
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.adapter import chosen_adapter
@@ -46,6 +47,7 @@ class ModelPaths:
     class_names: Path
     faces: Path | None = None
     adapter: Path | None = None  # a LoRA of the language model
+    better_ears: tuple[Path, ...] | None = None  # in place of `ears` where there is time for them
 
     @classmethod
     def of(cls, found: ResolvedModel, adapter: str = "auto") -> ModelPaths:
@@ -105,7 +107,9 @@ def assemble(
     torch.set_num_threads(1 if native else config.threads)
     set_threads(config.threads)
     report("ears", 0, 0)  # first, because a user may have supplied wrong ones
-    ears = load_ears(paths.ears, config.ears_language)
+    chosen = _ears(paths, config)
+    paths = replace(paths, ears=chosen.directory)
+    ears = chosen.recognizer
     report("language model", 0, 0)
     model = load_model(paths.llm, config, report, paths.adapter)
     report("eyes", 0, 0)
@@ -127,8 +131,17 @@ def assemble(
         load_s=time.monotonic() - began_s,
         still=api.SMALL_PICTURE,
         frame=api.SMALL_PICTURE,
+        ears=paths.ears.name,
+        ears_reason=chosen.reason,
     )
     return engine, info
+
+
+def _ears(paths: ModelPaths, config: EngineConfig) -> ChosenEars:
+    if paths.better_ears is None:
+        return ChosenEars(load_ears(paths.ears, config.ears_language), paths.ears)
+    demand = Demand(config.ears_sessions, config.chunk_ms)
+    return load_best((*paths.better_ears, paths.ears), config.ears_language, demand)
 
 
 def _parts(

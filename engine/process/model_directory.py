@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,7 +12,8 @@ from pathlib import Path
 import torch
 
 from headstart.engine import api
-from headstart.engine.asr.chosen import load_ears
+from headstart.engine.asr.choice import Demand
+from headstart.engine.asr.chosen import ChosenEars, load_best, load_ears
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.sampling import SamplerFactory
 from headstart.engine.engine import Engine, EngineParts
@@ -45,9 +46,10 @@ def assemble_source(
     config: EngineConfig,
     emit: Emit,
     report: Report,
-    transcriber: Path | None = None,
+    transcriber: Sequence[Path] = (),
 ) -> tuple[Engine, api.ModelInfo]:
-    """Load everything and run it once. `transcriber`: folder of a Whisper to transcribe with.
+    """Load everything and run it once. `transcriber`: folder of a Whisper to transcribe with,
+    several if one is to be chosen (`engine.asr.chosen`).
 
     Raises `BadWeights` naming the file, field or tensor, or another `EngineError`.
     """
@@ -69,12 +71,14 @@ def assemble_source(
     context_tokens = min(config.max_context_tokens, spec.context_tokens)
     own = ModelRecognizer(model, tail_of(model, config))
     ears: SpeechRecognizer = own
-    if transcriber is not None:
+    chosen = None
+    if transcriber:
         report("transcriber", 0, 0)
-        ears = _with_words(own, model, load_ears(transcriber, config.ears_language))
+        chosen = _transcriber(transcriber, config)
+        ears = _with_words(own, model, chosen.recognizer)
     parts = _parts(model, ears, config, (cache, pool), words, context_tokens)
     engine = Engine(parts, emit)
-    warm_up(engine, model, report, hears=model.spec.audio is not None or transcriber is not None)
+    warm_up(engine, model, report, hears=model.spec.audio is not None or bool(transcriber))
     info = api.ModelInfo(
         name=source.name,
         context_tokens=context_tokens,
@@ -84,6 +88,8 @@ def assemble_source(
         load_s=time.monotonic() - began_s,
         still=still_size(model.spec.vision, context_tokens),
         frame=frame_size(model.spec.vision),
+        ears=chosen.directory.name if chosen else "",
+        ears_reason=chosen.reason if chosen else "",
     )
     return engine, info
 
@@ -98,6 +104,13 @@ def _one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+def _transcriber(directories: Sequence[Path], config: EngineConfig) -> ChosenEars:
+    if len(directories) == 1:
+        return ChosenEars(load_ears(directories[0], config.ears_language), directories[0])
+    demand = Demand(config.ears_sessions, config.chunk_ms)
+    return load_best(directories, config.ears_language, demand)
 
 
 def _with_words(

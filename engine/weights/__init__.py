@@ -24,7 +24,9 @@ from headstart.engine.weights.fetch import (
     ensure,
     known_ears,
     resolve_model,
+    whispers,
 )
+from headstart.engine.weights.manifest import Weight
 from headstart.engine.weights.store import home, locate
 
 __all__ = [
@@ -36,6 +38,7 @@ __all__ = [
     "ResolvedModel",
     "SourceFailed",
     "UnknownName",
+    "Weight",
     "WeightsError",
     "WeightsMissing",
     "ensure",
@@ -43,4 +46,5 @@ __all__ = [
     "known_ears",
     "locate",
     "resolve_model",
+    "whispers",
 ]

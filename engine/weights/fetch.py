@@ -200,6 +200,11 @@ def known_ears() -> tuple[str, ...]:
     return packaged().ears
 
 
+def whispers() -> tuple[Weight, ...]:
+    """All weights that can hear."""
+    return tuple(packaged().weight(name) for name in known_ears())
+
+
 def resolve_model(
     name: str,
     progress: Progress | None = None,
@@ -329,4 +334,5 @@ __all__ = [
     "free_bytes",
     "known_ears",
     "resolve_model",
+    "whispers",
 ]

@@ -80,6 +80,7 @@ class Weight(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     file: tuple[File, ...]
     source: tuple[Source, ...]
     hears: bool = False  # whether it is a Whisper, which `--ears` may name
+    english_only: bool = False  # of a Whisper
 
     @property
     def size_bytes(self) -> int:

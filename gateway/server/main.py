@@ -126,6 +126,8 @@ def engine_argv(settings: Settings, endpoint: str) -> list[str]:
     argv += ["--ears-language", settings.ears_language, "--adapter", settings.adapter]
     if settings.ears is not None:
         argv += ["--ears", settings.ears]
+        argv += ["--ears-sessions", str(settings.ears_sessions)]
+        argv += ["--chunk-ms", str(settings.chunk_ms)]
     argv += ["--weights", settings.weights, "--tail", settings.tail]
     argv += ["--transcribe", settings.transcribe]
     if settings.size is not None:
@@ -193,10 +195,11 @@ class Announcer(LinkObserver):
             self._say_ready(ready.model)
 
     def _say_ready(self, model: api.ModelInfo) -> None:
+        ears = f"  ears {model.ears}: {model.ears_reason}\n" if model.ears_reason else ""
         print(
             f"\n  headstart is ready: {self._url}\n"
             f"  model {model.name}, {model.weights_bytes / 1e6:.0f} MB of weights, "
-            f"loaded in {model.load_s:.1f} s\n",
+            f"loaded in {model.load_s:.1f} s\n{ears}",
             file=sys.stderr,
             flush=True,
         )

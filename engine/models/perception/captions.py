@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from headstart.engine.api import Image
-from headstart.engine.asr.chosen import find_ears
+from headstart.engine.asr.chosen import AUTO_EARS, candidates, find_ears
 from headstart.engine.interfaces import EmbeddedRecognition, Pcm, Recognition, SpeechRecognizer
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.models.perception.senses import Listening, ModelRecognizer
@@ -24,18 +24,25 @@ log = logging.getLogger("headstart.engine")
 TRANSCRIBER = "whisper-tiny.en"
 
 
-def find_transcriber(setting: str, ears: str | None, progress: Progress) -> Path | None:
-    """The Whisper for the settings `transcribe` and `ears`: "on" fetches it if necessary, "auto"
-    uses it if it is there. Raises `NoSuchEars`, or `FetchFailed`."""
+def find_transcriber(
+    setting: str, ears: str | None, language: str, progress: Progress
+) -> tuple[Path, ...]:
+    """The Whisper for the settings `transcribe` and `ears`: empty for none, several, best first,
+    if `ears` is "auto". `setting` "on" fetches it if necessary, "auto" uses it if it is there.
+
+    Raises `NoSuchEars`, or `FetchFailed`.
+    """
     if setting == "off":
-        return None
+        return ()
+    if ears == AUTO_EARS:
+        return candidates(find_ears(TRANSCRIBER, progress), language)
     if ears is not None or setting == "on":
-        return find_ears(ears or TRANSCRIBER, progress)
+        return (find_ears(ears or TRANSCRIBER, progress),)
     try:
-        return locate(TRANSCRIBER)
+        return (locate(TRANSCRIBER),)
     except WeightsMissing:
         log.info("transcripts: none, as %s is not fetched", TRANSCRIBER)
-        return None
+        return ()
 
 
 @dataclass(slots=True)

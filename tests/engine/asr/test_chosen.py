@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from headstart.engine.asr.chosen import find_ears, load_ears
+from headstart.engine.asr import chosen
+from headstart.engine.asr.choice import Demand
+from headstart.engine.asr.chosen import candidates, find_ears, load_best, load_ears
+from headstart.engine.asr.chunk_timing import ChunkTimer
 from headstart.engine.asr.errors import BadEars, EnglishOnly, NoSuchEars, UnknownLanguage
+from headstart.engine.asr.recognizer import WhisperRecognizer
+from headstart.engine.weights import WeightsMissing, whispers
 from tests.engine.asr.whisper_dirs import SPECIALS, Kind, write_tokenizer, write_whisper
 
 
@@ -100,3 +106,106 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("headstart.engine.asr.chosen.WhisperRecognizer.load", refuse)
     with pytest.raises(BadEars, match=r"config\.json: Permission denied"):
         load_ears(tmp_path)
+
+
+TWO = Demand(sessions=2, chunk_ms=500)
+
+
+@pytest.fixture
+def fetched(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> set[str]:
+    """Names of the weights that are in the cache; each is a folder of that name."""
+    names = {"whisper-tiny.en", "whisper-base"}
+
+    def locate(name: str) -> Path:
+        if name not in names:
+            raise WeightsMissing(name, tmp_path / name)
+        return tmp_path / name
+
+    monkeypatch.setattr(chosen, "locate", locate)
+    return names
+
+
+def _names(own: Path, language: str = "en") -> list[str]:
+    return [path.name for path in candidates(own, language)]
+
+
+def test_auto_tries_what_is_fetched_the_largest_first(tmp_path: Path, fetched: set[str]) -> None:
+    """The model's own ears come last."""
+    assert _names(tmp_path / "whisper-tiny.en") == ["whisper-base", "whisper-tiny.en"]
+    assert _names(tmp_path / "whisper-base") == ["whisper-base"]
+
+
+def test_auto_says_how_to_get_better_ears(
+    tmp_path: Path, fetched: set[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It fetches nothing by itself."""
+    fetched.remove("whisper-base")
+    with caplog.at_level(logging.INFO, "headstart.engine"):
+        assert _names(tmp_path / "whisper-tiny.en") == ["whisper-tiny.en"]
+    assert "whisper-base (150 MB) is not fetched" in caplog.text
+    assert "headstart models fetch whisper-base" in caplog.text
+
+
+@pytest.mark.parametrize("language", ["fr", "auto"])
+def test_auto_takes_ears_that_know_the_language(
+    tmp_path: Path, fetched: set[str], language: str
+) -> None:
+    """However slow they are. Where there are none, the model's own say what they lack."""
+    assert _names(tmp_path / "whisper-tiny.en", language) == ["whisper-base"]
+    fetched.remove("whisper-base")
+    assert _names(tmp_path / "whisper-tiny.en", language) == ["whisper-tiny.en"]
+
+
+def test_the_manifest_knows_who_hears_english_only() -> None:
+    """By the sizes of their vocabularies they are told apart when they are loaded; the manifest
+    says it before."""
+    assert {weight.name: weight.english_only for weight in whispers()} == {
+        "whisper-tiny.en": True,
+        "whisper-base": False,
+    }
+
+
+def _scripted_timer(monkeypatch: pytest.MonkeyPatch, took_ms: float) -> None:
+    monkeypatch.setattr(ChunkTimer, "median_ms", lambda self, limit_ms: took_ms)
+
+
+def test_the_better_ears_are_loaded_where_there_is_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And only once."""
+    for name in ("better", "own"):
+        write_whisper(tmp_path / name)
+    _scripted_timer(monkeypatch, 60.0)
+    monkeypatch.setattr(WhisperRecognizer, "load", None)
+    best = load_best((tmp_path / "better", tmp_path / "own"), "de", TWO)
+    assert best.directory.name == "better"
+    assert best.reason.startswith("better takes 60 ms a chunk of at most 125 ms")
+    assert "3 languages" in best.recognizer.about
+
+
+def test_slow_ears_are_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For the next, which is told why."""
+    for name in ("better", "own"):
+        write_whisper(tmp_path / name)
+    _scripted_timer(monkeypatch, 300.0)
+    best = load_best((tmp_path / "better", tmp_path / "own"), "de", TWO)
+    assert best.directory.name == "own"
+    assert best.reason.startswith("better takes 300 ms a chunk; at most 125 ms fit")
+
+
+@pytest.mark.parametrize("spoil", [_lose_tokenizer, _cut_the_config])
+def test_faulty_better_ears_do_not_stop_the_start(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    spoil: Callable[[Path], None],
+) -> None:
+    """They are passed over, and what is wrong with them is said; faulty last ones are the end."""
+    for name in ("better", "own"):
+        write_whisper(tmp_path / name)
+    spoil(tmp_path / "better")
+    _scripted_timer(monkeypatch, 60.0)
+    assert load_best((tmp_path / "better", tmp_path / "own"), "de", TWO).directory.name == "own"
+    assert "the ears in" in caplog.text
+    with pytest.raises(BadEars):
+        load_best((tmp_path / "better",), "de", TWO)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import av
@@ -150,7 +152,7 @@ def test_a_repeated_picture_is_encoded_once(
     monkeypatch.setattr(eyes, "label", counted)
     tokenizer = whole.engine.parts.services.tokenizer
     connector = Connector(tokenizer.encode, lambda ids: torch.ones(len(ids), 8), 8)
-    two = 2 * (SIGHT_BYTES + 1280 * 4)
+    two = 2 * SIGHT_BYTES
     loaded = LabelledImageEncoder(eyes, connector, EncoderCache(two, 60, time.monotonic_ns))
     stream: Stream = whole.engine.parts.new_stream("eyes")
     for height in (10, 10, 10, 20, 30, 10):  # at 30 the first one has to go
@@ -184,6 +186,17 @@ def test_the_same_picture_in_a_second_session_costs_no_encoder_and_no_decoder_wo
     assert texts[0] == texts[1]
     assert computed[1] <= 16 + 8  # the open block, and the turn's suffix
     assert whole.engine.kv_accounting().shared_blocks >= 2
+
+
+def test_ears_auto_starts_and_says_what_it_chose(paths: ModelPaths) -> None:
+    """The real weights are timed; how quick they are here decides which of two is taken, and the
+    reason has the figure. The engine then hears."""
+    whole = Whole(replace(paths, better_ears=(paths.ears,)))
+    assert whole.info.ears == "whisper-tiny.en"
+    assert re.match(r"whisper-tiny\.en takes \d+ ms a chunk", whole.info.ears_reason)
+    assert "2 at once, 500 ms chunks" in whole.info.ears_reason
+    ears = whole.engine.parts.services.recognizer
+    assert ears.finish(ears.open(whole.engine.parts.new_stream("quiet"))).committed == ""
 
 
 def test_a_models_weight_is_that_of_every_part(tmp_path: Path) -> None:

@@ -39,6 +39,9 @@ async def test_status_shows_loading_and_model() -> None:
             assert ready["model"]["context_tokens"] == 8192
             assert ready["model"]["kv_bytes_per_token"] == 1024
             assert ready["model"]["kv_pool_bytes"] == 1 << 28
+            assert loading["model"]["ears"] is loading["model"]["ears_reason"] is None
+            assert ready["model"]["ears"] == "fake"
+            assert ready["model"]["ears_reason"] == "words come from a script"
             await until(lambda: running.link.stats)
             memory = (await http.get("/status")).json()["engine"]["memory"]
             assert (memory["level"], memory["sessions_offloaded"]) == ("calm", 0)

@@ -15,9 +15,10 @@ import psutil
 import pytest
 from websockets.sync.client import connect
 
+from headstart.engine import api
 from headstart.gateway.config import load
 from headstart.gateway.errors import ConfigError, PortInUse
-from headstart.gateway.server.main import bind, engine_argv, engine_environment, url_of
+from headstart.gateway.server.main import Announcer, bind, engine_argv, engine_environment, url_of
 
 WAIT_S = 60.0
 PROJECT = Path(__file__).parents[3]
@@ -211,6 +212,27 @@ def test_the_engine_is_told_what_to_hear_with() -> None:
     argv = engine_argv(others, "ipc:///x")
     assert argv[argv.index("--ears") + 1] == "/a/whisper dir"
     assert argv[argv.index("--ears-language") + 1] == "en"
+
+
+def test_the_engine_is_told_whom_to_keep_up_with() -> None:
+    """People at once, and the length of their chunks: what ears "auto" are measured against."""
+    flags = {"ears": "auto", "ears_sessions": 3, "chunk_ms": 200}
+    argv = engine_argv(load(flags=flags), "ipc:///x")
+    assert argv[argv.index("--ears") + 1] == "auto"
+    assert argv[argv.index("--ears-sessions") + 1] == "3"
+    assert argv[argv.index("--chunk-ms") + 1] == "200"
+
+
+def test_people_are_told_what_hears_and_why(capsys: pytest.CaptureFixture[str]) -> None:
+    """Beside the model, when the server is ready; nothing where nothing was chosen."""
+    announcer = Announcer("http://h:1", None)
+    announcer.listening()
+    model = api.ModelInfo("small", 1, 1, 1, 1, 1.0, ears="whisper-base", ears_reason="it keeps up")
+    announcer.engine_ready(api.Ready("1", model))
+    assert "ears whisper-base: it keeps up" in capsys.readouterr().err
+    model = api.ModelInfo("small", 1, 1, 1, 1, 1.0, ears="whisper-base")
+    announcer.engine_ready(api.Ready("2", model))
+    assert "ears" not in capsys.readouterr().err
 
 
 def test_a_key_that_cannot_be_is_told_before_the_engine_starts() -> None:

@@ -64,8 +64,8 @@ def test_a_fetched_transcriber_is_used(
 ) -> None:
     """Auto takes what is fetched, and fetches nothing; ears name another; "off" is off."""
     monkeypatch.setenv("HEADSTART_HOME", str(tmp_path))
-    assert find_transcriber("auto", None, Progress()) is None
-    assert find_transcriber("auto", str(tmp_path), Progress()) == tmp_path.resolve()
-    assert find_transcriber("off", str(tmp_path), Progress()) is None
+    assert find_transcriber("auto", None, "en", Progress()) == ()
+    assert find_transcriber("auto", str(tmp_path), "en", Progress()) == (tmp_path.resolve(),)
+    assert find_transcriber("off", str(tmp_path), "en", Progress()) == ()
     with pytest.raises(NoSuchEars):
-        find_transcriber("on", "no-such-whisper", Progress())
+        find_transcriber("on", "no-such-whisper", "en", Progress())
