@@ -6,7 +6,8 @@ function fill(node, props, children) {
   for (const [name, value] of Object.entries(props)) {
     if (value == null || value === false) continue;
     if (name === "class") node.setAttribute("class", value);
-    else if (name === "style") for (const [key, set] of Object.entries(value)) node.style.setProperty(key, set);
+    else if (name === "style")
+      for (const [key, set] of Object.entries(value)) node.style.setProperty(key, set);
     else if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
     else node.setAttribute(name, value === true ? "" : value);
   }
@@ -57,15 +58,32 @@ export function keyed(container, items, keyOf, create, update) {
 export function table(caption, columns, rows) {
   const head = columns.map(([heading, kind]) => el("th", { scope: "col", class: kind }, heading));
   const body = rows.map((cells) =>
-    el("tr", {}, ...cells.map((cell, i) =>
-      el(i === 0 ? "th" : "td", i === 0 ? { scope: "row" } : { class: columns[i][1] }, cell ?? "–"))));
-  return el("table", {},
+    el(
+      "tr",
+      {},
+      ...cells.map((cell, i) =>
+        el(
+          i === 0 ? "th" : "td",
+          i === 0 ? { scope: "row" } : { class: columns[i][1] },
+          cell ?? "–",
+        ),
+      ),
+    ),
+  );
+  return el(
+    "table",
+    {},
     el("caption", { class: "unseen" }, caption),
     el("thead", {}, el("tr", {}, ...head)),
-    el("tbody", {}, ...body));
+    el("tbody", {}, ...body),
+  );
 }
 
 /** A wide thing that scrolls by itself, so that the page never does; reached by keyboard. */
 export function scroller(label, ...children) {
-  return el("div", { class: "scroller", tabindex: "0", role: "group", "aria-label": label }, ...children);
+  return el(
+    "div",
+    { class: "scroller", tabindex: "0", role: "group", "aria-label": label },
+    ...children,
+  );
 }

@@ -21,12 +21,22 @@ import { TurnScreen } from "./screens/turn.js";
 
 const REDRAW_MS = 1_000; // how often the page is drawn at most
 const STRIP_MS = 1_000;
-const WINDOWS = [[60, "1 min"], [300, "5 min"], [900, "15 min"], [3_600, "1 h"]];
+const WINDOWS = [
+  [60, "1 min"],
+  [300, "5 min"],
+  [900, "15 min"],
+  [3_600, "1 h"],
+];
 const SCREENS = [
-  ["sessions", "Sessions", SessionsScreen], ["percentiles", "Percentiles", PercentilesScreen],
-  ["turn", "Turn", TurnScreen], ["keeping-up", "Keeping up", KeepingUpScreen],
-  ["engine", "Engine", EngineScreen], ["kv", "KV cache", KvScreen],
-  ["rtc", "Calls", RtcScreen], ["errors", "Errors", ErrorsScreen], ["compare", "Compare", CompareScreen],
+  ["sessions", "Sessions", SessionsScreen],
+  ["percentiles", "Percentiles", PercentilesScreen],
+  ["turn", "Turn", TurnScreen],
+  ["keeping-up", "Keeping up", KeepingUpScreen],
+  ["engine", "Engine", EngineScreen],
+  ["kv", "KV cache", KvScreen],
+  ["rtc", "Calls", RtcScreen],
+  ["errors", "Errors", ErrorsScreen],
+  ["compare", "Compare", CompareScreen],
 ];
 const byId = (id) => document.getElementById(id);
 
@@ -61,9 +71,16 @@ class App {
 
   nav() {
     this.links = SCREENS.map(([id, title]) => el("a", { href: `#screen=${id}` }, title));
-    const select = el("select", { onchange: () => this.choose(Number(select.value)) }, ...WINDOWS.map(([s, text]) => el("option", { value: String(s) }, text)));
+    const select = el(
+      "select",
+      { onchange: () => this.choose(Number(select.value)) },
+      ...WINDOWS.map(([s, text]) => el("option", { value: String(s) }, text)),
+    );
     select.value = String(this.windowMs / 1_000);
-    byId("nav").append(el("div", { class: "links" }, ...this.links), el("label", { class: "field" }, "Window ", select));
+    byId("nav").append(
+      el("div", { class: "links" }, ...this.links),
+      el("label", { class: "field" }, "Window ", select),
+    );
   }
 
   choose(seconds) {
@@ -91,7 +108,8 @@ class App {
       if (SCREENS[i][0] === this.screen) {
         link.setAttribute("aria-current", "page");
         const bar = link.parentElement; // a phone has not room for all
-        bar.scrollLeft = link.offsetLeft - bar.offsetLeft - (bar.clientWidth - link.offsetWidth) / 2;
+        bar.scrollLeft =
+          link.offsetLeft - bar.offsetLeft - (bar.clientWidth - link.offsetWidth) / 2;
       } else link.removeAttribute("aria-current");
     });
     const title = SCREENS.find(([id]) => id === this.screen)[1];
@@ -154,10 +172,19 @@ class App {
   drawState(store) {
     const recorded = this.replay.store !== null;
     document.body.dataset.shows = recorded ? "recording" : "live";
-    setText(byId("state"), recorded ? `Recording (${this.feedState === "live" ? "the feed goes on" : "no live feed"})` : this.sentence ?? "");
+    setText(
+      byId("state"),
+      recorded
+        ? `Recording (${this.feedState === "live" ? "the feed goes on" : "no live feed"})`
+        : (this.sentence ?? ""),
+    );
     const { hello, snapshot } = store;
-    const parts = [hello?.model ? `model ${hello.model}` : "", hello?.headstart ? `headstart ${hello.headstart}` : ""];
-    if (snapshot?.engine?.state && snapshot.engine.state !== "ready") parts.push(`engine ${snapshot.engine.state}`);
+    const parts = [
+      hello?.model ? `model ${hello.model}` : "",
+      hello?.headstart ? `headstart ${hello.headstart}` : "",
+    ];
+    if (snapshot?.engine?.state && snapshot.engine.state !== "ready")
+      parts.push(`engine ${snapshot.engine.state}`);
     const missed = store.missed + (snapshot?.dropped ?? 0);
     if (missed) parts.push(`${many(missed, "message")} of the feed missed`);
     if (store.restarts) parts.push(`${many(store.restarts, "restart")} of the server`);

@@ -15,15 +15,49 @@ export class Replay {
     this.said = el("span", { class: "small", role: "status" });
     this.where = el("span", { class: "small when" });
     this.play = el("button", { type: "button", onclick: () => this.toggle() }, "Play");
-    this.step = el("button", { type: "button", onclick: () => this.guard((player) => player.step()) }, "Next turn");
-    this.start = el("button", { type: "button", onclick: () => this.guard((player) => player.seek(player.firstMs ?? 0)) }, "To the start");
-    this.rate = el("select", { onchange: () => { if (this.player) this.player.rate = Number(this.rate.value); } },
-      ...RATES.map((rate) => el("option", { value: String(rate) }, `${rate}×`)));
+    this.step = el(
+      "button",
+      { type: "button", onclick: () => this.guard((player) => player.step()) },
+      "Next turn",
+    );
+    this.start = el(
+      "button",
+      { type: "button", onclick: () => this.guard((player) => player.seek(player.firstMs ?? 0)) },
+      "To the start",
+    );
+    this.rate = el(
+      "select",
+      {
+        onchange: () => {
+          if (this.player) this.player.rate = Number(this.rate.value);
+        },
+      },
+      ...RATES.map((rate) => el("option", { value: String(rate) }, `${rate}×`)),
+    );
     this.rate.value = "1";
-    this.bar = el("input", { type: "range", min: "0", max: "1000", value: "1000", "aria-label": "Position in the recording", onchange: () => this.seek() });
+    this.bar = el("input", {
+      type: "range",
+      min: "0",
+      max: "1000",
+      value: "1000",
+      "aria-label": "Position in the recording",
+      onchange: () => this.seek(),
+    });
     const close = el("button", { type: "button", onclick: () => this.close() }, "Back to live");
-    node.append(el("p", {}, this.name, " ", this.said), el("div", { class: "buttons" },
-      this.play, this.step, this.start, el("label", { class: "field" }, "Speed ", this.rate), this.bar, this.where, close));
+    node.append(
+      el("p", {}, this.name, " ", this.said),
+      el(
+        "div",
+        { class: "buttons" },
+        this.play,
+        this.step,
+        this.start,
+        el("label", { class: "field" }, "Speed ", this.rate),
+        this.bar,
+        this.where,
+        close,
+      ),
+    );
   }
 
   get store() {
@@ -74,7 +108,9 @@ export class Replay {
 
   seek() {
     const share = Number(this.bar.value) / 1_000;
-    this.guard(({ firstMs, lastMs }) => this.player.seek((firstMs ?? 0) + share * ((lastMs ?? 0) - (firstMs ?? 0))));
+    this.guard(({ firstMs, lastMs }) =>
+      this.player.seek((firstMs ?? 0) + share * ((lastMs ?? 0) - (firstMs ?? 0))),
+    );
   }
 
   close() {
@@ -92,16 +128,26 @@ export class Replay {
     const { firstMs, lastMs, atMs, reader, store, file } = player;
     const isKnown = firstMs !== null && lastMs !== null;
     for (const control of [this.play, this.step, this.start, this.bar]) control.disabled = !isKnown;
-    if (isKnown && document.activeElement !== this.bar) this.bar.value = String(Math.round((1_000 * (atMs - firstMs)) / Math.max(1, lastMs - firstMs)));
-    setText(this.where, isKnown ? `${age((atMs - firstMs) / 1_000)} of ${age((lastMs - firstMs) / 1_000)}` : "");
+    if (isKnown && document.activeElement !== this.bar)
+      this.bar.value = String(
+        Math.round((1_000 * (atMs - firstMs)) / Math.max(1, lastMs - firstMs)),
+      );
+    setText(
+      this.where,
+      isKnown ? `${age((atMs - firstMs) / 1_000)} of ${age((lastMs - firstMs) / 1_000)}` : "",
+    );
     this.bar.setAttribute("aria-valuetext", this.where.textContent);
     setText(this.said, this.sentence(player, isKnown, reader, store, file));
   }
 
   sentence(player, isKnown, reader, store, file) {
-    if (!isKnown && player.isLoading) return `Reading: ${bytes(reader.bytesRead)} of ${bytes(file.size)}`;
+    if (!isKnown && player.isLoading)
+      return `Reading: ${bytes(reader.bytesRead)} of ${bytes(file.size)}`;
     const turns = player.isPlaying ? "" : many(store.turnsSeen, "turn");
-    const kept = store.turnsSeen > TURNS_KEPT ? `, of which the newest ${TURNS_KEPT.toLocaleString("en")} are kept` : "";
+    const kept =
+      store.turnsSeen > TURNS_KEPT
+        ? `, of which the newest ${TURNS_KEPT.toLocaleString("en")} are kept`
+        : "";
     return `${turns}${turns ? `${kept}. ` : ""}${reader.remarks}`;
   }
 }

@@ -52,13 +52,17 @@ export function inOrder(names) {
 }
 
 const DEFAULT_OWNERS = {
-  network: "network", buffer: "network", vad_hangover: "setting", voice: "voice", playout: "client",
+  network: "network",
+  buffer: "network",
+  vad_hangover: "setting",
+  voice: "voice",
+  playout: "client",
 };
 
 /** Who a wait is charged to, as words: "setting silence_duration_ms = 500", "engine", … */
 export function ownerOf(waits, stage) {
   const wait = waits?.[stage];
-  const owner = typeof wait?.owner === "string" ? wait.owner : DEFAULT_OWNERS[stage] ?? "engine";
+  const owner = typeof wait?.owner === "string" ? wait.owner : (DEFAULT_OWNERS[stage] ?? "engine");
   if (owner !== "setting" || !wait?.setting) return owner;
   return wait.value == null ? `setting ${wait.setting}` : `setting ${wait.setting} = ${wait.value}`;
 }

@@ -27,9 +27,22 @@ export class Strip {
   }
 
   create({ id, title, screen }) {
-    const parts = { value: el("strong"), word: el("span", { class: "word" }), note: el("span", { class: "note small" }) };
-    const head = el("span", { class: "tile-head" }, el("span", { class: "tile-title" }, title), parts.word);
-    parts.item = el("li", { class: "tile", id: `tile-${id}` }, el("a", { href: `#screen=${screen}` }, head, parts.value, parts.note));
+    const parts = {
+      value: el("strong"),
+      word: el("span", { class: "word" }),
+      note: el("span", { class: "note small" }),
+    };
+    const head = el(
+      "span",
+      { class: "tile-head" },
+      el("span", { class: "tile-title" }, title),
+      parts.word,
+    );
+    parts.item = el(
+      "li",
+      { class: "tile", id: `tile-${id}` },
+      el("a", { href: `#screen=${screen}` }, head, parts.value, parts.note),
+    );
     this.list.append(parts.item);
     this.nodes.set(id, parts);
     return parts;
@@ -46,6 +59,14 @@ export class Strip {
     for (const { id, level } of all) this.levels.set(id, level);
     if (!changed.length) return;
     this.announcedAtMs = now;
-    setText(this.announcer, changed.map(({ title, value, level }) => `${title} ${value}: ${level === "bad" ? "act" : "no longer bad"}`).join(". "));
+    setText(
+      this.announcer,
+      changed
+        .map(
+          ({ title, value, level }) =>
+            `${title} ${value}: ${level === "bad" ? "act" : "no longer bad"}`,
+        )
+        .join(". "),
+    );
   }
 }

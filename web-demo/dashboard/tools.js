@@ -11,23 +11,71 @@ const byId = (id) => document.getElementById(id);
 export class Tools {
   constructor(app, node) {
     this.app = app;
-    const file = el("input", { type: "file", class: "unseen", tabindex: "-1", "aria-label": "A recording", accept: ".gz,.jsonl,.json,.ndjson", onchange: () => this.open(file) });
-    this.save = el("button", { type: "button", disabled: !canRecord, title: canRecord ? "The feed so far, at most the last hour, as gzipped JSON lines" : "This browser cannot write gzip", onclick: () => this.saveFeed() }, "Save feed");
-    this.menu = el("details", { class: "menu" }, el("summary", {}, "Export"), el("div", { class: "menu-items" },
-      this.item("JSON", () => this.saveText("json", "application/json", toJson)),
-      this.item("CSV", () => this.saveText("csv", "text/csv", toCsv)),
-      this.item("Perfetto trace", () => this.saveTrace()),
-      this.item("Open in Perfetto…", () => this.leave())));
-    node.append(el("button", { type: "button", id: "open-recording", onclick: () => file.click() }, "Open recording"), file, this.save, this.menu);
+    const file = el("input", {
+      type: "file",
+      class: "unseen",
+      tabindex: "-1",
+      "aria-label": "A recording",
+      accept: ".gz,.jsonl,.json,.ndjson",
+      onchange: () => this.open(file),
+    });
+    this.save = el(
+      "button",
+      {
+        type: "button",
+        disabled: !canRecord,
+        title: canRecord
+          ? "The feed so far, at most the last hour, as gzipped JSON lines"
+          : "This browser cannot write gzip",
+        onclick: () => this.saveFeed(),
+      },
+      "Save feed",
+    );
+    this.menu = el(
+      "details",
+      { class: "menu" },
+      el("summary", {}, "Export"),
+      el(
+        "div",
+        { class: "menu-items" },
+        this.item("JSON", () => this.saveText("json", "application/json", toJson)),
+        this.item("CSV", () => this.saveText("csv", "text/csv", toCsv)),
+        this.item("Perfetto trace", () => this.saveTrace()),
+        this.item("Open in Perfetto…", () => this.leave()),
+      ),
+    );
+    node.append(
+      el(
+        "button",
+        { type: "button", id: "open-recording", onclick: () => file.click() },
+        "Open recording",
+      ),
+      file,
+      this.save,
+      this.menu,
+    );
     this.closeOnEscape();
     this.dropping();
     byId("leave-open").addEventListener("click", () => this.hand());
-    byId("leave-save").addEventListener("click", () => { byId("leave").close(); this.saveTrace(); });
+    byId("leave-save").addEventListener("click", () => {
+      byId("leave").close();
+      this.saveTrace();
+    });
     byId("leave-cancel").addEventListener("click", () => byId("leave").close());
   }
 
   item(text, action) {
-    return el("button", { type: "button", onclick: () => { this.menu.open = false; if (this.hasTurns()) action(); } }, text);
+    return el(
+      "button",
+      {
+        type: "button",
+        onclick: () => {
+          this.menu.open = false;
+          if (this.hasTurns()) action();
+        },
+      },
+      text,
+    );
   }
 
   closeOnEscape() {
@@ -36,7 +84,9 @@ export class Tools {
       this.menu.open = false;
       this.menu.querySelector("summary").focus();
     });
-    document.addEventListener("click", ({ target }) => { if (!this.menu.contains(target)) this.menu.open = false; });
+    document.addEventListener("click", ({ target }) => {
+      if (!this.menu.contains(target)) this.menu.open = false;
+    });
   }
 
   dropping() {
@@ -46,7 +96,9 @@ export class Tools {
       event.preventDefault();
       byId("drop").hidden = false;
     });
-    addEventListener("dragleave", ({ relatedTarget }) => { if (relatedTarget === null) byId("drop").hidden = true; });
+    addEventListener("dragleave", ({ relatedTarget }) => {
+      if (relatedTarget === null) byId("drop").hidden = true;
+    });
     addEventListener("drop", (event) => {
       if (!isFile(event)) return;
       event.preventDefault();
@@ -91,7 +143,13 @@ export class Tools {
   async hand() {
     byId("leave").close();
     const { store } = this.app;
-    const taken = await openInPerfetto(toPerfetto(store), `headstart, ${many(store.turns.size, "turn")}`);
-    if (!taken) this.app.notice(`${PERFETTO.slice(8)} did not answer, or the browser blocked its tab. Save the trace, and open it there.`);
+    const taken = await openInPerfetto(
+      toPerfetto(store),
+      `headstart, ${many(store.turns.size, "turn")}`,
+    );
+    if (!taken)
+      this.app.notice(
+        `${PERFETTO.slice(8)} did not answer, or the browser blocked its tab. Save the trace, and open it there.`,
+      );
   }
 }

@@ -63,6 +63,8 @@ def all_screens(browser: Browser, fake: FakeFeed, folder: Path, wanted: list[str
                 if screen == "percentiles":
                     page.locator("button.figure").nth(1).click()
                     settle(page)
+                fake.run(1, 0)  # the feed is alive
+                page.wait_for_selector("body[data-feed=live]")
                 shoot(page, folder, f"{screen}-{size}-{scheme}")
             if "compare" in wanted or len(wanted) == len(SCREENS):
                 page.goto(f"{fake.url}#screen=compare")

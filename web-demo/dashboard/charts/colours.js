@@ -12,7 +12,10 @@ scheme.addEventListener("change", () => {
 /** @param {string} name of a custom property of the root element, without the dashes */
 export function colour(name) {
   if (!known.has(name)) {
-    known.set(name, getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim());
+    known.set(
+      name,
+      getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim(),
+    );
   }
   return known.get(name);
 }

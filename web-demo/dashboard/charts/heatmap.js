@@ -17,9 +17,19 @@ export class Heatmap {
     this.title = title;
     this.onPick = onPick;
     this.columns = [];
-    this.canvas = el("canvas", { role: "img", class: "heatmap", style: { height: `${HEIGHT_PX}px` } });
+    this.canvas = el("canvas", {
+      role: "img",
+      class: "heatmap",
+      style: { height: `${HEIGHT_PX}px` },
+    });
     this.hint = el("p", { class: "small", "aria-hidden": "true" }, "Click a cell for its turns.");
-    this.node = el("figure", { class: "chart" }, el("figcaption", {}, el("span", { class: "chart-title" }, title)), this.canvas, this.hint);
+    this.node = el(
+      "figure",
+      { class: "chart" },
+      el("figcaption", {}, el("span", { class: "chart-title" }, title)),
+      this.canvas,
+      this.hint,
+    );
     this.canvas.addEventListener("click", (event) => this.clicked(event));
     this.canvas.addEventListener("pointermove", (event) => this.hovered(event));
     new ResizeObserver(() => this.draw()).observe(this.canvas);
@@ -36,7 +46,10 @@ export class Heatmap {
     this.perRow = Math.max(1, Math.ceil((most - least + 1) / ROWS));
     this.least = least;
     const total = columns.reduce((sum, { sketch }) => sum + sketch.n, 0);
-    this.canvas.setAttribute("aria-label", `${this.title}: ${many(total, "turn")} by time and latency, from ${inMs(boundsOf(least)[0])} to ${inMs(boundsOf(most)[1])}.`);
+    this.canvas.setAttribute(
+      "aria-label",
+      `${this.title}: ${many(total, "turn")} by time and latency, from ${inMs(boundsOf(least)[0])} to ${inMs(boundsOf(most)[1])}.`,
+    );
     this.draw();
   }
 
@@ -71,7 +84,12 @@ export class Heatmap {
     cells.forEach((rows, x) => {
       for (const [row, n] of rows) {
         ctx.globalAlpha = 0.18 + 0.82 * Math.sqrt(n / most);
-        ctx.fillRect(AXIS_PX + x * w + 0.5, HEIGHT_PX - FOOT_PX - (row + 1) * h + 0.5, Math.max(1, w - 1), Math.max(1, h - 1));
+        ctx.fillRect(
+          AXIS_PX + x * w + 0.5,
+          HEIGHT_PX - FOOT_PX - (row + 1) * h + 0.5,
+          Math.max(1, w - 1),
+          Math.max(1, h - 1),
+        );
       }
     });
     ctx.globalAlpha = 1;
@@ -79,10 +97,18 @@ export class Heatmap {
     ctx.font = "11px system-ui, sans-serif";
     ctx.textAlign = "right";
     for (let row = 0; row <= ROWS; row += 5) {
-      ctx.fillText(inMs(this.edgeMs(row)), AXIS_PX - 6, Math.max(9, HEIGHT_PX - FOOT_PX - row * h + 4));
+      ctx.fillText(
+        inMs(this.edgeMs(row)),
+        AXIS_PX - 6,
+        Math.max(9, HEIGHT_PX - FOOT_PX - row * h + 4),
+      );
     }
     ctx.textAlign = "left";
-    ctx.fillText(clock(2_000 * this.columns[0].at - 1_000 * (this.columns[1]?.at ?? this.columns[0].at)), AXIS_PX, HEIGHT_PX - 5);
+    ctx.fillText(
+      clock(2_000 * this.columns[0].at - 1_000 * (this.columns[1]?.at ?? this.columns[0].at)),
+      AXIS_PX,
+      HEIGHT_PX - 5,
+    );
     ctx.textAlign = "right";
     ctx.fillText(clock(this.columns.at(-1).at * 1_000), width, HEIGHT_PX - 5);
   }

@@ -27,17 +27,43 @@ export class LineChart {
     this.data = [[], ...options.lines.map(() => [])];
     this.values = options.lines.map(() => el("b"));
     this.when = el("span", { class: "when" });
-    this.stage = el("div", { class: "plot", role: "img", style: { height: `${this.options.height}px` } });
+    this.stage = el("div", {
+      class: "plot",
+      role: "img",
+      style: { height: `${this.options.height}px` },
+    });
     this.tableBox = scroller(`${options.title} as a table`);
-    this.details = el("details", { class: "as-table", ontoggle: () => this.drawTable() },
-      el("summary", {}, "Table", el("span", { class: "unseen" }, ` of ${options.title}`)), this.tableBox);
-    const legend = options.lines.map((line, i) => el("span", { class: "key" },
-      el("i", { class: line.points ? "dot" : "dash", style: { "--hue": `var(--${line.colour})` } }),
-      `${line.label} `, this.values[i]));
-    this.node = el("figure", { class: "chart" },
-      el("figcaption", {}, el("span", { class: "chart-title" }, options.title),
-        options.note ? el("span", { class: "small" }, options.note) : null),
-      el("div", { class: "legend" }, ...legend, this.when), this.stage, this.details);
+    this.details = el(
+      "details",
+      { class: "as-table", ontoggle: () => this.drawTable() },
+      el("summary", {}, "Table", el("span", { class: "unseen" }, ` of ${options.title}`)),
+      this.tableBox,
+    );
+    const legend = options.lines.map((line, i) =>
+      el(
+        "span",
+        { class: "key" },
+        el("i", {
+          class: line.points ? "dot" : "dash",
+          style: { "--hue": `var(--${line.colour})` },
+        }),
+        `${line.label} `,
+        this.values[i],
+      ),
+    );
+    this.node = el(
+      "figure",
+      { class: "chart" },
+      el(
+        "figcaption",
+        {},
+        el("span", { class: "chart-title" }, options.title),
+        options.note ? el("span", { class: "small" }, options.note) : null,
+      ),
+      el("div", { class: "legend" }, ...legend, this.when),
+      this.stage,
+      this.details,
+    );
     this.painter = null;
     this.size = new ResizeObserver(() => this.resize());
     this.size.observe(this.stage);
@@ -82,7 +108,10 @@ export class LineChart {
     setText(this.when, i === null ? "" : clock(this.data[0][i] * 1_000));
     if (i === null) {
       const said = lines.map((line, n) => `${line.label} ${this.values[n].textContent}`).join(", ");
-      this.stage.setAttribute("aria-label", `${this.options.title}, newest: ${said}. The numbers are in the table below.`);
+      this.stage.setAttribute(
+        "aria-label",
+        `${this.options.title}, newest: ${said}. The numbers are in the table below.`,
+      );
     }
   }
 
@@ -91,7 +120,10 @@ export class LineChart {
     const { lines, format, title } = this.options;
     const [at, ...values] = this.data;
     const stride = Math.max(1, Math.ceil(at.length / ROWS_SHOWN));
-    const rows = at.map((s, i) => [s, i]).reverse().filter((_, n) => n % stride === 0)
+    const rows = at
+      .map((s, i) => [s, i])
+      .reverse()
+      .filter((_, n) => n % stride === 0)
       .map(([s, i]) => [clock(s * 1_000), ...values.map((line) => format(line[i]))]);
     const columns = [["Time"], ...lines.map((line) => [line.label, "number"])];
     this.tableBox.replaceChildren(table(title, columns, rows));
@@ -126,7 +158,8 @@ export class LineChart {
     }
     low = Math.min(low, min ?? 0);
     high = Math.max(high, max ?? low);
-    if (!Number.isFinite(high) || high <= low) return [Number.isFinite(low) ? low : 0, (Number.isFinite(low) ? low : 0) + 1];
+    if (!Number.isFinite(high) || high <= low)
+      return [Number.isFinite(low) ? low : 0, (Number.isFinite(low) ? low : 0) + 1];
     return [low, low + (high - low) * 1.08];
   }
 }
@@ -136,35 +169,70 @@ class CanvasPainter {
     this.chart = chart;
     this.width = width;
     const { options } = chart;
-    const axis = { stroke: colour("soft"), grid: { stroke: colour("line"), width: 1 }, ticks: { show: false }, font: "11px system-ui, sans-serif" };
+    const axis = {
+      stroke: colour("soft"),
+      grid: { stroke: colour("line"), width: 1 },
+      ticks: { show: false },
+      font: "11px system-ui, sans-serif",
+    };
     const series = options.lines.map((line) => ({
-      label: line.label, stroke: colour(line.colour), width: 1.5, spanGaps: false,
+      label: line.label,
+      stroke: colour(line.colour),
+      width: 1.5,
+      spanGaps: false,
       dash: line.dash ? [4, 4] : undefined,
       paths: line.points ? () => null : undefined,
-      points: line.points ? { show: true, size: 4, fill: colour(line.colour), width: 0 } : { show: false },
+      points: line.points
+        ? { show: true, size: 4, fill: colour(line.colour), width: 0 }
+        : { show: false },
       fill: line.fill ? `color-mix(in srgb, ${colour(line.colour)} 22%, transparent)` : undefined,
     }));
     let selecting = false;
-    this.plot = new (uPlot())({
-      width, height: options.height, legend: { show: false }, padding: [6, 22, 0, 0],
-      cursor: { y: false, points: { size: 6 }, drag: { x: Boolean(options.onSelect), y: false, setScale: false }, sync: { key: syncKey(), setSeries: false } },
-      scales: { x: { time: true }, y: { range: () => chart.range() } },
-      axes: [
-        { ...axis, size: 22, space: (_, __, from, to) => (to - from > MINUTES_FROM_S ? 42 : 62), values: (_, ticks) => ticks.map((s) => (s % 60 ? clock(s * 1_000) : clock(s * 1_000).slice(0, 5))) },
-        { ...axis, size: NARROW, space: 34, values: (_, ticks) => ticks.map((value) => options.format(value)) },
-      ],
-      series: [{}, ...series],
-      hooks: {
-        setCursor: [(plot) => chart.read(plot.cursor.idx ?? null)],
-        setSelect: [(plot) => {
-          const { left, width: w } = plot.select;
-          if (w < 3) return;
-          selecting = true;
-          options.onSelect?.(plot.posToVal(left, "x"), plot.posToVal(left + w, "x"));
-        }],
-        draw: options.guide == null ? [] : [(plot) => drawGuide(plot, options.guide)],
+    this.plot = new (uPlot())(
+      {
+        width,
+        height: options.height,
+        legend: { show: false },
+        padding: [6, 22, 0, 0],
+        cursor: {
+          y: false,
+          points: { size: 6 },
+          drag: { x: Boolean(options.onSelect), y: false, setScale: false },
+          sync: { key: syncKey(), setSeries: false },
+        },
+        scales: { x: { time: true }, y: { range: () => chart.range() } },
+        axes: [
+          {
+            ...axis,
+            size: 22,
+            space: (_, __, from, to) => (to - from > MINUTES_FROM_S ? 42 : 62),
+            values: (_, ticks) =>
+              ticks.map((s) => (s % 60 ? clock(s * 1_000) : clock(s * 1_000).slice(0, 5))),
+          },
+          {
+            ...axis,
+            size: NARROW,
+            space: 34,
+            values: (_, ticks) => ticks.map((value) => options.format(value)),
+          },
+        ],
+        series: [{}, ...series],
+        hooks: {
+          setCursor: [(plot) => chart.read(plot.cursor.idx ?? null)],
+          setSelect: [
+            (plot) => {
+              const { left, width: w } = plot.select;
+              if (w < 3) return;
+              selecting = true;
+              options.onSelect?.(plot.posToVal(left, "x"), plot.posToVal(left + w, "x"));
+            },
+          ],
+          draw: options.guide == null ? [] : [(plot) => drawGuide(plot, options.guide)],
+        },
       },
-    }, chart.data, chart.stage);
+      chart.data,
+      chart.stage,
+    );
     this.plot.over.addEventListener("click", () => {
       const { idx, top } = this.plot.cursor;
       if (selecting) selecting = false;
@@ -227,12 +295,29 @@ class SvgPainter {
     const { low, high, from, to } = this.scales();
     const { height, format, lines, guide } = this.chart.options;
     const nodes = [low, (low + high) / 2, high].flatMap((value) => [
-      svg("line", { x1: NARROW, x2: this.width - 6, y1: this.y(value), y2: this.y(value), class: "grid" }),
+      svg("line", {
+        x1: NARROW,
+        x2: this.width - 6,
+        y1: this.y(value),
+        y2: this.y(value),
+        class: "grid",
+      }),
       svg("text", { x: NARROW - 6, y: this.y(value) + 4, "text-anchor": "end" }, format(value)),
     ]);
-    nodes.push(svg("text", { x: NARROW, y: height - 4 }, clock(from * 1_000)),
-      svg("text", { x: this.width - 6, y: height - 4, "text-anchor": "end" }, clock(to * 1_000)));
-    if (guide != null) nodes.push(svg("line", { x1: NARROW, x2: this.width - 6, y1: this.y(guide), y2: this.y(guide), class: "guide" }));
+    nodes.push(
+      svg("text", { x: NARROW, y: height - 4 }, clock(from * 1_000)),
+      svg("text", { x: this.width - 6, y: height - 4, "text-anchor": "end" }, clock(to * 1_000)),
+    );
+    if (guide != null)
+      nodes.push(
+        svg("line", {
+          x1: NARROW,
+          x2: this.width - 6,
+          y1: this.y(guide),
+          y2: this.y(guide),
+          class: "guide",
+        }),
+      );
     lines.forEach((line, i) => nodes.push(...this.drawLine(line, this.chart.data[i + 1])));
     this.node.replaceChildren(...nodes);
   }
@@ -241,22 +326,38 @@ class SvgPainter {
     const [at] = this.chart.data;
     const hue = { "--hue": `var(--${line.colour})` };
     if (line.points) {
-      return at.flatMap((s, i) => (values[i] == null ? [] : [svg("circle", { cx: this.x(s), cy: this.y(values[i]), r: 2, class: "point", style: hue })]));
+      return at.flatMap((s, i) =>
+        values[i] == null
+          ? []
+          : [
+              svg("circle", {
+                cx: this.x(s),
+                cy: this.y(values[i]),
+                r: 2,
+                class: "point",
+                style: hue,
+              }),
+            ],
+      );
     }
     let path = "";
     let isDrawing = false;
     at.forEach((s, i) => {
-      if (values[i] != null) path += `${isDrawing ? "L" : "M"}${this.x(s).toFixed(1)} ${this.y(values[i]).toFixed(1)}`;
+      if (values[i] != null)
+        path += `${isDrawing ? "L" : "M"}${this.x(s).toFixed(1)} ${this.y(values[i]).toFixed(1)}`;
       isDrawing = values[i] != null;
     });
-    return path ? [svg("path", { d: path, class: line.dash ? "line dashed" : "line", style: hue })] : [];
+    return path
+      ? [svg("path", { d: path, class: line.dash ? "line dashed" : "line", style: hue })]
+      : [];
   }
 
   indexAt({ offsetX }) {
     const [at] = this.chart.data;
     let best = null;
     at.forEach((s, i) => {
-      if (best === null || Math.abs(this.x(s) - offsetX) < Math.abs(this.x(at[best]) - offsetX)) best = i;
+      if (best === null || Math.abs(this.x(s) - offsetX) < Math.abs(this.x(at[best]) - offsetX))
+        best = i;
     });
     return best;
   }

@@ -10,7 +10,9 @@ const SHOWN_MS = 0.05;
 
 /** What a turn's stages took, in order: [name, ms]. */
 export function waitsOf(turn) {
-  const shown = [...turn.stages].filter(([name, ms]) => ms >= SHOWN_MS && name !== "voice" && name !== "playout");
+  const shown = [...turn.stages].filter(
+    ([name, ms]) => ms >= SHOWN_MS && name !== "voice" && name !== "playout",
+  );
   const byName = new Map(shown);
   return inOrder(byName.keys()).map((name) => [name, byName.get(name)]);
 }
@@ -21,14 +23,33 @@ export function miniBar(turn, scaleMs = null) {
   const sum = waits.reduce((total, [, ms]) => total + ms, 0);
   const whole = scaleMs ?? sum;
   const segments = waits.map(([name, ms]) =>
-    el("span", { class: stageOf(name).row, style: { width: `${(100 * ms) / whole}%` }, title: `${name} ${inMs(ms)}` }));
+    el("span", {
+      class: stageOf(name).row,
+      style: { width: `${(100 * ms) / whole}%` },
+      title: `${name} ${inMs(ms)}`,
+    }),
+  );
   const label = waits.map(([name, ms]) => `${name} ${inMs(ms)}`).join(", ");
-  return el("span", { class: "mini-bar", role: "img", "aria-label": label || "no stage was measured" }, ...segments);
+  return el(
+    "span",
+    { class: "mini-bar", role: "img", "aria-label": label || "no stage was measured" },
+    ...segments,
+  );
 }
 
 export function sparkline() {
   const path = svg("path", { class: "line" });
-  return svg("svg", { class: "sparkline", width: LINE_W, height: LINE_H, viewBox: `0 0 ${LINE_W} ${LINE_H}`, "aria-hidden": "true" }, path);
+  return svg(
+    "svg",
+    {
+      class: "sparkline",
+      width: LINE_W,
+      height: LINE_H,
+      viewBox: `0 0 ${LINE_W} ${LINE_H}`,
+      "aria-hidden": "true",
+    },
+    path,
+  );
 }
 
 /** Percent of headroom, 0 to 100 as the height; below 0 in the colour of trouble. */

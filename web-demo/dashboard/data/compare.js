@@ -8,7 +8,10 @@ const USED_MAX = 1_000; // values of a stage: the newest
 const PAIRS_NEEDED = 10;
 const SEED = 0x5eed;
 export const QUANTILES = [0.5, 0.95];
-const NEEDED = new Map([[0.5, 5], [0.95, 20]]);
+const NEEDED = new Map([
+  [0.5, 5],
+  [0.95, 20],
+]);
 
 /** A generator of numbers in [0, 1): the same ones each time (mulberry32). */
 export function randomFrom(seed) {
@@ -50,11 +53,15 @@ function bounds(differences) {
  * @param {boolean} paired a[i] and b[i] are of the same clip, and are drawn together
  */
 export function interval(a, b, q, paired, random) {
-  const [orderA, orderB] = [a, b].map((values) => [...values.keys()].sort((i, j) => values[i] - values[j]));
+  const [orderA, orderB] = [a, b].map((values) =>
+    [...values.keys()].sort((i, j) => values[i] - values[j]),
+  );
   const [sortedA, sortedB] = [a, b].map((values) => rising(values));
   const [rankA, rankB] = [orderA, orderB].map((order) => {
     const rank = new Uint32Array(order.length);
-    order.forEach((i, at) => { rank[i] = at; });
+    order.forEach((i, at) => {
+      rank[i] = at;
+    });
     return rank;
   });
   const differences = new Float64Array(RESAMPLES);
@@ -66,7 +73,8 @@ export function interval(a, b, q, paired, random) {
       countsA[rankA[i]] += 1;
       if (paired) countsB[rankB[i]] += 1;
     }
-    if (!paired) for (let k = 0; k < b.length; k += 1) countsB[rankB[Math.floor(random() * b.length)]] += 1;
+    if (!paired)
+      for (let k = 0; k < b.length; k += 1) countsB[rankB[Math.floor(random() * b.length)]] += 1;
     differences[n] = quantileOfCounts(sortedB, countsB, q) - quantileOfCounts(sortedA, countsA, q);
   }
   return bounds(differences);
@@ -99,14 +107,22 @@ export async function compare(a, b) {
   const countedA = a.filter((turn) => turn.counts);
   const countedB = b.filter((turn) => turn.counts);
   const pairs = pairsOf(countedA, countedB);
-  const isPaired = pairs.length >= PAIRS_NEEDED && 2 * pairs.length >= Math.min(countedA.length, countedB.length);
+  const isPaired =
+    pairs.length >= PAIRS_NEEDED && 2 * pairs.length >= Math.min(countedA.length, countedB.length);
   const couples = isPaired ? pairs : null;
-  const names = inOrder(new Set([...countedA, ...countedB].flatMap((turn) => turn.values.map(([name]) => name))));
+  const names = inOrder(
+    new Set([...countedA, ...countedB].flatMap((turn) => turn.values.map(([name]) => name))),
+  );
   const random = randomFrom(SEED);
   const rows = [];
   for (const stage of names) {
     const [valuesA, valuesB] = samples(countedA, countedB, couples, stage);
-    rows.push({ stage, nA: valuesA.length, nB: valuesB.length, figures: QUANTILES.map((q) => figure(valuesA, valuesB, q, isPaired, random)) });
+    rows.push({
+      stage,
+      nA: valuesA.length,
+      nB: valuesB.length,
+      figures: QUANTILES.map((q) => figure(valuesA, valuesB, q, isPaired, random)),
+    });
     await new Promise((resolve) => setTimeout(resolve)); // the page stays alive meanwhile
   }
   return { pairs: isPaired ? pairs.length : 0, rows };
@@ -115,10 +131,18 @@ export async function compare(a, b) {
 function samples(turnsA, turnsB, couples, stage) {
   const known = (value) => value !== null;
   if (couples) {
-    const both = couples.map(([a, b]) => [valueOf(a, stage), valueOf(b, stage)]).filter((pair) => pair.every(known)).slice(-USED_MAX);
+    const both = couples
+      .map(([a, b]) => [valueOf(a, stage), valueOf(b, stage)])
+      .filter((pair) => pair.every(known))
+      .slice(-USED_MAX);
     return [both.map(([a]) => a), both.map(([, b]) => b)];
   }
-  return [turnsA, turnsB].map((turns) => turns.map((turn) => valueOf(turn, stage)).filter(known).slice(-USED_MAX));
+  return [turnsA, turnsB].map((turns) =>
+    turns
+      .map((turn) => valueOf(turn, stage))
+      .filter(known)
+      .slice(-USED_MAX),
+  );
 }
 
 function figure(a, b, q, paired, random) {
@@ -132,5 +156,8 @@ function figure(a, b, q, paired, random) {
 export function settingsDiff(a, b) {
   const names = new Set([...Object.keys(a ?? {}), ...Object.keys(b ?? {})]);
   const text = (value) => (value === undefined ? "not set" : JSON.stringify(value));
-  return [...names].sort().map((name) => [name, text(a?.[name]), text(b?.[name])]).filter(([, x, y]) => x !== y);
+  return [...names]
+    .sort()
+    .map((name) => [name, text(a?.[name]), text(b?.[name])])
+    .filter(([, x, y]) => x !== y);
 }

@@ -43,16 +43,22 @@ function sessions({ snapshot }) {
   const { open, max, refused = 0, detached = 0 } = snapshot?.sessions ?? {};
   const level = max ? levelOf(open / max, [0.9, 1]) : "none";
   const notes = [detached ? `${detached} detached` : "", refused ? `${refused} refused` : ""];
-  return { value: open == null ? "–" : String(open), note: [max ? `of ${max}` : "", ...notes].filter(Boolean).join(", "), level };
+  return {
+    value: open == null ? "–" : String(open),
+    note: [max ? `of ${max}` : "", ...notes].filter(Boolean).join(", "),
+    level,
+  };
 }
 
 function firstToken(sketch, budgetMs) {
   const p50 = sketch.trusted(0.5);
   const p95 = sketch.trusted(0.95);
   let level = "none";
-  if (p50 && budgetMs) level = p50.ms > budgetMs ? "bad" : (p95 ?? p50).ms > budgetMs ? "warn" : "good";
+  if (p50 && budgetMs)
+    level = p50.ms > budgetMs ? "bad" : (p95 ?? p50).ms > budgetMs ? "warn" : "good";
   return {
-    value: inMs(p50?.ms), level,
+    value: inMs(p50?.ms),
+    level,
     note: p95 ? `p50 · p95 ${inMs(p95.ms)}` : sketch.n ? `p50 · n = ${sketch.n}, no p95` : "",
   };
 }
@@ -82,7 +88,10 @@ function headroom(store, turns) {
   const sorted = chunks.map((chunk) => chunk.headroom).sort((a, b) => a - b);
   const p5 = sorted.length ? sorted[Math.max(0, Math.ceil(0.05 * sorted.length) - 1)] : null;
   const over = chunks.filter((chunk) => chunk.overrun).length;
-  const overrun = levelOf(sorted.length ? over / sorted.length : null, threshold(store, "chunk_overrun_share"));
+  const overrun = levelOf(
+    sorted.length ? over / sorted.length : null,
+    threshold(store, "chunk_overrun_share"),
+  );
   return {
     value: p5 === null ? "–" : `${Math.round(p5)} %`,
     note: sorted.length ? `p5 · ${over === 1 ? "1 overrun" : `${over} overruns`}` : "",
@@ -95,7 +104,11 @@ function kv(store) {
   const share = total ? used / total : null;
   const step = LEVELS.indexOf(name);
   const byLevel = step < 0 ? "none" : levelOf(step, threshold(store, "kv_level"));
-  return { value: percent(share), note: name ?? "", level: worse(levelOf(share, threshold(store, "kv_share")), byLevel) };
+  return {
+    value: percent(share),
+    note: name ?? "",
+    level: worse(levelOf(share, threshold(store, "kv_share")), byLevel),
+  };
 }
 
 /** Lost packets of the last minute, of those that were due. */
@@ -114,14 +127,19 @@ function rtp(store) {
   const share = lostShare(store);
   const { calls } = store.snapshot?.calls ?? { calls: 0 };
   return {
-    value: percent(share), level: levelOf(share, threshold(store, "rtp_lost_share")),
+    value: percent(share),
+    level: levelOf(share, threshold(store, "rtp_lost_share")),
     note: share === null ? "no calls" : `last minute, ${calls === 1 ? "1 call" : `${calls} calls`}`,
   };
 }
 
 function errors({ snapshot }) {
   const perMin = snapshot?.errors?.last_minute;
-  return { value: count(perMin), note: `${count(snapshot?.errors?.total)} since the start`, level: levelOf(perMin, ERRORS_PER_MIN) };
+  return {
+    value: count(perMin),
+    note: `${count(snapshot?.errors?.total)} since the start`,
+    level: levelOf(perMin, ERRORS_PER_MIN),
+  };
 }
 
 /** @returns {{id, title, screen, value, note, level, word}[]} in the order of the strip */
@@ -143,5 +161,11 @@ export function tiles(store) {
     ["rtp", "RTP loss", "rtc", rtp(store)],
     ["errors", "Errors a minute", "errors", errors(store)],
   ];
-  return all.map(([id, title, screen, tile]) => ({ id, title, screen, ...tile, word: WORDS[tile.level] }));
+  return all.map(([id, title, screen, tile]) => ({
+    id,
+    title,
+    screen,
+    ...tile,
+    word: WORDS[tile.level],
+  }));
 }

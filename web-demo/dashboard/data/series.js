@@ -60,7 +60,8 @@ export class Series {
   }
 
   *slots(fromS, toS) {
-    for (const [key, slot] of this.coarse) if (key + COARSE_S > fromS && key < toS) yield [key, slot];
+    for (const [key, slot] of this.coarse)
+      if (key + COARSE_S > fromS && key < toS) yield [key, slot];
     for (const [key, slot] of this.fine) if (key + FINE_S > fromS && key < toS) yield [key, slot];
   }
 

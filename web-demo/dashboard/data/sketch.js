@@ -8,7 +8,11 @@ const ZERO = -1_000; // the bucket of nothing
 export const IDS_PER_BUCKET = 4;
 
 // Below so many values a percentile would be one turn's accident.
-export const NEEDED = new Map([[0.5, 1], [0.95, 20], [0.99, 100]]);
+export const NEEDED = new Map([
+  [0.5, 1],
+  [0.95, 20],
+  [0.99, 100],
+]);
 
 export function bucketOf(ms) {
   return ms <= LEAST_MS ? ZERO : Math.ceil(Math.log(ms / LEAST_MS) / LOG_GAMMA);

@@ -153,7 +153,9 @@ export class Store {
   }
 
   second(message, atMs) {
-    const rows = Array.isArray(message.rows) ? message.rows.filter((row) => typeof row?.id === "string") : [];
+    const rows = Array.isArray(message.rows)
+      ? message.rows.filter((row) => typeof row?.id === "string")
+      : [];
     const { rows: _, ...rest } = message;
     this.rows = rows;
     this.snapshots.push({ ...rest, atMs, calls: summaryOf(rows) });
@@ -171,10 +173,14 @@ export class Store {
   }
 
   error(message, atMs) {
-    if (this.errors.some((error) => error.seq === message.seq && error.run === this.hello?.run)) return;
+    if (this.errors.some((error) => error.seq === message.seq && error.run === this.hello?.run))
+      return;
     this.errors.push({
-      seq: message.seq, run: this.hello?.run, atMs,
-      code: String(message.code ?? "unknown"), message: String(message.message ?? ""),
+      seq: message.seq,
+      run: this.hello?.run,
+      atMs,
+      code: String(message.code ?? "unknown"),
+      message: String(message.message ?? ""),
       session: typeof message.session === "string" ? message.session : null,
       turn: typeof message.turn === "string" ? message.turn : null,
     });

@@ -2,7 +2,8 @@
 
 const number = (value) => (typeof value === "number" && Number.isFinite(value) ? value : null);
 const text = (value) => (typeof value === "string" ? value : null);
-const record = (value) => (value && typeof value === "object" && !Array.isArray(value) ? value : null);
+const record = (value) =>
+  value && typeof value === "object" && !Array.isArray(value) ? value : null;
 const list = (value) => (Array.isArray(value) ? value : []);
 
 /** An object's numbers, as [name, number or null]. */
@@ -21,9 +22,14 @@ function chunkOf(chunk) {
   const duration = number(chunk?.duration_ms);
   if (start === null || duration === null) return null;
   return {
-    start, duration, deadline: start + 2 * duration, latency: number(chunk.latency_ms),
-    headroom: number(chunk.headroom_percent), overrun: chunk.overrun === true,
-    prefilled: number(chunk.prefilled), rolledBack: number(chunk.rolled_back) ?? 0,
+    start,
+    duration,
+    deadline: start + 2 * duration,
+    latency: number(chunk.latency_ms),
+    headroom: number(chunk.headroom_percent),
+    overrun: chunk.overrun === true,
+    prefilled: number(chunk.prefilled),
+    rolledBack: number(chunk.rolled_back) ?? 0,
   };
 }
 
@@ -43,7 +49,12 @@ export function readTurn(message, atMs) {
   if (stages.get("playout") == null && playout) stages.set("playout", number(playout.delay_ms));
   const totalMs = number(message.total_ms);
   const turn = {
-    id, atMs, message, stamps, stages, totalMs,
+    id,
+    atMs,
+    message,
+    stamps,
+    stages,
+    totalMs,
     revision: number(message.revision) ?? 1,
     session: text(message.session) ?? "",
     number: number(message.turn),
@@ -59,7 +70,8 @@ export function readTurn(message, atMs) {
     chunks: list(message.chunks).map(chunkOf).filter(Boolean),
     waits: record(message.waits) ?? {},
     error: record(message.error),
-    voice, playout,
+    voice,
+    playout,
   };
   turn.counts = totalMs !== null && !turn.interrupted && turn.realtime;
   turn.values = valuesOf(turn);

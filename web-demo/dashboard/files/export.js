@@ -5,14 +5,26 @@ import { ROWS, STAGES } from "../stages.js";
 import { Message } from "./protobuf.js";
 
 const CSV_COLUMNS = [
-  ["id", (turn) => turn.id], ["session", (turn) => turn.session], ["turn", (turn) => turn.number],
-  ["at", (turn) => turn.message.at ?? new Date(turn.atMs).toISOString()], ["transport", (turn) => turn.message.transport],
-  ["model", (turn) => turn.message.model], ["anchor", (turn) => turn.anchor], ["reason", (turn) => turn.reason],
-  ["interrupted", (turn) => turn.interrupted], ["realtime", (turn) => turn.realtime], ["counts", (turn) => turn.counts],
-  ["total_ms", (turn) => turn.totalMs], ["hidden_ms", (turn) => turn.hiddenMs], ["latency_budget_ms", (turn) => turn.budgetMs],
-  ["over_budget", (turn) => turn.overBudget], ["first_sound_ms", (turn) => turn.stamps.first_sound], ["heard_ms", (turn) => turn.stamps.playout_started],
+  ["id", (turn) => turn.id],
+  ["session", (turn) => turn.session],
+  ["turn", (turn) => turn.number],
+  ["at", (turn) => turn.message.at ?? new Date(turn.atMs).toISOString()],
+  ["transport", (turn) => turn.message.transport],
+  ["model", (turn) => turn.message.model],
+  ["anchor", (turn) => turn.anchor],
+  ["reason", (turn) => turn.reason],
+  ["interrupted", (turn) => turn.interrupted],
+  ["realtime", (turn) => turn.realtime],
+  ["counts", (turn) => turn.counts],
+  ["total_ms", (turn) => turn.totalMs],
+  ["hidden_ms", (turn) => turn.hiddenMs],
+  ["latency_budget_ms", (turn) => turn.budgetMs],
+  ["over_budget", (turn) => turn.overBudget],
+  ["first_sound_ms", (turn) => turn.stamps.first_sound],
+  ["heard_ms", (turn) => turn.stamps.playout_started],
   ...STAGES.map(({ name }) => [`${name}_ms`, (turn) => turn.stages.get(name)]),
-  ["chunks", (turn) => turn.chunks.length], ["overruns", (turn) => turn.chunks.filter((chunk) => chunk.overrun).length],
+  ["chunks", (turn) => turn.chunks.length],
+  ["overruns", (turn) => turn.chunks.filter((chunk) => chunk.overrun).length],
 ];
 
 /** @returns {string} the greeting's facts and the turns as they came */
@@ -33,7 +45,8 @@ function cell(value) {
 /** RFC 4180: one line a turn; empty for what nobody could measure. */
 export function toCsv(store) {
   const lines = [CSV_COLUMNS.map(([name]) => name).join(",")];
-  for (const turn of store.turns.values()) lines.push(CSV_COLUMNS.map(([, read]) => cell(read(turn))).join(","));
+  for (const turn of store.turns.values())
+    lines.push(CSV_COLUMNS.map(([, read]) => cell(read(turn))).join(","));
   return `${lines.join("\r\n")}\r\n`;
 }
 
@@ -98,22 +111,51 @@ class Trace {
 /** @returns {Uint8Array} a trace that ui.perfetto.dev and its trace processor open */
 export function toPerfetto(store) {
   const trace = new Trace();
-  const turns = [...store.turns.values()].map((turn) => ({ turn, zeroMs: turn.atMs - (turn.stamps.done ?? turn.totalMs ?? 0), bars: barsOf(turn) }));
-  const firstMs = Math.min(...turns.flatMap(({ zeroMs, bars }) => [zeroMs, ...bars.map((bar) => zeroMs + bar.start)]));
+  const turns = [...store.turns.values()].map((turn) => ({
+    turn,
+    zeroMs: turn.atMs - (turn.stamps.done ?? turn.totalMs ?? 0),
+    bars: barsOf(turn),
+  }));
+  const firstMs = Math.min(
+    ...turns.flatMap(({ zeroMs, bars }) => [zeroMs, ...bars.map((bar) => zeroMs + bar.start)]),
+  );
   const ns = (ms) => Math.max(0, Math.round((ms - firstMs) * 1e6));
   const order = new Map(ROWS.map(([row], i) => [row, i]));
   for (const { turn, zeroMs, bars } of turns) {
     const session = trace.track(turn.session, turn.session || "no session");
     const whole = trace.track(`${turn.session}/turn`, "turn", session);
     const endMs = Math.max(turn.totalMs ?? 0, ...bars.map((bar) => bar.end));
-    const about = [["response", turn.id], ["total_ms", turn.totalMs], ["hidden_ms", turn.hiddenMs], ["anchor", turn.anchor], ["reason", turn.reason]];
-    trace.slice(whole, ns(zeroMs), ns(zeroMs + endMs), `turn ${turn.number ?? ""}`.trim(), "turn", about);
-    const sorted = [...bars].sort((a, b) => order.get(a.row) - order.get(b.row) || a.start - b.start);
+    const about = [
+      ["response", turn.id],
+      ["total_ms", turn.totalMs],
+      ["hidden_ms", turn.hiddenMs],
+      ["anchor", turn.anchor],
+      ["reason", turn.reason],
+    ];
+    trace.slice(
+      whole,
+      ns(zeroMs),
+      ns(zeroMs + endMs),
+      `turn ${turn.number ?? ""}`.trim(),
+      "turn",
+      about,
+    );
+    const sorted = [...bars].sort(
+      (a, b) => order.get(a.row) - order.get(b.row) || a.start - b.start,
+    );
     for (const { stage, start, end, hidden } of sorted) {
       const track = trace.track(`${turn.session}/${stage}`, stage, session);
-      trace.slice(track, ns(zeroMs + start), ns(zeroMs + end), stage, hidden ? "hidden" : "waited", [["response", turn.id]]);
+      trace.slice(
+        track,
+        ns(zeroMs + start),
+        ns(zeroMs + end),
+        stage,
+        hidden ? "hidden" : "waited",
+        [["response", turn.id]],
+      );
     }
-    for (const [name, ms] of instantsOf(turn)) trace.event(INSTANT, whole, ns(zeroMs + ms), name, "instant");
+    for (const [name, ms] of instantsOf(turn))
+      trace.event(INSTANT, whole, ns(zeroMs + ms), name, "instant");
   }
   return trace.out.bytes();
 }

@@ -66,7 +66,8 @@ export class Feed {
   async closed(socket, { code, reason }, greeted, refused) {
     if (socket !== this.socket) return;
     this.socket = null;
-    const why = greeted ? { sentence: reason ? `The server ended the feed: ${reason}.` : "The feed was cut." }
+    const why = greeted
+      ? { sentence: reason ? `The server ended the feed: ${reason}.` : "The feed was cut." }
       : await this.reasonOf(refused, code);
     if (why.askKey) {
       this.say("locked", why.sentence);
@@ -77,7 +78,10 @@ export class Feed {
     }
     const waitMs = BACKOFF_MS[Math.min(this.failures, BACKOFF_MS.length - 1)];
     this.failures += 1;
-    this.say("lost", `${why.sentence} Trying again in ${Math.max(1, Math.round(waitMs / 1_000))} s.`);
+    this.say(
+      "lost",
+      `${why.sentence} Trying again in ${Math.max(1, Math.round(waitMs / 1_000))} s.`,
+    );
     this.timer = setTimeout(() => this.connect(), waitMs * (0.75 + Math.random() / 2));
   }
 
@@ -91,7 +95,11 @@ export class Feed {
       const { status } = await fetch(new URL("../status", this.pageUrl), request);
       if (status === UNAUTHORISED) return this.locked();
       if (status === FORBIDDEN) {
-        return { askKey: true, sentence: "This key opens conversations, but may not look at the dashboard. Use an API key." };
+        return {
+          askKey: true,
+          sentence:
+            "This key opens conversations, but may not look at the dashboard. Use an API key.",
+        };
       }
       return { sentence: `The server runs, but gives no dashboard feed (close code ${code}).` };
     } catch {
@@ -100,7 +108,9 @@ export class Feed {
   }
 
   locked() {
-    const sentence = this.key ? "The server does not know that key." : "This server needs an API key.";
+    const sentence = this.key
+      ? "The server does not know that key."
+      : "This server needs an API key.";
     return { askKey: true, sentence };
   }
 

@@ -40,7 +40,9 @@ export class Message {
   }
 
   raw(field, bytes) {
-    return this.varint((field << 3) | BYTES).varint(bytes.length).push(bytes);
+    return this.varint((field << 3) | BYTES)
+      .varint(bytes.length)
+      .push(bytes);
   }
 
   string(field, text) {

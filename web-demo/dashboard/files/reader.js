@@ -20,12 +20,14 @@ function checkHello(line, name) {
     throw new RecordingError(`${name} is not a recording: its first line is not JSON.`);
   }
   if (hello?.type !== "hello") {
-    throw new RecordingError(`${name} is not a recording: it does not begin with a “hello” message.`);
+    throw new RecordingError(
+      `${name} is not a recording: it does not begin with a “hello” message.`,
+    );
   }
   if (hello.version !== VERSION) {
     throw new RecordingError(
       `${name} has format version ${JSON.stringify(hello.version ?? null)}; this page reads version ${VERSION}. ` +
-      "Open it with the headstart that recorded it.",
+        "Open it with the headstart that recorded it.",
     );
   }
   return hello;
@@ -53,7 +55,9 @@ export class Reader {
     const gzip = await isGzip(this.file);
     if (gzip) {
       if (typeof DecompressionStream !== "function") {
-        throw new RecordingError("This browser cannot unpack gzip. Unpack the file first (gunzip), and open it then.");
+        throw new RecordingError(
+          "This browser cannot unpack gzip. Unpack the file first (gunzip), and open it then.",
+        );
       }
       stream = stream.pipeThrough(new DecompressionStream("gzip"));
     }
@@ -65,7 +69,10 @@ export class Reader {
         yield value;
       }
     } catch (error) {
-      if (!gzip) throw new RecordingError(`${this.file.name} could not be read: ${error.message}`, { cause: error });
+      if (!gzip)
+        throw new RecordingError(`${this.file.name} could not be read: ${error.message}`, {
+          cause: error,
+        });
       this.isCutOff = true; // what a server that was killed leaves behind
     } finally {
       reader.cancel().catch(() => {});
@@ -79,7 +86,9 @@ export class Reader {
       const lines = (rest + text).split("\n");
       rest = lines.pop();
       if (rest.length > LINE_MAX) {
-        throw new RecordingError(`${this.file.name} is not a recording: it has a line of more than ${LINE_MAX / 2 ** 20} MiB.`);
+        throw new RecordingError(
+          `${this.file.name} is not a recording: it has a line of more than ${LINE_MAX / 2 ** 20} MiB.`,
+        );
       }
       for (const line of lines) yield* this.message(line);
     }
@@ -92,9 +101,11 @@ export class Reader {
       }
     }
     if (this.lines === 0) {
-      throw new RecordingError(this.isCutOff
-        ? `${this.file.name} is not a recording, or nothing of it is left: it could not be unpacked.`
-        : `${this.file.name} is empty.`);
+      throw new RecordingError(
+        this.isCutOff
+          ? `${this.file.name} is not a recording, or nothing of it is left: it could not be unpacked.`
+          : `${this.file.name} is empty.`,
+      );
     }
   }
 
@@ -111,7 +122,9 @@ export class Reader {
     } catch {
       this.badLines += 1;
       if (this.badLines > BAD_LINES_MAX) {
-        throw new RecordingError(`${this.file.name} is damaged: more than ${BAD_LINES_MAX} of its lines are not JSON.`);
+        throw new RecordingError(
+          `${this.file.name} is damaged: more than ${BAD_LINES_MAX} of its lines are not JSON.`,
+        );
       }
       return;
     }
@@ -122,7 +135,10 @@ export class Reader {
   get remarks() {
     const said = [];
     if (this.isCutOff) said.push("The file breaks off at its end; what came before is shown.");
-    if (this.badLines) said.push(`${this.badLines === 1 ? "One line was" : `${this.badLines} lines were`} no JSON and left out.`);
+    if (this.badLines)
+      said.push(
+        `${this.badLines === 1 ? "One line was" : `${this.badLines} lines were`} no JSON and left out.`,
+      );
     return said.join(" ");
   }
 }

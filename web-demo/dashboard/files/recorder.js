@@ -61,7 +61,8 @@ export class Recorder {
     this.pieces.push(this.open);
     this.open = null;
     let bytes = this.pieces.reduce((sum, piece) => sum + piece.bytes, 0);
-    while (this.pieces.length > PIECES_KEPT || bytes > BYTES_KEPT) bytes -= this.pieces.shift().bytes;
+    while (this.pieces.length > PIECES_KEPT || bytes > BYTES_KEPT)
+      bytes -= this.pieces.shift().bytes;
   }
 
   get messages() {
@@ -82,7 +83,8 @@ export class Recorder {
         const { done, value } = await reader.read();
         if (done) break;
         // The oldest pieces may be gone, and the greeting with them.
-        if (first && !startsWith(value, this.hello)) await writer.write(new TextEncoder().encode(`${this.hello}\n`));
+        if (first && !startsWith(value, this.hello))
+          await writer.write(new TextEncoder().encode(`${this.hello}\n`));
         first = false;
         await writer.write(value);
       }

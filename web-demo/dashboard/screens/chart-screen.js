@@ -45,8 +45,16 @@ export function rates(snapshots, read) {
 
 function numbersOf(pairs) {
   const nodes = pairs.map(([name]) => el("dd"));
-  const node = el("dl", { class: "facts" }, ...pairs.flatMap(([name], i) => [el("dt", {}, name), nodes[i]]));
-  return { node, draw: (...args) => pairs.forEach(([, read], i) => setText(nodes[i], String(read(...args) ?? "–"))) };
+  const node = el(
+    "dl",
+    { class: "facts" },
+    ...pairs.flatMap(([name], i) => [el("dt", {}, name), nodes[i]]),
+  );
+  return {
+    node,
+    draw: (...args) =>
+      pairs.forEach(([, read], i) => setText(nodes[i], String(read(...args) ?? "–"))),
+  };
 }
 
 /** A screen of small charts with totals below. */
@@ -54,8 +62,13 @@ export class ChartScreen {
   constructor(app, id, title, about) {
     this.app = app;
     this.grid = el("div", { class: "multiples" });
-    this.node = el("section", { id, "aria-labelledby": `${id}-title` },
-      el("h2", { id: `${id}-title` }, title), el("p", { class: "small" }, about), this.grid);
+    this.node = el(
+      "section",
+      { id, "aria-labelledby": `${id}-title` },
+      el("h2", { id: `${id}-title` }, title),
+      el("p", { class: "small" }, about),
+      this.grid,
+    );
   }
 
   chart(options) {

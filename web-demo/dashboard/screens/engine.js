@@ -6,16 +6,59 @@ import { ChartScreen, each, peaks, rates, seconds, thinned } from "./chart-scree
 export class EngineScreen extends ChartScreen {
   constructor(app) {
     super(app, "engine", "Engine", "One step reads and writes tokens of all sessions at once.");
-    this.steps = this.chart({ title: "Step duration", format: inMs, lines: [{ label: "p50", colour: "mind" }, { label: "p95", colour: "wait" }, { label: "longest", colour: "trouble", dash: true }] });
-    this.tokens = this.chart({ title: "Tokens a second", format: count, lines: [{ label: "prefill", colour: "ears" }, { label: "decode", colour: "mind" }] });
-    this.busy = this.chart({ title: "Busy", format: percent, max: 1, lines: [{ label: "share of the second", colour: "mind", fill: true }] });
-    this.batch = this.chart({ title: "Sessions a step, and queue", format: count, lines: [{ label: "sessions", colour: "wires" }, { label: "longest queue", colour: "wait" }, { label: "tokens to prefill", colour: "soft", dash: true }] });
-    this.speculation = this.chart({ title: "Speculated tokens a second", format: count, lines: [{ label: "kept", colour: "ears" }, { label: "rolled back", colour: "trouble" }] });
+    this.steps = this.chart({
+      title: "Step duration",
+      format: inMs,
+      lines: [
+        { label: "p50", colour: "mind" },
+        { label: "p95", colour: "wait" },
+        { label: "longest", colour: "trouble", dash: true },
+      ],
+    });
+    this.tokens = this.chart({
+      title: "Tokens a second",
+      format: count,
+      lines: [
+        { label: "prefill", colour: "ears" },
+        { label: "decode", colour: "mind" },
+      ],
+    });
+    this.busy = this.chart({
+      title: "Busy",
+      format: percent,
+      max: 1,
+      lines: [{ label: "share of the second", colour: "mind", fill: true }],
+    });
+    this.batch = this.chart({
+      title: "Sessions a step, and queue",
+      format: count,
+      lines: [
+        { label: "sessions", colour: "wires" },
+        { label: "longest queue", colour: "wait" },
+        { label: "tokens to prefill", colour: "soft", dash: true },
+      ],
+    });
+    this.speculation = this.chart({
+      title: "Speculated tokens a second",
+      format: count,
+      lines: [
+        { label: "kept", colour: "ears" },
+        { label: "rolled back", colour: "trouble" },
+      ],
+    });
     this.totals = this.facts([
-      ["State", (s) => s?.engine?.state], ["Restarts", (s) => count(s?.engine?.restarts)],
-      ["Memory", (s) => bytes(s?.engine?.rss_bytes)], ["Sessions", (s) => count(s?.engine?.sessions)],
+      ["State", (s) => s?.engine?.state],
+      ["Restarts", (s) => count(s?.engine?.restarts)],
+      ["Memory", (s) => bytes(s?.engine?.rss_bytes)],
+      ["Sessions", (s) => count(s?.engine?.sessions)],
       ["Speculation", (s) => speculated(s?.engine?.speculation)],
-      ["Gateway", (s) => s?.process ? `${percent(s.process.gateway_cpu_share)} of a core, ${bytes(s.process.gateway_rss_bytes)}` : null],
+      [
+        "Gateway",
+        (s) =>
+          s?.process
+            ? `${percent(s.process.gateway_cpu_share)} of a core, ${bytes(s.process.gateway_rss_bytes)}`
+            : null,
+      ],
     ]);
   }
 
@@ -27,8 +70,17 @@ export class EngineScreen extends ChartScreen {
     this.steps.update(at, [step("p50_ms"), worst("p95_ms"), worst("max_ms")]);
     this.tokens.update(at, [step("prefill_tokens"), step("decode_tokens")]);
     this.busy.update(at, [step("busy_ms").map((ms) => (ms === null ? null : ms / 1_000))]);
-    this.batch.update(at, [step("sessions_mean"), worst("queue_max"), each(snapshots, (s) => s.engine?.pending_prefill_tokens)]);
-    this.speculation.update(at, ["kept_tokens", "wasted_tokens"].map((name) => rates(snapshots, (s) => s.engine?.speculation?.[name])));
+    this.batch.update(at, [
+      step("sessions_mean"),
+      worst("queue_max"),
+      each(snapshots, (s) => s.engine?.pending_prefill_tokens),
+    ]);
+    this.speculation.update(
+      at,
+      ["kept_tokens", "wasted_tokens"].map((name) =>
+        rates(snapshots, (s) => s.engine?.speculation?.[name]),
+      ),
+    );
     this.totals.draw(store.snapshot);
   }
 }

@@ -13,7 +13,11 @@ import { TurnList } from "./turn-list.js";
 
 const COLUMNS = 60;
 const ROLL = 12; // each point is of a fifth of the window
-const QS = [[0.5, "p50", "mind"], [0.95, "p95", "wait"], [0.99, "p99", "trouble"]];
+const QS = [
+  [0.5, "p50", "mind"],
+  [0.95, "p95", "wait"],
+  [0.99, "p99", "trouble"],
+];
 const SHOWN_MS = 0.05;
 const SLOWER_SHOWN = 40;
 const CHARTED_MS = 1; // what never took longer has no chart
@@ -30,17 +34,57 @@ export class PercentilesScreen {
     this.counts = el("p", { class: "small" });
     this.body = el("tbody");
     this.grid = el("div", { class: "multiples" });
-    this.heatmap = new Heatmap({ title: "First token, all turns", onPick: (cell) => this.pickCell(cell) });
+    this.heatmap = new Heatmap({
+      title: "First token, all turns",
+      onPick: (cell) => this.pickCell(cell),
+    });
     this.highlight = new Highlight(app);
-    this.picked = el("section", { class: "card", id: "picked", hidden: true, tabindex: "-1", "aria-labelledby": "picked-title" });
-    this.node = el("section", { id: "percentiles", "aria-labelledby": "percentiles-title" },
-      el("div", { class: "title-row" }, el("h2", { id: "percentiles-title" }, "Percentiles"), this.counts),
-      el("p", { class: "small" }, "Press a number to list the turns behind it. Each is right to 1 %; stages below 1 ms have no chart."),
-      scroller("Percentiles by stage", el("table", { class: "percentiles" },
-        el("caption", { class: "unseen" }, "Percentiles by stage"),
-        el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Stage"), el("th", { scope: "col", class: "number" }, "n"),
-          ...QS.map(([, name]) => el("th", { scope: "col", class: "number" }, name)))), this.body)),
-      this.picked, this.heatmap.node, this.grid, this.highlight.node);
+    this.picked = el("section", {
+      class: "card",
+      id: "picked",
+      hidden: true,
+      tabindex: "-1",
+      "aria-labelledby": "picked-title",
+    });
+    this.node = el(
+      "section",
+      { id: "percentiles", "aria-labelledby": "percentiles-title" },
+      el(
+        "div",
+        { class: "title-row" },
+        el("h2", { id: "percentiles-title" }, "Percentiles"),
+        this.counts,
+      ),
+      el(
+        "p",
+        { class: "small" },
+        "Press a number to list the turns behind it. Each is right to 1 %; stages below 1 ms have no chart.",
+      ),
+      scroller(
+        "Percentiles by stage",
+        el(
+          "table",
+          { class: "percentiles" },
+          el("caption", { class: "unseen" }, "Percentiles by stage"),
+          el(
+            "thead",
+            {},
+            el(
+              "tr",
+              {},
+              el("th", { scope: "col" }, "Stage"),
+              el("th", { scope: "col", class: "number" }, "n"),
+              ...QS.map(([, name]) => el("th", { scope: "col", class: "number" }, name)),
+            ),
+          ),
+          this.body,
+        ),
+      ),
+      this.picked,
+      this.heatmap.node,
+      this.grid,
+      this.highlight.node,
+    );
   }
 
   draw(store, force = false) {
@@ -53,13 +97,25 @@ export class PercentilesScreen {
     const fromS = toS - this.app.windowMs / 1_000;
     this.drawCounts(store, fromS * 1_000);
     const all = store.series.between(fromS, toS);
-    const names = inOrder(all.keys()).filter((name) => stageOf(name).title || all.get(name).quantile(1).ms >= SHOWN_MS);
-    keyed(this.body, names, (name) => name, (name) => this.row(name), (row, name) => this.fillRow(row, all.get(name)));
+    const names = inOrder(all.keys()).filter(
+      (name) => stageOf(name).title || all.get(name).quantile(1).ms >= SHOWN_MS,
+    );
+    keyed(
+      this.body,
+      names,
+      (name) => name,
+      (name) => this.row(name),
+      (row, name) => this.fillRow(row, all.get(name)),
+    );
     const startS = Math.min(toS - LEAST_S, Math.max(fromS, store.series.oldest() - 1)); // no empty half
     this.spanMs = (toS - startS) * 1_000;
     this.columns = store.series.columns(startS, toS, COLUMNS, ROLL);
     this.drawCharts(names.filter((name) => all.get(name).quantile(1).ms >= CHARTED_MS));
-    this.heatmap.update(store.series.columns(startS, toS, COLUMNS).map(({ at, stages }) => ({ at, sketch: stages.get("total") ?? new Sketch() })));
+    this.heatmap.update(
+      store.series
+        .columns(startS, toS, COLUMNS)
+        .map(({ at, stages }) => ({ at, sketch: stages.get("total") ?? new Sketch() })),
+    );
     this.highlight.draw(store);
   }
 
@@ -79,13 +135,27 @@ export class PercentilesScreen {
     const stage = stageOf(name);
     const n = el("td", { class: "number" });
     const cells = QS.map(([q, label]) => {
-      const button = el("button", { type: "button", class: "figure", onclick: () => this.pick(name, q) });
+      const button = el("button", {
+        type: "button",
+        class: "figure",
+        onclick: () => this.pick(name, q),
+      });
       const why = el("span", { class: "small" });
       return { q, label, button, why, cell: el("td", { class: "number" }, button, why) };
     });
-    const row = el("tr", {},
-      el("th", { scope: "row" }, el("i", { class: `swatch ${stage.row}` }), titleOf(name), el("span", { class: "small wide-inline" }, ` ${stage.label}`)),
-      n, ...cells.map(({ cell }) => cell));
+    const row = el(
+      "tr",
+      {},
+      el(
+        "th",
+        { scope: "row" },
+        el("i", { class: `swatch ${stage.row}` }),
+        titleOf(name),
+        el("span", { class: "small wide-inline" }, ` ${stage.label}`),
+      ),
+      n,
+      ...cells.map(({ cell }) => cell),
+    );
     row.parts = { n, cells };
     return row;
   }
@@ -104,18 +174,29 @@ export class PercentilesScreen {
   }
 
   drawCharts(names) {
-    keyed(this.grid, names, (name) => name, (name) => this.chart(name).node, () => {});
+    keyed(
+      this.grid,
+      names,
+      (name) => name,
+      (name) => this.chart(name).node,
+      () => {},
+    );
     for (const name of [...this.charts.keys()]) if (!names.includes(name)) this.charts.delete(name);
     const at = this.columns.map((column) => column.at);
     for (const name of names) {
-      const values = QS.map(([q]) => this.columns.map(({ stages }) => stages.get(name)?.trusted(q)?.ms ?? null));
+      const values = QS.map(([q]) =>
+        this.columns.map(({ stages }) => stages.get(name)?.trusted(q)?.ms ?? null),
+      );
       this.charts.get(name).update(at, values);
     }
   }
 
   chart(name) {
     const chart = new LineChart({
-      title: titleOf(name), note: stageOf(name).label, format: inMs, height: 130,
+      title: titleOf(name),
+      note: stageOf(name).label,
+      format: inMs,
+      height: 130,
       lines: QS.map(([, label, colour]) => ({ label, colour })),
       onPick: (i, line) => this.pickPoint(name, i, line),
       onSelect: (fromS, toS) => this.highlight.choose(fromS, toS),
@@ -142,10 +223,18 @@ export class PercentilesScreen {
 
   /** The turns of a cell of the heatmap: those that are kept, else the ids that its buckets hold. */
   pickCell({ fromS, toS, fromMs, toMs, what }) {
-    const kept = [...this.app.store.turns.values()].filter(({ atMs, counts, totalMs }) =>
-      counts && atMs >= fromS * 1_000 && atMs < toS * 1_000 && totalMs > fromMs && totalMs <= toMs);
+    const kept = [...this.app.store.turns.values()].filter(
+      ({ atMs, counts, totalMs }) =>
+        counts &&
+        atMs >= fromS * 1_000 &&
+        atMs < toS * 1_000 &&
+        totalMs > fromMs &&
+        totalMs <= toMs,
+    );
     const sketch = this.app.store.series.between(fromS, toS).get("total") ?? new Sketch();
-    const held = [...sketch.buckets].filter(([key]) => boundsOf(key)[1] > fromMs && boundsOf(key)[1] <= toMs * 1.001).flatMap(([, { ids }]) => ids);
+    const held = [...sketch.buckets]
+      .filter(([key]) => boundsOf(key)[1] > fromMs && boundsOf(key)[1] <= toMs * 1.001)
+      .flatMap(([, { ids }]) => ids);
     this.show(what, kept.length ? kept.map(({ id }) => id) : held);
   }
 
@@ -157,7 +246,10 @@ export class PercentilesScreen {
       .filter((turn) => turn.atMs >= fromMs && turn.atMs < toMs && valueOf(turn) >= low)
       .sort((a, b) => valueOf(a) - valueOf(b));
     const all = [...ids, ...slower.map((turn) => turn.id)];
-    this.show(`${titleOf(name)} p${Math.round(100 * q)}, ${inMs(ms)}, and what was slower, ${clock(fromMs)} to ${clock(toMs)}`, all);
+    this.show(
+      `${titleOf(name)} p${Math.round(100 * q)}, ${inMs(ms)}, and what was slower, ${clock(fromMs)} to ${clock(toMs)}`,
+      all,
+    );
   }
 
   show(what, ids) {
@@ -169,11 +261,29 @@ export class PercentilesScreen {
     const notes = [
       gone ? `${many(gone, "turn")} of it ${gone === 1 ? "is" : "are"} no longer kept.` : "",
       found.length > SLOWER_SHOWN ? `${SLOWER_SHOWN} of ${found.length} are shown.` : "",
-    ].filter(Boolean).join(" ");
-    const close = el("button", { type: "button", onclick: () => { this.picked.hidden = true; } }, "Close");
+    ]
+      .filter(Boolean)
+      .join(" ");
+    const close = el(
+      "button",
+      {
+        type: "button",
+        onclick: () => {
+          this.picked.hidden = true;
+        },
+      },
+      "Close",
+    );
     this.picked.replaceChildren(
-      el("div", { class: "title-row" }, el("h3", { id: "picked-title" }, `${many(found.length, "turn")}: ${what}`), close),
-      scroller("The turns", list.node), el("p", { class: "small" }, notes));
+      el(
+        "div",
+        { class: "title-row" },
+        el("h3", { id: "picked-title" }, `${many(found.length, "turn")}: ${what}`),
+        close,
+      ),
+      scroller("The turns", list.node),
+      el("p", { class: "small" }, notes),
+    );
     this.picked.hidden = false;
     this.picked.focus();
   }

@@ -13,9 +13,19 @@ const COLUMNS = [
   { name: "transport", title: "Transport", value: (row) => row.transport ?? "", wide: true },
   { name: "state", title: "State", value: (row) => row.state ?? "" },
   { name: "turns", title: "Turns", value: (row) => row.turns ?? 0, number: true, wide: true },
-  { name: "last", title: "Last turn", value: (row, store) => store.turns.get(row.last_turn)?.totalMs ?? -1 },
+  {
+    name: "last",
+    title: "Last turn",
+    value: (row, store) => store.turns.get(row.last_turn)?.totalMs ?? -1,
+  },
   { name: "headroom", title: "Headroom", value: (row) => row.headroom_percent ?? 1e9 },
-  { name: "kv", title: "KV tokens", value: (row) => row.kv?.tokens ?? -1, number: true, wide: true },
+  {
+    name: "kv",
+    title: "KV tokens",
+    value: (row) => row.kv?.tokens ?? -1,
+    number: true,
+    wide: true,
+  },
   { name: "loss", title: "Loss, jitter", value: (row) => row.rtc?.lost_share ?? -1, wide: true },
   { name: "age", title: "Age", value: (row) => row.age_s ?? 0, number: true, wide: true },
 ];
@@ -26,24 +36,69 @@ export class SessionsScreen {
     this.sort = { name: "age", falling: true };
     this.pinned = new Set();
     this.openId = null;
-    this.filter = el("input", { type: "search", placeholder: "id, transport or state", oninput: () => app.redraw(true) });
+    this.filter = el("input", {
+      type: "search",
+      placeholder: "id, transport or state",
+      oninput: () => app.redraw(true),
+    });
     this.body = el("tbody");
     this.heads = COLUMNS.map((column) => this.heading(column));
     this.empty = el("p", { class: "empty" });
     this.shown = el("p", { class: "small" });
-    this.detail = el("section", { class: "card", hidden: true, "aria-label": "Live timeline of one session" });
-    this.node = el("section", { id: "sessions", "aria-labelledby": "sessions-title" },
-      el("div", { class: "title-row" }, el("h2", { id: "sessions-title" }, "Sessions"),
-        el("label", { class: "field" }, "Filter ", this.filter), this.shown),
-      scroller("Sessions", el("table", { class: "sessions" },
-        el("caption", { class: "unseen" }, "Open sessions"),
-        el("thead", {}, el("tr", {}, ...this.heads, el("th", { scope: "col" }, el("span", { class: "unseen" }, "Pin")))), this.body)),
-      this.empty, this.detail);
+    this.detail = el("section", {
+      class: "card",
+      hidden: true,
+      "aria-label": "Live timeline of one session",
+    });
+    this.node = el(
+      "section",
+      { id: "sessions", "aria-labelledby": "sessions-title" },
+      el(
+        "div",
+        { class: "title-row" },
+        el("h2", { id: "sessions-title" }, "Sessions"),
+        el("label", { class: "field" }, "Filter ", this.filter),
+        this.shown,
+      ),
+      scroller(
+        "Sessions",
+        el(
+          "table",
+          { class: "sessions" },
+          el("caption", { class: "unseen" }, "Open sessions"),
+          el(
+            "thead",
+            {},
+            el(
+              "tr",
+              {},
+              ...this.heads,
+              el("th", { scope: "col" }, el("span", { class: "unseen" }, "Pin")),
+            ),
+          ),
+          this.body,
+        ),
+      ),
+      this.empty,
+      this.detail,
+    );
   }
 
   heading(column) {
-    const button = el("button", { type: "button", class: "sort", onclick: () => this.sortBy(column) }, column.title);
-    return el("th", { scope: "col", class: [column.number && "number", column.wide && "wide-only"].filter(Boolean).join(" ") || null }, button);
+    const button = el(
+      "button",
+      { type: "button", class: "sort", onclick: () => this.sortBy(column) },
+      column.title,
+    );
+    return el(
+      "th",
+      {
+        scope: "col",
+        class:
+          [column.number && "number", column.wide && "wide-only"].filter(Boolean).join(" ") || null,
+      },
+      button,
+    );
   }
 
   sortBy({ name }) {
@@ -53,14 +108,29 @@ export class SessionsScreen {
 
   draw(store) {
     COLUMNS.forEach(({ name }, i) => {
-      if (name === this.sort.name) this.heads[i].setAttribute("aria-sort", this.sort.falling ? "descending" : "ascending");
+      if (name === this.sort.name)
+        this.heads[i].setAttribute("aria-sort", this.sort.falling ? "descending" : "ascending");
       else this.heads[i].removeAttribute("aria-sort");
     });
     const rows = this.rows(store);
-    keyed(this.body, rows, (row) => row.id, (row) => this.create(row), (node, row) => this.update(node, row, store));
-    setText(this.shown, rows.length === store.rows.length ? "" : `${rows.length} of ${store.rows.length} shown`);
+    keyed(
+      this.body,
+      rows,
+      (row) => row.id,
+      (row) => this.create(row),
+      (node, row) => this.update(node, row, store),
+    );
+    setText(
+      this.shown,
+      rows.length === store.rows.length ? "" : `${rows.length} of ${store.rows.length} shown`,
+    );
     this.empty.hidden = rows.length > 0;
-    setText(this.empty, store.rows.length ? "No session fits the filter." : "Nobody is connected. A session appears here the moment somebody talks.");
+    setText(
+      this.empty,
+      store.rows.length
+        ? "No session fits the filter."
+        : "Nobody is connected. A session appears here the moment somebody talks.",
+    );
     this.drawDetail(store);
   }
 
@@ -73,18 +143,56 @@ export class SessionsScreen {
       const [x, y] = [value(a, store), value(b, store)];
       return typeof x === "string" ? x.localeCompare(y) : x - y;
     };
-    return store.rows.filter(fits).sort((a, b) =>
-      this.pinned.has(b.id) - this.pinned.has(a.id) || sign * compare(a, b) || a.id.localeCompare(b.id));
+    return store.rows
+      .filter(fits)
+      .sort(
+        (a, b) =>
+          this.pinned.has(b.id) - this.pinned.has(a.id) ||
+          sign * compare(a, b) ||
+          a.id.localeCompare(b.id),
+      );
   }
 
   create(row) {
-    const open = el("button", { type: "button", class: "link", title: row.id, "aria-expanded": "false", onclick: () => this.toggle(row.id) }, shortId(row.id));
-    const pin = el("button", { type: "button", class: "pin", "aria-pressed": "false", "aria-label": `Pin ${row.id}`, onclick: () => this.pin(row.id) }, "Pin");
-    const cells = Object.fromEntries(COLUMNS.slice(1).map(({ name, number, wide }) =>
-      [name, el("td", { class: [number && "number", wide && "wide-only"].filter(Boolean).join(" ") || null })]));
+    const open = el(
+      "button",
+      {
+        type: "button",
+        class: "link",
+        title: row.id,
+        "aria-expanded": "false",
+        onclick: () => this.toggle(row.id),
+      },
+      shortId(row.id),
+    );
+    const pin = el(
+      "button",
+      {
+        type: "button",
+        class: "pin",
+        "aria-pressed": "false",
+        "aria-label": `Pin ${row.id}`,
+        onclick: () => this.pin(row.id),
+      },
+      "Pin",
+    );
+    const cells = Object.fromEntries(
+      COLUMNS.slice(1).map(({ name, number, wide }) => [
+        name,
+        el("td", {
+          class: [number && "number", wide && "wide-only"].filter(Boolean).join(" ") || null,
+        }),
+      ]),
+    );
     cells.state.append(el("span", { class: "state" }));
     cells.headroom.append(sparkline(), el("span"));
-    const node = el("tr", {}, el("th", { scope: "row" }, open), ...Object.values(cells), el("td", {}, pin));
+    const node = el(
+      "tr",
+      {},
+      el("th", { scope: "row" }, open),
+      ...Object.values(cells),
+      el("td", {}, pin),
+    );
     node.parts = { open, pin, cells, lastTurn: null, row: null };
     return node;
   }
@@ -103,10 +211,17 @@ export class SessionsScreen {
     setText(cells.turns, count(row.turns));
     setText(cells.age, age(row.age_s));
     this.updateHeadroom(cells.headroom, row, store);
-    const parts = MODALITIES.filter((name) => row.kv?.by_modality?.[name]).map((name) => `${name} ${count(row.kv.by_modality[name])}`);
+    const parts = MODALITIES.filter((name) => row.kv?.by_modality?.[name]).map(
+      (name) => `${name} ${count(row.kv.by_modality[name])}`,
+    );
     setText(cells.kv, count(row.kv?.tokens));
-    cells.kv.title = [...parts, row.kv?.evicted ? `evicted ${count(row.kv.evicted)}` : ""].filter(Boolean).join(", ");
-    setText(cells.loss, row.rtc ? `${percent(row.rtc.lost_share)}, ${inMs(row.rtc.jitter_ms)}` : "–");
+    cells.kv.title = [...parts, row.kv?.evicted ? `evicted ${count(row.kv.evicted)}` : ""]
+      .filter(Boolean)
+      .join(", ");
+    setText(
+      cells.loss,
+      row.rtc ? `${percent(row.rtc.lost_share)}, ${inMs(row.rtc.jitter_ms)}` : "–",
+    );
   }
 
   updateTurn(node, row, store) {
@@ -114,7 +229,9 @@ export class SessionsScreen {
     const key = turn ? `${turn.id}/${turn.revision}` : row.last_turn;
     if (node.parts.lastTurn === key) return;
     node.parts.lastTurn = key;
-    const shown = turn ? [turnLink(turn.id, inMs(turn.totalMs)), miniBar(turn)] : [row.last_turn ? turnLink(row.last_turn) : "–"];
+    const shown = turn
+      ? [turnLink(turn.id, inMs(turn.totalMs)), miniBar(turn)]
+      : [row.last_turn ? turnLink(row.last_turn) : "–"];
     node.parts.cells.last.replaceChildren(el("span", { class: "last-turn" }, ...shown));
   }
 
@@ -146,18 +263,36 @@ export class SessionsScreen {
     if (this.openId === null) return;
     if (!this.timeline) this.timeline = this.createTimeline();
     const { state, chunks, list, events, said } = this.timeline;
-    setText(state, row ? `${row.state}, ${count(row.kv?.tokens)} KV tokens, ${age(row.age_s)} old` : "This session is over.");
+    setText(
+      state,
+      row
+        ? `${row.state}, ${count(row.kv?.tokens)} KV tokens, ${age(row.age_s)} old`
+        : "This session is over.",
+    );
     const newest = store.chunks.get(this.openId) ?? [];
-    keyed(chunks, newest.slice(-60), (chunk) => String(chunk.start_sample), () => el("span"), (bar, chunk) => {
-      const share = 1 - (chunk.headroom_percent ?? 100) / 100;
-      bar.className = chunk.overrun ? "chunk late" : "chunk";
-      bar.style.height = `${Math.max(3, Math.min(100, 100 * share))}%`;
-      bar.title = `${inMs(chunk.latency_ms)} for ${inMs(chunk.duration_ms)} of sound${chunk.rolled_back ? `, ${chunk.rolled_back} rolled back` : ""}`;
-    });
+    keyed(
+      chunks,
+      newest.slice(-60),
+      (chunk) => String(chunk.start_sample),
+      () => el("span"),
+      (bar, chunk) => {
+        const share = 1 - (chunk.headroom_percent ?? 100) / 100;
+        bar.className = chunk.overrun ? "chunk late" : "chunk";
+        bar.style.height = `${Math.max(3, Math.min(100, 100 * share))}%`;
+        bar.title = `${inMs(chunk.latency_ms)} for ${inMs(chunk.duration_ms)} of sound${chunk.rolled_back ? `, ${chunk.rolled_back} rolled back` : ""}`;
+      },
+    );
     const last = newest.at(-1);
-    setText(said, last ? `Newest chunk: ${inMs(last.latency_ms)} for ${inMs(last.duration_ms)} of sound, ${Math.round(last.headroom_percent)} % headroom.`
-      : "Chunks appear here while this session speaks.");
-    const turns = [...store.turns.values()].filter((turn) => turn.session === this.openId).slice(-TURNS_SHOWN).reverse();
+    setText(
+      said,
+      last
+        ? `Newest chunk: ${inMs(last.latency_ms)} for ${inMs(last.duration_ms)} of sound, ${Math.round(last.headroom_percent)} % headroom.`
+        : "Chunks appear here while this session speaks.",
+    );
+    const turns = [...store.turns.values()]
+      .filter((turn) => turn.session === this.openId)
+      .slice(-TURNS_SHOWN)
+      .reverse();
     list.draw(turns);
     const mine = store.events.filter((event) => event.session === this.openId);
     setText(events, mine.map((event) => `${clock(event.atMs)} ${event.what}`).join(" · "));
@@ -165,13 +300,25 @@ export class SessionsScreen {
 
   createTimeline() {
     const parts = {
-      state: el("p"), said: el("p", { class: "small" }), events: el("p", { class: "small" }),
-      chunks: el("div", { class: "chunk-bars", "aria-hidden": "true" }), list: new TurnList("Turns of this session"),
+      state: el("p"),
+      said: el("p", { class: "small" }),
+      events: el("p", { class: "small" }),
+      chunks: el("div", { class: "chunk-bars", "aria-hidden": "true" }),
+      list: new TurnList("Turns of this session"),
     };
-    const close = el("button", { type: "button", onclick: () => this.toggle(this.openId) }, "Close");
+    const close = el(
+      "button",
+      { type: "button", onclick: () => this.toggle(this.openId) },
+      "Close",
+    );
     this.detail.replaceChildren(
-      el("div", { class: "title-row" }, el("h3", {}, this.openId), close), parts.state,
-      parts.chunks, parts.said, scroller("Turns of this session", parts.list.node), parts.events);
+      el("div", { class: "title-row" }, el("h3", {}, this.openId), close),
+      parts.state,
+      parts.chunks,
+      parts.said,
+      scroller("Turns of this session", parts.list.node),
+      parts.events,
+    );
     return parts;
   }
 }
