@@ -150,7 +150,7 @@ def test_a_repeated_picture_is_encoded_once(
     monkeypatch.setattr(eyes, "label", counted)
     tokenizer = whole.engine.parts.services.tokenizer
     connector = Connector(tokenizer.encode, lambda ids: torch.ones(len(ids), 8), 8)
-    two = 2 * (SIGHT_BYTES + 1280 * 4)
+    two = 2 * SIGHT_BYTES
     loaded = LabelledImageEncoder(eyes, connector, EncoderCache(two, 60, time.monotonic_ns))
     stream: Stream = whole.engine.parts.new_stream("eyes")
     for height in (10, 10, 10, 20, 30, 10):  # at 30 the first one has to go
