@@ -22,9 +22,10 @@ def pack_q8_0(weight: Tensor) -> QWeight:
     """Quantise [N, K], K a multiple of 32."""
     count, width = weight.shape
     groups = weight.float().reshape(-1, GROUP)
-    scales = (groups.abs().amax(dim=1) / _MOST).half()
+    low, high = groups.aminmax(dim=1)
+    scales = (torch.maximum(high, -low) / _MOST).half()
     inverse = torch.where(scales > 0, scales.float().reciprocal(), 0.0)
-    steps = (groups * inverse[:, None]).round().clamp(-_MOST, _MOST).to(torch.int8)
+    steps = (groups * inverse[:, None]).round_().clamp_(-_MOST, _MOST).to(torch.int8)
     blocks = torch.cat((scales[:, None].view(torch.uint8), steps.view(torch.uint8)), dim=1)
     return pack("Q8_0", blocks.numpy(), count, width)
 
