@@ -86,7 +86,7 @@ class TurnReports:
         """The end of each of the session's calls: tell of what was done in it."""
         if not self._over:
             return
-        waiting = []
+        waiting: list[tuple[ActiveResponse, Ending, int | None]] = []
         for running, ending, done_ns in self._over:
             done_ns = now_ns if done_ns is None else done_ns
             if running.stamp_pending:
@@ -177,7 +177,7 @@ class TurnReports:
             budget=running.budget,
             latency_budget_ms=context.latency_budget_ms,
             done_ns=done_ns,
-            reason=ending.status,
+            reason=ending.details.type,
             hangover=running.hangover,
             chunks=tuple(self._chunks.pop(running.turn, ())),
             voice=_voice(speaking),
