@@ -322,7 +322,7 @@ class Gateway:
         self.registry.hang_up(Hangup(CLOSE_SERVICE_RESTART, "the server is shutting down"))
         # One turn of the writers, so that the reason reaches whoever reads.
         await asyncio.sleep(DRAIN_POLL_S)
-        self.hub.end()
+        self.hub.end(CLOSE_SERVICE_RESTART, "the server is shutting down")
         if self.calls is not None:
             await self.calls.end_all()
 
