@@ -13,7 +13,7 @@ from typing import Any
 
 import _webrtcvad
 
-from headstart.gateway.audio import vad
+from headstart.gateway.audio import tones, vad
 from headstart.gateway.audio.native import CompiledNoiseFloor, NativeAudio, native_audio
 from headstart.gateway.audio.vad import WINDOW_BYTES, WINDOW_SAMPLES, SpeechScore, WebRtcScore
 
@@ -36,13 +36,20 @@ class _Score(ctypes.Structure):
         ("room_rise", ctypes.c_double),
         ("margin_db", ctypes.c_double),
         ("going_on_margin_db", ctypes.c_double),
+        ("partials_rest", ctypes.c_double),
+        ("maybe_partials_rest", ctypes.c_double),
+        ("note_periodic", ctypes.c_double),
+        ("maybe_note_periodic", ctypes.c_double),
         ("least_voiced", ctypes.c_long),
         ("going_on_voiced", ctypes.c_long),
         ("voice_lasts", ctypes.c_long),
+        ("behind_tone_voiced", ctypes.c_long),
+        ("tone_lasts", ctypes.c_long),
         ("room_dbfs", ctypes.c_double),
         ("warming_up", ctypes.c_long),
         ("voiced", ctypes.c_long),
         ("since_voice", ctypes.c_long),
+        ("since_tone", ctypes.c_long),
         ("last", ctypes.c_int16 * WINDOW_SAMPLES),
     )
 
@@ -65,9 +72,16 @@ class CompiledScore:
             least_voiced=vad.LEAST_VOICED_WINDOWS,
             going_on_voiced=vad.GOING_ON_VOICED_WINDOWS,
             voice_lasts=vad.VOICE_LASTS_WINDOWS,
+            partials_rest=tones.PARTIALS_REST,
+            maybe_partials_rest=tones.MAYBE_PARTIALS_REST,
+            note_periodic=tones.NOTE_PERIODIC,
+            maybe_note_periodic=tones.MAYBE_NOTE_PERIODIC,
+            behind_tone_voiced=vad.VOICED_WINDOWS_BEHIND_TONE,
+            tone_lasts=vad.TONE_LASTS_WINDOWS,
             room_dbfs=vad.SILENCE_DBFS,
             warming_up=vad.WARM_UP_WINDOWS,
             since_voice=vad.VOICE_LASTS_WINDOWS,
+            since_tone=vad.TONE_LASTS_WINDOWS,
         )
         self._at = ctypes.c_void_p(ctypes.addressof(self._score))
         self._judge = compiled.judge

@@ -20,6 +20,7 @@ import webrtcvad
 
 from headstart.gateway.audio.clock import ENGINE_RATE_HZ, ms_to_engine_samples
 from headstart.gateway.audio.native import native_audio
+from headstart.gateway.audio.tones import HEARD_SAMPLES, Tone, tone_in
 
 Samples = npt.NDArray[np.int16]
 
@@ -46,6 +47,11 @@ PITCH_LAGS = np.arange(10, 58)  # 400 to 70 Hz at that rate
 LEAST_VOICING = 0.65
 LEAST_VOICED_WINDOWS = 3  # the vowel of a short "yes" has four; peaks of a far voice seldom two
 VOICE_LASTS_WINDOWS = 15  # unvoiced sounds and their neighbours, as in "sixth"
+
+# Behind a tone comes the next one of a melody: what is not steady while one ends and the other
+# begins is shorter than this.
+VOICED_WINDOWS_BEHIND_TONE = 8
+TONE_LASTS_WINDOWS = 15
 
 # The room is learnt from what is not voiced: in a third of a second downwards, in seconds upwards.
 NOISE_FLOOR_FALL_SHARE = 0.1
@@ -110,7 +116,8 @@ class WebRtcScore:
 
     Breath, coughs, keys and rain are speech to that VAD alone. So a window must also come within
     300 ms after voice (the pre-roll reaches back to an unvoiced first sound), and what is
-    voiced must stand out of the room: a radio next door does not. A whisper is not heard.
+    voiced must stand out of the room: a radio next door does not. A whisper is not heard. Tones
+    (`headstart.gateway.audio.tones`) begin nothing; they are learnt as part of the room.
     """
 
     def __init__(self, threshold: float = 0.5) -> None:
@@ -124,6 +131,7 @@ class WebRtcScore:
         self._last = bytes(WINDOW_BYTES)
         self._voiced_windows = 0  # without a break
         self._since_voice = VOICE_LASTS_WINDOWS
+        self._since_tone = TONE_LASTS_WINDOWS
 
     def judge(self, pcm: bytes) -> bytes:
         cuts = (pcm[at : at + WINDOW_BYTES] for at in range(0, len(pcm), WINDOW_BYTES))
@@ -131,23 +139,39 @@ class WebRtcScore:
 
     def _is_speech(self, window: bytes, energy_dbfs: float) -> bool:
         # Asked even below the floor: it learns the noise from every window it sees.
+        self._since_tone += 1
         likely = bool(self.vad.is_speech(window, ENGINE_RATE_HZ))
         likely = likely and energy_dbfs >= self.floor_dbfs
         last, self._last = self._last, window
         has_voice = likely and voicing(last, window) >= LEAST_VOICING
-        if not has_voice and self._since_voice >= VOICE_LASTS_WINDOWS:
-            self._room.hear(energy_dbfs)
         going_on = self._since_voice < VOICE_LASTS_WINDOWS
+        tone = self._tone(last, window) if has_voice and not going_on else Tone.NO
+        has_voice = has_voice and tone is not Tone.YES
+        if not has_voice and not going_on:
+            self._room.hear(energy_dbfs)
         margin_db = GOING_ON_MARGIN_DB if going_on else NOISE_FLOOR_MARGIN_DB
-        stands_out = energy_dbfs >= self._room.level_dbfs + margin_db
-        self._voiced_windows = self._voiced_windows + 1 if has_voice and stands_out else 0
-        least = GOING_ON_VOICED_WINDOWS if going_on else LEAST_VOICED_WINDOWS
-        is_voice = self._voiced_windows >= least
+        if not (has_voice and energy_dbfs >= self._room.level_dbfs + margin_db):
+            self._voiced_windows = 0
+        elif tone is Tone.NO:
+            self._voiced_windows += 1
+        is_voice = self._voiced_windows >= self._least_voiced(going_on)
         self._since_voice = 0 if is_voice else self._since_voice + 1
         if self._warming_up:
             self._warming_up -= 1
             return False
         return likely and self._since_voice < VOICE_LASTS_WINDOWS
+
+    def _tone(self, last: bytes, window: bytes) -> Tone:
+        tone = tone_in(np.frombuffer(last + window, np.int16)[-HEARD_SAMPLES:])
+        self._since_tone = 0 if tone is Tone.YES else self._since_tone
+        return tone
+
+    def _least_voiced(self, going_on: bool) -> int:
+        """Voiced windows in a row that are a voice."""
+        behind_tone = self._since_tone < TONE_LASTS_WINDOWS
+        if going_on:
+            return GOING_ON_VOICED_WINDOWS
+        return VOICED_WINDOWS_BEHIND_TONE if behind_tone else LEAST_VOICED_WINDOWS
 
 
 class VadWindow(NamedTuple):
@@ -162,13 +186,15 @@ class VadWindow(NamedTuple):
 
 
 def energy_dbfs(window: bytes) -> float:
-    """RMS level of s16 samples against full scale, in dB; digital silence is -100."""
+    """RMS level of s16 samples about their mean (a constant offset is no sound) against full
+    scale, in dB; digital silence is -100."""
     compiled = native_audio()
     if compiled is not None:
         mean_square = compiled.mean_square(window)
     else:
-        wide = np.frombuffer(window, np.int16).astype(np.float32)
-        mean_square = float(wide.dot(wide)) / len(wide)
+        wide = np.frombuffer(window, np.int16).astype(np.int64)
+        n = len(wide)
+        mean_square = float(n * int(wide @ wide) - int(wide.sum()) ** 2) / float(n * n)
     if mean_square <= 0.0:
         return SILENCE_DBFS
     return max(SILENCE_DBFS, 10.0 * math.log10(mean_square / FULL_SCALE**2))
