@@ -246,9 +246,11 @@ struct score {
     double floor_dbfs, silence_dbfs, least_voicing;
     double room_fall, room_rise, margin_db, going_on_margin_db;
     double partials_rest, maybe_partials_rest, note_periodic, maybe_note_periodic;
+    double voice_span_db, quiet_room_db, voice_rise, voice_fall;
     long least_voiced, going_on_voiced, voice_lasts, behind_tone_voiced, tone_lasts;
-    double room_dbfs;
-    long warming_up, voiced, since_voice, since_tone;
+    long doubt_max, doubt_ends, spoke_lately;
+    double room_dbfs, voice_dbfs;
+    long warming_up, voiced, since_voice, since_tone, unpitched, doubted;
     int16_t last[WINDOW];
 };
 
@@ -268,6 +270,7 @@ static int tone_in(const struct score *s, const int16_t *window) {
     if (rest <= s->partials_rest) return TONE_YES;
     const double periodic = headstart_note_periodic(heard);
     if (periodic >= s->note_periodic) return TONE_YES;
+    if (s->since_voice < s->spoke_lately) return TONE_NO;
     const int near = rest <= s->maybe_partials_rest || periodic >= s->maybe_note_periodic;
     return near ? TONE_MAYBE : TONE_NO;
 }
@@ -277,6 +280,26 @@ static long least_voiced(const struct score *s, int going_on) {
     return s->since_tone < s->tone_lasts ? s->behind_tone_voiced : s->least_voiced;
 }
 
+static void doubt(struct score *s, int tone, int pitched, int going_on) {
+    s->unpitched = pitched ? 0 : s->unpitched + 1;
+    if (going_on || s->unpitched >= s->doubt_ends) s->doubted = 0;
+    else if ((s->doubted || tone != TONE_NO) && s->doubted < s->doubt_max) s->doubted++;
+}
+
+static double margin_db(const struct score *s, int going_on) {
+    if (!going_on) return s->margin_db;
+    const double near = s->voice_dbfs - s->voice_span_db - s->room_dbfs;
+    const double most = near < s->quiet_room_db ? near : s->quiet_room_db;
+    return most > s->going_on_margin_db ? most : s->going_on_margin_db;
+}
+
+static void learn_voice(struct score *s, double level, int going_on) {
+    const double louder = level - s->voice_dbfs;
+    const double share = louder > 0 ? s->voice_rise : s->voice_fall;
+    s->voice_dbfs += (going_on ? share : 1.0) * louder;
+}
+
+/* 0, or for speech 1 and how many windows before it had begun. */
 static int is_speech(struct score *s, const int16_t *window) {
     const double level = level_dbfs(s, window);
     const int likely =
@@ -285,24 +308,25 @@ static int is_speech(struct score *s, const int16_t *window) {
     const int going_on = s->since_voice < s->voice_lasts;
     const int tone = pitched && !going_on ? tone_in(s, window) : TONE_NO;
     s->since_tone = tone == TONE_YES ? 0 : s->since_tone + 1;
+    doubt(s, tone, pitched, going_on);
     memcpy(s->last, window, sizeof s->last);
     const int has_voice = pitched && tone != TONE_YES;
     if (!has_voice && !going_on)
         s->room_dbfs += (level < s->room_dbfs ? s->room_fall : s->room_rise)
                         * (level - s->room_dbfs);
-    const int stands_out =
-        level >= s->room_dbfs + (going_on ? s->going_on_margin_db : s->margin_db);
-    if (!has_voice || !stands_out) s->voiced = 0;
+    if (!has_voice || level < s->room_dbfs + margin_db(s, going_on)) s->voiced = 0;
     else if (tone == TONE_NO) s->voiced++;
-    s->since_voice = s->voiced >= least_voiced(s, going_on) ? 0 : s->since_voice + 1;
+    const int is_voice = s->voiced >= least_voiced(s, going_on);
+    if (is_voice) learn_voice(s, level, going_on);
+    s->since_voice = is_voice ? 0 : s->since_voice + 1;
     if (s->warming_up) {
         s->warming_up--;
         return 0;
     }
-    return likely && s->since_voice < s->voice_lasts;
+    return likely && s->since_voice < s->voice_lasts ? 1 + (int)s->doubted : 0;
 }
 
-/* pcm: int16[n][320] at 16 kHz. Into speech, for each of the n windows, 1 or 0. */
+/* pcm: int16[n][320] at 16 kHz. Into speech, for each of the n windows, what is_speech says. */
 void headstart_judge(struct score *s, const int16_t *pcm, int n, uint8_t *speech) {
     for (long i = 0; i < n; i++) speech[i] = (uint8_t)is_speech(s, pcm + i * WINDOW);
 }
