@@ -84,6 +84,30 @@ def wer(
 
 
 @app.command()
+def conditions(
+    folder: Path = typer.Option(Path("build/conditions"), "--folder", help="where clips are kept"),
+    half: str = typer.Option("report", "--half", help="of the sentences: choose or report"),
+    sample: int = typer.Option(0, "--sample", min=0, help="only so many sentences; 0: all"),
+    notes: Path | None = Notes,
+    chunk_ms: int = typer.Option(500, min=20, max=5000, help="sound heard at once, ms"),
+    ears: str = typer.Option("whisper-tiny.en", help="a Whisper's folder, or weights by name"),
+    as_json: bool = Json,
+) -> None:
+    """Sentences right at other beginnings and levels, in noises, rooms and codecs, beside Whisper."""
+    from headstart.benchmarks import conditions as benchmark
+    from headstart.gateway.tts.synthesiser import VoiceUnavailable
+
+    if half not in benchmark.HALVES:
+        raise typer.BadParameter(f"expected one of {', '.join(benchmark.HALVES)}, got {half!r}")
+    try:
+        benchmark.run(
+            folder, half, sample, ears=ears, chunk_ms=chunk_ms, notes=notes, as_json=as_json
+        )
+    except (ValueError, EngineError, VoiceUnavailable) as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+@app.command()
 def prompts(folder: Path, suffix: str = typer.Argument("wav", help="wav or g722")) -> None:
     """Print a LIST for `wer`: the even half of Asterisk's prompts under FOLDER."""
     from headstart.benchmarks.prompts import asterisk_prompts

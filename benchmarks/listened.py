@@ -57,6 +57,15 @@ def by_the_listener(sound: Sound, chunk_ms: int) -> Iterator[Step]:
     pcm = (np.clip(whole, -1, 32767 / 32768) * 32768).astype("<i2").tobytes()
     upwards = StreamResampler(SAMPLE_RATE_HZ, CLIENT_RATE_HZ)
     wire = upwards.feed_pcm(pcm) + upwards.flush_pcm()
+    for step in of_the_wire(wire, chunk_ms):
+        if isinstance(step, Chunk):
+            yield Chunk(step.sound, min(max(step.end_sample - len(lead), 0), len(sound)))
+        else:
+            yield step
+
+
+def of_the_wire(wire: bytes, chunk_ms: int) -> Iterator[Step]:
+    """What a client sends, s16 mono 24 kHz, in packets of 20 ms; `end_sample`: since it began."""
     listener = SpeechSegmenter(Detection(), SegmenterSettings(chunk_ms=chunk_ms))
     step_bytes = 2 * PACKET_SAMPLES
     for start in range(0, len(wire), step_bytes):
@@ -65,8 +74,7 @@ def by_the_listener(sound: Sound, chunk_ms: int) -> Iterator[Step]:
             match event:
                 case SpeechChunk():
                     heard = np.frombuffer(event.pcm, "<i2").astype(np.float32) / np.float32(32768)
-                    end_sample = event.start_sample + len(heard) - len(lead)
-                    yield Chunk(heard, min(max(end_sample, 0), len(sound)))
+                    yield Chunk(heard, event.start_sample + len(heard))
                 case PauseDetected():
                     yield Pause.HUSH
                 case SpeechStopped():

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from headstart.benchmarks import report
+from headstart.benchmarks import report, tones
 from headstart.benchmarks.recordings import CLIPS, load_f32
 from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.gateway.audio.segmenter import (
@@ -158,6 +158,7 @@ KINDS: dict[str, Callable[[np.random.Generator, int], Sound]] = {
     "coughs": _coughs,
     "far radio": _radio,
     "throat": _throat,
+    **tones.KINDS,
 }
 
 

@@ -24,7 +24,7 @@ PARTS = (CHOOSE, REPORT, QUESTIONS)
 VOICES = {
     CHOOSE: ("joe", "flite slt", "kokoro jf_alpha"),
     REPORT: ("kokoro jm_kumo", "flite rms", "flite awb", "kokoro jf_tebukuro"),
-    QUESTIONS: ("joe", "flite rms", "kokoro jm_kumo"),
+    QUESTIONS: ("joe", "kokoro jf_gongitsune", "kokoro jm_kumo"),
 }
 
 # Room noise before and behind, like a voice detector's pre-roll and pause.

@@ -9,6 +9,10 @@ enum { BLOCK_MAX = 480, HISTORY_MAX = 192, OUTPUTS_MAX = 480 };  /* 48 kHz; as i
 enum { SIDE = 40, STEP_MAX = 16 };  /* of many slices */
 enum { RATE_HZ = 16000, WINDOW = 320 };  /* what the VAD hears */
 enum { PITCH = 160, LAG_FIRST = 10, LAG_END = 58 };
+enum { HEARD = 480, NOTE_LAG_FIRST = 40, NOTE_LAG_END = 233 };  /* as in tones.py */
+enum { TONE_NO, TONE_MAYBE, TONE_YES };
+
+#define LEAST_SHARE 1e-9
 
 typedef float floats __attribute__((vector_size(32), aligned(4)));
 
@@ -125,11 +129,14 @@ void headstart_resample(struct stream *s, const int16_t *in, int n, int16_t *out
     s->held += n;
 }
 
-/* Mean square of int16[n]: a whole sum, so no order of adding changes it. */
+/* Mean square of int16[n] about their mean: whole sums, so no order of adding changes it. */
 double headstart_mean_square(const int16_t *samples, long n) {
-    int64_t sum = 0;
-    for (long i = 0; i < n; i++) sum += (int32_t)samples[i] * samples[i];
-    return (double)sum / (double)n;
+    int64_t square = 0, sum = 0;
+    for (long i = 0; i < n; i++) {
+        square += (int32_t)samples[i] * samples[i];
+        sum += samples[i];
+    }
+    return (double)(n * square - sum * sum) / (double)(n * n);
 }
 
 static void low_pass(const int16_t *window, float *low) {  /* int16[320] to float[80] */
@@ -167,15 +174,83 @@ double headstart_voicing(const int16_t *last, const int16_t *window) {
     return most;
 }
 
+/* What of int16[480]'s power two sine waves leave over; tones.partials_rest says how. Doubles that
+   hold whole numbers: exact, in any order. */
+double headstart_partials_rest(const int16_t *heard) {
+    enum { SUMS = HEARD / 4, N = SUMS - 2 };
+    double sum[SUMS], x[N];
+    for (int i = 0; i < SUMS; i++) {
+        const int16_t *of = heard + 4 * i;
+        sum[i] = of[0] + of[1] + of[2] + of[3];
+    }
+    for (int i = 0; i < N; i++) x[i] = sum[i + 2] - sum[i];  /* of (sum[i + 1] + sum[i]) */
+    double aa = 0, ab = 0, bb = 0, ea = 0, eb = 0, ee = 0, power = 0;
+    for (int i = 0; i < N; i++) power += x[i] * x[i];
+    for (int i = 0; i + 4 < N; i++) {
+        const double e = x[i + 4] + x[i], a = x[i + 3] + x[i + 1], b = x[i + 2];
+        aa += a * a, ab += a * b, bb += b * b;
+        ea += e * a, eb += e * b, ee += e * e;
+    }
+    const double determinant = aa * bb - ab * ab;
+    double rest;
+    if (determinant > LEAST_SHARE * aa * bb) {
+        const double a = (ea * bb - eb * ab) / determinant;
+        const double b = (eb * aa - ea * ab) / determinant;
+        rest = ee - a * ea - b * eb;
+    } else {
+        rest = ee - ea * ea / (aa > 1.0 ? aa : 1.0);
+    }
+    return rest / (power > 1.0 ? power : 1.0);
+}
+
+/* Highest normalised autocorrelation of int16[480]; tones.note_periodic says of what. */
+double headstart_note_periodic(const int16_t *heard) {
+    enum { N = HEARD - 7, LAGS = NOTE_LAG_END - NOTE_LAG_FIRST + 2 };
+    double x[N + NOTE_LAG_END + 1], energy[N + 1], sum[LAGS], share[LAGS];
+    int64_t whole[N], total = 0;
+    for (int i = 0; i < N; i++) {
+        const int16_t *s = heard + i;  /* times 1 2 3 4 4 3 2 1 */
+        whole[i] = s[0] + s[7] + 2 * (s[1] + s[6]) + 3 * (s[2] + s[5]) + 4 * (s[3] + s[4]);
+        total += whole[i];
+    }
+    const int64_t mean = total / N - (total % N < 0);  /* rounded downwards */
+    energy[0] = 0;
+    for (int i = 0; i < N; i++) {
+        x[i] = (double)(whole[i] - mean);
+        energy[i + 1] = energy[i] + x[i] * x[i];
+    }
+    for (int i = N; i < N + NOTE_LAG_END + 1; i++) x[i] = 0;
+    for (int k = 0; k < LAGS; k++) sum[k] = 0;
+    for (int i = 0; i < N; i++)
+        for (int k = 0; k < LAGS; k++) sum[k] += x[i] * x[i + NOTE_LAG_FIRST - 1 + k];
+    for (int k = 0; k < LAGS; k++) {
+        const int lag = NOTE_LAG_FIRST - 1 + k;
+        const double power = (energy[N] - energy[lag]) * energy[N - lag];
+        share[k] = sum[k] / sqrt(power > 1.0 ? power : 1.0);
+    }
+    double most = -1.0;
+    for (int k = 1; k + 1 < LAGS; k++) {
+        const double before = share[k - 1], at = share[k], after = share[k + 1];
+        if (at < before || at < after) continue;
+        const double bend = 8.0 * (before - 2.0 * at + after), lean = before - after;
+        const double peak = at - (bend < 0.0 ? lean * lean / (bend < -1e-12 ? bend : -1e-12) : 0.0);
+        if (peak > most) most = peak;
+    }
+    return most;
+}
+
 /* A speech score's numbers and state; vad.WebRtcScore says what they mean and what is done. */
 struct score {
     int (*process)(void *vad, int rate_hz, const int16_t *window, size_t n);
     void *vad;  /* the WebRTC project's */
     double floor_dbfs, silence_dbfs, least_voicing;
     double room_fall, room_rise, margin_db, going_on_margin_db;
-    long least_voiced, going_on_voiced, voice_lasts;
-    double room_dbfs;
-    long warming_up, voiced, since_voice;
+    double partials_rest, maybe_partials_rest, note_periodic, maybe_note_periodic;
+    double voice_span_db, quiet_room_db, voice_rise, voice_fall;
+    long least_voiced, going_on_voiced, voice_lasts, behind_tone_voiced, tone_lasts;
+    long doubt_max, doubt_ends, spoke_lately;
+    double room_dbfs, voice_dbfs;
+    long warming_up, voiced, since_voice, since_tone, unpitched, doubted;
     int16_t last[WINDOW];
 };
 
@@ -186,29 +261,72 @@ static double level_dbfs(const struct score *s, const int16_t *window) {
     return level > s->silence_dbfs ? level : s->silence_dbfs;
 }
 
+/* tones.tone_in, of the window and half of the last one. */
+static int tone_in(const struct score *s, const int16_t *window) {
+    int16_t heard[HEARD];
+    memcpy(heard, s->last + 2 * WINDOW - HEARD, (HEARD - WINDOW) * sizeof *heard);
+    memcpy(heard + HEARD - WINDOW, window, WINDOW * sizeof *heard);
+    const double rest = headstart_partials_rest(heard);
+    if (rest <= s->partials_rest) return TONE_YES;
+    const double periodic = headstart_note_periodic(heard);
+    if (periodic >= s->note_periodic) return TONE_YES;
+    if (s->since_voice < s->spoke_lately) return TONE_NO;
+    const int near = rest <= s->maybe_partials_rest || periodic >= s->maybe_note_periodic;
+    return near ? TONE_MAYBE : TONE_NO;
+}
+
+static long least_voiced(const struct score *s, int going_on) {
+    if (going_on) return s->going_on_voiced;
+    return s->since_tone < s->tone_lasts ? s->behind_tone_voiced : s->least_voiced;
+}
+
+static void doubt(struct score *s, int tone, int pitched, int going_on) {
+    s->unpitched = pitched ? 0 : s->unpitched + 1;
+    if (going_on || s->unpitched >= s->doubt_ends) s->doubted = 0;
+    else if ((s->doubted || tone != TONE_NO) && s->doubted < s->doubt_max) s->doubted++;
+}
+
+static double margin_db(const struct score *s, int going_on) {
+    if (!going_on) return s->margin_db;
+    const double near = s->voice_dbfs - s->voice_span_db - s->room_dbfs;
+    const double most = near < s->quiet_room_db ? near : s->quiet_room_db;
+    return most > s->going_on_margin_db ? most : s->going_on_margin_db;
+}
+
+static void learn_voice(struct score *s, double level, int going_on) {
+    const double louder = level - s->voice_dbfs;
+    const double share = louder > 0 ? s->voice_rise : s->voice_fall;
+    s->voice_dbfs += (going_on ? share : 1.0) * louder;
+}
+
+/* 0, or for speech 1 and how many windows before it had begun. */
 static int is_speech(struct score *s, const int16_t *window) {
     const double level = level_dbfs(s, window);
     const int likely =
         s->process(s->vad, RATE_HZ, window, WINDOW) == 1 && level >= s->floor_dbfs;
-    const int has_voice = likely && headstart_voicing(s->last, window) >= s->least_voicing;
-    memcpy(s->last, window, sizeof s->last);
+    const int pitched = likely && headstart_voicing(s->last, window) >= s->least_voicing;
     const int going_on = s->since_voice < s->voice_lasts;
+    const int tone = pitched && !going_on ? tone_in(s, window) : TONE_NO;
+    s->since_tone = tone == TONE_YES ? 0 : s->since_tone + 1;
+    doubt(s, tone, pitched, going_on);
+    memcpy(s->last, window, sizeof s->last);
+    const int has_voice = pitched && tone != TONE_YES;
     if (!has_voice && !going_on)
         s->room_dbfs += (level < s->room_dbfs ? s->room_fall : s->room_rise)
                         * (level - s->room_dbfs);
-    const int stands_out =
-        level >= s->room_dbfs + (going_on ? s->going_on_margin_db : s->margin_db);
-    s->voiced = has_voice && stands_out ? s->voiced + 1 : 0;
-    const int is_voice = s->voiced >= (going_on ? s->going_on_voiced : s->least_voiced);
+    if (!has_voice || level < s->room_dbfs + margin_db(s, going_on)) s->voiced = 0;
+    else if (tone == TONE_NO) s->voiced++;
+    const int is_voice = s->voiced >= least_voiced(s, going_on);
+    if (is_voice) learn_voice(s, level, going_on);
     s->since_voice = is_voice ? 0 : s->since_voice + 1;
     if (s->warming_up) {
         s->warming_up--;
         return 0;
     }
-    return likely && s->since_voice < s->voice_lasts;
+    return likely && s->since_voice < s->voice_lasts ? 1 + (int)s->doubted : 0;
 }
 
-/* pcm: int16[n][320] at 16 kHz. Into speech, for each of the n windows, 1 or 0. */
+/* pcm: int16[n][320] at 16 kHz. Into speech, for each of the n windows, what is_speech says. */
 void headstart_judge(struct score *s, const int16_t *pcm, int n, uint8_t *speech) {
     for (long i = 0; i < n; i++) speech[i] = (uint8_t)is_speech(s, pcm + i * WINDOW);
 }

@@ -103,6 +103,12 @@ class NativeAudio:
         self._voicing = loaded.headstart_voicing
         self._voicing.argtypes = [ctypes.c_char_p, ctypes.c_char_p]
         self._voicing.restype = ctypes.c_double
+        self._partials_rest = loaded.headstart_partials_rest
+        self._partials_rest.argtypes = [ctypes.c_char_p]
+        self._partials_rest.restype = ctypes.c_double
+        self._note_periodic = loaded.headstart_note_periodic
+        self._note_periodic.argtypes = [ctypes.c_char_p]
+        self._note_periodic.restype = ctypes.c_double
         self.judge = loaded.headstart_judge
         """Of a `headstart.gateway.audio.native_vad.CompiledScore`."""
         self.judge.restype = None
@@ -119,13 +125,23 @@ class NativeAudio:
         return CompiledBlocks(self._resample, matrix, block, history, step, matrix.shape[1])
 
     def mean_square(self, pcm: bytes) -> float:
-        """Of s16 samples."""
+        """Of s16 samples, about their mean."""
         found: float = self._mean_square(pcm, len(pcm) // 2)
         return found
 
     def voicing(self, last: bytes, window: bytes) -> float:
         """See `headstart.gateway.audio.vad.voicing`; two windows of s16[320]."""
         found: float = self._voicing(last, window)
+        return found
+
+    def partials_rest(self, heard: bytes) -> float:
+        """See `headstart.gateway.audio.tones.partials_rest`; s16[480]."""
+        found: float = self._partials_rest(heard)
+        return found
+
+    def note_periodic(self, heard: bytes) -> float:
+        """See `headstart.gateway.audio.tones.note_periodic`; s16[480]."""
+        found: float = self._note_periodic(heard)
         return found
 
 

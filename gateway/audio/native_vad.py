@@ -13,7 +13,7 @@ from typing import Any
 
 import _webrtcvad
 
-from headstart.gateway.audio import vad
+from headstart.gateway.audio import tones, vad
 from headstart.gateway.audio.native import CompiledNoiseFloor, NativeAudio, native_audio
 from headstart.gateway.audio.vad import WINDOW_BYTES, WINDOW_SAMPLES, SpeechScore, WebRtcScore
 
@@ -36,13 +36,30 @@ class _Score(ctypes.Structure):
         ("room_rise", ctypes.c_double),
         ("margin_db", ctypes.c_double),
         ("going_on_margin_db", ctypes.c_double),
+        ("partials_rest", ctypes.c_double),
+        ("maybe_partials_rest", ctypes.c_double),
+        ("note_periodic", ctypes.c_double),
+        ("maybe_note_periodic", ctypes.c_double),
+        ("voice_span_db", ctypes.c_double),
+        ("quiet_room_db", ctypes.c_double),
+        ("voice_rise", ctypes.c_double),
+        ("voice_fall", ctypes.c_double),
         ("least_voiced", ctypes.c_long),
         ("going_on_voiced", ctypes.c_long),
         ("voice_lasts", ctypes.c_long),
+        ("behind_tone_voiced", ctypes.c_long),
+        ("tone_lasts", ctypes.c_long),
+        ("doubt_max", ctypes.c_long),
+        ("doubt_ends", ctypes.c_long),
+        ("spoke_lately", ctypes.c_long),
         ("room_dbfs", ctypes.c_double),
+        ("voice_dbfs", ctypes.c_double),
         ("warming_up", ctypes.c_long),
         ("voiced", ctypes.c_long),
         ("since_voice", ctypes.c_long),
+        ("since_tone", ctypes.c_long),
+        ("unpitched", ctypes.c_long),
+        ("doubted", ctypes.c_long),
         ("last", ctypes.c_int16 * WINDOW_SAMPLES),
     )
 
@@ -65,9 +82,24 @@ class CompiledScore:
             least_voiced=vad.LEAST_VOICED_WINDOWS,
             going_on_voiced=vad.GOING_ON_VOICED_WINDOWS,
             voice_lasts=vad.VOICE_LASTS_WINDOWS,
+            partials_rest=tones.PARTIALS_REST,
+            maybe_partials_rest=tones.MAYBE_PARTIALS_REST,
+            note_periodic=tones.NOTE_PERIODIC,
+            maybe_note_periodic=tones.MAYBE_NOTE_PERIODIC,
+            behind_tone_voiced=vad.VOICED_WINDOWS_BEHIND_TONE,
+            tone_lasts=vad.TONE_LASTS_WINDOWS,
+            voice_span_db=vad.VOICE_SPAN_DB,
+            quiet_room_db=vad.QUIET_ROOM_DB,
+            voice_rise=vad.VOICE_RISE_SHARE,
+            voice_fall=vad.VOICE_FALL_SHARE,
+            doubt_max=vad.DOUBT_WINDOWS_MAX,
+            doubt_ends=vad.DOUBT_ENDS_WINDOWS,
+            spoke_lately=vad.SPOKE_LATELY_WINDOWS,
             room_dbfs=vad.SILENCE_DBFS,
+            voice_dbfs=vad.SILENCE_DBFS,
             warming_up=vad.WARM_UP_WINDOWS,
-            since_voice=vad.VOICE_LASTS_WINDOWS,
+            since_voice=vad.SPOKE_LATELY_WINDOWS,
+            since_tone=vad.TONE_LASTS_WINDOWS,
         )
         self._at = ctypes.c_void_p(ctypes.addressof(self._score))
         self._judge = compiled.judge

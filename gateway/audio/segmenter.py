@@ -5,7 +5,7 @@
 Everything happens per 20 ms window or per 10 ms block on the sample clock, never per packet, so
 the same audio gives the same events however it was cut and however fast it came.
 
-What is held, and its bound: while nobody speaks, the pre-roll (`prefix_padding_ms` and 6 windows);
+What is held, and its bound: while nobody speaks, the pre-roll (`prefix_padding_ms` and 30 windows);
 in an utterance, less than one chunk; in a pause, the pause, which the endpoint policy ends. An
 utterance is bounded by `max_utterance_s`: under VAD it is ended there and the next one begins;
 under push-to-talk the packet is refused (`UtteranceTooLongError`).
@@ -52,6 +52,7 @@ from headstart.gateway.audio.speech_events import (
     UtteranceTooLongError,
 )
 from headstart.gateway.audio.vad import (
+    DOUBT_WINDOWS_MAX,
     WINDOW_SAMPLES,
     GateState,
     SpeechScore,
@@ -260,7 +261,7 @@ class SpeechSegmenter:
         if not self._gate.is_open:
             return
         if self._open is None:
-            speech = self._gate.speech_start
+            speech = max(self._gate.speech_start, self._consumed_sample)
             preroll = ms_to_engine_samples(detection.prefix_padding_ms)
             self._begin(events, speech - preroll, speech, now, arrival)
         utterance = self._open
@@ -384,7 +385,7 @@ class SpeechSegmenter:
         else:
             if self._audio.size_bytes < TRIM_BYTES:
                 return  # by and by
-            windows = self._gate.hysteresis.start_of + 1
+            windows = self._gate.hysteresis.start_of + 1 + DOUBT_WINDOWS_MAX
             preroll = (
                 ms_to_engine_samples(self._detection.prefix_padding_ms) + windows * WINDOW_SAMPLES
             )

@@ -20,6 +20,7 @@ import webrtcvad
 
 from headstart.gateway.audio.clock import ENGINE_RATE_HZ, ms_to_engine_samples
 from headstart.gateway.audio.native import native_audio
+from headstart.gateway.audio.tones import HEARD_SAMPLES, Tone, tone_in
 
 Samples = npt.NDArray[np.int16]
 
@@ -47,20 +48,36 @@ LEAST_VOICING = 0.65
 LEAST_VOICED_WINDOWS = 3  # the vowel of a short "yes" has four; peaks of a far voice seldom two
 VOICE_LASTS_WINDOWS = 15  # unvoiced sounds and their neighbours, as in "sixth"
 
+# Behind a tone comes the next one of a melody: what is not steady while one ends and the other
+# begins is shorter than this.
+VOICED_WINDOWS_BEHIND_TONE = 8
+TONE_LASTS_WINDOWS = 15
+# What may be a tone is waited out; when it was a voice, it began before that.
+DOUBT_WINDOWS_MAX = 24
+DOUBT_ENDS_WINDOWS = 15  # without a pitch
+# Whoever spoke just now goes on without a doubt, or the endpoint comes first.
+SPOKE_LATELY_WINDOWS = 50
+
 # The room is learnt from what is not voiced: in a third of a second downwards, in seconds upwards.
 NOISE_FLOOR_FALL_SHARE = 0.1
 NOISE_FLOOR_RISE_SHARE = 0.05
 NOISE_FLOOR_MARGIN_DB = 8.0
-# Who is speaking already need not stand out as far, nor hold a vowel as long, to go on.
+# Who is speaking already need not stand out as far, nor hold a vowel as long, to go on. But other
+# people who talk in the room are not that voice: they are further away. Where they can be heard at
+# all, what lies more than so far under the voice's own level is theirs.
 GOING_ON_MARGIN_DB = 3.0
-GOING_ON_VOICED_WINDOWS = 1
+GOING_ON_VOICED_WINDOWS = 2
+VOICE_SPAN_DB = 12.0
+QUIET_ROOM_DB = 25.0  # over the room: nobody else is that loud in it
+VOICE_RISE_SHARE, VOICE_FALL_SHARE = 0.1, 0.01
 
 
 class SpeechScore(Protocol):
     """Judges windows; may keep state from one window to the next (Silero will)."""
 
     def judge(self, pcm: bytes) -> bytes:
-        """`pcm`: s16[n, 320] at 16 kHz. For each of the n windows, 1 (speech) or 0."""
+        """`pcm`: s16[n, 320] at 16 kHz. For each of the n windows, 0, or 1 for speech; 1 + k for
+        speech that had begun k windows before, when that was not sure yet."""
         ...
 
 
@@ -110,7 +127,8 @@ class WebRtcScore:
 
     Breath, coughs, keys and rain are speech to that VAD alone. So a window must also come within
     300 ms after voice (the pre-roll reaches back to an unvoiced first sound), and what is
-    voiced must stand out of the room: a radio next door does not. A whisper is not heard.
+    voiced must stand out of the room: a radio next door does not. A whisper is not heard. Tones
+    (`headstart.gateway.audio.tones`) begin nothing; they are learnt as part of the room.
     """
 
     def __init__(self, threshold: float = 0.5) -> None:
@@ -123,31 +141,74 @@ class WebRtcScore:
         self._room = NoiseFloor()
         self._last = bytes(WINDOW_BYTES)
         self._voiced_windows = 0  # without a break
-        self._since_voice = VOICE_LASTS_WINDOWS
+        self._since_voice = SPOKE_LATELY_WINDOWS
+        self._since_tone = TONE_LASTS_WINDOWS
+        self._voice_dbfs = SILENCE_DBFS
+        self._unpitched = 0  # windows since the last pitch
+        self._doubted = 0  # windows since what may be a beginning was not sure
 
     def judge(self, pcm: bytes) -> bytes:
         cuts = (pcm[at : at + WINDOW_BYTES] for at in range(0, len(pcm), WINDOW_BYTES))
         return bytes(self._is_speech(window, energy_dbfs(window)) for window in cuts)
 
-    def _is_speech(self, window: bytes, energy_dbfs: float) -> bool:
+    def _is_speech(self, window: bytes, energy_dbfs: float) -> int:
         # Asked even below the floor: it learns the noise from every window it sees.
+        self._since_tone += 1
         likely = bool(self.vad.is_speech(window, ENGINE_RATE_HZ))
         likely = likely and energy_dbfs >= self.floor_dbfs
         last, self._last = self._last, window
-        has_voice = likely and voicing(last, window) >= LEAST_VOICING
-        if not has_voice and self._since_voice >= VOICE_LASTS_WINDOWS:
-            self._room.hear(energy_dbfs)
+        pitched = likely and voicing(last, window) >= LEAST_VOICING
         going_on = self._since_voice < VOICE_LASTS_WINDOWS
-        margin_db = GOING_ON_MARGIN_DB if going_on else NOISE_FLOOR_MARGIN_DB
-        stands_out = energy_dbfs >= self._room.level_dbfs + margin_db
-        self._voiced_windows = self._voiced_windows + 1 if has_voice and stands_out else 0
-        least = GOING_ON_VOICED_WINDOWS if going_on else LEAST_VOICED_WINDOWS
-        is_voice = self._voiced_windows >= least
+        tone = self._tone(last, window) if pitched and not going_on else Tone.NO
+        self._doubt(tone, pitched=pitched, going_on=going_on)
+        has_voice = pitched and tone is not Tone.YES
+        if not has_voice and not going_on:
+            self._room.hear(energy_dbfs)
+        stands_out = energy_dbfs >= self._room.level_dbfs + self._margin_db(going_on)
+        if not (has_voice and stands_out):
+            self._voiced_windows = 0
+        elif tone is Tone.NO:
+            self._voiced_windows += 1
+        is_voice = self._voiced_windows >= self._least_voiced(going_on)
+        if is_voice:
+            self._learn_voice(energy_dbfs, going_on)
         self._since_voice = 0 if is_voice else self._since_voice + 1
         if self._warming_up:
             self._warming_up -= 1
-            return False
-        return likely and self._since_voice < VOICE_LASTS_WINDOWS
+            return 0
+        return (1 + self._doubted) * (likely and self._since_voice < VOICE_LASTS_WINDOWS)
+
+    def _doubt(self, tone: Tone, *, pitched: bool, going_on: bool) -> None:
+        self._unpitched = 0 if pitched else self._unpitched + 1
+        if going_on or self._unpitched >= DOUBT_ENDS_WINDOWS:
+            self._doubted = 0
+        elif self._doubted or tone is not Tone.NO:
+            self._doubted = min(self._doubted + 1, DOUBT_WINDOWS_MAX)
+
+    def _margin_db(self, going_on: bool) -> float:
+        """How far a voice stands out of the room at least."""
+        if not going_on:
+            return NOISE_FLOOR_MARGIN_DB
+        near_db = self._voice_dbfs - VOICE_SPAN_DB - self._room.level_dbfs
+        return max(GOING_ON_MARGIN_DB, min(near_db, QUIET_ROOM_DB))
+
+    def _learn_voice(self, energy_dbfs: float, going_on: bool) -> None:
+        louder_db = energy_dbfs - self._voice_dbfs
+        share = VOICE_RISE_SHARE if louder_db > 0 else VOICE_FALL_SHARE
+        self._voice_dbfs += (share if going_on else 1.0) * louder_db
+
+    def _tone(self, last: bytes, window: bytes) -> Tone:
+        tone = tone_in(np.frombuffer(last + window, np.int16)[-HEARD_SAMPLES:])
+        self._since_tone = 0 if tone is Tone.YES else self._since_tone
+        lately = self._since_voice < SPOKE_LATELY_WINDOWS
+        return Tone.NO if lately and tone is Tone.MAYBE else tone
+
+    def _least_voiced(self, going_on: bool) -> int:
+        """Voiced windows in a row that are a voice."""
+        behind_tone = self._since_tone < TONE_LASTS_WINDOWS
+        if going_on:
+            return GOING_ON_VOICED_WINDOWS
+        return VOICED_WINDOWS_BEHIND_TONE if behind_tone else LEAST_VOICED_WINDOWS
 
 
 class VadWindow(NamedTuple):
@@ -155,6 +216,8 @@ class VadWindow(NamedTuple):
 
     start_sample: int
     is_speech: bool
+    doubted_windows: int = 0
+    """Speech had begun so many windows before this one."""
 
     @property
     def end_sample(self) -> int:
@@ -162,13 +225,15 @@ class VadWindow(NamedTuple):
 
 
 def energy_dbfs(window: bytes) -> float:
-    """RMS level of s16 samples against full scale, in dB; digital silence is -100."""
+    """RMS level of s16 samples about their mean (a constant offset is no sound) against full
+    scale, in dB; digital silence is -100."""
     compiled = native_audio()
     if compiled is not None:
         mean_square = compiled.mean_square(window)
     else:
-        wide = np.frombuffer(window, np.int16).astype(np.float32)
-        mean_square = float(wide.dot(wide)) / len(wide)
+        wide = np.frombuffer(window, np.int16).astype(np.int64)
+        n = len(wide)
+        mean_square = float(n * int(wide @ wide) - int(wide.sum()) ** 2) / float(n * n)
     if mean_square <= 0.0:
         return SILENCE_DBFS
     return max(SILENCE_DBFS, 10.0 * math.log10(mean_square / FULL_SCALE**2))
@@ -197,11 +262,9 @@ class VadWindows:
         speech = self.score.judge(pcm)
         start_sample = self._next_sample
         self._next_sample += len(speech) * WINDOW_SAMPLES
-        first = speech.find(1) if from_speech else 0
-        if first < 0:
-            return []
+        first = len(speech) - len(speech.lstrip(b"\0")) if from_speech else 0
         return [
-            VadWindow(start_sample + i * WINDOW_SAMPLES, speech[i] == 1)
+            VadWindow(start_sample + i * WINDOW_SAMPLES, speech[i] > 0, max(0, speech[i] - 1))
             for i in range(first, len(speech))
         ]
 
@@ -277,7 +340,8 @@ class VadHysteresis:
         rule = self.hysteresis
         speech = [w for w in list(self._recent)[-rule.start_of :] if w.is_speech]
         if len(speech) >= rule.start_speech:
-            self.speech_start = speech[0].start_sample
+            before = speech[0].doubted_windows * WINDOW_SAMPLES
+            self.speech_start = max(0, speech[0].start_sample - before)
             self.speech_end = speech[-1].end_sample
             self.speech_samples = len(speech) * WINDOW_SAMPLES
             self._become(GateState.SPEAKING)

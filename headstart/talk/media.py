@@ -27,7 +27,7 @@ from headstart.gateway.errors import (
 from headstart.talk.container import ogg_has_end, opened, parts, wav_data_bytes, xing_s
 from headstart.talk.gaps import Gaps, beginning_s
 from headstart.talk.pictures import first_s, jpegs, stream_of
-from headstart.talk.sound import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Heard, Mix, pieces, to_pcm
+from headstart.talk.sound import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Heard, Mixing, pieces, to_pcm
 
 MISSING_S = 0.3
 MISSING_SHARE = 0.03
@@ -37,6 +37,9 @@ CORRUPT_SHARE_MAX = 0.05
 """Packets that may fail to decode without a word; players skip a few too."""
 BROKEN_SHARE_MAX = 0.5
 """Samples that may be no numbers; more, and what is left makes no sense."""
+CLIPPED_SHARE_MAX = 0.1
+QUIET_DBFS = -40.0
+"""Speech has peaks some 15 dB over its level, and below -55 the voice detector takes none for it."""
 PICTURES_AFTER_S = 60.0
 """Pictures so long after the last sound are timestamps gone wrong, or of no use to anybody."""
 WAV_STREAMED_BYTES = 0x7FFF_0000
@@ -58,7 +61,7 @@ class MediaFile:
     has_still: bool
     stream: int = 0
     start_s: float = 0.0
-    mix: Mix = Mix.MEAN
+    mixing: Mixing = Mixing()
     remarks: tuple[str, ...] = ()
 
 
@@ -100,6 +103,8 @@ def probe(path: Path) -> MediaFile:
     pictures_s = first_s(path) if moving else None
     for number in numbers:
         heard = _hear(path, number, pictures_s)
+        if heard.wanted_scale != 1.0:
+            heard = _hear(path, number, pictures_s, heard.wanted_scale)
         if heard.samples:
             break
     else:
@@ -112,7 +117,7 @@ def probe(path: Path) -> MediaFile:
         has_still=moving or still,
         stream=number,
         start_s=beginning_s(heard.start_s, pictures_s),
-        mix=heard.mix,
+        mixing=heard.mixing,
         remarks=tuple(f"{path.name} {remark}" for remark in remarks),
     )
 
@@ -162,9 +167,9 @@ def _audio_streams(container: InputContainer, path: Path) -> list[AudioStream]:
 # --- audio --------------------------------------------------------------------------------------
 
 
-def _hear(path: Path, stream: int, pictures_s: float | None) -> Heard:
+def _hear(path: Path, stream: int, pictures_s: float | None, scale: float = 1.0) -> Heard:
     """All of it, once, for what it turns out to be."""
-    heard = Heard()
+    heard = Heard(scale=scale)
     gaps = Gaps(beginning_s(_first_sound_s(path, stream), pictures_s))
     for container in parts(path):
         if stream < len(container.streams):
@@ -224,10 +229,30 @@ def _remarks(path: Path, heard: Heard, declared_s: float | None) -> Iterator[str
         )
     elif _ends_early(path) or heard.ended_early:
         yield f"is truncated: it breaks off after {got_s:.2f} s of sound; these are played"
+    yield from _level_remarks(heard)
     if heard.strange_rate_hz is not None:
         yield f"is damaged: sound at {heard.strange_rate_hz} Hz is left out"
     if heard.corrupt > max(1, CORRUPT_SHARE_MAX * heard.packets):
         yield f"is damaged: {heard.corrupt} of its {heard.packets} audio packets do not decode"
+
+
+def _level_remarks(heard: Heard) -> Iterator[str]:
+    if heard.scale != 1.0:
+        yield (
+            f"has samples up to {1 / heard.scale:.0f} where full scale is 1: all are divided by "
+            "that"
+        )
+    if heard.offset != (0.0, 0.0):
+        worst = max(heard.offset, key=abs)
+        yield f"has a constant offset of {worst:.2f} of full scale, which is taken away"
+    elif heard.clipped_samples > CLIPPED_SHARE_MAX * heard.samples:
+        share = heard.clipped_samples / heard.samples
+        yield f"is clipped: {share:.0%} of its samples are at full scale or beyond"
+    if heard.loudest_dbfs < QUIET_DBFS:
+        yield (
+            f"is nearly silent: its loudest sample lies {-heard.loudest_dbfs:.0f} dB under full "
+            "scale, too quiet to be heard as speech; record it louder"
+        )
 
 
 def _ends_early(path: Path) -> bool:
@@ -270,8 +295,9 @@ def _audio(clip: MediaFile, packet_ms: int) -> Iterator[AudioPacket]:
     for container in parts(clip.path):
         if clip.stream >= len(container.streams):
             continue
-        for wave in pieces(container, container.streams[clip.stream], Heard(), gaps):
-            pending += to_pcm(clip.mix.apply(wave))
+        heard = Heard(scale=clip.mixing.scale)
+        for wave in pieces(container, container.streams[clip.stream], heard, gaps):
+            pending += to_pcm(clip.mixing.apply(wave))
             while len(pending) >= packet_bytes:
                 yield AudioPacket(pcm_ms(sent_bytes), bytes(pending[:packet_bytes]))
                 sent_bytes += packet_bytes

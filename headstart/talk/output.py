@@ -85,6 +85,10 @@ class JsonOutput(Output):
     def event(self, event: Event, dialog: Dialog) -> None:
         self._line(event)
 
+    def turn_ended(self, turn: Turn) -> None:
+        if turn.heard_nothing:
+            print(f"{turn.file}: no speech was found", file=sys.stderr, flush=True)
+
     def done(self, result: dict[str, Any]) -> None:
         self._line(result)
 

@@ -1,7 +1,8 @@
 """A file's sound as 24 kHz mono, whatever its rate, layout and timestamps are and become.
 
     pieces(...) ─▶ float32 [1 or 2 channels, samples] at 24 kHz, in one line of time
-    Mix         ─▶ how two channels become one: their mean, or the louder where that cancels
+    Heard       ─▶ what all of it turned out to be: `mixing`
+    Mixing      ─▶ one channel, about zero
 
 Samples that are no numbers become silence, and are counted.
 """
@@ -9,6 +10,7 @@ Samples that are no numbers become silence, and are counted.
 from __future__ import annotations
 
 import contextlib
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -31,6 +33,11 @@ CANCELS_BELOW = 0.02
 each other's inverse; of two that have nothing in common it is a quarter at least."""
 LOUDEST = 4.0
 """Floats beyond this are clipped before they are resampled; all is clipped to 1 at the end."""
+SCALED_SHARE = 0.05
+"""Of samples beyond that: more, and they are not of full scale 1 (16-bit values as floats, say)."""
+OFFSET_MIN = 0.1
+"""A constant offset of so much of full scale is taken away."""
+AT_FULL_SCALE = 0.999
 PIECE_SAMPLES = SAMPLE_RATE_HZ
 _PCM_SCALE = 32768.0
 
@@ -45,41 +52,97 @@ class Mix(StrEnum):
     RIGHT = "right"
 
     def apply(self, wave: Wave) -> Wave:
-        """[channels, samples] to [samples]."""
-        if self is Mix.MEAN or len(wave) == 1:
-            return np.asarray(wave.mean(axis=0), np.float32)
-        return np.asarray(wave[0 if self is Mix.LEFT else 1])
+        """[channels, samples] to [samples]. Where the mean cancels in this piece alone (another
+        link of a chain), it is the left: the two are alike then."""
+        if len(wave) == 1:
+            return np.asarray(wave[0])
+        if self is not Mix.MEAN:
+            return np.asarray(wave[0 if self is Mix.LEFT else 1])
+        mean = np.asarray(wave.mean(axis=0), np.float32)
+        powers = [float(part.astype(np.float64) @ part) for part in (*wave, mean)]
+        cancels = powers[2] < CANCELS_BELOW * max(powers[:2])
+        return np.asarray(wave[0] if cancels else mean)
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """How a file's samples become ours: times `scale`, less `offset` (of each channel), mixed."""
+
+    mix: Mix = Mix.MEAN
+    scale: float = 1.0
+    offset: tuple[float, float] = (0.0, 0.0)
+
+    def apply(self, wave: Wave) -> Wave:
+        """[channels, samples], scaled already, to [samples]."""
+        if self.offset != (0.0, 0.0):
+            wave = wave - np.asarray(self.offset, np.float32)[: len(wave), None]
+        return self.mix.apply(wave)
 
 
 @dataclass
 class Heard(Tally):
     """What a file's sound turned out to be. `start_s`: its first timestamp; `strange_rate_hz`: one
-    that no sound has, and that was passed over."""
+    that no sound has, and that was passed over; `scale`: what floats are to be multiplied by;
+    `float_peak`, `loud_samples`: the highest of them and how many are far beyond full scale."""
 
+    scale: float = 1.0
+    float_peak: float = 0.0
+    loud_samples: int = 0
+    clipped_samples: int = 0
+    peak: float = 0.0
     samples: int = 0
     start_s: float | None = None
     broken_samples: int = 0
     decoded_samples: int = 0
     strange_rate_hz: int | None = None
-    _power: dict[str, float] = field(default_factory=lambda: dict.fromkeys(("l", "r", "m"), 0.0))
+    _power: dict[str, float] = field(default_factory=lambda: dict.fromkeys("lrm", 0.0))
+    _sum: dict[str, float] = field(default_factory=lambda: dict.fromkeys("lrm", 0.0))
 
     @property
     def duration_s(self) -> float:
         return self.samples / SAMPLE_RATE_HZ
 
     @property
+    def wanted_scale(self) -> float:
+        """What floats should be multiplied by, if their full scale is not 1."""
+        are_beyond = self.loud_samples > SCALED_SHARE * self.decoded_samples
+        return 1.0 / self.float_peak if are_beyond else 1.0
+
+    @property
+    def mixing(self) -> Mixing:
+        return Mixing(self.mix, self.scale, self.offset)
+
+    @property
     def mix(self) -> Mix:
-        left, right, mean = (self._power[which] for which in "lrm")
+        left, right, mean = (self._about_mean(which) for which in "lrm")
         if mean >= CANCELS_BELOW * max(left, right):
             return Mix.MEAN
         return Mix.LEFT if left >= right else Mix.RIGHT
 
+    @property
+    def offset(self) -> tuple[float, float]:
+        """Of each channel, if it is one to be taken away."""
+        left, right = (self._sum[which] / max(self.samples, 1) for which in "lr")
+        return (left, right) if max(abs(left), abs(right)) >= OFFSET_MIN else (0.0, 0.0)
+
+    @property
+    def loudest_dbfs(self) -> float:
+        """Of its samples, about the offset; digital silence is -100."""
+        return 20 * math.log10(max(self.peak - max(map(abs, self.offset)), 1e-5))
+
+    def _about_mean(self, which: str) -> float:
+        return self._power[which] - self._sum[which] ** 2 / max(self.samples, 1)
+
     def weigh(self, wave: Wave) -> None:
         """One more piece of sound."""
         self.samples += wave.shape[1]
+        loudest = np.abs(wave).max(axis=0, initial=0.0)
+        self.peak = max(self.peak, float(loudest.max(initial=0.0)))
+        self.clipped_samples += int(np.count_nonzero(loudest >= AT_FULL_SCALE))
         left, right = wave[0].astype(np.float64), wave[-1].astype(np.float64)
         for which, part in (("l", left), ("r", right), ("m", (left + right) / 2)):
             self._power[which] += float(part @ part)
+            self._sum[which] += float(part.sum())
 
 
 def to_pcm(wave: Wave) -> bytes:
@@ -169,11 +232,15 @@ def _finite(frame: av.AudioFrame, heard: Heard) -> av.AudioFrame:
         return frame
     samples: npt.NDArray[Any] = frame.to_ndarray()
     good = np.isfinite(samples)
-    if good.all() and np.abs(samples).max() <= LOUDEST:
+    if good.all() and heard.scale == 1.0 and np.abs(samples).max() <= LOUDEST:
         return frame
     channels = frame.layout.nb_channels
     heard.broken_samples += -(-int(np.count_nonzero(~good)) // channels)
-    clean: npt.NDArray[Any] = np.where(good, np.clip(samples, -LOUDEST, LOUDEST), 0)
+    levels = np.abs(samples[good])
+    heard.loud_samples += int(np.count_nonzero(levels > LOUDEST)) // channels
+    heard.float_peak = max(heard.float_peak, float(levels.max(initial=0.0)))
+    scaled = np.where(good, samples, 0) * heard.scale
+    clean: npt.NDArray[Any] = np.clip(scaled, -LOUDEST, LOUDEST)
     mended = av.AudioFrame.from_ndarray(
         clean.astype(samples.dtype), frame.format.name, frame.layout
     )

@@ -30,6 +30,11 @@ Samples = npt.NDArray[np.int16]
 LONGEST_MS = 120  # of a packet: RFC 6716 §3.2.5
 STEP_MS = 2.5
 """What is concealed or recovered is a multiple of this."""
+STEREO_BIT = 4  # of a packet's first byte: RFC 6716 §3.1
+CANCELS_BELOW = 0.02
+"""A mean with less than this share of a channel's power is what is left of two that are each
+other's inverse: a microphone wired the wrong way round."""
+POWER_KEPT = 0.95  # of the packets before
 
 
 class OpusError(Exception):
@@ -63,16 +68,19 @@ def _library() -> ctypes.CDLL:
 
 
 class OpusDecoder:
-    """One mono stream at 8, 12, 16, 24 or 48 kHz."""
+    """One stream at 8, 12, 16, 24 or 48 kHz, made mono: by libopus, or from `channels` 2 as their
+    mean; while that cancels, it is the first of them."""
 
-    def __init__(self, rate_hz: int) -> None:
+    def __init__(self, rate_hz: int, channels: int = 1) -> None:
+        self.channels = channels
         self._library = _library()
         problem = ctypes.c_int(0)
-        self._state = self._library.opus_decoder_create(rate_hz, 1, ctypes.byref(problem))
+        self._state = self._library.opus_decoder_create(rate_hz, channels, ctypes.byref(problem))
         assert problem.value == 0, f"libopus refused {rate_hz} Hz: {problem.value}"
         self._longest = rate_hz * LONGEST_MS // 1000
         self._step = round(rate_hz * STEP_MS / 1000)
-        self._out = np.empty(self._longest, np.int16)
+        self._powers = np.zeros(2)  # of the first channel and of the mean
+        self._out = np.empty((self._longest, channels), np.int16)
         self._out_at = self._out.ctypes.data
 
     def __del__(self) -> None:
@@ -105,7 +113,17 @@ class OpusDecoder:
         )
         if done < 0:
             raise OpusError(f"libopus error {done}")
-        return self._out[:done].copy()
+        if self.channels == 1:
+            return self._out[:done, 0].copy()
+        return self._mixed(self._out[:done].astype(np.int32))
+
+    def _mixed(self, sound: npt.NDArray[np.int32]) -> Samples:
+        """int32[samples, 2] to int16[samples]."""
+        first, mean = sound[:, 0], sound.sum(axis=1) // 2
+        powers = [np.square(part, dtype=np.float64).sum() for part in (first, mean)]
+        self._powers = POWER_KEPT * self._powers + powers
+        cancels = self._powers[1] < CANCELS_BELOW * self._powers[0]
+        return np.asarray(first if cancels else mean, np.int16)
 
 
 MAX_PACKET_SAMPLES = RTP_RATE_HZ * 120 // 1000
@@ -139,7 +157,7 @@ class OpusTimeline:
     def __init__(self, counters: BufferCounters, rate_hz: int = RTP_RATE_HZ) -> None:
         self._counters = counters
         self._rate_hz = rate_hz
-        self._decoder = OpusDecoder(rate_hz)
+        self._decoder = OpusDecoder(rate_hz)  # of two channels from the first stereo packet on
         self._decoded = False  # anything yet: nothing can be drawn out before
         self._end = 0  # of the timeline, in samples at 48 kHz
 
@@ -157,6 +175,8 @@ class OpusTimeline:
                 return np.zeros(samples, np.int16)
 
     def _audio(self, payload: bytes, samples: int) -> Samples:
+        if self._decoder.channels == 1 and payload and payload[0] & STEREO_BIT:
+            self._decoder = OpusDecoder(self._rate_hz, 2)
         try:
             sound = self._decoder.decode(payload)
         except OpusError:

@@ -6,8 +6,15 @@ import numpy as np
 import pytest
 
 from headstart.benchmarks import noise
+from headstart.benchmarks.condition_sounds import active_rms
+from headstart.benchmarks.recordings import CLIPS, load_s16
 from headstart.gateway.audio.resample import StreamResampler
-from headstart.gateway.audio.segmenter import Detection, SpeechSegmenter, SpeechStarted
+from headstart.gateway.audio.segmenter import (
+    Detection,
+    SpeechSegmenter,
+    SpeechStarted,
+    SpeechStopped,
+)
 from headstart.gateway.audio.vad import LEAST_VOICING, NoiseFloor, Samples, numpy_voicing
 from tests.gateway import speech
 
@@ -72,3 +79,25 @@ def test_the_room_is_learnt_sooner_when_it_grows_quiet() -> None:
     before = room.level_dbfs
     room.hear(before + 10.0)
     assert fall > room.level_dbfs - before > 0
+
+
+@pytest.mark.parametrize("clip", ["capital.wav", "followup.wav", "demo.mp4"])
+@pytest.mark.parametrize("start_s", [3, 5, 9])
+def test_a_turn_ends_while_others_talk_on(clip: str, start_s: int) -> None:
+    """Five people in the room, 20 dB under the one who speaks: one turn, and it ends."""
+    said = load_s16(CLIPS / clip, 24_000).astype(np.float64)
+    whole = np.concatenate([np.zeros(24_000), said, np.zeros(72_000)])
+    talk = load_s16(CLIPS / "monologue.ogg", 24_000).astype(np.float64)
+    others = np.sum([np.roll(talk, 24_000 * (start_s + 4 * i)) for i in range(5)], axis=0)
+    others = others[: len(whole)]
+    whole += others * (active_rms(said) / np.sqrt(np.mean(others**2)) / 10)
+    events = SpeechSegmenter(Detection()).feed(whole.astype(np.int16).tobytes(), received_ns=0)
+    assert sum(isinstance(event, SpeechStarted) for event in events) == 1
+    assert sum(isinstance(event, SpeechStopped) for event in events) == 1
+
+
+@pytest.mark.parametrize("offset", [-16_000, 16_000])
+def test_a_constant_offset_is_no_room(offset: int) -> None:
+    """Half of full scale under a voice across a table: one utterance, as without it."""
+    sound = spoken(800, QUIET, noise_level=1e-4)
+    assert beginnings(np.clip(sound.astype(np.int32) + offset, -32768, 32767).astype(np.int16)) == 1

@@ -1,5 +1,7 @@
 import random
+from fractions import Fraction
 
+import av
 import numpy as np
 import pytest
 from hypothesis import given
@@ -118,3 +120,37 @@ def test_no_payload_raises(payload: bytes) -> None:
     if samples is not None:
         piece = Piece(PieceKind.AUDIO, samples, 0, payload)
         assert len(OpusTimeline(BufferCounters()).decode(piece)) == samples
+
+
+def inverted_packets(share: float) -> list[bytes]:
+    """Two seconds of a sine, its inverse times `share` on the other side."""
+    codec = av.CodecContext.create("libopus", "w")
+    assert isinstance(codec, av.AudioCodecContext)
+    codec.sample_rate, codec.layout, codec.format, codec.bit_rate = 48_000, "stereo", "s16", 64_000
+    codec.time_base = Fraction(1, 48_000)
+    one = sine(440, 2.0, 48_000)
+    both = np.stack([one, np.rint(-share * one).astype(np.int16)], axis=1).reshape(1, -1)
+    frame = av.AudioFrame.from_ndarray(both, "s16", "stereo")
+    frame.sample_rate, frame.pts = 48_000, 0
+    return [bytes(packet) for packet in (*codec.encode(frame), *codec.encode(None))]
+
+
+@pytest.mark.parametrize("share", [1.0, 0.95])
+def test_two_sides_that_cancel_are_heard(share: float) -> None:
+    """A microphone wired the wrong way round: libopus' own mono of it is silence."""
+    timeline = OpusTimeline(BufferCounters(), 24_000)
+    sound = np.concatenate([timeline.decode(audio(p)) for p in inverted_packets(share)])
+    middle = sound[12_000:36_000]
+    assert rms(middle) == pytest.approx(8000 / 2**0.5, rel=0.12)
+    assert pitch_hz(middle, 24_000) == pytest.approx(440, abs=1)
+
+
+def test_a_stream_may_become_stereo() -> None:
+    """Mono, inverted stereo, mono again, one packet lost: all is heard."""
+    mono = opus_packets(sine(440, 1.0, 48_000), 48_000)
+    timeline = OpusTimeline(BufferCounters(), 24_000)
+    pieces = [*map(audio, mono), *map(audio, inverted_packets(1.0)[:50]), concealed(960)]
+    sound = np.concatenate([timeline.decode(piece) for piece in [*pieces, *map(audio, mono)]])
+    assert len(sound) == (151 * 960) // 2
+    for start in (6_000, 30_000, 54_000):
+        assert rms(sound[start : start + 12_000]) == pytest.approx(8000 / 2**0.5, rel=0.15)
