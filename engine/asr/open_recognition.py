@@ -9,6 +9,7 @@ from headstart.engine.asr.hypothesis import Agreement, Word
 from headstart.engine.asr.languages import Language
 from headstart.engine.asr.mel import SAMPLE_RATE_HZ, MelState
 from headstart.engine.asr.recording import Recording
+from headstart.engine.asr.shown import Shown
 from headstart.engine.asr.tokens import WhisperTokens
 from headstart.engine.asr.whisper.decoder import CrossCache
 from headstart.engine.asr.whisper.encoder import Frozen
@@ -50,6 +51,7 @@ class OpenRecognition:
     frozen: Frozen = field(default_factory=Frozen)
     sound: CrossCache | None = None
     agreement: Agreement = field(default_factory=Agreement)
+    shown: Shown = field(default_factory=Shown)
     settled: tuple[Word, ...] = ()
     recording: Recording = field(default_factory=Recording)
     final: tuple[Word, ...] | None = None

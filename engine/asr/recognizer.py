@@ -44,6 +44,8 @@ from headstart.engine.asr.languages import AUTO, DETECT_MS, ENGLISH_CODE, Langua
 from headstart.engine.asr.mel import FRAMES_PER_SECOND, HOP_SAMPLES, SAMPLE_RATE_HZ, LogMel
 from headstart.engine.asr.open_recognition import OpenRecognition, Recognized, words_of
 from headstart.engine.asr.recording import LONGEST_S
+from headstart.engine.asr.shown import Shown, ShowSettings
+from headstart.engine.asr.silence import FarSilence
 from headstart.engine.asr.stage_clock import StageClock
 from headstart.engine.asr.tokens import WhisperTokens
 from headstart.engine.asr.whisper.checkpoint import TOKENIZER_FILE, Checkpoint, load_checkpoint
@@ -64,11 +66,8 @@ class RecognizerSettings:
     this; `slide_at_s`: the window slides when it is longer, and at `slide_by_force_s` even where no
     good place for the cut is found, or sooner when its text has as many tokens as `slide_at_tokens`
     and `slide_by_force_tokens`: the decoder's positions are few, and outside English soon used up;
-    `keep_s`: sound always kept; `prompt_tokens`: of what was said before; `style`: what was "said"
-    in English before the first word, for a decoder that has only heard a beginning and would go on
-    without capitals and full stops; sound shorter than `style_from_s` does without, for a single
-    word is heard worse behind it. A first hypothesis with more
-    `no_speech` and less `mean_logprob` than these is no speech.
+    `keep_s`: sound always kept; `prompt_tokens`: of what was said before. A first hypothesis with
+    more `no_speech` and less `mean_logprob` than these is no speech.
     """
 
     pad_s: float = 1.0
@@ -81,11 +80,10 @@ class RecognizerSettings:
     slide_by_force_tokens: int = 240
     keep_s: float = 3.0
     prompt_tokens: int = 60
-    style: str = " Hello. How are you? I am fine, thank you."
-    style_from_s: float = 2.5
     no_speech: float = 0.6
     mean_logprob: float = -0.5
     agreement: AgreementSettings = field(default_factory=AgreementSettings)
+    show: ShowSettings = field(default_factory=ShowSettings)
     final: FinalSettings = field(default_factory=FinalSettings)
 
     def __post_init__(self) -> None:
@@ -116,7 +114,6 @@ class WhisperRecognizer:
         self._tokens = tokens
         self._greedy = GreedyDecoder(checkpoint.decoder, tokens, checkpoint.extras)
         self._mel = LogMel(checkpoint.settings.mels)
-        self._style = tokens.encode(self.settings.style) if self.settings.style else ()
         self._detector = None
         if language == AUTO and tokens.languages:
             start = tokens.specials.start
@@ -125,8 +122,15 @@ class WhisperRecognizer:
         if self._detector is not None:  # no word is sure before its language is
             first_ms = max(self._agreement.first_ms, DETECT_MS)
             self._agreement = replace(self._agreement, first_ms=first_ms)
+        self._silence = FarSilence(checkpoint.encoder, checkpoint.decoder)
         self._final = FinalPass(
-            checkpoint, tokens, self._mel, self._greedy, self.settings.final, self._detector
+            checkpoint,
+            tokens,
+            self._mel,
+            self._greedy,
+            self._silence,
+            self.settings.final,
+            self._detector,
         )
         # What an utterance begins with: it is asked for before the first decoding.
         self._language = tokens.language(ENGLISH_CODE if language == AUTO else language)
@@ -180,7 +184,7 @@ class WhisperRecognizer:
             if grown:
                 self._update(grown, clock)
         return [
-            self._heard(u, u.committed, u.agreement.presentable(self._agreement), clock)
+            self._heard(u, u.committed, u.shown.words, clock)
             for u in utterances
         ]
 
@@ -239,7 +243,7 @@ class WhisperRecognizer:
     def _update(self, utterances: Sequence[OpenRecognition], clock: StageClock) -> None:
         """A new hypothesis of each window, and what follows from it."""
         for utterance, decoded in zip(utterances, self._decode(utterances, clock), strict=True):
-            utterance.agreement = self._judged(utterance, decoded)
+            self._judge(utterance, decoded)
             seconds = utterance.window_frames / FRAMES_PER_SECOND
             words = utterance.agreement.committed + utterance.agreement.tentative
             rules, tokens = self.settings, len(tokens_of(words))
@@ -261,6 +265,7 @@ class WhisperRecognizer:
         agreement = utterance.agreement
         missing = cut.words - len(agreement.committed)
         if missing > 0:  # by force only
+            utterance.shown = utterance.shown.behind(agreement.tentative[:missing])
             agreement = agreement.commit(missing)
         utterance.settled += agreement.committed[: cut.words]
         utterance.recording.mark(
@@ -279,7 +284,12 @@ class WhisperRecognizer:
             features = [self._mel.features(u.mel, pad_frames=pad_frames) for u in utterances]
         with clock.stage("encode"):
             windows = [
-                EncodedSound(window, utterance.frozen, self._old_positions(utterance))
+                EncodedSound(
+                    window,
+                    utterance.frozen,
+                    self._old_positions(utterance),
+                    self._silence.encoded(window.shape[1] // 2),
+                )
                 for window, utterance in zip(features, utterances, strict=True)
             ]
             encoded = self._encoder.encode(windows)
@@ -293,7 +303,7 @@ class WhisperRecognizer:
         with clock.stage("decode"):
             self._detect(utterances, sounds)
             jobs = [
-                Job(sound, self._task(utterance), utterance.memory)
+                Job(self._silence.behind(sound), self._task(utterance), utterance.memory)
                 for sound, utterance in zip(sounds, utterances, strict=True)
             ]
             return persist.decode(self._greedy, jobs, [u.mel.frames for u in utterances])
@@ -316,9 +326,7 @@ class WhisperRecognizer:
     def _task(self, utterance: OpenRecognition) -> Task:
         seconds = utterance.window_frames / FRAMES_PER_SECOND
         language = utterance.language
-        styled = language.is_english and seconds >= self.settings.style_from_s
-        style = self._style if styled else ()
-        prompt = tokens_of(utterance.settled)[-self.settings.prompt_tokens :] or style
+        prompt = tokens_of(utterance.settled)[-self.settings.prompt_tokens :]
         return Task(
             opening=self._tokens.opening(prompt, language),
             forced=utterance.agreement.committed_tokens,
@@ -330,15 +338,19 @@ class WhisperRecognizer:
             capital=language.is_english,
         )
 
-    def _judged(self, utterance: OpenRecognition, decoded: Decoded) -> Agreement:
-        """The agreement after one more hypothesis, if that can be believed."""
+    def _judge(self, utterance: OpenRecognition, decoded: Decoded) -> None:
+        """One more hypothesis, if it can be believed: what is committed and shown now."""
         if decoded.ending is Ending.LIMIT:
-            return utterance.agreement
+            return
         words = words_of(decoded, self._tokens, utterance.language)
         newest = Hypothesis(words, utterance.at_ms)
-        if not utterance.agreement.committed and self._is_silence(decoded):
+        before = len(utterance.agreement.committed)
+        if not before and self._is_silence(decoded):
             newest = replace(newest, words=())
-        return utterance.agreement.hear(newest, self._agreement)
+        agreement = utterance.agreement.hear(newest, self._agreement)
+        shown = utterance.shown.behind(agreement.committed[before:])
+        utterance.agreement = agreement
+        utterance.shown = shown.follow(agreement, self.settings.show)
 
     def _is_silence(self, decoded: Decoded) -> bool:
         unsure = decoded.mean_logprob < self.settings.mean_logprob
@@ -375,6 +387,7 @@ def _go_on(utterance: OpenRecognition) -> None:
     marks[:] = [replace(mark, words=count) for mark, count in zip(marks, moved, strict=True)]
     rest = Hypothesis(final[len(words) :], utterance.at_ms)
     utterance.agreement = Agreement(words[settled:], (rest,))
+    utterance.shown = Shown(rest.words)
 
 
 def _checked(pcm: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
