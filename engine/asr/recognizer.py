@@ -61,7 +61,8 @@ _SAMPLES_PER_POSITION = SAMPLE_RATE_HZ // POSITIONS_PER_SECOND
 class RecognizerSettings:
     """How the ears listen; all times are of sound, not of the wall.
 
-    `pad_s`: silence encoded behind the sound; `look_ahead_s`: sound this far back is frozen;
+    `pad_s`: silence encoded behind the sound; of what is farther, up to 30 s, one position in
+    `silence_step` is attended to (`FarSilence`); `look_ahead_s`: sound this far back is frozen;
     `least_s`: sound shorter than this is not decoded; `step_s`: longer chunks are heard in steps of
     this; `slide_at_s`: the window slides when it is longer, and at `slide_by_force_s` even where no
     good place for the cut is found, or sooner when its text has as many tokens as `slide_at_tokens`
@@ -71,6 +72,7 @@ class RecognizerSettings:
     """
 
     pad_s: float = 1.0
+    silence_step: int = 4
     look_ahead_s: float = 1.5
     least_s: float = 0.3
     step_s: float = 2.0
@@ -122,13 +124,14 @@ class WhisperRecognizer:
         if self._detector is not None:  # no word is sure before its language is
             first_ms = max(self._agreement.first_ms, DETECT_MS)
             self._agreement = replace(self._agreement, first_ms=first_ms)
-        self._silence = FarSilence(checkpoint.encoder, checkpoint.decoder)
+        silence = FarSilence(checkpoint.encoder, checkpoint.decoder)
+        self._silence = silence.thinned(self.settings.silence_step)
         self._final = FinalPass(
             checkpoint,
             tokens,
             self._mel,
             self._greedy,
-            self._silence,
+            silence,
             self.settings.final,
             self._detector,
         )

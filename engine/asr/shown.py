@@ -65,8 +65,8 @@ class Shown:
         kept, respelt_ms = self._respell(kept, newest[:same], at_ms, settings)
         new = _worth_showing(agreement, next_at, settings)
         if new:
-            if kept and len(kept) <= same:
-                kept = (*kept[:-1], _grown(kept[-1], newest[len(kept) - 1]))
+            if kept and len(kept) <= same:  # what follows says how the last word ends
+                kept = (*kept[:-1], newest[len(kept) - 1])
             kept = (*kept, *new[:-1], _unpunctuated(new[-1]))
         return Shown(kept, since_ms, respelt_ms)
 
