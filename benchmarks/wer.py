@@ -245,9 +245,7 @@ def _ends_ms(ears: WhisperRecognizer, sound: Sound, final: str) -> list[float] |
     return [*starts_ms[1:], len(sound) * 1000 / SAMPLE_RATE_HZ]
 
 
-def _lags_ms(
-    shown: Sequence[tuple[float, Sequence[str]]], ends_ms: Sequence[float]
-) -> list[float]:
+def _lags_ms(shown: Sequence[tuple[float, Sequence[str]]], ends_ms: Sequence[float]) -> list[float]:
     final = list(shown[-1][1])
     lags = []
     for place, end_ms in enumerate(ends_ms):

@@ -136,6 +136,12 @@ def text_of(words: Sequence[Word]) -> str:
     return "".join(word.text for word in words)
 
 
+def plain(word: Word) -> str:
+    """Its letters and digits, whatever their case; its signs, where it has none."""
+    letters = "".join(letter for letter in word.text.casefold() if letter.isalnum())
+    return letters or word.text.strip()
+
+
 def likely(words: Sequence[Word], at_most: int = LIKELY_WORDS) -> tuple[float, ...]:
     """Of each of the first `at_most` words, as spaces part them, its worst token's probability.
     Punctuation does not count: a full stop is often unlikely where the word is sure."""

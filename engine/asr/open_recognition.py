@@ -43,7 +43,8 @@ class Recognized:
 class OpenRecognition:
     """One open utterance. `settled`: words whose sound was dropped from the window. `frozen`,
     `sound` (of the frozen positions) and `memory` spare the work on what has been heard.
-    `recording`: the sound for the final pass; `final`: its words, if no sound came since."""
+    `shown`: what is shown of the newest hypotheses; `recording`: the sound for the final pass;
+    `final`: its words, if no sound came since."""
 
     mel: MelState
     memory: Memory

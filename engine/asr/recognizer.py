@@ -1,11 +1,12 @@
 """The ears: an open utterance goes in chunk by chunk, settled and guessed words come out.
 
 Each chunk: its mel frames are added, the end of the open window is encoded anew (Whisper looks both
-ways) with silence behind it, and decoded with the committed words forced. What stood long enough is
-committed (`hypothesis`). Sound further back than `look_ahead_s` is frozen: its keys and values
-stay, in the encoder and in the decoder's attention to it. After some seconds of unbroken speech the
-window slides: sound whose words are committed is dropped, and its words stay as the decoder's
-prompt. So a chunk's cost is bounded, however long somebody speaks.
+ways) with silence behind it up to 30 s (`silence`), and decoded with the committed words forced.
+What stood long enough is committed (`hypothesis`), what will likely stay is shown (`shown`). Sound
+further back than `look_ahead_s` is frozen: its keys and values stay, in the encoder and in the
+decoder's attention to it. After some seconds of unbroken speech the window slides: sound whose
+words are committed is dropped, and its words stay as the decoder's prompt. So a chunk's cost is
+bounded, however long somebody speaks.
 
     |<- settled: text only ->|<- window: sound held, at most `slide_at_s` and a chunk ------->|
     |  prompt of the decoder |  committed words, forced  |  tentative words, decoded  | silence |
@@ -186,10 +187,7 @@ class WhisperRecognizer:
                         grown.append(utterance)
             if grown:
                 self._update(grown, clock)
-        return [
-            self._heard(u, u.committed, u.shown.words, clock)
-            for u in utterances
-        ]
+        return [self._heard(u, u.committed, u.shown.words, clock) for u in utterances]
 
     @torch.inference_mode()
     def finish(

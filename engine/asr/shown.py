@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import takewhile
 
-from headstart.engine.asr.hypothesis import Agreement, Word
+from headstart.engine.asr.hypothesis import Agreement, Word, plain
 
 
 @dataclass(frozen=True)
@@ -120,18 +120,12 @@ def _common(shown: Sequence[Word], newest: Sequence[Word]) -> int:
 
 
 def _letters(words: Sequence[Word]) -> list[str]:
-    return [plain(word.text) for word in words]
-
-
-def plain(text: str) -> str:
-    """A word's letters and digits, whatever their case; its signs, where it has none."""
-    letters = "".join(letter for letter in text.casefold() if letter.isalnum())
-    return letters or text.strip()
+    return [plain(word) for word in words]
 
 
 def _grown(old: Word, new: Word) -> Word:
     """`new` if it is `old` with punctuation behind it, or the same, else `old`."""
-    return new if new.text.startswith(old.text) and plain(new.text) == plain(old.text) else old
+    return new if new.text.startswith(old.text) and plain(new) == plain(old) else old
 
 
 def _unpunctuated(word: Word) -> Word:

@@ -47,7 +47,7 @@ def test_lag_ends_when_a_word_is_shown_for_good() -> None:
 
 
 def test_a_word_has_its_own_lag_too() -> None:
-    """"two" stands from 1000 ms on, though the word before it is another until 2000."""
+    """The second word stands from 1000 ms on, though the word before it is another until 2000."""
     shown = [(500.0, ["won"]), (1000.0, ["won", "two"]), (2000.0, ["one", "two"])]
     assert wer._lags_ms(shown, [500.0, 900.0]) == [1500.0, 1100.0]
     assert wer._word_lags_ms(shown, [500.0, 900.0]) == [1500.0, 100.0]

@@ -13,9 +13,10 @@ from headstart.engine.asr.hypothesis import (
     AgreementSettings,
     Hypothesis,
     Word,
+    plain,
     text_of,
 )
-from headstart.engine.asr.shown import Shown, ShowSettings, plain
+from headstart.engine.asr.shown import Shown, ShowSettings
 
 _NEVER = AgreementSettings(first_ms=math.inf)
 _SOON = AgreementSettings(agree_ms=400, doubt_ms=1000, last_ms=1500, first_ms=0)
@@ -119,8 +120,8 @@ def test_a_word_shown_is_one_that_was_heard(texts: list[list[str]]) -> None:
     listener = _Listener()
     for index, text in enumerate(texts):
         shown = listener.hear(" ".join(text)).split()
-        heard = {plain(word) for text in texts[: index + 1] for word in text}
-        assert {plain(word) for word in shown} <= heard
+        heard = {plain(word) for text in texts[: index + 1] for word in _words(" ".join(text))}
+        assert {plain(word) for word in _words(" ".join(shown))} <= heard
         last = shown[-1] if shown else "a"
         assert len(last) == 1 or not unicodedata.category(last[-1]).startswith("P")
 
