@@ -9,12 +9,14 @@ pre-roll, pauses), between pauses of a quiet room; the texts of its turns are jo
 
 Keys: ears, language, wer, yardstick_wer, ratio, errors, yardstick_errors, words, clips,
 false_words_per_min (over all kinds of `benchmarks.noise`; null without `--noise-s`), false_words by
-kind, chunk_ms, listener, speech_s, lag_ms_median, lag_ms_p95, revised_share, rollback_share,
-hush_ms_p50, hush_ms_p95, kept_share, cost_ms_per_s, cpu_ms_per_s (processor time, all threads).
+kind, chunk_ms, listener, speech_s, lag_ms_median, lag_ms_p95, word_lag_ms_median, word_lag_ms_p95,
+revised_share, rollback_share, hush_ms_p50, hush_ms_p95, kept_share, cost_ms_per_s, cpu_ms_per_s
+(processor time, all threads).
 `--clips` prints each clip where ours and the yardstick differ.
 
-`lag`: from the end of a spoken word to the end of the chunk after which it is shown and stays,
-without computing time. A word ends where the next begins; word starts come from the decoder's
+`lag`: from the end of a spoken word to the end of the chunk after which it and all words before it
+are shown and stay, without computing time. `word_lag`: the same of the word alone, where words
+before it may still change. A word ends where the next begins; word starts come from the decoder's
 alignment heads in a pass over the whole clip. `revised`: share of words shown at a place that were
 replaced later. `rollback`: share of the text tokens that the language model prefilled (committed
 and tentative words after each chunk) that had to be rolled back. `hush`: wall time of the final
@@ -28,6 +30,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from difflib import SequenceMatcher
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
@@ -51,6 +54,7 @@ class Tally:
 
     texts: list[str] = field(default_factory=list)
     lags_ms: list[float] = field(default_factory=list)
+    word_lags_ms: list[float] = field(default_factory=list)
     shown: int = 0
     revised: int = 0
     prefilled: int = 0
@@ -194,7 +198,10 @@ def stream(
             utterance, before = None, text
     tally.texts.append(before)
     _count_shown([words for _, words in shown], tally)
-    tally.lags_ms += _lags_ms(shown, _ends_ms(ears, sound, before)) if shown else []
+    ends_ms = _ends_ms(ears, sound, before) if shown else None
+    if ends_ms is not None:
+        tally.lags_ms += _lags_ms(shown, ends_ms)
+        tally.word_lags_ms += _word_lags_ms(shown, ends_ms)
 
 
 def _count_final(
@@ -238,11 +245,7 @@ def _ends_ms(ears: WhisperRecognizer, sound: Sound, final: str) -> list[float] |
     return [*starts_ms[1:], len(sound) * 1000 / SAMPLE_RATE_HZ]
 
 
-def _lags_ms(
-    shown: Sequence[tuple[float, Sequence[str]]], ends_ms: Sequence[float] | None
-) -> list[float]:
-    if ends_ms is None:
-        return []
+def _lags_ms(shown: Sequence[tuple[float, Sequence[str]]], ends_ms: Sequence[float]) -> list[float]:
     final = list(shown[-1][1])
     lags = []
     for place, end_ms in enumerate(ends_ms):
@@ -255,12 +258,28 @@ def _lags_ms(
     return lags
 
 
+def _word_lags_ms(
+    shown: Sequence[tuple[float, Sequence[str]]], ends_ms: Sequence[float]
+) -> list[float]:
+    final = list(shown[-1][1])
+    since_ms = [shown[-1][0]] * len(final)
+    standing = set(range(len(final)))
+    for at_ms, words in reversed(shown):
+        blocks = SequenceMatcher(None, list(words), final, autojunk=False).get_matching_blocks()
+        standing &= {place for b in blocks for place in range(b.b, b.b + b.size)}
+        for place in standing:
+            since_ms[place] = at_ms
+    return [max(at - end, 0.0) for at, end in zip(since_ms, ends_ms, strict=True)]
+
+
 def live_numbers(tally: Tally) -> dict[str, Any]:
     """Numbers about words while they come, and about final passes."""
-    lags, hushes = tally.lags_ms, tally.hush_ms
+    lags, own, hushes = tally.lags_ms, tally.word_lags_ms, tally.hush_ms
     return {
         "lag_ms_median": round(statistics.median(lags)) if lags else None,
         "lag_ms_p95": round(report.percentile(lags, 95)) if lags else None,
+        "word_lag_ms_median": round(statistics.median(own)) if own else None,
+        "word_lag_ms_p95": round(report.percentile(own, 95)) if own else None,
         "revised_share": round(tally.revised / max(tally.shown, 1), 4),
         "rollback_share": round(tally.rolled_back / max(tally.prefilled, 1), 4),
         "hush_ms_p50": round(statistics.median(hushes)) if hushes else None,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from difflib import SequenceMatcher
 
-from headstart.engine.asr.hypothesis import Word
+from headstart.engine.asr.hypothesis import Word, plain
 
 
 def adopted(
@@ -18,7 +18,7 @@ def adopted(
     again, for they were committed on less sound than it heard.
     """
     blocks = SequenceMatcher(
-        None, [_plain(word) for word in committed], [_plain(word) for word in final], autojunk=False
+        None, [plain(word) for word in committed], [plain(word) for word in final], autojunk=False
     ).get_matching_blocks()
     common = [block for block in blocks if block.size]
     count = common[-1].b + common[-1].size if common else 0
@@ -30,9 +30,3 @@ def adopted(
                 at = block.b + min(mark - block.a, block.size)
         moved.append(at)
     return tuple(final[:count]), tuple(moved)
-
-
-def _plain(word: Word) -> str:
-    """Letters and digits, whatever their case."""
-    letters = "".join(letter for letter in word.text.casefold() if letter.isalnum())
-    return letters or word.text.strip()

@@ -54,13 +54,14 @@ class FinalPass:
         tokens: WhisperTokens,
         mel: LogMel,
         greedy: GreedyDecoder,
+        silence: FarSilence,
         settings: FinalSettings,
         detector: LanguageDetector | None,
     ) -> None:
         self._encoder, self._decoder = checkpoint.encoder, checkpoint.decoder
         self._tokens, self._mel, self._greedy = tokens, mel, greedy
         self._settings, self._detector = settings, detector
-        self._silence = FarSilence(checkpoint.encoder, checkpoint.decoder)
+        self._silence = silence
 
     def hear(
         self,

@@ -39,22 +39,18 @@ class Hypothesis:
 
 @dataclass(frozen=True)
 class AgreementSettings:
-    """For how long a word must have stood before it is committed, and when it is shown.
+    """For how long a word must have stood before it is committed.
 
     `agree_ms`: as a rule; `doubt_ms`: when its worst token is less likely than `least_logprob`;
     `last_ms`: when it is the newest hypothesis's last word, which may be cut off. Nothing is
     committed before `first_ms` of sound: short beginnings are misheard, in letter case too.
-    Sooner than it is committed a word is shown, if it is at least as likely as `show_logprob` and
-    not the last. On recordings of people this shows half the words within 0.25 s after their end
-    and takes back 3 % of them; showing everything takes back 22 %.
     """
 
-    agree_ms: float = 400.0
-    doubt_ms: float = 1000.0
-    last_ms: float = 1500.0
+    agree_ms: float = 900.0
+    doubt_ms: float = 1500.0
+    last_ms: float = 2000.0
     first_ms: float = 1500.0
     least_logprob: float = math.log(0.3)
-    show_logprob: float = math.log(0.5)
 
     def wanted_ms(self, word: Word, is_last: bool) -> float:
         if is_last:
@@ -68,7 +64,7 @@ class AgreementSettings:
 
 @dataclass(frozen=True)
 class Agreement:
-    """`committed` words of the window, and the `rivals`, oldest first; the newest is shown."""
+    """`committed` words of the window, and the `rivals`, oldest first."""
 
     committed: tuple[Word, ...] = ()
     rivals: tuple[Hypothesis, ...] = ()
@@ -98,16 +94,8 @@ class Agreement:
         kept = tuple(replace(rival, words=rival.words[ready:]) for rival in (*older, *recent))
         return Agreement(self.committed + newest.words[:ready], kept)
 
-    def presentable(self, settings: AgreementSettings) -> tuple[Word, ...]:
-        """The tentative words worth showing: up to the first one that will likely change."""
-        tentative = self.tentative
-        for index, word in enumerate(tentative):
-            sure = word.logprob >= settings.show_logprob and index < len(tentative) - 1
-            if not sure and self._stood_ms(index) < settings.agree_ms:
-                return tentative[:index]
-        return tentative
-
-    def _stood_ms(self, index: int) -> float:
+    def stood_ms(self, index: int) -> float:
+        """For how long the newest hypothesis's words up to that one have been said."""
         return self.rivals[-1].at_ms - _stood_since_ms(self.rivals, index)
 
     def commit(self, count: int) -> Agreement:
@@ -146,6 +134,12 @@ def tokens_of(words: Sequence[Word]) -> tuple[int, ...]:
 def text_of(words: Sequence[Word]) -> str:
     """The words as they follow on other text: with the space before the first, if it has one."""
     return "".join(word.text for word in words)
+
+
+def plain(word: Word) -> str:
+    """Its letters and digits, whatever their case; its signs, where it has none."""
+    letters = "".join(letter for letter in word.text.casefold() if letter.isalnum())
+    return letters or word.text.strip()
 
 
 def likely(words: Sequence[Word], at_most: int = LIKELY_WORDS) -> tuple[float, ...]:

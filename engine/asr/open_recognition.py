@@ -9,6 +9,7 @@ from headstart.engine.asr.hypothesis import Agreement, Word
 from headstart.engine.asr.languages import Language
 from headstart.engine.asr.mel import SAMPLE_RATE_HZ, MelState
 from headstart.engine.asr.recording import Recording
+from headstart.engine.asr.shown import Shown
 from headstart.engine.asr.tokens import WhisperTokens
 from headstart.engine.asr.whisper.decoder import CrossCache
 from headstart.engine.asr.whisper.encoder import Frozen
@@ -42,7 +43,8 @@ class Recognized:
 class OpenRecognition:
     """One open utterance. `settled`: words whose sound was dropped from the window. `frozen`,
     `sound` (of the frozen positions) and `memory` spare the work on what has been heard.
-    `recording`: the sound for the final pass; `final`: its words, if no sound came since."""
+    `shown`: what is shown of the newest hypotheses; `recording`: the sound for the final pass;
+    `final`: its words, if no sound came since."""
 
     mel: MelState
     memory: Memory
@@ -50,6 +52,7 @@ class OpenRecognition:
     frozen: Frozen = field(default_factory=Frozen)
     sound: CrossCache | None = None
     agreement: Agreement = field(default_factory=Agreement)
+    shown: Shown = field(default_factory=Shown)
     settled: tuple[Word, ...] = ()
     recording: Recording = field(default_factory=Recording)
     final: tuple[Word, ...] | None = None

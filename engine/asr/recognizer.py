@@ -1,11 +1,12 @@
 """The ears: an open utterance goes in chunk by chunk, settled and guessed words come out.
 
 Each chunk: its mel frames are added, the end of the open window is encoded anew (Whisper looks both
-ways) with silence behind it, and decoded with the committed words forced. What stood long enough is
-committed (`hypothesis`). Sound further back than `look_ahead_s` is frozen: its keys and values
-stay, in the encoder and in the decoder's attention to it. After some seconds of unbroken speech the
-window slides: sound whose words are committed is dropped, and its words stay as the decoder's
-prompt. So a chunk's cost is bounded, however long somebody speaks.
+ways) with silence behind it up to 30 s (`silence`), and decoded with the committed words forced.
+What stood long enough is committed (`hypothesis`), what will likely stay is shown (`shown`). Sound
+further back than `look_ahead_s` is frozen: its keys and values stay, in the encoder and in the
+decoder's attention to it. After some seconds of unbroken speech the window slides: sound whose
+words are committed is dropped, and its words stay as the decoder's prompt. So a chunk's cost is
+bounded, however long somebody speaks.
 
     |<- settled: text only ->|<- window: sound held, at most `slide_at_s` and a chunk ------->|
     |  prompt of the decoder |  committed words, forced  |  tentative words, decoded  | silence |
@@ -44,6 +45,8 @@ from headstart.engine.asr.languages import AUTO, DETECT_MS, ENGLISH_CODE, Langua
 from headstart.engine.asr.mel import FRAMES_PER_SECOND, HOP_SAMPLES, SAMPLE_RATE_HZ, LogMel
 from headstart.engine.asr.open_recognition import OpenRecognition, Recognized, words_of
 from headstart.engine.asr.recording import LONGEST_S
+from headstart.engine.asr.shown import Shown, ShowSettings
+from headstart.engine.asr.silence import FarSilence
 from headstart.engine.asr.stage_clock import StageClock
 from headstart.engine.asr.tokens import WhisperTokens
 from headstart.engine.asr.whisper.checkpoint import TOKENIZER_FILE, Checkpoint, load_checkpoint
@@ -59,19 +62,18 @@ _SAMPLES_PER_POSITION = SAMPLE_RATE_HZ // POSITIONS_PER_SECOND
 class RecognizerSettings:
     """How the ears listen; all times are of sound, not of the wall.
 
-    `pad_s`: silence encoded behind the sound; `look_ahead_s`: sound this far back is frozen;
+    `pad_s`: silence encoded behind the sound; of what is farther, up to 30 s, one position in
+    `silence_step` is attended to (`FarSilence`); `look_ahead_s`: sound this far back is frozen;
     `least_s`: sound shorter than this is not decoded; `step_s`: longer chunks are heard in steps of
     this; `slide_at_s`: the window slides when it is longer, and at `slide_by_force_s` even where no
     good place for the cut is found, or sooner when its text has as many tokens as `slide_at_tokens`
     and `slide_by_force_tokens`: the decoder's positions are few, and outside English soon used up;
-    `keep_s`: sound always kept; `prompt_tokens`: of what was said before; `style`: what was "said"
-    in English before the first word, for a decoder that has only heard a beginning and would go on
-    without capitals and full stops; sound shorter than `style_from_s` does without, for a single
-    word is heard worse behind it. A first hypothesis with more
-    `no_speech` and less `mean_logprob` than these is no speech.
+    `keep_s`: sound always kept; `prompt_tokens`: of what was said before. A first hypothesis with
+    more `no_speech` and less `mean_logprob` than these is no speech.
     """
 
     pad_s: float = 1.0
+    silence_step: int = 4
     look_ahead_s: float = 1.5
     least_s: float = 0.3
     step_s: float = 2.0
@@ -81,11 +83,10 @@ class RecognizerSettings:
     slide_by_force_tokens: int = 240
     keep_s: float = 3.0
     prompt_tokens: int = 60
-    style: str = " Hello. How are you? I am fine, thank you."
-    style_from_s: float = 2.5
     no_speech: float = 0.6
     mean_logprob: float = -0.5
     agreement: AgreementSettings = field(default_factory=AgreementSettings)
+    show: ShowSettings = field(default_factory=ShowSettings)
     final: FinalSettings = field(default_factory=FinalSettings)
 
     def __post_init__(self) -> None:
@@ -116,7 +117,6 @@ class WhisperRecognizer:
         self._tokens = tokens
         self._greedy = GreedyDecoder(checkpoint.decoder, tokens, checkpoint.extras)
         self._mel = LogMel(checkpoint.settings.mels)
-        self._style = tokens.encode(self.settings.style) if self.settings.style else ()
         self._detector = None
         if language == AUTO and tokens.languages:
             start = tokens.specials.start
@@ -125,8 +125,16 @@ class WhisperRecognizer:
         if self._detector is not None:  # no word is sure before its language is
             first_ms = max(self._agreement.first_ms, DETECT_MS)
             self._agreement = replace(self._agreement, first_ms=first_ms)
+        silence = FarSilence(checkpoint.encoder, checkpoint.decoder)
+        self._silence = silence.thinned(self.settings.silence_step)
         self._final = FinalPass(
-            checkpoint, tokens, self._mel, self._greedy, self.settings.final, self._detector
+            checkpoint,
+            tokens,
+            self._mel,
+            self._greedy,
+            silence,
+            self.settings.final,
+            self._detector,
         )
         # What an utterance begins with: it is asked for before the first decoding.
         self._language = tokens.language(ENGLISH_CODE if language == AUTO else language)
@@ -189,10 +197,7 @@ class WhisperRecognizer:
                         grown.append(utterance)
             if grown:
                 self._update(grown, clock)
-        return [
-            self._heard(u, u.committed, u.agreement.presentable(self._agreement), clock)
-            for u in utterances
-        ]
+        return [self._heard(u, u.committed, u.shown.words, clock) for u in utterances]
 
     @torch.inference_mode()
     def finish(
@@ -249,7 +254,7 @@ class WhisperRecognizer:
     def _update(self, utterances: Sequence[OpenRecognition], clock: StageClock) -> None:
         """A new hypothesis of each window, and what follows from it."""
         for utterance, decoded in zip(utterances, self._decode(utterances, clock), strict=True):
-            utterance.agreement = self._judged(utterance, decoded)
+            self._judge(utterance, decoded)
             seconds = utterance.window_frames / FRAMES_PER_SECOND
             words = utterance.agreement.committed + utterance.agreement.tentative
             rules, tokens = self.settings, len(tokens_of(words))
@@ -271,6 +276,7 @@ class WhisperRecognizer:
         agreement = utterance.agreement
         missing = cut.words - len(agreement.committed)
         if missing > 0:  # by force only
+            utterance.shown = utterance.shown.behind(agreement.tentative[:missing])
             agreement = agreement.commit(missing)
         utterance.settled += agreement.committed[: cut.words]
         utterance.recording.mark(
@@ -289,7 +295,12 @@ class WhisperRecognizer:
             features = [self._mel.features(u.mel, pad_frames=pad_frames) for u in utterances]
         with clock.stage("encode"):
             windows = [
-                EncodedSound(window, utterance.frozen, self._old_positions(utterance))
+                EncodedSound(
+                    window,
+                    utterance.frozen,
+                    self._old_positions(utterance),
+                    self._silence.encoded(window.shape[1] // 2),
+                )
                 for window, utterance in zip(features, utterances, strict=True)
             ]
             encoded = self._encoder.encode(windows)
@@ -303,7 +314,7 @@ class WhisperRecognizer:
         with clock.stage("decode"):
             self._detect(utterances, sounds)
             jobs = [
-                Job(sound, self._task(utterance), utterance.memory)
+                Job(self._silence.behind(sound), self._task(utterance), utterance.memory)
                 for sound, utterance in zip(sounds, utterances, strict=True)
             ]
             return persist.decode(self._greedy, jobs, [u.mel.frames for u in utterances])
@@ -326,9 +337,7 @@ class WhisperRecognizer:
     def _task(self, utterance: OpenRecognition) -> Task:
         seconds = utterance.window_frames / FRAMES_PER_SECOND
         language = utterance.language
-        styled = language.is_english and seconds >= self.settings.style_from_s
-        style = self._style if styled else ()
-        prompt = tokens_of(utterance.settled)[-self.settings.prompt_tokens :] or style
+        prompt = tokens_of(utterance.settled)[-self.settings.prompt_tokens :]
         return Task(
             opening=self._tokens.opening(prompt, language),
             forced=utterance.agreement.committed_tokens,
@@ -340,15 +349,19 @@ class WhisperRecognizer:
             capital=language.is_english,
         )
 
-    def _judged(self, utterance: OpenRecognition, decoded: Decoded) -> Agreement:
-        """The agreement after one more hypothesis, if that can be believed."""
+    def _judge(self, utterance: OpenRecognition, decoded: Decoded) -> None:
+        """One more hypothesis, if it can be believed: what is committed and shown now."""
         if decoded.ending is Ending.LIMIT:
-            return utterance.agreement
+            return
         words = words_of(decoded, self._tokens, utterance.language)
         newest = Hypothesis(words, utterance.at_ms)
-        if not utterance.agreement.committed and self._is_silence(decoded):
+        before = len(utterance.agreement.committed)
+        if not before and self._is_silence(decoded):
             newest = replace(newest, words=())
-        return utterance.agreement.hear(newest, self._agreement)
+        agreement = utterance.agreement.hear(newest, self._agreement)
+        shown = utterance.shown.behind(agreement.committed[before:])
+        utterance.agreement = agreement
+        utterance.shown = shown.follow(agreement, self.settings.show)
 
     def _is_silence(self, decoded: Decoded) -> bool:
         unsure = decoded.mean_logprob < self.settings.mean_logprob
@@ -385,6 +398,7 @@ def _go_on(utterance: OpenRecognition) -> None:
     marks[:] = [replace(mark, words=count) for mark, count in zip(marks, moved, strict=True)]
     rest = Hypothesis(final[len(words) :], utterance.at_ms)
     utterance.agreement = Agreement(words[settled:], (rest,))
+    utterance.shown = Shown(rest.words)
 
 
 def _checked(pcm: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:

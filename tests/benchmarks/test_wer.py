@@ -46,6 +46,15 @@ def test_lag_ends_when_a_word_is_shown_for_good() -> None:
     assert wer._lags_ms(shown, [400.0]) == [1100.0]
 
 
+def test_a_word_has_its_own_lag_too() -> None:
+    """The second word stands from 1000 ms on, though the word before it is another until 2000."""
+    shown = [(500.0, ["won"]), (1000.0, ["won", "two"]), (2000.0, ["one", "two"])]
+    assert wer._lags_ms(shown, [500.0, 900.0]) == [1500.0, 1100.0]
+    assert wer._word_lags_ms(shown, [500.0, 900.0]) == [1500.0, 100.0]
+    shown.insert(2, (1500.0, ["won"]))
+    assert wer._word_lags_ms(shown, [500.0, 900.0]) == [1500.0, 1100.0]
+
+
 @pytest.mark.parametrize(("clip", "words"), [("capital.wav", "capital of france")])
 def test_a_clip_is_heard(whisper_dir: Path, clip: str, words: str) -> None:
     """With the packaged weights a bundled clip's words arrive, each with a lag."""

@@ -83,10 +83,13 @@ class Frozen:
 
 @dataclass
 class _Part:
-    """One sound's rows in a batch: `count` new ones behind the `frozen`; layer by layer it takes
-    down the keys and values of those that shall be `keep` in all."""
+    """One sound's rows in a batch: `count` new ones behind the first `known` of `room`, of which
+    the first `far` are none of its own; layer by layer it takes down the keys and values of those
+    that shall be `keep` in all."""
 
-    frozen: Frozen
+    room: Frozen
+    known: int
+    far: int
     count: int
     keep: int
     layer: int = 0
@@ -94,13 +97,13 @@ class _Part:
     values: list[Tensor] = field(default_factory=list)
 
     def whole(self, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        if self.frozen.positions:
-            k = torch.cat((self.frozen.keys[self.layer], k), dim=1)
-            v = torch.cat((self.frozen.values[self.layer], v), dim=1)
+        if self.known:
+            k = torch.cat((self.room.keys[self.layer, :, : self.known], k), dim=1)
+            v = torch.cat((self.room.values[self.layer, :, : self.known], v), dim=1)
         self.layer += 1
         if self.keep:
-            self.keys.append(k[:, : self.keep])
-            self.values.append(v[:, : self.keep])
+            self.keys.append(k[:, self.far : self.far + self.keep])
+            self.values.append(v[:, self.far : self.far + self.keep])
         return k, v
 
     def kept(self) -> Frozen:
@@ -113,17 +116,47 @@ class _Part:
 class EncodedSound:
     """One window to encode: `features` [mels, T] of all of it, of which the positions in `frozen`
     are not encoded again, and `keep`, at least as many, shall be frozen afterwards. `beyond`:
-    positions that follow on the window and are known already; then nothing is frozen."""
+    positions that follow on the window and are known already."""
 
     features: Tensor
     frozen: Frozen = field(default_factory=Frozen)
     keep: int = 0
     beyond: Frozen | None = None
 
+    def room(self, shape: tuple[int, int, int]) -> Frozen:
+        """What its new positions attend to besides themselves, in which order does not matter: what
+        lies beyond, then what is frozen, then room for what shall be. `shape`: layers, heads, d."""
+        parts = [part for part in (self.beyond, self.frozen) if part is not None and part.positions]
+        positions = self.far + self.keep
+        if len(parts) == 1 and parts[0].positions == positions:
+            return parts[0]
+        layers, heads, width = shape
+        made = (torch.empty(layers, heads, positions, width) for _ in range(2))
+        room = Frozen(positions, *made)
+        at = 0
+        for part in parts:
+            end = at + part.positions
+            room.keys[:, :, at:end] = part.keys
+            room.values[:, :, at:end] = part.values
+            at = end
+        return room
+
+    def kept(self, room: Frozen) -> Frozen:
+        """What is frozen now, out of that room; without the memory of what lies beyond."""
+        if not self.far:
+            return room
+        own = slice(self.far, self.far + self.keep)
+        return Frozen(self.keep, room.keys[:, :, own].clone(), room.values[:, :, own].clone())
+
     @property
-    def known(self) -> Frozen:
-        """What its new positions attend to besides themselves; in which order does not matter."""
-        return self.frozen if self.beyond is None else self.beyond
+    def far(self) -> int:
+        """How many positions lie beyond."""
+        return 0 if self.beyond is None else self.beyond.positions
+
+    @property
+    def known(self) -> int:
+        """How many positions are attended to and not encoded."""
+        return self.far + self.frozen.positions
 
 
 class WhisperEncoder(nn.Module):
@@ -165,7 +198,10 @@ class WhisperEncoder(nn.Module):
     def _run(
         self, rows: Sequence[Tensor], sounds: Sequence[EncodedSound]
     ) -> tuple[Tensor, list[Frozen]]:
-        batch = [_Part(s.known, len(x), s.keep) for s, x in zip(sounds, rows, strict=True)]
+        batch = [
+            _Part(sound.room(self._shape), sound.known, sound.far, len(x), sound.keep)
+            for sound, x in zip(sounds, rows, strict=True)
+        ]
         x = torch.cat(list(rows))
         for layer in self.stack:
             x = layer(x, batch)
@@ -175,28 +211,25 @@ class WhisperEncoder(nn.Module):
         self, rows: Sequence[Tensor], sounds: Sequence[EncodedSound]
     ) -> tuple[Tensor, list[Frozen]]:
         assert self.packed is not None
-        kept = [sound.beyond or self._room(sound) for sound in sounds]
+        rooms = [sound.room(self._shape) for sound in sounds]
         batch = [
             kernel.Sequence(
                 rows=len(x),
                 k=room.keys,
                 v=room.values,
-                before=sound.known.positions,
-                keep=0 if sound.beyond else room.positions - sound.frozen.positions,
+                before=sound.known,
+                keep=sound.keep - sound.frozen.positions,
             )
-            for x, sound, room in zip(rows, sounds, kept, strict=True)
+            for x, sound, room in zip(rows, sounds, rooms, strict=True)
         ]
-        return self.packed(torch.cat(list(rows)), batch)[0], kept
+        x = self.packed(torch.cat(list(rows)), batch)[0]
+        return x, [sound.kept(room) for sound, room in zip(sounds, rooms, strict=True)]
 
-    def _room(self, sound: EncodedSound) -> Frozen:
-        """Room for all that shall be frozen; what is frozen already is in it."""
-        settings, old = self.settings, sound.frozen.positions
-        shape = (settings.encoder_layers, settings.heads, sound.keep, settings.head_width)
-        made = Frozen(sound.keep, torch.empty(shape), torch.empty(shape))
-        if old:
-            made.keys[:, :, :old] = sound.frozen.keys
-            made.values[:, :, :old] = sound.frozen.values
-        return made
+    @property
+    def _shape(self) -> tuple[int, int, int]:
+        """Layers, heads and a head's width."""
+        settings = self.settings
+        return settings.encoder_layers, settings.heads, settings.head_width
 
     @functools.cached_property
     def _convolutions(self) -> tuple[conv1d.ConvWeight, conv1d.ConvWeight]:

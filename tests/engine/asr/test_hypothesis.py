@@ -100,16 +100,6 @@ def test_the_last_word_is_committed_when_it_stands_long() -> None:
     assert (_committed(agreement), agreement.tentative) == (" stop", ())
 
 
-def test_shows_what_will_likely_stay() -> None:
-    """Sure words but the last are shown at once; the others when they have stood."""
-    doubtful = Hypothesis((_word("one"), _word("two", math.log(0.2)), _word("three")), 500)
-    agreement = Agreement().hear(doubtful, _RULE)
-    assert text_of(agreement.presentable(_RULE)) == " one"
-    again = agreement.hear(replace(doubtful, at_ms=1000), replace(_RULE, first_ms=9000))
-    assert text_of(again.presentable(_RULE)) == " one two three"
-    assert Agreement().presentable(_RULE) == ()
-
-
 def test_short_beginnings_are_not_committed() -> None:
     """Before `first_ms` of sound nothing is, however long it stood."""
     late = replace(_RULE, first_ms=1200)

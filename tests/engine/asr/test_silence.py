@@ -80,3 +80,31 @@ def test_a_sound_is_encoded_as_if_padded_to_thirty_seconds(
 
     assert error(ours) < share * error(without)
     assert heard.positions == 1500
+
+
+@pytest.mark.parametrize("kind", ["exact", "packed"])
+def test_a_growing_sound_has_the_silence_too(
+    kind: str, request: pytest.FixtureRequest, clip: Callable[[str], npt.NDArray[np.float32]]
+) -> None:
+    """Positions behind frozen ones attend to both, and give what they give when all are encoded;
+    what is frozen is the sound's own, and holds no memory of the silence."""
+    checkpoint: Checkpoint = request.getfixturevalue(kind)
+    encoder = checkpoint.encoder
+    silence = FarSilence(encoder, checkpoint.decoder).thinned(4)
+    mel = LogMel()
+    state = mel.open()
+    mel.push(state, torch.from_numpy(clip("capital.wav")))
+    features = mel.features(state, pad_frames=100)
+    beyond = silence.encoded(features.shape[1] // 2)
+    with torch.inference_mode():
+        ((rows, frozen),) = encoder.encode([EncodedSound(features, keep=60, beyond=beyond)])
+        ((again, kept),) = encoder.encode([EncodedSound(features, frozen, 90, beyond)])
+        ((alone, _),) = encoder.encode([EncodedSound(features, keep=60)])
+        heard = silence.behind(checkpoint.decoder.listen(rows))
+    torch.testing.assert_close(again, rows[60:], atol=2e-3, rtol=1e-3)
+    assert not torch.allclose(alone[60:], rows[60:], atol=2e-3, rtol=1e-3)
+    assert (frozen.positions, kept.positions) == (60, 90)
+    assert torch.equal(kept.keys[:, :, :60], frozen.keys)
+    assert kept.keys.untyped_storage().nbytes() == kept.keys.numel() * 4
+    assert beyond.positions == -(-(1500 - len(rows)) // 4)
+    assert heard.positions == len(rows) + beyond.positions

@@ -143,7 +143,12 @@ def test_nothing_is_encoded_while_nobody_looks() -> None:
     assert not kept.is_encoded, "not even by somebody's coming"
     told[1].line()
     assert [kept.is_encoded] == [True]
-    message = Counted("turn", 1, 0.0, lambda: {"n": made.append("made")})
+
+    def body() -> dict[str, object]:
+        made.append("made")
+        return {}
+
+    message = Counted("turn", 1, 0.0, body)
     assert message.line() == message.line()
     assert made == ["made"]
 
