@@ -3,13 +3,14 @@
 A gateway and a fake engine on cores of their own; 64 sessions, of which so many speak that about
 200 turns a minute come. Phases of 0, 1 and 10 watchers take turns, round by round, so that what
 else the machine does falls on all of them alike; the time on the processor is the gateway's own.
-Then, with a full ring of 2,000 turns and one watcher, resident memory is sampled for some minutes.
+Then, with a full ring of 2,000 turns, one watcher and ten times as many turns, resident memory is
+sampled for some minutes.
 
 Keys: cpu_share (of a core: the gateway's whole work, by number of watchers), cost_share (the same
 without what it is with nobody), turns_per_minute, sessions, bytes_per_s (that one watcher got),
 dropped, rss_growth_bytes_per_hour (a straight line through the samples of the soak), soak_minutes,
-rss_bytes, and of a turn as a real engine reports it (64 spans, 16 chunks): turn_bytes, encode_us
-(its record as a line), keep_us (its place in the ring while nobody looks).
+soak_turns_per_minute, rss_bytes, and of a turn as a real engine reports it (64 spans, 16 chunks):
+turn_bytes, encode_us (its record as a line), keep_us (its place in the ring while nobody looks).
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ TURNS_PER_MINUTE = 200
 WATCHERS = (0, 1, 10)
 SETTLE_S = 2.0
 SAMPLE_S = 2.0
-FILLING_SESSIONS = 16
+TYPISTS = 16
+SOAK_PAUSE_S = 0.5
+ASIDE = '{"type":"response.create","response":{"conversation":"none","input":[]}}'
 NS_PER_MS = 1_000_000
 
 
@@ -76,8 +79,7 @@ async def _run(seconds: float, rounds: int, soak_minutes: float) -> dict[str, An
                 report.say(f"{number} watchers: {100 * shares[number][-1]:.1f} % of a core")
         minutes = (time.monotonic() - began_s) / 60
         turns = ((await clients.ask("report"))["answers"] - answers) / minutes
-        await _fill(server.url)
-        growth = await _soak(server, soak_minutes, seen)
+    growth = await _soak(core, others, soak_minutes)
     medians = {str(number): round(statistics.median(of), 4) for number, of in shares.items()}
     return {
         "cpu_share": medians,
@@ -150,34 +152,55 @@ def _socket_url(url: str, path: str) -> str:
     return url.replace("http", "ws", 1) + path
 
 
-async def _fill(url: str) -> None:
-    """As many typed turns as the ring holds."""
-    each = -(-TURNS_MAX // FILLING_SESSIONS)
-    report.say(f"{each * FILLING_SESSIONS} turns, so that the ring is full")
-    await asyncio.gather(*(_type(url, each) for _ in range(FILLING_SESSIONS)))
+@contextlib.asynccontextmanager
+async def _typing(url: str, pause_s: float) -> AsyncIterator[_Turns]:
+    """Sessions that have one answer after the other, of which their conversations keep nothing."""
+    turns = _Turns()
+    typing = [asyncio.create_task(_type(url, pause_s, turns)) for _ in range(TYPISTS)]
+    try:
+        yield turns
+    finally:
+        for task in typing:
+            task.cancel()
+        await asyncio.gather(*typing, return_exceptions=True)
 
 
-async def _type(url: str, turns: int) -> None:
+class _Turns:
+    def __init__(self) -> None:
+        self.done = 0
+
+
+async def _type(url: str, pause_s: float, turns: _Turns) -> None:
     async with connect(_socket_url(url, "/v1/realtime")) as socket:
-        for _ in range(turns):
-            await socket.send('{"type":"response.create"}')
+        while True:
+            await socket.send(ASIDE)
             while '"type":"response.done"' not in str(await socket.recv()):
                 pass
+            turns.done += 1
+            await asyncio.sleep(pause_s)
 
 
-async def _soak(server: _Server, minutes: float, seen: _Seen) -> dict[str, Any]:
+async def _soak(core: set[int], others: set[int], minutes: float) -> dict[str, Any]:
+    """A ring that is full of turns like those that come, and is turned over again and again."""
     samples: list[tuple[float, int]] = []
-    async with _watching(server.url, 1, seen):
-        await asyncio.sleep(5 * SETTLE_S)
-        began_s = time.monotonic()
-        while time.monotonic() - began_s < 60 * minutes:
-            await asyncio.sleep(SAMPLE_S)
-            hours = (time.monotonic() - began_s) / 3600
-            samples.append((hours, server.process.memory_info().rss))
-    slope = statistics.linear_regression(*zip(*samples, strict=True)).slope
+    async with _server(core, others) as server, _watching(server.url, 1, _Seen()):
+        async with _typing(server.url, 0.0) as turns:
+            report.say(f"{2 * TURNS_MAX} turns, so that the ring is full")
+            while turns.done < 2 * TURNS_MAX:
+                await asyncio.sleep(SETTLE_S)
+        async with _typing(server.url, SOAK_PAUSE_S) as turns:
+            await asyncio.sleep(5 * SETTLE_S)
+            began_s, before = time.monotonic(), turns.done
+            while (passed_s := time.monotonic() - began_s) < 60 * minutes:
+                await asyncio.sleep(SAMPLE_S)
+                samples.append((passed_s / 3600, server.process.memory_info().rss))
+            rate = (turns.done - before) / minutes
     return {
-        "rss_growth_bytes_per_hour": round(slope),
+        "rss_growth_bytes_per_hour": round(
+            statistics.linear_regression(*zip(*samples, strict=True)).slope
+        ),
         "soak_minutes": minutes,
+        "soak_turns_per_minute": round(rate),
         "rss_bytes": samples[-1][1],
     }
 

@@ -124,3 +124,26 @@ def test_a_recording_that_is_there_stops_the_start(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "is there already" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_an_engine_that_dies_is_an_error_of_nobodys_session() -> None:
+    """Told once by the server; the answer that it took with it names its session and its turn."""
+    with server("--set", "engine_args=--delta-ms 300") as running:
+        running.until_ready()
+        lines: list[str] = []
+        with (
+            connect(url_of(running, "/v1/dashboard")) as watcher,
+            connect(url_of(running, "/v1/realtime")) as session,
+        ):
+            until_message(watcher, lines, "live")
+            ask(session)
+            next_event(session, "response.output_text.delta")
+            running.engine_process().kill()
+            lost = until_message(watcher, lines, "error")
+            assert (lost["code"], lost["session"], lost["turn"]) == ("engine_lost", None, None)
+            failed = until_message(watcher, lines, "error")
+            turn = until_message(watcher, lines, "turn")
+            assert (turn["reason"], turn["error"]["code"]) == ("failed", "engine_lost")
+            assert (failed["session"], failed["turn"]) == (turn["session"], turn["id"])
+            while until_message(watcher, lines, "snapshot")["engine"]["restarts"] != 1:
+                pass
