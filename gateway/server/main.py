@@ -251,7 +251,7 @@ async def _serve(
         DECODERS.start()
         gateway = make_gateway(settings, link, supervisor, voice)
         gateway.descriptors = available
-        announcer.tell_lost = lambda why: gateway.hub.error("engine_lost", f"Lost: {why}.", None)
+        announcer.tell_lost = gateway.engine_lost
         patience = Patience(guests_max=available.guests_max)
         server = GatewayServer(uvicorn_config(settings, gateway), gateway, patience)
         serving = tasks.awaited(server.serve(sockets=[sock]), "server")
