@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from websockets.sync.client import ClientConnection, connect
+from websockets.sync.client import connect
+from websockets.sync.connection import Connection
 
 from tests.gateway.server.test_main import WAIT_S, Server, ask, next_event, server, until
 from tests.gateway.session_bench import clip_pcm, silence_pcm
@@ -25,7 +26,7 @@ def url_of(running: Server, path: str) -> str:
     return running.url.replace("http", "ws", 1) + path
 
 
-def until_message(watcher: ClientConnection, lines: list[str], kind: str) -> Json:
+def until_message(watcher: Connection, lines: list[str], kind: str) -> Json:
     """The feed's next message of a kind; `lines` keeps all that came."""
     while True:
         line = watcher.recv(timeout=WAIT_S)
@@ -36,7 +37,7 @@ def until_message(watcher: ClientConnection, lines: list[str], kind: str) -> Jso
             return message
 
 
-def speak(session: ClientConnection) -> Json:
+def speak(session: Connection) -> Json:
     """A spoken question, as fast as it can be sent; its `response.done`."""
     pcm = clip_pcm("capital.wav") + silence_pcm(1_000)
     for start in range(0, len(pcm), 4_800):
