@@ -250,6 +250,11 @@ class Gateway:
         """Since this process started."""
         return self._engine_restarts()
 
+    def engine_lost(self, why: str) -> None:
+        """Tell who watches; at the end of the server it is meant to go."""
+        if not self.draining:
+            self.hub.error("engine_lost", f"The engine was lost: {why}.", None)
+
     async def watch(self, socket: WebSocket) -> None:
         """The dashboard's feed."""
         names = socket.scope.get("subprotocols", [])

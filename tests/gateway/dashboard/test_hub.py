@@ -26,6 +26,10 @@ def taken(watcher: Watcher) -> list[Json]:
     return [json.loads(line) for line in lines]
 
 
+def encoded(hub: Hub) -> list[bool]:
+    return [message.is_encoded for message in hub.ring]
+
+
 def chunk(session: str = "sess_1", latency_ms: float = 60.0) -> tuple[api.Chunk, ChunkBudget]:
     of = api.Chunk(session, api.TurnRef(3), 8000, 8000, {"encode": 20.0}, latency_ms, 4, 1)
     return of, ChunkBudget.from_chunk(of)
@@ -136,19 +140,13 @@ def test_nothing_is_encoded_while_nobody_looks() -> None:
 
     hub = hub_at(Clock())
     hub.turn(record())
-    (kept,) = hub.ring
-    assert not kept.is_encoded
+    assert encoded(hub) == [False]
     hub.chunk(*chunk())
     told = hub.watch(Watcher(), dict)
-    assert not kept.is_encoded, "not even by somebody's coming"
+    assert encoded(hub) == [False], "not even by somebody's coming"
     told[1].line()
-    assert [kept.is_encoded] == [True]
-
-    def body() -> dict[str, object]:
-        made.append("made")
-        return {}
-
-    message = Counted("turn", 1, 0.0, body)
+    assert encoded(hub) == [True]
+    message = Counted("turn", 1, 0.0, lambda: {"n": made.append("made")})
     assert message.line() == message.line()
     assert made == ["made"]
 

@@ -12,6 +12,7 @@ from websockets.typing import Subprotocol
 
 from headstart.engine import api
 from headstart.gateway.auth.middleware import SUBPROTOCOL
+from headstart.gateway.protocol.headers import RESUME_HEADER
 from headstart.gateway.runtime.clocks import since_boot_s
 from headstart.gateway.server.overview import FACTS
 from tests.gateway.shell_fakes import RunningGateway, fake_engine, receive, running_gateway, until
@@ -187,3 +188,19 @@ def test_facts_name_no_secret() -> None:
     """Nothing that is a key, an address or a path goes to whoever watches."""
     assert not {name for name in FACTS if "key" in name or "path" in name or "credential" in name}
     assert api.Stats.__struct_fields__
+
+
+async def test_a_session_that_comes_back_is_told() -> None:
+    """Detached, counted so in the snapshot, and resumed."""
+    async with running_gateway() as running, connect(feed_url(running)) as watcher:
+        session = await connect(running.ws_url)
+        await session.send("keep")
+        token = (await receive(session, "token"))["token"]
+        await receive(watcher, "session")
+        session.transport.abort()
+        assert (await receive(watcher, "session"))["what"] == "detached"
+        while (await receive(watcher, "snapshot"))["sessions"]["detached"] != 1:
+            pass
+        async with connect(running.ws_url, additional_headers={RESUME_HEADER: token}):
+            resumed = await receive(watcher, "session")
+    assert (resumed["what"], resumed["transport"]) == ("resumed", "websocket")

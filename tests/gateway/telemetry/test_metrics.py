@@ -141,3 +141,14 @@ def test_error_codes_are_capped() -> None:
     page = {labels: v for (name, labels), v in samples(metrics).items() if "errors_total" in name}
     assert len(page) == MAX_ERROR_CODES + 1
     assert (page["other"], page["code_0"]) == (10, 2)
+
+
+def test_totals_for_who_watches() -> None:
+    """Sound and frames by what became of them; /metrics shows the same afterwards."""
+    metrics = Metrics()
+    metrics.audio("received", 40.5)
+    metrics.frame("kept")
+    assert metrics.totals() == {"audio_ms": {"received": 40.5}, "frames": {"kept": 1}}
+    metrics.audio("received", 1)
+    assert metrics.totals()["audio_ms"] == {"received": 41.5}
+    assert 'headstart_audio_ms_total{fate="received"} 41.5' in metrics.render().decode()

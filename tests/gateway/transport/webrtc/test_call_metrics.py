@@ -35,3 +35,16 @@ def test_sound_that_nobody_heard_is_counted_in_ms() -> None:
     metrics.over_share.inc()
     assert registry.get_sample_value("headstart_rtp_audio_dropped_ms_total") == 500
     assert registry.get_sample_value("headstart_rtp_over_share_total") == 1
+
+
+def test_totals_for_who_watches() -> None:
+    """Packets that were played, and sound that was filled in."""
+    metrics = CallMetrics(CollectorRegistry())
+    assert metrics.totals()["packets"]["played"] == 0
+    counted = BufferCounters(received=100, lost=4, late=3, duplicate=2, concealed_samples=960)
+    metrics.track(BufferCounters(), counted)
+    assert metrics.totals() == {
+        "packets": {"played": 95, "late": 3, "lost": 4, "duplicate": 2},
+        "concealed_ms": 20,
+        "silence_ms": 0,
+    }
