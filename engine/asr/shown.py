@@ -59,14 +59,14 @@ class Shown:
             since_ms = self.contradicted_since_ms
             since_ms = at_ms if since_ms is None else since_ms
             if at_ms - since_ms >= settings.contradicted_ms:
-                since_ms, kept, next_at = None, self.words[:same], same
+                since_ms, kept, next_at = None, _cut(self.words[:same]), same
             else:
                 next_at = _end_in(self.words, newest)
         kept, respelt_ms = self._respell(kept, newest[:same], at_ms, settings)
         new = _worth_showing(agreement, next_at, settings)
         if new:
             if kept and len(kept) <= same:  # what follows says how the last word ends
-                kept = (*kept[:-1], newest[len(kept) - 1])
+                kept = (*kept[:-1], _ended_as(kept[-1], newest[len(kept) - 1]))
             kept = (*kept, *new[:-1], _unpunctuated(new[-1]))
         return Shown(kept, since_ms, respelt_ms)
 
@@ -126,6 +126,16 @@ def _letters(words: Sequence[Word]) -> list[str]:
 def _grown(old: Word, new: Word) -> Word:
     """`new` if it is `old` with punctuation behind it, or the same, else `old`."""
     return new if new.text.startswith(old.text) and plain(new) == plain(old) else old
+
+
+def _ended_as(old: Word, new: Word) -> Word:
+    """`new` if only the punctuation behind it is another, else `old`."""
+    return new if _unpunctuated(new).text == _unpunctuated(old).text else old
+
+
+def _cut(words: tuple[Word, ...]) -> tuple[Word, ...]:
+    """`words` as a tail, whose last word has no punctuation."""
+    return (*words[:-1], _unpunctuated(words[-1])) if words else words
 
 
 def _unpunctuated(word: Word) -> Word:
