@@ -18,6 +18,7 @@ Model = typer.Option("tiny", "--model", help="medium, small or tiny")
 Small = typer.Option("small", "--model", help="medium, small or tiny")
 Repeats = typer.Option(5, "--repeats", min=1, help="runs; the median is reported")
 Clips = typer.Argument(help="a file of lines `path TAB text`", exists=True, dir_okay=False)
+ClipFolder = typer.Option(Path("build/conditions"), "--folder", help="where clips are kept")
 LogFile = typer.Option(None, "--log", help="where the server's log goes")
 SomeClips = typer.Argument(None, help="a file of lines `path TAB text`: recordings as well")
 Notes = typer.Option(None, "--notes", help="write recorded turns to FILE, or read them from it")
@@ -85,7 +86,7 @@ def wer(
 
 @app.command()
 def conditions(
-    folder: Path = typer.Option(Path("build/conditions"), "--folder", help="where clips are kept"),
+    folder: Path = ClipFolder,
     half: str = typer.Option("report", "--half", help="of the sentences: choose or report"),
     sample: int = typer.Option(0, "--sample", min=0, help="only so many sentences; 0: all"),
     notes: Path | None = Notes,
@@ -93,7 +94,7 @@ def conditions(
     ears: str = typer.Option("whisper-tiny.en", help="a Whisper's folder, or weights by name"),
     as_json: bool = Json,
 ) -> None:
-    """Sentences right at other beginnings and levels, in noises, rooms and codecs, beside Whisper."""
+    """Sentences heard right under 36 conditions, beside the same Whisper offline."""
     from headstart.benchmarks import conditions as benchmark
     from headstart.gateway.tts.synthesiser import VoiceUnavailable
 

@@ -100,7 +100,7 @@ class Placed:
 
 
 class Places:
-    """Puts clips under conditions. `babble`: other people's talk, as long as is needed or repeated."""
+    """Puts clips under conditions. `babble`: other people's talk; what is too short is repeated."""
 
     def __init__(self, babble: Samples) -> None:
         self._babble = babble / 32768

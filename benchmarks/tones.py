@@ -33,7 +33,8 @@ def _sine(hz: float, time_s: Sound) -> Sound:
 
 def _partials(hz: float, time_s: Sound, numbers: Sequence[int], fall: int) -> Sound:
     below = [k for k in numbers if k * hz < 0.45 * RATE_HZ]
-    return np.sum([np.sin(2 * np.pi * hz * k * time_s) / k**fall for k in below], axis=0)
+    parts = [np.sin(2 * np.pi * hz * k * time_s) / k**fall for k in below]
+    return np.asarray(np.sum(parts, axis=0))
 
 
 def _square(hz: float, time_s: Sound) -> Sound:

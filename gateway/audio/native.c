@@ -1,5 +1,5 @@
 /* What every packet of sound passes through, compiled: see front.py for what calls it, and
-   resample.py and vad.py for the same in numpy, which is the meaning and the fallback. */
+   resample.py, vad.py and tones.py for the same in numpy, which is the meaning and the fallback. */
 
 #include <math.h>
 #include <stdint.h>

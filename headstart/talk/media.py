@@ -27,7 +27,15 @@ from headstart.gateway.errors import (
 from headstart.talk.container import ogg_has_end, opened, parts, wav_data_bytes, xing_s
 from headstart.talk.gaps import Gaps, beginning_s
 from headstart.talk.pictures import first_s, jpegs, stream_of
-from headstart.talk.sound import BYTES_PER_SAMPLE, SAMPLE_RATE_HZ, Heard, Mixing, pieces, to_pcm
+from headstart.talk.sound import (
+    AS_IT_IS,
+    BYTES_PER_SAMPLE,
+    SAMPLE_RATE_HZ,
+    Heard,
+    Mixing,
+    pieces,
+    to_pcm,
+)
 
 MISSING_S = 0.3
 MISSING_SHARE = 0.03
@@ -39,7 +47,7 @@ BROKEN_SHARE_MAX = 0.5
 """Samples that may be no numbers; more, and what is left makes no sense."""
 CLIPPED_SHARE_MAX = 0.1
 QUIET_DBFS = -40.0
-"""Speech has peaks some 15 dB over its level, and below -55 the voice detector takes none for it."""
+"""Speech peaks some 15 dB over its level, and below -55 the voice detector takes none for it."""
 PICTURES_AFTER_S = 60.0
 """Pictures so long after the last sound are timestamps gone wrong, or of no use to anybody."""
 WAV_STREAMED_BYTES = 0x7FFF_0000
@@ -61,7 +69,7 @@ class MediaFile:
     has_still: bool
     stream: int = 0
     start_s: float = 0.0
-    mixing: Mixing = Mixing()
+    mixing: Mixing = AS_IT_IS
     remarks: tuple[str, ...] = ()
 
 

@@ -79,6 +79,9 @@ class Mixing:
         return self.mix.apply(wave)
 
 
+AS_IT_IS = Mixing()
+
+
 @dataclass
 class Heard(Tally):
     """What a file's sound turned out to be. `start_s`: its first timestamp; `strange_rate_hz`: one

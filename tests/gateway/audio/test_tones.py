@@ -7,10 +7,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.benchmarks import noise, tones as melodies
+from headstart.benchmarks import noise
+from headstart.benchmarks import tones as melodies
 from headstart.benchmarks.recordings import CLIPS, load_s16
-from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.asr.chosen import load_ears
+from headstart.engine.asr.recognizer import WhisperRecognizer
+from headstart.engine.weights import ensure
 from headstart.gateway.audio.native import native_audio
 from headstart.gateway.audio.native_vad import CompiledScore, speech_score
 from headstart.gateway.audio.segmenter import Detection, SpeechSegmenter, SpeechStarted
@@ -23,7 +25,6 @@ from headstart.gateway.audio.tones import (
     tone_in,
 )
 from headstart.gateway.audio.vad import WINDOW_BYTES, WebRtcScore
-from headstart.engine.weights import ensure
 from tests.gateway import speech
 
 AT_S = np.arange(HEARD_SAMPLES) / 16_000
@@ -81,8 +82,8 @@ def test_the_compiled_numbers_are_numpys_to_the_last_bit(
 @pytest.mark.parametrize("kind", sorted(melodies.KINDS))
 def test_the_compiled_score_hears_tones_as_the_plain_one(kind: str) -> None:
     """Window for window, and a voice behind them."""
-    made = noise.make(kind, 3).astype(np.int32)[: 72_000]
-    sound = np.concatenate([made.astype(np.int16), speech.voice(600)])
+    made = noise.make(kind, 3)
+    sound = np.concatenate([made, speech.voice(600)])
     pcm = sound[: len(sound) // 320 * 320].tobytes()  # any windows will do
     compiled, plain = speech_score(), WebRtcScore()
     assert isinstance(compiled, CompiledScore)

@@ -15,8 +15,8 @@ import pytest
 from headstart.benchmarks.conditions import heard_by
 from headstart.benchmarks.listened import of_the_wire
 from headstart.benchmarks.recordings import CLIPS, load_f32
-from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.asr.chosen import load_ears
+from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.gateway.errors import FileUndecodable
 from headstart.talk.dialog import Turn
 from headstart.talk.media import AudioPacket, play, probe
