@@ -39,12 +39,12 @@ class Offline:
 
 
 def normaliser(language: str = ENGLISH_CODE) -> Callable[[str], str]:
-    """The Whisper authors' rules: for English, numbers, contractions, case and punctuation; for
-    other languages, case and punctuation."""
+    """The Whisper authors' rules: for English numbers, contractions, case and punctuation alike,
+    for others case, punctuation and accents, which lists of prompts often leave out."""
     from transformers.models.whisper import english_normalizer as rules
 
     if language == ENGLISH_CODE:
         made: Any = rules.EnglishTextNormalizer({})  # type: ignore[no-untyped-call]
     else:
-        made = rules.BasicTextNormalizer()
+        made = rules.BasicTextNormalizer(remove_diacritics=True)
     return lambda text: str(made(text))
