@@ -70,6 +70,11 @@ def test_it_says_ready_answers_pings_and_works(tmp_path: Path) -> None:
             assert isinstance(event, api.Delta)
             text += event.text
         assert text == "You said: one."
+        socket.send(api.encode(api.Ping(8)))
+        stats = receive(socket)
+        assert isinstance(stats, api.Stats)
+        assert stats.recent_steps.count >= stats.recent_steps.decode_tokens > 0
+        assert stats.recent_steps.prefill_tokens > 0
         ours.stopping = True
         thread.join(60)
         assert not thread.is_alive()

@@ -146,7 +146,12 @@ def test_nothing_is_encoded_while_nobody_looks() -> None:
     assert encoded(hub) == [False], "not even by somebody's coming"
     told[1].line()
     assert encoded(hub) == [True]
-    message = Counted("turn", 1, 0.0, lambda: {"n": made.append("made")})
+
+    def make() -> Json:
+        made.append("made")
+        return {}
+
+    message = Counted("turn", 1, 0.0, make)
     assert message.line() == message.line()
     assert made == ["made"]
 
