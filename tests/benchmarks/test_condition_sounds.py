@@ -9,11 +9,11 @@ from headstart.benchmarks.condition_sounds import (
     CONDITIONS,
     Condition,
     Places,
-    Samples,
     Sound,
     active_rms,
 )
 from headstart.benchmarks.recordings import CLIPS, load_s16
+from headstart.benchmarks.voices import Samples
 
 RATE_HZ = 24_000
 

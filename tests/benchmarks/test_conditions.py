@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from headstart.benchmarks import conditions
+from headstart.benchmarks.condition_sounds import CONDITIONS
 from headstart.benchmarks.conditions import HALVES, Note, kind, read_notes, sentences_of, summary
 
 SETTINGS = {"ears": "whisper-tiny.en", "chunk_ms": 500}
@@ -74,5 +74,5 @@ def test_what_is_counted() -> None:
 
 def test_similar_conditions_are_one_kind() -> None:
     """Offsets, levels, each noise, and what is combined."""
-    kinds = {kind(condition.name) for condition in conditions.CONDITIONS}
+    kinds = {kind(condition.name) for condition in CONDITIONS}
     assert kinds == {"offset", "level", "opus", "g711", "pink", "babble", "room", "combined"}
