@@ -11,7 +11,9 @@ import pytest
 from headstart.engine.asr import chosen
 from headstart.engine.asr.choice import Demand
 from headstart.engine.asr.chosen import candidates, find_ears, load_best, load_ears
+from headstart.engine.asr.chunk_timing import ChunkTimer
 from headstart.engine.asr.errors import BadEars, EnglishOnly, NoSuchEars, UnknownLanguage
+from headstart.engine.asr.recognizer import WhisperRecognizer
 from headstart.engine.weights import WeightsMissing, whispers
 from tests.engine.asr.whisper_dirs import SPECIALS, Kind, write_tokenizer, write_whisper
 
@@ -164,7 +166,7 @@ def test_the_manifest_knows_who_hears_english_only() -> None:
 
 
 def _scripted_timer(monkeypatch: pytest.MonkeyPatch, took_ms: float) -> None:
-    monkeypatch.setattr(chosen.ChunkTimer, "median_ms", lambda self, limit_ms: took_ms)
+    monkeypatch.setattr(ChunkTimer, "median_ms", lambda self, limit_ms: took_ms)
 
 
 def test_the_better_ears_are_loaded_where_there_is_time(
@@ -174,7 +176,7 @@ def test_the_better_ears_are_loaded_where_there_is_time(
     for name in ("better", "own"):
         write_whisper(tmp_path / name)
     _scripted_timer(monkeypatch, 60.0)
-    monkeypatch.setattr(chosen.WhisperRecognizer, "load", None)
+    monkeypatch.setattr(WhisperRecognizer, "load", None)
     best = load_best((tmp_path / "better", tmp_path / "own"), "de", TWO)
     assert best.directory.name == "better"
     assert best.reason.startswith("better takes 60 ms a chunk of at most 125 ms")
