@@ -17,6 +17,7 @@ import typer
 
 from headstart.gateway.errors import GatewayError
 from headstart.interrupts import at_work
+from headstart.recordings import commands as recordings
 
 PLUGIN_GROUP = "headstart.commands"
 PLUGIN_HELP = {
@@ -285,6 +286,8 @@ def build(plugins: Iterable[importlib.metadata.EntryPoint]) -> typer.Typer:
     app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
     app.callback()(_root)
     for command in (demo, serve, talk, settings, validate, engine, web):
+        app.command()(command)
+    for command in (recordings.replay, recordings.export, recordings.compare):
         app.command()(command)
     for entry in sorted(plugins, key=lambda entry: entry.name):
         _add_plugin(app, entry)
