@@ -18,6 +18,7 @@ import typer
 from headstart.gateway.errors import GatewayError
 from headstart.interrupts import at_work
 from headstart.recordings import commands as recordings
+from headstart.top.command import top
 
 PLUGIN_GROUP = "headstart.commands"
 PLUGIN_HELP = {
@@ -287,7 +288,7 @@ def build(plugins: Iterable[importlib.metadata.EntryPoint]) -> typer.Typer:
     app.callback()(_root)
     for command in (demo, serve, talk, settings, validate, engine, web):
         app.command()(command)
-    for command in (recordings.replay, recordings.export, recordings.compare):
+    for command in (recordings.replay, recordings.export, recordings.compare, top):
         app.command()(command)
     for entry in sorted(plugins, key=lambda entry: entry.name):
         _add_plugin(app, entry)
