@@ -10,11 +10,11 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from headstart.interrupts import at_work
 from headstart.recordings.export import Format
 from headstart.recordings.reader import Recording
 
 EXIT_SLOWER = 1
-EXIT_INTERRUPTED = 130
 FAIL_OVER_PERCENT = 5.0
 SPEED_MIN, SPEED_MAX = 0.01, 1000.0
 
@@ -53,20 +53,17 @@ def replay(
         raise typer.BadParameter("--serve shows the page: leave out --turn and --json")
     recording = Recording(file)
     pace = Pace(None if fast else speed)
-    try:
-        if serve:
-            _serve(recording, None if fast else speed, port)
-        elif turn is not None and as_json:
-            print(json.dumps(replays.find(recording, turn).message, ensure_ascii=False))
-            replays.warn(recording)
-        elif turn is not None:
-            replays.print_turn(recording, turn, _console())
-        elif as_json:
-            replays.print_json(recording, pace, sys.stdout)
-        else:
-            replays.print_replay(recording, pace, _console())
-    except KeyboardInterrupt:
-        raise typer.Exit(EXIT_INTERRUPTED) from None
+    if serve:
+        _serve(recording, None if fast else speed, port)
+    elif turn is not None and as_json:
+        print(json.dumps(replays.find(recording, turn).message, ensure_ascii=False))
+        replays.warn(recording)
+    elif turn is not None:
+        replays.print_turn(recording, turn, _console())
+    elif as_json:
+        replays.print_json(recording, pace, sys.stdout)
+    else:
+        replays.print_replay(recording, pace, _console())
 
 
 def _serve(recording: Recording, speed: float | None, port: int) -> None:
@@ -75,6 +72,7 @@ def _serve(recording: Recording, speed: float | None, port: int) -> None:
     def ready(url: str) -> None:
         print(f"{recording.path} is replayed at {url} until Ctrl-C", flush=True)
 
+    at_work()
     serve(recording, speed, port, ready)
 
 
@@ -89,6 +87,7 @@ def export(
     from headstart.recordings.replay import warn
 
     recording = Recording(file)
+    at_work()
     turns = exports.export(recording, to, out, force)
     warn(recording)
     print(f"{turns} turn{'' if turns == 1 else 's'} written to {out}", file=sys.stderr)

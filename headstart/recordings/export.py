@@ -165,10 +165,9 @@ def _json(turns: _Counted, clock: FeedClock) -> Iterator[bytes]:
     yield b"\n]}\n"
 
 
-def _perfetto(turns: _Counted, clock: FeedClock) -> Iterator[bytes]:
-    trace: Trace | None = None
+def _perfetto(turns: _Counted, _: FeedClock) -> Iterator[bytes]:
+    trace = Trace()
     for turn in turns:
-        trace = trace or Trace(clock.base_ms)
         yield from trace.turn(turn)
 
 

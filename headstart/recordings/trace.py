@@ -22,6 +22,7 @@ DOUBLE_VALUE, STRING_VALUE, ANNOTATION_NAME = 5, 6, 10
 BEGIN, END, INSTANT = 1, 2, 3
 SEQUENCE = 1
 NS_PER_MS = 1_000_000
+TIMESTAMP_MAX = 2**63 - 1
 
 Notes = Iterable[tuple[str, str | float | None]]
 
@@ -35,10 +36,9 @@ class _Lane:
 
 
 class Trace:
-    """Encodes turns one after the other; time 0 is `start_ms`, in ms since 1970."""
+    """Encodes turns one after the other, on the wall clock: ns since 1970."""
 
-    def __init__(self, start_ms: float) -> None:
-        self._start_ms = start_ms
+    def __init__(self) -> None:
         self._uuid = 0
         self._sessions: dict[str, int] = {}
         self._lanes: dict[tuple[str, str], list[_Lane]] = {}
@@ -46,7 +46,9 @@ class Trace:
     def turn(self, turn: Turn) -> Iterator[bytes]:
         """A turn's packets."""
         done = turn.stamps.get("done")
-        zero_ms = turn.at_ms - ((turn.total_ms or 0.0) if done is None else done)
+        # A float of ms since 1970 is good to a quarter of a µs: that is paid once a turn, so that
+        # bars which touch still do.
+        zero_ns = round((turn.at_ms - ((turn.total_ms or 0.0) if done is None else done)) * NS_PER_MS)
         bars = bars_of(turn)
         end_ms = max([turn.total_ms or 0.0, *(bar.end_ms for bar in bars)])
         about: Notes = [
@@ -57,21 +59,18 @@ class Trace:
             ("reason", turn.reason),
         ]
         name = "turn" if turn.number is None else f"turn {turn.number}"
-        at = self._ns(zero_ms), self._ns(zero_ms + end_ms)
+        at = _ns(zero_ns, 0.0), _ns(zero_ns, end_ms)
         yield from self._slice(turn.session, "turn", at, name, "turn", about)
         order = {stage: i for i, stage in enumerate(in_order({bar.stage for bar in bars}))}
         for bar in sorted(bars, key=lambda bar: (order[bar.stage], bar.start_ms)):
-            at = self._ns(zero_ms + bar.start_ms), self._ns(zero_ms + bar.end_ms)
+            at = _ns(zero_ns, bar.start_ms), _ns(zero_ns, bar.end_ms)
             category = "hidden" if bar.hidden else "waited"
             notes: Notes = [("response", turn.id)]
             yield from self._slice(turn.session, bar.stage, at, bar.stage, category, notes)
         for lane in self._lanes.get((turn.session, "turn"), [])[:1]:
             for mark, ms in instants_of(turn):
                 event = _event(INSTANT, lane.uuid, mark, "instant")
-                yield _packet(event, self._ns(zero_ms + ms))
-
-    def _ns(self, at_ms: float) -> int:
-        return max(0, round((at_ms - self._start_ms) * NS_PER_MS))
+                yield _packet(event, _ns(zero_ns, ms))
 
     def _slice(
         self, session: str, track: str, at: tuple[int, int], name: str, category: str, notes: Notes
@@ -95,6 +94,10 @@ class Trace:
     def _next_uuid(self) -> int:
         self._uuid += 1
         return self._uuid
+
+
+def _ns(zero_ns: int, at_ms: float) -> int:
+    return min(TIMESTAMP_MAX, max(0, zero_ns + round(at_ms * NS_PER_MS)))
 
 
 def _packet(event: bytes, at_ns: int) -> bytes:

@@ -8,6 +8,8 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from headstart.interrupts import at_work
+
 URL = "http://127.0.0.1:8080"
 NO_KEY = "none-needed"
 
@@ -32,6 +34,7 @@ def top(
     from headstart.top.run import watch
     from headstart.top.source import source_of
 
+    at_work()
     console = Console(highlight=False)
     single = once or not console.is_terminal
     source = source_of(where, api_key, speed, single)
