@@ -13,7 +13,7 @@ is in a file.
 Bounds: `reader` holds one line, 16 MiB at most; `turns.settled` 2,000 turns; `compare` the newest
 20,000 turns of each file.
 
-May import: `gateway.auth`, `gateway.errors`, `interrupts`.
+May import: `gateway.auth`, `gateway.errors`, `gateway.runtime`, `interrupts`.
 Never: trusts a file. What a line lacks is unknown, never 0, and nothing of it reaches a terminal
 or spreadsheet as a command.
 """

@@ -26,6 +26,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from headstart.gateway.auth.access import Access
 from headstart.gateway.auth.middleware import SUBPROTOCOL, guarded
 from headstart.gateway.errors import PortInUse
+from headstart.gateway.runtime import tasks
 from headstart.recordings.errors import RecordingError
 from headstart.recordings.pace import Pace
 from headstart.recordings.reader import Recording
@@ -54,8 +55,10 @@ class _Replayed:
             return
         self._watchers += 1
         asked = {"chunks": False}
-        halves = [asyncio.ensure_future(self._read(ws, asked))]
-        halves.append(asyncio.ensure_future(self._write(ws, asked)))
+        halves = [
+            tasks.awaited(self._read(ws, asked), "replay reads"),
+            tasks.awaited(self._write(ws, asked), "replay writes"),
+        ]
         try:
             done, _ = await asyncio.wait(halves, return_when=asyncio.FIRST_COMPLETED)
             code, reason = done.pop().result()

@@ -38,7 +38,8 @@ async def once(source: Source, console: Console) -> None:
                 return
 
     try:
-        await asyncio.wait_for(look(), ONCE_WAIT_S if isinstance(source, LiveFeed) else None)
+        async with asyncio.timeout(ONCE_WAIT_S if isinstance(source, LiveFeed) else None):
+            await look()
     except TimeoutError as error:
         raise ServerUnreachable(
             f"no snapshot came within {ONCE_WAIT_S:.0f} s, expected one a second"
@@ -68,20 +69,19 @@ class _Top:
         stopping = tasks.awaited(self._stop.wait(), "top stops")
         try:
             with keys(self._pressed), self._signals():
-                both = {drawing, stopping}
-                # A recording that is over stays on the screen; a feed that fails ends it.
-                while not self._stop.is_set() and not drawing.done():
-                    waiting = both | ({reading} if not reading.done() else set())
-                    await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
-                    if reading.done():
-                        reading.result()
-                        self._redraw.set()
+                ends = {reading, drawing, stopping}
+                done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                if reading in done:
+                    reading.result()  # a feed that fails ends it
+                    # A recording that is over stays on the screen.
+                    ends = {drawing, stopping}
+                    done, _ = await asyncio.wait(ends, return_when=asyncio.FIRST_COMPLETED)
+                if drawing in done:
+                    drawing.result()
         finally:
             for task in (reading, drawing, stopping):
                 task.cancel()
             await asyncio.gather(reading, drawing, stopping, return_exceptions=True)
-        if drawing.done() and not drawing.cancelled():
-            drawing.result()
 
     @contextlib.contextmanager
     def _signals(self) -> Iterator[None]:
@@ -119,8 +119,10 @@ class _Top:
         ) as live:
             while True:
                 live.update(self._picture(), refresh=True)
+                # Not `wait_for`: Python 3.11's may swallow a cancel.
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(self._redraw.wait(), REDRAW_S)
+                    async with asyncio.timeout(REDRAW_S):
+                        await self._redraw.wait()
                 self._redraw.clear()
 
     def _picture(self) -> Text:

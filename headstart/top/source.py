@@ -73,7 +73,7 @@ class LiveFeed:
                     raise lost.error from lost
                 wait_s = BACKOFF_S[min(self._failures, len(BACKOFF_S) - 1)]
                 self._failures += 1
-                say(f"{lost.error}; trying again in {max(1, round(wait_s))} s")
+                say(f"trying again in {max(1, round(wait_s))} s: {lost.error}")
                 await asyncio.sleep(wait_s * random.uniform(0.75, 1.25))
 
     async def _connection(self, say: Say) -> AsyncIterator[Any]:
