@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -286,9 +286,9 @@ def build(plugins: Iterable[importlib.metadata.EntryPoint]) -> typer.Typer:
     """The whole command line."""
     app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
     app.callback()(_root)
-    for command in (demo, serve, talk, settings, validate, engine, web):
-        app.command()(command)
-    for command in (recordings.replay, recordings.export, recordings.compare, top):
+    own: list[Callable[..., None]] = [demo, serve, talk, settings, validate, engine, web]
+    own += [top, recordings.replay, recordings.export, recordings.compare]
+    for command in own:
         app.command()(command)
     for entry in sorted(plugins, key=lambda entry: entry.name):
         _add_plugin(app, entry)

@@ -41,9 +41,7 @@ def replay(
     serve: Annotated[
         bool, typer.Option("--serve", help="Serve the dashboard's page over the file.")
     ] = False,
-    port: Annotated[
-        int, typer.Option(min=0, max=65535, help="With --serve; 0: any free one.")
-    ] = 0,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="With --serve; 0: any free one.")] = 0,
 ) -> None:
     """Show a recording's turns again, as they came."""
     from headstart.recordings import replay as replays

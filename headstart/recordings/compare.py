@@ -229,7 +229,10 @@ def _told(value: Any) -> str:
 
 
 def _values(
-    a: Sequence[Sample], b: Sequence[Sample], couples: list[tuple[Sample, Sample]] | None, stage: str
+    a: Sequence[Sample],
+    b: Sequence[Sample],
+    couples: list[tuple[Sample, Sample]] | None,
+    stage: str,
 ) -> tuple[Values, Values]:
     if couples is None:
         known = [

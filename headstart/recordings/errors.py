@@ -1,13 +1,13 @@
 """What can be wrong with a recording, as sentences for whoever gave the file. Exit code 2.
 
-    RecordingError
-    ├── RecordingMissing   no such file, or it cannot be read
-    ├── NotARecording      empty, or it does not begin as one
-    ├── OtherVersion       of a format that this headstart does not read
-    ├── RecordingDamaged   more garbage than a recording, or a line without an end
-    ├── TurnNotFound       `--turn` names none of its turns
-    ├── NothingToShow      it holds no turn, or too few to compare
-    └── OutputRefused      the file to write cannot be written, or is there already
+RecordingError
+├── RecordingMissing   no such file, or it cannot be read
+├── NotARecording      empty, or it does not begin as one
+├── OtherVersion       of a format that this headstart does not read
+├── RecordingDamaged   more garbage than a recording, or a line without an end
+├── TurnNotFound       `--turn` names none of its turns
+├── NothingToShow      it holds no turn, or too few to compare
+└── OutputRefused      the file to write cannot be written, or is there already
 """
 
 from __future__ import annotations

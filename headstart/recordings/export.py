@@ -26,6 +26,11 @@ HEAD_KEYS = ("run", "started_at", "headstart", "model", "settings")
 FORMULA_STARTS = ("=", "+", "-", "@", "\t", "\r")
 """A text that begins so is a formula to a spreadsheet."""
 
+
+def _stage(name: str) -> Callable[[Turn], Any]:
+    return lambda turn: turn.stages.get(name)
+
+
 COLUMNS: dict[str, Callable[[Turn], Any]] = {
     "id": lambda turn: turn.id,
     "session": lambda turn: turn.session,
@@ -44,7 +49,7 @@ COLUMNS: dict[str, Callable[[Turn], Any]] = {
     "over_budget": lambda turn: turn.is_over_budget,
     "first_sound_ms": lambda turn: turn.stamps.get("first_sound"),
     "heard_ms": lambda turn: turn.stamps.get("playout_started"),
-    **{f"{stage}_ms": (lambda turn, stage=stage: turn.stages.get(stage)) for stage in ROWS},
+    **{f"{stage}_ms": _stage(stage) for stage in ROWS},
     "chunks": lambda turn: len(turn.chunks),
     "overruns": lambda turn: sum(chunk.overrun for chunk in turn.chunks),
 }

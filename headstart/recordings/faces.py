@@ -27,7 +27,7 @@ BESIDES_CELLS = 60
 """What a waterfall needs beside its bars: names, numbers and owners."""
 BUDGETS_WIDE = 1.25
 """A bar shows so many times the budget; one that is longer ends in "▶"."""
-UNKNOWN = "–"
+UNKNOWN = "-"
 
 
 def plain(value: object, cells: int | None = None) -> str:

@@ -48,7 +48,9 @@ class Trace:
         done = turn.stamps.get("done")
         # A float of ms since 1970 is good to a quarter of a µs: that is paid once a turn, so that
         # bars which touch still do.
-        zero_ns = round((turn.at_ms - ((turn.total_ms or 0.0) if done is None else done)) * NS_PER_MS)
+        zero_ns = round(
+            (turn.at_ms - ((turn.total_ms or 0.0) if done is None else done)) * NS_PER_MS
+        )
         bars = bars_of(turn)
         end_ms = max([turn.total_ms or 0.0, *(bar.end_ms for bar in bars)])
         about: Notes = [

@@ -23,7 +23,12 @@ def top(
     ] = False,
     api_key: Annotated[
         str,
-        typer.Option("--key", envvar="HEADSTART_CLIENT_KEY", help="Of a server with keys.", show_default=False),
+        typer.Option(
+            "--key",
+            envvar="HEADSTART_CLIENT_KEY",
+            help="Of a server with keys.",
+            show_default=False,
+        ),
     ] = NO_KEY,
     speed: Annotated[
         float, typer.Option(min=0.01, max=1000.0, help="Of a recording: so many times as fast.")

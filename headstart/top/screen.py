@@ -1,6 +1,6 @@
 """The screen as lines of text: header, strip, engine, sessions, the newest error, keys.
 
-Fits 80 × 24, and gives the sessions whatever a larger terminal has more.
+Fits 80 by 24, and gives the sessions whatever a larger terminal has more.
 """
 
 from __future__ import annotations
@@ -195,9 +195,9 @@ def _row(state: State, row: Json, view: View) -> Text:
         Text(_int(row.get("turns"))),
         Text(in_ms(None if turn is None else turn.total_ms), over),
         bar,
-        Text("–" if headroom is None else f"{headroom:.0f}", late),
+        Text("-" if headroom is None else f"{headroom:.0f}", late),
         Text(_int(kv.get("tokens"))),
-        Text("" if call is None else "–" if lost is None else f"{100 * lost:.1f}"),
+        Text("" if call is None else "-" if lost is None else f"{100 * lost:.1f}"),
     ]
     text = Text()
     for face, (name, cells) in zip(faces, COLUMNS, strict=True):
@@ -212,15 +212,15 @@ def _row(state: State, row: Json, view: View) -> Text:
 
 def _int(value: Any) -> str:
     given = number(value)
-    return "–" if given is None else f"{given:.0f}"
+    return "-" if given is None else f"{given:.0f}"
 
 
 def _tenth(value: Any) -> str:
     given = number(value)
-    return "–" if given is None else f"{given:.1f}"
+    return "-" if given is None else f"{given:.1f}"
 
 
 def _age(age_s: float | None) -> str:
     if age_s is None or not 0 <= age_s < 1e8:
-        return "–"
+        return "-"
     return str(timedelta(seconds=int(age_s))).replace(" days, ", "d").replace(" day, ", "d")

@@ -57,6 +57,7 @@ class LiveFeed:
     def __init__(self, url: str, api_key: str, *, once: bool = False) -> None:
         """Raises `ServerUnreachable` for what is no address."""
         self._url = dashboard_url(url)
+        self._name = urlsplit(self._url).netloc
         self._headers = {"Authorization": f"Bearer {api_key}"}
         self._once = once
         self._failures = 0
@@ -95,7 +96,7 @@ class LiveFeed:
                         self._failures = 0
                         say("live")
                     yield message
-                raise _Lost(ServerUnreachable(f"{self._url} ended the feed"))
+                raise _Lost(ServerUnreachable(f"{self._name} ended the feed"))
         except ConnectionClosed as closed:
             # The reason comes from the server; who shows it makes it harmless.
             why = closed.rcvd.reason if closed.rcvd and closed.rcvd.reason else "it broke off"
@@ -104,7 +105,9 @@ class LiveFeed:
             raise self._refused(error) from error
         except (OSError, TimeoutError, EOFError) as error:
             raise _Lost(
-                ServerUnreachable(f"nobody answers at {self._url} ({error}): is the server running?")
+                ServerUnreachable(
+                    f"nobody answers at {self._name} ({error}): is the server running?"
+                )
             ) from error
         except (InvalidHandshake, InvalidURI) as error:
             raise ServerRefused(f"{self._url} does not speak this protocol: {error}") from error
@@ -113,7 +116,9 @@ class LiveFeed:
         """The first message greets, or says why there is no feed."""
         said = first.get("error") if isinstance(first, dict) else None
         if isinstance(said, dict):
-            error = ServerRefused(f"{self._url} refuses: {said.get('message') or said.get('code')}")
+            error = ServerRefused(
+                f"{self._name} refuses: {said.get('message') or said.get('code')}"
+            )
             if said.get("code") == KEYS_FAULT:
                 raise ServerRefused(f"{error} Give a key with --key or HEADSTART_CLIENT_KEY")
             raise _Lost(error, may_pass=True)
@@ -128,14 +133,14 @@ class LiveFeed:
     def _refused(self, error: InvalidStatus) -> Exception:
         status = error.response.status_code
         if status >= 500:
-            refused = ServerRefused(f"{self._url} answered {status}")
+            refused = ServerRefused(f"{self._name} answered {status}")
             return _Lost(refused, may_pass=False)
         hint = {
             401: "give a key with --key or HEADSTART_CLIENT_KEY",
             403: "this key may not look at the dashboard; give an API key",
             404: "it has no dashboard; is it a headstart of this version?",
         }.get(status, error.response.reason_phrase)
-        return ServerRefused(f"{self._url} answered {status}: {hint}")
+        return ServerRefused(f"{self._name} answered {status}: {hint}")
 
 
 class _Lost(Exception):

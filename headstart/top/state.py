@@ -1,4 +1,4 @@
-"""What the feed has said, as far as a terminal shows it. Messages in, bounded memory out; no I/O."""
+"""What the feed has said, as far as a terminal shows it; bounded, no I/O."""
 
 from __future__ import annotations
 

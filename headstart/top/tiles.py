@@ -91,13 +91,13 @@ def part(snapshot: Json, name: str) -> Json:
 
 def percent(share: float | None) -> str:
     if share is None:
-        return "–"
+        return "-"
     return f"{100 * share:.1f} %" if 0 < share < 0.1 else f"{100 * share:.0f} %"
 
 
 def _count(value: object) -> str:
     given = number(value)
-    return "–" if given is None else f"{given:,.0f}"
+    return "-" if given is None else f"{given:,.0f}"
 
 
 def _worse(a: str, b: str) -> str:
@@ -135,7 +135,7 @@ def _p50_note(rising: Sequence[float], p95: float | None) -> str:
 
 def _first_sound(rising: Sequence[float], budget_ms: float | None) -> Tile:
     if not rising:
-        return Tile("First sound", "–", "nothing was spoken", "none")
+        return Tile("First sound", "-", "nothing was spoken", "none")
     p50, p95 = quantile(rising, 0.5), quantile(rising, 0.95)
     if len(rising) < NEEDED_P95:
         return Tile("First sound", _ms(p50), _p50_note(rising, None), "none")
@@ -145,7 +145,7 @@ def _first_sound(rising: Sequence[float], budget_ms: float | None) -> Tile:
 
 
 def _ms(value: float | None) -> str:
-    return "–" if value is None else f"{in_ms(value)} ms"
+    return "-" if value is None else f"{in_ms(value)} ms"
 
 
 def _within(state: State, counted: Sequence[Turn], budget_ms: float | None) -> Tile:
@@ -166,7 +166,7 @@ def _headroom(state: State, turns: Sequence[Turn]) -> Tile:
         level_of(share, threshold(state, "chunk_overrun_share")),
     )
     note = f"p5 · {over} overrun{'' if over == 1 else 's'}" if chunks else ""
-    return Tile("Headroom", "–" if p5 is None else f"{p5:.0f} %", note, level)
+    return Tile("Headroom", "-" if p5 is None else f"{p5:.0f} %", note, level)
 
 
 def _kv(state: State) -> Tile:
@@ -184,7 +184,9 @@ def _rtp(state: State) -> Tile:
     share = state.lost_share()
     calls = sum(isinstance(row.get("rtc"), dict) for row in state.rows)
     note = "no calls" if share is None else f"1 min, {calls} call{'' if calls == 1 else 's'}"
-    return Tile("RTP loss", percent(share), note, level_of(share, threshold(state, "rtp_lost_share")))
+    return Tile(
+        "RTP loss", percent(share), note, level_of(share, threshold(state, "rtp_lost_share"))
+    )
 
 
 def _errors(state: State) -> Tile:

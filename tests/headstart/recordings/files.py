@@ -11,7 +11,9 @@ from tests.web_demo.dashboard.feed_fixtures import Json, Server, conversation, g
 SECONDS = 120
 
 
-def talk(seed: int = 1, seconds: int = SECONDS, slow_from: int | None = None, **about: Any) -> list[Json]:
+def talk(
+    seed: int = 1, seconds: int = SECONDS, slow_from: int | None = None, **about: Any
+) -> list[Json]:
     """All messages of a server that ran for so long."""
     return list(conversation(Server(seed, **about), seconds, slow_from=slow_from))
 

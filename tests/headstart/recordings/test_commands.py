@@ -52,7 +52,9 @@ def test_replay_prints_a_line_a_turn(recorded: Path) -> None:
 
 def test_replay_in_json_is_the_feeds_turns(recorded: Path) -> None:
     """Every revision as it came; the last line sums it up."""
-    *turns, last = map(json.loads, headstart("replay", recorded, "--fast", "--json").stdout.splitlines())
+    *turns, last = map(
+        json.loads, headstart("replay", recorded, "--fast", "--json").stdout.splitlines()
+    )
     assert turns == [message for message in MESSAGES if message["type"] == "turn"]
     assert last["turns"] == len(newest(MESSAGES))
 
@@ -86,9 +88,7 @@ def test_recorded_time_passes_at_its_speed(tmp_path: Path) -> None:
     recording = Recording(written(tmp_path / "a.gz", MESSAGES))
     pace = Virtual(2.0, lambda: now_s[0])
     replay(recording, pace, lambda turn, _: shown.append((now_s[0], turn)))
-    assert all(
-        at_s == pytest.approx(100 + turn.message["at_ms"] / 2000) for at_s, turn in shown
-    )
+    assert all(at_s == pytest.approx(100 + turn.message["at_ms"] / 2000) for at_s, turn in shown)
     late = [MESSAGES[0] | {"at_ms": 60_000.0}, *MESSAGES[1:8]]
     waited.clear()
     replay(Recording(written(tmp_path / "b.gz", late)), Virtual(1.0), lambda *_: None)

@@ -65,7 +65,11 @@ def parsed(data: bytes) -> Trace:
 def slices(trace: Trace) -> dict[str, list[tuple[str, str, int, int]]]:
     """By session: (track, name, start, end), by the rules of Perfetto's importer: an END ends the
     last BEGIN of its track, and time does not run back on a track."""
-    tracks = {p.track_descriptor.uuid: p.track_descriptor for p in trace.packet if p.HasField("track_descriptor")}
+    tracks = {
+        p.track_descriptor.uuid: p.track_descriptor
+        for p in trace.packet
+        if p.HasField("track_descriptor")
+    }
     names = {uuid: track.name for uuid, track in tracks.items()}
     open_slices: defaultdict[int, list[tuple[str, int]]] = defaultdict(list)
     last_ns: defaultdict[int, int] = defaultdict(int)
@@ -131,7 +135,9 @@ def test_slices_that_would_cross_get_a_track_of_their_own(tmp_path: Path) -> Non
     turns = [server.turn(), server.turn()]  # done in the same millisecond
     trace = parsed(exported(tmp_path, [server.hello(), *turns], Format.PERFETTO))
     (rows,) = slices(trace).values()
-    lengths = sorted((end - start) / 1e6 for track, _, start, end in rows if track == "vad_hangover")
+    lengths = sorted(
+        (end - start) / 1e6 for track, _, start, end in rows if track == "vad_hangover"
+    )
     wanted = sorted(turn["stages_ms"]["vad_hangover"] for turn in turns)
     assert lengths == pytest.approx(wanted, abs=0.01)
 

@@ -20,7 +20,9 @@ from tests.web_demo.dashboard.feed_fixtures import Json, Server
 
 JUNK = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3)
+    ),
     max_leaves=8,
 )
 FIELDS = sorted(Server(1).turn())
@@ -96,7 +98,7 @@ def test_unknown_is_not_zero() -> None:
     turn = read_turn(Server(1).unmeasured_turn(), 0.0)
     assert turn is not None
     assert (turn.total_ms, turn.values, turn.left_out_as) == (None, {}, "unmeasured")
-    assert "–" in line(turn).plain
+    assert "-" in line(turn).plain
     assert "not measured" in line(turn).plain
 
 
@@ -132,7 +134,11 @@ def test_bars_fill_the_wait_and_mark_what_was_hidden() -> None:
         assert sum(bar.end_ms - bar.start_ms for bar in bars if bar.hidden) == pytest.approx(
             turn.hidden_ms, abs=0.1
         )
-        visible = sorted((b.start_ms, b.end_ms) for b in bars if not b.hidden and b.row not in ("voice", "playout"))
+        visible = sorted(
+            (b.start_ms, b.end_ms)
+            for b in bars
+            if not b.hidden and b.row not in ("voice", "playout")
+        )
         at = 0.0
         for start, end in visible:
             assert start <= at + 0.6

@@ -46,7 +46,9 @@ class Terminal:
             assert time.monotonic() < deadline, (pieces, self.frame(), self.text[-500:])
             assert self.process.poll() is None, self.text
             self.read()
-        for _ in range(4):  # the rest of that frame
+        length = -1
+        while len(self.text) > length:  # the rest of that frame
+            length = len(self.text)
             self.read()
         return self.frame()
 

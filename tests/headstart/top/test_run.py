@@ -36,12 +36,14 @@ def once(*arguments: str, code: int = 0) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_strip_and_the_sessions_fit_a_small_terminal(feed: FakeFeed) -> None:
-    """80 × 24: eight tiles, every session, keys; q ends it with 0 and the terminal as it was."""
+    """80 by 24: eight tiles, every session, keys; q ends it with 0 and the terminal as it was."""
     with top(address(feed)) as terminal:
         before = terminal.attributes()
         terminal.until("live")
         feed.run(30)
-        frame = terminal.until(*TILES, *(s[-6:] for s in feed.server.sessions), "q: quit", "engine ready")
+        frame = terminal.until(
+            *TILES, *(s[-6:] for s in feed.server.sessions), "q: quit", "engine ready"
+        )
         assert len(frame) == 24
         assert max(map(len, frame)) <= 80
         terminal.press("q")
