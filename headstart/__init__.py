@@ -3,6 +3,6 @@
 A command imports what it needs when it runs, so that `headstart --help` is quick. Commands of other
 packages (`bench`, `models`) are entry points and loaded only when they are called.
 
-May import: `gateway.config`, `gateway.errors`, `gateway.server`, `talk`.
+May import: `gateway.config`, `gateway.errors`, `gateway.server`, `recordings`, `talk`, `top`.
 Never: imports torch, or the engine beyond `headstart.engine.api`.
 """

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -17,6 +17,8 @@ import typer
 
 from headstart.gateway.errors import GatewayError
 from headstart.interrupts import at_work
+from headstart.recordings import commands as recordings
+from headstart.top.command import top
 
 PLUGIN_GROUP = "headstart.commands"
 PLUGIN_HELP = {
@@ -298,7 +300,9 @@ def build(plugins: Iterable[importlib.metadata.EntryPoint]) -> typer.Typer:
     """The whole command line."""
     app = typer.Typer(no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False)
     app.callback()(_root)
-    for command in (demo, serve, talk, settings, validate, engine, web):
+    own: list[Callable[..., None]] = [demo, serve, talk, settings, validate, engine, web]
+    own += [top, recordings.replay, recordings.export, recordings.compare]
+    for command in own:
         app.command()(command)
     for entry in sorted(plugins, key=lambda entry: entry.name):
         _add_plugin(app, entry)

@@ -2,7 +2,8 @@
 
 `media` decodes files, `dialog` puts what the server says in order (no I/O), `client` holds the
 conversation, `comeback` lets it survive a broken connection, `local_server` starts a server when no
-URL is given, `output` shows it to people or programs, `run` is the command.
+URL is given, `output` shows it to people or programs, `links` leads from a turn to the dashboard,
+`run` is the command.
 
 May import: `gateway.audio`, `gateway.errors`, `gateway.protocol`, `gateway.runtime`,
 `gateway.transport.webrtc`.

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from headstart.talk.client import TalkObserver
 from headstart.talk.dialog import Dialog, Event, Turn
+from headstart.talk.links import turn_link
 from headstart.talk.local_server import Status
 from headstart.talk.media import MediaFile
 
@@ -31,7 +32,10 @@ STARTING = "starting a server (the first start compiles and fetches what is miss
 
 
 class Output(TalkObserver):
-    """What `run` needs besides a `TalkObserver`."""
+    """What `run` needs besides a `TalkObserver`. `server_url`: of a server that outlives the talk;
+    each turn is linked to its dashboard."""
+
+    server_url: str | None = None
 
     def lost(self, kept_s: float | None) -> None:
         """Said on stderr, where it disturbs neither lines nor bars."""
@@ -151,6 +155,10 @@ class PrettyOutput(Output):
             self._console.print(budget_table(wire["budget"]))
         for line in facts(wire):
             self._console.print(Text(line, style="bright_black"))
+        link = None if self.server_url is None else turn_link(self.server_url, turn)
+        if link is not None:
+            # In one piece, however narrow the terminal: it is there to be opened.
+            self._console.print(Text(link, style="bright_black"), soft_wrap=True)
 
     def close(self) -> None:
         if self._live is not None:

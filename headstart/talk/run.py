@@ -13,6 +13,7 @@ from headstart.gateway.errors import ServerFailed, ServerUnreachable
 from headstart.gateway.runtime import tasks
 from headstart.talk.client import TalkOptions, talk
 from headstart.talk.dialog import Dialog
+from headstart.talk.links import turn_link
 from headstart.talk.local_server import LocalServer, local_server, until_ready
 from headstart.talk.media import probe
 from headstart.talk.output import JsonOutput, Output, PrettyOutput
@@ -41,7 +42,10 @@ def run(command: TalkCommand) -> int:
         dialog = asyncio.run(_run(command, output))
     finally:
         output.close()
-    output.done(dialog.to_wire())
+    result = dialog.to_wire()
+    if output.server_url is not None:
+        result["dashboard"] = turn_link(output.server_url, dialog.turn)
+    output.done(result)
     last = dialog.turn.last_answer if dialog.turn is not None else None
     return EXIT_ANSWER_FAILED if last is not None and last.status == "failed" else 0
 
@@ -50,6 +54,7 @@ async def _run(command: TalkCommand, output: Output) -> Dialog:
     for path in command.files:
         await asyncio.to_thread(probe, path)  # before a server is started or told anything
     if command.url is not None:
+        output.server_url = command.url
         await until_ready(command.url, output.status)
         return await talk(command.files, command.url, command.options, output)
     arguments = list(command.server_arguments)
@@ -60,6 +65,7 @@ async def _run(command: TalkCommand, output: Output) -> Dialog:
     async with local_server(arguments, port) as server:
         try:
             await until_ready(server.url, output.status, server.check)
+            output.server_url = server.url if command.stay else None
             dialog = await talk(command.files, server.url, command.options, output)
             if command.stay:
                 output.staying(server.url)

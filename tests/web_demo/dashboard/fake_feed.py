@@ -21,13 +21,13 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
+from headstart.gateway.auth.access import key_of
 from headstart.gateway.auth.middleware import HEADERS, policy_for
 from headstart.gateway.server.app import PROJECT_WEB_DIR
 from tests.web_demo.dashboard.feed_fixtures import Json, Server
 
 START_WITHIN_S = 60.0
 POLL_S = 0.02
-KEY_SUBPROTOCOL = "openai-insecure-api-key."
 
 
 class FakeFeed:
@@ -146,7 +146,7 @@ class FakeFeed:
             await ws.send_denial_response(JSONResponse({}, status_code=self.status))
             return
         await ws.accept("realtime" if "realtime" in offered else None)
-        if self.key is not None and KEY_SUBPROTOCOL + self.key not in offered:
+        if self.key is not None and key_of(ws.headers, offered) != self.key:
             error = {"code": "invalid_api_key", "message": "Incorrect API key provided."}
             await ws.send_json({"type": "error", "error": error})
             await ws.close(3000, "invalid_request_error.invalid_api_key")

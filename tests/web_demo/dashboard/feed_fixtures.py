@@ -184,7 +184,7 @@ class Server:
         latency = 60.0 * self.slow * self.random.uniform(0.7, 1.5)
         fields = {
             "session": session,
-            "turn": self.turns_of[session],
+            "turn": self.turns_of.get(session, 0),
             "start_sample": start_sample,
             "duration_ms": CHUNK_MS,
             "stages_ms": {"mel": 2.0, "encode": 20.0, "prefill": latency - 22.0},
