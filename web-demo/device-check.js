@@ -89,7 +89,7 @@ export class DeviceCheck {
         const name = label || `${device[0].toUpperCase()}${device.slice(1)} ${i + 1}`;
         return new Option(name, deviceId);
       });
-      this.selects[device].replaceChildren(new Option("The system's choice", ""), ...options);
+      this.selects[device].replaceChildren(new Option("System default", ""), ...options);
       const known = found.some(({ deviceId }) => deviceId === chosen(device));
       this.selects[device].value = known ? chosen(device) : "";
     }

@@ -49,6 +49,12 @@ export class View {
     this.budget.headStart = byId("head-start");
     this.load = nodesById("chunks", "headroom", "worst");
     this.load.panel = byId("load");
+    this.follows = true; // whether the conversation is scrolled to its end, and stays there
+    this.log.addEventListener("scroll", () => {
+      const { scrollTop, scrollHeight, clientHeight } = this.log;
+      this.follows = scrollHeight - scrollTop - clientHeight < NEAR_BOTTOM_PX;
+    });
+    new ResizeObserver(() => this.follow()).observe(this.log);
     this.drawn = new Map(); // entry id → its nodes on the page
     this.announced = new Set(); // ids of entries that were read out
     this.drawnBudget = null;
@@ -131,8 +137,6 @@ export class View {
 
   drawLog(session) {
     const { entries, phase } = session;
-    const { scrollTop, scrollHeight, clientHeight } = this.log;
-    const atEnd = scrollHeight - scrollTop - clientHeight < NEAR_BOTTOM_PX;
     this.welcome.hidden = entries.length > 0;
     const ids = new Set(entries.map((entry) => entry.id));
     for (const [id, nodes] of this.drawn) {
@@ -141,8 +145,12 @@ export class View {
       this.drawn.delete(id);
     }
     for (const entry of entries) this.drawEntry(entry, session);
-    if (atEnd) this.log.scrollTop = this.log.scrollHeight;
+    this.follow();
     this.log.classList.toggle("thinking", phase === "thinking");
+  }
+
+  follow() {
+    if (this.follows) this.log.scrollTop = this.log.scrollHeight;
   }
 
   drawEntry(entry, session) {
