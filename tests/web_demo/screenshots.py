@@ -103,7 +103,7 @@ def devices(_: MockGateway, page: Page) -> None:
     page.click("#devices")
     page.click("#try-camera")
     page.wait_for_selector("#check-video:not([hidden])", timeout=TIMEOUT_MS)
-    page.wait_for_function("Number(document.getElementById('meter').ariaValueNow) > 40")
+    page.wait_for_function("() => Number(document.getElementById('meter').ariaValueNow) > 40")
 
 
 def events(mock: MockGateway, page: Page) -> None:
