@@ -99,7 +99,7 @@ def test_the_drawer_shows_filters_and_saves(
     sound.locator("summary").click()
     assert " bytes)" in sound.locator("pre").inner_text()
     page.select_option("#drawer-direction", "received")
-    page.fill("#drawer-filter", "latency")
+    page.fill("#drawer-filter", "latency.report")
     page.wait_for_function("() => document.querySelectorAll('#drawer-list li').length === 1")
     assert rows(demo) == ["gateway.latency.report"]
     with page.expect_download() as download:
