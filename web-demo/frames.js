@@ -2,6 +2,7 @@
 
 const MAX_SHOWN = 6; // the newest
 const MAX_WAITING = 8; // pictures without a verdict; the oldest goes first
+const ALIKE_PERCENT = 1; // of luma: a camera's own noise; what differs less was kept for its age
 const WHY_NOT = {
   too_soon: "too soon after the one before",
   unchanged: "looked like the one before",
@@ -13,8 +14,10 @@ const WHY_NOT = {
 /** Why a picture was kept, for people. */
 export function whyKept({ changed, since_kept_ms: sinceMs }) {
   if (changed == null) return "the first picture";
-  const seconds = sinceMs == null ? "" : `, ${(sinceMs / 1_000).toFixed(sinceMs < 9_950 ? 1 : 0)} s later`;
+  const spanS = sinceMs == null ? null : (sinceMs / 1_000).toFixed(sinceMs < 9_950 ? 1 : 0);
+  const seconds = spanS === null ? "" : `, ${spanS} s later`;
   const percent = 100 * changed;
+  if (percent < ALIKE_PERCENT && spanS !== null) return `another look after ${spanS} s`;
   return `${percent < 9.95 ? percent.toFixed(1) : Math.round(percent)} % different${seconds}`;
 }
 

@@ -56,7 +56,15 @@ const graphs = new Graphs((silenced) => {
   session.silenced = silenced;
   redraw();
 });
-const stats = new CallStats((second) => view.drawCall(second));
+let sounding = null; // the response that a call's server has begun to play, until it is heard
+const stats = new CallStats((second) => {
+  view.drawCall(second);
+  // The server knows when it played; from there on it is the jitter buffer and the way.
+  if (sounding === null || stats.playoutMs === null) return;
+  keep(session.playouts, sounding, { ms: stats.playoutMs, about: true });
+  sounding = null;
+  redraw();
+});
 
 const connection = new Connection(document.baseURI, {
   onEvent(event) {
@@ -118,9 +126,8 @@ async function openPlayer() {
 function hearAnswer(event) {
   if (event.type === "response.output_audio.delta") {
     player.push(event.item_id, fromBase64(event.delta), event.response_id);
-  } else if (event.type === "output_audio_buffer.started" && stats.playoutMs !== null) {
-    // A call's server plays, and knows when; from there on it is the jitter buffer and the way.
-    keep(session.playouts, event.response_id, { ms: stats.playoutMs, about: true });
+  } else if (event.type === "output_audio_buffer.started") {
+    sounding = event.response_id;
   } else if (event.type === "input_audio_buffer.speech_started") {
     hush();
   }

@@ -192,11 +192,19 @@ const HANDLERS = {
   "input_audio_buffer.cleared": (session) => {
     if (session.speaking) session.removeEntry(session.speaking);
     session.speaking = null;
+    if (!session.byHand) return;
+    const forgotten = ({ role, state, committed }) => role === "user" && state === "open" && !committed;
+    session.entries = session.entries.filter((entry) => !forgotten(entry));
+  },
+  "input_audio_buffer.committed": (session, { item_id: id }) => {
+    session.addEntry(id, "user").committed = true;
   },
   "conversation.item.added": itemAdded,
   "conversation.item.deleted": (session, { item_id: id }) => session.removeEntry(id),
 
   "gateway.hearing": (session, { item_id: id, committed, tentative }) => {
+    // Between two holds of the button a call's silence is heard as well.
+    if (!session.entry(id) && !committed && !tentative) return;
     const entry = session.addEntry(id, "user");
     if (entry.state === "open") Object.assign(entry, { text: committed, tentative, heard: true });
   },

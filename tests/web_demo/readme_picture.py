@@ -28,7 +28,7 @@ MICROPHONE_HZ = 48_000
 FIRST_S, PAUSE_S = (2.72, 2.0, 2.13, 2.27, 2.41, 2.56, 2.89, 3.07), 9.0
 """Silence before the first question, try by try, and after each: time for its answer."""
 EXPECTED = ("capital of France", "cat")
-SIZE: ViewportSize = {"width": 1280, "height": 800}
+SIZE: ViewportSize = {"width": 1280, "height": 960}
 TIMEOUT_MS = 120_000
 CAMERA_HZ, CAMERA_FRAMES = 2, 4
 
@@ -71,7 +71,7 @@ def converse(page: Page) -> bool:
     for turn, wanted in enumerate(EXPECTED):
         answer = page.locator(".entry.assistant[data-state=done]").nth(turn)
         answer.wait_for(timeout=TIMEOUT_MS)
-        said = answer.inner_text()
+        said = answer.inner_text().replace("\n", " | ")
         print(said, flush=True)
         if wanted not in said:
             return False
