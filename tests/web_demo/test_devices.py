@@ -222,7 +222,10 @@ def test_a_chosen_microphone_is_used(demo: OpenPage) -> None:
     page.evaluate(
         """() => {
           const open = navigator.mediaDevices.getUserMedia.bind(navigator.mediaDevices);
-          navigator.mediaDevices.getUserMedia = (wanted) => { window.wanted = wanted; return open(wanted); };
+          navigator.mediaDevices.getUserMedia = (wanted) => {
+            window.wanted = wanted;
+            return open(wanted);
+          };
         }"""
     )
     page.click("#talk")

@@ -93,7 +93,7 @@ def test_the_drawer_shows_filters_and_saves(
     assert page.get_attribute("#events", "aria-expanded") == "true"
     assert rows(demo)[:3] == ["session.created", "session.update", "session.updated"]
     sound = page.locator("#drawer-list li", has_text="input_audio_buffer.append").first
-    assert "×" in sound.locator(".count").inner_text()
+    assert "\N{MULTIPLICATION SIGN}" in sound.locator(".count").inner_text()
     assert "KiB" in sound.locator(".count").inner_text()
     assert "sent" in sound.locator(".way").inner_text()
     sound.locator("summary").click()

@@ -229,9 +229,17 @@ def test_what_a_phone_interrupts_goes_on_with_a_tap(
         window.contexts = [];
         const Native = AudioContext;
         globalThis.AudioContext = class extends Native {
-          constructor(...given) { super(...given); this.forced = null; window.contexts.push(this); }
+          constructor(...given) {
+            super(...given);
+            this.forced = null;
+            window.contexts.push(this);
+          }
           get state() { return this.forced ?? super.state; }
-          async resume() { this.forced = null; await super.resume(); this.dispatchEvent(new Event("statechange")); }
+          async resume() {
+            this.forced = null;
+            await super.resume();
+            this.dispatchEvent(new Event("statechange"));
+          }
         };
         window.locks = [];
         const lock = () => ({ released: false, async release() { this.released = true; } });
