@@ -3,11 +3,11 @@ dashboard over a scripted feed.
 
     python -m tests.web_demo.readme_picture docs/page.png docs/dashboard.png [URL]
 
-Without the URL of a running server it starts one. A real browser whose microphone plays the bundled questions and whose camera shows the bundled cat.
-The picture is taken while somebody speaks again, two answers being there. It is to show a good
-conversation, and the browser's fake microphone drops sound on a crowded machine: so there are
-several tries, and it says how many it took. The milliseconds in it are those of the machine that it
-was taken on: let that be a quiet one.
+Without the URL of a running server it starts one. A real browser whose microphone plays the bundled
+questions and whose camera shows the bundled cat. The picture is taken while somebody speaks again,
+two answers being there. It is to show a good conversation, and the browser's fake microphone drops
+sound on a crowded machine: so there are several tries, and it says how many it took. The
+milliseconds in it are those of the machine that it was taken on: let that be a quiet one.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def talk(driver: Playwright, folder: Path, url: str, path: Path) -> bool:
 
 
 def dashboard(driver: Playwright, path: Path) -> None:
-    """The percentiles, and below them the turns behind one of the numbers."""
+    """The strip and a turn's waterfall, over a scripted feed."""
     fake = screenshots.feed()
     browser = driver.chromium.launch(executable_path=chromium.ensure(), args=[*chromium.ARGS])
     page = browser.new_context(viewport=DASHBOARD_SIZE, color_scheme="light").new_page()

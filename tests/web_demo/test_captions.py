@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import pytest
@@ -77,7 +78,7 @@ def test_nothing_moves_for_who_wants_it_still(demo: OpenPage, mock: MockGateway)
     ("voice_ms", "playout", "total_ms", "wait_ms", "said"),
     [
         (650.0, {"ms": 40.0, "about": False}, 562.0, 499.0, "heard after 690 ms · 499 waiting (s)"),
-        (650.0, {"ms": 40.0, "about": True}, 562.0, 499.0, "heard after about 690 ms · 499 waiting (s)"),
+        (650.0, {"ms": 40.0, "about": True}, 562.0, None, "heard after about 690 ms"),
         (650.0, None, 562.0, 499.0, "spoken after 650 ms · 499 waiting (s)"),
         (None, None, 562.0, 499.0, "first word after 562 ms · 499 waiting (s)"),
         (None, None, 63.0, None, "first word after 63 ms"),
@@ -126,12 +127,16 @@ def test_a_spoken_answer_has_a_chip_to_its_turn(demo: OpenPage, mock: MockGatewa
 def test_playout_is_told_once_an_answer(demo: OpenPage, mock: MockGateway) -> None:
     """Each answer's first sample, and no other; an answer that is cut before is not told."""
     mock.script = Script(sound_s=0.3)
+
+    def told(number: int) -> bool:
+        return len(mock.received.of_type("gateway.playout.started")) == number
+
     for number in (1, 2):
         ask(demo)
-        demo.until(lambda: len(mock.received.of_type("gateway.playout.started")) == number)
+        demo.until(partial(told, number))
         demo.page.wait_for_selector("body[data-sound=quiet]")
         demo.phase("idle")
-    ids = [told["response_id"] for told in mock.received.of_type("gateway.playout.started")]
+    ids = [event["response_id"] for event in mock.received.of_type("gateway.playout.started")]
     assert len(set(ids)) == 2
 
 
