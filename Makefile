@@ -10,7 +10,7 @@ MODEL ?= small
 UPGRADE ?= --upgrade
 
 .DEFAULT_GOAL := help
-.PHONY: help setup hooks weights demo serve test test-clients bench lock style types tree clean
+.PHONY: help setup hooks weights demo serve test test-clients bench lock style types tree screenshots clean
 
 help: ## show this list
 	@echo "headstart: make TARGET [MODEL=small|tiny|medium] [PYTHON=python3.12]"; echo
@@ -59,6 +59,12 @@ types: setup ## type-check
 
 tree: setup ## write docs/tree.md anew
 	$(BIN)/python -m tests.source_tree
+
+screenshots: weights ## take pictures of every page and state (build/screenshots/), and the README's
+	$(BIN)/python -m headstart.web_assets
+	$(BIN)/python -m tests.web_demo.screenshots build/screenshots/talk
+	$(BIN)/python -m tests.web_demo.dashboard.screenshots build/screenshots/dashboard
+	$(BIN)/python -m tests.web_demo.readme_picture docs/page.png docs/dashboard.png
 
 test: setup ## run the whole suite: style, types, tests
 	$(BIN)/ruff check .

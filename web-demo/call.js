@@ -1,5 +1,6 @@
 // A WebRTC call with the face of a WebSocket: events on a data channel, sound on a track.
 
+import { useSpeaker } from "./media.js";
 import { RESUME_HEADER, withKey } from "./protocol.js";
 
 const ICE_WAIT_MS = 4_000; // to connect; after that the WebSocket is the better way
@@ -47,6 +48,7 @@ export class Call {
     this.channel = this.peer.createDataChannel(LABEL);
     this.sender = this.peer.addTransceiver("audio", { direction: "sendrecv" }).sender;
     this.speaker = new Audio(); // plays what the server says on its track
+    this.reroute();
     this.peer.ontrack = ({ track }) => {
       this.speaker.srcObject = new MediaStream([track]);
       this.speaker.play().catch(() => {}); // not before the person has touched the page
@@ -72,6 +74,11 @@ export class Call {
   /** @param {?MediaStreamTrack} track the microphone, or null for none */
   speak(track) {
     return this.sender.replaceTrack(track);
+  }
+
+  /** Plays on the speaker that was chosen since. */
+  reroute() {
+    return useSpeaker(this.speaker);
   }
 
   close() {

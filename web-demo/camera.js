@@ -1,6 +1,6 @@
 // The camera as one JPEG a second.
 
-import { openMedia } from "./microphone.js";
+import { openMedia } from "./media.js";
 
 const PERIOD_MS = 1_000;
 const WIDTH = 512; // plenty for the model's eyes, about 30 kB a picture
@@ -12,6 +12,7 @@ export class Camera {
    * @param {(jpeg: Uint8Array) => void} onPicture
    */
   constructor(preview, onPicture) {
+    this.opened = 0; // how often, as `Microphone.opened`
     this.preview = preview;
     this.onPicture = onPicture;
     this.canvas = document.createElement("canvas");
@@ -19,8 +20,16 @@ export class Camera {
     this.timer = null;
   }
 
-  async open() {
-    this.stream = await openMedia({ video: { width: { ideal: 640 } } });
+  /** @param {(asking: boolean) => void} onAsking as `openMedia`'s */
+  async open(onAsking) {
+    this.opened += 1;
+    const mine = this.opened;
+    const stream = await openMedia("camera", { width: { ideal: 640 } }, onAsking);
+    if (mine !== this.opened) {
+      stream.getTracks().forEach((track) => track.stop());
+      return;
+    }
+    this.stream = stream;
     this.preview.srcObject = this.stream;
     await this.preview.play();
     this.timer = setInterval(() => this.shoot(), PERIOD_MS);
@@ -42,6 +51,7 @@ export class Camera {
   }
 
   close() {
+    this.opened += 1;
     clearInterval(this.timer);
     this.stream?.getTracks().forEach((track) => track.stop());
     this.preview.srcObject = null;

@@ -3,7 +3,7 @@
 // A call over WebRTC where the server takes them, else a WebSocket.
 
 import { Call, ResumeRefused } from "./call.js";
-import { realtimeUrl, sessionUpdate, subprotocols, withKey } from "./protocol.js";
+import { isPlayoutRefusal, realtimeUrl, sessionUpdate, subprotocols, withKey } from "./protocol.js";
 
 const STATUS_PERIOD_MS = 700;
 const STATUS_TIMEOUT_MS = 5_000;
@@ -38,8 +38,9 @@ export class Connection {
   /**
    * @param {string} pageUrl where the page is; the server is behind it
    * @param {{onEvent: Function, onLink: Function, onServer: Function, onLost: Function,
-   *   askKey: Function}} listener
-   *   onEvent(event) for each server event; onLink(state, message) on the way there;
+   *   onPassed: Function, askKey: Function}} listener
+   *   onEvent(event) for each server event; onPassed(direction, event) for each event "sent" or
+   *   "received", whatever becomes of it; onLink(state, message) on the way there;
    *   onServer(status) with what `/status` says, once it is ready; askKey(sentence) promises a key;
    *   onLost(message, retryInMs, kept) when there is none; `kept`: the server keeps the
    *   conversation for a while
@@ -57,6 +58,8 @@ export class Connection {
     this.retryTimer = null;
     this.droppedPackets = 0;
     this.aloud = true; // whether spoken answers are asked for
+    this.byHand = false; // whether the person ends the turns
+    this.tellsPlayout = true; // until a server has refused that
     this.key = sessionStorage.getItem(KEY_STORE) ?? "";
   }
 
@@ -143,7 +146,13 @@ export class Connection {
 
   received(event) {
     this.lastEventId = event.event_id ?? this.lastEventId;
-    if (event.type === "session.created") this.send(sessionUpdate(this.aloud));
+    this.listener.onPassed("received", event);
+    if (isPlayoutRefusal(event)) {
+      // It is about that answer, or about the event's type: an older server does not know it.
+      if (event.error.param === "type") this.tellsPlayout = false;
+      return;
+    }
+    if (event.type === "session.created") this.send(sessionUpdate(this.aloud, this.byHand));
     if (event.type === "gateway.session.resumable") this.token = event.token;
     if (["session.updated", "gateway.session.resumed"].includes(event.type)) this.failures = 0;
     if (event.type === "error" && this.refused(event.error.code)) return;
@@ -168,7 +177,9 @@ export class Connection {
   }
 
   send(message) {
-    if (this.socket?.readyState === WebSocket.OPEN) this.socket.send(JSON.stringify(message));
+    if (this.socket?.readyState !== WebSocket.OPEN) return;
+    this.socket.send(JSON.stringify(message));
+    this.listener.onPassed("sent", message);
   }
 
   /** For sound and pictures: dropped, and counted, when the line is too slow to take them. */

@@ -1,35 +1,16 @@
 // The microphone as a stream of PCM16 packets.
 
+import { needDevices, openMedia } from "./media.js";
 import { RATE_HZ } from "./protocol.js";
 
 // Whoever listens is a recogniser, which knows noise better than what is left of words behind a
 // filter against it. Echo goes, for answers are played aloud; gain stays, for those who sit far off.
-const WANTED = {
+export const WANTED = {
   echoCancellation: true,
   noiseSuppression: false,
   autoGainControl: true,
   channelCount: 1,
 };
-
-const REASONS = {
-  NotAllowedError: "The microphone was not allowed. Allow it in the address bar, then try again.",
-  NotFoundError: "No microphone was found. Connect one, then try again.",
-  NotReadableError: "The microphone is in use by another program. Close that, then try again.",
-};
-
-/** Says in one sentence why the microphone or camera did not open. */
-export function whyNot(error, device = "microphone") {
-  const reason = REASONS[error.name] ?? `The microphone did not open: ${error.message}.`;
-  const instead = device === "microphone" ? " Or type your question." : "";
-  return reason.replaceAll("microphone", device) + instead;
-}
-
-export function openMedia(constraints) {
-  if (!navigator.mediaDevices) {
-    throw new Error("browsers give it only to https pages and to localhost");
-  }
-  return navigator.mediaDevices.getUserMedia(constraints);
-}
 
 /** An audio graph with the worklet in it; without `rateHz`, at the browser's own rate. */
 async function openGraph(rateHz) {
@@ -38,16 +19,23 @@ async function openGraph(rateHz) {
   return context;
 }
 
+/** Somebody closed the microphone before it was open. */
+export class GivenUp extends Error {}
+
 export class Microphone {
   /**
    * @param {(pcm: Int16Array) => void} onPacket called every 40 ms while open
    * @param {() => void} onLost called when the device goes away by itself
+   * @param {(silenced: boolean) => void} onSilenced told when the system takes the sound away, as
+   *   a phone does for a call, and when it gives it back
    */
-  constructor(onPacket, onLost) {
+  constructor(onPacket, onLost, onSilenced = () => {}) {
     this.onPacket = onPacket;
     this.onLost = onLost;
+    this.onSilenced = onSilenced;
     this.stream = null;
     this.context = null;
+    this.opened = 0; // how often: what was begun before the last `close` is not wanted any more
   }
 
   /** @returns {?MediaStreamTrack} the open microphone */
@@ -55,11 +43,29 @@ export class Microphone {
     return this.stream?.getAudioTracks()[0] ?? null;
   }
 
-  /** The graph comes before the microphone, so that none of its sound is missed. */
-  async open() {
-    this.context = await openGraph(RATE_HZ);
-    this.stream = await openMedia({ audio: WANTED });
+  /**
+   * The graph comes before the microphone, so that none of its sound is missed.
+   * @param {(asking: boolean) => void} onAsking as `openMedia`'s
+   */
+  async open(onAsking) {
+    this.opened += 1;
+    const mine = this.opened;
+    needDevices();
+    const context = await openGraph(RATE_HZ);
+    if (mine !== this.opened) {
+      await context.close();
+      throw new GivenUp();
+    }
+    this.context = context;
+    const stream = await openMedia("microphone", WANTED, onAsking);
+    if (mine !== this.opened) {
+      stream.getTracks().forEach((track) => track.stop());
+      throw new GivenUp();
+    }
+    this.stream = stream;
     this.track.addEventListener("ended", this.onLost);
+    this.track.addEventListener("mute", () => this.onSilenced(true));
+    this.track.addEventListener("unmute", () => this.onSilenced(false));
     const source = await this.connect();
     const capture = new AudioWorkletNode(this.context, "capture", { numberOfOutputs: 0 });
     capture.port.onmessage = ({ data }) => this.onPacket(data);
@@ -81,6 +87,7 @@ export class Microphone {
 
   async close() {
     const { stream, context } = this;
+    this.opened += 1;
     this.stream = null;
     this.context = null;
     stream?.getTracks().forEach((track) => track.stop());

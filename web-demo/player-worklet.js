@@ -1,4 +1,5 @@
 // The loudspeaker's half that runs on the audio thread: PCM16 pieces in, sound out, samples counted.
+// A piece is an Int16Array, or {pcm, mark}: then the instant at which it begins is told.
 
 const REPORT_SAMPLES = 480; // 20 ms: how exactly the page knows what was heard
 const MAX_QUEUED_SAMPLES = 24_000 * 120; // two minutes; more is dropped
@@ -6,6 +7,7 @@ const MAX_QUEUED_SAMPLES = 24_000 * 120; // two minutes; more is dropped
 class Player extends AudioWorkletProcessor {
   constructor() {
     super();
+    this.marks = new Map(); // piece → its mark, until it begins
     this.pieces = []; // Int16Arrays, the first one from `at` on still to be played
     this.at = 0;
     this.queued = 0;
@@ -14,13 +16,16 @@ class Player extends AudioWorkletProcessor {
     this.port.onmessage = ({ data }) => (data === "clear" ? this.clear() : this.take(data));
   }
 
-  take(piece) {
+  take(data) {
+    const piece = data.pcm ?? data;
     if (this.queued + piece.length > MAX_QUEUED_SAMPLES) return;
+    if (data.mark) this.marks.set(piece, data.mark);
     this.pieces.push(piece);
     this.queued += piece.length;
   }
 
   clear() {
+    this.marks.clear();
     this.pieces = [];
     this.at = this.queued = this.played = this.reported = 0;
     this.port.postMessage({ cleared: true });
@@ -32,6 +37,7 @@ class Player extends AudioWorkletProcessor {
     let filled = 0;
     while (filled < out.length && this.pieces.length > 0) {
       const [piece] = this.pieces;
+      if (this.marks.has(piece)) this.begins(piece, filled);
       const count = Math.min(out.length - filled, piece.length - this.at);
       for (let i = 0; i < count; i += 1) out[filled + i] = piece[this.at + i] / 0x8000;
       filled += count;
@@ -46,6 +52,12 @@ class Player extends AudioWorkletProcessor {
     this.played += filled;
     this.report(filled > 0 && this.queued === 0);
     return true;
+  }
+
+  /** `currentTime` and `sampleRate` are the worklet's own globals. */
+  begins(piece, offset) {
+    this.port.postMessage({ began: this.marks.get(piece), atS: currentTime + offset / sampleRate });
+    this.marks.delete(piece);
   }
 
   report(dry) {

@@ -1,15 +1,25 @@
 // Plays spoken answers that come as events (over a WebSocket; a call plays its own track).
 
+import { useSpeaker } from "./media.js";
 import { RATE_HZ } from "./protocol.js";
 
+const MAX_UNHEARD = 8; // responses whose sound has come and not been played
+
 export class Player {
-  /** @param {(playedMs: number, playing: boolean) => void} onPlayed told every 20 ms of sound */
-  constructor(onPlayed) {
+  /**
+   * @param {(playedMs: number, playing: boolean) => void} onPlayed told every 20 ms of sound
+   * @param {(responseId: string, delayMs: number) => void} onHeard told, once it is so, that the
+   *   first sample of a response came out of the loudspeaker, so long after it had come in
+   */
+  constructor(onPlayed, onHeard = () => {}) {
     this.onPlayed = onPlayed;
+    this.onHeard = onHeard;
+    this.came = new Map(); // response → when its first sound came, until it was heard
     this.context = null;
     this.node = null;
     this.early = []; // pieces from before the graph stood
     this.opening = null;
+    this.newest = null; // response
     this.answers = []; // {id, start, end}: samples since the last clear, oldest first
     this.played = 0;
     this.stale = 0; // clears the worklet has not answered yet: its reports are of before
@@ -23,31 +33,71 @@ export class Player {
   async open() {
     this.opening ??= this.build();
     await this.opening;
-    await this.context.resume();
+    if (this.node) await this.context.resume();
   }
 
   async build() {
     this.context = new AudioContext({ sampleRate: RATE_HZ });
+    if (!this.context.audioWorklet) return; // neither https nor localhost: answers stay text
     await this.context.audioWorklet.addModule(new URL("player-worklet.js", import.meta.url));
     this.node = new AudioWorkletNode(this.context, "player", { numberOfInputs: 0 });
     this.node.port.onmessage = ({ data }) => this.report(data);
     this.node.connect(this.context.destination);
+    await useSpeaker(this.context);
     for (const piece of this.early.splice(0)) this.node.port.postMessage(piece);
   }
 
-  report({ cleared, played }) {
+  report({ cleared, played, began, atS }) {
+    if (began) {
+      this.began(began, atS);
+      return;
+    }
     if (cleared) this.stale -= 1;
     else if (this.stale === 0) this.played = played;
     this.onPlayed((this.played * 1_000) / RATE_HZ, this.playing);
   }
 
-  /** @param {Int16Array} pcm the next sound of the answer `id` */
-  push(id, pcm) {
+  /** A response begins at an instant of the graph's clock, which is ahead of the loudspeaker. */
+  began(responseId, atS) {
+    const cameMs = this.came.get(responseId);
+    this.came.delete(responseId);
+    if (cameMs === undefined) return;
+    const heardMs = this.heardAtMs(atS);
+    const tell = () => this.onHeard(responseId, Math.max(0, heardMs - cameMs));
+    setTimeout(tell, Math.max(0, heardMs - performance.now())); // it is told of what has happened
+  }
+
+  /** The page's time at which a sample of the graph's clock is heard. */
+  heardAtMs(atS) {
+    const { contextTime, performanceTime } = this.context.getOutputTimestamp?.() ?? {};
+    if (contextTime > 0 && performanceTime > 0) return performanceTime + 1_000 * (atS - contextTime);
+    const latencyS = this.context.outputLatency || this.context.baseLatency || 0;
+    return performance.now() + 1_000 * (atS - this.context.currentTime + latencyS);
+  }
+
+  /** Plays on the speaker that was chosen since. */
+  async reroute() {
+    await useSpeaker(this.context);
+  }
+
+  /**
+   * @param {string} id of the item
+   * @param {Int16Array} pcm its next sound
+   * @param {?string} responseId whose it is
+   */
+  push(id, pcm, responseId = null) {
+    const isFirst = responseId !== null && responseId !== this.newest;
+    if (isFirst) {
+      this.newest = responseId;
+      this.came.set(responseId, performance.now());
+      if (this.came.size > MAX_UNHEARD) this.came.delete(this.came.keys().next().value);
+    }
     const start = this.answers.at(-1)?.end ?? 0;
     if (this.answers.at(-1)?.id !== id) this.answers.push({ id, start, end: start });
     this.answers.at(-1).end += pcm.length;
-    if (this.node) this.node.port.postMessage(pcm, [pcm.buffer]);
-    else this.early.push(pcm);
+    const piece = isFirst ? { pcm, mark: responseId } : pcm;
+    if (this.node) this.node.port.postMessage(piece, [pcm.buffer]);
+    else this.early.push(piece);
     this.open();
   }
 
@@ -60,6 +110,7 @@ export class Player {
     const heard = cut && Math.max(0, this.played - cut.start);
     this.answers = [];
     this.early = [];
+    this.came.clear();
     this.played = 0;
     if (this.node) {
       this.stale += 1;

@@ -71,8 +71,16 @@ export function fromBase64(text) {
   return Int16Array.from({ length: bytes.length >> 1 }, (_, i) => view.getInt16(2 * i, true));
 }
 
-/** @param {boolean} aloud whether answers are spoken, where the server has a voice */
-export function sessionUpdate(aloud) {
+/** Who ends a turn: the server by listening, or, while `byHand`, the person with the button. */
+function turnDetection(byHand) {
+  return byHand ? null : { type: "server_vad", create_response: true, interrupt_response: true };
+}
+
+/**
+ * @param {boolean} aloud whether answers are spoken, where the server has a voice
+ * @param {boolean} byHand whether the person holds a button to talk
+ */
+export function sessionUpdate(aloud, byHand = false) {
   return {
     type: "session.update",
     session: {
@@ -82,11 +90,11 @@ export function sessionUpdate(aloud) {
         input: {
           format: { type: "audio/pcm", rate: RATE_HZ },
           transcription: { model: "whisper-tiny.en", language: "en" },
-          turn_detection: { type: "server_vad", create_response: true, interrupt_response: true },
+          turn_detection: turnDetection(byHand),
         },
       },
       gateway: {
-        events: ["latency", "chunks", "hearing", "engine", "voice"],
+        events: ["latency", "chunks", "hearing", "engine", "voice", "frames"],
         endpointing: "semantic", // as quick as a fixed silence behind a whole sentence, else patient
         resume: true,
       },
@@ -94,13 +102,41 @@ export function sessionUpdate(aloud) {
   };
 }
 
+/** The same of a session that goes on. */
+export function turnsUpdate(byHand) {
+  const session = { type: "realtime", audio: { input: { turn_detection: turnDetection(byHand) } } };
+  return { type: "session.update", session };
+}
+
 export function audioAppend(pcm) {
   return { type: "input_audio_buffer.append", audio: toBase64(toBytes(pcm)) };
 }
 
-/** One camera picture as JPEG bytes; the server looks at it from the next word on. */
-export function imageAppend(jpeg) {
-  return { type: "input_image_buffer.append", image: toBase64(jpeg) };
+/** What was said since the buffer was cleared is a turn, or is forgotten. */
+export function audioCommit() {
+  return { type: "input_audio_buffer.commit" };
+}
+
+export function audioClear() {
+  return { type: "input_audio_buffer.clear" };
+}
+
+/** One camera picture as base64 of a JPEG; the server looks at it from the next word on. */
+export function imageAppend(image, eventId) {
+  return { type: "input_image_buffer.append", event_id: eventId, image };
+}
+
+const PLAYOUT_ID = "playout_"; // begins the ids of these events, so that a refusal is known
+
+/** A response began to sound here, so long after the first of its sound had come. */
+export function playoutStarted(responseId, delayMs) {
+  const event_id = `${PLAYOUT_ID}${responseId}`;
+  return { type: "gateway.playout.started", event_id, response_id: responseId, delay_ms: delayMs };
+}
+
+/** Whether an error event is about `playoutStarted`: a server that does not know it says so. */
+export function isPlayoutRefusal({ type, error }) {
+  return type === "error" && (error?.event_id?.startsWith(PLAYOUT_ID) ?? false);
 }
 
 export function userText(text) {

@@ -5,6 +5,8 @@
 //   connecting ⇄ locked (the server wants a key)
 // What a person sees (`phase`) follows from the link, the microphone and the turn.
 
+import { waitSetting } from "./chip.js";
+
 const MAX_ENTRIES = 200; // of the conversation on the page; the oldest goes first
 const MAX_CHUNKS = 48; // bars of the headroom chart; the oldest goes first
 
@@ -15,6 +17,14 @@ export class Session {
     this.chunks = []; // last chunks' {workMs, durationMs}: their cost and their own length
     this.budget = null; // the last turn's latency budget, as in `gateway.latency.report`
     this.notice = null; // one sentence about what went wrong, for people
+    this.asking = null; // one about what the browser asks the person just now
+    this.silenced = false; // something else has the sound: a tap is needed to go on
+    this.muted = false;
+    this.byHand = false; // whether the person holds a button to talk
+    this.held = false; // whether it is being held
+    this.turnDetection = null; // as the server has it
+    this.reports = new Map(); // response → its `gateway.latency.report`
+    this.playouts = new Map(); // response → {ms, about}: from sent until heard
     this.microphone = "off"; // off, opening, on
     this.speaking = null; // item id of the utterance that is being spoken
     this.response = null; // id of the answer in progress
@@ -26,13 +36,15 @@ export class Session {
 
   /**
    * @returns {string} connecting, locked, loading, restarting, lost (the link); speaking, thinking,
-   *   answering (the turn); idle, opening, listening (the microphone)
+   *   answering (the turn); idle, opening, listening, muted (the microphone)
    */
   get phase() {
     if (this.link.state !== "open") return this.link.state;
-    if (this.speaking) return "speaking";
+    if (this.speaking || this.held) return "speaking";
     if (this.response && this.answer(this.response)?.text) return "answering";
     if (this.response || this.waiting) return "thinking";
+    if (this.microphone === "on" && this.byHand) return "idle"; // it hears nothing until it is held
+    if (this.microphone === "on" && this.muted) return "muted";
     return { off: "idle", opening: "opening", on: "listening" }[this.microphone];
   }
 
@@ -134,6 +146,12 @@ function responseDone(session, { response }) {
   if (!entry.text) session.removeEntry(entry.id); // interrupted before its first word
 }
 
+/** Notes something of a response; of the oldest nothing is known any more. */
+export function keep(map, responseId, value) {
+  map.set(responseId, value);
+  if (map.size > MAX_ENTRIES) map.delete(map.keys().next().value);
+}
+
 function engineStatus(session, event) {
   if (event.status === "ready") session.link = { state: "open", message: "" };
   else session.link = { state: "restarting", message: event.message };
@@ -152,7 +170,8 @@ function answerIs(session, id, text) {
 const HANDLERS = {
   __proto__: null, // an event type such as "toString" names no handler
   "session.created": (session) => session.forgotten(),
-  "session.updated": (session) => {
+  "session.updated": (session, { session: settings }) => {
+    session.turnDetection = settings?.audio?.input?.turn_detection ?? null;
     if (!session.kept && session.link.state !== "open") session.opened();
   },
   "gateway.session.resumed": (session) => session.resumed(),
@@ -173,11 +192,19 @@ const HANDLERS = {
   "input_audio_buffer.cleared": (session) => {
     if (session.speaking) session.removeEntry(session.speaking);
     session.speaking = null;
+    if (!session.byHand) return;
+    const forgotten = ({ role, state, committed }) => role === "user" && state === "open" && !committed;
+    session.entries = session.entries.filter((entry) => !forgotten(entry));
+  },
+  "input_audio_buffer.committed": (session, { item_id: id }) => {
+    session.addEntry(id, "user").committed = true;
   },
   "conversation.item.added": itemAdded,
   "conversation.item.deleted": (session, { item_id: id }) => session.removeEntry(id),
 
   "gateway.hearing": (session, { item_id: id, committed, tentative }) => {
+    // Between two holds of the button a call's silence is heard as well.
+    if (!session.entry(id) && !committed && !tentative) return;
     const entry = session.addEntry(id, "user");
     if (entry.state === "open") Object.assign(entry, { text: committed, tentative, heard: true });
   },
@@ -213,8 +240,10 @@ const HANDLERS = {
   },
   "response.done": responseDone,
 
-  "gateway.latency.report": (session, { budget }) => {
-    session.budget = budget;
+  "gateway.latency.report": (session, report) => {
+    session.budget = report.budget;
+    const setting = waitSetting(session.turnDetection); // as it was then
+    if (report.response_id) keep(session.reports, report.response_id, { ...report, setting });
   },
   "gateway.chunk.report": (session, { stages_ms: stagesMs, duration_ms: durationMs }) => {
     const workMs = Object.values(stagesMs).reduce((sum, ms) => sum + ms, 0);

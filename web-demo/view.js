@@ -1,6 +1,8 @@
 // Draws the page state. Every text from outside goes in as textContent, never as markup.
 
-import { drawBudget, drawChunks } from "./budget.js";
+import { drawBudget, drawChunks, inMs } from "./budget.js";
+import { Captions } from "./captions.js";
+import { chipText, turnUrl } from "./chip.js";
 
 const PHASES = {
   connecting: "Connecting…",
@@ -11,6 +13,7 @@ const PHASES = {
   idle: "Ready",
   opening: "Opening the microphone…",
   listening: "Listening",
+  muted: "Muted",
   speaking: "Hearing you",
   thinking: "Thinking…",
   answering: "Answering",
@@ -31,6 +34,10 @@ export class View {
     this.notice = byId("notice");
     this.noticeText = byId("notice-text");
     this.retry = byId("retry");
+    this.goOn = byId("go-on");
+    this.mute = byId("mute");
+    this.captions = new Captions();
+    this.call = nodesById("call", "call-words");
     this.key = nodesById("key-form", "key-label", "key");
     this.server = nodesById("model-note", "model", "voice", "voice-note");
     this.text = byId("text");
@@ -42,6 +49,12 @@ export class View {
     this.budget.headStart = byId("head-start");
     this.load = nodesById("chunks", "headroom", "worst");
     this.load.panel = byId("load");
+    this.follows = true; // whether the conversation is scrolled to its end, and stays there
+    this.log.addEventListener("scroll", () => {
+      const { scrollTop, scrollHeight, clientHeight } = this.log;
+      this.follows = scrollHeight - scrollTop - clientHeight < NEAR_BOTTOM_PX;
+    });
+    new ResizeObserver(() => this.follow()).observe(this.log);
     this.drawn = new Map(); // entry id → its nodes on the page
     this.announced = new Set(); // ids of entries that were read out
     this.drawnBudget = null;
@@ -56,6 +69,7 @@ export class View {
     this.drawNotice(session);
     this.drawServer(session);
     this.drawLog(session);
+    this.captions.draw(session.entries);
     if (session.budget !== this.drawnBudget) {
       this.drawnBudget = session.budget;
       this.budget.panel.hidden = false;
@@ -69,27 +83,34 @@ export class View {
     }
   }
 
-  drawControls({ link, microphone }) {
+  drawControls({ link, microphone, byHand, held, muted }) {
     const open = link.state === "open";
-    this.talk.disabled = !open || microphone === "opening";
-    this.talk.setAttribute("aria-pressed", String(microphone === "on"));
-    this.talkLabel.textContent = microphone === "on" ? "Stop" : "Talk";
+    const on = microphone === "on" && !byHand;
+    this.talk.disabled = !open;
+    this.talk.dataset.on = String(on || held);
+    setText(this.talkLabel, talkLabel({ microphone, byHand, held }));
+    this.mute.disabled = !on;
+    this.mute.hidden = byHand; // released is muted
+    this.mute.setAttribute("aria-pressed", String(on && muted));
     this.text.disabled = !open;
     this.send.disabled = !open;
-    for (const button of this.welcome.querySelectorAll("button")) button.disabled = !open;
+    for (const button of this.welcome.querySelectorAll("button[data-ask]")) button.disabled = !open;
   }
 
-  drawNotice({ link, notice }) {
+  drawNotice({ link, notice, asking, silenced }) {
     const locked = link.state === "locked";
     const asks = locked && this.key["key-form"].hidden;
     this.key["key-form"].hidden = !locked;
     if (asks) this.key.key.focus();
     setText(this.key["key-label"], locked ? link.message : "");
-    const message = locked ? null : link.message || notice;
+    const paused = silenced ? "Something else has the sound, such as a phone call." : null;
+    const trouble = link.message || notice;
+    const message = locked ? null : trouble || paused || asking;
     this.notice.hidden = !message;
-    this.notice.dataset.kind = link.state === "loading" ? "news" : "trouble";
+    this.notice.dataset.kind = link.state === "loading" || !trouble ? "news" : "trouble";
     setText(this.noticeText, message ?? "");
     this.retry.hidden = link.state !== "lost";
+    this.goOn.hidden = !silenced;
   }
 
   /** Which model answers, and whether aloud. */
@@ -114,9 +135,8 @@ export class View {
     });
   }
 
-  drawLog({ entries, phase }) {
-    const { scrollTop, scrollHeight, clientHeight } = this.log;
-    const atEnd = scrollHeight - scrollTop - clientHeight < NEAR_BOTTOM_PX;
+  drawLog(session) {
+    const { entries, phase } = session;
     this.welcome.hidden = entries.length > 0;
     const ids = new Set(entries.map((entry) => entry.id));
     for (const [id, nodes] of this.drawn) {
@@ -124,17 +144,22 @@ export class View {
       nodes.row.remove();
       this.drawn.delete(id);
     }
-    for (const entry of entries) this.drawEntry(entry);
-    if (atEnd) this.log.scrollTop = this.log.scrollHeight;
+    for (const entry of entries) this.drawEntry(entry, session);
+    this.follow();
     this.log.classList.toggle("thinking", phase === "thinking");
   }
 
-  drawEntry(entry) {
+  follow() {
+    if (this.follows) this.log.scrollTop = this.log.scrollHeight;
+  }
+
+  drawEntry(entry, session) {
     const nodes = this.drawn.get(entry.id) ?? this.newRow(entry);
     nodes.row.dataset.state = entry.state;
     setText(nodes.words, entry.text);
     setText(nodes.tentative, entry.tentative); // follows on directly, its own space included
     setText(nodes.note, noteOf(entry));
+    if (entry.response) drawChip(nodes, entry.response, session);
     if (entry.state !== "open" && entry.text && !this.announced.has(entry.id)) {
       this.announced.add(entry.id);
       setText(this.announcer, `${entry.role === "user" ? "You said" : "Answer"}: ${entry.text}`);
@@ -155,10 +180,46 @@ export class View {
     return nodes;
   }
 
+  /** @param {?object} second of a call, as `secondOf` says; null: there is no call */
+  drawCall(second) {
+    this.call.call.hidden = second === null;
+    if (second === null) return;
+    const { buffer_ms: bufferMs, round_trip_ms: tripMs, concealed, lost } = second;
+    const facts = [
+      tripMs != null && `${inMs(tripMs)} there and back`,
+      bufferMs != null && `${inMs(bufferMs)} of sound held against jitter`,
+      concealed != null && `${(100 * concealed).toFixed(1)} % of the sound made up`,
+      lost != null && `${lost} ${lost === 1 ? "packet" : "packets"} lost`,
+    ].filter(Boolean);
+    setText(this.call["call-words"], `${facts.join(", ") || "No sound yet"}.`);
+  }
+
   /** @param {number} loudness 0 to 1 */
   drawLevel(loudness) {
     this.talk.style.setProperty("--level", loudness.toFixed(3));
   }
+}
+
+function talkLabel({ microphone, byHand, held }) {
+  if (held) return "Release to send";
+  if (byHand) return "Hold to talk";
+  return { off: "Talk", opening: "Cancel", on: "Stop" }[microphone];
+}
+
+/** Under an answer: what the person waited, with the way to the turn's waterfall. */
+function drawChip(nodes, responseId, { reports, playouts }) {
+  const report = reports.get(responseId);
+  const text = report ? chipText(report, playouts.get(responseId), report.setting) : "";
+  if (!text) return;
+  if (!nodes.chip) {
+    nodes.chip = document.createElement("a");
+    nodes.chip.className = "latency";
+    nodes.chip.href = turnUrl(responseId);
+    nodes.chip.target = "_blank"; // this page goes on talking
+    nodes.chip.title = "Where the time went: the turn in the dashboard, in a new tab";
+    nodes.row.append(nodes.chip);
+  }
+  setText(nodes.chip, text);
 }
 
 function noteOf({ role, state, text }) {

@@ -332,6 +332,27 @@ class Events:
         interrupts ("real", `speech_started` follows), or was nothing ("false")."""
         return self._event("gateway.interruption", state=what, turn=turn, item_id=item_id)
 
+    def frame_judged(
+        self,
+        verdict: str,
+        *,
+        frame_event_id: str | None,
+        at_ms: float,
+        changed: float | None,
+        since_kept_ms: float | None,
+    ) -> Json:
+        """What became of a camera's frame: "kept" for the model, or why not (a `FrameVerdict`,
+        "replaced" by a newer one, "broken"). `changed`: mean difference of its luma from the frame
+        kept before, 0 to 1, None where they were not compared; `at_ms`: of the camera's clock."""
+        return self._event(
+            "gateway.frame.judged",
+            verdict=verdict,
+            frame_event_id=frame_event_id,
+            at_ms=at_ms,
+            changed=changed,
+            since_kept_ms=since_kept_ms,
+        )
+
     def voice_status(self, status: str, voice: str, message: str) -> Json:
         """Whether answers can be spoken (`status` "ready") and if not, why not."""
         return self._event("gateway.voice.status", status=status, voice=voice, message=message)

@@ -18,7 +18,7 @@ from openai.types.realtime import (
 from pydantic import BaseModel
 
 GatewayEventName = Literal[
-    "latency", "chunks", "hearing", "endpoint", "engine", "voice", "interruption"
+    "latency", "chunks", "hearing", "endpoint", "engine", "voice", "interruption", "frames"
 ]
 Interruption = Literal["words", "speech"]
 Endpointing = Literal["fixed", "adaptive", "semantic"]

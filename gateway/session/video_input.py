@@ -30,6 +30,7 @@ from headstart.gateway.video.sampling import (
     Motion,
     SampledFrame,
     Uniform,
+    difference,
 )
 
 NS_PER_MS = 1_000_000
@@ -71,6 +72,7 @@ class VideoInput:
         self._waiting: _Offered | None = None
         self._load = LoadAdaptive()
         self._pressed = False
+        self._kept: SampledFrame | None = None  # the newest
         self._sampler: FrameSampler = Every(())
         self.configure(None)
 
@@ -141,7 +143,7 @@ class VideoInput:
             self._begin(offered)
             return
         if self._waiting is not None:
-            self._count(REPLACED)
+            self._count(REPLACED, SampledFrame(self._waiting.at_ms), self._waiting.event_id)
         self._waiting = offered
 
     def track_frame(self, seen: Seen, now_ns: int) -> None:
@@ -150,23 +152,24 @@ class VideoInput:
         frame = SampledFrame(self._clock.at_ms(now_ns, at_sample))
         verdict = self._sampler.judge(frame)
         if verdict is FrameVerdict.KEEP:
-            self._judge(seen, frame.at_ms, at_sample)
+            self._judge(seen, frame.at_ms, at_sample, None)
         else:
-            self._count(verdict)
+            self._count(verdict, frame, None)
 
     def _begin(self, offered: _Offered) -> None:
-        verdict = self._sampler.judge(SampledFrame(offered.at_ms))
+        frame = SampledFrame(offered.at_ms)
+        verdict = self._sampler.judge(frame)
         if verdict is not FrameVerdict.KEEP:
-            self._count(verdict)
+            self._count(verdict, frame, offered.event_id)
             return
         self._decoding = True
 
         def then(seen: tuple[Seen, ...]) -> None:
-            self._judge(seen[0], offered.at_ms, offered.at_sample)
+            self._judge(seen[0], offered.at_ms, offered.at_sample, offered.event_id)
             self._next()
 
         def failed() -> None:
-            self._count(BROKEN)
+            self._count(BROKEN, frame, offered.event_id)
             self._next()
 
         asked = _DecodeRequest(then, offered.event_id, failed)
@@ -178,16 +181,32 @@ class VideoInput:
         if waiting is not None:
             self._begin(waiting)
 
-    def _judge(self, seen: Seen, at_ms: float, at_sample: int) -> None:
+    def _judge(self, seen: Seen, at_ms: float, at_sample: int, event_id: str | None) -> None:
         frame = SampledFrame(at_ms, seen.thumbnail)
         verdict = self._sampler.judge(frame)
-        self._count(verdict)
+        self._count(verdict, frame, event_id)
         if verdict is FrameVerdict.KEEP:
             self._sampler.keep(frame)
+            self._kept = frame
             self._context.tell(api.Frame(self._context.session_id, at_sample, seen.image))
 
-    def _count(self, fate: str) -> None:
-        self._context.metrics.frame(fate)
+    def _count(self, fate: str, frame: SampledFrame, event_id: str | None) -> None:
+        """In the metrics, and to a client that asked."""
+        context, kept = self._context, self._kept
+        context.metrics.frame(fate)
+        if not context.wants("frames"):
+            return
+        changed = None
+        if kept is not None and kept.thumbnail is not None and frame.thumbnail is not None:
+            changed = difference(kept.thumbnail, frame.thumbnail)
+        event = context.events.frame_judged(
+            str(fate),
+            frame_event_id=event_id,
+            at_ms=frame.at_ms,
+            changed=changed,
+            since_kept_ms=None if kept is None else frame.at_ms - kept.at_ms,
+        )
+        context.send_ours("frames", event)
 
 
 class _CameraClock:

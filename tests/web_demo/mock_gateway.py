@@ -90,6 +90,7 @@ class Script:
     error: str | None = None  # sent as an `error` event in place of every answer
     sound_s: float = 0.0  # of a tone, sent at once with every answer
     interrupts_after_s: float | None = None  # then somebody speaks, while that is being played
+    knows_playout: bool = True  # else it is a server from before `gateway.playout.started`
     hangs_up: bool = False  # closes the connection in place of an answer
 
 
@@ -181,6 +182,9 @@ class _Conversation:
         self.events = Events(self.ids)
         self.samples = 0
         self.turns = 0
+        self.by_hand = False  # the page ends the turns
+        self.uncommitted = 0  # samples
+        self.frames = 0
         self.steps = self._spoken_turn()
         self.next_step: tuple[float, list[Json]] | None = next(self.steps)
 
@@ -198,11 +202,24 @@ class _Conversation:
     async def _on_message(self, message: Json) -> None:
         match message["type"]:
             case "session.update":
+                heard = message["session"].get("audio", {}).get("input", {})
+                if "turn_detection" in heard:
+                    self.by_hand = heard["turn_detection"] is None
                 await self.send(self.events.session_updated(message["session"]))
+            case "input_audio_buffer.clear":
+                self.uncommitted = 0
+                await self.send(self.events.cleared())
+            case "input_audio_buffer.commit":
+                await self._on_commit()
+            case "gateway.playout.started" if not self.mock.script.knows_playout:
+                refusal = {"code": "unknown", "param": "type", "message": "No such event."}
+                error = {"type": "invalid_request_error", "event_id": message["event_id"]}
+                await self.send({"type": "error", "event_id": "e", "error": error | refusal})
             case "input_audio_buffer.append":
                 await self._on_audio(base64.b64decode(message["audio"], validate=True))
             case "input_image_buffer.append":
                 self.mock.received.images.append(base64.b64decode(message["image"], validate=True))
+                await self.send(self._judged(message.get("event_id")))
             case "conversation.item.create":
                 item = {"id": self.ids.item(), "status": "completed", **message["item"]}
                 await self.send(self.events.item_added(item, None))
@@ -214,12 +231,39 @@ class _Conversation:
         received.audio += pcm
         received.packets.append(len(pcm) // 2)
         received.arrived_s.append(time.monotonic())
+        self.uncommitted += len(pcm) // 2
+        if self.by_hand:
+            return
         self.samples += len(pcm) // 2
         while self.next_step is not None and self.samples >= self.next_step[0] * RATE_HZ:
             await self.send(*self.next_step[1])
             self.next_step = next(self.steps, None)
             if self.next_step is None:
                 await self._answer(self.mock.script.answer, Anchor.RECEIVED)
+
+    async def _on_commit(self) -> None:
+        """What was held to talk: understood as the script's last words."""
+        item_id, said = self.ids.item(), self.mock.script.hearings[-1][1]
+        self.uncommitted = 0
+        content = [{"type": "input_audio", "transcript": None}]
+        item = {"id": item_id, "type": "message", "role": "user", "content": content}
+        await self.send(
+            self.events.committed(item_id, None),
+            self.events.item_added({**item, "status": "completed"}, None),
+            self.events.transcription_completed(item_id, said, audio_s=1.2),
+        )
+
+    def _judged(self, event_id: str | None) -> Json:
+        """Every other picture is kept."""
+        self.frames += 1
+        first = self.frames == 1
+        return self.events.frame_judged(
+            "kept" if self.frames % 2 else "unchanged",
+            frame_event_id=event_id,
+            at_ms=1000.0 * self.frames,
+            changed=None if first else 0.17 if self.frames % 2 else 0.004,
+            since_kept_ms=None if first else 1000.0 * (2 - self.frames % 2),
+        )
 
     def _spoken_turn(self) -> Iterator[tuple[float, list[Json]]]:
         """(seconds of sound, events to send then) up to the moment before the answer."""
@@ -330,7 +374,15 @@ class _Conversation:
             item_id=ref.item_id,
             response_id=ref.response_id,
             budget=budget.to_wire(),
+            voice=self._voice(budget),
         )
+
+    def _voice(self, budget: TurnBudget) -> Json | None:
+        """A voice needs 60 ms for the first sound."""
+        if self.mock.script.sound_s == 0:
+            return None
+        total_ms = (budget.total_ns or 0) / NS_PER_MS + 60.0
+        return {"first_clause_ms": 20.0, "first_sound_ms": 40.0, "total_ms": total_ms}
 
 
 def in_ns(stages_ms: Mapping[str, float | None]) -> dict[str, int | None]:

@@ -1,34 +1,42 @@
-"""The README's picture: the page in the middle of a conversation with a real server.
+"""The README's pictures: the page in the middle of a conversation with a real server, and the
+dashboard over a scripted feed.
 
-    headstart serve --model small                      # in another terminal
-    python -m tests.web_demo.readme_picture http://127.0.0.1:8080 docs/page.png
+    python -m tests.web_demo.readme_picture docs/page.png docs/dashboard.png [URL]
 
-A real browser whose microphone plays the bundled questions and whose camera shows the bundled cat.
-The picture is taken while somebody speaks again, two answers being there. It is to show a good
-conversation, and the browser's fake microphone drops sound on a crowded machine: so there are
-several tries, and it says how many it took.
+Without the URL of a running server it starts one. A real browser whose microphone plays the bundled
+questions and whose camera shows the bundled cat. The picture is taken while somebody speaks again,
+two answers being there. It is to show a good conversation, and the browser's fake microphone drops
+sound on a crowded machine: so there are several tries, and it says how many it took. The
+milliseconds in it are those of the machine that it was taken on: let that be a quiet one.
 """
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
 import sys
 import tempfile
+import threading
 import wave
+from collections.abc import Iterator
 from pathlib import Path
 
 import av
 import numpy as np
 from av.video.plane import VideoPlane
-from playwright.sync_api import Page, ViewportSize, sync_playwright
+from playwright.sync_api import Page, Playwright, ViewportSize, sync_playwright
 
 from headstart.benchmarks.recordings import CLIPS, load_s16
 from tests.web_demo import chromium
+from tests.web_demo.dashboard import screenshots
+from tests.web_demo.test_real_server import drain, first_url
 
 MICROPHONE_HZ = 48_000
 FIRST_S, PAUSE_S = (2.72, 2.0, 2.13, 2.27, 2.41, 2.56, 2.89, 3.07), 9.0
 """Silence before the first question, try by try, and after each: time for its answer."""
 EXPECTED = ("capital of France", "cat")
-SIZE: ViewportSize = {"width": 1280, "height": 800}
+SIZE: ViewportSize = {"width": 1280, "height": 960}
+DASHBOARD_SIZE: ViewportSize = {"width": 1280, "height": 960}
 TIMEOUT_MS = 120_000
 CAMERA_HZ, CAMERA_FRAMES = 2, 4
 
@@ -71,7 +79,7 @@ def converse(page: Page) -> bool:
     for turn, wanted in enumerate(EXPECTED):
         answer = page.locator(".entry.assistant[data-state=done]").nth(turn)
         answer.wait_for(timeout=TIMEOUT_MS)
-        said = answer.inner_text()
+        said = answer.inner_text().replace("\n", " | ")
         print(said, flush=True)
         if wanted not in said:
             return False
@@ -85,26 +93,65 @@ def converse(page: Page) -> bool:
     return True
 
 
-def main(url: str, path: Path) -> None:
+@contextlib.contextmanager
+def serving(url: str | None) -> Iterator[str]:
+    """The server at `url`, or one of our own."""
+    if url is not None:
+        yield url
+        return
+    command = [sys.executable, "-m", "headstart", "serve", "--model", "small", "--port", "0"]
+    with subprocess.Popen([*command, "--announce"], stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        own = first_url(server.stdout)
+        threading.Thread(target=drain, args=(server.stdout,), daemon=True).start()
+        yield own
+        server.terminate()
+
+
+def talk(driver: Playwright, folder: Path, url: str, path: Path) -> bool:
+    """The talk page's picture; whether a try succeeded."""
+    microphone, camera = folder / "microphone.wav", folder / "camera.y4m"
+    write_camera(camera)
+    flags = [f"--use-file-for-fake-video-capture={camera}"]
+    flags += chromium.fake_microphone(microphone)
+    for number, first_s in enumerate(FIRST_S, 1):
+        write_microphone(microphone, first_s)
+        browser = driver.chromium.launch(
+            executable_path=chromium.ensure(), args=[*chromium.ARGS, *flags]
+        )
+        page = browser.new_context(viewport=SIZE, color_scheme="light").new_page()
+        page.goto(url)
+        if converse(page):
+            page.screenshot(path=path)
+            print(f"{path}: try {number} of {len(FIRST_S)}")
+            return True
+        browser.close()
+    return False
+
+
+def dashboard(driver: Playwright, path: Path) -> None:
+    """The strip and a turn's waterfall, over a scripted feed."""
+    fake = screenshots.feed()
+    browser = driver.chromium.launch(executable_path=chromium.ensure(), args=[*chromium.ARGS])
+    page = browser.new_context(viewport=DASHBOARD_SIZE, color_scheme="light").new_page()
+    page.goto(fake.url)
+    page.wait_for_selector("body[data-feed=live]")
+    fake.run(screenshots.SECONDS, screenshots.TURNS_PER_MIN)
+    page.goto(f"{fake.url}#screen=turn")
+    screenshots.settle(page)
+    page.screenshot(path=path)
+    print(path)
+    browser.close()
+    fake.stop()
+
+
+def main(page: Path, board: Path, url: str | None) -> None:
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as driver:
-        microphone, camera = Path(folder) / "microphone.wav", Path(folder) / "camera.y4m"
-        write_camera(camera)
-        flags = [f"--use-file-for-fake-video-capture={camera}"]
-        flags += chromium.fake_microphone(microphone)
-        for number, first_s in enumerate(FIRST_S, 1):
-            write_microphone(microphone, first_s)
-            browser = driver.chromium.launch(
-                executable_path=chromium.ensure(), args=[*chromium.ARGS, *flags]
-            )
-            page = browser.new_context(viewport=SIZE, color_scheme="light").new_page()
-            page.goto(url)
-            if converse(page):
-                page.screenshot(path=path)
-                print(f"{path}: try {number} of {len(FIRST_S)}")
-                return
-            browser.close()
-    sys.exit("no conversation went as expected")
+        dashboard(driver, board)
+        with serving(url) as running:
+            if not talk(driver, Path(folder), running, page):
+                sys.exit("no conversation went as expected")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], Path(sys.argv[2]))
+    main(Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else None)

@@ -1,6 +1,6 @@
 """Pictures of the page in its states, light and dark, wide and narrow, for people to look at.
 
-python -m tests.web_demo.screenshots FOLDER
+python -m tests.web_demo.screenshots FOLDER [STATE ...]
 """
 
 from __future__ import annotations
@@ -72,6 +72,79 @@ def lost(mock: MockGateway, page: Page) -> None:
     in_phase(page, "lost")
 
 
+def talking(mock: MockGateway, page: Page) -> None:
+    """Answered aloud, with its chip, captions and what the camera has shown."""
+    mock.script = replace(mock.script, sound_s=1.0)
+    page.check("#captions-on")
+    page.check("#camera")
+    page.wait_for_selector("#seen-list li >> nth=1", timeout=TIMEOUT_MS)
+    page.click("#talk")
+    page.wait_for_selector(".latency:has-text('heard after')", timeout=TIMEOUT_MS)
+    in_phase(page, "listening")
+
+
+def held(mock: MockGateway, page: Page) -> None:
+    turn(mock, page)
+    page.click("#talk")
+    page.check("#hold")
+    page.locator("#talk").focus()
+    page.keyboard.down(" ")
+    in_phase(page, "speaking")
+
+
+def muted(mock: MockGateway, page: Page) -> None:
+    turn(mock, page)
+    page.click("#mute")
+    in_phase(page, "muted")
+
+
+def devices(_: MockGateway, page: Page) -> None:
+    in_phase(page, "idle")
+    page.click("#devices")
+    page.click("#try-camera")
+    page.wait_for_selector("#check-video:not([hidden])", timeout=TIMEOUT_MS)
+    page.wait_for_function("() => Number(document.getElementById('meter').ariaValueNow) > 40")
+
+
+def events(mock: MockGateway, page: Page) -> None:
+    turn(mock, page)
+    page.click("#events")
+    page.locator("#drawer-list li summary").nth(2).click()
+    page.wait_for_timeout(400)
+
+
+def keys(_: MockGateway, page: Page) -> None:
+    in_phase(page, "idle")
+    page.click("#help")
+
+
+def refused(_: MockGateway, page: Page) -> None:
+    in_phase(page, "idle")
+    page.evaluate(
+        """() => { navigator.mediaDevices.getUserMedia = async () => {
+          throw new DOMException("Permission denied", "NotAllowedError"); }; }"""
+    )
+    page.click("#talk")
+    page.wait_for_selector("#notice:not([hidden])", timeout=TIMEOUT_MS)
+
+
+STATES: tuple[Shot, ...] = (
+    welcome,
+    loading,
+    speaking,
+    turn,
+    talking,
+    held,
+    muted,
+    devices,
+    events,
+    keys,
+    refused,
+    over_budget,
+    lost,
+)
+
+
 def shoot(browser: Browser, mock: MockGateway, folder: Path, name: str, shot: Shot) -> None:
     for size, (width, height) in SIZES.items():
         for scheme in SCHEMES:
@@ -90,7 +163,7 @@ def shoot(browser: Browser, mock: MockGateway, folder: Path, name: str, shot: Sh
             context.close()
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, wanted: list[str]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     mock = MockGateway()
     mock.start()
@@ -98,11 +171,11 @@ def main(folder: Path) -> None:
         browser = driver.chromium.launch(
             executable_path=chromium.ensure(), args=[*chromium.ARGS, *chromium.FAKE_DEVICES]
         )
-        for shot in (welcome, loading, speaking, turn, over_budget, lost):
+        for shot in (s for s in STATES if not wanted or s.__name__ in wanted):
             shoot(browser, mock, folder, shot.__name__, shot)
         browser.close()
     mock.stop()
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), sys.argv[2:])

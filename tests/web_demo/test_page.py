@@ -25,7 +25,10 @@ def ask(demo: OpenPage, text: str) -> None:
 def said(demo: OpenPage) -> list[tuple[str, str]]:
     """(role, text) of the conversation on the page."""
     return [
-        ("user" if "user" in (row.get_attribute("class") or "") else "assistant", row.inner_text())
+        (
+            "user" if "user" in (row.get_attribute("class") or "") else "assistant",
+            row.locator(".words").inner_text(),
+        )
         for row in demo.page.locator(".entry").all()
     ]
 
@@ -39,7 +42,7 @@ def test_the_page_loads_clean(demo: OpenPage, mock: MockGateway) -> None:
     assert session["output_modalities"] == ["audio"]
     assert session["audio"]["input"]["turn_detection"]["type"] == "server_vad"
     assert session["gateway"] == {
-        "events": ["latency", "chunks", "hearing", "engine", "voice"],
+        "events": ["latency", "chunks", "hearing", "engine", "voice", "frames"],
         "endpointing": "semantic",
         "resume": True,
     }
@@ -236,7 +239,7 @@ def test_a_refused_microphone_is_explained(
 def test_everything_is_reached_by_keyboard(demo: OpenPage) -> None:
     """Tab passes through the suggestions, the conversation, Talk, the text box, Send and camera."""
     reached = []
-    for _ in range(9):
+    for _ in range(16):
         demo.page.keyboard.press("Tab")
         reached.append(
             demo.page.evaluate("document.activeElement.id || document.activeElement.dataset.ask")

@@ -20,6 +20,7 @@ import jiwer
 import numpy as np
 import pytest
 import soxr
+from playwright.sync_api import expect
 
 from tests.web_demo import chromium
 from tests.web_demo.conftest import BrowserFactory, PageOpener
@@ -120,5 +121,41 @@ def test_a_spoken_question_is_recognised_and_answered(
     total_ms = float(page.locator("#total").get_attribute("data-ms") or "nan")
     assert sum(ms for _, ms in drawn) == pytest.approx(total_ms, abs=1.0)
     assert page.locator("#chunks .chunk").count() >= 1
+    expect(page.locator(".latency").last).to_contain_text("waiting (silence_duration_ms)")
+    expect(page.locator("#call")).to_be_visible(visible=transport == "webrtc")
     assert demo.complaints == []
     assert (rtp_packets(server_url) > before) == (transport == "webrtc")
+
+
+@pytest.mark.weights
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("transport", ["websocket", "webrtc"])
+def test_a_question_is_asked_by_holding_the_button(
+    server_url: str,
+    asked: Path,
+    browser_factory: BrowserFactory,
+    open_page: PageOpener,
+    transport: str,
+) -> None:
+    """The server takes the turn that the release makes of what was held, however it came, and
+    nobody waits for a silence."""
+    query = "?transport=websocket" if transport == "websocket" else ""
+    browser = browser_factory(*chromium.fake_microphone(asked))
+    demo = open_page(browser, f"{server_url}/{query}")
+    page = demo.page
+    page.wait_for_selector("body[data-phase=idle]", timeout=LOAD_TIMEOUT_MS)
+    page.check("#hold")
+    page.locator("#talk").hover()
+    page.mouse.down()
+    page.wait_for_selector("body[data-phase=speaking]")
+    # The microphone's file is one second of silence and then the question.
+    page.wait_for_timeout(5_000)
+    page.mouse.up()
+    page.wait_for_selector(".entry.assistant[data-state=done]", timeout=ANSWER_TIMEOUT_MS)
+    page.wait_for_selector(".entry.user[data-state=done]")
+    heard = demo.text(".entry.user .words").lower().rstrip("?.")
+    assert round(6 * jiwer.wer("what is the capital of france", heard)) <= 1, heard
+    assert demo.text(".entry.assistant .words").strip()
+    assert "waiting" not in demo.text(".latency")
+    assert page.locator("#notice").is_hidden()
+    assert demo.complaints == []

@@ -133,3 +133,18 @@ def test_an_engine_restart_is_shown_and_ends(workbench: Page) -> None:
     status = {"type": "gateway.engine.status", "status": "restarting", "message": "It died."}
     phases, _ = receive(workbench, OPENED, status, {**status, "status": "ready"})
     assert phases == ["idle", "restarting", "idle"]
+
+
+def test_silence_between_two_holds_is_no_entry(workbench: Page) -> None:
+    """Of a call the server hears the silence, too; and what is cleared with the next press goes,
+    but not the turn before it, whose words are still under way."""
+    code = RECEIVE.replace("new Session();", "new Session(); session.byHand = true;")
+    committed = {"type": "input_audio_buffer.committed", "item_id": "u1"}
+    events = [OPENED, heard("a b", ""), committed, {**heard("", ""), "item_id": "u2"}]
+    noise = [{**heard("", "hm"), "item_id": "u2"}, {"type": "input_audio_buffer.cleared"}]
+    session = workbench.evaluate(code, events)["session"]
+    assert [entry["id"] for entry in session["entries"]] == ["u1"]
+    session = workbench.evaluate(code, events + noise[:1])["session"]
+    assert [entry["id"] for entry in session["entries"]] == ["u1", "u2"]
+    session = workbench.evaluate(code, events + noise)["session"]
+    assert [entry["id"] for entry in session["entries"]] == ["u1"]

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from headstart.engine import api
 from tests.gateway.session_bench import SessionBench, silence_pcm
 from tests.gateway.video.drawn import png
@@ -102,6 +104,35 @@ def test_a_camera_is_seen_when_it_changes() -> None:
     assert bench.held == []
     assert seen(bench) == [10, 240]
     assert [fate(bench, name) for name in ("kept", "unchanged", "too_soon")] == [2, 1, 1]
+
+
+def test_a_client_that_asks_is_told_what_became_of_each_frame() -> None:
+    """By the append's event id: kept or why not, and how much it differs from the one kept before.
+    Who did not ask is told nothing."""
+    bench = seeing()
+    show(bench, DARK)
+    assert bench.types() == []
+    bench = SessionBench()
+    bench.update(gateway={"events": ["frames"]})
+    bench.clear()
+    show(bench, DARK)
+    show(bench, DARK, after_s=1.1)
+    show(bench, BRIGHT, after_s=1.1)
+    show(bench, DARK, after_s=0.3)
+    show(bench, "AAAA", after_s=1.1)
+    told = [event for event in bench.sent if event["type"] == "gateway.frame.judged"]
+    assert [event["verdict"] for event in told] == [
+        "kept",
+        "unchanged",
+        "kept",
+        "too_soon",
+        "broken",
+    ]
+    assert {event["frame_event_id"] for event in told} == {"mine"}
+    changed = [event["changed"] for event in told]
+    assert changed == [None, 0.0, pytest.approx(230 / 255, abs=0.02), None, None]
+    since_ms = [event["since_kept_ms"] for event in told]
+    assert since_ms == [None, *map(pytest.approx, (1100.0, 2200.0, 300.0, 1400.0))]
 
 
 def test_the_newest_of_a_camera_wins() -> None:

@@ -6,13 +6,12 @@ from __future__ import annotations
 from typing import Literal
 
 import pytest
-from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Page
 
 from tests.web_demo.conftest import OpenPage
 from tests.web_demo.dashboard.conftest import DashboardOpener
 from tests.web_demo.dashboard.fake_feed import FakeFeed
 from tests.web_demo.dashboard.feed_fixtures import Server, conversation, jsonl
+from tests.web_demo.page_bench import findings
 
 SCREENS = (
     "sessions",
@@ -25,27 +24,6 @@ SCREENS = (
     "errors",
     "compare",
 )
-AXE_SCRIPT = Axe().axe_script
-
-
-def findings(page: Page) -> list[str]:
-    """What axe-core says of the page as it is: rule, element, why. It is put in as a debugger would
-    do it, since the page's own policy lets no such script in."""
-    session = page.context.new_cdp_session(page)
-    session.send("Runtime.evaluate", {"expression": f"{AXE_SCRIPT};0"})
-    done = session.send(
-        "Runtime.evaluate",
-        {
-            "expression": """axe.run(document).then(({ violations }) => violations.flatMap(
-              ({ id, nodes }) => nodes.map((node) =>
-                `${id}: ${node.target.join(' ')}: ${node.failureSummary}`)))""",
-            "awaitPromise": True,
-            "returnByValue": True,
-        },
-    )
-    assert "exceptionDetails" not in done, done
-    found: list[str] = done["result"]["value"]
-    return found
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
