@@ -32,6 +32,7 @@ from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.scheduling.admission import AdmissionController
 from headstart.engine.scheduling.runner import StepResult
 from headstart.engine.scheduling.scheduler import Plan, Request, Scheduler
+from headstart.engine.scheduling.step_log import StepLog
 from headstart.engine.session.generation import Answer
 from headstart.engine.session.session import Emit, NewStream, Session
 from headstart.engine.session.utterance import AudioBatch
@@ -63,6 +64,22 @@ class EngineParts:
     heard_together: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """Tokens that sessions have forgotten, and that were drawn before an endpoint was sure."""
+
+    evicted: int = 0
+    speculated_kept: int = 0
+    speculated_wasted: int = 0
+
+    def plus(self, session: Session) -> Totals:
+        return Totals(
+            self.evicted + session.stream.evicted_tokens,
+            self.speculated_kept + session.speculated_kept,
+            self.speculated_wasted + session.speculated_wasted,
+        )
+
+
 class Engine:
     """Sessions by name. Everything a peer can get wrong is answered by a `Failed` event."""
 
@@ -72,6 +89,9 @@ class Engine:
         self._emit = emit
         self._admission = parts.admission
         self._reported_level = api.Level.CALM
+        self.steps = StepLog()
+        self._served: set[str] = set()  # sessions whose commands this step carries out
+        self._gone = Totals()
 
     # --- commands --------------------------------------------------------------------------------
 
@@ -132,6 +152,8 @@ class Engine:
     def _close(self, name: str) -> None:
         session = self.sessions.pop(name, None)
         if session is not None:
+            session.drop_speculation()
+            self._gone = self._gone.plus(session)
             session.close()
             self._admission.remove(name)
 
@@ -149,6 +171,8 @@ class Engine:
 
     def step(self) -> bool:
         """Run one step. False if there was nothing to do."""
+        began_ns = self.parts.clock()
+        self._served.clear()
         worked = self._carry_out_commands()
         plan = self._plan()
         if plan:
@@ -157,7 +181,23 @@ class Engine:
         for session in self.sessions.values():
             session.settle_traces()
         self.relieve_pressure()
+        if worked:
+            self._log_step(plan, began_ns)
         return worked
+
+    def _log_step(self, plan: Plan, began_ns: int) -> None:
+        """What it took, for whom, and who still waits."""
+        streams = {work.stream for work in plan.works}
+        served = {s.name for s in self.sessions.values() if not streams.isdisjoint(s.streams())}
+        served |= self._served
+        waiting = [s for s in self.sessions.values() if s.name not in served and not s.at_rest]
+        self.steps.add(
+            self.parts.clock() - began_ns,
+            sessions=len(served),
+            queue=len(waiting),
+            prefill_tokens=plan.prefill_tokens,
+            decode_tokens=plan.decode_tokens,
+        )
 
     def relieve_pressure(self) -> None:
         """Offload an idle session if the cache is nearly full; report changes of its level."""
@@ -190,6 +230,14 @@ class Engine:
         return KvAccounting.of(s for s in self._streams() if not s.offload_slot.offloaded)
 
     @property
+    def totals(self) -> Totals:
+        """Of all sessions since the engine started, those that are closed included."""
+        totals = self._gone
+        for session in self.sessions.values():
+            totals = totals.plus(session)
+        return totals
+
+    @property
     def sessions_offloaded(self) -> int:
         return sum(
             bool(session.stream.offload_slot.offloaded) for session in self.sessions.values()
@@ -214,6 +262,7 @@ class Engine:
                 self._recognise(with_audio[:together])
                 return True
             command = waiting[0].commands.pop()
+            self._served.add(waiting[0].name)
             self._restore(waiting[0])
             try:
                 waiting[0].run(command)
@@ -242,6 +291,7 @@ class Engine:
         began_ns = self.parts.clock()
         batches: list[tuple[Session, AudioBatch]] = []
         for session in sessions:
+            self._served.add(session.name)
             self._restore(session)
             try:
                 batches.append((session, session.next_audio_batch(began_ns)))
@@ -365,7 +415,7 @@ class Engine:
     def _fail(self, session: Session, answer: Answer, error: EngineError) -> None:
         if answer.speculative:
             # Nothing was promised: the request itself will try again and report an error.
-            session.answer = None
+            session.drop_speculation()
             session.stream.truncate(session.stream.kv_len)
             return
         answer.fail(error.code, str(error))

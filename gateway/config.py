@@ -234,6 +234,13 @@ class Settings(BaseSettings):
     drain_s: float = Field(
         10.0, ge=0.0, le=600.0, allow_inf_nan=False, description="wait for answers at the end, s"
     )
+    dashboard_content: bool = Field(
+        False,
+        description="whether the dashboard's feed and recordings hold what was said and answered",
+    )
+    record: Path | None = Field(
+        None, description="file that the dashboard's feed is recorded in; none: it is not"
+    )
     web_dir: Path | None = Field(
         None, description="folder served at /; none: web-demo/ beside the package"
     )

@@ -15,6 +15,7 @@ import signal
 import sys
 import time
 import uuid
+from collections import deque
 from dataclasses import dataclass, field, fields
 from itertools import count
 
@@ -77,6 +78,42 @@ class _Stream:
             self.typed = " ".join(texts)
 
 
+class _Steps:
+    """What the script's steps since the last `Stats` count as: each chunk and each word is one."""
+
+    def __init__(self) -> None:
+        self._ms: deque[float] = deque(maxlen=4096)
+        self._count = self._prefill = self._decode = 0
+
+    def add(self, event: api.Event, script: Script) -> None:
+        if isinstance(event, api.Chunk):
+            self._prefill += event.prefilled_tokens
+        elif isinstance(event, api.Delta):
+            self._decode += 1
+        else:
+            return
+        self._count += 1
+        self._ms.append(script.chunk_ms if isinstance(event, api.Chunk) else script.delta_ms)
+
+    def take(self) -> api.StepStats:
+        ranked = sorted(self._ms)
+        if not ranked:
+            return api.StepStats()
+        taken = api.StepStats(
+            count=self._count,
+            busy_ms=sum(ranked),
+            p50_ms=ranked[(len(ranked) - 1) // 2],
+            p95_ms=ranked[(len(ranked) * 95 - 1) // 100],
+            max_ms=ranked[-1],
+            prefill_tokens=self._prefill,
+            decode_tokens=self._decode,
+            sessions=self._count,
+        )
+        self._ms.clear()
+        self._count = self._prefill = self._decode = 0
+        return taken
+
+
 class FakeEngine:
     """`receive` commands, collect what is `due`: (due_ns, event) pairs wait in one heap."""
 
@@ -88,6 +125,7 @@ class FakeEngine:
         self._due: list[tuple[int, int, api.Event]] = []
         self._order = count()
         self._steps = 0
+        self._recent = _Steps()
         self._typed: dict[str, str] = {}  # by session, the last one last
         if script.load_ms:
             self._later(now_ns, api.Loading(what="pretending to load", done=0, total=100))
@@ -112,6 +150,7 @@ class FakeEngine:
             if answering and not self._still_wanted(event):
                 continue
             self._steps += 1
+            self._recent.add(event, self.script)
             events.append(event)
         return events
 
@@ -299,6 +338,7 @@ class FakeEngine:
             rss_bytes=0,
             pending_prefill_tokens=0,
             steps=self._steps,
+            recent_steps=self._recent.take(),
         )
 
     def _fail(self, command: api.Command, now_ns: int, code: str, message: str) -> None:

@@ -79,6 +79,14 @@ Set = Annotated[
         "--set", help="Any setting of `headstart settings`. Repeatable.", metavar="NAME=VALUE"
     ),
 ]
+Record = Annotated[
+    Path | None,
+    typer.Option(
+        "--record",
+        help="Record the dashboard's feed in a new file, gzipped JSON lines.",
+        show_default=False,
+    ),
+]
 Announce = Annotated[bool, typer.Option("--announce", hidden=True)]
 
 
@@ -92,6 +100,7 @@ def serve(
     engine: Engine = None,
     host: Host = None,
     port: Port = None,
+    record: Record = None,
     config: Config = None,
     assignments: Set = None,
     announce: Announce = False,
@@ -101,7 +110,7 @@ def serve(
 
     flags = {"model": model, "engine": engine, "host": host, "port": port}
     flags |= {"ears": ears, "ears_language": ears_language}
-    flags |= {"weights": weights, "size": size, "tail": tail}
+    flags |= {"weights": weights, "size": size, "tail": tail, "record": record}
     wanted = _settings(config, flags, assignments)
     at_work()
     if wanted.web_dir is None:

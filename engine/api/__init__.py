@@ -54,6 +54,7 @@ from headstart.engine.api.events import (
     Pressure,
     Ready,
     Stats,
+    StepStats,
 )
 from headstart.engine.api.values import (
     SAMPLE_RATE_HZ,
@@ -130,6 +131,7 @@ __all__ = [
     "Sound",
     "Span",
     "Stats",
+    "StepStats",
     "Text",
     "Tool",
     "ToolCall",

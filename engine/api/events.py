@@ -46,13 +46,37 @@ class Ready(Message, frozen=True, tag="ready"):
     model: ModelInfo
 
 
+class StepStats(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Steps of the engine since the `Stats` before: how many, how long (ms; `busy_ms` is their sum,
+    the percentiles are of the newest few thousand), and how much was in them. `sessions`: summed
+    over the steps, those that a step worked for; `queue_max`: most sessions that had to wait for a
+    later step."""
+
+    count: int = 0
+    busy_ms: float = 0.0
+    p50_ms: float | None = None
+    p95_ms: float | None = None
+    max_ms: float | None = None
+    prefill_tokens: int = 0
+    decode_tokens: int = 0
+    sessions: int = 0
+    queue_max: int = 0
+
+    @property
+    def sessions_mean(self) -> float | None:
+        """Sessions a step; None where there was none."""
+        return self.sessions / self.count if self.count else None
+
+
 class Stats(Message, frozen=True, tag="stats"):
     """Answer to `Ping`.
 
     `kv_blocks_cached`: blocks without a holder, kept for their content. `kv_tokens`: tokens of all
     sessions by modality; a shared one counts for each. `sessions_offloaded`: sessions with their
-    K/V in host memory, which take `offloaded_bytes`. `sessions_refused`, `offloads` and `returns`
-    (restored sessions) count since the engine started.
+    K/V in host memory, which take `offloaded_bytes`. `sessions_refused`, `offloads`, `returns`
+    (restored sessions), `evicted_tokens` and the `speculated` tokens (kept: an answer began with
+    them; wasted: it did not) count since the engine started. `recent_steps`: since the last
+    `Stats`.
     """
 
     ping_sent_ns: int
@@ -72,6 +96,10 @@ class Stats(Message, frozen=True, tag="stats"):
     offloads: int = 0
     returns: int = 0
     sessions_refused: int = 0
+    evicted_tokens: int = 0
+    speculated_kept: int = 0
+    speculated_wasted: int = 0
+    recent_steps: StepStats = StepStats()
 
 
 class Pressure(Message, frozen=True, tag="pressure"):

@@ -137,6 +137,7 @@ class GatewayLink:
         if self.model is None or self._engine is None:
             return  # still loading; `Loading` events say so
         self._engine.relieve_pressure()  # idle sessions cause no steps
+        totals = self._engine.totals
         pool, accounting, admission = (
             self._engine.pool,
             self._engine.kv_accounting(),
@@ -161,6 +162,10 @@ class GatewayLink:
                 offloads=admission.offloads,
                 returns=admission.restores,
                 sessions_refused=admission.refused_sessions,
+                evicted_tokens=totals.evicted,
+                speculated_kept=totals.speculated_kept,
+                speculated_wasted=totals.speculated_wasted,
+                recent_steps=self._engine.steps.take(),
             )
         )
 

@@ -71,6 +71,10 @@ class Session:
         self._rolled_back_before = 0
         self._summaries = Summaries(services, self.conversation)
         self._unanswered = False  # whether words came since the last answer
+        self.speculated_kept = 0
+        """Tokens drawn before the endpoint was sure, which an answer began with."""
+        self.speculated_wasted = 0
+        """The same, of answers that were given up."""
 
     # --- commands --------------------------------------------------------------------------------
 
@@ -216,7 +220,7 @@ class Session:
         utterance = self._open_utterance()
         utterance.ref = command.ref
         utterance.finished = False
-        self._drop_speculation()
+        self.drop_speculation()
 
     def _end_speech(self, command: api.EndSpeech) -> None:
         self._finish_hearing()
@@ -234,7 +238,7 @@ class Session:
         if self.answer is not None and self.answer.speculative:
             if self.answer.prompt.ids == self.conversation.prompt(with_utterance=True).ids:
                 return None
-            self._drop_speculation()
+            self.drop_speculation()
         if self.answer is not None:
             return None
         rendered = self._fit()
@@ -299,7 +303,7 @@ class Session:
         if self.answer is not None and not self.answer.speculative:
             raise AnswerRunning(self.name)
         if command.only_if_heard and not self._unanswered:
-            self._drop_speculation()
+            self.drop_speculation()
             self._emit_cancelled(command.generation)
             return
         sampling, tools = command.sampling, command.tools or ()
@@ -307,7 +311,7 @@ class Session:
         prompt = self.conversation.prompt(instructions, tools=tools)
         answer = self.answer
         if answer is None or not answer.matches(prompt, sampling):
-            self._drop_speculation()
+            self.drop_speculation()
             self._fit(self.conversation.window_before(instructions, tools, sampling.max_tokens))
             prompt = self.conversation.prompt(instructions, tools=tools)
             answer = self._new_answer(self.stream, prompt, command)
@@ -317,6 +321,7 @@ class Session:
             self.answer = answer
         else:
             answer.cached_tokens = min(len(prompt.ids), self.stream.kv_len)
+            self.speculated_kept += answer.speculated_tokens
         self.conversation.keep_view()
         self.conversation.open_answer(command.item_id)
         answer.generation, answer.item_id = command.generation, command.item_id
@@ -337,8 +342,10 @@ class Session:
         answer.cached_tokens = stream.adopt()
         self.side_answers.append(answer)
 
-    def _drop_speculation(self) -> None:
+    def drop_speculation(self) -> None:
+        """Give up an answer that was begun before its endpoint was sure."""
         if self.answer is not None and self.answer.speculative:
+            self.speculated_wasted += self.answer.speculated_tokens
             self.answer = None
 
     def flush(self, answer: Answer) -> None:

@@ -12,6 +12,13 @@ class ClientClock:
     def __init__(self) -> None:
         self._offset_ns: int | None = None  # the smallest one seen
 
+    def look(self, stamp_ms: float) -> int | None:
+        """A client's stamp as an instant of ours, in ns, by what its packets have told so far;
+        None: nothing. Learns nothing: a stamp that is wrong spoils no other."""
+        if self._offset_ns is None:
+            return None
+        return round(stamp_ms * NS_PER_MS) + self._offset_ns
+
     def to_ours(self, stamp_ms: float | None, now_ns: int) -> int | None:
         """A client's stamp, which arrived at `now_ns`, as an instant of ours, in ns; None: what
         came had none."""

@@ -29,7 +29,7 @@ from headstart.gateway.runtime.clocks import since_boot_s
 log = logging.getLogger("headstart.auth")
 
 SUBPROTOCOL = "realtime"
-SOCKET_PATHS = ("/v1/realtime", "/realtime")
+SOCKET_PATHS = ("/v1/realtime", "/realtime", "/v1/dashboard")
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "media-src 'self' blob:; connect-src 'self'{sockets}; base-uri 'none'; form-action 'none'; "
@@ -116,7 +116,7 @@ def _path_verdict(scope: Scope) -> Refused | None:
     if _CONTROL.search(path) is not None:
         return Refused(400, "invalid_path", "A path may not contain control characters.")
     if scope["type"] == "websocket" and path not in SOCKET_PATHS:
-        return Refused(404, "unknown_path", f"There is no WebSocket but at {SOCKET_PATHS[0]}.")
+        return Refused(404, "unknown_path", f"There is no WebSocket but at {SOCKET_PATHS[0]} and {SOCKET_PATHS[2]}.")
     return None
 
 

@@ -11,7 +11,7 @@ import contextlib
 import hashlib
 import logging
 import secrets
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
@@ -63,6 +63,8 @@ class SessionRegistry:
     def __init__(self, metrics: ResumeMetrics | None = None) -> None:
         self.metrics = metrics or ResumeMetrics(CollectorRegistry())
         self.metrics.detached.set_function(lambda: sum(s.resume_channel.is_detached for s in self))
+        self.on_resumed: Callable[[SessionEntry, Player | None], None] = lambda *_: None
+        """Called when a session goes on over another connection, with its playout."""
         self._by_token: dict[bytes, SessionEntry] = {}
 
     def __iter__(self) -> Iterator[SessionEntry]:
@@ -113,6 +115,7 @@ class SessionRegistry:
             raise errors.resume_unknown() from over
         entry.runner.resumed(player, replayed)
         self._count("resumed")
+        self.on_resumed(entry, player)
         log.info("session %s goes on", entry.session_id)
 
     def hang_up(self, hangup: Hangup) -> None:

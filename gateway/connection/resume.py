@@ -84,8 +84,8 @@ class LineOver(Exception):
 class ResumableChannel:
     """A `Channel` for the runner. Made on the running loop with its first link attached.
 
-    `keeps`: asked when a link breaks, whether the session may wait for another. `on_expired`: it
-    waited in vain.
+    `keeps`: asked when a link breaks, whether the session may wait for another. `on_detached`: it
+    waits from now on; `on_expired`: it waited in vain.
     """
 
     def __init__(
@@ -94,12 +94,14 @@ class ResumableChannel:
         keeps: Callable[[], bool],
         keep_s: float,
         on_expired: Callable[[], None] = lambda: None,
+        on_detached: Callable[[], None] = lambda: None,
     ) -> None:
         self.is_over = False
         self._connection: Connection | None = connection
         self._keeps = keeps
         self._keep_s = keep_s
         self._on_expired = on_expired
+        self._on_detached = on_detached
         self._claimed = False
         self._changed = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -250,6 +252,7 @@ class ResumableChannel:
         elif not self.is_over:
             log.info("a session has lost its client and is kept for %.0f s", self._keep_s)
             self._start_timer()
+            self._on_detached()
         self._changed.set()
 
     def _start_timer(self) -> None:

@@ -142,6 +142,11 @@ class SessionRunner:
         self._outbound.forget()  # this waits for the collector, what nobody will read need not
 
     @property
+    def player(self) -> Player | None:
+        """The transport's own playout; None: the client plays."""
+        return self._player
+
+    @property
     def waiting_bytes(self) -> int:
         """Of events that the peer has not read yet."""
         return self._outbound.waiting_bytes

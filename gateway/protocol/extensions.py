@@ -1,4 +1,4 @@
-"""What this server speaks beyond the API: one key of the session, one client event, one field.
+"""What this server speaks beyond the API: one key of the session, two client events, one field.
 
 `session.gateway` turns our own server events and settings on; nothing of ours is sent to a session
 that did not send it. `input_image_buffer.append` is spelt as another vendor's clients send it. What
@@ -112,3 +112,17 @@ class InputImageBufferAppend(BaseModel):
     image: str
     event_id: str | None = None
     timestamp_ms: float | None = None
+
+
+class PlayoutStarted(BaseModel):
+    """The client has begun to play a response. Answered by nothing; it completes the turn's record.
+
+    `delay_ms`: how long after the first of its sound had come, or `played_at_ms`: when, by the
+    clock that `captured_at_ms` is of. One of them; the second counts if there are both.
+    """
+
+    type: Literal["gateway.playout.started"]
+    response_id: str
+    event_id: str | None = None
+    delay_ms: float | None = None
+    played_at_ms: float | None = None

@@ -96,6 +96,8 @@ RANGES: dict[str, Range] = {
     "latency_budget_ms": Range(1, 600_000),
     "captured_at_ms": _CLOCK_MS,
     "timestamp_ms": _CLOCK_MS,
+    "played_at_ms": _CLOCK_MS,
+    "delay_ms": Range(0, 600_000),
     # HTTP
     "expires_after.seconds": Range(10, 7_200),
 }

@@ -27,7 +27,11 @@ from pydantic import BaseModel, ValidationError
 
 from headstart.gateway.protocol import errors, limits, rules
 from headstart.gateway.protocol.errors import ProtocolError
-from headstart.gateway.protocol.extensions import InputImageBufferAppend, TimedAudioAppend
+from headstart.gateway.protocol.extensions import (
+    InputImageBufferAppend,
+    PlayoutStarted,
+    TimedAudioAppend,
+)
 from headstart.gateway.protocol.schema import strict
 from headstart.gateway.protocol.session_config import SessionUpdate
 from headstart.gateway.protocol.translate import first_error
@@ -45,6 +49,7 @@ ClientEvent = (
     | ResponseCreateEvent
     | ResponseCancelEvent
     | InputImageBufferAppend
+    | PlayoutStarted
 )
 
 _MODELS: dict[str, type[BaseModel]] = {
@@ -60,6 +65,7 @@ _MODELS: dict[str, type[BaseModel]] = {
     "response.create": ResponseCreateEvent,
     "response.cancel": ResponseCancelEvent,
     "input_image_buffer.append": InputImageBufferAppend,
+    "gateway.playout.started": PlayoutStarted,
 }
 CLIENT_EVENT_TYPES = tuple(_MODELS)
 

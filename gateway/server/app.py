@@ -6,6 +6,7 @@ GET /v1/models                the one model, as OpenAI's API lists them
 GET /healthz                  200 when gateway and engine can serve, else 503
 GET /status                   for people and pages: what the engine is doing, sessions, model
 GET /metrics                  Prometheus text
+GET /v1/dashboard             the latency dashboard's feed (WebSocket), `gateway.dashboard`
 GET /                         the web demo's files
 """
 
@@ -53,6 +54,9 @@ from headstart.gateway.connection.registry import (
 )
 from headstart.gateway.connection.resume import ResumableChannel
 from headstart.gateway.connection.runner import CLOSE_SERVICE_RESTART, TICK_S, SessionRunner
+from headstart.gateway.dashboard.dashboard import Dashboard
+from headstart.gateway.dashboard.feed import feed
+from headstart.gateway.dashboard.hub import Hub
 from headstart.gateway.engine_link import EngineLink
 from headstart.gateway.protocol import frames
 from headstart.gateway.protocol.errors import FatalProtocolError
@@ -61,9 +65,11 @@ from headstart.gateway.runtime.clocks import since_boot_s
 from headstart.gateway.runtime.ticker import Ticker
 from headstart.gateway.server import handshake
 from headstart.gateway.server.descriptors import Descriptors
+from headstart.gateway.server.overview import Overview
 from headstart.gateway.session.actions import Hangup
 from headstart.gateway.telemetry.footprint import footprint
 from headstart.gateway.telemetry.loop_lag import LoopLag
+from headstart.gateway.telemetry.metrics import Metrics
 from headstart.gateway.transport.websocket.channel import WebSocketChannel
 from headstart.gateway.tts.link import VoiceLink
 from headstart.gateway.tts.messages import VoiceCommand
@@ -106,6 +112,8 @@ class Gateway:
         engine_restarts: Callable[[], int] = lambda: 0,
         voice: VoiceLink | None = None,
         resume_metrics: ResumeMetrics | None = None,
+        hub: Hub | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         self.settings = settings
         self.link = link
@@ -129,6 +137,11 @@ class Gateway:
         self._render_metrics = render_metrics
         self._engine_restarts = engine_restarts
         self._started_s = time.monotonic()
+        self.hub = hub or Hub()
+        self.hub.rtc_of = self._rtc_of
+        self.registry.on_resumed = self._resumed
+        overview = Overview(self, self.hub, metrics or Metrics())
+        self.dashboard = Dashboard(self.hub, overview.facts, overview.look)
 
     @property
     def model_name(self) -> str:
@@ -172,7 +185,11 @@ class Gateway:
         session_id, core = self.new_session()
         keep_s = self.settings.resume_s
         resume_channel = ResumableChannel(
-            link, lambda: core.resumable, keep_s, self.registry.expired
+            link,
+            lambda: core.resumable,
+            keep_s,
+            self.registry.expired,
+            lambda: self.hub.detached(session_id),
         )
         settings = self.settings
         frame_bytes = frames.FRAME_BYTES_MAX if player is None else frames.CHANNEL_BYTES_MAX
@@ -201,12 +218,14 @@ class Gateway:
         self.runners[session_id] = runner
         self._sessions_of[key_id] += 1
         self.link.attach(session_id, runner)
+        self.hub.opened(session_id, transport_of(runner.player))
         if self.voice is not None:
             self.voice.attach(session_id, runner)
         try:
             yield
         finally:
             self.link.detach(session_id)
+            self.hub.closed(session_id)
             if self.voice is not None:
                 self.voice.detach(session_id)
             del self.runners[session_id]
@@ -219,6 +238,29 @@ class Gateway:
     def send_to_tts(self, command: VoiceCommand) -> bool:
         """To the voice. False: there is none."""
         return self.voice is not None and self.voice.tell(command)
+
+    def _resumed(self, entry: SessionEntry, player: Player | None) -> None:
+        self.hub.resumed(entry.session_id, transport_of(player))
+
+    def _rtc_of(self, session_id: str) -> dict[str, float | None] | None:
+        return None if self.calls is None else self.calls.state_of(session_id)
+
+    @property
+    def engine_restarts(self) -> int:
+        """Since this process started."""
+        return self._engine_restarts()
+
+    async def watch(self, socket: WebSocket) -> None:
+        """The dashboard's feed."""
+        names = socket.scope.get("subprotocols", [])
+        channel = WebSocketChannel(socket)
+        await socket.accept(SUBPROTOCOL if SUBPROTOCOL in names else None)
+        channel.registered()
+        if self.draining:
+            code, reason = CLOSE_SERVICE_RESTART, "the server is shutting down"
+        else:
+            code, reason = await feed(self.dashboard, channel)
+        await channel.close(Hangup(code, reason))
 
     async def converse(self, socket: WebSocket) -> None:
         """The WebSocket endpoint: a session from handshake to close, or its next part."""
@@ -281,6 +323,7 @@ class Gateway:
         self.registry.hang_up(Hangup(CLOSE_SERVICE_RESTART, "the server is shutting down"))
         # One turn of the writers, so that the reason reaches whoever reads.
         await asyncio.sleep(DRAIN_POLL_S)
+        self.hub.end()
         if self.calls is not None:
             await self.calls.end_all()
 
@@ -366,6 +409,7 @@ def build_app(gateway: Gateway) -> ASGIApp:
     routes: list[BaseRoute] = [
         WebSocketRoute("/v1/realtime", gateway.converse),
         WebSocketRoute("/realtime", gateway.converse),
+        WebSocketRoute("/v1/dashboard", gateway.watch),
         Route("/v1/models", gateway.models),
         Route("/models", gateway.models),
         Route("/healthz", gateway.healthz),
@@ -375,6 +419,11 @@ def build_app(gateway: Gateway) -> ASGIApp:
         _web_demo(gateway.settings.web_dir or PROJECT_WEB_DIR),
     ]
     return guarded(Starlette(routes=routes), gateway.access)
+
+
+def transport_of(player: Player | None) -> str:
+    """By which way a session with this playout is carried: a call has one of its own."""
+    return "websocket" if player is None else "webrtc"
 
 
 def _memory_body(stats: api.Stats) -> dict[str, Any]:

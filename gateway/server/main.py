@@ -33,6 +33,8 @@ from headstart.gateway.config import Settings, near_misses
 from headstart.gateway.connection.pending import DroppedConnectionsCollector, Patience
 from headstart.gateway.connection.registry import ResumeMetrics
 from headstart.gateway.connection.unread import StuckCollector
+from headstart.gateway.dashboard.hub import Hub
+from headstart.gateway.dashboard.recorder import Recorder, RecordingFile
 from headstart.gateway.engine_link import (
     EngineLink,
     LinkObserver,
@@ -213,6 +215,7 @@ async def _serve(
     url = url_of(sock, "http" if settings.tls_cert is None else "https")
     check_certificate(settings)
     read_keys(settings)  # a wrong one is said now, not when the engine has been started
+    recording = None if settings.record is None else RecordingFile(settings.record)
     available = descriptors.prepare(settings.max_sessions)
     if is_open_to_others(settings):
         log.warning(
@@ -222,6 +225,7 @@ async def _serve(
     link = EngineLink(endpoint, settings.engine_lost_after_s)
     supervisor = None
     supervising = None
+    recorder = None
     if supervised:
         supervisor = engine_process(settings, link.endpoint, link)
     announcer = link.observer = Announcer(url, supervisor)
@@ -254,9 +258,16 @@ async def _serve(
         announcer.listening()
         if announce:
             print(json.dumps({"url": url, "pid": os.getpid()}), flush=True)
+        if recording is not None:
+            recorder = Recorder(gateway.dashboard, recording)
+            recorder.start()
         await (serving if supervising is None else _both(serving, supervising, server))
         measuring.cancel()
     finally:
+        if recorder is not None:
+            await recorder.stop()
+        elif recording is not None:
+            recording.close()
         link.close()
         await DECODERS.stop()
         await voice.stop()
@@ -301,6 +312,7 @@ def make_gateway(
 
     prepare()  # else the first event of each type would pay for it on the loop
     metrics = Metrics(settings.latency_budget_ms)
+    hub = Hub()
     ids = IdMaker()
     restarts_counted = 0
 
@@ -317,6 +329,7 @@ def make_gateway(
             stopwatch=time.perf_counter_ns,
             speaks=voice is not None and voice.status.speaks,
             model=None if link.ready is None else link.ready.model,
+            observer=hub,
         )
 
     def restarts() -> int:
@@ -332,7 +345,7 @@ def make_gateway(
         return metrics.render()
 
     resumes = ResumeMetrics(metrics.registry)
-    gateway = Gateway(settings, link, make_session, render, restarts, voice, resumes)
+    gateway = Gateway(settings, link, make_session, render, restarts, voice, resumes, hub, metrics)
     metrics.registry.register(DroppedConnectionsCollector(gateway.dropped_connections))
     metrics.registry.register(StuckCollector(lambda: gateway.sessions_stuck))
     metrics.registry.register(tasks.TaskFailuresCollector())

@@ -7,7 +7,8 @@ what the model reads: an answer may have got further in the engine than in what 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from headstart.engine import api
 from headstart.gateway.session.context import SessionContext
@@ -45,6 +46,8 @@ class ActiveResponse:
     said: str = ""  # once it is over: its text as the engine keeps it in the conversation
     own_input: bool = False  # it answers items of its own, and joins the conversation
     announced: bool = False  # the client knows of it
+    outcome: api.Finished | None = None  # what the engine says of it, once it is over
+    hangover: dict[str, Any] = field(default_factory=dict)  # what owns the wait before it
 
     @property
     def generation(self) -> int:

@@ -7,6 +7,7 @@ import logging
 from headstart.engine import api
 from headstart.engine.api import SMALL_PICTURE, PictureSize
 from headstart.gateway.config import Settings
+from headstart.gateway.protocol.errors import ProtocolError
 from headstart.gateway.protocol.events import Events
 from headstart.gateway.protocol.extensions import Endpointing, GatewayEventName, Interruption
 from headstart.gateway.protocol.ids import IdMaker
@@ -26,6 +27,7 @@ from headstart.gateway.session.tools import calling_of
 from headstart.gateway.session.turns import TurnMachine
 from headstart.gateway.telemetry.latency import BudgetError, ChunkBudget, ChunkSummary
 from headstart.gateway.telemetry.metrics import Metrics
+from headstart.gateway.telemetry.observer import Observer
 from headstart.gateway.tts.messages import Speak, Stop
 
 log = logging.getLogger("headstart.session")
@@ -45,12 +47,14 @@ class SessionContext:
         ids: IdMaker,
         metrics: Metrics,
         engine_up: bool,
+        observer: Observer | None = None,
     ) -> None:
         self.session_id = session_id
         self.settings = settings
         self.config = config
         self.ids = ids
         self.metrics = metrics
+        self.observer = observer or Observer()
         self.engine_up = engine_up
         self._sizes = SMALL_PICTURE, SMALL_PICTURE  # until an engine says more
         self.events = Events(ids)
@@ -103,7 +107,18 @@ class SessionContext:
     def impossible(self, error: BudgetError) -> None:
         """Stamps of a turn or a chunk contradict each other: no reason to end a conversation."""
         log.warning("session %s: %s", self.session_id, error)
-        self.metrics.error("latency_stamps")
+        self.error("latency_stamps", str(error))
+
+    def error(self, code: str, message: str) -> None:
+        """Count an error, and tell who watches. `message` holds nothing that was said."""
+        self.metrics.error(code)
+        self.observer.error(code, message, self.session_id)
+
+    def refused(self, error: ProtocolError) -> None:
+        """The same of a client's event. Its message repeats what the client sent, which is for
+        those who may see what is said."""
+        told = str(error) if self.settings.dashboard_content else "A client's event was refused."
+        self.error(error.code or "none", told)
 
     def report_chunk(self, chunk: api.Chunk, budget: ChunkBudget, item_id: str | None) -> None:
         """What a chunk of the utterance `item_id` cost: into the sums and to the client."""

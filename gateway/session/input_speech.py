@@ -13,7 +13,11 @@ from typing import assert_never
 
 from headstart.engine import api
 from headstart.gateway.audio.client_clock import ClientClock
-from headstart.gateway.audio.clock import engine_samples_to_exact_ms, engine_samples_to_ms
+from headstart.gateway.audio.clock import (
+    NS_PER_MS,
+    engine_samples_to_exact_ms,
+    engine_samples_to_ms,
+)
 from headstart.gateway.audio.endpointing import PauseStatistics
 from headstart.gateway.audio.open_utterance import Arrival
 from headstart.gateway.audio.segmenter import (
@@ -39,6 +43,7 @@ from headstart.gateway.session.utterance import EndedUtterance, Utterance
 from headstart.gateway.telemetry.latency import TurnStamps
 
 HELD_CHUNK_MS = 200
+FED_NS = 1_000 * NS_PER_MS
 
 
 class InputSpeech:
@@ -58,11 +63,16 @@ class InputSpeech:
         self._transcripts = Transcripts(context)
         self._feed_ns = 0  # the last packet's time in the segmenter
         self._buffer_ns: int | None = None  # and in a receive buffer, if it came over a track
-        self._client_clock = ClientClock()
+        self.client_clock = ClientClock()
+        self._fed_ns: int | None = None  # when sound came last
 
     @property
     def clock_samples(self) -> int:
         return self._segmenter.clock_samples
+
+    def is_fed(self, now_ns: int) -> bool:
+        """Whether sound has come lately."""
+        return self._fed_ns is not None and now_ns - self._fed_ns < FED_NS
 
     def item_id_of(self, turn: int) -> str | None:
         utterance = self._utterance(turn)
@@ -72,7 +82,8 @@ class InputSpeech:
 
     def feed(self, pcm: bytes, captured_ms: float | None, now_ns: int) -> None:
         """One packet. Raises the segmenter's errors."""
-        captured_ns = self._client_clock.to_ours(captured_ms, now_ns)
+        self._fed_ns = now_ns
+        captured_ns = self.client_clock.to_ours(captured_ms, now_ns)
         began_ns = self._stopwatch()
         events = self._segmenter.feed(pcm, now_ns, captured_ns)
         self._feed_ns, self._buffer_ns = self._stopwatch() - began_ns, None
@@ -83,6 +94,7 @@ class InputSpeech:
 
     def hear(self, pcm: bytes, arrival: Arrival | None, now_ns: int) -> None:
         """Sound out of a track's receive buffer; what no packet brought has no arrival."""
+        self._fed_ns = now_ns
         came = arrival or Arrival(now_ns, None)
         began_ns = self._stopwatch()
         try:

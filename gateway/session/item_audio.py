@@ -191,7 +191,7 @@ class ItemAudio:
         place, context = self._unheard.pop(name, None), self._context
         if place is None:
             return
-        context.metrics.error(code)
+        context.error(code, message)
         if context.config.transcription is not None and place.item_id in context.conversation:
             failed = context.events.transcription_failed
             context.send(failed(place.item_id, code, message, place.content_index))

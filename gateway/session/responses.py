@@ -34,6 +34,7 @@ from headstart.gateway.session.response import (
     failed,
 )
 from headstart.gateway.session.speech_output import SpeechOutput
+from headstart.gateway.session.turn_reports import TurnReports
 from headstart.gateway.telemetry.latency import BudgetError, TurnBudget, TurnStamps, Unmeasured
 from headstart.gateway.tts.messages import ClauseDone, SynthesisedAudio
 from headstart.gateway.tts.spoken_response import SpokenResponse
@@ -44,9 +45,12 @@ MAX_OUT_OF_BAND = 4
 class ResponseManager:
     """Responses by generation, the engine's name for them."""
 
-    def __init__(self, context: SessionContext, out: SpeechOutput) -> None:
+    def __init__(
+        self, context: SessionContext, out: SpeechOutput, reports: TurnReports
+    ) -> None:
         self._context = context
         self._out = out
+        self._reports = reports
         self._running: dict[int, ActiveResponse] = {}
         self._main: ActiveResponse | None = None
         self._aside_generation = 0
@@ -198,6 +202,7 @@ class ResponseManager:
         if facts.spoken:
             running.speaking = SpokenResponse()
         self._running[facts.generation] = running
+        self._reports.begun(running)
         if not out_of_band:
             self._main = running
         return running
@@ -307,6 +312,7 @@ class ResponseManager:
 
     def _conclude(self, running: ActiveResponse, event: api.Finished) -> None:
         ending = ending_of(event, running.response.cancel_reason)
+        running.outcome = event
         self._end(running, ending)
         self._context.metrics.turn_finished(event.reason.value, event.usage)
         self._report(running, event)
@@ -375,6 +381,7 @@ class ResponseManager:
             if running.announced and ending.status != "failed":
                 self.given += 1
         settle(context, running, ending)
+        self._reports.over(running, ending)
 
     # --- budgets ---------------------------------------------------------------------------------
 
@@ -383,6 +390,8 @@ class ResponseManager:
         for running in self._running.values():
             if running.response.facts.response_id == response_id and running.speaking is not None:
                 running.speaking.first_sound_ns = now_ns
+                return
+        self._reports.sound_sent(response_id, now_ns)
 
     def sent(self, now_ns: int) -> None:
         """The first delta of the oldest response that waits for it is on the wire."""

@@ -36,7 +36,7 @@ from headstart.gateway.audio.segmenter import CommitTooShortError
 from headstart.gateway.config import Settings
 from headstart.gateway.protocol import errors, items
 from headstart.gateway.protocol.errors import FatalProtocolError, ProtocolError
-from headstart.gateway.protocol.extensions import InputImageBufferAppend
+from headstart.gateway.protocol.extensions import InputImageBufferAppend, PlayoutStarted
 from headstart.gateway.protocol.fast_append import FastAppend
 from headstart.gateway.protocol.ids import IdMaker
 from headstart.gateway.protocol.parse import ClientEvent, parse_client_event
@@ -49,10 +49,13 @@ from headstart.gateway.session.items import ClientItems
 from headstart.gateway.session.responses import ResponseManager
 from headstart.gateway.session.resume_offer import ResumeOffer
 from headstart.gateway.session.speech_output import SpeechOutput
+from headstart.gateway.session.turn_reports import TurnReports
 from headstart.gateway.session.turn_taking import TurnTaking
+from headstart.gateway.session.turns import TurnState
 from headstart.gateway.session.updates import SessionUpdates, open_command
 from headstart.gateway.session.video_input import VideoInput
 from headstart.gateway.telemetry.metrics import Metrics
+from headstart.gateway.telemetry.observer import Observer
 from headstart.gateway.tts.messages import ClauseDone, Stop, SynthesisedAudio
 from headstart.gateway.tts.status import VoiceStatus
 from headstart.gateway.video.decode import Outcome, Seen
@@ -80,6 +83,7 @@ class Session:
         stopwatch: Callable[[], int],
         speaks: bool = False,
         model: api.ModelInfo | None = None,
+        observer: Observer | None = None,
     ) -> None:
         vad = ServerVadConfig(
             threshold=settings.vad_threshold,
@@ -95,12 +99,15 @@ class Session:
             server_vad=vad,
             turn_detection=vad,
         )
-        self._context = SessionContext(session_id, settings, config, ids, metrics, engine_ready)
+        self._context = SessionContext(
+            session_id, settings, config, ids, metrics, engine_ready, observer
+        )
         if model is not None:
             self._context.sees(model.still, model.frame)
         self._metrics = metrics
         self._out = SpeechOutput(self._context)
-        self._responses = ResponseManager(self._context, self._out)
+        self._reports = TurnReports(self._context)
+        self._responses = ResponseManager(self._context, self._out, self._reports)
         self._turns = TurnTaking(self._context, self._responses)
         self._speech = InputSpeech(self._context, self._turns, stopwatch)
         self._appends = AudioAppender(self._context, self._speech)
@@ -117,6 +124,16 @@ class Session:
     def preset(self, update: SessionUpdate, now_ns: int) -> None:
         """Settings that came with the connection, before `start`. Raises `ProtocolError`."""
         self._updates.preset(update, now_ns)
+
+    def state(self, now_ns: int) -> str:
+        """What it is at, for who watches: answering, speaking, pause, listening or idle."""
+        turn = self._context.turns.state
+        if turn is TurnState.ANSWERING:
+            return "answering"
+        if turn is not TurnState.QUIET:
+            hushed = turn in (TurnState.HUSHED, TurnState.HUSHED_OVER_ANSWER)
+            return "pause" if hushed else "speaking"
+        return "listening" if self._speech.is_fed(now_ns) else "idle"
 
     def describe(self) -> items.Json:
         """The session object in force."""
@@ -230,7 +247,7 @@ class Session:
             case api.ClipHeard():
                 self._items.sounds.heard(event)
             case api.Chunk():
-                self._chunk(event)
+                self._chunk(event, now_ns)
             case api.Delta():
                 self._responses.delta(event, now_ns)
             case api.Call():
@@ -295,12 +312,15 @@ class Session:
 
     def playing(self, what: str, position_sample: int, now_ns: int) -> list[Action]:
         """The transport's playout has "started" or "stopped", at a sample of all it was given."""
-        self._out.playing(what, position_sample)
+        response_id = self._out.playing(what, position_sample)
+        if what == "started":
+            self._reports.heard_on_track(response_id, now_ns)
         return self._done(now_ns)
 
     def cleared(self, dropped_samples: int, now_ns: int) -> list[Action]:
         """The transport's playout was told to drop what it held; it was so much."""
         self._responses.cleared(dropped_samples)
+        self._reports.looked_for_cuts()
         return self._done(now_ns)
 
     def tick(self, now_ns: int) -> list[Action]:
@@ -326,6 +346,7 @@ class Session:
         self._context.tell(api.Close(self._context.session_id))
         self._context.send_to_tts(Stop(self._context.session_id))
         self._context.conversation.clear()
+        self._reports.close(now_ns)
         return self._context.take()
 
     # --- client events ---------------------------------------------------------------------------
@@ -349,6 +370,7 @@ class Session:
                 self._context.send(self._context.events.item_retrieved(kept.wire))
             case ConversationItemTruncateEvent():
                 self._responses.truncate(event)
+                self._reports.looked_for_cuts()
             case ConversationItemDeleteEvent():
                 self._items.delete(event.item_id)
             case ResponseCreateEvent() if self._context.config.only_transcribes:
@@ -359,6 +381,8 @@ class Session:
                 self._responses.cancel(event.response_id)
             case InputImageBufferAppend():
                 self._pictures.frame(event, now_ns)
+            case PlayoutStarted():
+                self._reports.heard(event, self._speech.client_clock, now_ns)
             case _:
                 assert_never(event)
 
@@ -370,9 +394,10 @@ class Session:
 
     # --- engine events ---------------------------------------------------------------------------
 
-    def _chunk(self, chunk: api.Chunk) -> None:
+    def _chunk(self, chunk: api.Chunk, now_ns: int) -> None:
         if (budget := self._context.chunk_budget(chunk)) is not None:
             self._metrics.chunk(budget)
+            self._reports.chunk(chunk, budget, now_ns)
             self._pictures.chunk(budget)
             self._context.report_chunk(chunk, budget, self._speech.item_id_of(chunk.ref.turn))
 
@@ -380,7 +405,7 @@ class Session:
         """A command the engine could not carry out. Speech that was not understood is told as a
         failed transcription, since to some clients every error is fatal."""
         log.warning("engine: %s failed: %s (%s)", event.about, event.message, event.code)
-        self._metrics.error(event.code)
+        self._context.error(event.code, event.message)
         if not (self._speech.failed(event) or self._items.failed(event)):
             error = errors.server_error(event.code, event.message)
             self._context.send(self._context.events.error(error))
@@ -390,11 +415,12 @@ class Session:
     def _done(self, now_ns: int) -> list[Action]:
         """The end of each call: whatever it was, an answer may be over with it."""
         self._turns.settle(now_ns)
+        self._reports.settle(now_ns)
         return self._context.take()
 
     def _refuse(self, error: ProtocolError, now_ns: int) -> list[Action]:
         context = self._context
-        self._metrics.error(error.code or "none")
+        context.refused(error)
         context.send(context.events.error(error))
         actions = self._done(now_ns)
         if isinstance(error, FatalProtocolError):

@@ -154,14 +154,17 @@ class SpeechOutput:
         if self._held_ns is not None:
             self._context.act(HoldPlayout(held=True))
 
-    def playing(self, what: str, position_sample: int) -> None:
-        """The playout began ("started") or ran dry ("stopped") at a sample of all that was sent."""
+    def playing(self, what: str, position_sample: int) -> str | None:
+        """The playout began ("started") or ran dry ("stopped") at a sample of all that was sent.
+        The response whose sound that is; None: of none that is remembered."""
         at = max(0, position_sample - 1)
         found = [played for played in self._played if played.start_sample <= at]
-        if found:
-            events, response_id = self._context.events, found[-1].response_id
-            name: Literal["started", "stopped"] = "started" if what == "started" else "stopped"
-            self._context.send(events.playout(name, response_id))
+        if not found:
+            return None
+        events, response_id = self._context.events, found[-1].response_id
+        name: Literal["started", "stopped"] = "started" if what == "started" else "stopped"
+        self._context.send(events.playout(name, response_id))
+        return response_id
 
     def cleared(self, dropped_samples: int, running_item_id: str | None) -> None:
         """So much of what was sent last will not be played: answers end where they were cut."""

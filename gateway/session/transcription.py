@@ -109,7 +109,7 @@ class Transcripts:
 
     def tell_failed(self, utterance: Utterance, code: str, message: str) -> None:
         """An utterance of which there will be no words."""
-        self._context.metrics.error(code)
+        self._context.error(code, message)
         self._tell_end(utterance, code, message)
 
     def _tell_end(self, utterance: Utterance, code: str, message: str) -> None:

@@ -172,9 +172,27 @@ class Metrics:
         self._error_codes.add(code)
         self.errors.labels(code).inc()
 
-    def render(self) -> bytes:
-        """The text exposition."""
+    def totals(self) -> dict[str, dict[str, float]]:
+        """Sound and frames since the start, by what became of them."""
+        self._count_audio()
+        return {"audio_ms": by_label(self.audio_ms), "frames": by_label(self.frames)}
+
+    def _count_audio(self) -> None:
         while self._audio_ms:
             fate, ms = self._audio_ms.popitem()
             self.audio_ms.labels(fate).inc(ms)
+
+    def render(self) -> bytes:
+        """The text exposition."""
+        self._count_audio()
         return generate_latest(self.registry)
+
+
+def by_label(counter: Counter) -> dict[str, float]:
+    """A counter's values by its only label's."""
+    return {
+        next(iter(sample.labels.values())): round(sample.value, 3)
+        for metric in counter.collect()
+        for sample in metric.samples
+        if sample.name.endswith("_total")
+    }

@@ -27,6 +27,7 @@ from headstart.gateway.session.actions import (
 )
 from headstart.gateway.session.session import Session
 from headstart.gateway.telemetry.metrics import Metrics
+from headstart.gateway.telemetry.observer import Observer
 from headstart.gateway.tts.messages import ClauseDone, Speak, Stop, SynthesisedAudio
 from headstart.gateway.tts.status import VoiceStatus
 from headstart.gateway.video import decode
@@ -61,6 +62,7 @@ class SessionBench:
         speaks: bool = False,
         model: api.ModelInfo | None = None,
         before_start: Callable[[SessionBench], None] = lambda _: None,
+        observer: Observer | None = None,
         **settings: Any,
     ) -> None:
         self.now_ns = 0
@@ -86,6 +88,7 @@ class SessionBench:
             stopwatch=lambda: 0,
             speaks=speaks,
             model=model,
+            observer=observer,
         )
         before_start(self)
         self._take(self.session.start(self.now_ns))

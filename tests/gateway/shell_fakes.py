@@ -65,6 +65,9 @@ class EchoSession:
     def describe(self) -> dict[str, Any]:
         return self.hello | {"type": "realtime", "id": self.session_id}
 
+    def state(self, now_ns: int) -> str:
+        return "idle"
+
     def start(self, now_ns: int) -> list[Action]:
         return [Send(self.hello), SendToEngine(api.Open(self.session_id, "be brief"))]
 

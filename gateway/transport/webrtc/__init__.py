@@ -7,6 +7,6 @@ In: `audio_track` into `audio_receiver` (`receive_buffer`, then `opus` or `telep
 as arguments.
 
 May import: `audio`, `auth`, `config`, `connection`, `engine.api`, `protocol`, `runtime`, `session`,
-`video`.
+`telemetry`, `video`.
 Never: reaches into aiortc's private parts outside `aiortc_hooks`.
 """

@@ -79,6 +79,11 @@ class AudioReceiver:
         return self._buffer.counters
 
     @property
+    def wait_ms(self) -> float:
+        """How long the buffer waits for packets that are out of turn."""
+        return self._buffer.wait_ms
+
+    @property
     def due_ns(self) -> int | None:
         """When to `pull` if no packet comes until then."""
         return self._buffer.due_ns

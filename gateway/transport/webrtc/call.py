@@ -16,6 +16,7 @@ import dataclasses
 import logging
 import re
 import time
+from collections import deque
 from typing import Any
 
 from aiortc import (
@@ -29,6 +30,7 @@ from aiortc import (
 from aiortc.exceptions import OperationError
 from aiortc.sdp import SessionDescription
 
+from headstart.gateway.audio.clock import ns_to_ms
 from headstart.gateway.audio.open_utterance import Arrival
 from headstart.gateway.connection.resume import ResumableChannel
 from headstart.gateway.connection.runner import SessionRunner
@@ -40,7 +42,7 @@ from headstart.gateway.transport.webrtc.audio_track import AudioTrack
 from headstart.gateway.transport.webrtc.call_metrics import CallEnd, CallMetrics
 from headstart.gateway.transport.webrtc.channel import EventChannel
 from headstart.gateway.transport.webrtc.offer import CANDIDATES_MAX, BadOffer
-from headstart.gateway.transport.webrtc.receive_buffer import BufferCounters
+from headstart.gateway.transport.webrtc.receive_buffer import RTP_SAMPLES_PER_MS, BufferCounters
 from headstart.gateway.transport.webrtc.rtp_clock import NetworkPath
 from headstart.gateway.transport.webrtc.video_track import watch
 
@@ -53,6 +55,8 @@ ROUND_TRIP_EVERY_S = 2.0
 HEARTBEAT_S = 0.5
 """With the 3.5 s of an unanswered question, a peer that vanishes is noticed within 5 s."""
 CLOSE_WAIT_S = 5.0
+RECENT_COUNTS = 21
+"""One each `HEARTBEAT_S`: ten seconds of them."""
 
 
 class AnswerTooSlow(Exception):
@@ -77,6 +81,7 @@ class Call:
         self._runner: SessionRunner | None = None
         self._audio: AudioTrack | None = None
         self._counted = BufferCounters()
+        self._recent: deque[BufferCounters] = deque(maxlen=RECENT_COUNTS)
         self._path = NetworkPath()
         self._camera: aiortc_hooks.NewestFrame | None = None
         self._end = CallEnd.GONE
@@ -276,7 +281,25 @@ class Call:
             now = dataclasses.replace(self._audio.intake.counters)
             self._metrics.track(self._counted, now)
             self._counted = now
+            self._recent.append(now)
             self._metrics.dropped(self._audio.take_dropped_bytes())
+
+    def state(self, now_ns: int) -> dict[str, float | None] | None:
+        """How its sound comes in, for who watches; losses are of the last ten seconds. None: there
+        is no microphone."""
+        if self._audio is None or not self._recent:
+            return None
+        first, last = self._recent[0], self._recent[-1]
+        lost = last.lost - first.lost
+        due = lost + (last.received - last.late) - (first.received - first.late)
+        round_trip_ns = self._path.round_trip_ns(now_ns)
+        return {
+            "lost_share": round(lost / due, 4) if due > 0 else None,
+            "jitter_ms": ns_to_ms(round(self._path.jitter_ns)),
+            "buffer_ms": round(self._audio.intake.wait_ms, 3),
+            "rtt_ms": None if round_trip_ns is None else ns_to_ms(round_trip_ns),
+            "concealed_ms": round(last.concealed_samples / RTP_SAMPLES_PER_MS, 3),
+        }
 
     async def _close_peer(self) -> None:
         if self._audio is not None:

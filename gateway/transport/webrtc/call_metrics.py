@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from enum import StrEnum
+from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from headstart.gateway.audio.clock import BYTES_PER_SAMPLE, client_samples_to_exact_ms
+from headstart.gateway.telemetry.metrics import by_label
 from headstart.gateway.transport.webrtc.receive_buffer import RTP_SAMPLES_PER_MS, BufferCounters
 
 PACKET_FATES = (
@@ -71,6 +73,22 @@ class CallMetrics:
     def dropped(self, size_bytes: int) -> None:
         """Sound that nobody heard: s16 mono at 24 kHz."""
         self.sound_dropped_ms.inc(client_samples_to_exact_ms(size_bytes // BYTES_PER_SAMPLE))
+
+    def totals(self) -> dict[str, Any]:
+        """Packets by fate and sound that was filled in, since the start. `played`: of those that
+        came, all but what was too late or there already."""
+        packets, sound_ms = by_label(self.packets), by_label(self.sound_ms)
+        late, again = packets.get("late", 0.0), packets.get("duplicate", 0.0)
+        return {
+            "packets": {
+                "played": packets.get("received", 0.0) - late - again,
+                "late": late,
+                "lost": packets.get("lost", 0.0),
+                "duplicate": again,
+            },
+            "concealed_ms": sound_ms.get("concealed", 0.0),
+            "silence_ms": sound_ms.get("silence", 0.0),
+        }
 
     def track(self, before: BufferCounters, now: BufferCounters) -> None:
         """What a track has counted since `before`."""

@@ -100,9 +100,15 @@ class Calls:
         self._calls: dict[str, Call] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._owners: dict[str, Admitted] = {}
+        self._carrying: dict[str, Call] = {}  # by session
 
     def __len__(self) -> int:
         return len(self._calls)
+
+    def state_of(self, session_id: str) -> dict[str, float | None] | None:
+        """Of the call that carries a session; None: none does."""
+        call = self._carrying.get(session_id)
+        return None if call is None else call.state(time.monotonic_ns())
 
     def routes(self) -> list[Route]:
         paths = []
@@ -236,6 +242,7 @@ class Calls:
     def _begin(self, call: Call, entry: SessionEntry, answer: str, owner: Admitted) -> Response:
         """Run it; what its peer is told."""
         self._calls[call.call_id], self._owners[call.call_id] = call, owner
+        self._carrying[entry.session_id] = call
         self._running[call.call_id] = tasks.own(self._run(call, entry), "call", entry.runner.fail)
         log.info("call %s is session %s", call.call_id, entry.session_id)
         headers = {
@@ -252,6 +259,8 @@ class Calls:
         finally:
             for of_call in (self._calls, self._running, self._owners):
                 del of_call[call.call_id]
+            if self._carrying.get(entry.session_id) is call:
+                del self._carrying[entry.session_id]
 
 
 async def _limited(request: Request) -> AsyncGenerator[bytes, None]:

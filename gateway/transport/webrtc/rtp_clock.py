@@ -103,6 +103,13 @@ class NetworkPath:
     def __init__(self) -> None:
         self._round_trips = Lowest()
         self._offsets = Lowest()
+        self._offset_ns: int | None = None  # the last packet's
+        self.jitter_ns = 0.0
+        """Of packets, as RFC 3550 §6.4.1 has it."""
+
+    def round_trip_ns(self, now_ns: int) -> int | None:
+        """The quickest one lately; None: no request has been answered lately."""
+        return self._round_trips.get(now_ns)
 
     def answered(self, round_trip_ns: int, now_ns: int) -> None:
         """A request and its answer took so long."""
@@ -113,6 +120,9 @@ class NetworkPath:
         no request has been answered lately. To be asked about every packet."""
         offset_ns = received_ns - timestamp * NS_PER_MS // RTP_SAMPLES_PER_MS
         beyond_ns = offset_ns - self._offsets.take(offset_ns, received_ns)
+        if self._offset_ns is not None and abs(offset_ns - self._offset_ns) <= NEW_COUNT_NS:
+            self.jitter_ns += (abs(offset_ns - self._offset_ns) - self.jitter_ns) / 16
+        self._offset_ns = offset_ns
         if beyond_ns > NEW_COUNT_NS:
             self._offsets.forget()
             beyond_ns = offset_ns - self._offsets.take(offset_ns, received_ns)

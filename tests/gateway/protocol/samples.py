@@ -33,6 +33,7 @@ MINIMAL: list[dict[str, Any]] = [
     {"type": "response.create"},
     {"type": "response.cancel"},
     {"type": "input_image_buffer.append", "image": "AAAA"},
+    {"type": "gateway.playout.started", "response_id": "r"},
 ]
 
 _TOOL = {

@@ -259,6 +259,7 @@ REPLIES: list[tuple[Scenario | None, str, Json, list[str]]] = [
     (None, "response.create", {}, ["response.created"]),
     (None, "response.create", {"response": {"conversation": "none"}}, ["response.created"]),
     (None, "input_image_buffer.append", {"image": ""}, ["error"]),
+    (None, "gateway.playout.started", {"response_id": "resp_1", "delay_ms": 5}, ["error"]),
 ]
 
 
@@ -276,7 +277,7 @@ def test_a_client_event_has_its_replies(
 
 
 def test_the_tables_name_every_client_event() -> None:
-    """All eleven, and the one of ours."""
+    """All eleven, and the two of ours."""
     scenarios = {"conversation.item.truncate", "response.cancel"}
     assert {name for _, name, _, _ in REPLIES} | scenarios == set(CLIENT_EVENT_TYPES)
 

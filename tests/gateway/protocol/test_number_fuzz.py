@@ -59,6 +59,12 @@ EVENTS: list[dict[str, Any]] = [
     },
     {"type": "input_audio_buffer.append", "audio": "AAAA" * 16, "captured_at_ms": 1000},
     {"type": "input_image_buffer.append", "image": "AAAA", "timestamp_ms": 1000},
+    {
+        "type": "gateway.playout.started",
+        "response_id": "resp_1",
+        "delay_ms": 10,
+        "played_at_ms": 1000,
+    },
     *FULL,
 ]
 NO_EVENT = {"expires_after.seconds", "RealtimeMcpProtocolError.code", "RealtimeMcphttpError.code"}

@@ -92,7 +92,8 @@ _LIST = (
     "'session.update', 'input_audio_buffer.append', 'input_audio_buffer.commit', "
     "'input_audio_buffer.clear', 'output_audio_buffer.clear', 'conversation.item.create', "
     "'conversation.item.retrieve', 'conversation.item.truncate', 'conversation.item.delete', "
-    "'response.create', 'response.cancel', and 'input_image_buffer.append'"
+    "'response.create', 'response.cancel', 'input_image_buffer.append', and "
+    "'gateway.playout.started'"
 )
 _NOT_JSON = ("invalid_json", None, "Invalid event: failed to parse JSON value.")
 _NO_TYPE = ("invalid_event", None, "The 'type' field is missing.")
