@@ -21,6 +21,7 @@ from headstart.gateway.telemetry import names
 from headstart.gateway.telemetry.engine_metrics import EngineCollector
 from headstart.gateway.telemetry.latency import (
     DEFAULT_LATENCY_BUDGET_MS,
+    Anchor,
     ChunkBudget,
     TurnBudget,
     hidden_work_ns,
@@ -85,6 +86,9 @@ class Metrics(Observer):
         self.over_budget = names.OVER_BUDGET.counter(r)
         self.first_token_s = names.FIRST_TOKEN.histogram(r)
         self.first_sound_s = names.FIRST_SOUND.histogram(r)
+        for anchor in Anchor:  # a rate counts from the first 0 that is seen
+            self.first_token_s.labels(anchor.value)
+            self.first_sound_s.labels(anchor.value)
         self.stage_s = names.TURN_STAGE.histogram(r)
         self.hidden_s = names.HIDDEN_WORK.histogram(r)
         self.interruptions = names.INTERRUPTIONS.counter(r)
