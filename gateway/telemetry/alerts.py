@@ -19,7 +19,7 @@ HEAD = """\
 # Made by `python -m headstart.gateway.telemetry.monitoring`: change thresholds.toml, not this file.
 groups:
   - name: headstart
-    interval: 15s
+    interval: 5s
     rules:
 """
 

@@ -54,7 +54,7 @@ def test_labels_exist() -> None:
 
 def test_the_page_and_the_rules_share_thresholds() -> None:
     """One file has the numbers of the feed's greeting and of the alerts."""
-    assert messages.THRESHOLDS == {name: list(levels) for name, levels in THRESHOLDS.items()}
+    assert {name: list(levels) for name, levels in THRESHOLDS.items()} == messages.THRESHOLDS
     assert {alert.threshold for alert in alerts.ALERTS} == set(THRESHOLDS)
     over = messages.THRESHOLDS["turns_over_budget_share"]
     assert [f">= {level:g}" in alerts.rules() for level in over] == [True, True]
