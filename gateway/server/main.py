@@ -52,6 +52,8 @@ from headstart.gateway.server.http_server import GatewayServer
 from headstart.gateway.telemetry import names
 from headstart.gateway.telemetry.collectors import BuildCollector, CountsCollector, LagCollector
 from headstart.gateway.telemetry.metrics import Metrics, MetricsPage
+from headstart.gateway.telemetry.observer import Observers
+from headstart.gateway.tracing.traces import Traces, from_environment
 from headstart.gateway.transport.websocket.channel import RealtimeProtocol
 from headstart.gateway.tts.choose import choose
 from headstart.gateway.tts.link import VoiceLink
@@ -218,6 +220,7 @@ async def _serve(
     check_certificate(settings)
     read_keys(settings)  # a wrong one is said now, not when the engine has been started
     recording = None if settings.record is None else RecordingFile(settings.record)
+    traces = from_environment(os.environ)
     available = descriptors.prepare(settings.max_sessions)
     if is_open_to_others(settings):
         log.warning(
@@ -245,8 +248,10 @@ async def _serve(
             await asyncio.to_thread(importlib.import_module, module)
         await asyncio.to_thread(native_audio)  # compiled once a machine, in a second
         threads.start()
+        if traces is not None:
+            traces.start()
         DECODERS.start()
-        gateway = make_gateway(settings, link, supervisor, voice)
+        gateway = make_gateway(settings, link, supervisor, voice, traces)
         gateway.descriptors = available
         patience = Patience(guests_max=available.guests_max)
         server = GatewayServer(uvicorn_config(settings, gateway), gateway, patience)
@@ -271,6 +276,8 @@ async def _serve(
         elif recording is not None:
             recording.close()
         link.close()
+        if traces is not None:
+            await traces.close()
         await DECODERS.stop()
         await voice.stop()
         if supervisor is not None:
@@ -306,6 +313,7 @@ def make_gateway(
     link: EngineLink,
     supervisor: ChildProcess | None,
     voice: VoiceLink | None = None,
+    traces: Traces | None = None,
 ) -> Gateway:
     """The gateway over real sessions, with one set of metrics for all of them."""
     from headstart.gateway.session.session import Session
@@ -331,7 +339,7 @@ def make_gateway(
             stopwatch=time.perf_counter_ns,
             speaks=voice is not None and voice.status.speaks,
             model=None if link.ready is None else link.ready.model,
-            observer=hub,
+            observer=hub if traces is None else Observers(hub, traces),
         )
 
     def engine_restarts() -> int:
