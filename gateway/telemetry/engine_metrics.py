@@ -12,6 +12,19 @@ from headstart.engine.api import Counts, Stats
 from headstart.gateway.telemetry import names
 from headstart.gateway.telemetry.collectors import cumulative
 
+GAUGES = (
+    (names.KV_LEVEL, "level"),
+    (names.SESSIONS_OFFLOADED, "sessions_offloaded"),
+    (names.KV_OFFLOADED_BYTES, "offloaded_bytes"),
+    (names.ENGINE_RSS, "rss_bytes"),
+)
+COUNTERS = (
+    (names.KV_EVICTED, "evicted_tokens"),
+    (names.KV_OFFLOADS, "offloads"),
+    (names.KV_RETURNS, "returns"),
+)
+"""With the field of `Stats` that each of them shows."""
+
 
 class EngineCollector(Collector):
     """`stats`: the newest heartbeat; without one the families are there, and empty. `legacy`: the
@@ -40,15 +53,10 @@ class EngineCollector(Collector):
                 tokens.add_metric([modality], count)
         yield blocks
         yield tokens
-        for family, value in (
-            (names.KV_LEVEL, stats and stats.level),
-            (names.SESSIONS_OFFLOADED, stats and stats.sessions_offloaded),
-            (names.KV_OFFLOADED_BYTES, stats and stats.offloaded_bytes),
-            (names.ENGINE_RSS, stats and stats.rss_bytes),
-        ):
+        for family, field in GAUGES:
             gauge = family.values()
-            if value is not None:
-                gauge.add_metric([], value)
+            if stats is not None:
+                gauge.add_metric([], getattr(stats, field))
             yield gauge
 
     def _counters(self) -> Iterable[Metric]:
@@ -58,14 +66,10 @@ class EngineCollector(Collector):
             speculated.add_metric(["kept"], stats.speculated_kept)
             speculated.add_metric(["wasted"], stats.speculated_wasted)
         yield speculated
-        for family, value in (
-            (names.KV_EVICTED, stats and stats.evicted_tokens),
-            (names.KV_OFFLOADS, stats and stats.offloads),
-            (names.KV_RETURNS, stats and stats.returns),
-        ):
+        for family, field in COUNTERS:
             counter = family.counts()
-            if value is not None:
-                counter.add_metric([], value)
+            if stats is not None:
+                counter.add_metric([], getattr(stats, field))
             yield counter
 
     def _steps(self) -> Iterable[Metric]:

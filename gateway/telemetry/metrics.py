@@ -201,7 +201,7 @@ class Metrics(Observer):
         if code not in self._error_codes and len(self._error_codes) >= MAX_ERROR_CODES:
             code = "other"
         self._error_codes.add(code)
-        self.errors.labels(code).inc(exemplar=response_id and {"turn": response_id})
+        self.errors.labels(code).inc(exemplar={"turn": response_id} if response_id else None)
 
     # --- others ----------------------------------------------------------------------------------
 

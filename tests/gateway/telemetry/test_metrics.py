@@ -219,7 +219,7 @@ def test_exemplars_name_the_turn() -> None:
     assert content_type.startswith("application/openmetrics-text; version=1.0.0")
     found = {
         (sample.name, sample.labels.get("le")): sample.exemplar.labels
-        for family in open_metrics(page.decode())
+        for family in open_metrics(page.decode())  # type: ignore[no-untyped-call]
         for sample in family.samples
         if sample.exemplar
     }

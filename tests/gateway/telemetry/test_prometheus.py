@@ -48,7 +48,7 @@ def prometheus(binary: Path, folder: Path, target: str) -> Iterator[str]:
     config = monitoring.files()["prometheus.yml"]
     config = config.replace("127.0.0.1:8080", target).replace("_interval: 15s", "_interval: 1s")
     (folder / "prometheus.yml").write_text(config)
-    argv = [binary, "--config.file=prometheus.yml", "--storage.tsdb.path=data"]
+    argv = [str(binary), "--config.file=prometheus.yml", "--storage.tsdb.path=data"]
     argv += ["--web.listen-address=127.0.0.1:0", "--enable-feature=exemplar-storage"]
     with (
         (folder / "log").open("w") as log,
