@@ -318,6 +318,19 @@ def voice(
     benchmark.run(names, as_json=as_json)
 
 
+@app.command()
+def dashboard(
+    seconds: float = typer.Option(20.0, "--seconds", min=1, help="of each phase"),
+    rounds: int = typer.Option(3, "--rounds", min=1, help="phases of each number of watchers"),
+    soak_minutes: float = typer.Option(5.0, "--soak-minutes", min=0.1, help="for memory"),
+    as_json: bool = Json,
+) -> None:
+    """What the dashboard costs the gateway with 0, 1 and 10 watchers, and whether it grows."""
+    from headstart.benchmarks import dashboard as benchmark
+
+    benchmark.run(seconds, rounds, soak_minutes, as_json=as_json)
+
+
 @app.command("all")
 def run_all(model: str = Small, repeats: int = Repeats, as_json: bool = Json) -> None:
     """Run every benchmark that needs no list of clips, one JSON line each."""
@@ -332,6 +345,7 @@ def run_all(model: str = Small, repeats: int = Repeats, as_json: bool = Json) ->
     kv(model, 20, "fp32,fp16,int8,fp8", as_json)
     loss(1, True, as_json)
     gateway("ws,webrtc", 600, True, as_json)
+    dashboard(20.0, 3, 5.0, as_json)
     endpoint(None, None, "small", None, 16, False, as_json)
     overlap(None, "held-out", None, False, "small", as_json)
     voice("joe,espeak", as_json)

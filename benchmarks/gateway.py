@@ -124,16 +124,16 @@ class _Server:
 
     def __init__(self, url: str, gateway: psutil.Process, cores: set[int]) -> None:
         self.url = url
-        self._gateway = gateway
+        self.process = gateway
         self._cores = cores
 
     async def row(self, kind: str, clients: _Clients | None) -> dict[str, Any]:
         """One measurement over the lag monitor's window."""
-        before_s = sum(self._gateway.cpu_times()[:2])
+        before_s = sum(self.process.cpu_times()[:2])
         said = await clients.ask("report") if clients is not None else {"sessions": 0}
         answers = said.get("answers", 0)
         await asyncio.sleep(ROW_WAIT_S)
-        cpu = (sum(self._gateway.cpu_times()[:2]) - before_s) / ROW_WAIT_S
+        cpu = (sum(self.process.cpu_times()[:2]) - before_s) / ROW_WAIT_S
         async with httpx.AsyncClient(timeout=30) as http:
             status = (await http.get(f"{self.url}/status")).json()
         if clients is not None:
@@ -142,7 +142,7 @@ class _Server:
             "kind": kind,
             **{f"lag_{key}": value for key, value in status["loop_lag"].items()},
             "cpu": round(cpu, 3),
-            "rss_bytes": self._gateway.memory_info().rss,
+            "rss_bytes": self.process.memory_info().rss,
             **said,
             "answers": said.get("answers", 0) - answers,
             "lost": said["sessions"] - status["sessions"]["now"],

@@ -110,6 +110,9 @@ class LinkObserver:
     def engine_ready(self, ready: api.Ready) -> None:
         """The engine takes sessions."""
 
+    def engine_lost(self, reason: str) -> None:
+        """The engine was there, and is not any more."""
+
     def engine_stalled(self, reason: str) -> None:
         """The engine is lost although its process may live: restart it."""
 
@@ -225,6 +228,7 @@ class EngineLink:
         if not was_ready:
             return
         self.counters.losses += 1
+        _told(self.observer.engine_lost, reason)
         for listener in list(self._listeners.values()):
             _told(listener.engine_lost)
 

@@ -80,9 +80,10 @@ Set = Annotated[
     ),
 ]
 Record = Annotated[
-    Path | None,
+    str | None,
     typer.Option(
         "--record",
+        metavar="FILE",
         help="Record the dashboard's feed in a new file, gzipped JSON lines.",
         show_default=False,
     ),

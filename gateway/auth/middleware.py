@@ -116,7 +116,8 @@ def _path_verdict(scope: Scope) -> Refused | None:
     if _CONTROL.search(path) is not None:
         return Refused(400, "invalid_path", "A path may not contain control characters.")
     if scope["type"] == "websocket" and path not in SOCKET_PATHS:
-        return Refused(404, "unknown_path", f"There is no WebSocket but at {SOCKET_PATHS[0]} and {SOCKET_PATHS[2]}.")
+        known = f"{SOCKET_PATHS[0]} and {SOCKET_PATHS[-1]}"
+        return Refused(404, "unknown_path", f"There is no WebSocket but at {known}.")
     return None
 
 

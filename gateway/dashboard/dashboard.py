@@ -17,6 +17,7 @@ log = logging.getLogger("headstart.dashboard")
 
 WATCHERS_MAX = 16
 SNAPSHOT_S = 1.0
+CLOSE_INTERNAL_ERROR = 1011
 
 
 class Dashboard:
@@ -65,4 +66,4 @@ class Dashboard:
     def _failed(self, _: BaseException) -> None:
         """Without snapshots a feed looks alive and is not: whoever watches is sent away, and may
         come again."""
-        self.hub.end()
+        self.hub.end(CLOSE_INTERNAL_ERROR, "internal error")

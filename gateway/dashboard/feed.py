@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
-from typing import Protocol
+from typing import Literal, Protocol
 
 import msgspec
 
@@ -23,7 +23,6 @@ RING_AT_ONCE = 16
 """Messages of the ring that are encoded and sent before others have their turn of the loop."""
 CLOSE_NORMAL = 1000
 CLOSE_POLICY = 1008
-CLOSE_INTERNAL_ERROR = 1011
 CLOSE_TRY_AGAIN_LATER = 1013
 
 
@@ -40,25 +39,31 @@ class Socket(Protocol):
         """The same of UTF-8, if there is nothing to wait for. False: nothing was sent."""
 
 
-class _Watch(msgspec.Struct, tag="watch", forbid_unknown_fields=True):
+class _Watch(msgspec.Struct, forbid_unknown_fields=True):
     """All that a watcher may say. `chunks`: whether it wants each chunk of everybody's."""
 
+    type: Literal["watch"]
     chunks: bool = False
 
 
 _watch = msgspec.json.Decoder(_Watch)
 Goodbye = tuple[int, str]
 """A close code and its reason."""
-FULL: Goodbye = (
-    CLOSE_TRY_AGAIN_LATER,
-    f"{WATCHERS_MAX} watch this server already: close one of them",
-)
+TOO_MANY = {
+    "type": "error",
+    "error": {
+        "code": "too_many_watchers",
+        "message": f"{WATCHERS_MAX} watch this server already: close one of them.",
+    },
+}
+"""Said before the close, as a wrong key is: pages see no more of a socket than its messages."""
 
 
 async def feed(dashboard: Dashboard, socket: Socket) -> Goodbye:
     """Until the watcher goes, says what it may not, or is sent away; how to close the socket."""
     if dashboard.is_full:
-        return FULL
+        await socket.send(msgspec.json.encode(TOO_MANY).decode())
+        return CLOSE_TRY_AGAIN_LATER, "too_many_watchers"
     watcher = Watcher()
     greeting = dashboard.watch(watcher)
     halves = [
@@ -99,7 +104,8 @@ async def _write(socket: Socket, watcher: Watcher, greeting: Iterable[Message]) 
         await watcher.wait()
         line = watcher.take()
         if line is None:
-            return CLOSE_INTERNAL_ERROR, "the feed ended"
+            assert watcher.goodbye is not None
+            return watcher.goodbye
         if not await _send(socket, line):
             return CLOSE_NORMAL, ""
 

@@ -57,7 +57,7 @@ class Hub(Observer):
         self.errors = 0
         """Since the start."""
         self.rtc_of: Callable[[str], Json | None] = lambda _: None
-        """The state of a session's call, None where it is on none; set by whoever knows of calls."""
+        """The state of a session's call, None: it is on none. Set by whoever knows of calls."""
         self.on_watched: Callable[[], None] = lambda: None
         """Called when somebody has come to watch."""
         self._now_ns = now_ns
@@ -96,10 +96,10 @@ class Hub(Observer):
         if watcher in self._watchers:
             self._watchers.remove(watcher)
 
-    def end(self) -> None:
-        """Send all watchers away."""
+    def end(self, code: int, reason: str) -> None:
+        """Send all watchers away: a WebSocket's close code, and why."""
         for watcher in self._watchers:
-            watcher.end()
+            watcher.end(code, reason)
 
     # --- what sessions tell ----------------------------------------------------------------------
 

@@ -27,6 +27,7 @@ log = logging.getLogger("headstart.dashboard")
 FLUSH_S = 0.5
 GZIP_BITS = 16 + zlib.MAX_WBITS
 PRIVATE = 0o600
+CLOSE_NORMAL = 1000  # a socket's word; a file has no use for it
 
 
 class RecordingFile:
@@ -81,7 +82,7 @@ class Recorder:
 
     async def stop(self) -> None:
         """What has come so far is written, unless that has failed before."""
-        self._watcher.end()
+        self._watcher.end(CLOSE_NORMAL, "")
         if self._writing is not None:
             await asyncio.gather(self._writing, return_exceptions=True)
         self._dashboard.hub.unwatch(self._watcher)

@@ -31,8 +31,8 @@ class Watcher:
         self._waiting: deque[Message] = deque()
         self._bytes = 0
         self._filled = asyncio.Event()
-        self.is_over = False
-        """The hub has no more for it, and wants it gone."""
+        self.goodbye: tuple[int, str] | None = None
+        """It is sent away: a WebSocket's close code, and why."""
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -47,9 +47,14 @@ class Watcher:
             self.dropped += 1
         self._filled.set()
 
-    def end(self) -> None:
-        """Nothing more will come; what waits may still be taken."""
-        self.is_over = True
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing more will come; what waits may still be taken."""
+        return self.goodbye is not None
+
+    def end(self, code: int, reason: str) -> None:
+        """Send it away."""
+        self.goodbye = self.goodbye or (code, reason)
         self._filled.set()
 
     async def wait(self) -> None:

@@ -250,6 +250,11 @@ class Gateway:
         """Since this process started."""
         return self._engine_restarts()
 
+    def engine_lost(self, why: str) -> None:
+        """Tell who watches; at the end of the server it is meant to go."""
+        if not self.draining:
+            self.hub.error("engine_lost", f"The engine was lost: {why}.", None)
+
     async def watch(self, socket: WebSocket) -> None:
         """The dashboard's feed."""
         names = socket.scope.get("subprotocols", [])
@@ -323,7 +328,7 @@ class Gateway:
         self.registry.hang_up(Hangup(CLOSE_SERVICE_RESTART, "the server is shutting down"))
         # One turn of the writers, so that the reason reaches whoever reads.
         await asyncio.sleep(DRAIN_POLL_S)
-        self.hub.end()
+        self.hub.end(CLOSE_SERVICE_RESTART, "the server is shutting down")
         if self.calls is not None:
             await self.calls.end_all()
 

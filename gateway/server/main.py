@@ -20,7 +20,7 @@ import socket
 import ssl
 import sys
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import uvicorn
@@ -176,6 +176,8 @@ class Announcer(LinkObserver):
         self._last = ("", 0.0)
         self._listening = False
         self._ready: api.Ready | None = None
+        self.tell_lost: Callable[[str], None] = lambda _: None
+        """Called when the engine is lost, with why."""
 
     def listening(self) -> None:
         """The server takes connections."""
@@ -206,6 +208,9 @@ class Announcer(LinkObserver):
             file=sys.stderr,
             flush=True,
         )
+
+    def engine_lost(self, reason: str) -> None:
+        self.tell_lost(reason)
 
     def engine_stalled(self, reason: str) -> None:
         if self._supervisor is not None:
@@ -253,6 +258,7 @@ async def _serve(
         DECODERS.start()
         gateway = make_gateway(settings, link, supervisor, voice, traces)
         gateway.descriptors = available
+        announcer.tell_lost = gateway.engine_lost
         patience = Patience(guests_max=available.guests_max)
         server = GatewayServer(uvicorn_config(settings, gateway), gateway, patience)
         serving = tasks.awaited(server.serve(sockets=[sock]), "server")

@@ -4,8 +4,8 @@
     response over ─▶ waits for the first token's stamp, if that is still to come ─▶ record
     heard, first sound sent, cut ─▶ the same record, of the next revision
 
-Bounds: chunks of the newest `UTTERANCES_KEPT` utterances, `CHUNKS_KEPT` of each; the newest
-`RECORDS_KEPT` records, of which more may be learnt.
+Bounds: chunks of the newest `UTTERANCES_KEPT` utterances, `CHUNKS_KEPT` of each; records of the
+newest `RECORDS_KEPT` spoken responses, of which more may be learnt.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from headstart.gateway.telemetry.turn_record import (
 from headstart.gateway.tts.spoken_response import SpokenResponse
 
 UTTERANCES_KEPT = 4
-RECORDS_KEPT = 32
+RECORDS_KEPT = 8
 CLOCK_SLACK_NS = 5 * NS_PER_MS
 """A client's clock is matched to ours by its quickest packet, which may have been this slow."""
 
@@ -81,6 +81,8 @@ class TurnReports:
         """A response is done. Of one that the client never heard of nothing is told."""
         if running.announced:
             self._over.append((running, ending, None))
+        else:
+            self._known.pop(running.response.facts.response_id, None)
 
     def settle(self, now_ns: int) -> None:
         """The end of each of the session's calls: tell of what was done in it."""
@@ -160,6 +162,8 @@ class TurnReports:
     def _record(self, running: ActiveResponse, ending: Ending, done_ns: int) -> None:
         context, facts = self._context, running.response.facts
         known = self._known.get(facts.response_id) or _Known(running)
+        if running.speaking is None:  # there is nothing more to learn of it
+            self._known.pop(facts.response_id, None)
         outcome, speaking = running.outcome, running.speaking
         by_speech = ending.details.reason == "turn_detected"
         error = None

@@ -131,3 +131,21 @@ def test_a_function_is_called_and_its_result_is_the_next_answer() -> None:
     engine.receive(api.AddItem("s", result), 0)
     assert text_of(answer(3)) == "sunny today"
     assert text_of(answer(4, api.ToolChoice.NONE)) == "hi"
+
+
+def test_steps_are_counted_as_the_engine_does() -> None:
+    """A chunk and a word are a step each, as long as the script says; then they are taken."""
+    engine = started(Script(answer="a b c", first_delta_ms=0, delta_ms=10, chunk_ms=5, word_ms=100))
+    ref = api.TurnRef(1)
+    engine.receive(api.BeginSpeech("s", ref, "item", 0), 0)
+    engine.receive(api.Audio("s", ref, 0, bytes(2 * 16 * 250), 0), 0)
+    engine.receive(api.Respond("s", 1, "answer", api.Sampling()), 0)
+    engine.due(1000 * MS)
+    for expected in (
+        api.StepStats(4, 35, 10, 10, 10, prefill_tokens=2, decode_tokens=3, sessions=4),
+        api.StepStats(),
+    ):
+        engine.receive(api.Ping(sent_ns=7), 1000 * MS)
+        (stats,) = engine.due(1000 * MS)
+        assert isinstance(stats, api.Stats)
+        assert stats.recent_steps == expected

@@ -310,3 +310,20 @@ async def _claims(steps: list[str]) -> None:
         assert (channel._timer is not None) == (channel.is_detached and not claimed)
     channel.give_up()
     reading.cancel()
+
+
+async def test_who_watches_hears_of_a_broken_link() -> None:
+    """Once, when the session begins to wait; not of one that ends."""
+    told: list[str] = []
+    for keeps in (True, False):
+        link = FakeLink()
+        channel = ResumableChannel(
+            link,
+            lambda keeps=keeps: keeps,  # type: ignore[misc]
+            60,
+            on_detached=lambda: told.append("detached"),
+        )
+        receiving = await broken(channel, link)
+        channel.give_up()
+        await receiving
+    assert told == ["detached"]

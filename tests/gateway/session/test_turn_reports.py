@@ -149,6 +149,7 @@ def test_a_response_that_the_client_never_heard_of_has_no_record() -> None:
     bench.finish(bench.respond_command().generation, "", api.FinishReason.CANCELLED)
     assert not bench.of("response.created")
     assert seen.records == []
+    assert bench.session._reports._known == {}
 
 
 def test_a_lost_engine_fails_its_answers_on_the_record() -> None:
@@ -297,12 +298,14 @@ def test_an_answer_cut_while_it_is_played_was_interrupted() -> None:
 
 def test_records_that_may_change_are_bounded() -> None:
     """A session of hours remembers the newest answers only."""
-    bench, seen = watched()
-    for _ in range(RECORDS_KEPT + 20):
-        bench.client("response.create")
-        bench.answer("Hi.")
-    assert len(seen.records) == RECORDS_KEPT + 20
-    assert len(bench.session._reports._known) == RECORDS_KEPT
+    for speaks, kept in ((True, RECORDS_KEPT), (False, 0)):
+        bench, seen = watched(speaks=speaks)
+        for _ in range(RECORDS_KEPT + 20):
+            bench.client("response.create")
+            bench.answer("Hi.")
+            bench.say_all()
+        assert len(seen.records) == RECORDS_KEPT + 20
+        assert len(bench.session._reports._known) == kept
 
 
 def test_words_are_in_a_record_only_where_that_is_wanted() -> None:

@@ -340,3 +340,14 @@ def test_no_metric_is_named_elsewhere() -> None:
     assert found == []
     assert all(name.startswith("headstart_") for name in names.FAMILIES)
     assert not any(name.endswith(("_ms", "_percent")) for name in names.FAMILIES)
+
+
+def test_totals_for_who_watches() -> None:
+    """Sound and frames by what became of them; /metrics shows the same afterwards."""
+    metrics = Metrics()
+    metrics.audio("received", 40.5)
+    metrics.frame("kept")
+    assert metrics.totals() == {"audio_ms": {"received": 40.5}, "frames": {"kept": 1}}
+    metrics.audio("received", 1)
+    assert metrics.totals()["audio_ms"] == {"received": 41.5}
+    assert samples(metrics)[("headstart_audio_seconds_total", "received")] == 0.0415

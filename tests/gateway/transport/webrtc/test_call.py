@@ -66,6 +66,23 @@ async def test_sound_is_heard_without_an_event(running: RunningGateway) -> None:
         assert pitch_hz(sound[12_000:], 24_000) == pytest.approx(440, abs=0.5)
 
 
+async def test_a_call_shows_how_its_sound_comes_in(running: RunningGateway) -> None:
+    """For who watches, by session; nothing of it is left when it is over."""
+    calls = running.gateway.calls
+    assert calls is not None
+    async with calling(running.url, Microphone(sine(440, 5, 48_000))):
+        (session_id,) = running.gateway.runners
+        assert running.gateway.hub.sessions[session_id].transport == "webrtc"
+        await until(lambda: (calls.state_of(session_id) or {}).get("lost_share") is not None)
+        state = calls.state_of(session_id)
+        assert state is not None
+        assert set(state) == {"lost_share", "jitter_ms", "buffer_ms", "rtt_ms", "concealed_ms"}
+        assert 0 <= (state["lost_share"] or 0) < 1
+        assert (state["jitter_ms"] or 0) >= 0
+    await until(lambda: calls.state_of(session_id) is None)
+    assert calls._carrying == {}
+
+
 async def test_sound_that_the_engine_is_too_far_behind_for_is_counted(
     running: RunningGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -45,3 +45,16 @@ def test_a_path_of_unknown_round_trip_has_only_jitter() -> None:
     metrics.path(5.0, 12.0)
     assert registry.get_sample_value("headstart_rtp_jitter_seconds_sum") == 0.008
     assert registry.get_sample_value("headstart_rtp_round_trip_seconds_count") == 1
+
+
+def test_totals_for_who_watches() -> None:
+    """Packets that were played, and sound that was filled in."""
+    metrics = CallMetrics(CollectorRegistry())
+    assert metrics.totals()["packets"]["played"] == 0
+    counted = BufferCounters(received=100, lost=4, late=3, duplicate=2, concealed_samples=960)
+    metrics.track(BufferCounters(), counted)
+    assert metrics.totals() == {
+        "packets": {"played": 95, "late": 3, "lost": 4, "duplicate": 2},
+        "concealed_ms": 20,
+        "silence_ms": 0,
+    }

@@ -67,3 +67,24 @@ def test_the_lowest_of_two_windows() -> None:
     assert lowest.take(9, WINDOW_NS) == 5
     assert lowest.take(8, 2 * WINDOW_NS) == 8
     assert lowest.get(5 * WINDOW_NS) is None
+
+
+def test_jitter_is_what_packets_differ_by() -> None:
+    """RFC 3550: none while they come evenly, and it settles near what each differs from the next;
+    another count of the peer's is no jitter of 13 hours."""
+    path = NetworkPath()
+    delays_ms(path, [0] * 50)
+    assert path.jitter_ns == 0
+    delays_ms(path, [0, 8] * 100, begin=50)
+    assert 7 < path.jitter_ns / NS_PER_MS < 8.1
+    path.delay_ns(2_000_000_000, ms(10_000))
+    assert path.jitter_ns / NS_PER_MS < 8.1
+
+
+def test_the_round_trip_is_known_while_it_is_fresh() -> None:
+    """As for delays: the quickest lately, and none when none was answered."""
+    path = NetworkPath()
+    assert path.round_trip_ns(0) is None
+    path.answered(ms(40), 0)
+    assert path.round_trip_ns(ms(5)) == ms(40)
+    assert path.round_trip_ns(3 * WINDOW_NS) is None
