@@ -112,3 +112,14 @@ def _lost(made: Any, back: Any, path: str = "") -> Iterator[str]:
             yield from _lost(one, other, f"{path}[{index}]")
     elif made != back:
         yield path
+
+
+def test_the_page_lists_every_metric() -> None:
+    """With its labels; nothing that is gone."""
+    page = (monitoring.FOLDER.parent / "observability.md").read_text()
+    rows = dict(re.findall(r"(?m)^\| `(headstart_\w+)` \|([^|]*)\|", page))
+    wanted = {
+        family.name if family.kind == "histogram" else family.series[0]: set(family.labels)
+        for family in names.FAMILIES.values()
+    }
+    assert {name: set(re.findall(r"\w+", labels)) for name, labels in rows.items()} == wanted
