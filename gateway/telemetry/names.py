@@ -262,10 +262,10 @@ RTP_OVER_SHARE = Family(
     "RTP and RTCP packets dropped unread: their call had its share of the event loop",
 )
 RTP_JITTER = Family(
-    "headstart_rtp_jitter_seconds", "histogram", "Jitter of each call's audio, once a second"
+    "headstart_rtp_jitter_seconds", "histogram", "Jitter of each call's audio, twice a second"
 )
 RTP_ROUND_TRIP = Family(
-    "headstart_rtp_round_trip_seconds", "histogram", "Round trip of each call, once a second"
+    "headstart_rtp_round_trip_seconds", "histogram", "Round trip of each call, twice a second"
 )
 
 FAMILIES: dict[str, Family] = {

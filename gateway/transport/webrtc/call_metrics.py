@@ -82,7 +82,7 @@ class CallMetrics:
         self.pauses.labels("stall").inc(has["stalls"] - was["stalls"])
 
     def path(self, jitter_ms: float, round_trip_ms: float | None) -> None:
-        """How a call's network does; once a second. None: not known yet."""
+        """How a call's network does; twice a second. None: not known yet."""
         self.jitter_s.observe(jitter_ms / 1000)
         if round_trip_ms is not None:
             self.round_trip_s.observe(round_trip_ms / 1000)
