@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml $(LOCK)
 	@echo "headstart: making $(VENV) (about 2.5 GB to download, 6.5 GB on disk, once; PyTorch is most of it)"
 	@test -x $(BIN)/pip || $(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 	$(BIN)/python -m pip install --quiet -c $(LOCK) --upgrade pip
-	$(BIN)/python -m pip install --progress-bar on -c $(LOCK) --build-constraint $(LOCK) -e '.[test,voice]'
+	$(BIN)/python -m pip install --progress-bar on -c $(LOCK) --build-constraint $(LOCK) -e '.[test,voice,otel]'
 	$(BIN)/python -m headstart.kernels.build
 	@$(BIN)/python -m headstart.web_assets || echo "headstart: set-up goes on without it"
 	@touch $@
@@ -73,6 +73,7 @@ test: setup ## run the whole suite: style, types, tests
 	$(BIN)/headstart models fetch joe
 	$(BIN)/python -m headstart.web_assets
 	$(BIN)/python -m tests.web_demo.chromium
+	$(BIN)/python -m tests.gateway.telemetry.prometheus_package
 	$(BIN)/python -m pytest
 
 test-clients: setup ## run the stock clients of docs/clients.md against real servers

@@ -102,6 +102,9 @@ class Settings(BaseSettings):
     endpointing: Literal["fixed", "adaptive", "semantic"] = Field(
         "fixed", description="how server_vad ends a turn; semantic_vad is always 'semantic'"
     )
+    legacy_metrics: bool = Field(
+        False, description="whether /metrics shows the old names in ms too, for one release"
+    )
     latency_budget_ms: int = Field(
         800, ge=1, le=60_000, description="allowed time from last speech sample to first token, ms"
     )

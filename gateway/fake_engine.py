@@ -15,7 +15,9 @@ import signal
 import sys
 import time
 import uuid
+from bisect import bisect_left
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field, fields
 from itertools import count
 
@@ -84,6 +86,9 @@ class _Steps:
     def __init__(self) -> None:
         self._ms: deque[float] = deque(maxlen=4096)
         self._count = self._prefill = self._decode = 0
+        self._seconds: dict[str, api.Counts] = {}
+        self._tokens: dict[str, api.Counts] = {}
+        self._at_once: dict[str, api.Counts] = {}
 
     def add(self, event: api.Event, script: Script) -> None:
         if isinstance(event, api.Chunk):
@@ -93,7 +98,18 @@ class _Steps:
         else:
             return
         self._count += 1
-        self._ms.append(script.chunk_ms if isinstance(event, api.Chunk) else script.delta_ms)
+        took_ms = script.chunk_ms if isinstance(event, api.Chunk) else script.delta_ms
+        self._ms.append(took_ms)
+        phase = "prefill" if isinstance(event, api.Chunk) else "decode"
+        tokens = event.prefilled_tokens if isinstance(event, api.Chunk) else 1
+        _count(self._seconds, phase, took_ms / 1000, api.STEP_SECONDS_LE)
+        _count(self._at_once, "", 1, api.STEP_SESSIONS_LE)
+        if tokens:
+            _count(self._tokens, phase, tokens, api.STEP_TOKENS_LE)
+
+    def totals(self) -> api.StepTotals:
+        """All since the start."""
+        return api.StepTotals(self._seconds, self._tokens, self._at_once.get(""))
 
     def take(self) -> api.StepStats:
         ranked = sorted(self._ms)
@@ -112,6 +128,15 @@ class _Steps:
         self._ms.clear()
         self._count = self._prefill = self._decode = 0
         return taken
+
+
+def _count(
+    histograms: dict[str, api.Counts], name: str, value: float, edges: Sequence[float]
+) -> None:
+    before = histograms.get(name) or api.Counts([0] * (len(edges) + 1), 0.0)
+    buckets = list(before.buckets)
+    buckets[bisect_left(edges, value)] += 1
+    histograms[name] = api.Counts(buckets, before.sum + value)
 
 
 class FakeEngine:
@@ -342,6 +367,7 @@ class FakeEngine:
             pending_prefill_tokens=0,
             steps=self._steps,
             recent_steps=self._recent.take(),
+            step_totals=self._recent.totals(),
         )
 
     def _fail(self, command: api.Command, now_ns: int, code: str, message: str) -> None:

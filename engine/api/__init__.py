@@ -38,9 +38,13 @@ from headstart.engine.api.commands import (
     picture_bytes,
 )
 from headstart.engine.api.events import (
+    STEP_SECONDS_LE,
+    STEP_SESSIONS_LE,
+    STEP_TOKENS_LE,
     Call,
     Chunk,
     ClipHeard,
+    Counts,
     Delta,
     EndOfMessage,
     Event,
@@ -55,6 +59,7 @@ from headstart.engine.api.events import (
     Ready,
     Stats,
     StepStats,
+    StepTotals,
 )
 from headstart.engine.api.values import (
     SAMPLE_RATE_HZ,
@@ -85,6 +90,9 @@ from headstart.engine.api.values import (
 __all__ = [
     "SAMPLE_RATE_HZ",
     "SMALL_PICTURE",
+    "STEP_SECONDS_LE",
+    "STEP_SESSIONS_LE",
+    "STEP_TOKENS_LE",
     "AddItem",
     "Audio",
     "BeginSpeech",
@@ -95,6 +103,7 @@ __all__ = [
     "ClipHeard",
     "Close",
     "Command",
+    "Counts",
     "Delta",
     "DropSpeech",
     "EndOfMessage",
@@ -132,6 +141,7 @@ __all__ = [
     "Span",
     "Stats",
     "StepStats",
+    "StepTotals",
     "Text",
     "Tool",
     "ToolCall",

@@ -72,6 +72,32 @@ class StepStats(msgspec.Struct, frozen=True, omit_defaults=True):
         return self.sessions / self.count if self.count else None
 
 
+STEP_SECONDS_LE = (
+    *(0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.2, 0.25),
+    *(0.3, 0.4, 0.5, 0.6, 0.8, 1.0, 1.5, 2.5, 5.0, 10.0),
+)
+STEP_TOKENS_LE = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0, 256.0, 512.0, 1024.0)
+STEP_SESSIONS_LE = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
+
+
+class Counts(msgspec.Struct, frozen=True):
+    """How many values lay in each bucket: up to its edge, above the one before; the last bucket is
+    for those above all edges. `sum`: of the values."""
+
+    buckets: list[int]
+    sum: float
+
+
+class StepTotals(msgspec.Struct, frozen=True, omit_defaults=True):
+    """All steps since the engine started. `seconds` (edges: `STEP_SECONDS_LE`) by what was in the
+    step: prefill, decode, mixed or other; `tokens` (`STEP_TOKENS_LE`) of steps that had any, by
+    phase: prefill or decode; `sessions` (`STEP_SESSIONS_LE`): those that a step worked for."""
+
+    seconds: dict[str, Counts] = msgspec.field(default_factory=dict)
+    tokens: dict[str, Counts] = msgspec.field(default_factory=dict)
+    sessions: Counts | None = None
+
+
 class Stats(Message, frozen=True, tag="stats"):
     """Answer to `Ping`.
 
@@ -104,6 +130,7 @@ class Stats(Message, frozen=True, tag="stats"):
     speculated_kept: int = 0
     speculated_wasted: int = 0
     recent_steps: StepStats = StepStats()
+    step_totals: StepTotals = StepTotals()
 
 
 class Pressure(Message, frozen=True, tag="pressure"):

@@ -166,6 +166,7 @@ class GatewayLink:
                 speculated_kept=totals.speculated_kept,
                 speculated_wasted=totals.speculated_wasted,
                 recent_steps=self._engine.steps.take(),
+                step_totals=self._engine.steps.totals(),
             )
         )
 

@@ -5,6 +5,7 @@ client, `flow_control` holds the client back while the engine is behind, `resume
 from one connection to the next, `registry` finds it by its token. `interfaces` says what these need
 of sessions and transports.
 
-May import: `audio`, `engine.api`, `protocol`, `runtime`, `session`, `tts`, `video`.
+May import: `audio`, `engine.api`, `protocol`, `runtime`, `session`, `telemetry`, `tts`,
+`video`.
 Never: knows which transport it runs on, or what an event means.
 """

@@ -22,10 +22,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol, cast
 
-from prometheus_client import Metric
-from prometheus_client.core import CounterMetricFamily
-from prometheus_client.registry import Collector
-
 log = logging.getLogger("headstart.accept")
 
 HEAD_S = 10.0
@@ -154,17 +150,3 @@ class Guests:
 
 def _is_of(guest: PendingConnection, connection: OpenConnection) -> bool:
     return isinstance(guest, Leaving) and guest.connection is connection
-
-
-class DroppedConnectionsCollector(Collector):
-    """`headstart_connections_cut_total{reason}`."""
-
-    def __init__(self, cuts: DroppedConnections) -> None:
-        self._cuts = cuts
-
-    def collect(self) -> Iterable[Metric]:
-        what = "Connections cut that were no session, or none any more, by reason"
-        family = CounterMetricFamily("headstart_connections_cut", what, labels=["reason"])
-        for reason, count in self._cuts.items():
-            family.add_metric([reason], count)
-        yield family

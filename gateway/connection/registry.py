@@ -14,7 +14,7 @@ import secrets
 from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import dataclass, field
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry
 
 from headstart.gateway.connection.interfaces import Connection, Player, SessionCore
 from headstart.gateway.connection.resume import LineOver, ResumableChannel
@@ -22,6 +22,7 @@ from headstart.gateway.connection.runner import CLOSE_INTERNAL_ERROR, SessionRun
 from headstart.gateway.protocol import errors
 from headstart.gateway.runtime import tasks
 from headstart.gateway.session.actions import Hangup
+from headstart.gateway.telemetry import names
 
 log = logging.getLogger("headstart.resume")
 
@@ -32,15 +33,8 @@ class ResumeMetrics:
     """`outcome`: resumed, unknown (token), in_use, expired (kept in vain)."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.resumes = Counter(
-            "headstart_resumes",
-            "Sessions whose connection broke, by what came of it",
-            ["outcome"],
-            registry=registry,
-        )
-        self.detached = Gauge(
-            "headstart_sessions_detached", "Sessions that wait for their client", registry=registry
-        )
+        self.resumes = names.RESUMES.counter(registry)
+        self.detached = names.SESSIONS_DETACHED.gauge(registry)
 
 
 @dataclass(eq=False)

@@ -9,12 +9,7 @@ hold it back for long is not looked at here: the engine, which is behind
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
 from enum import Enum
-
-from prometheus_client import Metric
-from prometheus_client.core import CounterMetricFamily
-from prometheus_client.registry import Collector
 
 NS_PER_S = 10**9
 
@@ -61,14 +56,3 @@ class ReaderWatch:
         if wait is Wait.MESSAGE:
             return f"a message was not read for {waited_s:.0f} s"
         return f"the reader waited {waited_s:.0f} s for {wait.what}"
-
-
-class StuckCollector(Collector):
-    """`headstart_sessions_stuck_total`."""
-
-    def __init__(self, count: Callable[[], int]) -> None:
-        self._count = count
-
-    def collect(self) -> Iterable[Metric]:
-        what = "Sessions ended because a message of theirs was not read: a fault of the server"
-        yield CounterMetricFamily("headstart_sessions_stuck", what, value=self._count())

@@ -14,19 +14,10 @@ from typing import Any
 import msgspec
 
 from headstart.gateway.runtime import tasks
+from headstart.gateway.telemetry import thresholds
 
 VERSION = 1
-THRESHOLDS: dict[str, list[float]] = {
-    "turns_over_budget_share": [0.05, 0.20],
-    "chunk_overrun_share": [0.01, 0.05],
-    "headroom_p5_percent": [20, 0],
-    "kv_share": [0.85, 1.0],
-    "kv_level": [2, 3],
-    "rtp_lost_share": [0.02, 0.05],
-    "loop_lag_p99_ms": [20, 50],
-    "engine_restarts": [1, 2],
-    "engine_down_s": [1, 10],
-}
+THRESHOLDS = {name: [levels.warn, levels.bad] for name, levels in thresholds.THRESHOLDS.items()}
 """[warn, bad], as the page and the alert rules have them."""
 
 Json = dict[str, Any]

@@ -26,13 +26,9 @@ import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE, STDOUT, Process
 from collections import Counter, deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any
-
-from prometheus_client import Metric
-from prometheus_client.core import CounterMetricFamily
-from prometheus_client.registry import Collector
 
 from headstart.gateway.errors import ChildKeepsDying, ChildRefused
 from headstart.gateway.runtime import tasks
@@ -298,14 +294,3 @@ class ChildProcess:
         assert self._process is not None
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
-
-
-class ChildRestartsCollector(Collector):
-    """`headstart_child_restarts_total{child}`."""
-
-    def collect(self) -> Iterable[Metric]:
-        what = "Times a child process was started again, by child: engine, voice or decoder"
-        family = CounterMetricFamily("headstart_child_restarts", what, labels=["child"])
-        for name, count in restarts.items():
-            family.add_metric([name], count)
-        yield family

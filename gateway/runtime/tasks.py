@@ -19,12 +19,8 @@ import asyncio
 import functools
 import logging
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine
 from typing import Any, ParamSpec, TypeVar
-
-from prometheus_client import Metric
-from prometheus_client.core import CounterMetricFamily
-from prometheus_client.registry import Collector
 
 log = logging.getLogger("headstart.tasks")
 
@@ -99,14 +95,3 @@ def _tell(name: str, failed: Failed, error: BaseException) -> None:
         failed(error)
     except Exception as another:
         report(name, another)
-
-
-class TaskFailuresCollector(Collector):
-    """`headstart_task_failures_total{task}`."""
-
-    def collect(self) -> Iterable[Metric]:
-        what = "Tasks and callbacks of the gateway that ended in an exception, by task"
-        family = CounterMetricFamily("headstart_task_failures", what, labels=["task"])
-        for name, count in failures.items():
-            family.add_metric([name], count)
-        yield family

@@ -39,9 +39,10 @@ class Threads:
 PICTURES = Threads("pictures", 2)
 # The interpreter lets no two parse at once.
 PARSER = Threads("parser", 1)
+METRICS = Threads("metrics", 1)  # scrapes wait for one another
 
 
 def start() -> None:
     """Before the first session."""
-    for threads in (PICTURES, PARSER):
+    for threads in (PICTURES, PARSER, METRICS):
         threads.start()

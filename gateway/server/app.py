@@ -5,7 +5,7 @@ POST /v1/realtime/calls, …     the same over WebRTC; see `headstart.gateway.tr
 GET /v1/models                the one model, as OpenAI's API lists them
 GET /healthz                  200 when gateway and engine can serve, else 503
 GET /status                   for people and pages: what the engine is doing, sessions, model
-GET /metrics                  Prometheus text
+GET /metrics                  Prometheus text, or OpenMetrics for who asks for it
 GET /v1/dashboard             the latency dashboard's feed (WebSocket), `gateway.dashboard`
 GET /                         the web demo's files
 """
@@ -62,6 +62,7 @@ from headstart.gateway.protocol import frames
 from headstart.gateway.protocol.errors import FatalProtocolError
 from headstart.gateway.protocol.headers import RESUME_HEADER, RESUME_LAST_EVENT, RESUME_SUBPROTOCOL
 from headstart.gateway.runtime.clocks import since_boot_s
+from headstart.gateway.runtime.threads import METRICS
 from headstart.gateway.runtime.ticker import Ticker
 from headstart.gateway.server import handshake
 from headstart.gateway.server.descriptors import Descriptors
@@ -69,7 +70,7 @@ from headstart.gateway.server.overview import Overview
 from headstart.gateway.session.actions import Hangup
 from headstart.gateway.telemetry.footprint import footprint
 from headstart.gateway.telemetry.loop_lag import LoopLag
-from headstart.gateway.telemetry.metrics import Metrics
+from headstart.gateway.telemetry.metrics import Metrics, MetricsPage
 from headstart.gateway.transport.websocket.channel import WebSocketChannel
 from headstart.gateway.tts.link import VoiceLink
 from headstart.gateway.tts.messages import VoiceCommand
@@ -81,7 +82,6 @@ log = logging.getLogger("headstart.gateway")
 
 RETRY_AFTER_S = 5
 DRAIN_POLL_S = 0.05
-PROMETHEUS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 PROJECT_WEB_DIR = Path(__file__).resolve().parents[2] / "web-demo"
 """Beside `gateway/` both in the project's folder and in an installed `headstart/`."""
 
@@ -108,7 +108,7 @@ class Gateway:
         settings: Settings,
         link: EngineLink,
         make_session: SessionMaker,
-        render_metrics: Callable[[], bytes],
+        metrics_page: Callable[[], MetricsPage],
         engine_restarts: Callable[[], int] = lambda: 0,
         voice: VoiceLink | None = None,
         resume_metrics: ResumeMetrics | None = None,
@@ -134,7 +134,7 @@ class Gateway:
         self.access = Access.from_settings(settings, self.secrets)
         self._sessions_of: Counter[str] = Counter()  # by whose key it was
         self._make_session = make_session
-        self._render_metrics = render_metrics
+        self._metrics_page = metrics_page
         self._engine_restarts = engine_restarts
         self._started_s = time.monotonic()
         self.hub = hub or Hub()
@@ -407,8 +407,10 @@ class Gateway:
         entry = {"id": self.model_name, "object": "model", "created": 0, "owned_by": "headstart"}
         return JSONResponse({"object": "list", "data": [entry]})
 
-    async def metrics(self, _: Request) -> Response:
-        return Response(self._render_metrics(), media_type=PROMETHEUS_TYPE)
+    async def metrics(self, request: Request) -> Response:
+        accept = request.headers.get("accept", "")
+        page, content_type = await METRICS.run(self._metrics_page().render, accept)
+        return Response(page, headers={"Content-Type": content_type})
 
 
 def build_app(gateway: Gateway) -> ASGIApp:

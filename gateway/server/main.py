@@ -25,14 +25,14 @@ from typing import Any
 
 import uvicorn
 import uvloop
+from prometheus_client import CollectorRegistry
 
 from headstart.engine import api
 from headstart.gateway.audio.native import native_audio
 from headstart.gateway.auth.access import is_open_to_others, read_keys
 from headstart.gateway.config import Settings, near_misses
-from headstart.gateway.connection.pending import DroppedConnectionsCollector, Patience
+from headstart.gateway.connection.pending import Patience
 from headstart.gateway.connection.registry import ResumeMetrics
-from headstart.gateway.connection.unread import StuckCollector
 from headstart.gateway.dashboard.hub import Hub
 from headstart.gateway.dashboard.recorder import Recorder, RecordingFile
 from headstart.gateway.engine_link import (
@@ -45,11 +45,15 @@ from headstart.gateway.errors import ConfigError, PortInUse
 from headstart.gateway.protocol.ids import IdMaker
 from headstart.gateway.protocol.parse import prepare
 from headstart.gateway.runtime import log_lines, tasks, threads
-from headstart.gateway.runtime.child_process import ChildProcess, ChildRestartsCollector, Pipes
+from headstart.gateway.runtime.child_process import ChildProcess, Pipes, restarts
 from headstart.gateway.server import descriptors
 from headstart.gateway.server.app import Gateway, build_app
 from headstart.gateway.server.http_server import GatewayServer
-from headstart.gateway.telemetry.metrics import Metrics
+from headstart.gateway.telemetry import names
+from headstart.gateway.telemetry.collectors import BuildCollector, CountsCollector, LagCollector
+from headstart.gateway.telemetry.metrics import Metrics, MetricsPage
+from headstart.gateway.telemetry.observer import Observers
+from headstart.gateway.tracing.traces import Traces, from_environment
 from headstart.gateway.transport.websocket.channel import RealtimeProtocol
 from headstart.gateway.tts.choose import choose
 from headstart.gateway.tts.link import VoiceLink
@@ -224,6 +228,7 @@ async def _serve(
     check_certificate(settings)
     read_keys(settings)  # a wrong one is said now, not when the engine has been started
     recording = None if settings.record is None else RecordingFile(settings.record)
+    traces = from_environment(os.environ)
     available = descriptors.prepare(settings.max_sessions)
     if is_open_to_others(settings):
         log.warning(
@@ -251,8 +256,10 @@ async def _serve(
             await asyncio.to_thread(importlib.import_module, module)
         await asyncio.to_thread(native_audio)  # compiled once a machine, in a second
         threads.start()
+        if traces is not None:
+            traces.start()
         DECODERS.start()
-        gateway = make_gateway(settings, link, supervisor, voice)
+        gateway = make_gateway(settings, link, supervisor, voice, traces)
         gateway.descriptors = available
         announcer.tell_lost = gateway.engine_lost
         patience = Patience(guests_max=available.guests_max)
@@ -278,6 +285,8 @@ async def _serve(
         elif recording is not None:
             recording.close()
         link.close()
+        if traces is not None:
+            await traces.close()
         await DECODERS.stop()
         await voice.stop()
         if supervisor is not None:
@@ -313,6 +322,7 @@ def make_gateway(
     link: EngineLink,
     supervisor: ChildProcess | None,
     voice: VoiceLink | None = None,
+    traces: Traces | None = None,
 ) -> Gateway:
     """The gateway over real sessions, with one set of metrics for all of them."""
     from headstart.gateway.session.session import Session
@@ -320,7 +330,7 @@ def make_gateway(
     from headstart.gateway.transport.webrtc.calls import Calls
 
     prepare()  # else the first event of each type would pay for it on the loop
-    metrics = Metrics(settings.latency_budget_ms)
+    metrics = Metrics(settings.latency_budget_ms, legacy=settings.legacy_metrics)
     hub = Hub()
     ids = IdMaker()
     restarts_counted = 0
@@ -338,29 +348,48 @@ def make_gateway(
             stopwatch=time.perf_counter_ns,
             speaks=voice is not None and voice.status.speaks,
             model=None if link.ready is None else link.ready.model,
-            observer=hub,
+            observer=hub if traces is None else Observers(hub, traces),
         )
 
-    def restarts() -> int:
+    def engine_restarts() -> int:
         return supervisor.restarts if supervisor is not None else link.counters.losses
 
-    def render() -> bytes:
+    def page() -> MetricsPage:
         nonlocal restarts_counted
         metrics.engine_up.set(link.is_ready)
-        metrics.engine_restarts.inc(restarts() - restarts_counted)
-        restarts_counted = restarts()
+        metrics.engine_restarts.inc(engine_restarts() - restarts_counted)
+        restarts_counted = engine_restarts()
         if link.stats is not None:
             metrics.engine(link.stats)
-        return metrics.render()
+        return metrics.page()
 
     resumes = ResumeMetrics(metrics.registry)
-    gateway = Gateway(settings, link, make_session, render, restarts, voice, resumes, hub, metrics)
-    metrics.registry.register(DroppedConnectionsCollector(gateway.dropped_connections))
-    metrics.registry.register(StuckCollector(lambda: gateway.sessions_stuck))
-    metrics.registry.register(tasks.TaskFailuresCollector())
-    metrics.registry.register(ChildRestartsCollector())
+    gateway = Gateway(
+        settings, link, make_session, page, engine_restarts, voice, resumes, hub, metrics
+    )
+    register(metrics.registry, gateway)
     gateway.calls = Calls(gateway, CallMetrics(metrics.registry))
     return gateway
+
+
+def register(registry: CollectorRegistry, gateway: Gateway) -> None:
+    """What others count anyway, for `/metrics` to show."""
+
+    def refused() -> dict[str, float]:
+        stats = gateway.link.stats
+        by_engine = 0 if stats is None else stats.sessions_refused
+        return {"gateway": gateway.sessions_refused, "engine": by_engine}
+
+    for family, look in (
+        (names.CONNECTIONS_CUT, lambda: gateway.dropped_connections),
+        (names.SESSIONS_STUCK, lambda: {"": gateway.sessions_stuck}),
+        (names.SESSIONS_REFUSED, refused),
+        (names.TASK_FAILURES, lambda: tasks.failures),
+        (names.CHILD_RESTARTS, lambda: restarts),
+    ):
+        registry.register(CountsCollector(family, look))
+    registry.register(LagCollector(gateway.loop_lag))
+    registry.register(BuildCollector(lambda: gateway.model_name))
 
 
 def check_certificate(settings: Settings) -> None:

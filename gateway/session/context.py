@@ -27,7 +27,7 @@ from headstart.gateway.session.tools import calling_of
 from headstart.gateway.session.turns import TurnMachine
 from headstart.gateway.telemetry.latency import BudgetError, ChunkBudget, ChunkSummary
 from headstart.gateway.telemetry.metrics import Metrics
-from headstart.gateway.telemetry.observer import Observer
+from headstart.gateway.telemetry.observer import Observer, Observers
 from headstart.gateway.tts.messages import Speak, Stop
 
 log = logging.getLogger("headstart.session")
@@ -54,7 +54,7 @@ class SessionContext:
         self.config = config
         self.ids = ids
         self.metrics = metrics
-        self.observer = observer or Observer()
+        self.observer = metrics if observer is None else Observers(metrics, observer)
         self.engine_up = engine_up
         self._sizes = SMALL_PICTURE, SMALL_PICTURE  # until an engine says more
         self.events = Events(ids)
@@ -111,7 +111,6 @@ class SessionContext:
 
     def error(self, code: str, message: str) -> None:
         """Count an error, and tell who watches. `message` holds nothing that was said."""
-        self.metrics.error(code)
         self.observer.error(code, message, self.session_id)
 
     def refused(self, error: ProtocolError) -> None:

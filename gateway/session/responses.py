@@ -402,7 +402,6 @@ class ResponseManager:
         running.stamps = dataclasses.replace(running.stamps, sent_ns=now_ns)
         try:
             running.budget = TurnBudget.from_stamps(running.stamps, self._context.latency_budget_ms)
-            self._context.metrics.turn_budget(running.budget)
         except BudgetError as error:
             running.budget = Unmeasured(self._context.latency_budget_ms, running.stamps.realtime)
             self._context.impossible(error)

@@ -148,11 +148,7 @@ class TurnBudget:
             total_ns=stamps.sent_ns - head.start_ns,
             stages_ns=stages,
             work_ns=_work(stamps.spans),
-            hidden_ns=sum(
-                max(0, min(s.end_ns, head.end_ns) - s.start_ns)
-                for s in stamps.spans
-                if s.stage != "queue"
-            ),
+            hidden_ns=sum(_hidden(stamps.spans, head.end_ns).values()),
             realtime=stamps.realtime,
             latency_budget_ms=latency_budget_ms,
         )
@@ -246,6 +242,22 @@ def _partition(spans: tuple[Span, ...], start_ns: int, end_ns: int) -> dict[str,
         owner = min(running, key=ENGINE_STAGES.index, default="queue")
         owned[owner] += right - left
     return owned
+
+
+def hidden_work_ns(stamps: TurnStamps) -> dict[str, int]:
+    """Work done before the endpoint or the request, by stage; waiting is none."""
+    spoken = stamps.last_speech_received_ns is not None
+    end_ns = stamps.endpoint_ns if spoken else stamps.requested_ns
+    return {} if end_ns is None else _hidden(stamps.spans, end_ns)
+
+
+def _hidden(spans: Iterable[Span], end_ns: int) -> dict[str, int]:
+    hidden: dict[str, int] = {}
+    for span in spans:
+        early_ns = min(span.end_ns, end_ns) - span.start_ns
+        if span.stage != "queue" and early_ns > 0:
+            hidden[span.stage] = hidden.get(span.stage, 0) + early_ns
+    return hidden
 
 
 def _work(spans: tuple[Span, ...]) -> dict[str, int | None]:

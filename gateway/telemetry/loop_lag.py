@@ -10,9 +10,12 @@ from __future__ import annotations
 import asyncio
 import math
 import time
+from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
+
+from headstart.engine.api import STEP_SECONDS_LE
 
 INTERVAL_S = 0.01
 WINDOW_S = 10.0
@@ -35,10 +38,15 @@ class LoopLag:
         kept = round(WINDOW_S / INTERVAL_S)
         self._lags_s: deque[float] = deque(maxlen=kept)
         self._own_s: deque[float] = deque(maxlen=kept)
+        self.counts = [0] * (len(STEP_SECONDS_LE) + 1)
+        """Of all timers since the start, by bucket; the last one is for those above all edges."""
+        self.sum_s = 0.0
 
     def add(self, lag_s: float, computed_s: float) -> None:
         """One timer's lag, and the process's time on processors since it was set."""
         self._lags_s.append(max(lag_s, 0.0))
+        self.counts[bisect_left(STEP_SECONDS_LE, lag_s)] += 1
+        self.sum_s += max(lag_s, 0.0)
         self._own_s.append(max(min(lag_s, computed_s), 0.0))
 
     async def run(self) -> None:

@@ -1,115 +1,110 @@
 """The gateway's Prometheus metrics: one registry per `Metrics`, nothing global.
 
 Numbers that belong to a process (open sessions, tokens, errors) are here; what belongs to one
-turn travels in its budget. Label values come from fixed sets, so the output stays small; error
-codes are the exception and are capped.
+turn travels in its record, and is observed when the record is told. Label values come from fixed
+sets, so the output stays small; error codes are the exception and are capped. A histogram of turns
+has exemplars for who asks for OpenMetrics: the turn's id, which the dashboard opens.
 """
 
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass
 
-from prometheus_client import (
-    CollectorRegistry,
-    Counter,
-    Gauge,
-    Histogram,
-    generate_latest,
+from prometheus_client import CollectorRegistry, Counter, Metric
+from prometheus_client.exposition import choose_encoder
+from prometheus_client.registry import Collector
+
+from headstart.engine.api import Chunk, Stats, Usage
+from headstart.gateway.telemetry import names
+from headstart.gateway.telemetry.engine_metrics import EngineCollector
+from headstart.gateway.telemetry.latency import (
+    DEFAULT_LATENCY_BUDGET_MS,
+    Anchor,
+    ChunkBudget,
+    TurnBudget,
+    hidden_work_ns,
 )
+from headstart.gateway.telemetry.legacy_metrics import LegacyMetrics
+from headstart.gateway.telemetry.observer import Observer
+from headstart.gateway.telemetry.turn_record import TurnRecord
 
-from headstart.engine.api import Stats, Usage
-from headstart.gateway.telemetry.latency import DEFAULT_LATENCY_BUDGET_MS, ChunkBudget, TurnBudget
-
-# As shares of the budget: the last finite bucket ends at the budget itself, so what lies in +Inf
-# is over it.
-BUCKET_SHARES = (0.0125, 0.025, 0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.625, 0.75, 0.875, 1.0)
-CHUNK_BUCKETS_MS = (10.0, 20.0, 35.0, 50.0, 75.0, 100.0, 150.0, 200.0, 300.0, 400.0, 500.0, 1000.0)
 MAX_ERROR_CODES = 64  # further codes are counted as "other"
+OPEN_TURNS_MAX = 4096
+"""Newest turns of which more may be learnt. What is learnt of an older one is not counted."""
 
 
-class Metrics:
-    """Everything `/metrics` shows. `latency_budget_ms` sets the upper end of the histograms."""
+@dataclass(frozen=True, slots=True)
+class MetricsPage(Collector):
+    """All values of one instant. Reading them takes the loop 2 ms; `render` takes 3 to 10 and may
+    run on any thread."""
 
-    def __init__(self, latency_budget_ms: int = DEFAULT_LATENCY_BUDGET_MS) -> None:
+    families: tuple[Metric, ...]
+
+    def collect(self) -> Iterable[Metric]:
+        return self.families
+
+    def render(self, accept: str = "") -> tuple[bytes, str]:
+        """The page and its content type: OpenMetrics for an `Accept` header that asks for it, else
+        Prometheus's text format, which has no exemplars."""
+        encode, content_type = choose_encoder(accept)
+        return encode(self), content_type
+
+
+class Metrics(Observer):
+    """Everything `/metrics` shows. `legacy`: under the old names as well, whose histograms end at
+    `latency_budget_ms`."""
+
+    def __init__(
+        self, latency_budget_ms: int = DEFAULT_LATENCY_BUDGET_MS, *, legacy: bool = False
+    ) -> None:
         self.registry = CollectorRegistry()
         self._error_codes: set[str] = set()
-        buckets_ms = tuple(share * latency_budget_ms for share in BUCKET_SHARES)
+        self._open_turns: dict[str, set[str]] = {}
+        """By response, what was counted of it that may come with a later revision."""
         self._make_sessions()
-        self._make_turns(buckets_ms)
+        self._make_turns()
         self._make_chunks()
+        self._engine = EngineCollector(legacy=legacy)
+        self.registry.register(self._engine)
+        self._legacy = (
+            LegacyMetrics(self.registry, latency_budget_ms, self._engine) if legacy else None
+        )
 
     def _make_sessions(self) -> None:
         r = self.registry
-        self.sessions_open = Gauge("headstart_sessions_open", "Sessions open now", registry=r)
-        self.sessions = Counter("headstart_sessions", "Sessions opened", registry=r)
-        self.errors = Counter("headstart_errors", "Errors sent, by code", ["code"], registry=r)
-        self.engine_up = Gauge("headstart_engine_up", "1 while the engine takes work", registry=r)
-        self.engine_restarts = Counter(
-            "headstart_engine_restarts", "Times the engine was started again", registry=r
-        )
-        self.kv_blocks_used = Gauge(
-            "headstart_kv_blocks_used", "Blocks of the paged KV cache in use", registry=r
-        )
-        self.kv_blocks = Gauge("headstart_kv_blocks", "Blocks of the KV cache in all", registry=r)
-        self.kv_level = Gauge(
-            "headstart_kv_level",
-            "0 calm, 1 fewer frames, 2 idle sessions offloaded, 3 new sessions refused",
-            registry=r,
-        )
-        self.sessions_offloaded = Gauge(
-            "headstart_sessions_offloaded", "Idle sessions whose K/V are in host memory", registry=r
-        )
-        self.offloaded_bytes = Gauge(
-            "headstart_kv_offloaded_bytes", "Host memory that those take", registry=r
-        )
-        self.engine_rss = Gauge(
-            "headstart_engine_rss_bytes", "Memory of the engine's process", registry=r
-        )
+        self.sessions_open = names.SESSIONS_OPEN.gauge(r)
+        self.sessions = names.SESSIONS.counter(r)
+        self.errors = names.ERRORS.counter(r)
+        self.engine_up = names.ENGINE_UP.gauge(r)
+        self.engine_restarts = names.ENGINE_RESTARTS.counter(r)
 
-    def _make_turns(self, buckets_ms: tuple[float, ...]) -> None:
+    def _make_turns(self) -> None:
         r = self.registry
-        self.turns = Counter(
-            "headstart_turns", "Turns answered, by their end", ["reason"], registry=r
-        )
-        self.over_budget = Counter(
-            "headstart_turns_over_budget", "Turns slower than the latency budget", registry=r
-        )
-        self.ttft_ms = Histogram(
-            "headstart_ttft_ms",
-            "From the turn's anchor to its first token sent, turns fed in real time",
-            ["anchor"],
-            buckets=buckets_ms,
-            registry=r,
-        )
-        self.stage_ms = Histogram(
-            "headstart_turn_stage_ms",
-            "A stage's share of that, turns fed in real time",
-            ["stage"],
-            buckets=buckets_ms,
-            registry=r,
-        )
-        self.tokens = Counter("headstart_tokens", "Tokens, by kind", ["kind"], registry=r)
+        self.turns = names.TURNS.counter(r)
+        self.over_budget = names.OVER_BUDGET.counter(r)
+        self.first_token_s = names.FIRST_TOKEN.histogram(r)
+        self.first_sound_s = names.FIRST_SOUND.histogram(r)
+        for anchor in Anchor:  # a rate counts from the first 0 that is seen
+            self.first_token_s.labels(anchor.value)
+            self.first_sound_s.labels(anchor.value)
+        self.stage_s = names.TURN_STAGE.histogram(r)
+        self.hidden_s = names.HIDDEN_WORK.histogram(r)
+        self.interruptions = names.INTERRUPTIONS.counter(r)
+        self.tokens = names.TOKENS.counter(r)
 
     def _make_chunks(self) -> None:
         r = self.registry
-        self.chunk_latency_ms = Histogram(
-            "headstart_chunk_latency_ms",
-            "From a chunk's receipt to its words in the KV cache",
-            buckets=CHUNK_BUCKETS_MS,
-            registry=r,
-        )
-        self.chunk_overruns = Counter(
-            "headstart_chunk_overruns", "Chunks that took longer than they last", registry=r
-        )
-        self.audio_ms = Counter(
-            "headstart_audio_ms", "Audio received, by what became of it", ["fate"], registry=r
-        )
+        self.chunk_latency_s = names.CHUNK_LATENCY.histogram(r)
+        self.chunk_headroom = names.CHUNK_HEADROOM.histogram(r)
+        self.chunk_overruns = names.CHUNK_OVERRUNS.counter(r)
+        self.rolled_back = names.ROLLED_BACK.counter(r)
+        self.audio_s = names.AUDIO.counter(r)
         self._audio_ms: defaultdict[str, float] = defaultdict(float)
         """By fate, since it was shown last: a counter's lock would cost each packet 3 us."""
 
-        self.frames = Counter(
-            "headstart_frames", "Camera frames, by what became of them", ["fate"], registry=r
-        )
+        self.frames = names.FRAMES.counter(r)
 
     def session_opened(self) -> None:
         self.sessions.inc()
@@ -133,21 +128,82 @@ class Metrics:
         for kind, count in counts.items():
             self.tokens.labels(kind).inc(count)
 
-    def turn_budget(self, budget: TurnBudget) -> None:
-        """Files fed faster than real time would make the histograms meaningless: left out."""
-        if not budget.realtime:
+    # --- what sessions tell ----------------------------------------------------------------------
+
+    def turn(self, record: TurnRecord) -> None:
+        """As on the dashboard, turns that were fed faster than real time, were interrupted or could
+        not be measured are left out of histograms. A turn that is interrupted after its record was
+        told, while it is heard, has been counted by then."""
+        if record.revision == 1:
+            counted = self._open_turns[record.response_id] = set()
+            if len(self._open_turns) > OPEN_TURNS_MAX:
+                del self._open_turns[next(iter(self._open_turns))]
+        elif (known := self._open_turns.get(record.response_id)) is not None:
+            counted = known
+        else:
             return
-        self.ttft_ms.labels(budget.anchor.value).observe(budget.total_ms)
+        self._count_interruption(record, counted)
+        budget = record.budget
+        if isinstance(budget, TurnBudget) and budget.realtime and not record.interrupted:
+            if record.revision == 1:
+                self._observe_wait(record, budget)
+            self._observe_sound(record, budget, counted)
+
+    def _count_interruption(self, record: TurnRecord, counted: set[str]) -> None:
+        if record.interrupted and "interrupted" not in counted:
+            counted.add("interrupted")
+            running = record.revision == 1 and record.reason == "cancelled"
+            self.interruptions.labels("answer" if running else "playout").inc()
+
+    def _observe_wait(self, record: TurnRecord, budget: TurnBudget) -> None:
+        exemplar = {"turn": record.response_id}
+        anchor = budget.anchor.value
+        self.first_token_s.labels(anchor).observe(budget.total_ms / 1000, exemplar)
         if budget.over_budget:
-            self.over_budget.inc()
+            self.over_budget.inc(exemplar=exemplar)
         for stage, ms in budget.stages_ms.items():
             if ms is not None:
-                self.stage_ms.labels(stage).observe(ms)
+                self.stage_s.labels(stage).observe(ms / 1000, exemplar)
+        for stage, ns in hidden_work_ns(record.stamps).items():
+            self.hidden_s.labels(stage).observe(ns / 1e9, exemplar)
+        if self._legacy is not None:
+            self._legacy.turn(budget)
 
-    def chunk(self, chunk: ChunkBudget) -> None:
-        self.chunk_latency_ms.observe(chunk.latency_ms)
-        if chunk.overrun:
+    def _observe_sound(self, record: TurnRecord, budget: TurnBudget, counted: set[str]) -> None:
+        exemplar = {"turn": record.response_id}
+        stages_ms = record.stages_ms
+        for stage in ("voice", "playout"):
+            ms = stages_ms[stage]
+            if ms is None or stage in counted:
+                continue
+            counted.add(stage)
+            self.stage_s.labels(stage).observe(ms / 1000, exemplar)
+            if stage == "voice":
+                total_ms = budget.total_ms + ms
+                self.first_sound_s.labels(budget.anchor.value).observe(total_ms / 1000, exemplar)
+
+    def chunk(self, chunk: Chunk, budget: ChunkBudget) -> None:
+        self.chunk_latency_s.observe(budget.latency_ms / 1000)
+        self.chunk_headroom.observe(max(0.0, budget.headroom_percent) / 100)
+        self.rolled_back.inc(max(0, chunk.rolled_back_tokens))
+        if budget.overrun:
             self.chunk_overruns.inc()
+        if self._legacy is not None:
+            self._legacy.chunk_latency_ms.observe(budget.latency_ms)
+
+    def error(
+        self,
+        code: str,
+        message: str = "",
+        session_id: str | None = None,
+        response_id: str | None = None,
+    ) -> None:
+        if code not in self._error_codes and len(self._error_codes) >= MAX_ERROR_CODES:
+            code = "other"
+        self._error_codes.add(code)
+        self.errors.labels(code).inc(exemplar={"turn": response_id} if response_id else None)
+
+    # --- others ----------------------------------------------------------------------------------
 
     def audio(self, fate: str, ms: float) -> None:
         """`fate`: received, inserted (silence for packets that never came), dropped or late."""
@@ -159,39 +215,28 @@ class Metrics:
 
     def engine(self, stats: Stats) -> None:
         """The engine's newest heartbeat."""
-        self.kv_blocks_used.set(stats.kv_blocks_used)
-        self.kv_blocks.set(stats.kv_blocks_total)
-        self.kv_level.set(stats.level)
-        self.sessions_offloaded.set(stats.sessions_offloaded)
-        self.offloaded_bytes.set(stats.offloaded_bytes)
-        self.engine_rss.set(stats.rss_bytes)
-
-    def error(self, code: str) -> None:
-        if code not in self._error_codes and len(self._error_codes) >= MAX_ERROR_CODES:
-            code = "other"
-        self._error_codes.add(code)
-        self.errors.labels(code).inc()
+        self._engine.stats = stats
 
     def totals(self) -> dict[str, dict[str, float]]:
         """Sound and frames since the start, by what became of them."""
         self._count_audio()
-        return {"audio_ms": by_label(self.audio_ms), "frames": by_label(self.frames)}
+        return {"audio_ms": by_label(self.audio_s, 1000), "frames": by_label(self.frames)}
 
     def _count_audio(self) -> None:
         while self._audio_ms:
             fate, ms = self._audio_ms.popitem()
-            self.audio_ms.labels(fate).inc(ms)
+            self.audio_s.labels(fate).inc(ms / 1000)
 
-    def render(self) -> bytes:
-        """The text exposition."""
+    def page(self) -> MetricsPage:
+        """All values as they are now."""
         self._count_audio()
-        return generate_latest(self.registry)
+        return MetricsPage(tuple(self.registry.collect()))
 
 
-def by_label(counter: Counter) -> dict[str, float]:
-    """A counter's values by its only label's."""
+def by_label(counter: Counter, scale: float = 1) -> dict[str, float]:
+    """A counter's values by its only label's, times `scale`."""
     return {
-        next(iter(sample.labels.values())): round(sample.value, 3)
+        next(iter(sample.labels.values())): round(sample.value * scale, 3)
         for metric in counter.collect()
         for sample in metric.samples
         if sample.name.endswith("_total")

@@ -20,3 +20,24 @@ class Observer:
         self, code: str, message: str, session_id: str | None, response_id: str | None = None
     ) -> None:
         """Something went wrong, in a session if one is named."""
+
+
+class Observers(Observer):
+    """Several, told one after the other."""
+
+    def __init__(self, *observers: Observer) -> None:
+        self._observers = observers
+
+    def turn(self, record: TurnRecord) -> None:
+        for observer in self._observers:
+            observer.turn(record)
+
+    def chunk(self, chunk: api.Chunk, budget: ChunkBudget) -> None:
+        for observer in self._observers:
+            observer.chunk(chunk, budget)
+
+    def error(
+        self, code: str, message: str, session_id: str | None, response_id: str | None = None
+    ) -> None:
+        for observer in self._observers:
+            observer.error(code, message, session_id, response_id)

@@ -24,6 +24,7 @@ from headstart.gateway.server.app import Gateway
 from headstart.gateway.server.http_server import GatewayServer
 from headstart.gateway.server.main import bind, url_of, uvicorn_config
 from headstart.gateway.session.actions import Action, ContinueLater, Hangup, Send, SendToEngine
+from headstart.gateway.telemetry.metrics import Metrics
 from headstart.gateway.transport.webrtc.call_metrics import CallMetrics
 from headstart.gateway.transport.webrtc.calls import Calls
 from headstart.gateway.tts.messages import ClauseDone, SynthesisedAudio
@@ -203,7 +204,7 @@ async def running_gateway(
 
     with private_endpoint() as endpoint, bind("127.0.0.1", 0) as sock:
         link = EngineLink(endpoint)
-        gateway = Gateway(settings, link, make, lambda: b"headstart_up 1\n")
+        gateway = Gateway(settings, link, make, Metrics().page)
         gateway.calls = Calls(gateway, CallMetrics(CollectorRegistry()))
         server = GatewayServer(uvicorn_config(settings, gateway), gateway, patience)
         link.start()

@@ -283,6 +283,11 @@ class Call:
             self._counted = now
             self._recent.append(now)
             self._metrics.dropped(self._audio.take_dropped_bytes())
+            if now.received:
+                round_trip_ns = self._path.round_trip_ns(time.monotonic_ns())
+                jitter_ms = ns_to_ms(round(self._path.jitter_ns))
+                round_trip_ms = None if round_trip_ns is None else ns_to_ms(round_trip_ns)
+                self._metrics.path(jitter_ms, round_trip_ms)
 
     def state(self, now_ns: int) -> dict[str, float | None] | None:
         """How its sound comes in, for who watches; losses are of the last ten seconds. None: there

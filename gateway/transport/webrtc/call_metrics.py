@@ -6,11 +6,12 @@ from dataclasses import asdict
 from enum import StrEnum
 from typing import Any
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
+from prometheus_client import CollectorRegistry
 
 from headstart.gateway.audio.clock import BYTES_PER_SAMPLE, client_samples_to_exact_ms
+from headstart.gateway.telemetry import names
 from headstart.gateway.telemetry.metrics import by_label
-from headstart.gateway.transport.webrtc.receive_buffer import RTP_SAMPLES_PER_MS, BufferCounters
+from headstart.gateway.transport.webrtc.receive_buffer import RTP_RATE_HZ, BufferCounters
 
 PACKET_FATES = (
     "received",
@@ -39,45 +40,24 @@ class CallMetrics:
     """Registered once in a process."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self.calls_open = Gauge("headstart_calls_open", "WebRTC calls open now", registry=registry)
-        self.calls = Counter(
-            "headstart_calls", "WebRTC calls ended, by reason", ["end"], registry=registry
-        )
-        self.packets = Counter(
-            "headstart_rtp_audio_packets", "Audio packets, by fate", ["fate"], registry=registry
-        )
-        self.sound_ms = Counter(
-            "headstart_rtp_audio_ms",
-            "Sound of audio tracks, by where it came from",
-            ["kind"],
-            registry=registry,
-        )
-        self.pauses = Counter(
-            "headstart_rtp_audio_pauses",
-            "Pauses in audio tracks: dtx left out by the sender, stall nothing came",
-            ["kind"],
-            registry=registry,
-        )
-
-        self.sound_dropped_ms = Counter(
-            "headstart_rtp_audio_dropped_ms",
-            "Sound of audio tracks that nobody heard, as the engine was too far behind",
-            registry=registry,
-        )
-        self.over_share = Counter(
-            "headstart_rtp_over_share",
-            "RTP and RTCP packets dropped unread: their call had its share of the event loop",
-            registry=registry,
-        )
+        self.calls_open = names.CALLS_OPEN.gauge(registry)
+        self.calls = names.CALLS.counter(registry)
+        self.packets = names.RTP_PACKETS.counter(registry)
+        self.sound_s = names.RTP_SECONDS.counter(registry)
+        self.pauses = names.RTP_PAUSES.counter(registry)
+        self.sound_dropped_s = names.RTP_DROPPED.counter(registry)
+        self.over_share = names.RTP_OVER_SHARE.counter(registry)
+        self.jitter_s = names.RTP_JITTER.histogram(registry)
+        self.round_trip_s = names.RTP_ROUND_TRIP.histogram(registry)
 
     def dropped(self, size_bytes: int) -> None:
         """Sound that nobody heard: s16 mono at 24 kHz."""
-        self.sound_dropped_ms.inc(client_samples_to_exact_ms(size_bytes // BYTES_PER_SAMPLE))
+        self.sound_dropped_s.inc(client_samples_to_exact_ms(size_bytes // BYTES_PER_SAMPLE) / 1000)
 
     def totals(self) -> dict[str, Any]:
         """Packets by fate and sound that was filled in, since the start. `played`: of those that
         came, all but what was too late or there already."""
-        packets, sound_ms = by_label(self.packets), by_label(self.sound_ms)
+        packets, sound_ms = by_label(self.packets), by_label(self.sound_s, 1000)
         late, again = packets.get("late", 0.0), packets.get("duplicate", 0.0)
         return {
             "packets": {
@@ -97,6 +77,12 @@ class CallMetrics:
             self.packets.labels(fate).inc(has[fate] - was[fate])
         for kind in SOUND_KINDS:
             samples = has[f"{kind}_samples"] - was[f"{kind}_samples"]
-            self.sound_ms.labels(kind).inc(samples / RTP_SAMPLES_PER_MS)
+            self.sound_s.labels(kind).inc(samples / RTP_RATE_HZ)
         self.pauses.labels("dtx").inc(has["dtx"] - was["dtx"])
         self.pauses.labels("stall").inc(has["stalls"] - was["stalls"])
+
+    def path(self, jitter_ms: float, round_trip_ms: float | None) -> None:
+        """How a call's network does; twice a second. None: not known yet."""
+        self.jitter_s.observe(jitter_ms / 1000)
+        if round_trip_ms is not None:
+            self.round_trip_s.observe(round_trip_ms / 1000)

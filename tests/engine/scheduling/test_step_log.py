@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headstart.engine.api import StepStats
+from headstart.engine.api import STEP_SECONDS_LE, StepStats
 from headstart.engine.scheduling.step_log import DURATIONS_KEPT, StepLog
 
 MS = 1_000_000
@@ -41,3 +41,24 @@ def test_a_clock_that_goes_back_makes_no_negative_step() -> None:
     log = StepLog()
     log.add(-5 * MS, sessions=1)
     assert log.take().max_ms == 0
+
+
+def test_totals_are_of_all_steps_by_what_was_in_them() -> None:
+    """Taking what is recent does not take from them; an edge belongs to its bucket."""
+    log = StepLog()
+    log.add(5_000_000, sessions=1, prefill_tokens=4)
+    log.take()
+    log.add(6_000_000, sessions=2, decode_tokens=2)
+    log.add(20_000_000_000, sessions=2, prefill_tokens=2000, decode_tokens=1)
+    log.add(1, sessions=0)
+    totals = log.totals()
+    assert {phase: c.buckets.index(1) for phase, c in totals.seconds.items()} == {
+        "prefill": 0,
+        "decode": 1,
+        "mixed": len(STEP_SECONDS_LE),
+        "other": 0,
+    }
+    assert totals.tokens["prefill"].sum == 2004
+    assert sum(totals.tokens["decode"].buckets) == 2
+    assert totals.sessions is not None
+    assert totals.sessions.buckets[:2] == [2, 2]

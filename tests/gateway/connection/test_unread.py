@@ -1,7 +1,6 @@
 import pytest
-from prometheus_client import CollectorRegistry
 
-from headstart.gateway.connection.unread import NS_PER_S, ReaderWatch, StuckCollector, Wait
+from headstart.gateway.connection.unread import NS_PER_S, ReaderWatch, Wait
 
 START_NS = 5 * NS_PER_S
 
@@ -41,10 +40,3 @@ def test_who_goes_on_is_left_alone() -> None:
     watch.waits(Wait.PARSER, START_NS)
     watch.goes_on()
     assert watch.problem(0, 10**18) is None
-
-
-def test_they_are_counted() -> None:
-    """For Prometheus."""
-    registry = CollectorRegistry()
-    registry.register(StuckCollector(lambda: 3))
-    assert registry.get_sample_value("headstart_sessions_stuck_total") == 3

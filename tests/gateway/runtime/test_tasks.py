@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from prometheus_client import CollectorRegistry, generate_latest
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
@@ -96,16 +95,6 @@ async def test_what_nobody_owns_is_counted_too(caplog: pytest.LogCaptureFixture)
     await asyncio.sleep(0.01)
     assert tasks.failures[tasks.UNOWNED] == before + 1
     assert "Exception in callback" in caplog.text
-
-
-async def test_failures_are_a_metric() -> None:
-    """headstart_task_failures_total, by task."""
-    tasks.report("test", Broken())
-    registry = CollectorRegistry()
-    registry.register(tasks.TaskFailuresCollector())
-    count = tasks.failures["test"]
-    line = f'headstart_task_failures_total{{task="test"}} {float(count)}'
-    assert line in generate_latest(registry).decode()
 
 
 async def test_a_tick_that_fails_is_called_no_more() -> None:

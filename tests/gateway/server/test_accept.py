@@ -19,10 +19,11 @@ from websockets.asyncio.client import connect
 
 from headstart.gateway.connection.pending import (
     DroppedConnections,
-    DroppedConnectionsCollector,
     Patience,
 )
 from headstart.gateway.server.accept import Acceptor
+from headstart.gateway.telemetry import names
+from headstart.gateway.telemetry.collectors import CountsCollector
 from headstart.gateway.transport.uvicorn_hooks import ServerState
 from tests.gateway import shell_fakes
 from tests.gateway.auth.test_middleware import certificate  # noqa: F401  # a fixture
@@ -265,7 +266,8 @@ async def test_an_error_that_stays_is_met_now_and_then(
 
 def test_cuts_are_told_by_reason() -> None:
     """As a Prometheus counter."""
-    (family,) = DroppedConnectionsCollector(DroppedConnections(head=2, crowded=1)).collect()
+    cuts = DroppedConnections(head=2, crowded=1)
+    (family,) = CountsCollector(names.CONNECTIONS_CUT, lambda: cuts).collect()
     told = {sample.labels["reason"]: sample.value for sample in family.samples}
     assert told == {"head": 2, "crowded": 1}
 

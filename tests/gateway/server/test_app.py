@@ -127,5 +127,14 @@ async def test_metrics_are_prometheus_text() -> None:
     """What the metrics module renders is served under Prometheus' content type."""
     async with running_gateway() as running, httpx.AsyncClient() as http:
         answer = await http.get(f"{running.url}/metrics")
-        assert answer.text == "headstart_up 1\n"
+        assert "\nheadstart_engine_up 0.0\n" in answer.text
         assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
+
+
+async def test_metrics_are_open_metrics_for_who_asks() -> None:
+    """As Prometheus does, with what else it would take."""
+    accept = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3"
+    async with running_gateway() as running, httpx.AsyncClient() as http:
+        answer = await http.get(f"{running.url}/metrics", headers={"Accept": accept})
+        assert answer.headers["content-type"].startswith("application/openmetrics-text")
+        assert answer.text.endswith("# EOF\n")

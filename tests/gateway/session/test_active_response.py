@@ -48,7 +48,7 @@ def test_stamps_that_contradict_each_other_end_nothing() -> None:
     assert set(budget["stages_ms"].values()) == {None}
     bench.engine(api.Chunk("sess_test", api.TurnRef(1), 0, 0, {}, 5.0, 0, 0))
     assert not bench.of("gateway.chunk.report")
-    assert 'errors_total{code="latency_stamps"} 2.0' in bench.metrics.render().decode()
+    assert 'errors_total{code="latency_stamps"} 2.0' in bench.metrics.page().render()[0].decode()
     bench.client("response.create")
     bench.answer("Again.")
     assert bench.last("gateway.latency.report")["budget"]["total_ms"] == 0

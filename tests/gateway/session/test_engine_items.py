@@ -66,7 +66,7 @@ def test_an_item_that_is_gone_already_is_no_error() -> None:
     bench = SessionBench()
     bench.engine(api.Failed("sess_test", "remove_item", "unknown_item", "no item", "x"))
     assert not bench.of("error")
-    assert 'code="unknown_item"' in bench.metrics.render().decode()
+    assert 'code="unknown_item"' in bench.metrics.page().render()[0].decode()
 
 
 def test_a_transcription_session_s_engine_keeps_nothing() -> None:

@@ -73,9 +73,9 @@ def test_metrics_count_turns_and_first_tokens() -> None:
     bench = SessionBench()
     bench.client("response.create")
     bench.answer("Hi.")
-    text = bench.metrics.render().decode()
+    text = bench.metrics.page().render()[0].decode()
     assert 'headstart_turns_total{reason="stop"} 1.0' in text
-    assert 'headstart_ttft_ms_count{anchor="requested"} 1.0' in text
+    assert 'headstart_turn_first_token_seconds_count{anchor="requested"} 1.0' in text
     assert 'headstart_tokens_total{kind="cached"} 10.0' in text
 
 

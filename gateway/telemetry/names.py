@@ -1,0 +1,274 @@
+"""Names, labels, buckets and help of all that `/metrics` shows: no metric is named elsewhere.
+
+Units are Prometheus's base units: seconds, bytes, and ratios from 0 to 1. Buckets are fixed, so
+that servers with different settings can be added up. No label is a session, a turn or a text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    InfoMetricFamily,
+)
+
+from headstart.engine import api
+
+SECONDS = api.STEP_SECONDS_LE
+HEADROOM = (0.0, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """One metric. `name` lacks the `_total` or `_info` of its samples."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram", "info"]
+    help: str
+    labels: tuple[str, ...] = ()
+    buckets: Sequence[float] = SECONDS
+
+    @property
+    def series(self) -> tuple[str, ...]:
+        """The names that a query may ask for."""
+        if self.kind == "histogram":
+            return tuple(f"{self.name}_{part}" for part in ("bucket", "count", "sum"))
+        return (self.name + {"counter": "_total", "info": "_info"}.get(self.kind, ""),)
+
+    def counter(self, registry: CollectorRegistry) -> Counter:
+        return Counter(self.name, self.help, self.labels, registry=registry)
+
+    def gauge(self, registry: CollectorRegistry) -> Gauge:
+        return Gauge(self.name, self.help, self.labels, registry=registry)
+
+    def histogram(self, registry: CollectorRegistry) -> Histogram:
+        return Histogram(self.name, self.help, self.labels, buckets=self.buckets, registry=registry)
+
+    def counts(self) -> CounterMetricFamily:
+        """For collectors, which are asked each time the page is read."""
+        return CounterMetricFamily(self.name, self.help, labels=self.labels)
+
+    def values(self) -> GaugeMetricFamily:
+        return GaugeMetricFamily(self.name, self.help, labels=self.labels)
+
+    def distributions(self) -> HistogramMetricFamily:
+        return HistogramMetricFamily(self.name, self.help, labels=self.labels)
+
+    def info(self) -> InfoMetricFamily:
+        return InfoMetricFamily(self.name, self.help, labels=self.labels)
+
+
+# --- the server ----------------------------------------------------------------------------------
+
+BUILD = Family("headstart_build", "info", "What is running", ("version", "model"))
+SESSIONS_OPEN = Family("headstart_sessions_open", "gauge", "Sessions open now")
+SESSIONS = Family("headstart_sessions", "counter", "Sessions opened")
+SESSIONS_REFUSED = Family(
+    "headstart_sessions_refused",
+    "counter",
+    "Sessions refused, by the part that had no room: gateway or engine",
+    ("by",),
+)
+SESSIONS_DETACHED = Family(
+    "headstart_sessions_detached", "gauge", "Sessions that wait for their client"
+)
+SESSIONS_STUCK = Family(
+    "headstart_sessions_stuck",
+    "counter",
+    "Sessions ended because a message of theirs was not read: a fault of the server",
+)
+RESUMES = Family(
+    "headstart_resumes",
+    "counter",
+    "Sessions whose connection broke, by outcome: resumed, unknown, in_use or expired",
+    ("outcome",),
+)
+CONNECTIONS_CUT = Family(
+    "headstart_connections_cut",
+    "counter",
+    "Connections cut that were no session, or none any more, by reason",
+    ("reason",),
+)
+ERRORS = Family("headstart_errors", "counter", "Errors, by code", ("code",))
+LOOP_LAG = Family(
+    "headstart_loop_lag_seconds", "histogram", "How late the gateway's event loop ran a timer"
+)
+TASK_FAILURES = Family(
+    "headstart_task_failures",
+    "counter",
+    "Tasks and callbacks of the gateway that ended in an exception, by task",
+    ("task",),
+)
+CHILD_RESTARTS = Family(
+    "headstart_child_restarts",
+    "counter",
+    "Times a child process was started again, by child: engine, voice or decoder",
+    ("child",),
+)
+
+# --- turns ---------------------------------------------------------------------------------------
+
+TURNS = Family("headstart_turns", "counter", "Turns answered, by their end", ("reason",))
+FIRST_TOKEN = Family(
+    "headstart_turn_first_token_seconds",
+    "histogram",
+    "From the turn's anchor to its first token sent; turns in real time, not interrupted",
+    ("anchor",),
+)
+FIRST_SOUND = Family(
+    "headstart_turn_first_sound_seconds",
+    "histogram",
+    "From the turn's anchor to its first sound sent; turns in real time, not interrupted",
+    ("anchor",),
+)
+TURN_STAGE = Family(
+    "headstart_turn_stage_seconds",
+    "histogram",
+    "A stage's share of a turn's wait; turns in real time, not interrupted",
+    ("stage",),
+)
+HIDDEN_WORK = Family(
+    "headstart_turn_hidden_work_seconds",
+    "histogram",
+    "A stage's work for a turn that was done before the end of speech was known",
+    ("stage",),
+)
+OVER_BUDGET = Family(
+    "headstart_turns_over_budget", "counter", "Turns slower than the latency budget"
+)
+INTERRUPTIONS = Family(
+    "headstart_interruptions",
+    "counter",
+    "Answers cut by the user: answer (while it was made) or playout (only its sound)",
+    ("kind",),
+)
+TOKENS = Family("headstart_tokens", "counter", "Tokens, by kind", ("kind",))
+
+# --- input ---------------------------------------------------------------------------------------
+
+CHUNK_LATENCY = Family(
+    "headstart_chunk_latency_seconds",
+    "histogram",
+    "From a chunk's receipt to its words in the KV cache",
+)
+CHUNK_HEADROOM = Family(
+    "headstart_chunk_headroom_ratio",
+    "histogram",
+    "Share of a chunk's duration that its work left over; 0: none, or it fell behind",
+    buckets=HEADROOM,
+)
+CHUNK_OVERRUNS = Family(
+    "headstart_chunk_overruns", "counter", "Chunks that took longer than they last"
+)
+ROLLED_BACK = Family(
+    "headstart_rolled_back_tokens",
+    "counter",
+    "Tokens taken out of the KV cache because a chunk changed the words",
+)
+AUDIO = Family(
+    "headstart_audio_seconds",
+    "counter",
+    "Audio received, by fate: received, inserted, dropped or late",
+    ("fate",),
+)
+FRAMES = Family("headstart_frames", "counter", "Camera frames, by fate", ("fate",))
+
+# --- engine and KV cache -------------------------------------------------------------------------
+
+ENGINE_UP = Family("headstart_engine_up", "gauge", "1 while the engine takes work")
+ENGINE_RESTARTS = Family(
+    "headstart_engine_restarts", "counter", "Times the engine was started again"
+)
+ENGINE_RSS = Family("headstart_engine_rss_bytes", "gauge", "Memory of the engine's process")
+ENGINE_STEP = Family(
+    "headstart_engine_step_seconds",
+    "histogram",
+    "Duration of a step, by what was in it: prefill, decode, mixed or other (sound, pictures)",
+    ("phase",),
+)
+ENGINE_STEP_TOKENS = Family(
+    "headstart_engine_step_tokens",
+    "histogram",
+    "Tokens of a step that had any, by phase: prefill or decode",
+    ("phase",),
+    api.STEP_TOKENS_LE,
+)
+ENGINE_STEP_SESSIONS = Family(
+    "headstart_engine_step_sessions",
+    "histogram",
+    "Sessions that a step worked for",
+    buckets=api.STEP_SESSIONS_LE,
+)
+KV_BLOCKS = Family(
+    "headstart_kv_blocks", "gauge", "Blocks of the paged KV cache: used, cached or free", ("state",)
+)
+KV_TOKENS = Family(
+    "headstart_kv_tokens", "gauge", "Tokens in the KV cache, by modality", ("modality",)
+)
+KV_LEVEL = Family(
+    "headstart_kv_level",
+    "gauge",
+    "0 calm, 1 fewer frames, 2 idle sessions offloaded, 3 new sessions refused",
+)
+KV_EVICTED = Family(
+    "headstart_kv_evicted_tokens", "counter", "Tokens that sessions forgot to stay within context"
+)
+KV_OFFLOADS = Family("headstart_kv_offloads", "counter", "Sessions offloaded to host memory")
+KV_RETURNS = Family("headstart_kv_returns", "counter", "Sessions restored from host memory")
+KV_OFFLOADED_BYTES = Family(
+    "headstart_kv_offloaded_bytes", "gauge", "Host memory that offloaded sessions take"
+)
+SESSIONS_OFFLOADED = Family(
+    "headstart_sessions_offloaded", "gauge", "Idle sessions whose K/V are in host memory"
+)
+SPECULATED = Family(
+    "headstart_speculated_tokens",
+    "counter",
+    "Tokens decoded before the end of speech was known, by fate: kept or wasted",
+    ("fate",),
+)
+
+# --- calls ---------------------------------------------------------------------------------------
+
+CALLS_OPEN = Family("headstart_calls_open", "gauge", "WebRTC calls open now")
+CALLS = Family("headstart_calls", "counter", "WebRTC calls ended, by reason", ("end",))
+RTP_PACKETS = Family("headstart_rtp_audio_packets", "counter", "Audio packets, by fate", ("fate",))
+RTP_SECONDS = Family(
+    "headstart_rtp_audio_seconds",
+    "counter",
+    "Sound of audio tracks, by where it came from: audio, concealed or silence",
+    ("kind",),
+)
+RTP_PAUSES = Family(
+    "headstart_rtp_audio_pauses",
+    "counter",
+    "Pauses in audio tracks: dtx left out by the sender, stall nothing came",
+    ("kind",),
+)
+RTP_DROPPED = Family(
+    "headstart_rtp_audio_dropped_seconds",
+    "counter",
+    "Sound of audio tracks that nobody heard, as the engine was too far behind",
+)
+RTP_OVER_SHARE = Family(
+    "headstart_rtp_over_share",
+    "counter",
+    "RTP and RTCP packets dropped unread: their call had its share of the event loop",
+)
+RTP_JITTER = Family(
+    "headstart_rtp_jitter_seconds", "histogram", "Jitter of each call's audio, twice a second"
+)
+RTP_ROUND_TRIP = Family(
+    "headstart_rtp_round_trip_seconds", "histogram", "Round trip of each call, twice a second"
+)
+
+FAMILIES: dict[str, Family] = {
+    family.name: family for family in list(vars().values()) if isinstance(family, Family)
+}
+SERIES = frozenset(name for family in FAMILIES.values() for name in family.series)
