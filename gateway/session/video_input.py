@@ -1,10 +1,11 @@
-"""What one session sees: pictures of items, which all count, and a camera's, which are sampled.
+"""A session's images: those in items are all used, camera frames are sampled.
 
     item ─────▶ Decode(ordered) ───────────────▶ decoded ─▶ the item
     frame ─▶ too soon? ─▶ Decode ─▶ changed? ─▶ Frame, to the engine
 
-Pictures are decoded by the shell. Of a camera one is under way at a time and one waits, the newest:
-the one that waited before is dropped, and counted.
+The session runner decodes. At most one camera frame is being decoded and one waits, the newest: a
+newer frame replaces it, and the replaced one is counted as dropped.
+
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from headstart.gateway.video.sampling import (
 )
 
 NS_PER_MS = 1_000_000
-# The rate under load as shares of the rate asked for.
+# The rate under load, as fractions of the configured rate.
 LOAD_SHARES = (1.0, 0.75, 0.5)
 REPLACED = "replaced"
 BROKEN = "broken"
@@ -41,7 +42,7 @@ BROKEN = "broken"
 
 @dataclass(frozen=True, slots=True)
 class _Offered:
-    """A camera's frame on its way through the decoder."""
+    """A camera frame on its way through the decoder."""
 
     at_ms: float
     at_sample: int
@@ -51,7 +52,7 @@ class _Offered:
 
 @dataclass(frozen=True, slots=True)
 class _DecodeRequest:
-    """What happens when pictures are decoded."""
+    """What to call when images are decoded."""
 
     then: Callable[[tuple[Seen, ...]], None]
     event_id: str | None
@@ -59,7 +60,7 @@ class _DecodeRequest:
 
 
 class VideoInput:
-    """The pictures of one session. `clock_samples`: of its audio, at the moment."""
+    """The images of one session. `clock_samples` returns the position of its audio."""
 
     def __init__(self, context: SessionContext, clock_samples: Callable[[], int]) -> None:
         self._context = context
@@ -67,7 +68,7 @@ class VideoInput:
         self._clock = _CameraClock()
         self._tickets = 0
         self._asked: dict[int, _DecodeRequest] = {}
-        self._decoding = False  # a camera's frame
+        self._decoding = False  # a camera frame
         self._waiting: _Offered | None = None
         self._load = LoadAdaptive()
         self._pressed = False
@@ -75,7 +76,7 @@ class VideoInput:
         self.configure(None)
 
     def configure(self, options: VideoOptions | None) -> None:
-        """Sample as the session wants it from now on; what is None is the server's setting."""
+        """Set the sampling rules; None fields take the server's setting."""
         rules = _rules(self._context.settings, options)
         steps = LoadSteps(fps=tuple(rules.fps * share for share in LOAD_SHARES))
         self._load = LoadAdaptive(steps, max_frames=rules.max_frames)
@@ -93,11 +94,11 @@ class VideoInput:
         self._sampler.begin_turn()
 
     def chunk(self, chunk: ChunkBudget) -> None:
-        """How long the engine took for a chunk of sound: what tells how busy it is."""
+        """Note the engine's latency for a chunk of audio, which measures its load."""
         self._load.load(chunk.latency_ms / max(chunk.duration_ms, 1.0))
 
     def pressure(self, level: api.Level) -> None:
-        """How full the engine's memory is: frames are the first to give way."""
+        """Note how full the engine's memory is: frames are dropped first."""
         self._pressed = level >= api.Level.DEGRADED
         self._load.press(self._pressed)
 
@@ -109,11 +110,11 @@ class VideoInput:
         event_id: str | None,
         then: Callable[[tuple[Seen, ...]], None],
     ) -> None:
-        """Have `pictures` decoded before any further event of the client's, then `then`."""
+        """Decode `pictures` before the client's next event, then call `then`."""
         self._decode(pictures, _DecodeRequest(then, event_id, lambda: None), ordered=True)
 
     def decoded(self, ticket: int, outcome: Outcome) -> None:
-        """Raises `ProtocolError`: what was wrong with a picture, or what `then` raised."""
+        """Raises `ProtocolError` for an invalid image, or whatever `then` raises."""
         asked = self._asked.pop(ticket)
         try:
             if isinstance(outcome, ProtocolError):
@@ -145,7 +146,7 @@ class VideoInput:
         self._waiting = offered
 
     def track_frame(self, seen: Seen, now_ns: int) -> None:
-        """A frame of a track, decoded already, with its thumbnail."""
+        """A decoded frame of a track, with its thumbnail."""
         at_sample = self._clock_samples()
         frame = SampledFrame(self._clock.at_ms(now_ns, at_sample))
         verdict = self._sampler.judge(frame)
@@ -191,8 +192,9 @@ class VideoInput:
 
 
 class _CameraClock:
-    """The time that frames are sampled by. A file may be fed faster than real time, and a muted
-    microphone stands still: what moved further since the last frame counts, sound or wall clock."""
+    """The clock for frame sampling. A file may be fed faster than real time, and a muted microphone
+    stops the sample clock. So the larger advance since the last frame counts, audio or wall clock.
+    """
 
     def __init__(self) -> None:
         self._at_ms = 0.0
