@@ -1,17 +1,19 @@
-"""Connections that are no session: how long each may stay, and which goes when there are too many.
+"""Pending connections: those without a session. Limits their number and how long each may stay.
 
-A connection is a pending connection from its arrival until a session has it, whatever it is told in
-between, and again when the session has said goodbye:
+A connection is pending from its arrival until it has a session, whatever it is sent in between, and
+again once either side has started to close the session's connection:
 
     handshake  TLS                                              `head_s`
-    head       a request's first lines                          `head_s`
-    exchange   the rest of it, our answer, and its reading      `exchange_s`
-    upgrade    from a WebSocket's request to its session        `exchange_s`
-    closing    after our goodbye or theirs, sessions' too       `closing_s`
+    head       the request line and headers                     `head_s`
+    exchange   the body, our response, until it is read         `exchange_s`
+    upgrade    from a WebSocket request to its session          `exchange_s`
+    closing    after a close by either side                     `closing_s`
 
-and then it is cut and counted. Bound: `guests_max`; one more, or no descriptor left, cuts the one
-that has waited longest for its peer, or else the oldest: who means it is through in milliseconds
-(`crowded`). One look a second at all connections is cheaper than a timer for each.
+A connection that exceeds its time is dropped and counted. Bound: `pending_max`. When one more
+arrives, or no descriptor is left, the one that has waited longest for its peer is dropped, else the
+oldest (`crowded`): a genuine client needs only milliseconds. Checking all connections once a second
+is cheaper than one timer each.
+
 """
 
 from __future__ import annotations
@@ -37,7 +39,8 @@ DroppedConnections = Counter[str]
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """How long guests may take, how often is looked, and how many there may be."""
+    """How long pending connections may take, how often they are checked, and how many there may be.
+    """
 
     head_s: float = HEAD_S
     exchange_s: float = 60.0
@@ -46,45 +49,45 @@ class Patience:
     guests_max: int = PENDING_MAX
 
     def allowed_s(self, stage: str) -> float:
-        """How long a stage may take in all."""
+        """How long a stage may take in total, in s."""
         return {"exchange": self.exchange_s, "upgrade": self.exchange_s}.get(
             stage, self.closing_s if stage == "closing" else self.head_s
         )
 
 
 class PendingConnection(Protocol):
-    """A connection that is no session."""
+    """A connection without a session."""
 
     @property
     def stage(self) -> str:
-        """What it is at: one of the table above."""
+        """Its stage, from the table in the module's docstring."""
         ...
 
     @property
     def waits_for_peer(self) -> bool:
-        """It is not we who are due something."""
+        """Whether it waits for the peer rather than for us."""
         ...
 
     def cut(self) -> None:
-        """End it at once."""
+        """Close it at once."""
         ...
 
 
 class OpenConnection(Protocol):
-    """Any connection of the server's, sessions' too."""
+    """Any open connection of the server, with or without a session."""
 
     @property
     def is_leaving(self) -> bool:
-        """One side has said goodbye."""
+        """Whether either side has started to close it."""
         ...
 
     def cut(self) -> None:
-        """End it at once."""
+        """Close it at once."""
         ...
 
 
 class Leaving:
-    """A connection on which one side has said goodbye."""
+    """A connection that is being closed."""
 
     stage = "closing"
     waits_for_peer = True
@@ -97,7 +100,8 @@ class Leaving:
 
 
 class Guests:
-    """All guests of one server, and since when each is at what it is at. On the loop."""
+    """All pending connections of one server, each with the start of its current stage. On the loop.
+    """
 
     def __init__(self, patience: Patience, cuts: DroppedConnections) -> None:
         self.patience = patience
@@ -108,29 +112,29 @@ class Guests:
         return len(self._since)
 
     def add(self, guest: PendingConnection, now_s: float) -> None:
-        """It begins something now."""
+        """Start the timer of its current stage."""
         self._since[guest] = now_s
 
     def drop(self, guest: PendingConnection) -> float | None:
-        """It is none any more. Since when it was; None: it was none."""
+        """Remove it; returns since when it was pending, None if it was not."""
         return self._since.pop(guest, None)
 
     def look(self, now_s: float, connections: Iterable[OpenConnection]) -> None:
-        """Cut those whose time is over. `connections`: all of the server, sessions' too."""
+        """Drop those that exceeded their time. `connections`: all open ones of the server."""
         open_ones = set(connections)
         leaving = {guest.connection for guest in self._since if isinstance(guest, Leaving)}
         for connection in leaving - open_ones:
             self._since = {g: s for g, s in self._since.items() if not _is_of(g, connection)}
         for connection in open_ones - leaving:
             if connection.is_leaving:
-                self.drop(cast(PendingConnection, connection))  # if it is one
+                self.drop(cast(PendingConnection, connection))  # if it is pending
                 self.add(Leaving(connection), now_s)
         for guest, since_s in list(self._since.items()):
             if now_s - since_s > self.patience.allowed_s(guest.stage):
                 self._cut(guest, guest.stage)
 
     def make_room(self) -> bool:
-        """Cut the one that has waited longest for its peer, or else the oldest. False: there is
+        """Drop the one that has waited longest for its peer, or else the oldest. False: there is
         none."""
         if not self._since:
             return False
@@ -139,7 +143,7 @@ class Guests:
         return True
 
     def turned_away(self) -> None:
-        """A connection that found no place."""
+        """Count a new connection that was rejected for lack of room."""
         self._count("crowded")
 
     def _cut(self, guest: PendingConnection, reason: str) -> None:

@@ -1,8 +1,8 @@
-"""Where connections come in and are seen out; who looks after those that are no session.
+"""Accepts and closes connections, and bounds the pending ones.
 
-uvicorn waits for ever: for a request that comes by a byte a minute, for nothing at all, for who
-does not read the answer, for a close that does not get through. `gateway.connection.pending` has
-the bounds.
+uvicorn has no time limit for slow requests, silent connections, clients that do not read the
+response, or close frames that do not get through. `gateway.connection.pending` defines the limits.
+
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ NO_DESCRIPTOR_WAIT_S = 0.02
 NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 ACCEPT_WAIT_S_MIN, ACCEPT_WAIT_S_MAX = 0.001, 1.0
 GONE_WAIT_S_MAX = 0.02
-# Errors of the connection that would have come in (accept(2)); the next one may be well.
+# Errors of a single incoming connection (accept(2)); the next one may succeed.
 GONE_ALREADY = (
     errno.ECONNABORTED,
     errno.ECONNRESET,
@@ -61,9 +61,9 @@ class Shaking:
 
 
 class Acceptor:
-    """Accepts on one listening socket, in place of uvicorn's `asyncio.Server`. On the loop; `close`
-    before the socket, then `see_out`. `accept`: the loop's `sock_accept`; `failed`: called when
-    nobody is accepted or looked after any more."""
+    """Accepts on one listening socket, in place of uvicorn's `asyncio.Server`. On the loop. Call
+    `close` before closing the socket, then `close_connections`. `accept`: the loop's `sock_accept`;
+    `failed`: called when accepting or checking has failed for good."""
 
     def __init__(
         self,
@@ -89,20 +89,20 @@ class Acceptor:
         self._looking = tasks.own(self._look_after(), "guests", self._failed)
 
     async def close(self) -> None:
-        """Accept nobody any more; who has come is still looked after."""
+        """Stop accepting; existing connections are still checked."""
         working = [*self._shaking, *([] if self._accepting is None else [self._accepting])]
         for task in working:
             task.cancel()
         await asyncio.gather(*working, return_exceptions=True)
 
     async def see_out(self, grace_s: float, hurries: Callable[[], bool]) -> None:
-        """Have every connection end: idle ones at once, answers within `grace_s` unless somebody
-        `hurries`; the rest is cut."""
+        """Close every connection: idle ones at once, running responses within `grace_s` unless
+        `is_forced()`; the rest is dropped."""
         here, answers = connections(self._state), answering(self._state)
         for connection in list(here):
             try:
                 connection.shutdown()
-            except Exception as error:  # ours to mend; the others are still to be seen out
+            except Exception as error:  # a fault of ours; the others are still to be closed
                 tasks.report("shutdown", error)
                 connection.cut()
         end_s = self._loop.time() + grace_s
@@ -143,11 +143,12 @@ class Acceptor:
             self._shaking.add(task)
 
     def _not_accepted(self, error: OSError, waited_s: float) -> float:
-        """How long to wait before the next try. An error that stays is met at most once a second,
-        and told when it begins; one that a peer can cause holds up the others by little."""
+        """How long to wait before the next try, in s. A persistent error is retried at most once a
+        second and logged when it begins. An error that a peer can cause delays the others only
+        briefly."""
         if error.errno in NO_DESCRIPTOR:
             self.guests.make_room()
-            return NO_DESCRIPTOR_WAIT_S  # until it is closed
+            return NO_DESCRIPTOR_WAIT_S  # until a descriptor is closed
         if error.errno in GONE_ALREADY:
             return min(max(2 * waited_s, ACCEPT_WAIT_S_MIN), GONE_WAIT_S_MAX)
         if waited_s == 0:
@@ -158,12 +159,12 @@ class Acceptor:
         try:
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await self._loop.connect_accepted_socket(self._http, peer, ssl=tls(self._config))
-        except OSError as error:  # TLS's are among them
+        except OSError as error:  # includes TLS errors
             log.debug("a connection came to nothing: %s", error)
             peer.close()
         except Exception:
             peer.close()
-            raise  # ours to mend; the others are let in
+            raise  # a fault of ours; other connections are still accepted
         finally:
             self.guests.drop(guest)
             self._shaking.discard(asyncio.current_task())
@@ -178,5 +179,5 @@ class Acceptor:
             await asyncio.sleep(self.guests.patience.look_every_s)
             try:
                 self.guests.look(self._loop.time(), connections(self._state))
-            except Exception as error:  # ours to mend; nobody else looks after them
+            except Exception as error:  # a fault of ours; no one else checks the connections
                 tasks.report("guests", error)

@@ -1,7 +1,8 @@
-"""Requests over HTTP/1.1 as guests: how far each has come, and which may become a WebSocket.
+"""HTTP/1.1 requests as pending connections: their stage, and which may become a WebSocket.
 
-What is no WebSocket handshake is told so at once; one that is stays a guest
-(`headstart.gateway.connection.pending`) until a session has it.
+An invalid WebSocket handshake is refused at once. A valid one stays pending
+(`headstart.gateway.connection.pending`) until it has a session.
+
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from headstart.gateway.connection.pending import Guests
 from headstart.gateway.transport.uvicorn_hooks import Headers, HttpConnection, SocketConnection
 from headstart.gateway.transport.websocket.channel import RealtimeProtocol
 
-# What the handshake's library reads of a request; it takes other bytes for an error of ours.
+# The characters that the handshake library accepts; it treats others as an internal error.
 HANDSHAKE_HEADERS = (b"connection", b"upgrade", b"sec-websocket-")
 
 
@@ -25,7 +26,7 @@ class Http(HttpConnection):
 
     @property
     def waits_for_peer(self) -> bool:
-        """It has not sent its request to the end, or does not read the answer."""
+        """Whether the request is incomplete, or the peer does not read the response."""
         return self.owes_request or self.reads_slowly or self.is_leaving
 
     @property
@@ -48,7 +49,7 @@ class Http(HttpConnection):
         to.arrived(self._guests, self.now_s() if since_s is None else since_s)
 
     def no_handshake(self, method: bytes, version: bytes, headers: Headers) -> str | None:
-        """RFC 6455 §4.1, as far as uvicorn does not look before it gives the connection away."""
+        """Checks of RFC 6455 §4.1 that uvicorn omits before it hands over the connection."""
         if method != b"GET":
             return "its method is not GET"
         if version != b"1.1":

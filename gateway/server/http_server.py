@@ -1,4 +1,4 @@
-"""uvicorn's server with our own way in, and our own way out."""
+"""uvicorn's server with our own accepting and closing of connections."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ log = logging.getLogger("headstart.serve")
 
 
 class GatewayServer(Server):
-    """A server whose first SIGTERM or SIGINT drains and whose second ends at once."""
+    """A server whose first SIGTERM or SIGINT drains it and whose second ends it at once."""
 
     def __init__(
         self, config: uvicorn.Config, gateway: Gateway, patience: Patience | None = None
@@ -53,7 +53,7 @@ class GatewayServer(Server):
         self._loop.call_soon_threadsafe(leave)
 
     def leave(self) -> None:
-        """Begin the graceful end, once."""
+        """Begin the graceful shutdown; only the first call counts."""
         if self._drain is None:
             log.info("shutting down: waiting for answers under way (again to end at once)")
             self._drain = tasks.own(self._leave(), "drain", self._leave_at_once)

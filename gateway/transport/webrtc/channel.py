@@ -1,9 +1,9 @@
 """A WebRTC data channel as a runner's channel.
 
-Bounds: outbound, `BUFFERED_BYTES` are handed to SCTP before the runner's writer has to wait (and
-its own queue fills); inbound, `INBOUND_BYTES` of messages may wait for the reader, more end the
-call. A message is at most `frames.CHANNEL_BYTES_MAX` long: browsers close a channel that is sent
-more.
+Bounds: outbound, `BUFFERED_BYTES` are handed to SCTP before the runner's writer waits and its own
+queue fills. Inbound, `INBOUND_BYTES` of messages may wait for the reader; more end the call. A
+message has at most `frames.CHANNEL_BYTES_MAX`, because browsers close a channel that receives more.
+
 """
 
 from __future__ import annotations
@@ -29,14 +29,16 @@ LABEL = "oai-events"
 BUFFERED_BYTES = 64 * 1024
 INBOUND_BYTES = 8 * 1024 * 1024
 FLUSH_WAIT_S = 1.0
-"""How long the last messages may take to be read before the call ends."""
+"""How long the peer may take to receive the last messages before the call ends, in s."""
 
 
 class EventChannel:
-    """The call's channel for events: there before the peer has opened it, and without one too.
+    """The call's channel for events: it exists before the peer opens the data channel, and without
+    one.
 
-    `expected`: the peer's offer has a data channel, so events wait for it; else they are dropped.
-    `ask`: whether the peer answers on the network.
+    `expected`: the peer's offer has a data channel, so events wait for it; otherwise they are
+    dropped. `ask`: whether the peer responds on the network.
+
     """
 
     def __init__(self, expected: bool, ask: Callable[[], Awaitable[bool]]) -> None:
@@ -59,7 +61,7 @@ class EventChannel:
         return self._channel is not None and self._channel.readyState == "open"
 
     def adopt(self, channel: RTCDataChannel) -> None:
-        """The peer has opened a channel. Only the first of that name counts."""
+        """The peer has opened a channel. Only the first of that name is used."""
         if self._channel is not None or channel.label != LABEL:
             return
         self._channel = channel
@@ -70,7 +72,7 @@ class EventChannel:
         self._changed.set()
 
     def gone(self) -> None:
-        """The peer is, or shall be: nothing is sent or received any more."""
+        """The peer is gone, or the call ends: nothing more is sent or received."""
         self.is_gone = True
         self._changed.set()
         self._arrived.set()
@@ -111,26 +113,27 @@ class EventChannel:
         if self.is_gone or self._channel is None:
             return False
         most = frames.CHANNEL_BYTES_MAX
-        if len(text) * 4 > most and len(text.encode()) > most:  # a session that was a WebSocket's
+        if len(text) * 4 > most and len(text.encode()) > most:  # the session began on a WebSocket
             text = frames.encode(json.loads(text), most).decode()
         try:
             self._channel.send(text)
         except (InvalidStateError, ValueError, ConnectionError) as error:
-            # A stream with a hole is worse than none. The session may go on over another link.
+            # A stream with a gap is worse than none. The session may resume over another
+            # connection.
             log.warning("a call ends: an event could not be sent: %r", error)
             self.gone()
             return False
         return True
 
     def try_send(self, data: bytes) -> bool:
-        return False  # an answer's sound goes past here, and what is left is little
+        return False  # responses' audio does not go here, and other events are few
 
     def _has_room(self) -> bool:
         return self.is_open and self._channel.bufferedAmount < BUFFERED_BYTES  # type: ignore[union-attr]
 
     async def close(self, hangup: Hangup) -> None:
-        """What has been sent is given a moment to arrive. A data channel has no close code; the
-        peer sees the call end."""
+        """Give sent messages a moment to arrive. A data channel has no close code; the peer sees
+        the call end."""
         log.info("a call is ended: %s", hangup.reason)
         self.hangup = hangup
         self.finished = True
