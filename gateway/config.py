@@ -1,9 +1,9 @@
 """The gateway's settings: defaults < TOML file < `HEADSTART_*` variables < command line.
 
-Every field is documented with its unit; `headstart settings` prints them all, and
-`headstart validate FILE` checks a file without starting anything. A wrong value is a `ConfigError`
-that names the setting, where it came from and what is allowed; an unknown key in the file is one
-too.
+Every field is documented with its unit; `headstart settings` prints them all, and `headstart
+validate FILE` checks a file without starting anything. An invalid value is a `ConfigError` that
+names the setting, its source and the allowed values; so is an unknown key in the file.
+
 """
 
 from __future__ import annotations
@@ -248,7 +248,7 @@ class Settings(BaseSettings):
     @field_validator("chunk_ms", mode="before")
     @classmethod
     def _number_of_a_word(cls, value: object) -> object:
-        """A list of allowed numbers does not take the text of variables and flags by itself."""
+        """A Literal of numbers does not accept the text of variables and flags by itself."""
         return int(value) if isinstance(value, str) and value.isdecimal() else value
 
     @field_validator("engine")
@@ -375,7 +375,7 @@ def _sentence(problem: Any, origin: Mapping[str, str]) -> str:
 
 
 def allowed(field: FieldInfo) -> str:
-    """What a setting may be, in words, with its meaning and default."""
+    """A setting's allowed values in words, with its meaning and default."""
     return f"{_kind_and_bounds(field)} ({field.description}; default {field.default!r})"
 
 
