@@ -50,7 +50,7 @@ class Address:
             self._bind(self._path)
             self.endpoint = endpoint
 
-    def look(self) -> bool:
+    def check(self) -> bool:
         """Recreate the file if it has gone; returns whether it did. Logs what happened, and sets
         `problem` if that failed or another process has taken the file."""
         path = self._path

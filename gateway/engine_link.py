@@ -114,10 +114,10 @@ class LinkObserver:
         """The engine is lost although its process may live: restart it."""
 
 
-def _told(tell: Callable[..., None], *what: object) -> None:
+def _notify(call: Callable[..., None], *what: object) -> None:
     """One listener's fault is reported: the others are told all the same, and the next messages are
     read. A session that does not hear that the engine is ready would never be opened."""
-    tasks.guard(tell, "engine link", tasks.nothing_depends_on_it)(*what)
+    tasks.guard(call, "engine link", tasks.nothing_depends_on_it)(*what)
 
 
 def _readable(socket: zmq.Socket[bytes]) -> bool:
@@ -163,9 +163,9 @@ class EngineLink:
         problem = "" if self.is_ready else self._address.problem
         return "; ".join(filter(None, (self._reason, problem)))
 
-    def look_at_address(self) -> None:
+    def check_address(self) -> None:
         """See that an engine which starts now finds us."""
-        made_again = self._address.look()
+        made_again = self._address.check()
         if made_again and self.state in (LinkState.WAITING, LinkState.LOST):
             self._address.forget_old()
 
@@ -199,7 +199,7 @@ class EngineLink:
     def detach(self, session_id: str) -> None:
         self._listeners.pop(session_id, None)
 
-    def tell(self, command: api.Command) -> bool:
+    def send(self, command: api.Command) -> bool:
         """Send one command; never blocks. False: not sent, since the engine is not READY."""
         if self.state is not LinkState.READY:
             self.counters.commands_not_sent += 1
@@ -226,7 +226,7 @@ class EngineLink:
             return
         self.counters.losses += 1
         for listener in list(self._listeners.values()):
-            _told(listener.engine_lost)
+            _notify(listener.engine_lost)
 
     # --- from the loop ---------------------------------------------------------------------------
 
@@ -234,7 +234,7 @@ class EngineLink:
         assert self._loop is not None
         self._timer = self._loop.call_later(PING_INTERVAL_S, self._heartbeat)
         now_ns = time.monotonic_ns()
-        self.look_at_address()
+        self.check_address()
         # Full or nobody there: silence is what tells, below.
         self._send(api.Ping(sent_ns=now_ns))
         silence_ns = now_ns - self._last_heard_ns
@@ -266,11 +266,11 @@ class EngineLink:
 
     def _read_monitor(self) -> None:
         while self._loop is not None and _readable(self._monitor):
-            seen = recv_monitor_message(self._monitor, zmq.NOBLOCK)
-            if seen["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            monitored = recv_monitor_message(self._monitor, zmq.NOBLOCK)
+            if monitored["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 log.debug("an engine connected")
                 self._send(api.Ping(sent_ns=time.monotonic_ns()))
-            elif seen["event"] == zmq.EVENT_DISCONNECTED:
+            elif monitored["event"] == zmq.EVENT_DISCONNECTED:
                 self._drain()  # what it said before it went away still counts
                 self.lost("its connection closed")
 
@@ -295,7 +295,7 @@ class EngineLink:
                 if listener is None or self.state is not LinkState.READY:
                     self.counters.events_stale += 1
                 else:
-                    _told(listener.engine_event, event)
+                    _notify(listener.engine_event, event)
 
     def _on_loading(self, event: api.Loading) -> None:
         if self.state is LinkState.READY:
@@ -303,7 +303,7 @@ class EngineLink:
         self.loading = event
         if self.state is not LinkState.LOADING:
             self._set_state(LinkState.LOADING, f"it is loading: {event.what}")
-        _told(self.observer.engine_loading, event)
+        _notify(self.observer.engine_loading, event)
 
     def _on_ready(self, ready: api.Ready) -> None:
         if self.state is LinkState.READY:
@@ -324,11 +324,11 @@ class EngineLink:
         self.ready = ready
         self.loading = None
         self._set_state(LinkState.READY, "")
-        _told(self.observer.engine_ready, ready)
+        _notify(self.observer.engine_ready, ready)
         for session_id, listener in list(self._listeners.items()):
             if same:  # it was only silent, and still holds what the sessions will open again
-                self.tell(api.Close(session=session_id))
-            _told(listener.engine_ready, ready)
+                self.send(api.Close(session=session_id))
+            _notify(listener.engine_ready, ready)
 
     def _stalled(self, reason: str) -> None:
         if self.state is LinkState.READY:

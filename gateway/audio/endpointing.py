@@ -51,7 +51,7 @@ class Pause:
     speech_samples: int  # of the utterance so far, without silence
     # The language model's, asked at the hush, that the message is over; None: not known (yet).
     end_probability: float | None = None
-    asked: int = 0  # hushes and rechecks of this pause so far
+    checks: int = 0  # hushes and rechecks of this pause so far
 
 
 class EndpointPolicy(Protocol):
@@ -64,7 +64,7 @@ class EndpointPolicy(Protocol):
 
     def judge(self, pause: Pause) -> EndpointVerdict: ...
 
-    def went_on(self, silence_samples: int) -> None:
+    def continued_after(self, silence_samples: int) -> None:
         """The speaker continued after this silence, so it was not an endpoint."""
         ...
 
@@ -90,7 +90,7 @@ class FixedSilence:
             return EndpointVerdict.HUSH
         return EndpointVerdict.WAIT
 
-    def went_on(self, silence_samples: int) -> None:
+    def continued_after(self, silence_samples: int) -> None:
         """A fixed silence does not adapt."""
 
 
@@ -142,7 +142,7 @@ class AdaptiveSilence:
     def judge(self, pause: Pause) -> EndpointVerdict:
         return FixedSilence(self.silence_ms, self.hush_ms).judge(pause)
 
-    def went_on(self, silence_samples: int) -> None:
+    def continued_after(self, silence_samples: int) -> None:
         """Pauses shorter than a hush occur within words and end no turn under any policy."""
         if silence_samples >= ms_to_engine_samples(max(self.hush_ms, 1)):
             self._pace.learn(engine_samples_to_ms(silence_samples))
@@ -196,7 +196,9 @@ class SemanticSilence:
         probability = pause.end_probability
         silence_ms = self.silence_ms(probability)
         verdict = FixedSilence(silence_ms, self._adaptive.hush_ms).judge(pause)
-        once_more = pause.asked == 1 and pause.silence_samples >= ms_to_engine_samples(ASK_AGAIN_MS)
+        once_more = pause.checks == 1 and pause.silence_samples >= ms_to_engine_samples(
+            ASK_AGAIN_MS
+        )
         breaks_off = probability is not None and probability < self._weighing.unfinished_below
         return (
             EndpointVerdict.RECHECK
@@ -204,8 +206,8 @@ class SemanticSilence:
             else verdict
         )
 
-    def went_on(self, silence_samples: int) -> None:
-        self._adaptive.went_on(silence_samples)
+    def continued_after(self, silence_samples: int) -> None:
+        self._adaptive.continued_after(silence_samples)
 
 
 @dataclass(frozen=True)

@@ -80,7 +80,7 @@ class OpenUtterance:
     hushed: bool = False
     # Of the pause that it is in:
     end_probability: float | None = None
-    asked: int = 0  # hushes and rechecks of this pause
+    checks: int = 0  # hushes and rechecks of this pause
 
 
 class Pauses:
@@ -92,11 +92,11 @@ class Pauses:
         self._last_speech_sample: int | None = None  # of a turn that ended by silence
         self._endpoint_sample = 0
 
-    def silent(self, silence_samples: int) -> None:
+    def add_silence(self, silence_samples: int) -> None:
         """Record one more window of a pause in the open utterance."""
         self._silence_samples = silence_samples
 
-    def spoke(self) -> int:
+    def add_speech(self) -> int:
         """Record a window of speech; returns the silence before it, 0 if it followed speech."""
         silence, self._silence_samples = self._silence_samples, 0
         return silence

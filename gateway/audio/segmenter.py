@@ -269,8 +269,8 @@ class SpeechSegmenter:
         assert utterance is not None
         if self._gate.speech_end == now and arrival.is_real:
             utterance.last_speech = arrival
-        if state is GateState.SPEAKING and (silence := self._pauses.spoke()):
-            detection.endpoint.went_on(silence)
+        if state is GateState.SPEAKING and (silence := self._pauses.add_speech()):
+            detection.endpoint.continued_after(silence)
         if utterance.hushed and state is GateState.SPEAKING:
             self._resume(events, utterance, now)
         if not utterance.hushed:
@@ -289,8 +289,8 @@ class SpeechSegmenter:
         arrival: Arrival,
     ) -> None:
         silence, speech = now - self._gate.speech_end, self._gate.speech_samples
-        self._pauses.silent(silence)
-        pause = Pause(silence, speech, utterance.end_probability, utterance.asked)
+        self._pauses.add_silence(silence)
+        pause = Pause(silence, speech, utterance.end_probability, utterance.checks)
         verdict = detection.endpoint.judge(pause)
         if verdict is EndpointVerdict.WAIT:
             return
@@ -298,7 +298,7 @@ class SpeechSegmenter:
         if enough and (not utterance.hushed or verdict is EndpointVerdict.RECHECK):
             self._deliver_rest(events, utterance, now, arrival)
             utterance.hushed = True
-            utterance.asked += 1
+            utterance.checks += 1
             events.append(PauseDetected(utterance.ref, now))
         if verdict is EndpointVerdict.END and enough:
             self._stop(events, StopCause.SILENCE, now, arrival)
@@ -318,10 +318,10 @@ class SpeechSegmenter:
         )
         events.append(started)
         if self._detection is not None and silence:
-            self._detection.endpoint.went_on(silence)
+            self._detection.endpoint.continued_after(silence)
 
     def _resume(self, events: _Events, utterance: OpenUtterance, now: int) -> None:
-        utterance.hushed, utterance.end_probability, utterance.asked = False, None, 0
+        utterance.hushed, utterance.end_probability, utterance.checks = False, None, 0
         utterance.ref = TurnRef(utterance.ref.turn, utterance.ref.revision + 1)
         events.append(SpeechResumed(utterance.ref, now))
 
@@ -394,8 +394,7 @@ class SpeechSegmenter:
         self._audio.drop_before(keep)
 
     def _held_ms(self) -> float:
-        """Length of the open utterance including the resampler's input, in ms; 0 if none is open.
-        """
+        """Length of the open utterance with the resampler's input, in ms; 0 if none is open."""
         if self._open is None:
             return 0.0
         held_ms = engine_samples_to_exact_ms(self.clock_samples - self._open.start_sample)

@@ -73,7 +73,7 @@ class NoiseFloor:
     def __init__(self) -> None:
         self.level_dbfs = SILENCE_DBFS
 
-    def hear(self, energy_dbfs: float) -> None:
+    def learn(self, energy_dbfs: float) -> None:
         """Learn from one more window without speech."""
         share = NOISE_FLOOR_FALL_SHARE if energy_dbfs < self.level_dbfs else NOISE_FLOOR_RISE_SHARE
         self.level_dbfs += share * (energy_dbfs - self.level_dbfs)
@@ -140,7 +140,7 @@ class WebRtcScore:
         last, self._last = self._last, window
         has_voice = likely and voicing(last, window) >= LEAST_VOICING
         if not has_voice and self._since_voice >= VOICE_LASTS_WINDOWS:
-            self._room.hear(energy_dbfs)
+            self._room.learn(energy_dbfs)
         going_on = self._since_voice < VOICE_LASTS_WINDOWS
         margin_db = GOING_ON_MARGIN_DB if going_on else NOISE_FLOOR_MARGIN_DB
         stands_out = energy_dbfs >= self._room.level_dbfs + margin_db

@@ -87,7 +87,7 @@ class AuthMiddleware:
             await self._app(scope, receive, send)
             return
         try:
-            await self._let_in(scope, receive, send)
+            await self._admit(scope, receive, send)
         except (ClientDisconnect, WebSocketDisconnect):
             log.debug("a client left before it was answered")
         except asyncio.CancelledError:
@@ -95,7 +95,7 @@ class AuthMiddleware:
             # connection.
             log.debug("a request was given up at the end of the server")
 
-    async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
         verdict = _path_verdict(scope) or self._access.judge(
             scope["path"], headers, since_boot_s(), scope.get("subprotocols", ())

@@ -35,17 +35,17 @@ class ShareDomains:
             return b""
         return blake2b(key_id.encode(), digest_size=DOMAIN_BYTES, key=self._secret).digest()
 
-    def telling(
-        self, key_id: str, tell: Callable[[api.Command], bool]
+    def within_domain(
+        self, key_id: str, send: Callable[[api.Command], bool]
     ) -> Callable[[api.Command], bool]:
         """Wrap `send` for a session of that key, so that opening it names its domain."""
         domain = self.of(key_id)
         if not domain:
-            return tell
+            return send
 
-        def tell_within(command: api.Command) -> bool:
+        def send_within(command: api.Command) -> bool:
             if isinstance(command, api.Open):
                 command = msgspec.structs.replace(command, share_domain=domain)
-            return tell(command)
+            return send(command)
 
-        return tell_within
+        return send_within

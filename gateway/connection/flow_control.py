@@ -70,7 +70,7 @@ class FlowControl:
         """A window is spent."""
         self._on_room = on_room
 
-    def told(self, command: api.Command, *, was_sent: bool) -> None:
+    def command_sent(self, command: api.Command, *, was_sent: bool) -> None:
         """A command was sent to the engine, or could not be sent."""
         match command:
             case api.Audio() if was_sent:
@@ -85,7 +85,7 @@ class FlowControl:
                 return
         self._update()
 
-    def heard(self, event: api.Event) -> None:
+    def engine_event(self, event: api.Event) -> None:
         """Process an engine event."""
         match event:
             case api.Chunk():

@@ -38,15 +38,14 @@ DroppedConnections = Counter[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """How long pending connections may take, how often they are checked, and how many there may be.
-    """
+class PendingLimits:
+    """Limits of pending connections: their time per stage in s, and their number."""
 
     head_s: float = HEAD_S
     exchange_s: float = 60.0
     closing_s: float = 5.0
-    look_every_s: float = 1.0
-    guests_max: int = PENDING_MAX
+    check_every_s: float = 1.0
+    pending_max: int = PENDING_MAX
 
     def allowed_s(self, stage: str) -> float:
         """How long a stage may take in total, in s."""
@@ -77,7 +76,7 @@ class OpenConnection(Protocol):
     """Any open connection of the server, with or without a session."""
 
     @property
-    def is_leaving(self) -> bool:
+    def is_being_closed(self) -> bool:
         """Whether either side has started to close it."""
         ...
 
@@ -86,7 +85,7 @@ class OpenConnection(Protocol):
         ...
 
 
-class Leaving:
+class ClosingConnection:
     """A connection that is being closed."""
 
     stage = "closing"
@@ -99,76 +98,77 @@ class Leaving:
         self.connection.cut()
 
 
-class Guests:
-    """All pending connections of one server, each with the start of its current stage. On the loop.
-    """
+class PendingConnections:
+    """All pending connections of one server, with the start of their stages. On the loop."""
 
-    def __init__(self, patience: Patience, cuts: DroppedConnections) -> None:
-        self.patience = patience
-        self._cuts = cuts
+    def __init__(self, limits: PendingLimits, dropped: DroppedConnections) -> None:
+        self.limits = limits
+        self._dropped = dropped
         self._since: dict[PendingConnection, float] = {}
 
     def __len__(self) -> int:
         return len(self._since)
 
-    def add(self, guest: PendingConnection, now_s: float) -> None:
+    def add(self, pending: PendingConnection, now_s: float) -> None:
         """Start the timer of its current stage."""
-        self._since[guest] = now_s
+        self._since[pending] = now_s
 
-    def drop(self, guest: PendingConnection) -> float | None:
+    def drop(self, pending: PendingConnection) -> float | None:
         """Remove it; returns since when it was pending, None if it was not."""
-        return self._since.pop(guest, None)
+        return self._since.pop(pending, None)
 
-    def look(self, now_s: float, connections: Iterable[OpenConnection]) -> None:
+    def drop_expired(self, now_s: float, connections: Iterable[OpenConnection]) -> None:
         """Drop those that exceeded their time. `connections`: all open ones of the server."""
         open_ones = set(connections)
-        leaving = {guest.connection for guest in self._since if isinstance(guest, Leaving)}
+        leaving = {
+            pending.connection for pending in self._since if isinstance(pending, ClosingConnection)
+        }
         for connection in leaving - open_ones:
             self._since = {g: s for g, s in self._since.items() if not _is_of(g, connection)}
         for connection in open_ones - leaving:
-            if connection.is_leaving:
+            if connection.is_being_closed:
                 self.drop(cast(PendingConnection, connection))  # if it is pending
-                self.add(Leaving(connection), now_s)
-        for guest, since_s in list(self._since.items()):
-            if now_s - since_s > self.patience.allowed_s(guest.stage):
-                self._cut(guest, guest.stage)
+                self.add(ClosingConnection(connection), now_s)
+        for pending, since_s in list(self._since.items()):
+            if now_s - since_s > self.limits.allowed_s(pending.stage):
+                self._cut(pending, pending.stage)
 
     def make_room(self) -> bool:
         """Drop the one that has waited longest for its peer, or else the oldest. False: there is
         none."""
         if not self._since:
             return False
-        waiting = [guest for guest in self._since if guest.waits_for_peer]
+        waiting = [pending for pending in self._since if pending.waits_for_peer]
         self._cut(min(waiting or self._since, key=self._since.__getitem__), "crowded")
         return True
 
-    def turned_away(self) -> None:
+    def count_rejected(self) -> None:
         """Count a new connection that was rejected for lack of room."""
         self._count("crowded")
 
-    def _cut(self, guest: PendingConnection, reason: str) -> None:
+    def _cut(self, pending: PendingConnection, reason: str) -> None:
         self._count(reason)
-        self.drop(guest)
-        guest.cut()
+        self.drop(pending)
+        pending.cut()
 
     def _count(self, reason: str) -> None:
-        self._cuts[reason] += 1
+        self._dropped[reason] += 1
         log.debug("cut a connection: %s", reason)
 
 
-def _is_of(guest: PendingConnection, connection: OpenConnection) -> bool:
-    return isinstance(guest, Leaving) and guest.connection is connection
+def _is_of(pending: PendingConnection, connection: OpenConnection) -> bool:
+    return isinstance(pending, ClosingConnection) and pending.connection is connection
 
 
 class DroppedConnectionsCollector(Collector):
     """`headstart_connections_cut_total{reason}`."""
 
-    def __init__(self, cuts: DroppedConnections) -> None:
-        self._cuts = cuts
+    def __init__(self, dropped: DroppedConnections) -> None:
+        self._dropped = dropped
 
     def collect(self) -> Iterable[Metric]:
         what = "Connections cut that were no session, or none any more, by reason"
         family = CounterMetricFamily("headstart_connections_cut", what, labels=["reason"])
-        for reason, count in self._cuts.items():
+        for reason, count in self._dropped.items():
             family.add_metric([reason], count)
         yield family

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from prometheus_client import CollectorRegistry, Counter, Gauge
 
 from headstart.gateway.connection.interfaces import Connection, Player, SessionCore
-from headstart.gateway.connection.resume import LineOver, ResumableChannel
+from headstart.gateway.connection.resume import ResumableChannel, SessionOver
 from headstart.gateway.connection.runner import CLOSE_INTERNAL_ERROR, SessionRunner
 from headstart.gateway.protocol import errors
 from headstart.gateway.runtime import tasks
@@ -71,8 +71,7 @@ class SessionRegistry:
         return iter(list(self._by_token.values()))
 
     def begin(self, entry: SessionEntry, held: contextlib.ExitStack) -> None:
-        """Run the session in a task of its own, which outlives its connections; then close `held`.
-        """
+        """Run the session in its own task, which outlives its connections; then close `held`."""
         self._by_token[_digest(entry.token)] = entry
         # Whatever its failure, `_run` cleans up and the other sessions continue.
         tasks.own(self._run(entry, held), "session", tasks.nothing_depends_on_it)
@@ -111,7 +110,7 @@ class SessionRegistry:
         since it was claimed."""
         try:
             replayed = entry.resume_channel.attach(connection, last_event_id)
-        except LineOver as over:
+        except SessionOver as over:
             self._count("unknown")
             raise errors.resume_unknown() from over
         entry.runner.resumed(player, replayed)

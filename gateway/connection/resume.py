@@ -79,7 +79,7 @@ class EventLog:
         return [sent.text for sent in self._sent]
 
 
-class LineOver(Exception):
+class SessionOver(Exception):
     """The session has ended and cannot be resumed."""
 
 
@@ -209,7 +209,7 @@ class ResumableChannel:
         `SessionOver`: a session may end at any time, also while a call to it is being answered."""
         if self.is_over:
             self._claimed = False
-            raise LineOver
+            raise SessionOver
         assert self._claimed
         assert self._connection is None
         missed = self._log.behind(last_event_id or "")

@@ -179,7 +179,7 @@ class SessionRunner:
     # --- the engine's side -----------------------------------------------------------------------
 
     def engine_event(self, event: api.Event) -> None:
-        self._flow.heard(event)
+        self._flow.engine_event(event)
         self._call(self._session.receive_engine, event)
 
     def engine_lost(self) -> None:
@@ -223,9 +223,9 @@ class SessionRunner:
         """The largest useful size of a track's video frames."""
         return self._session.frame_size
 
-    def see(self, seen: decode.Seen) -> None:
+    def see(self, decoded: decode.DecodedImage) -> None:
         """A decoded video frame from a track."""
-        self._call(self._session.receive_image, seen)
+        self._call(self._session.receive_image, decoded)
 
     # --- calls into the session ------------------------------------------------------------------
 
@@ -255,7 +255,7 @@ class SessionRunner:
                     self._send(action)
                 case SendToEngine():
                     sent = self._tell(action.command)
-                    self._flow.told(action.command, was_sent=sent)
+                    self._flow.command_sent(action.command, was_sent=sent)
                 case Decode():
                     self._decode(action)
                 case SendToTts():
@@ -281,9 +281,9 @@ class SessionRunner:
         player = self._player
         if player is None:
             return
-        told, player.on_stopped = player.on_stopped, lambda: None  # it was cleared
+        on_stopped, player.on_stopped = player.on_stopped, lambda: None  # it was cleared
         dropped_samples = player.clear()
-        player.on_stopped = told
+        player.on_stopped = on_stopped
         self._call(self._session.cleared, dropped_samples)
 
     def _play(self, action: Play) -> None:

@@ -70,7 +70,7 @@ def guard(call: Callable[Given, object], name: str, failed: Failed) -> Callable[
         try:
             call(*arguments, **named)
         except Exception as error:
-            _tell(name, failed, error)
+            _notify(name, failed, error)
 
     return guarded
 
@@ -91,10 +91,10 @@ def unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 def _ended(name: str, failed: Failed, task: asyncio.Task[Any]) -> None:
     _running.discard(task)
     if not task.cancelled() and (error := task.exception()) is not None:
-        _tell(name, failed, error)
+        _notify(name, failed, error)
 
 
-def _tell(name: str, failed: Failed, error: BaseException) -> None:
+def _notify(name: str, failed: Failed, error: BaseException) -> None:
     report(name, error)
     try:
         failed(error)

@@ -138,13 +138,13 @@ class Gateway:
     def refusal(self, key_id: str = "", sockets: int = 0) -> Refusal | None:
         """Why the holder of a key cannot open a session now, one that needs `sockets` descriptors
         besides its connection; None if it can."""
-        most, mine = self.settings.max_sessions, self.settings.max_sessions_per_key
+        limit, limit_per_key = self.settings.max_sessions, self.settings.max_sessions_per_key
         if self.draining:
             return Refusal("the server is shutting down")
-        if len(self.runners) >= most:
-            return Refusal(f"all {most} sessions of this server are in use")
-        if key_id and mine and self._sessions_of[key_id] >= mine:
-            return Refusal(f"this key has {mine} sessions already", is_yours=True)
+        if len(self.runners) >= limit:
+            return Refusal(f"all {limit} sessions of this server are in use")
+        if key_id and limit_per_key and self._sessions_of[key_id] >= limit_per_key:
+            return Refusal(f"this key has {limit_per_key} sessions already", is_yours=True)
         if self.descriptors is not None and not self.descriptors.has_room(
             len(self.runners), sockets
         ):
@@ -183,7 +183,7 @@ class Gateway:
             session_id,
             resume_channel,
             core,
-            self._share_domains.telling(key_id, self.link.tell),
+            self._share_domains.within_domain(key_id, self.link.send),
             bounds,
             send_to_tts=self.send_to_tts,
             player=player,
@@ -218,7 +218,7 @@ class Gateway:
 
     def send_to_tts(self, command: VoiceCommand) -> bool:
         """Send to the TTS worker. False: there is none."""
-        return self.voice is not None and self.voice.tell(command)
+        return self.voice is not None and self.voice.send(command)
 
     async def converse(self, socket: WebSocket) -> None:
         """The WebSocket endpoint: opens a session, or resumes one, until the socket closes."""

@@ -25,12 +25,12 @@ RESERVE = 8
 TO_COME = 24
 """For the loop, and for links to the engine and the TTS, which are not open yet when descriptors
 are counted; 18 with uvloop 0.22 and pyzmq 27."""
-PER_GUEST = 2
+PER_PENDING = 2
 """The connection, and a file of the web page."""
 PER_SESSION = 4
 """A WebSocket needs one; a call one socket per local address, usually a few."""
-GUESTS_MIN = 4
-GUESTS_SHARE = 0.25
+PENDING_MIN = 4
+PENDING_SHARE = 0.25
 """Share of what is left, if it does not suffice for all."""
 
 
@@ -49,9 +49,9 @@ class Descriptors:
     pending connections there are now. `count`: as `open_count`."""
 
     limit: int
-    guests_max: int
+    pending_max: int
     sessions_max: int
-    guests: Callable[[], int] = _none
+    pending: Callable[[], int] = _none
     count: Callable[[], int] = field(default=open_count)
 
     def has_room(self, sessions: int, sockets: int = 0) -> bool:
@@ -59,26 +59,26 @@ class Descriptors:
         its connection, while all pending connections keep their place."""
         if sessions >= self.sessions_max:
             return False
-        places = PER_GUEST * max(0, self.guests_max - self.guests())
+        places = PER_PENDING * max(0, self.pending_max - self.pending())
         return self.count() + sockets + places + RESERVE <= self.limit
 
 
-def prepare(max_sessions: int, guests_max: int = PENDING_MAX) -> Descriptors:
+def prepare(max_sessions: int, pending_max: int = PENDING_MAX) -> Descriptors:
     """Raise the soft limit as far as allowed to fit `max_sessions`, and share out the descriptors.
     Raises `ConfigError` if they do not suffice for one session."""
     own = open_count() + TO_COME + RESERVE
-    wanted = own + PER_GUEST * guests_max + PER_SESSION * max_sessions
+    wanted = own + PER_PENDING * pending_max + PER_SESSION * max_sessions
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         soft = _raised(soft, wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
     limit = wanted if soft == resource.RLIM_INFINITY else soft
-    shared = share(limit - own, guests_max, max_sessions)
+    shared = share(limit - own, pending_max, max_sessions)
     if shared is None:
-        least = own + PER_GUEST * GUESTS_MIN + 1
+        least = own + PER_PENDING * PENDING_MIN + 1
         raise ConfigError(
             [f"{limit} file descriptors are too few, at least {least} are needed: raise ulimit -n"]
         )
-    guests, sessions = shared
+    pending, sessions = shared
     if sessions < max_sessions:
         log.warning(
             "%d file descriptors are enough for %d sessions of max_sessions=%d: raise ulimit -n",
@@ -86,17 +86,16 @@ def prepare(max_sessions: int, guests_max: int = PENDING_MAX) -> Descriptors:
             sessions,
             max_sessions,
         )
-    return Descriptors(limit, guests, sessions)
+    return Descriptors(limit, pending, sessions)
 
 
-def share(left: int, guests_max: int, max_sessions: int) -> tuple[int, int] | None:
-    """How many pending connections and sessions of one descriptor each fit. None: no session fits.
-    """
-    guests = guests_max
-    if left < PER_GUEST * guests_max + PER_SESSION * max_sessions:
-        guests = min(guests_max, max(GUESTS_MIN, int(left * GUESTS_SHARE) // PER_GUEST))
-    sessions = left - PER_GUEST * guests
-    return (guests, sessions) if sessions > 0 else None
+def share(left: int, pending_max: int, max_sessions: int) -> tuple[int, int] | None:
+    """How many pending connections, and sessions of one descriptor, fit. None: no session."""
+    pending = pending_max
+    if left < PER_PENDING * pending_max + PER_SESSION * max_sessions:
+        pending = min(pending_max, max(PENDING_MIN, int(left * PENDING_SHARE) // PER_PENDING))
+    sessions = left - PER_PENDING * pending
+    return (pending, sessions) if sessions > 0 else None
 
 
 def _raised(soft: int, wanted: int, hard: int) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from headstart.gateway.connection.pending import Guests
+from headstart.gateway.connection.pending import PendingConnections
 from headstart.gateway.transport.uvicorn_hooks import Headers, HttpConnection, SocketConnection
 from headstart.gateway.transport.websocket.channel import RealtimeProtocol
 
@@ -20,35 +20,35 @@ HANDSHAKE_HEADERS = (b"connection", b"upgrade", b"sec-websocket-")
 class Http(HttpConnection):
     """One connection, until it becomes a WebSocket or ends."""
 
-    def __init__(self, guests: Guests, *of_uvicorn: Any) -> None:
+    def __init__(self, pending: PendingConnections, *of_uvicorn: Any) -> None:
         super().__init__(*of_uvicorn)
-        self._guests = guests
+        self._pending = pending
 
     @property
     def waits_for_peer(self) -> bool:
         """Whether the request is incomplete, or the peer does not read the response."""
-        return self.owes_request or self.reads_slowly or self.is_leaving
+        return self.owes_request or self.reads_slowly or self.is_being_closed
 
     @property
     def stage(self) -> str:
         return "head" if self.owes_head else "exchange"
 
     def opened(self) -> None:
-        self._guests.add(self, self.now_s())
+        self._pending.add(self, self.now_s())
 
     def lost(self) -> None:
-        self._guests.drop(self)
+        self._pending.drop(self)
 
     def answered(self) -> None:
-        if self._guests.drop(self) is not None:
-            self._guests.add(self, self.now_s())
+        if self._pending.drop(self) is not None:
+            self._pending.add(self, self.now_s())
 
     def upgraded(self, to: SocketConnection) -> None:
         assert isinstance(to, RealtimeProtocol)
-        since_s = self._guests.drop(self)
-        to.arrived(self._guests, self.now_s() if since_s is None else since_s)
+        since_s = self._pending.drop(self)
+        to.set_pending(self._pending, self.now_s() if since_s is None else since_s)
 
-    def no_handshake(self, method: bytes, version: bytes, headers: Headers) -> str | None:
+    def handshake_problem(self, method: bytes, version: bytes, headers: Headers) -> str | None:
         """Checks of RFC 6455 §4.1 that uvicorn omits before it hands over the connection."""
         if method != b"GET":
             return "its method is not GET"

@@ -31,7 +31,7 @@ from headstart.engine import api
 from headstart.gateway.audio.native import native_audio
 from headstart.gateway.auth.access import is_open_to_others, read_keys
 from headstart.gateway.config import Settings, near_misses
-from headstart.gateway.connection.pending import DroppedConnectionsCollector, Patience
+from headstart.gateway.connection.pending import DroppedConnectionsCollector, PendingLimits
 from headstart.gateway.connection.registry import ResumeMetrics
 from headstart.gateway.connection.unread import StuckCollector
 from headstart.gateway.engine_link import (
@@ -153,7 +153,7 @@ def engine_process(
     @contextlib.contextmanager
     def connect() -> Iterator[Pipes]:
         if link is not None:
-            link.look_at_address()
+            link.check_address()
         yield Pipes()
 
     def lost(how: str) -> None:
@@ -247,8 +247,8 @@ async def _serve(
         DECODERS.start()
         gateway = make_gateway(settings, link, supervisor, voice)
         gateway.descriptors = available
-        patience = Patience(guests_max=available.guests_max)
-        server = GatewayServer(uvicorn_config(settings, gateway), gateway, patience)
+        limits = PendingLimits(pending_max=available.pending_max)
+        server = GatewayServer(uvicorn_config(settings, gateway), gateway, limits)
         serving = tasks.awaited(server.serve(sockets=[sock]), "server")
         # Keep loaded objects out of garbage collection: this avoids pauses, and cycles left by a
         # session are found after dozens of sessions instead of hundreds.

@@ -89,12 +89,14 @@ def close_message(context: SessionContext, running: ActiveResponse) -> None:
     """Prepare the closing events: the final text, and the item's position if it still exists."""
     response = running.response
     if running.speaking is not None and running.speaking.is_cut:
-        response.text = running.speaking.heard()
+        response.text = running.speaking.heard_text()
     if running.place is None or not response.opened:
         return
     item_id = running.item_id
-    response.gone = item_id not in context.conversation
-    response.previous_item_id = None if response.gone else context.conversation.previous_id(item_id)
+    response.item_deleted = item_id not in context.conversation
+    response.previous_item_id = (
+        None if response.item_deleted else context.conversation.previous_id(item_id)
+    )
 
 
 def settle(context: SessionContext, running: ActiveResponse, ending: Ending) -> None:
@@ -109,7 +111,7 @@ def settle(context: SessionContext, running: ActiveResponse, ending: Ending) -> 
         kept.engine, kept.known = said(item_id, running.said), kept.known and bool(running.said)
         amend(context, kept, said(item_id, running.response.text))
     elif running.said and context.engine_keeps:
-        context.tell(api.RemoveItem(context.session_id, item_id))
+        context.send_to_engine(api.RemoveItem(context.session_id, item_id))
     if running.own_input:  # generated out of band, but its calls belong to the conversation
         for call in filter(None, map(context.conversation.find, running.calls.item_ids)):
             amend(context, call, call.engine)

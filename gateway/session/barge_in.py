@@ -83,7 +83,7 @@ def meaningful_words(
     said = text.split()
     sure = [*likely, *[1.0] * len(said)]
     words = [(_plain(word), p) for word, p in zip(said, sure, strict=False) if _plain(word)]
-    left: list[str] = []
+    meaningful: list[str] = []
     while words:
         for length in range(LONGEST_PHRASE_WORDS, 0, -1):
             if "".join(word for word, _ in words[:length]) in BACKCHANNELS:
@@ -92,8 +92,8 @@ def meaningful_words(
         else:
             word, probability = words.pop(0)
             if probability >= least_likely:
-                left.append(word)
-    return left
+                meaningful.append(word)
+    return meaningful
 
 
 def _plain(word: str) -> str:

@@ -74,7 +74,7 @@ class SessionContext:
         options = self.config.gateway
         return options is not None and name in (options.events or ())
 
-    def tell(self, command: api.Command) -> None:
+    def send_to_engine(self, command: api.Command) -> None:
         self._out.append(SendToEngine(command))
 
     def send_to_tts(self, command: Speak | Stop) -> None:
@@ -141,7 +141,7 @@ class SessionContext:
 
     # --- what the model's eyes can use -----------------------------------------------------------
 
-    def sees(self, still: PictureSize, frame: PictureSize) -> None:
+    def set_image_sizes(self, still: PictureSize, frame: PictureSize) -> None:
         """Set the image sizes that the engine reports for its image encoder."""
         self._sizes = still, frame
 

@@ -30,7 +30,7 @@ def forget(state: SessionContext, items: Iterable[ConversationItem]) -> None:
     for kept in items:
         if kept.known:
             kept.known = False
-            state.tell(api.RemoveItem(state.session_id, kept.item_id))
+            state.send_to_engine(api.RemoveItem(state.session_id, kept.item_id))
 
 
 def amend(state: SessionContext, kept: ConversationItem, item: api.Item | None) -> None:
@@ -42,7 +42,7 @@ def amend(state: SessionContext, kept: ConversationItem, item: api.Item | None) 
     if item is not None and state.engine_keeps:
         kept.known = True
         after = state.conversation.engine_place(kept.item_id)
-        state.tell(api.AddItem(state.session_id, item, after))
+        state.send_to_engine(api.AddItem(state.session_id, item, after))
 
 
 def said(item_id: str, text: str) -> api.Item | None:

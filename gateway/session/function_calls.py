@@ -148,4 +148,4 @@ class FunctionCalls:
     def _forget(self, number: int) -> None:
         """Remove from the engine a call that the client will never see."""
         item_id = api.call_item_id(self._facts.item_id, number)
-        self._context.tell(api.RemoveItem(self._context.session_id, item_id))
+        self._context.send_to_engine(api.RemoveItem(self._context.session_id, item_id))

@@ -98,7 +98,7 @@ class Idle:
         context.send(context.events.timeout_triggered(item_id, start_ms, end_ms))
         kept = add_spoken_item(context, item_id, "")
         kept.engine = api.Item(item_id, api.Role.USER, (api.Text(SILENCE),))
-        context.tell(
+        context.send_to_engine(
             api.AddItem(context.session_id, kept.engine, context.conversation.engine_place(item_id))
         )
         if context.config.transcription is not None:

@@ -146,7 +146,7 @@ class InputSpeech:
                 case SpeechStarted():
                     self._started(event, now_ns)
                 case SpeechChunk():
-                    context.tell(
+                    context.send_to_engine(
                         api.Audio(
                             context.session_id,
                             event.ref,
@@ -180,7 +180,7 @@ class InputSpeech:
         )
         self._turns.begin(utterance, now_ns, continues=event.continues)
         self._cut_chunks()
-        context.tell(
+        context.send_to_engine(
             api.BeginSpeech(context.session_id, event.ref, utterance.item_id, event.start_sample)
         )
 
@@ -191,26 +191,26 @@ class InputSpeech:
         if utterance.hearing is not None:
             self._transcripts.show(utterance, utterance.hearing)
         if utterance is self._open and utterance.hushed is not None:
-            self._tell_hush(utterance.hushed)  # from here on there is something to speculate on
+            self._send_pause(utterance.hushed)  # from here on there is something to speculate on
 
     def _hushed(self, event: PauseDetected) -> None:
         assert self._open is not None
         if self._open.hushed is None:
             self._context.turns.hush(event.ref)
         self._open.hushed = event
-        self._tell_hush(event)
+        self._send_pause(event)
 
-    def _tell_hush(self, event: PauseDetected) -> None:
+    def _send_pause(self, event: PauseDetected) -> None:
         context = self._context
         speculate = context.sampling() if self._turns.may_speculate else None
-        context.tell(api.Hush(context.session_id, event.ref, event.end_sample, speculate))
+        context.send_to_engine(api.Hush(context.session_id, event.ref, event.end_sample, speculate))
 
     def _resumed(self, event: SpeechResumed) -> None:
         assert self._open is not None
         self._open.hushed = None
         self._open.text_is_final = False
         self._context.turns.resume(event.ref)
-        self._context.tell(api.Resume(self._context.session_id, event.ref))
+        self._context.send_to_engine(api.Resume(self._context.session_id, event.ref))
 
     def _stopped(self, event: SpeechStopped, now_ns: int, *, answer: bool) -> None:
         self._context.turns.end(event.ref)
@@ -239,7 +239,7 @@ class InputSpeech:
             self._finish(over)
         else:
             self._turns.forget(over.utterance, now_ns)
-            self._context.tell(api.DropSpeech(self._context.session_id, over.event.ref))
+            self._context.send_to_engine(api.DropSpeech(self._context.session_id, over.event.ref))
 
     def _finish(self, over: EndedUtterance) -> None:
         """Turn the utterance into an item, and answer it if wanted."""
@@ -248,7 +248,7 @@ class InputSpeech:
         if not utterance.by_hand:
             context.send(context.events.speech_stopped(utterance.item_id, event.audio_end_ms))
         self._transcripts.commit(utterance)
-        context.tell(api.EndSpeech(context.session_id, event.ref, event.end_sample))
+        context.send_to_engine(api.EndSpeech(context.session_id, event.ref, event.end_sample))
         self._turns.end(over)
 
     def _stamps(self, event: SpeechStopped, now_ns: int) -> TurnStamps:
@@ -268,7 +268,7 @@ class InputSpeech:
         context.turns.drop(event.ref)
         utterance, self._open = self._open, None
         assert utterance is not None
-        context.tell(api.DropSpeech(context.session_id, event.ref))
+        context.send_to_engine(api.DropSpeech(context.session_id, event.ref))
         if utterance.is_held:
             self._turns.forget(utterance, now_ns)
         elif not utterance.by_hand:
@@ -312,9 +312,9 @@ class InputSpeech:
             ),
         )
 
-    def heard(self, event: api.Heard) -> None:
+    def final_words(self, event: api.Heard) -> None:
         """The final words of an utterance."""
-        self._transcripts.heard(event)
+        self._transcripts.final_words(event)
         if event.text:
             self._turns.words(event.ref.turn)
 
@@ -333,7 +333,7 @@ class InputSpeech:
             return
         if not utterance.is_held:
             lost = "The engine was not available for all of the speech; say it again."
-            self._transcripts.tell_failed(utterance, "engine_lost", lost)
+            self._transcripts.send_failed(utterance, "engine_lost", lost)
         for event in self._segmenter.clear():
             if isinstance(event, UtteranceDropped):
                 self._dropped(event, now_ns)

@@ -131,7 +131,7 @@ class ItemAudio:
         """Send the next piece, or call `then` after the last one. Raises `ProtocolError`."""
         piece = next(self._pieces, None)
         if piece is not None:
-            self._context.tell(piece)
+            self._context.send_to_engine(piece)
             self._context.act(ContinueLater())
             return
         then, self._then = self._then, None
@@ -152,7 +152,7 @@ class ItemAudio:
         while len(self._unheard) > UNHEARD_MAX:
             self._fail(next(iter(self._unheard)), "engine_behind", "The engine is too far behind.")
 
-    def heard(self, event: api.ClipHeard) -> None:
+    def clip_words(self, event: api.ClipHeard) -> None:
         """A piece was processed; the last piece brings the transcript."""
         if not event.final or event.clip not in self._unheard:
             return

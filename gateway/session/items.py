@@ -36,7 +36,7 @@ from headstart.gateway.session.engine_items import forget, keep
 from headstart.gateway.session.item_audio import ItemAudio, sound_param, sounds
 from headstart.gateway.session.responses import ResponseManager
 from headstart.gateway.session.video_input import VideoInput
-from headstart.gateway.video.decode import Encoded, Seen
+from headstart.gateway.video.decode import DecodedImage, Encoded
 
 Media = Mapping[str, api.Image | api.Sound]
 """Decoded images, and audio sent to the engine, by their field's name in errors (`Encoded.param`,
@@ -152,11 +152,14 @@ class ClientItems:
         clips = sounds_in.clips_of(given)
 
         def place(pictures: Media) -> None:
-            told = place_item(context, event, {**pictures, **sounds(clips)})
-            sounds_in.belong_to(told.item.item_id, clips)
+            command = place_item(context, event, {**pictures, **sounds(clips)})
+            sounds_in.belong_to(command.item.item_id, clips)
             if context.engine_up or not clips:
                 sounds_in.send(
-                    clips, event.event_id, lambda: context.tell(told), unless_lost=bool(clips)
+                    clips,
+                    event.event_id,
+                    lambda: context.send_to_engine(command),
+                    unless_lost=bool(clips),
                 )
 
         self._with(pictures_of(given), event.event_id, place)
@@ -217,9 +220,9 @@ class ClientItems:
             then({})
             return
 
-        def look(seen: tuple[Seen, ...]) -> None:
+        def look(decoded: tuple[DecodedImage, ...]) -> None:
             images: dict[str, api.Image | api.Sound] = {}
-            images.update({p.param: s.image for p, s in zip(pictures, seen, strict=True)})
+            images.update({p.param: s.image for p, s in zip(pictures, decoded, strict=True)})
             then(images)
 
         self._pictures.ask(pictures, event_id, look)

@@ -27,8 +27,7 @@ from headstart.gateway.session.tools import calling_of, check_choice, engine_too
 
 @dataclass(frozen=True, slots=True)
 class ResponseRequest:
-    """The settings of one response; None: as in the session. `calling`: fields of `api.Sampling`.
-    """
+    """Settings of one response; None: as in the session. `calling`: fields of `api.Sampling`."""
 
     out_of_band: bool = False
     instructions: str | None = None
@@ -145,7 +144,7 @@ class Response:
     text: str = ""
     previous_item_id: str | None = None
     opened: bool = False
-    gone: bool = False  # its item was deleted: no event may name it
+    item_deleted: bool = False  # its item was deleted: no event may name it
     done: bool = False
     _ref: PartRef = field(init=False)
 
@@ -189,7 +188,7 @@ class Response:
         self.done = True
         out: list[Json] = []
         output: list[Json] = []
-        if self.opened and not self.gone:
+        if self.opened and not self.item_deleted:
             item = self.item(item_status(ending))
             output.append(item)
             if self.facts.spoken:

@@ -39,4 +39,4 @@ def remember(context: SessionContext, before: SessionConfig) -> None:
     """Send the window to the engine if a session update changed it."""
     window = window_of(context.config, context.settings)
     if window != window_of(before, context.settings):
-        context.tell(api.Remember(context.session_id, window))
+        context.send_to_engine(api.Remember(context.session_id, window))

@@ -56,7 +56,7 @@ from headstart.gateway.session.video_input import VideoInput
 from headstart.gateway.telemetry.metrics import Metrics
 from headstart.gateway.tts.messages import ClauseDone, Stop, SynthesisedAudio
 from headstart.gateway.tts.status import VoiceStatus
-from headstart.gateway.video.decode import Outcome, Seen
+from headstart.gateway.video.decode import DecodedImage, Outcome
 
 log = logging.getLogger("headstart.session")
 
@@ -146,7 +146,7 @@ class Session:
         context.send(context.events.session_created(context.config.to_wire()))
         self._offer.announce(None)
         if context.engine_up:
-            context.tell(open_command(context))
+            context.send_to_engine(open_command(context))
         return context.take()
 
     def receive_text(self, text: str, now_ns: int) -> list[Action]:
@@ -207,9 +207,9 @@ class Session:
         """The largest useful size of a track's video frames."""
         return self._context.frame_size
 
-    def receive_image(self, seen: Seen, now_ns: int) -> list[Action]:
+    def receive_image(self, decoded: DecodedImage, now_ns: int) -> list[Action]:
         """Process a video frame from a track."""
-        self._pictures.track_frame(seen, now_ns)
+        self._pictures.track_frame(decoded, now_ns)
         return self._done(now_ns)
 
     def decoded(self, ticket: int, outcome: Outcome, now_ns: int) -> list[Action]:
@@ -228,10 +228,10 @@ class Session:
             case api.EndOfMessage():
                 self._speech.end_of_message(event)
             case api.Heard():
-                self._speech.heard(event)
+                self._speech.final_words(event)
                 self._pictures.begin_turn()
             case api.ClipHeard():
-                self._items.sounds.heard(event)
+                self._items.sounds.clip_words(event)
             case api.Chunk():
                 self._chunk(event)
             case api.Delta():
@@ -270,10 +270,10 @@ class Session:
         """An engine is available (again): send it the conversation."""
         context = self._context
         context.engine_up = True
-        context.sees(ready.model.still, ready.model.frame)
+        context.set_image_sizes(ready.model.still, ready.model.frame)
         # An utterance cannot be recognised without its beginning.
         self._speech.engine_lost(now_ns)
-        context.tell(open_command(context))
+        context.send_to_engine(open_command(context))
         status = context.events.engine_status(
             "ready", "The engine is ready.", model=ready.model.name
         )
@@ -328,7 +328,7 @@ class Session:
     def close(self, now_ns: int) -> list[Action]:
         """The connection is closed."""
         self._metrics.session_closed()
-        self._context.tell(api.Close(self._context.session_id))
+        self._context.send_to_engine(api.Close(self._context.session_id))
         self._context.send_to_tts(Stop(self._context.session_id))
         self._context.conversation.clear()
         return self._context.take()

@@ -123,7 +123,7 @@ class SpeechOutput:
         """Truncate the item of a finished response to what was heard: for the client and for the
         model. The KV cache drops the rows after the last word heard."""
         assert kept.speech is not None
-        heard = kept.speech.heard()
+        heard = kept.speech.heard_text()
         kept.wire["content"] = [kept.wire["content"][0] | {"transcript": heard}]
         amend(self._context, kept, said(kept.item_id, heard))
 

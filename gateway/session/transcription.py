@@ -33,8 +33,7 @@ def add_spoken_item(
 
 
 class Transcripts:
-    """The ended utterances of one session that wait for their final transcript, by turn, in order.
-    """
+    """Ended utterances of one session that wait for their final transcript, by turn."""
 
     def __init__(self, context: SessionContext) -> None:
         self._context = context
@@ -75,7 +74,7 @@ class Transcripts:
             ),
         )
 
-    def heard(self, event: api.Heard) -> None:
+    def final_words(self, event: api.Heard) -> None:
         """Send the final transcript."""
         utterance = self._unheard.pop(event.ref.turn, None)
         kept = self._context.conversation.find(utterance.item_id) if utterance is not None else None
@@ -86,7 +85,7 @@ class Transcripts:
         words = (api.Text(event.text),) if event.text else ()
         kept.engine = api.Item(utterance.item_id, api.Role.USER, words)
         if not event.transcribed:
-            self.tell_failed(utterance, *NO_TRANSCRIBER)
+            self.send_failed(utterance, *NO_TRANSCRIBER)
         elif context.config.transcription is not None or utterance.shown:
             self._show(utterance, event.text)
             audio_s = (
@@ -110,12 +109,12 @@ class Transcripts:
         for utterance in list(self._unheard.values()):
             self._give_up(utterance, "engine_lost", "The engine was lost during transcription.")
 
-    def tell_failed(self, utterance: Utterance, code: str, message: str) -> None:
+    def send_failed(self, utterance: Utterance, code: str, message: str) -> None:
         """Report that an utterance will get no transcript."""
         self._context.metrics.error(code)
-        self._tell_end(utterance, code, message)
+        self._send_end(utterance, code, message)
 
-    def _tell_end(self, utterance: Utterance, code: str, message: str) -> None:
+    def _send_end(self, utterance: Utterance, code: str, message: str) -> None:
         context = self._context
         if context.config.transcription is not None or utterance.shown:
             context.send(context.events.transcription_failed(utterance.item_id, code, message))
@@ -138,11 +137,11 @@ class Transcripts:
         follow; this is not counted as an error."""
         if utterance.shown:
             message = "The audio was dropped before it became an item."
-            self._tell_end(utterance, "dropped", message)
+            self._send_end(utterance, "dropped", message)
 
     def _give_up(self, utterance: Utterance, code: str, message: str) -> None:
         self._unheard.pop(utterance.turn, None)
         kept = self._context.conversation.find(utterance.item_id)
         if kept is not None:
             kept.known = kept.known and code == "engine_behind"  # still transcribed
-            self.tell_failed(utterance, code, message)
+            self.send_failed(utterance, code, message)

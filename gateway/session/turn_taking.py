@@ -36,7 +36,7 @@ class TurnTaking:
         self._idle = Idle(context, responses)
         self._held: Utterance | None = None  # not yet classified
         self._waiting: EndedUtterance | None = None  # a question that waits for a response to end
-        self._asked: EndedUtterance | None = None  # what the newest response answers
+        self._answered: EndedUtterance | None = None  # what the newest response answers
         self._reopened: EndedUtterance | None = None  # the same, if continued speech ended it
 
     @property
@@ -48,18 +48,19 @@ class TurnTaking:
 
     def begin(self, utterance: Utterance, now_ns: int, *, continues: bool) -> None:
         """Speech begins: announce it, or hold it. `continues`: it continues the last utterance."""
-        goes_on = continues and self._responses.has_no_output
-        self._reopened = self._asked if goes_on else None  # used if it turns out to be no speech
-        if not goes_on and self._is_over_answer(utterance, now_ns):
+        is_continued = continues and self._responses.has_no_output
+        self._reopened = (
+            self._answered if is_continued else None
+        )  # used if it turns out to be no speech
+        if not is_continued and self._is_over_answer(utterance, now_ns):
             self._held, utterance.standing = utterance, Standing.HELD
             self._responses.hold(now_ns)
-            self._tell("possible", utterance)
+            self._report("possible", utterance)
         else:
             self._announce(utterance)
 
     def _is_over_answer(self, utterance: Utterance, now_ns: int) -> bool:
-        """Whether the utterance is spoken over a response, so that it has to be classified first.
-        """
+        """Whether it is spoken over a response, so that it has to be classified first."""
         context = self._context
         detection = context.config.turn_detection
         if utterance.by_hand or detection is None or not detection.interrupt_response:
@@ -107,14 +108,14 @@ class TurnTaking:
         """Held speech is an interruption, or a turn."""
         self._release(now_ns)
         self._held, utterance.standing = None, Standing.ANNOUNCED
-        self._tell("real", utterance)
+        self._report("real", utterance)
         self._announce(utterance)
 
     def forget(self, utterance: Utterance, now_ns: int) -> None:
         """Held speech was nothing."""
         self._release(now_ns)
         self._held = None
-        self._tell("false", utterance)
+        self._report("false", utterance)
 
     def _release(self, now_ns: int) -> None:
         if self._held is not None and self._held.standing is Standing.HELD:
@@ -131,7 +132,7 @@ class TurnTaking:
             likely=hearing.likely if hearing is not None else (),
         )
 
-    def _tell(self, what: Literal["possible", "real", "false"], utterance: Utterance) -> None:
+    def _report(self, what: Literal["possible", "real", "false"], utterance: Utterance) -> None:
         context = self._context
         event = context.events.interruption(what, turn=utterance.turn, item_id=utterance.item_id)
         context.send_ours("interruption", event)
@@ -171,10 +172,10 @@ class TurnTaking:
     def _answer_waiting(self) -> None:
         if self._waiting is None or self._responses.active:
             return
-        self._asked, self._waiting = self._waiting, None
-        spoken = self._asked.utterance
+        self._answered, self._waiting = self._waiting, None
+        spoken = self._answered.utterance
         self._responses.answer_speech(
-            self._asked.stamps, spoken.turn, spoken.item_id, said=bool(spoken.text)
+            self._answered.stamps, spoken.turn, spoken.item_id, said=bool(spoken.text)
         )
 
     def advance(self, now_samples: int, now_ns: int) -> None:

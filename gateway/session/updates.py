@@ -35,8 +35,7 @@ class SessionUpdates:
         self._offer = offer
 
     def preset(self, update: SessionUpdate, now_ns: int) -> None:
-        """Apply settings that came with the connection; they may be those of another session type.
-        """
+        """Apply settings that came with the connection; they may change the session type."""
         before = self._context.config
         self._context.config = before.of_type(update.type).apply(update)
         self._follow(before, now_ns)
@@ -51,7 +50,7 @@ class SessionUpdates:
         now = context.config
         if (now.instructions, now.tools) != (before.instructions, before.tools):
             note, tools = blind_note(now.instructions), engine_tools(now.tools)
-            context.tell(api.Instruct(context.session_id, now.instructions, note, tools))
+            context.send_to_engine(api.Instruct(context.session_id, now.instructions, note, tools))
         remember(context, before)
         self._follow(before, now_ns)
 

@@ -21,7 +21,7 @@ from headstart.gateway.protocol.extensions import InputImageBufferAppend, VideoO
 from headstart.gateway.session.actions import Decode
 from headstart.gateway.session.context import SessionContext
 from headstart.gateway.telemetry.latency import ChunkBudget
-from headstart.gateway.video.decode import Encoded, Outcome, Seen
+from headstart.gateway.video.decode import DecodedImage, Encoded, Outcome
 from headstart.gateway.video.sampling import (
     Every,
     FrameSampler,
@@ -54,7 +54,7 @@ class _Offered:
 class _DecodeRequest:
     """What to call when images are decoded."""
 
-    then: Callable[[tuple[Seen, ...]], None]
+    then: Callable[[tuple[DecodedImage, ...]], None]
     event_id: str | None
     failed: Callable[[], None]
 
@@ -67,7 +67,7 @@ class VideoInput:
         self._clock_samples = clock_samples
         self._clock = _CameraClock()
         self._tickets = 0
-        self._asked: dict[int, _DecodeRequest] = {}
+        self._requests: dict[int, _DecodeRequest] = {}
         self._decoding = False  # a camera frame
         self._waiting: _Offered | None = None
         self._load = LoadAdaptive()
@@ -108,25 +108,27 @@ class VideoInput:
         self,
         pictures: Sequence[Encoded],
         event_id: str | None,
-        then: Callable[[tuple[Seen, ...]], None],
+        then: Callable[[tuple[DecodedImage, ...]], None],
     ) -> None:
         """Decode `pictures` before the client's next event, then call `then`."""
         self._decode(pictures, _DecodeRequest(then, event_id, lambda: None), ordered=True)
 
     def decoded(self, ticket: int, outcome: Outcome) -> None:
         """Raises `ProtocolError` for an invalid image, or whatever `then` raises."""
-        asked = self._asked.pop(ticket)
+        request = self._requests.pop(ticket)
         try:
             if isinstance(outcome, ProtocolError):
-                asked.failed()
+                request.failed()
                 raise outcome
-            asked.then(outcome)
+            request.then(outcome)
         except ProtocolError as error:
-            raise error.about(asked.event_id) from None
+            raise error.about(request.event_id) from None
 
-    def _decode(self, pictures: Sequence[Encoded], asked: _DecodeRequest, *, ordered: bool) -> None:
+    def _decode(
+        self, pictures: Sequence[Encoded], request: _DecodeRequest, *, ordered: bool
+    ) -> None:
         self._tickets += 1
-        self._asked[self._tickets] = asked
+        self._requests[self._tickets] = request
         size = self._context.still_size(len(pictures)) if ordered else self._context.frame_size
         self._context.act(Decode(self._tickets, tuple(pictures), ordered, size))
 
@@ -145,13 +147,13 @@ class VideoInput:
             self._count(REPLACED)
         self._waiting = offered
 
-    def track_frame(self, seen: Seen, now_ns: int) -> None:
+    def track_frame(self, decoded: DecodedImage, now_ns: int) -> None:
         """A decoded frame of a track, with its thumbnail."""
         at_sample = self._clock_samples()
         frame = SampledFrame(self._clock.at_ms(now_ns, at_sample))
         verdict = self._sampler.judge(frame)
         if verdict is FrameVerdict.KEEP:
-            self._judge(seen, frame.at_ms, at_sample)
+            self._judge(decoded, frame.at_ms, at_sample)
         else:
             self._count(verdict)
 
@@ -162,16 +164,16 @@ class VideoInput:
             return
         self._decoding = True
 
-        def then(seen: tuple[Seen, ...]) -> None:
-            self._judge(seen[0], offered.at_ms, offered.at_sample)
+        def then(decoded: tuple[DecodedImage, ...]) -> None:
+            self._judge(decoded[0], offered.at_ms, offered.at_sample)
             self._next()
 
         def failed() -> None:
             self._count(BROKEN)
             self._next()
 
-        asked = _DecodeRequest(then, offered.event_id, failed)
-        self._decode([offered.encoded], asked, ordered=False)
+        request = _DecodeRequest(then, offered.event_id, failed)
+        self._decode([offered.encoded], request, ordered=False)
 
     def _next(self) -> None:
         self._decoding = False
@@ -179,13 +181,15 @@ class VideoInput:
         if waiting is not None:
             self._begin(waiting)
 
-    def _judge(self, seen: Seen, at_ms: float, at_sample: int) -> None:
-        frame = SampledFrame(at_ms, seen.thumbnail)
+    def _judge(self, decoded: DecodedImage, at_ms: float, at_sample: int) -> None:
+        frame = SampledFrame(at_ms, decoded.thumbnail)
         verdict = self._sampler.judge(frame)
         self._count(verdict)
         if verdict is FrameVerdict.KEEP:
             self._sampler.keep(frame)
-            self._context.tell(api.Frame(self._context.session_id, at_sample, seen.image))
+            self._context.send_to_engine(
+                api.Frame(self._context.session_id, at_sample, decoded.image)
+            )
 
     def _count(self, fate: str) -> None:
         self._context.metrics.frame(fate)

@@ -68,19 +68,19 @@ class Server(uvicorn.Server):
     has no limits, and how it closes them: uvicorn waits without limit, fails on some connections,
     and logs those it gives up on as errors."""
 
-    def let_in(self, listening: socket.socket) -> None:
+    def start_accepting(self, listening: socket.socket) -> None:
         """Begin to accept on a listening socket."""
         raise NotImplementedError
 
-    async def let_in_no_more(self) -> None:
+    async def stop_accepting(self) -> None:
         """Stop accepting; the socket is closed next."""
         raise NotImplementedError
 
-    async def see_out(self, grace_s: float) -> None:
+    async def close_connections(self, grace_s: float) -> None:
         """Close all connections, giving running responses up to `grace_s`."""
         raise NotImplementedError
 
-    def signalled(self) -> None:
+    def on_signal(self) -> None:
         """SIGTERM or SIGINT arrived. Called in a signal handler."""
         raise NotImplementedError
 
@@ -88,12 +88,12 @@ class Server(uvicorn.Server):
         """Begin the shutdown at the next tick."""
         self.should_exit = True
 
-    def hurry(self) -> None:
+    def end_now(self) -> None:
         """The same, without waiting for running responses."""
         self.should_exit = self.force_exit = True
 
     @property
-    def hurries(self) -> bool:
+    def is_forced(self) -> bool:
         """Whether the shutdown no longer waits."""
         return self.force_exit
 
@@ -108,17 +108,17 @@ class Server(uvicorn.Server):
         assert sockets is not None
         await self.lifespan.startup()
         (listening,) = sockets
-        self.let_in(listening)
+        self.start_accepting(listening)
         self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await self.let_in_no_more()
+        await self.stop_accepting()
         for listening in sockets or ():
             listening.close()
-        await self.see_out(self.config.timeout_graceful_shutdown or 0)
+        await self.close_connections(self.config.timeout_graceful_shutdown or 0)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self.signalled()
+        self.on_signal()
 
 
 class HttpConnection(H11Protocol):
@@ -142,7 +142,7 @@ class HttpConnection(H11Protocol):
     def upgraded(self, to: SocketConnection) -> None:
         """It continues as a WebSocket."""
 
-    def no_handshake(self, method: bytes, version: bytes, headers: Headers) -> str | None:
+    def handshake_problem(self, method: bytes, version: bytes, headers: Headers) -> str | None:
         """Why an upgrade request is not a valid WebSocket handshake; None: it may be one."""
         raise NotImplementedError
 
@@ -164,7 +164,7 @@ class HttpConnection(H11Protocol):
         return self.flow.write_paused
 
     @property
-    def is_leaving(self) -> bool:
+    def is_being_closed(self) -> bool:
         """It is being closed."""
         return self.transport.is_closing()
 
@@ -218,7 +218,7 @@ class HttpConnection(H11Protocol):
         """uvicorn's version logs two warnings, so that any client could fill the log."""
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        wrong = self.no_handshake(event.method, event.http_version, self.headers)
+        wrong = self.handshake_problem(event.method, event.http_version, self.headers)
         if wrong is not None:
             self.send_400_response(f"This is no WebSocket handshake: {wrong}.")
             return
@@ -254,7 +254,7 @@ class SocketConnection(WebSocketsSansIOProtocol):
         raise NotImplementedError
 
     @property
-    def holds_peer(self) -> bool:
+    def is_reading_paused(self) -> bool:
         """Whether reading from the peer is paused."""
         return False
 
@@ -281,7 +281,7 @@ class SocketConnection(WebSocketsSansIOProtocol):
         return self.handshake_complete
 
     @property
-    def goodbye_sent(self) -> bool:
+    def has_sent_close(self) -> bool:
         """Whether a close frame or a refusal was sent."""
         return self.close_sent
 
@@ -290,7 +290,7 @@ class SocketConnection(WebSocketsSansIOProtocol):
         return self.disconnected
 
     @property
-    def is_leaving(self) -> bool:
+    def is_being_closed(self) -> bool:
         """Whether we have started to close it, or it is being closed."""
         return self.close_sent or self.transport.is_closing()
 
@@ -335,8 +335,7 @@ class SocketConnection(WebSocketsSansIOProtocol):
         return True
 
     async def ping(self) -> None:
-        """Returns when the pong arrives. Raises `websockets.InvalidState` if nothing can be sent.
-        """
+        """Returns with the pong. Raises `websockets.InvalidState` if nothing can be sent."""
         payload = secrets.token_bytes(8)  # uvicorn's own pings have four bytes
         self._pongs[payload] = waiting = self.loop.create_future()
         try:
@@ -351,8 +350,8 @@ class SocketConnection(WebSocketsSansIOProtocol):
         error = self.conn.handshake_exc
         if error is not None:
             self.handshake_initiated = self.handshake_complete = self.close_sent = True
-            told = f"This is no WebSocket handshake: {error.__cause__ or error}.\n"
-            self.transport.write(self.conn.reject(400, told).serialize())
+            message = f"This is no WebSocket handshake: {error.__cause__ or error}.\n"
+            self.transport.write(self.conn.reject(400, message).serialize())
             self.transport.close()
 
     # --- called by uvicorn ------------------------------------------------------------------------
@@ -401,7 +400,7 @@ class SocketConnection(WebSocketsSansIOProtocol):
             waiting.set_result(None)
 
     def keepalive_timeout(self) -> None:
-        if not self.holds_peer:
+        if not self.is_reading_paused:
             super().keepalive_timeout()
             return
         # The pong may be in what we have not read yet: the delay is ours.

@@ -37,7 +37,7 @@ from headstart.gateway.tts.messages import (
     VoiceEvent,
     pack,
 )
-from headstart.gateway.tts.owed_clauses import Owed
+from headstart.gateway.tts.owed_clauses import UnfinishedClauses
 from headstart.gateway.tts.status import VoiceStatus
 
 log = logging.getLogger("headstart.voice")
@@ -74,7 +74,7 @@ class VoiceLink:
         self._child: ChildProcess | None = None
         self._stdin: asyncio.StreamWriter | None = None  # of a live worker
         self._task: asyncio.Task[None] | None = None
-        self._owed = Owed()
+        self._owed = UnfinishedClauses()
         self._last_s = 0.0  # when it last sent anything, or got work while idle
 
     @property
@@ -102,9 +102,9 @@ class VoiceLink:
 
     def detach(self, session: str) -> None:
         del self._listeners[session]
-        self.tell(Stop(session))
+        self.send(Stop(session))
 
-    def tell(self, command: VoiceCommand) -> bool:
+    def send(self, command: VoiceCommand) -> bool:
         """Send a command. False: there is no voice now, nothing was sent."""
         if isinstance(command, Stop):
             self._owed.stopped(command)
@@ -117,7 +117,7 @@ class VoiceLink:
         if isinstance(command, Speak):
             if not self._owed:
                 self._last_s = time.monotonic()
-            self._owed.asked(command)
+            self._owed.sent(command)
         stdin.write(pack(command))
         return True
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from headstart.gateway.tts.messages import ClauseDone, Speak, Stop, SynthesisedAudio
 
 
-class Owed:
+class UnfinishedClauses:
     """Clauses by session, response and number."""
 
     def __init__(self) -> None:
@@ -25,7 +25,7 @@ class Owed:
     def __len__(self) -> int:
         return self._count
 
-    def asked(self, speak: Speak) -> None:
+    def sent(self, speak: Speak) -> None:
         """A clause was sent to the worker."""
         clauses = self._clauses.setdefault(speak.session, {}).setdefault(speak.generation, set())
         assert speak.clause not in clauses, f"a clause that is owed was asked for again: {speak}"

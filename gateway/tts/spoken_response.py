@@ -15,8 +15,7 @@ from headstart.gateway.tts.clean import Said, SpokenText
 
 @dataclass(slots=True)
 class _Clause:
-    """`text` as it is spoken; `ends`: the position of each of its characters in the written text.
-    """
+    """`text` as it is spoken; `ends`: each character's position in the written text."""
 
     text: str
     ends: list[int]
@@ -65,8 +64,7 @@ class SpokenResponse:
         return self._text_over and all(clause.said for clause in self._clauses)
 
     def words(self, text: str, now_ns: int) -> list[tuple[int, str]]:
-        """Add text of the response; returns (number, text) of each clause that can be spoken now.
-        """
+        """Add text of the response; returns the (number, text) of each complete clause."""
         self._written += text
         return self._give(self._cutter.push(self._letters(self._spoken.push(text))), now_ns)
 
@@ -95,9 +93,9 @@ class SpokenResponse:
         only shorten it further. Words within a clause are assumed to be spoken at an even pace."""
         before = self.samples if self._heard_samples is None else self._heard_samples
         self._heard_samples = min(before, heard_samples)
-        return self.heard()
+        return self.heard_text()
 
-    def heard(self) -> str:
+    def heard_text(self) -> str:
         """The written text up to where it was cut; whole words of what was spoken."""
         if self._heard_samples is None:
             return self._written

@@ -60,7 +60,7 @@ def run(voice: Synthesiser, commands: Commands, sink: BinaryIO) -> None:
     """Synthesise until there are no more commands."""
     scheduler = TtsScheduler(voice)
 
-    def tell(event: VoiceEvent) -> None:
+    def send(event: VoiceEvent) -> None:
         sink.write(pack(event))
         sink.flush()
 
@@ -70,7 +70,7 @@ def run(voice: Synthesiser, commands: Commands, sink: BinaryIO) -> None:
             command = commands.get(block=wait_s != 0, timeout=wait_s or None)
         except queue.Empty:
             if scheduler.next_s(time.monotonic()) == 0:
-                tell(scheduler.work(time.monotonic()))
+                send(scheduler.work(time.monotonic()))
             continue
         match command:
             case None:
@@ -78,7 +78,7 @@ def run(voice: Synthesiser, commands: Commands, sink: BinaryIO) -> None:
             case Speak():
                 refusal = scheduler.ask(command)
                 if refusal is not None:
-                    tell(refusal)
+                    send(refusal)
             case Stop():
                 scheduler.stop(command.session, command.generation)
 

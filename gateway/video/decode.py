@@ -41,14 +41,14 @@ class Encoded:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class DecodedImage:
     """A decoded image, with the thumbnail by which frames are compared."""
 
     image: api.Image
     thumbnail: Thumbnail
 
 
-Outcome = tuple[Seen, ...] | ProtocolError
+Outcome = tuple[DecodedImage, ...] | ProtocolError
 
 
 def decode(pictures: Sequence[Encoded], size: api.PictureSize = api.SMALL_PICTURE) -> Outcome:
@@ -76,17 +76,17 @@ def is_small(picture: Encoded) -> bool:
     return size is not None and size[0] * size[1] <= SMALL_PIXELS
 
 
-def look_at(image: api.Image) -> Seen:
+def add_thumbnail(image: api.Image) -> DecodedImage:
     """An image with its thumbnail."""
     shape = (image.height, image.width, 3)
     frame = av.VideoFrame.from_ndarray(np.frombuffer(image.rgb, np.uint8).reshape(shape), "rgb24")
     small = frame.reformat(
         THUMBNAIL_WIDTH, THUMBNAIL_HEIGHT, format="gray", interpolation=Interpolation.AREA
     )
-    return Seen(image, np.asarray(small.to_ndarray(), np.uint8))
+    return DecodedImage(image, np.asarray(small.to_ndarray(), np.uint8))
 
 
-def _decode(picture: Encoded, size: api.PictureSize) -> Seen:
+def _decode(picture: Encoded, size: api.PictureSize) -> DecodedImage:
     data = decode_image_url(picture.text, param=picture.param, bare_base64=picture.bare_base64)
     pixels = decode_image(data, size, param=picture.param)
-    return look_at(api.Image(pixels.width, pixels.height, pixels.rgb))
+    return add_thumbnail(api.Image(pixels.width, pixels.height, pixels.rgb))

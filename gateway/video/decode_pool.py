@@ -36,7 +36,7 @@ from headstart.gateway.protocol.errors import SERVER_ERROR, ProtocolError
 from headstart.gateway.runtime import tasks
 from headstart.gateway.runtime.child_process import ChildProcess, Pipes
 from headstart.gateway.runtime.fair_queue import FairQueue
-from headstart.gateway.video.decode import Encoded, Outcome, Seen, is_small
+from headstart.gateway.video.decode import DecodedImage, Encoded, Outcome, is_small
 from headstart.gateway.video.decode_worker import (
     Gone,
     Reply,
@@ -44,7 +44,7 @@ from headstart.gateway.video.decode_worker import (
     read_exactly,
     read_message,
     send_message,
-    to_seen,
+    to_decoded_image,
 )
 
 log = logging.getLogger("headstart.pictures")
@@ -58,7 +58,7 @@ SEND_CHARS = 1 << 20
 LANES = (False, True)
 """Whether a decoder takes small pictures only."""
 
-Answer = Seen | ProtocolError
+Answer = DecodedImage | ProtocolError
 
 
 class NoDecoder(Exception):
@@ -208,7 +208,7 @@ class ProcessDecoder:
         if reply.error is not None:
             code, message = reply.error
             return ProtocolError(code, message, param=encoded.param)
-        return to_seen(reply, bytes(read_exactly(timed, reply.rgb_bytes)))
+        return to_decoded_image(reply, bytes(read_exactly(timed, reply.rgb_bytes)))
 
 
 def _shut(connection: socket.socket) -> None:
@@ -285,8 +285,7 @@ class Decoders:
             lane.thread.start()
 
     async def stop(self) -> None:
-        """End the processes and the threads. Queued images, and those in progress, are not decoded.
-        """
+        """End the processes and the threads. Images queued or in progress are not decoded."""
         lanes = self._end_threads()
         for lane in lanes:
             lane.living.cancel()
@@ -316,18 +315,18 @@ class Decoders:
             for job, small in zip(jobs, sizes, strict=True):
                 self._queue.add(owner, job, small=small)
             self._changed.notify_all()
-        seen = []
+        decoded = []
         try:
             for job in jobs:
                 answer = await asyncio.wrap_future(job.answer)
                 if isinstance(answer, ProtocolError):
                     return answer
-                seen.append(answer)
+                decoded.append(answer)
         finally:
             with self._changed:
-                for job in jobs[len(seen) :]:
+                for job in jobs[len(decoded) :]:
                     self._queue.discard(owner, job)
-        return tuple(seen)
+        return tuple(decoded)
 
     def _drive(self, lane: _Lane) -> None:
         while (taken := self._next(lane)) is not None:

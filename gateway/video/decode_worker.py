@@ -29,7 +29,7 @@ import numpy as np
 
 from headstart.engine import api
 from headstart.gateway.protocol.errors import ProtocolError, invalid_image
-from headstart.gateway.video.decode import Encoded, Seen, decode
+from headstart.gateway.video.decode import DecodedImage, Encoded, decode
 from headstart.gateway.video.sampling import THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH
 
 READ_BYTES = 1 << 20
@@ -96,11 +96,11 @@ def read_message(connection: Connection, kind: type[Message]) -> Message:
     return msgspec.msgpack.decode(read_exactly(connection, length), type=kind)
 
 
-def to_seen(reply: Reply, rgb: bytes) -> Seen:
+def to_decoded_image(reply: Reply, rgb: bytes) -> DecodedImage:
     """The image in a reply."""
     thumbnail = np.frombuffer(reply.thumbnail, np.uint8)
     image = api.Image(reply.width, reply.height, rgb)
-    return Seen(image, thumbnail.reshape(THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH))
+    return DecodedImage(image, thumbnail.reshape(THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH))
 
 
 def serve(connection: Connection) -> None:

@@ -66,7 +66,7 @@ def tap_packets(receiver: Any, on_packet: PacketHandler) -> None:
 
 def tee_packets(receiver: Any, on_packet: PacketHandler) -> None:
     """As `tap_packets`, but the receiver also processes the packets as usual."""
-    receiver._RTCRtpReceiver__jitter_buffer = _Overhearing(
+    receiver._RTCRtpReceiver__jitter_buffer = _TeeBuffer(
         receiver._RTCRtpReceiver__jitter_buffer, on_packet
     )
 
@@ -143,7 +143,7 @@ async def _asked(peer: RTCPeerConnection, retransmissions: int) -> bool:
     return False
 
 
-def tell_of_relay() -> None:
+def log_relay_failures() -> None:
     """Log a line with the reason for each TURN server that gives no relay. aioice itself continues
     without it and logs nothing. For the whole process, called once."""
     ask = ice.relayed_candidate
@@ -297,7 +297,7 @@ class _Tap:
         return False, None
 
 
-class _Overhearing:
+class _TeeBuffer:
     """A jitter buffer that also passes its packets to a listener."""
 
     def __init__(self, buffer: JitterBuffer, on_packet: PacketHandler) -> None:

@@ -172,7 +172,7 @@ class Call:
         if not self.channel.is_gone:
             self._end = end
             self.channel.finished = end in (CallEnd.HANGUP, CallEnd.SERVER)
-            self.channel.gone()
+            self.channel.mark_closed()
 
     def _failed(self, error: BaseException) -> None:
         """A part of the call failed: end the session with a reason, and the call with it."""

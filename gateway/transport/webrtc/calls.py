@@ -97,7 +97,7 @@ class Calls:
             gateway.settings.turn_credential,
         )
         if "turn" in gateway.settings.ice_servers:
-            aiortc_hooks.tell_of_relay()
+            aiortc_hooks.log_relay_failures()
         self._calls: dict[str, Call] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._owners: dict[str, Admitted] = {}
@@ -130,13 +130,13 @@ class Calls:
         if refused is not None:
             return refused
         try:
-            asked = await self._asked(request)
+            call_request = await self._parse(request)
             if token is not None:
-                return await self._resume(asked, token, owner, request)
+                return await self._resume(call_request, token, owner, request)
             # The last slot may have been taken while the body arrived.
-            sockets = aiortc_hooks.sockets_of(asked.offer.transports, self._ice_servers)
+            sockets = aiortc_hooks.sockets_of(call_request.offer.transports, self._ice_servers)
             refused = self._gateway.refuse_http(owner.key_id, sockets)
-            return refused if refused is not None else await self._answer(asked, owner)
+            return refused if refused is not None else await self._answer(call_request, owner)
         except FatalProtocolError as error:  # about the token
             return _failed(409 if error.code == errors.RESUME_IN_USE else 404, error)
         except ProtocolError as error:
@@ -177,7 +177,7 @@ class Calls:
 
     # --- a call's life ---------------------------------------------------------------------------
 
-    async def _asked(self, request: Request) -> _CallRequest:
+    async def _parse(self, request: Request) -> _CallRequest:
         """Parse the request. Raises `ProtocolError` and `BadOffer`."""
         sessions = self._secrets_session(request)
         if request.headers.get("content-type", "").startswith("multipart/form-data"):
@@ -201,12 +201,12 @@ class Calls:
             return ()
         return (parse_session(grant.session),)
 
-    async def _answer(self, asked: _CallRequest, owner: Admitted) -> Response:
+    async def _answer(self, call_request: _CallRequest, owner: Admitted) -> Response:
         """Open a session and a call for it. Raises `ProtocolError` and `BadOffer`."""
         gateway = self._gateway
-        call = self._call(asked)
+        call = self._call(call_request)
         entry = gateway.new_entry(call.channel, owner.key_id, call.outgoing)
-        for session in asked.sessions:
+        for session in call_request.sessions:
             entry.core.preset(session, time.monotonic_ns())
         with contextlib.ExitStack() as stack:
             stack.enter_context(gateway.registered(entry))
@@ -215,12 +215,12 @@ class Calls:
         return self._begin(call, entry, answer, owner)
 
     async def _resume(
-        self, asked: _CallRequest, token: str, owner: Admitted, request: Request
+        self, call_request: _CallRequest, token: str, owner: Admitted, request: Request
     ) -> Response:
         """A call that resumes a session. Raises `FatalProtocolError` and `BadOffer`."""
         registry = self._gateway.registry
         async with registry.claimed(token, owner.key_id) as entry:
-            call = self._call(asked)
+            call = self._call(call_request)
             answer = await call.answer()
             last_event_id = request.query_params.get(RESUME_LAST_EVENT)
             try:
@@ -230,9 +230,9 @@ class Calls:
                 raise
         return self._begin(call, entry, answer, owner)
 
-    def _call(self, asked: _CallRequest) -> Call:
+    def _call(self, call_request: _CallRequest) -> Call:
         call_id = f"rtc_{secrets.token_hex(12)}"
-        return Call(call_id, self._ice_servers, self.metrics, asked.offer.sdp)
+        return Call(call_id, self._ice_servers, self.metrics, call_request.offer.sdp)
 
     def _begin(self, call: Call, entry: SessionEntry, answer: str, owner: Admitted) -> Response:
         """Start the call; returns the response to its peer."""

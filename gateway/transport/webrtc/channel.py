@@ -68,10 +68,10 @@ class EventChannel:
         channel.bufferedAmountLowThreshold = BUFFERED_BYTES // 2
         channel.on("message", self._message)
         channel.on("bufferedamountlow", self._changed.set)
-        channel.on("close", self.gone)
+        channel.on("close", self.mark_closed)
         self._changed.set()
 
-    def gone(self) -> None:
+    def mark_closed(self) -> None:
         """The peer is gone, or the call ends: nothing more is sent or received."""
         self.is_gone = True
         self._changed.set()
@@ -82,7 +82,7 @@ class EventChannel:
         self._inbound_bytes += size_bytes
         if self._inbound_bytes > INBOUND_BYTES:
             log.warning("a call ends: over %d bytes of events wait to be read", INBOUND_BYTES)
-            self.gone()
+            self.mark_closed()
             return
         if not self._inbound:
             self._unread_since_ns = time.monotonic_ns()
@@ -121,7 +121,7 @@ class EventChannel:
             # A stream with a gap is worse than none. The session may resume over another
             # connection.
             log.warning("a call ends: an event could not be sent: %r", error)
-            self.gone()
+            self.mark_closed()
             return False
         return True
 
@@ -141,7 +141,7 @@ class EventChannel:
             async with asyncio.timeout(FLUSH_WAIT_S):
                 while self.is_open and self._channel.bufferedAmount:  # type: ignore[union-attr]
                     await asyncio.sleep(0.01)
-        self.gone()
+        self.mark_closed()
 
     async def answers(self, wait_s: float) -> bool:
         try:
@@ -150,4 +150,4 @@ class EventChannel:
             return False
 
     def cut(self) -> None:
-        self.gone()
+        self.mark_closed()

@@ -15,7 +15,7 @@ from headstart.gateway.protocol.images import fit
 from headstart.gateway.protocol.orientation import of_frame, upright
 from headstart.gateway.runtime.threads import PICTURES
 from headstart.gateway.transport.webrtc.aiortc_hooks import NewestFrame
-from headstart.gateway.video.decode import Seen, look_at
+from headstart.gateway.video.decode import DecodedImage, add_thumbnail
 
 log = logging.getLogger("headstart.rtc")
 
@@ -26,7 +26,7 @@ when it wants one. Each poll costs a conversion."""
 
 async def watch(
     source: NewestFrame,
-    see: Callable[[Seen], None],
+    see: Callable[[DecodedImage], None],
     size: Callable[[], api.PictureSize],
     interval_s: float = LOOK_INTERVAL_S,
 ) -> None:
@@ -37,15 +37,15 @@ async def watch(
         frame = source.take()
         if frame is not None:
             try:
-                see(await PICTURES.run(partial(seen_of, size=size()), frame))
+                see(await PICTURES.run(partial(with_thumbnail, size=size()), frame))
             except (av.error.FFmpegError, ValueError) as error:
                 log.info("a camera's picture was left out: %s", error)
         await asyncio.sleep(interval_s)
 
 
-def seen_of(frame: av.VideoFrame, size: api.PictureSize) -> Seen:
+def with_thumbnail(frame: av.VideoFrame, size: api.PictureSize) -> DecodedImage:
     """The image with its thumbnail."""
-    return look_at(picture_of(frame, size))
+    return add_thumbnail(picture_of(frame, size))
 
 
 def picture_of(frame: av.VideoFrame, size: api.PictureSize = api.SMALL_PICTURE) -> api.Image:

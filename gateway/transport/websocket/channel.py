@@ -17,7 +17,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from websockets import InvalidState
 
 from headstart.gateway.connection.interfaces import TryInline
-from headstart.gateway.connection.pending import Guests
+from headstart.gateway.connection.pending import PendingConnections
 from headstart.gateway.runtime import tasks
 from headstart.gateway.session.actions import Hangup
 from headstart.gateway.transport.uvicorn_hooks import SocketConnection
@@ -36,8 +36,8 @@ PING_EXTENSION = "headstart.ping"
 INBOX_EXTENSION = "headstart.inbox"
 WRITE_EXTENSION = "headstart.write"
 UNREAD_EXTENSION = "headstart.unread"
-SEATED_EXTENSION = "headstart.seated"
-GOODBYE = 1000  # RFC 6455 §7.4.1; a page that is left or reloaded sends 1001
+REGISTERED_EXTENSION = "headstart.seated"
+NORMAL_CLOSURE = 1000  # RFC 6455 §7.4.1; a page that is left or reloaded sends 1001
 
 
 class RealtimeProtocol(SocketConnection):
@@ -55,25 +55,25 @@ class RealtimeProtocol(SocketConnection):
     _held = False  # whether reading from the peer is paused
     _sliced_ns = 0  # when the last slice was parsed, or the backlog began
     _inbox: Inbox
-    _guests: Guests | None = None
+    _pending: PendingConnections | None = None
 
     @property
     def waits_for_peer(self) -> bool:
-        return self.is_leaving
+        return self.is_being_closed
 
     @property
-    def holds_peer(self) -> bool:
+    def is_reading_paused(self) -> bool:
         return self._held
 
-    def arrived(self, guests: Guests, since_s: float) -> None:
+    def set_pending(self, pending: PendingConnections, since_s: float) -> None:
         """The connection is pending from now on; it has been open since `since_s`."""
         if not self.is_lost:
-            self._guests = guests
-            guests.add(self, since_s)
+            self._pending = pending
+            pending.add(self, since_s)
 
-    def _seated(self) -> None:
-        if self._guests is not None:
-            self._guests.drop(self)
+    def _set_registered(self) -> None:
+        if self._pending is not None:
+            self._pending.drop(self)
 
     def make_queue(self) -> Inbox:
         self._inbox = Inbox()
@@ -86,12 +86,12 @@ class RealtimeProtocol(SocketConnection):
             INBOX_EXTENSION: self.next_message,
             WRITE_EXTENSION: self.write_text,
             UNREAD_EXTENSION: self.unread_since_ns,
-            SEATED_EXTENSION: self._seated,
+            REGISTERED_EXTENSION: self._set_registered,
         }
 
     def data_received(self, data: bytes) -> None:
         take = self._inbox.try_inline
-        free = take is not None or self._inbox.empty() or self.goodbye_sent
+        free = take is not None or self._inbox.empty() or self.has_sent_close
         if free and not self._backlog and len(data) <= SLICE_BYTES:
             text = fast_text(data) if self.wants_message else None
             if text is not None:
@@ -116,7 +116,7 @@ class RealtimeProtocol(SocketConnection):
         """Parse the next slice, unless the session still has messages of the last one to read."""
         if not self.handshake_over:
             return  # `sent` continues
-        if self._backlog and not self.is_lost and (self._inbox.empty() or self.goodbye_sent):
+        if self._backlog and not self.is_lost and (self._inbox.empty() or self.has_sent_close):
             piece, self._backlog = self._backlog[:SLICE_BYTES], self._backlog[SLICE_BYTES:]
             self._sliced_ns = time.monotonic_ns()
             self.parse(piece)
@@ -124,7 +124,7 @@ class RealtimeProtocol(SocketConnection):
 
     def _go_on(self) -> None:
         """There is room again: parse the backlog first, then resume reading."""
-        if not self.handshake_over or (not self._inbox.empty() and not self.goodbye_sent):
+        if not self.handshake_over or (not self._inbox.empty() and not self.has_sent_close):
             return
         if self._backlog:
             cut = lambda _: self.cut()  # noqa: E731
@@ -148,11 +148,11 @@ class RealtimeProtocol(SocketConnection):
         return self._inbox.unread_since_ns
 
     def sent(self) -> None:
-        if self.goodbye_sent or self._held:  # the peer's reply to a close may be in the backlog
+        if self.has_sent_close or self._held:  # the peer's reply to a close may be in the backlog
             self._go_on()
 
     def lost(self) -> None:
-        self._seated()
+        self._set_registered()
         self._backlog = b""
 
 
@@ -170,14 +170,14 @@ class WebSocketChannel:
 
     def registered(self) -> None:
         """A session has taken this connection."""
-        self._socket.scope["extensions"][SEATED_EXTENSION]()
+        self._socket.scope["extensions"][REGISTERED_EXTENSION]()
 
     async def receive(self, try_inline: TryInline | None = None) -> str | int | None:
         message = await self._receive(try_inline)
         if isinstance(message, str):
             return message
         if message["type"] == "websocket.disconnect":
-            self.finished = self.finished or message.get("code") == GOODBYE
+            self.finished = self.finished or message.get("code") == NORMAL_CLOSURE
             return None
         text: str | None = message.get("text")
         return text if text is not None else len(message.get("bytes") or b"")
@@ -199,8 +199,7 @@ class WebSocketChannel:
         return bool(self._write(data))
 
     async def close(self, hangup: Hangup) -> None:
-        """Close with the hangup's code and reason; drop the connection if the peer does not read.
-        """
+        """Close with the hangup's code and reason; drop a peer that does not read."""
         self.finished = True
         reason = hangup.reason.encode()[:CLOSE_REASON_BYTES_MAX].decode(errors="ignore")
         try:
