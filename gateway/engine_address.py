@@ -141,8 +141,8 @@ def _is_alive(path: Path) -> bool:
 
 
 def _make_folder(folder: Path) -> None:
-    """Raises `PermissionError` for one that another user has made in its place meanwhile, or can
-    write in: whoever is connected there could be anybody."""
+    """Raises `PermissionError` if another user made it meanwhile, or can write in it: its sockets
+    could be anybody's."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.lstat()
     ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()
