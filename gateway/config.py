@@ -160,7 +160,7 @@ class Settings(BaseSettings):
         0,
         ge=0,
         le=10_000_000,
-        description="tokens kept before a session's oldest turns are dropped; 0: the model's context",
+        description="tokens kept before the oldest turns are dropped; 0: the model's context",
     )
     window_vision_tokens: int = Field(
         0,

@@ -98,7 +98,7 @@ class Session:
         )
         self._context = SessionContext(session_id, settings, config, ids, metrics, engine_ready)
         if model is not None:
-            self._context.sees(model.still, model.frame)
+            self._context.set_image_sizes(model.still, model.frame)
         self._metrics = metrics
         self._out = SpeechOutput(self._context)
         self._responses = ResponseManager(self._context, self._out)
