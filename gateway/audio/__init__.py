@@ -1,10 +1,11 @@
-"""Sound on its way from a client to the engine, and the decisions that only sound is needed for.
+"""Audio processing between client and engine, and the decisions that need only audio.
 
-`clock` has the two sample rates and every conversion, `resample` and `g711` change formats, `vad`
-tells speech from noise, `tones` tones and plain melodies from voices, `endpointing` decides when a
-pause ends the turn, `segmenter` puts these together: packets in, speech events out. `native` is the
-compiled part.
+`clock` defines the two sample rates and all conversions. `resample` and `g711` convert formats.
+`vad` detects speech, `tones` tells tones and plain melodies from voices, `endpointing` decides when
+a pause ends the turn, and `segmenter` combines these: packets in, speech events out. `native` is
+the compiled part.
 
 May import: `engine.api`, `protocol`.
-Never: does I/O or reads a clock while sound passes.
+Never: does I/O or reads a clock while processing audio.
+
 """

@@ -1,4 +1,4 @@
-"""A client's clock against ours."""
+"""Maps a client's timestamps to our clock."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from headstart.gateway.audio.clock import NS_PER_MS
 
 
 class ClientClock:
-    """The two have no common zero, so what can be known of a packet's delay is what it has beyond
-    that of the quickest packet so far."""
+    """The two clocks have no common zero, so a packet's delay is only known relative to the fastest
+    packet so far."""
 
     def __init__(self) -> None:
-        self._offset_ns: int | None = None  # the smallest one seen
+        self._offset_ns: int | None = None  # the smallest one so far
 
     def look(self, stamp_ms: float) -> int | None:
         """A client's stamp as an instant of ours, in ns, by what its packets have told so far;
@@ -20,8 +20,8 @@ class ClientClock:
         return round(stamp_ms * NS_PER_MS) + self._offset_ns
 
     def to_ours(self, stamp_ms: float | None, now_ns: int) -> int | None:
-        """A client's stamp, which arrived at `now_ns`, as an instant of ours, in ns; None: what
-        came had none."""
+        """Convert a client's timestamp that arrived at `now_ns` to our clock, in ns; None: it had
+        none."""
         if stamp_ms is None:
             return None
         stamp_ns = round(stamp_ms * NS_PER_MS)

@@ -1,8 +1,9 @@
-"""The audio clocks and every conversion between them; nothing else in the gateway converts.
+"""The audio clocks and all conversions between them; no other module of the gateway converts.
 
-Two rates are in use, both mono s16: `WIRE` (24 kHz), what Realtime clients send and play, and
-`HEAR` (16 kHz), what the VAD and the engine hear. The session's clock counts HEAR samples
-received since the session began. Where a conversion does not come out even, it rounds down.
+There are two rates, both mono s16: `CLIENT_RATE_HZ` (24 kHz), which Realtime clients send and play,
+and `ENGINE_RATE_HZ` (16 kHz), which the VAD and the engine process. The session's clock counts 16
+kHz samples received since the session began. Conversions round down.
+
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ def ms_to_client_samples(ms: int) -> int:
 
 
 def engine_samples_to_ms(samples: int) -> int:
-    """Whole milliseconds in that many 16 kHz samples: the protocol's `audio_start_ms` and kin."""
+    """Whole milliseconds in that many 16 kHz samples: for `audio_start_ms` and similar fields."""
     return samples // ENGINE_SAMPLES_PER_MS
 
 

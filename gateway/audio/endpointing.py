@@ -1,14 +1,17 @@
-"""When has the person finished? A small policy, asked once per VAD window of a pause.
+"""Endpointing: decides when the user has finished. A policy judges each VAD window of a pause.
 
-A pause first becomes a *hush* (short: the final hearing pass and the speculative answer begin)
-and then an *endpoint* (sure: the turn is over). Three policies, measured in docs/endpointing.md:
+A pause first becomes a *hush* (short: the final recognition pass and the speculative response
+begin) and then an *endpoint* (the turn is over). There are three policies, measured in
+docs/endpointing.md:
 
-    fixed      a silence of one length, whatever was said
+    fixed      a silence of one length
     adaptive   a length that follows this speaker's own pauses
-    semantic   that, and more of it where the language model says that the message is not over
+    semantic   as adaptive, but longer if the language model finds the message incomplete
 
-The first two see sample counts only, so that live and faster-than-real-time runs decide alike; the
-model's word comes in its own time, and a file that is fed faster than that outruns it.
+The first two use only sample counts, so live and faster-than-real-time runs decide alike. The
+model's probability arrives in wall-clock time, so a file that is fed too fast may not get it in
+time.
+
 """
 
 from __future__ import annotations
@@ -23,20 +26,20 @@ from headstart.gateway.audio.clock import engine_samples_to_ms, ms_to_engine_sam
 DEFAULT_HUSH_MS = 200
 DEFAULT_SILENCE_MS = 500
 
-TYPICAL_PAUSE_MS = 450.0  # what is taken for a speaker's mean pause before any is known
-STATISTICS_KEEP = 16  # pauses: older ones fade
-LONGEST_LEARNT_MS = 3000.0  # of a longer one, only that it was long
+TYPICAL_PAUSE_MS = 450.0  # assumed mean pause of a speaker, until there are real ones
+STATISTICS_KEEP = 16  # pauses; older ones fade out
+LONGEST_LEARNT_MS = 3000.0  # longer pauses count as this long
 ADAPTIVE_LEAST_MS, ADAPTIVE_MOST_MS = 300, 1500
 
-ASK_AGAIN_MS = 600  # the ears may need more silence to hear that a sentence is over
+ASK_AGAIN_MS = 600  # the recogniser may need more silence to detect the end of a sentence
 
 
 class EndpointVerdict(Enum):
-    """What a pause means so far, growing."""
+    """The meaning of a pause so far, in increasing order."""
 
     WAIT = "wait"
     HUSH = "hush"
-    RECHECK = "ask"  # a hush still; the model is to look again, with the silence since
+    RECHECK = "ask"  # still a hush, but the model is to judge again with the longer silence
     END = "end"
 
 
@@ -45,10 +48,10 @@ class Pause:
     """A pause in an open utterance, in 16 kHz samples."""
 
     silence_samples: int  # since the last speech
-    speech_samples: int  # of the utterance so far, silence not counted
+    speech_samples: int  # of the utterance so far, without silence
     # The language model's, asked at the hush, that the message is over; None: not known (yet).
     end_probability: float | None = None
-    asked: int = 0  # hushes and second looks of this pause so far
+    checks: int = 0  # hushes and rechecks of this pause so far
 
 
 class EndpointPolicy(Protocol):
@@ -56,13 +59,13 @@ class EndpointPolicy(Protocol):
 
     @property
     def longest_silence_ms(self) -> int:
-        """No pause outlasts this: it bounds the audio held back while a pause is judged."""
+        """The longest silence before an endpoint: bounds the audio held back during a pause."""
         ...
 
     def judge(self, pause: Pause) -> EndpointVerdict: ...
 
-    def went_on(self, silence_samples: int) -> None:
-        """The speaker was silent for so long and went on: that was no end."""
+    def continued_after(self, silence_samples: int) -> None:
+        """The speaker continued after this silence, so it was not an endpoint."""
         ...
 
 
@@ -87,13 +90,13 @@ class FixedSilence:
             return EndpointVerdict.HUSH
         return EndpointVerdict.WAIT
 
-    def went_on(self, silence_samples: int) -> None:
-        """It never learns."""
+    def continued_after(self, silence_samples: int) -> None:
+        """A fixed silence does not adapt."""
 
 
 class PauseStatistics:
-    """How long one speaker is silent who then goes on, over a session: the geometric mean, for
-    pauses are spread by factors. It begins with one pause of a typical length."""
+    """The geometric mean of one speaker's pauses within turns, over a session: pauses vary by
+    factors. It starts with one pause of typical length."""
 
     def __init__(self) -> None:
         self._known = 1
@@ -104,16 +107,16 @@ class PauseStatistics:
         return math.exp(self._log_mean)
 
     def learn(self, silence_ms: float) -> None:
-        """One more pause (above 0 ms) of a speaker who went on."""
+        """Add one pause (above 0 ms) after which the speaker continued."""
         self._known = min(self._known + 1, STATISTICS_KEEP)
         log_ms = math.log(min(silence_ms, LONGEST_LEARNT_MS))
         self._log_mean += (log_ms - self._log_mean) / self._known
 
 
 class AdaptiveSilence:
-    """The turn ends after `silence_ms` with a speaker whose pauses are typical, later with one who
-    pauses for longer and sooner with a quick one, within bounds. `pace` is learnt from what it is
-    told, and outlives it."""
+    """The turn ends after `silence_ms` for a speaker with typical pauses, within bounds later for
+    one with longer pauses and sooner for one with shorter pauses. `pace` is updated by this policy
+    and outlives it."""
 
     def __init__(
         self,
@@ -132,26 +135,27 @@ class AdaptiveSilence:
 
     @property
     def silence_ms(self) -> int:
-        """What ends a turn now."""
+        """The silence that currently ends a turn."""
         wanted_ms = round(self._factor * self._pace.mean_ms)
         return min(max(wanted_ms, ADAPTIVE_LEAST_MS), ADAPTIVE_MOST_MS)
 
     def judge(self, pause: Pause) -> EndpointVerdict:
         return FixedSilence(self.silence_ms, self.hush_ms).judge(pause)
 
-    def went_on(self, silence_samples: int) -> None:
-        """Pauses shorter than a hush are part of words: they end no turn under any policy."""
+    def continued_after(self, silence_samples: int) -> None:
+        """Pauses shorter than a hush occur within words and end no turn under any policy."""
         if silence_samples >= ms_to_engine_samples(max(self.hush_ms, 1)):
             self._pace.learn(engine_samples_to_ms(silence_samples))
 
 
 @dataclass(frozen=True)
 class SemanticThresholds:
-    """What the model's probability is worth: below `unfinished_below` a message breaks off, and the
-    silence behind it is longer by `unfinished_factor`.
+    """How the model's probability is used: below `unfinished_below` a message counts as incomplete,
+    and the silence after it is multiplied by `unfinished_factor`.
 
-    Behind whole messages it is 0.4 to 1 as a rule, behind statements that ask for nothing a few
-    hundredths, and behind a message that breaks off 1e-3 to 1e-8.
+    After complete messages the probability is usually 0.4 to 1, after statements that ask for
+    nothing a few hundredths, and after incomplete messages 1e-3 to 1e-8.
+
     """
 
     unfinished_below: float = 0.01
@@ -159,11 +163,12 @@ class SemanticThresholds:
 
 
 class SemanticSilence:
-    """The adaptive silence, but much more, up to `most_ms`, behind a message that breaks off by the
-    language model's probability.
+    """The adaptive silence, but much longer, up to `most_ms`, after a message that is incomplete by
+    the language model's probability.
 
-    Until the model has told, or where it does not (nothing is speculated on while an answer runs,
-    or without `create_response`), `DEFAULT_SILENCE_MS` at least.
+    While there is no probability (yet), it is at least `DEFAULT_SILENCE_MS`. There is none while a
+    response is active, or without `create_response`, because nothing is speculated then.
+
     """
 
     def __init__(
@@ -179,7 +184,7 @@ class SemanticSilence:
         return max(self._most_ms, ADAPTIVE_MOST_MS)
 
     def silence_ms(self, end_probability: float | None) -> int:
-        """What ends a turn now, behind a message that is over with such a probability."""
+        """The silence that ends a turn after a message with this end probability."""
         base_ms, weighing = self._adaptive.silence_ms, self._weighing
         if end_probability is None:
             return max(base_ms, DEFAULT_SILENCE_MS)
@@ -191,7 +196,9 @@ class SemanticSilence:
         probability = pause.end_probability
         silence_ms = self.silence_ms(probability)
         verdict = FixedSilence(silence_ms, self._adaptive.hush_ms).judge(pause)
-        once_more = pause.asked == 1 and pause.silence_samples >= ms_to_engine_samples(ASK_AGAIN_MS)
+        once_more = pause.checks == 1 and pause.silence_samples >= ms_to_engine_samples(
+            ASK_AGAIN_MS
+        )
         breaks_off = probability is not None and probability < self._weighing.unfinished_below
         return (
             EndpointVerdict.RECHECK
@@ -199,14 +206,14 @@ class SemanticSilence:
             else verdict
         )
 
-    def went_on(self, silence_samples: int) -> None:
-        self._adaptive.went_on(silence_samples)
+    def continued_after(self, silence_samples: int) -> None:
+        self._adaptive.continued_after(silence_samples)
 
 
 @dataclass(frozen=True)
 class Eagerness:
-    """`silence_ms` behind a message that is over, of a speaker whose pauses are typical;
-    `most_ms`: the longest wait that the protocol names."""
+    """`silence_ms`: after a complete message, for a speaker with typical pauses; `most_ms`: the
+    longest wait, as the protocol defines it."""
 
     silence_ms: int
     most_ms: int
@@ -223,7 +230,7 @@ EAGERNESS = {
 def semantic(
     eagerness: str, hush_ms: int = DEFAULT_HUSH_MS, pace: PauseStatistics | None = None
 ) -> SemanticSilence:
-    """The policy behind `semantic_vad`. Raises ValueError for an eagerness the protocol lacks."""
+    """The policy for `semantic_vad`. Raises ValueError for an unknown eagerness."""
     if eagerness not in EAGERNESS:
         expected = ", ".join(EAGERNESS)
         raise ValueError(f"eagerness must be one of {expected}, got {eagerness!r}")

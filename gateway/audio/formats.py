@@ -1,7 +1,7 @@
-"""A client's sound in its own format, to and from the gateway's s16 at 24 kHz.
+"""Converts a client's audio format to and from the gateway's s16 at 24 kHz.
 
-Only where sound travels in events; calls have codecs of their own
-(`headstart.gateway.transport.webrtc.codecs`).
+Only for audio in events; calls have their own codecs (`headstart.gateway.transport.webrtc.codecs`).
+
 """
 
 from __future__ import annotations
@@ -13,20 +13,20 @@ from headstart.gateway.protocol.parse import decode_audio, decode_bytes
 
 
 def bytes_per_s(sound_format: Json) -> int:
-    """Of sound in that format."""
+    """Bytes per second of that format."""
     return 2 * CLIENT_RATE_HZ if sound_format["type"] == "audio/pcm" else g711.RATE_HZ
 
 
 class SoundIn:
-    """One session's appends. A change of format begins a new stream."""
+    """The input audio of one session. A change of format begins a new stream."""
 
     def __init__(self) -> None:
         self._decoder: g711.Decoder | None = None
         self._law = ""
 
     def decode(self, audio: str | bytes, sound_format: Json) -> bytes:
-        """s16 mono at 24 kHz, of base64 or, where that is the format, of itself. Raises
-        `ProtocolError` for what is no base64 or no whole sample."""
+        """s16 mono at 24 kHz, from base64, or from raw bytes in the client's format. Raises
+        `ProtocolError` for invalid base64 or a partial sample."""
         if sound_format["type"] == "audio/pcm":
             data = audio if isinstance(audio, bytes) else decode_audio(audio)
         else:
@@ -35,7 +35,7 @@ class SoundIn:
         return self.to_wire(data, sound_format)
 
     def to_wire(self, data: bytes, sound_format: Json) -> bytes:
-        """s16 mono at 24 kHz of whole samples in the client's format."""
+        """s16 mono at 24 kHz, from whole samples in the client's format."""
         law = sound_format["type"]
         if law == "audio/pcm":
             self._law = law
@@ -46,14 +46,14 @@ class SoundIn:
 
 
 class SoundOut:
-    """One session's answers; each is a stream of its own."""
+    """The output audio of one session; each response is a stream of its own."""
 
     def __init__(self) -> None:
         self._encoder: g711.Encoder | None = None
         self._response_id = ""
 
     def encode(self, response_id: str, pcm24k: bytes, sound_format: Json) -> bytes | None:
-        """What the client gets of a piece of sound; None: as it is."""
+        """Audio in the client's format; None: the format is s16 at 24 kHz, send it as it is."""
         law = sound_format["type"]
         if law == "audio/pcm":
             return None

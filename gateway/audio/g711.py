@@ -1,6 +1,7 @@
-"""G.711, telephony's two ways to make a byte of a sample (ITU-T G.711).
+"""G.711, the two telephony codecs with one byte per sample (ITU-T G.711).
 
-`Decoder` and `Encoder` turn such a client's sound, 8 kHz, to and from s16 at 24 kHz.
+`Decoder` and `Encoder` convert such a client's 8 kHz audio to and from s16 at 24 kHz.
+
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _MU_BIAS = 132
 
 
 def _mu_law(code: int) -> int:
-    """The sample a mu-law byte stands for: sign, 3 bits of exponent, 4 of mantissa, inverted."""
+    """Decode a mu-law byte: sign, 3 bits of exponent, 4 of mantissa, inverted."""
     code = ~code & 0xFF
     exponent, mantissa = code >> 4 & 7, code & 15
     size = (((mantissa << 3) + _MU_BIAS) << exponent) - _MU_BIAS
@@ -29,7 +30,7 @@ def _mu_law(code: int) -> int:
 
 
 def _a_law(code: int) -> int:
-    """The sample an A-law byte stands for; every other bit is inverted."""
+    """Decode an A-law byte; every other bit is inverted."""
     code ^= 0x55
     exponent, mantissa = code >> 4 & 7, code & 15
     size = (mantissa << 4) + 8
@@ -39,7 +40,7 @@ def _a_law(code: int) -> int:
 
 
 def _inverse(samples: npt.NDArray[np.int16]) -> npt.NDArray[np.uint8]:
-    """The nearest byte for each of the 65,536 samples, by sample + 32768."""
+    """uint8[65536]: the nearest code for each sample, indexed by sample + 32768."""
     order = np.argsort(samples, kind="stable")
     known = samples[order].astype(np.int32)
     borders = (known[:-1] + known[1:] + 1) // 2
@@ -59,35 +60,35 @@ _ENCODE = {law: _inverse(table) for law, table in _DECODE.items()}
 
 
 def expand(law: Law, data: bytes) -> npt.NDArray[np.int16]:
-    """The samples, at 8 kHz, that those bytes stand for."""
+    """int16[n] at 8 kHz: the decoded samples."""
     return _DECODE[law][np.frombuffer(data, np.uint8)]
 
 
 def compress(law: Law, samples: npt.NDArray[np.int16]) -> bytes:
-    """The nearest byte for each sample, at 8 kHz."""
+    """The nearest code for each 8 kHz sample."""
     return _ENCODE[law][samples.astype(np.int32) + 32_768].tobytes()
 
 
 class Decoder:
-    """Bytes of one stream to s16 at 24 kHz."""
+    """One stream of codes to s16 at 24 kHz."""
 
     def __init__(self, law: Law) -> None:
         self._law: Law = law
         self._resampler = StreamResampler(RATE_HZ, CLIENT_RATE_HZ)
 
     def feed(self, data: bytes) -> bytes:
-        """All that is ready; less than 10 ms are kept for the next call."""
+        """All audio that is ready; less than 10 ms are held for the next call."""
         return self._resampler.feed(expand(self._law, data)).tobytes()
 
 
 class Encoder:
-    """s16 at 24 kHz of one stream to bytes."""
+    """One stream of s16 at 24 kHz to codes."""
 
     def __init__(self, law: Law) -> None:
         self._law: Law = law
         self._resampler = StreamResampler(CLIENT_RATE_HZ, RATE_HZ)
 
     def feed(self, pcm24k: bytes) -> bytes:
-        """All that is ready; less than 10 ms are kept for the next call."""
+        """All codes that are ready; less than 10 ms are held for the next call."""
         samples = np.frombuffer(self._resampler.feed_pcm(pcm24k), np.int16)
         return compress(self._law, samples)

@@ -1,9 +1,10 @@
-"""The compiled part of what every packet passes through: `native.c`, built on first use.
+"""The compiled part of per-packet audio processing: `native.c`, built on first use.
 
-It is a fraction of the cost of the same in numpy, which goes on serving where there is no C
-compiler. The library lies in $XDG_CACHE_HOME/headstart/gateway, named by a hash of source, flags,
-compiler and processor, and is put in place by an atomic rename. (`kernels` builds like this too,
-but a gateway imports neither it nor torch.)
+It takes a fraction of numpy's time; numpy is used where there is no C compiler. The library is
+stored in $XDG_CACHE_HOME/headstart/gateway, named by a hash of source, flags, compiler and
+processor, and put in place by an atomic rename. (`kernels` is built the same way, but the gateway
+imports neither it nor torch.)
+
 """
 
 from __future__ import annotations
@@ -27,14 +28,14 @@ log = logging.getLogger("headstart.native_audio")
 
 SOURCE = Path(__file__).with_name("native.c")
 COMPILERS = ("cc", "gcc", "clang")
-# Nothing fuses or is put in another order: the same samples give the same bits in any packets, and
-# on any processor. A word on the edge has turned with the last bit of a few samples.
+# No fused or reordered operations: the same samples give the same bits whatever the packet sizes
+# and the processor. The last bit of a few samples has been seen to change a recognised word.
 EXACT = ("-ffp-contract=off", "-fno-trapping-math")  # the latter changes no number
 FLAGS = ("-std=gnu11", "-O3", "-march=native", *EXACT, "-fPIC", "-shared")
 COMPILE_TIMEOUT_S = 60.0
 BLOCK_MAX, HISTORY_MAX, OUTPUTS_MAX = 480, 192, 480  # as in native.c
 SWITCH = "HEADSTART_FRONT"
-"""`numpy` in this variable leaves the compiled part out."""
+"""Set this variable to `numpy` to disable the compiled part."""
 
 Floats = npt.NDArray[np.float32]
 
@@ -54,7 +55,7 @@ class _Stream(ctypes.Structure):
 
 
 class CompiledNoiseFloor:
-    """Memory for a function to write to, and its address as ctypes passes it on quickest."""
+    """Memory for a function's output, and its address in the form that ctypes passes fastest."""
 
     def __init__(self, size: int) -> None:
         self.size = size
@@ -63,14 +64,14 @@ class CompiledNoiseFloor:
 
 
 class CompiledBlocks:
-    """One stream's `headstart.gateway.audio.resample.Blocks`."""
+    """The compiled `headstart.gateway.audio.resample.Blocks` of one stream."""
 
     def __init__(
         self, resample: Any, matrix: Floats, block: int, history: int, step: int, outputs: int
     ) -> None:
         self.held_samples = 0
         self._resample = resample
-        self._matrix = matrix  # its memory is the stream's
+        self._matrix = matrix  # keeps the memory alive that the stream points to
         self._block = block
         self._out_bytes = 2 * (block // step * outputs)
         self._stream = _Stream(matrix.ctypes.data, history, block, step, outputs, 0)
@@ -81,20 +82,21 @@ class CompiledBlocks:
         samples = len(pcm) // 2
         blocks, self.held_samples = divmod(self.held_samples + samples, self._block)
         size = blocks * self._out_bytes
-        if size != self._out.size:  # the next packet will be as long
+        if size != self._out.size:  # the next packet is likely to be as long
             self._out = CompiledNoiseFloor(size)
         self._resample(self._at, pcm, samples, self._out.at)
         return self._out.buffer.raw
 
 
 class NativeAudio:
-    """The library's functions. Called with the GIL held: they take microseconds."""
+    """The library's functions. Called with the GIL held, because they take microseconds."""
 
     def __init__(self, library: Path) -> None:
         loaded = ctypes.PyDLL(str(library))
         size = ctypes.c_long
-        # Without types to convert to, a call takes half as long: these are every packet's, and get
-        # what they are called with as it is: addresses in `c_void_p`, `bytes`, and ints for C's.
+        # Without argument types a ctypes call takes half the time. These are called for every
+        # packet, so they get arguments that need no conversion: addresses in `c_void_p`, `bytes`,
+        # and ints for C's.
         self._resample = loaded.headstart_resample
         self._resample.restype = None
         self._mean_square = loaded.headstart_mean_square
@@ -110,12 +112,12 @@ class NativeAudio:
         self._note_periodic.argtypes = [ctypes.c_char_p]
         self._note_periodic.restype = ctypes.c_double
         self.judge = loaded.headstart_judge
-        """Of a `headstart.gateway.audio.native_vad.CompiledScore`."""
+        """The size of a `headstart.gateway.audio.native_vad.CompiledScore`'s state."""
         self.judge.restype = None
 
     @staticmethod
     def has_room(block: int, history: int, outputs: int) -> bool:
-        """For a stream with so many samples in and out every 10 ms."""
+        """Whether a stream with these sizes per 10 ms fits the compiled buffers."""
         return block <= BLOCK_MAX and history <= HISTORY_MAX and outputs <= OUTPUTS_MAX
 
     def blocks(self, matrix: Floats, block: int, history: int, step: int) -> CompiledBlocks:
@@ -125,7 +127,7 @@ class NativeAudio:
         return CompiledBlocks(self._resample, matrix, block, history, step, matrix.shape[1])
 
     def mean_square(self, pcm: bytes) -> float:
-        """Of s16 samples, about their mean."""
+        """The mean square of s16 samples, about their mean."""
         found: float = self._mean_square(pcm, len(pcm) // 2)
         return found
 
@@ -147,7 +149,7 @@ class NativeAudio:
 
 @functools.cache
 def native_audio() -> NativeAudio | None:
-    """The compiled front; None, and one line in the log, where it cannot be had."""
+    """The compiled functions; None, with one line in the log, if they cannot be built."""
     if os.environ.get(SWITCH) == "numpy":
         return None
     try:
@@ -158,7 +160,7 @@ def native_audio() -> NativeAudio | None:
 
 
 def build() -> Path:
-    """The library's path, compiled if it is not there. Raises `OSError` or `SubprocessError`."""
+    """The library's path; compiles it if needed. Raises `OSError` or `SubprocessError`."""
     names = (os.environ.get("CC", ""), *COMPILERS)
     compiler = next((found for name in names if name and (found := shutil.which(name))), None)
     if compiler is None:
@@ -185,7 +187,7 @@ def _fingerprint(compiler: str) -> str:
 
 
 def _processor() -> str:
-    """What -march=native depends on: a cache that machines share must not mix them."""
+    """The CPU model, on which -march=native depends: machines may share a cache."""
     info = Path("/proc/cpuinfo")
     if not info.exists():
         return platform.processor()

@@ -1,7 +1,8 @@
-"""`headstart.gateway.audio.vad.WebRtcScore`, compiled: one call for all windows of a packet.
+"""The compiled `headstart.gateway.audio.vad.WebRtcScore`: one call for all windows of a packet.
 
-`native.c` calls the WebRTC project's VAD inside `webrtcvad`'s own library. Where that does not show
-its C functions, or there is no compiler, the plain score serves; a test holds the two together.
+`native.c` calls the WebRTC project's VAD inside `webrtcvad`'s own library. If that hides its C
+functions, or there is no compiler, the Python version is used; a test checks that both agree.
+
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from headstart.gateway.audio.vad import WINDOW_BYTES, WINDOW_SAMPLES, SpeechScor
 log = logging.getLogger("headstart.vad")
 
 CAPSULE = b"WebRtcVadPtr"
-"""What `webrtcvad` calls its pointers to a `VadInst`."""
+"""The name of the capsules in which `webrtcvad` holds its `VadInst` pointers."""
 
 
 class _Score(ctypes.Structure):
@@ -65,10 +66,10 @@ class _Score(ctypes.Structure):
 
 
 class CompiledScore:
-    """What a fresh `WebRtcScore` would say, window by window."""
+    """Gives the same results as a new `WebRtcScore`, window by window."""
 
     def __init__(self, plain: WebRtcScore, compiled: NativeAudio, process: int) -> None:
-        self._vad = plain.vad  # its memory is the score's
+        self._vad = plain.vad  # keeps the memory alive that the score points to
         self._score = _Score(
             process=process,
             vad=_pointer(plain.vad),
@@ -107,14 +108,15 @@ class CompiledScore:
 
     def judge(self, pcm: bytes) -> bytes:
         windows = len(pcm) // WINDOW_BYTES
-        if windows != self._speech.size:  # the next packet will be as long
+        if windows != self._speech.size:  # the next packet is likely to be as long
             self._speech = CompiledNoiseFloor(windows)
         self._judge(self._at, pcm, windows, self._speech.at)
         return self._speech.buffer.raw
 
 
 def _pointer(detector: Any) -> int:
-    """To the `VadInst` of a `webrtcvad.Vad`. Raises what says that it is not there."""
+    """The address of a `webrtcvad.Vad`'s `VadInst`. Raises the error that says why there is none.
+    """
     get = ctypes.pythonapi.PyCapsule_GetPointer
     get.restype, get.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
     found: int = get(detector._vad, CAPSULE)
@@ -123,7 +125,7 @@ def _pointer(detector: Any) -> int:
 
 @functools.cache
 def _process() -> int | None:
-    """The address of `WebRtcVad_Process`; None, and one line in the log, where it is hidden."""
+    """The address of `WebRtcVad_Process`; None, with one line in the log, if it is hidden."""
     try:
         library = ctypes.PyDLL(_webrtcvad.__file__)
         _pointer(WebRtcScore().vad)
@@ -134,7 +136,7 @@ def _process() -> int | None:
 
 
 def speech_score(threshold: float = 0.5) -> SpeechScore:
-    """The quickest `WebRtcScore` there is. Raises ValueError for a threshold outside 0..1."""
+    """The fastest available `WebRtcScore`. Raises ValueError for a threshold outside 0..1."""
     plain, compiled, process = WebRtcScore(threshold), native_audio(), _process()
     if compiled is None or process is None:
         return plain

@@ -1,5 +1,4 @@
-"""What a segmenter remembers: the latest stretch of 16 kHz audio, the open utterance, the speaker's
-pauses."""
+"""State of a segmenter: the latest 16 kHz audio, the open utterance, and the speaker's pauses."""
 
 from __future__ import annotations
 
@@ -16,7 +15,7 @@ from headstart.gateway.audio.clock import (
 
 
 class AudioTail:
-    """[start_sample, end_sample) of a stream as s16 bytes: grows at the end by `append`, shrinks at
+    """s16 audio [start_sample, end_sample) of a stream: grows at the end by `append`, shrinks at
     the start by `drop_before`. Its owner bounds it."""
 
     def __init__(self) -> None:
@@ -32,11 +31,11 @@ class AudioTail:
         return len(self._pcm)
 
     def append(self, pcm: bytes) -> None:
-        """s16 that follows on what is here."""
+        """Append s16 audio at the end."""
         self._pcm += pcm
 
     def between(self, start_sample: int, end_sample: int) -> bytes:
-        """The audio [start_sample, end_sample), all of which must still be here."""
+        """The audio [start_sample, end_sample), all of which must still be held."""
         assert self.start_sample <= start_sample <= end_sample <= self.end_sample
         base = self.start_sample
         return bytes(
@@ -48,20 +47,20 @@ class AudioTail:
         )
 
     def drop_before(self, sample: int) -> None:
-        """Forget what lies before `sample`; nothing happens if it is gone already."""
+        """Drop the audio before `sample`, if any is held."""
         count = min(sample, self.end_sample) - self.start_sample
         if count > 0:
             del self._pcm[: engine_samples_to_bytes(count)]
             self.start_sample += count
 
 
-# Speech that begins so soon after an endpoint goes on with the turn that was taken for over:
-# nothing of an answer can have been heard and replied to by then.
+# Speech that begins this soon after an endpoint continues the turn: the user cannot yet have heard
+# and answered any of the response.
 CONTINUES_WITHIN_MS = 700
 
 
-class Arrival(msgspec.Struct, frozen=True, gc=False):  # a third of what a tuple with names costs
-    """Of the packet now being taken in. `is_real` is false for the watchdog's silence."""
+class Arrival(msgspec.Struct, frozen=True, gc=False):  # a third of a NamedTuple's cost
+    """Arrival of the packet being processed. `is_real` is false for the watchdog's silence."""
 
     received_ns: int
     captured_ns: int | None
@@ -75,41 +74,42 @@ class OpenUtterance:
     ref: TurnRef
     start_sample: int
     sent_sample: int
-    noticed_sample: int  # the clock when it was found to have begun
+    noticed_sample: int  # the clock when its beginning was detected
     began: Arrival
     last_speech: Arrival
     hushed: bool = False
     # Of the pause that it is in:
     end_probability: float | None = None
-    asked: int = 0  # hushes told
+    checks: int = 0  # hushes and rechecks of this pause
 
 
 class Pauses:
-    """Tells how long a speaker was silent who then went on, in 16 kHz samples: within an
-    utterance, and where the endpoint came too early."""
+    """Measures pauses after which the speaker continued, in 16 kHz samples: within an utterance,
+    and after an endpoint that came too early."""
 
     def __init__(self) -> None:
         self._silence_samples = 0
         self._last_speech_sample: int | None = None  # of a turn that ended by silence
         self._endpoint_sample = 0
 
-    def silent(self, silence_samples: int) -> None:
-        """One more window of a pause in the open utterance."""
+    def add_silence(self, silence_samples: int) -> None:
+        """Record one more window of a pause in the open utterance."""
         self._silence_samples = silence_samples
 
-    def spoke(self) -> int:
-        """A window of speech; the silence before it, 0 where it followed on speech."""
+    def add_speech(self) -> int:
+        """Record a window of speech; returns the silence before it, 0 if it followed speech."""
         silence, self._silence_samples = self._silence_samples, 0
         return silence
 
     def ended(self, speech_end_sample: int, endpoint_sample: int, *, by_silence: bool) -> None:
-        """The utterance is over."""
+        """Record the end of the utterance."""
         self._silence_samples = 0
         self._last_speech_sample = speech_end_sample if by_silence else None
         self._endpoint_sample = endpoint_sample
 
     def began(self, speech_sample: int) -> int:
-        """The next one begins; the silence before it, 0 where it is no continuation."""
+        """Record the start of the next one; returns the silence before it, 0 if it is no
+        continuation."""
         self._silence_samples = 0
         last, self._last_speech_sample = self._last_speech_sample, None
         gone = speech_sample - self._endpoint_sample

@@ -1,15 +1,15 @@
-"""Sample-rate conversion of one endless mono stream, the same whatever the packet sizes.
+"""Sample-rate conversion of one endless mono stream, independent of packet sizes.
 
-Our own polyphase filter rather than a library's because of latency, which every turn would pay: at
-24 -> 16 kHz soxr (HQ) holds up to 37 ms of sound back and hands it out in lumps of 31 ms, at
-8 -> 16 kHz up to 115 ms; this filter delays by 2 ms. `tests/gateway/audio/test_resample.py`
-holds it against soxr for quality.
+Our own polyphase filter, because a library's would add latency to every turn: at 24 -> 16 kHz soxr
+(HQ) holds back up to 37 ms of audio and returns it in blocks of 31 ms, at 8 -> 16 kHz up to 115 ms;
+this filter delays by 2 ms. `tests/gateway/audio/test_resample.py` compares its quality with soxr's.
 
-The input is cut into blocks of 10 ms, and each becomes exactly `out_rate / 100` samples by one
+The input is split into blocks of 10 ms, and each becomes exactly `out_rate / 100` samples by one
 matrix product of fixed shape (in C where there is a compiler: `gateway.audio.native`). A block is a
-few equal slices; a row is a slice with the 4 ms before it, and the matrix holds, for each output of
-a slice, the windowed sinc around that output's instant. So no sum depends on how packets were cut,
-and no ratio has to be kept in books: counts are exact for ever.
+few equal slices. A row is a slice with the 4 ms before it, and the matrix holds, for each output of
+a slice, the windowed sinc around that output's time. So no sum depends on the packet sizes, and
+sample counts stay exact without tracking a ratio.
+
 """
 
 from __future__ import annotations
@@ -26,28 +26,29 @@ from headstart.gateway.audio.native import native_audio
 Samples = npt.NDArray[np.int16]
 
 BLOCKS_PER_S = 100
-NUMPY_OUTPUTS = 32  # of a slice, at least: many small ones cost it more than zeros do
+NUMPY_OUTPUTS = 32  # per slice, at least: for numpy, small slices cost more than zeros
 DELAY_PER_S = 500  # the filter reaches 1/500 s = 2 ms to either side
 KAISER_BETA = 6.76  # 70 dB: 0.1102 * (70 - 8.7), Kaiser 1974
-TRANSITION_HZ = 1080  # (70 - 8) / (2.285 * 2 pi * 4 ms): from pass to stop, Kaiser 1974
+TRANSITION_HZ = 1080  # (70 - 8) / (2.285 * 2 pi * 4 ms): from pass to stop band, Kaiser 1974
 S16_MIN, S16_MAX = -32768, 32767
 
 
 class UnsupportedRateError(ValueError):
-    """A rate whose 10 ms block or 2 ms delay is no whole number of samples."""
+    """A rate whose 10 ms block or 2 ms delay is not a whole number of samples."""
 
 
 def slices_per_block(in_rate: int, out_rate: int, least_outputs: int = 1) -> int:
-    """As many as both rates allow while a slice gives `least_outputs`: the smaller the matrix, the
-    fewer of its entries are zero, and the surer it stays in the processor's cache. From 24 to
-    16 kHz a slice is 3 samples in, 2 out.
+    """As many slices as both rates allow while each has `least_outputs`: a smaller matrix has fewer
+    zero entries and stays in the processor's cache. From 24 to 16 kHz, a slice is 3 samples in, 2
+    out.
+
     """
     common = gcd(in_rate // BLOCKS_PER_S, out_rate // BLOCKS_PER_S)
     most = max(1, out_rate // BLOCKS_PER_S // least_outputs)
     return max(n for n in range(1, most + 1) if common % n == 0)
 
 
-@lru_cache(maxsize=16)  # rates in use are a handful; one matrix serves all sessions
+@lru_cache(maxsize=16)  # few rates are in use; one matrix serves all sessions
 def slice_matrix(in_rate: int, out_rate: int, least_outputs: int = 1) -> npt.NDArray[np.float32]:
     """float32 [history + slice, outputs of a slice]: (history ++ slice) @ matrix = outputs.
 
@@ -57,9 +58,9 @@ def slice_matrix(in_rate: int, out_rate: int, least_outputs: int = 1) -> npt.NDA
     reach = in_rate / DELAY_PER_S
     slices = slices_per_block(in_rate, out_rate, least_outputs)
     step, outputs = in_rate // BLOCKS_PER_S // slices, out_rate // BLOCKS_PER_S // slices
-    # Going down, nothing may fold back, so the stop band begins at the new limit. Going up, the
-    # old limit is the middle of the transition: telephone speech keeps its last octave, and what
-    # little there is at the limit casts an image just above it.
+    # Downwards, nothing may alias, so the stop band begins at the new limit. Upwards, the old limit
+    # is the middle of the transition: telephone speech keeps its highest frequencies, and their
+    # small image lies just above the limit.
     cutoff_hz = in_rate / 2 if out_rate > in_rate else (out_rate - TRANSITION_HZ) / 2
     at = np.arange(-history_samples(in_rate), step, dtype=np.float64)[:, None]
     centre = np.arange(outputs, dtype=np.float64)[None, :] * in_rate / out_rate - reach
@@ -80,23 +81,23 @@ def slice_rows(in_rate: int, out_rate: int, least_outputs: int = 1) -> npt.NDArr
 
 
 def history_samples(in_rate: int) -> int:
-    """Input before a slice that its outputs depend on: 4 ms, rounded up."""
+    """Input samples before a slice that its outputs depend on: 4 ms, rounded up."""
     return -(-2 * in_rate // DELAY_PER_S)
 
 
 class Blocks(Protocol):
-    """Whole blocks of 10 ms out of packets of any size; less than one is held back."""
+    """Whole blocks of 10 ms from packets of any size; less than one block is held back."""
 
     @property
     def held_samples(self) -> int: ...
 
     def feed(self, pcm: bytes) -> bytes:
-        """s16 in; s16 out, of every block that is full now."""
+        """s16 in; s16 out, for every block that is now full."""
         ...
 
 
 class PlainBlocks:
-    """Of a stream whose rate stays."""
+    """For a stream whose rate does not change."""
 
     def __init__(self, block: int) -> None:
         self._block_bytes = block * 2
@@ -114,7 +115,7 @@ class PlainBlocks:
 
 
 class NumpyBlocks:
-    """The matrix product: what `native.c` does, where there is no compiler."""
+    """The matrix product in numpy, for machines without a compiler."""
 
     def __init__(self, in_rate: int, out_rate: int) -> None:
         self._plain = PlainBlocks(in_rate // BLOCKS_PER_S)
@@ -132,7 +133,7 @@ class NumpyBlocks:
         line = np.concatenate((self._past, blocks.astype(np.float32)))
         self._past = line[len(blocks) :]
         outputs = [
-            # One block at a time: a product of more rows may add up in another order.
+            # One block at a time: a product with more rows may be summed in another order.
             line[at : at + len(self._past) + self._block].take(self._rows) @ self._matrix
             for at in range(0, len(blocks), self._block)
         ]
@@ -141,7 +142,7 @@ class NumpyBlocks:
 
 
 def blocks_of(in_rate: int, out_rate: int) -> Blocks:
-    """For a new stream, the quickest there is."""
+    """The fastest implementation, for a new stream."""
     block = in_rate // BLOCKS_PER_S
     if in_rate == out_rate:
         return PlainBlocks(block)
@@ -153,12 +154,13 @@ def blocks_of(in_rate: int, out_rate: int) -> Blocks:
 
 
 class StreamResampler:
-    """One mono s16 stream from `in_rate` to `out_rate`.
+    """Converts one mono s16 stream from `in_rate` to `out_rate`.
 
-    Live (the default): each full 10 ms block comes out at once, and output n is the input at
-    n / out_rate - 2 ms. With `aligned`, output n is the input at n / out_rate, held back by
-    2 ms: for files. Either way `flush` brings the count to exactly ceil(in * out_rate / in_rate).
-    Holds less than 10 ms of input. Raises UnsupportedRateError.
+    Live (the default): each full 10 ms block is returned at once, and output n is the input at n /
+    out_rate - 2 ms. With `aligned`, output n is the input at n / out_rate, held back by 2 ms: for
+    files. In both cases `flush` completes the count to exactly ceil(in * out_rate / in_rate). Holds
+    less than 10 ms of input. Raises UnsupportedRateError.
+
     """
 
     def __init__(self, in_rate: int, out_rate: int, *, aligned: bool = False) -> None:
@@ -174,7 +176,7 @@ class StreamResampler:
 
     @property
     def pending_samples(self) -> int:
-        """Input samples that wait for their block to fill."""
+        """Input samples that wait for a full block."""
         return self._blocks.held_samples
 
     def feed(self, pcm: bytes | Samples) -> Samples:
@@ -199,7 +201,7 @@ class StreamResampler:
         return out
 
     def flush(self) -> Samples:
-        """The rest, up to the exact count; afterwards the stream starts afresh."""
+        """The rest, up to the exact count; afterwards the stream starts anew."""
         return np.frombuffer(self.flush_pcm(), np.int16)
 
     def flush_pcm(self) -> bytes:

@@ -1,14 +1,15 @@
-"""One session's ears: packets in, speech events out. No I/O, no clock of its own.
+"""The speech segmenter of one session: packets in, speech events out. No I/O, no clock of its own.
 
     24 kHz packets -> resampler -> 16 kHz sample clock -> VAD windows -> gate -> endpoint -> events
 
-Everything happens per 20 ms window or per 10 ms block on the sample clock, never per packet, so
-the same audio gives the same events however it was cut and however fast it came.
+All decisions are made per 20 ms window or 10 ms block on the sample clock, never per packet, so the
+same audio gives the same events whatever the packet sizes and the speed of arrival.
 
-What is held, and its bound: while nobody speaks, the pre-roll (`prefix_padding_ms` and 30 windows);
+Audio held, with its bound: between utterances, the pre-roll (`prefix_padding_ms` and 30 windows);
 in an utterance, less than one chunk; in a pause, the pause, which the endpoint policy ends. An
 utterance is bounded by `max_utterance_s`: under VAD it is ended there and the next one begins;
 under push-to-talk the packet is refused (`UtteranceTooLongError`).
+
 """
 
 from __future__ import annotations
@@ -80,9 +81,9 @@ __all__ = [
     "UtteranceTooLongError",
 ]
 
-# An utterance that took less than this share of its own length to arrive was fed from a file.
+# An utterance that arrived in less than this fraction of its duration was fed from a file.
 REALTIME_SHARE = 0.5
-# Below so much, audio that nothing can ask for may lie about.
+# Up to this size, audio that is no longer needed may stay.
 TRIM_BYTES = engine_samples_to_bytes(ms_to_engine_samples(1000))
 
 
@@ -111,9 +112,9 @@ class SpeechSegmenter:
         self._open: OpenUtterance | None = None
         self._pauses = Pauses()
         self._turns = 0
-        self._consumed_sample = 0  # audio before it was delivered or cleared: never pre-roll again
+        self._consumed_sample = 0  # before it, audio was delivered or cleared: no pre-roll
         self._last: Arrival | None = None
-        self._silence_fed_samples = 0  # 24 kHz, by the watchdog since the last packet
+        self._silence_fed_samples = 0  # by the watchdog since the last packet, 24 kHz
         self._inserted_samples = 0
 
     @property
@@ -122,12 +123,12 @@ class SpeechSegmenter:
 
     @property
     def clock_samples(self) -> int:
-        """16 kHz samples since the session began: now."""
+        """The session's clock: 16 kHz samples since the session began."""
         return self._audio.end_sample
 
     @property
     def open_ref(self) -> TurnRef | None:
-        """The utterance being spoken, if any."""
+        """The open utterance, if any."""
         return self._open.ref if self._open else None
 
     @property
@@ -136,7 +137,7 @@ class SpeechSegmenter:
 
     @property
     def inserted_silence_ms(self) -> float:
-        """Silence the watchdog has put in for packets that never came, over the session."""
+        """Silence that the watchdog has inserted for missing packets, over the session."""
         return client_samples_to_exact_ms(self._inserted_samples)
 
     def feed(
@@ -158,8 +159,9 @@ class SpeechSegmenter:
         return self._hear(self._resampler.feed_pcm(pcm24k), self._last)
 
     def tick(self, now_ns: int) -> list[SpeechEvent]:
-        """The no-packet watchdog: call it every 100 ms or so. In mid-utterance under VAD, when no
-        packet has come for `watchdog_ms`, the time since the last one is taken for silence."""
+        """The watchdog for missing packets: call it every 100 ms or so. If no packet has arrived
+        for `watchdog_ms` within an utterance under VAD, the time since the last one counts as
+        silence."""
         if self._detection is None or self._open is None or self._last is None:
             return []
         gone_ns = now_ns - self._last.received_ns
@@ -178,24 +180,24 @@ class SpeechSegmenter:
         return self._hear(self._resampler.feed_pcm(bytes(due * BYTES_PER_SAMPLE)), silence)
 
     def commit(self) -> list[SpeechEvent]:
-        """The client ends the utterance. In a hush the turn ends where the hush began, so that
-        what was speculated stands. Raises CommitTooShortError: under VAD, audio before speech is no
-        utterance, so with none open it says 0 ms."""
+        """The client ends the utterance. During a hush, the turn ends where the hush began, so that
+        the speculation stays valid. Raises CommitTooShortError; under VAD, audio before speech is
+        no utterance, so with none open it reports 0 ms."""
         held_ms = self._held_ms()
         if self._open is None or self._last is None or held_ms < self.settings.commit_min_ms:
             raise CommitTooShortError(self.settings.commit_min_ms, held_ms)
         events = self._hear(self._resampler.flush_pcm(), self._last)
-        if self._open is not None:  # else the very last samples brought the endpoint
+        if self._open is not None:  # otherwise the last samples brought the endpoint
             self._stop(events, StopCause.COMMIT, self.clock_samples, self._last)
         self._trim()
         return events
 
     def clear(self) -> list[SpeechEvent]:
-        """Forget the open utterance and all audio held, pre-roll included."""
+        """Drop the open utterance and all held audio, including the pre-roll."""
         rest = self._resampler.flush_pcm()
         self._audio.append(rest)
         if self._windows is not None:
-            self._windows.feed(rest)  # keeps its clock; these windows belong to nobody
+            self._windows.feed(rest)  # advances its clock; these windows are not used
         self._gate.close()
         events: _Events = []
         if self._open is not None:
@@ -205,13 +207,13 @@ class SpeechSegmenter:
         return events
 
     def set_end_probability(self, ref: TurnRef, end_probability: float) -> None:
-        """The language model's word on the pause that `ref` is in; too late, it is forgotten."""
+        """The language model's end probability for the pause of `ref`; ignored if too late."""
         if self._open is not None and self._open.hushed and self._open.ref == ref:
             self._open.end_probability = end_probability
 
     def set_detection(self, detection: Detection | None) -> list[SpeechEvent]:
-        """Change the detection, in mid-speech too: an open utterance stays open. Going to
-        push-to-talk, it then waits for `commit` (a hush is taken back); going to VAD, it ends by
+        """Change the detection, also during speech: an open utterance stays open. Changing to
+        push-to-talk, it then waits for `commit` (a hush is revoked); changing to VAD, it ends by
         silence, counted from now."""
         before, self._detection = self._detection, detection
         events: _Events = []
@@ -255,7 +257,7 @@ class SpeechSegmenter:
     def _judge(
         self, events: _Events, detection: Detection, window: VadWindow, arrival: Arrival
     ) -> None:
-        """One window under VAD: begin, go on, hush, resume or end."""
+        """Judge one window under VAD: begin, continue, hush, resume or end."""
         now = window.end_sample
         state = self._gate.push(window)
         if not self._gate.is_open:
@@ -268,8 +270,8 @@ class SpeechSegmenter:
         assert utterance is not None
         if self._gate.speech_end == now and arrival.is_real:
             utterance.last_speech = arrival
-        if state is GateState.SPEAKING and (silence := self._pauses.spoke()):
-            detection.endpoint.went_on(silence)
+        if state is GateState.SPEAKING and (silence := self._pauses.add_speech()):
+            detection.endpoint.continued_after(silence)
         if utterance.hushed and state is GateState.SPEAKING:
             self._resume(events, utterance, now)
         if not utterance.hushed:
@@ -288,8 +290,8 @@ class SpeechSegmenter:
         arrival: Arrival,
     ) -> None:
         silence, speech = now - self._gate.speech_end, self._gate.speech_samples
-        self._pauses.silent(silence)
-        pause = Pause(silence, speech, utterance.end_probability, utterance.asked)
+        self._pauses.add_silence(silence)
+        pause = Pause(silence, speech, utterance.end_probability, utterance.checks)
         verdict = detection.endpoint.judge(pause)
         if verdict is EndpointVerdict.WAIT:
             return
@@ -297,7 +299,7 @@ class SpeechSegmenter:
         if enough and (not utterance.hushed or verdict is EndpointVerdict.RECHECK):
             self._deliver_rest(events, utterance, now, arrival)
             utterance.hushed = True
-            utterance.asked += 1
+            utterance.checks += 1
             events.append(PauseDetected(utterance.ref, now))
         if verdict is EndpointVerdict.END and enough:
             self._stop(events, StopCause.SILENCE, now, arrival)
@@ -317,10 +319,10 @@ class SpeechSegmenter:
         )
         events.append(started)
         if self._detection is not None and silence:
-            self._detection.endpoint.went_on(silence)
+            self._detection.endpoint.continued_after(silence)
 
     def _resume(self, events: _Events, utterance: OpenUtterance, now: int) -> None:
-        utterance.hushed, utterance.end_probability, utterance.asked = False, None, 0
+        utterance.hushed, utterance.end_probability, utterance.checks = False, None, 0
         utterance.ref = TurnRef(utterance.ref.turn, utterance.ref.revision + 1)
         events.append(SpeechResumed(utterance.ref, now))
 
@@ -359,7 +361,7 @@ class SpeechSegmenter:
     def _deliver_chunks(
         self, events: _Events, utterance: OpenUtterance, until: int, arrival: Arrival
     ) -> None:
-        """Every whole chunk up to `until`."""
+        """Deliver every whole chunk up to `until`."""
         chunk = ms_to_engine_samples(self.settings.chunk_ms)
         while until - utterance.sent_sample >= chunk:
             self._deliver_rest(events, utterance, utterance.sent_sample + chunk, arrival)
@@ -367,7 +369,7 @@ class SpeechSegmenter:
     def _deliver_rest(
         self, events: _Events, utterance: OpenUtterance, until: int, arrival: Arrival
     ) -> None:
-        """What is left up to `until`, as one chunk."""
+        """Deliver the rest up to `until` as one chunk."""
         start = utterance.sent_sample
         if until <= start:
             return
@@ -376,15 +378,15 @@ class SpeechSegmenter:
         utterance.sent_sample = until
 
     def _trim(self) -> None:
-        """Let go of audio that nothing can ask for any more. Only between packets: a huge one may
-        end a turn long before its own end, and the next turn's pre-roll lies in between."""
+        """Drop audio that is no longer needed. Only between packets: a large packet may end a turn
+        long before its own end, and contain the next turn's pre-roll."""
         if self._open is not None:
             keep = self._open.sent_sample
         elif self._detection is None:
             keep = self.clock_samples
         else:
             if self._audio.size_bytes < TRIM_BYTES:
-                return  # by and by
+                return  # not worth it yet
             windows = self._gate.hysteresis.start_of + 1 + DOUBT_WINDOWS_MAX
             preroll = (
                 ms_to_engine_samples(self._detection.prefix_padding_ms) + windows * WINDOW_SAMPLES
@@ -393,7 +395,7 @@ class SpeechSegmenter:
         self._audio.drop_before(keep)
 
     def _held_ms(self) -> float:
-        """Audio of the open utterance, with what the resampler still holds; 0 when none is."""
+        """Length of the open utterance with the resampler's input, in ms; 0 if none is open."""
         if self._open is None:
             return 0.0
         held_ms = engine_samples_to_exact_ms(self.clock_samples - self._open.start_sample)

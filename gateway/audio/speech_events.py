@@ -1,11 +1,12 @@
-"""What `gateway.audio.segmenter` takes and gives: its settings, its events and its errors.
+"""The settings, events and errors of `gateway.audio.segmenter`.
 
-Every sample number counts 16 kHz samples since the session began.
+All sample numbers count 16 kHz samples since the session began.
 
-    SegmenterError               the client's doing; nothing was changed
+    SegmenterError               caused by the client; nothing was changed
     ├── OddAudioError            half a sample
-    ├── CommitTooShortError      nothing, or next to nothing, to commit
-    └── UtteranceTooLongError    push-to-talk went on past max_utterance_s
+    ├── CommitTooShortError      nothing, or too little, to commit
+    └── UtteranceTooLongError    push-to-talk exceeded max_utterance_s
+
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from headstart.gateway.audio.endpointing import EndpointPolicy, FixedSilence
 
 
 class SegmenterError(Exception):
-    """Something about the audio that the client caused; nothing was changed."""
+    """An error in the audio, caused by the client; nothing was changed."""
 
 
 class OddAudioError(SegmenterError):
@@ -29,7 +30,7 @@ class OddAudioError(SegmenterError):
 
 
 class CommitTooShortError(SegmenterError):
-    """`actual_ms`: what the open utterance holds; 0 when none is open."""
+    """`actual_ms`: the length of the open utterance; 0 if none is open."""
 
     def __init__(self, minimum_ms: int, actual_ms: float) -> None:
         self.minimum_ms = minimum_ms
@@ -40,7 +41,7 @@ class CommitTooShortError(SegmenterError):
 
 
 class UtteranceTooLongError(SegmenterError):
-    """Push-to-talk only: the packet was refused; commit or clear to go on."""
+    """Push-to-talk only: the packet was refused; commit or clear to continue."""
 
     def __init__(self, limit_s: int, would_be_s: float) -> None:
         self.limit_s = limit_s
@@ -56,14 +57,14 @@ class Detection:
 
     threshold: float = 0.5
     prefix_padding_ms: int = 300
-    minimum_speech_ms: int = 100  # an utterance with less speech in it is dropped
+    minimum_speech_ms: int = 100  # an utterance with less speech is dropped
     endpoint: EndpointPolicy = field(default_factory=FixedSilence)
 
 
 @dataclass(frozen=True)
 class SegmenterSettings:
-    chunk_ms: int = 500  # what the engine gets at a time; 200 and 1000 are in use too
-    watchdog_ms: int = 1000  # no packet for so long in mid-speech: take it for silence
+    chunk_ms: int = 500  # what the engine gets at a time; 200 and 1000 are also used
+    watchdog_ms: int = 1000  # without a packet for this long during speech, assume silence
     commit_min_ms: int = 100
     max_utterance_s: int = 300
 
@@ -75,9 +76,9 @@ class SegmenterSettings:
 
 
 class StopCause(Enum):
-    SILENCE = "silence"  # the endpoint; a Hushed came before it
-    COMMIT = "commit"  # the client said so
-    LIMIT = "limit"  # max_utterance_s of unbroken speech
+    SILENCE = "silence"  # the endpoint, after a PauseDetected
+    COMMIT = "commit"  # requested by the client
+    LIMIT = "limit"  # max_utterance_s of uninterrupted speech
 
 
 class DropReason(Enum):
@@ -87,9 +88,9 @@ class DropReason(Enum):
 
 @dataclass(frozen=True)
 class SpeechStarted:
-    """`start_sample`: where the delivered audio begins, pre-roll included; `speech_sample`: where
-    speech itself does. `push_to_talk`: begun by an append, not heard by the VAD. `continues`: so
-    soon after an endpoint that it goes on with that turn."""
+    """`start_sample`: start of the delivered audio, with pre-roll; `speech_sample`: start of the
+    speech. `push_to_talk`: begun by an append, not by the VAD. `continues`: so soon after an
+    endpoint that it continues that turn."""
 
     ref: TurnRef
     start_sample: int
@@ -101,7 +102,7 @@ class SpeechStarted:
 
 @dataclass(frozen=True)
 class SpeechChunk:
-    """The utterance's next s16 mono 16 kHz audio. `received_ns`: when its last packet came."""
+    """The utterance's next s16 mono 16 kHz audio. `received_ns`: when its last packet arrived."""
 
     ref: TurnRef
     start_sample: int
@@ -115,8 +116,8 @@ class SpeechChunk:
 
 @dataclass(frozen=True)
 class PauseDetected:
-    """A short silence; all audio up to `end_sample` has been delivered. A second one of the same
-    `ref`: the silence has grown, and is to be listened to again."""
+    """A short pause; all audio up to `end_sample` has been delivered. A second one with the same
+    `ref`: the silence has grown, and is to be judged again."""
 
     ref: TurnRef
     end_sample: int
@@ -124,7 +125,7 @@ class PauseDetected:
 
 @dataclass(frozen=True)
 class SpeechResumed:
-    """Speech goes on after a hush; `ref` has the new revision, the gap's audio follows."""
+    """Speech continues after a hush; `ref` has the new revision, the audio of the gap follows."""
 
     ref: TurnRef
     at_sample: int
@@ -134,10 +135,12 @@ class SpeechResumed:
 class SpeechStopped:
     """The turn is over.
 
-    `end_sample`: the end of the delivered audio; `endpoint_sample`: where it was decided, which
-    is `audio_end_ms`; `last_speech_sample`: the end of the last window with speech (under
+    `end_sample`: the end of the delivered audio; `endpoint_sample`: where the end was decided,
+    which is `audio_end_ms`; `last_speech_sample`: the end of the last window with speech (under
     push-to-talk the end of the audio), received at `last_speech_received_ns` and captured, if the
-    client stamps its audio, at `last_speech_captured_ns`. `realtime`: came no faster than spoken.
+    client stamps its audio, at `last_speech_captured_ns`. `realtime`: arrived no faster than
+    spoken.
+
     """
 
     ref: TurnRef
@@ -153,7 +156,7 @@ class SpeechStopped:
 
 @dataclass(frozen=True)
 class UtteranceDropped:
-    """The utterance is to be forgotten."""
+    """The utterance is dropped."""
 
     ref: TurnRef
     reason: DropReason

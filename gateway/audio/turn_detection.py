@@ -1,4 +1,4 @@
-"""The protocol's `turn_detection` as the listener knows it: which policy ends a turn."""
+"""Converts the protocol's `turn_detection` to segmenter settings."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ def detection_of(
     pace: PauseStatistics | None = None,
     endpointing: Endpointing = "fixed",
 ) -> Detection | None:
-    """None is push-to-talk. `hush_ms`: the silence that starts speculation; `pace`: what is known
-    of the speaker's pauses; `endpointing`: the policy behind `server_vad`."""
+    """None is push-to-talk. `hush_ms`: the silence that starts speculation; `pace`: statistics of
+    the speaker's pauses; `endpointing`: the policy for `server_vad`."""
     match turns:
         case None:
             return None

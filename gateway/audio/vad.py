@@ -1,8 +1,9 @@
-"""Speech or not: fixed 20 ms windows whatever the packet size, then hysteresis over windows.
+"""Voice activity detection: fixed 20 ms windows whatever the packet size, then hysteresis.
 
-`VadWindows` cuts the stream of 16 kHz samples into windows and scores each one. `VadHysteresis`
-makes of the windows' yes and no a beginning and an end that one click or one unvoiced sound cannot
-move. Both are pure functions of the samples: packets of any size give the same windows.
+`VadWindows` splits the stream of 16 kHz samples into windows and scores each one. `VadHysteresis`
+turns the windows' scores into a start and an end of speech, so that one click or one unvoiced sound
+changes neither. Both are pure functions of the samples: packets of any size give the same windows.
+
 """
 
 from __future__ import annotations
@@ -30,22 +31,22 @@ WINDOW_MS = 20
 WINDOW_SAMPLES = ms_to_engine_samples(WINDOW_MS)
 WINDOW_BYTES = 2 * WINDOW_SAMPLES
 FULL_SCALE = 32768.0
-SILENCE_DBFS = -100.0  # what digital silence is given: log(0) has no number
+SILENCE_DBFS = -100.0  # the level of digital silence, since log(0) is undefined
 
-# The energy below which a window is never speech, on a line through the protocol's threshold.
-# Quiet talk at a laptop's arm length is about -45 dBFS, a quiet room about -65.
+# The energy below which a window is never speech, as a linear function of the protocol's threshold.
+# Quiet speech at a laptop is about -45 dBFS, a quiet room about -65.
 FLOOR_DBFS_AT_0 = -65.0
 FLOOR_DBFS_PER_UNIT = 20.0
 
-# A fresh webrtcvad takes the first 80 ms of any noise for speech, until it has learnt it. Speech
-# that begins at once is found 100 ms late and loses nothing: the pre-roll reaches back.
+# A new webrtcvad takes the first 80 ms of any noise for speech until it has learnt it. Speech in
+# the first windows is therefore detected 100 ms late, and the pre-roll covers the gap.
 WARM_UP_WINDOWS = 5
 
-# What is voiced: the pitch of people, looked for in two windows at a quarter of the rate.
+# Voiced windows: a human pitch, searched in two windows at a quarter of the rate.
 PITCH_DECIMATION = 4
 PITCH_LAGS = np.arange(10, 58)  # 400 to 70 Hz at that rate
 LEAST_VOICING = 0.65
-LEAST_VOICED_WINDOWS = 3  # the vowel of a short "yes" has four; peaks of a far voice seldom two
+LEAST_VOICED_WINDOWS = 3  # the vowel of a short "yes" has four; a distant voice seldom reaches two
 VOICE_LASTS_WINDOWS = 15  # unvoiced sounds and their neighbours, as in "sixth"
 
 # Behind a tone comes the next one of a melody: what is not steady while one ends and the other
@@ -73,7 +74,7 @@ VOICE_RISE_SHARE, VOICE_FALL_SHARE = 0.1, 0.01
 
 
 class SpeechScore(Protocol):
-    """Judges windows; may keep state from one window to the next (Silero will)."""
+    """Judges windows; may keep state from one window to the next."""
 
     def judge(self, pcm: bytes) -> bytes:
         """`pcm`: s16[n, 320] at 16 kHz. For each of the n windows, 0, or 1 for speech; 1 + k for
@@ -82,14 +83,14 @@ class SpeechScore(Protocol):
 
 
 class NoiseFloor:
-    """The level of what is always there: falls sooner than it rises; at first it is silence, so
-    that whoever speaks at once is not taken for the room."""
+    """The background level: it falls faster than it rises. It starts as silence, so that early
+    speech is not taken for background."""
 
     def __init__(self) -> None:
         self.level_dbfs = SILENCE_DBFS
 
-    def hear(self, energy_dbfs: float) -> None:
-        """One more window in which nobody speaks."""
+    def learn(self, energy_dbfs: float) -> None:
+        """Learn from one more window without speech."""
         share = NOISE_FLOOR_FALL_SHARE if energy_dbfs < self.level_dbfs else NOISE_FLOOR_RISE_SHARE
         self.level_dbfs += share * (energy_dbfs - self.level_dbfs)
 
@@ -103,15 +104,16 @@ def voicing(last: bytes, window: bytes) -> float:
 
 
 def numpy_voicing(window: Samples) -> float:
-    """How periodic int16[640] at 16 kHz is at a voice's pitch: 0, noise, to 1, a held vowel.
+    """How periodic int16[640] at 16 kHz is at a voice's pitch: from 0, noise, to 1, a held vowel.
 
-    The highest normalised autocorrelation at 70 to 400 Hz, of the sound below some 1 kHz.
+    The highest normalised autocorrelation at 70 to 400 Hz, of the audio below about 1 kHz.
+
     """
     low = window.reshape(-1, PITCH_DECIMATION).mean(axis=1, dtype=np.float32)
     low = low[1:] + low[:-1]
     low -= low.mean()
     full = np.correlate(low, low, "full")[len(low) - 1 :]
-    # Each lag against the energy of the two stretches that it compares, not of the whole.
+    # Each lag is normalised by the energy of the two compared stretches, not of the whole.
     energy = np.cumsum(low * low)
     lags = PITCH_LAGS
     ahead, behind = energy[-1] - energy[lags - 1], energy[len(low) - 1 - lags]
@@ -120,10 +122,14 @@ def numpy_voicing(window: Samples) -> float:
 
 
 class WebRtcScore:
-    """The WebRTC project's VAD, behind an energy floor, for sound in which there is a voice.
+    """The WebRTC project's VAD, combined with an energy floor and a voicing check.
 
-    `threshold` 0..1, as in the protocol's `turn_detection`, gives the aggressiveness 0..3 in equal
-    quarters and the floor from -65 to -45 dBFS. Raises ValueError outside 0..1.
+    `threshold` 0..1, as in the protocol's `turn_detection`, selects the aggressiveness 0..3 in
+    equal quarters and the floor from -65 to -45 dBFS. Raises ValueError outside 0..1.
+
+    The VAD alone accepts breath, coughs, keys and rain as speech. So a window must also be within
+    300 ms after a voiced one (the pre-roll covers an unvoiced first sound), and voiced windows must
+    exceed the noise floor: a radio next door does not. Whispering is not detected.
 
     Breath, coughs, keys and rain are speech to that VAD alone. So a window must also come within
     300 ms after voice (the pre-roll reaches back to an unvoiced first sound), and what is
@@ -163,7 +169,7 @@ class WebRtcScore:
         self._doubt(tone, pitched=pitched, going_on=going_on)
         has_voice = pitched and tone is not Tone.YES
         if not has_voice and not going_on:
-            self._room.hear(energy_dbfs)
+            self._room.learn(energy_dbfs)
         stands_out = energy_dbfs >= self._room.level_dbfs + self._margin_db(going_on)
         if not (has_voice and stands_out):
             self._voiced_windows = 0
@@ -240,7 +246,7 @@ def energy_dbfs(window: bytes) -> float:
 
 
 class VadWindows:
-    """Cuts samples into windows of 20 ms; what does not fill one waits (less than 320 samples)."""
+    """Splits samples into windows of 20 ms; less than 320 samples wait for the next call."""
 
     def __init__(self, score: SpeechScore, start_sample: int = 0) -> None:
         self.score = score
@@ -249,12 +255,12 @@ class VadWindows:
 
     @property
     def carried_samples(self) -> int:
-        """Samples that wait for the window to fill."""
+        """Samples that wait for a full window."""
         return len(self._carry) // 2
 
     def feed(self, pcm: bytes, *, from_speech: bool = False) -> list[VadWindow]:
-        """s16 at 16 kHz, following on what came before. Every window filled; `from_speech`: only
-        from the first one with speech on (a gate that is quiet has no use for those before)."""
+        """s16 at 16 kHz, continuing the stream. Returns every filled window; `from_speech`: only
+        from the first one with speech on (a quiet gate needs none before it)."""
         if self._carry:
             pcm, self._carry = self._carry + pcm, b""
         if rest_bytes := len(pcm) % WINDOW_BYTES:
@@ -271,14 +277,14 @@ class VadWindows:
 
 class GateState(Enum):
     QUIET = "quiet"
-    STARTING = "starting"  # some speech, not yet enough to be a beginning
+    STARTING = "starting"  # some speech, not yet enough to be a start
     SPEAKING = "speaking"
     STOPPING = "stopping"  # a pause that may be the end
 
 
 @dataclass(frozen=True)
 class HysteresisSettings:
-    """Speech begins when `start_speech` of the last `start_of` windows are speech, and goes on
+    """Speech starts when `start_speech` of the last `start_of` windows are speech, and resumes
     after a pause when `resume_speech` of the last `resume_of` are: one click does neither."""
 
     start_speech: int = 3
@@ -294,10 +300,11 @@ class HysteresisSettings:
 
 
 class VadHysteresis:
-    """Windows in, beginnings and pauses out.
+    """Windows in, starts and pauses of speech out.
 
     `push` one window at a time; then read `state`, `speech_start` (first sample of the speech),
-    `speech_end` (first sample behind the last speech) and `speech_samples` (silence not counted).
+    `speech_end` (first sample after the last speech) and `speech_samples` (without silence).
+
     """
 
     def __init__(self) -> None:
@@ -305,7 +312,7 @@ class VadHysteresis:
         self.state = GateState.QUIET
         self.is_open = False
         self.is_quiet = True
-        """Nearly always; a window without speech changes nothing then and need not be pushed."""
+        """Usually true. A window without speech then changes nothing and need not be pushed."""
         self.speech_start = 0
         self.speech_end = 0
         self.speech_samples = 0
@@ -313,7 +320,7 @@ class VadHysteresis:
         self._recent: deque[VadWindow] = deque(maxlen=bound)  # the oldest drops out
 
     def push(self, window: VadWindow) -> GateState:
-        """Take the next window; the state after it."""
+        """Take the next window; returns the state after it."""
         self._recent.append(window)
         if self.is_open:
             self._push_open(window)
@@ -322,8 +329,8 @@ class VadHysteresis:
         return self.state
 
     def open_at(self, start_sample: int, now_sample: int, speech_samples: int) -> None:
-        """Declare that somebody has been speaking since `start_sample` (push-to-talk handed over
-        to the VAD): the next silence counts from `now_sample`."""
+        """Declare speech since `start_sample` (a change from push-to-talk to VAD): the next silence
+        counts from `now_sample`."""
         self._recent.clear()
         self.speech_start = start_sample
         self.speech_end = now_sample

@@ -1,7 +1,8 @@
-"""Who may talk to this server: keys, ephemeral client secrets, pages of other sites.
+"""Authentication: API keys, ephemeral client secrets, and pages of other sites.
 
-`access` decides, `client_secrets` keeps the ephemeral ones, `middleware` asks for every request.
+`access` decides, `client_secrets` stores the ephemeral ones, and `middleware` checks every request.
 
 May import: `config`, `engine.api`, `errors`, `protocol`, `runtime`.
-Never: logs or keeps a key. A key is known by its `key_id`.
+Never: logs or stores a key. A key is known by its `key_id`.
+
 """

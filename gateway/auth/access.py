@@ -1,12 +1,13 @@
-"""Who may talk to this server: keys, ephemeral secrets, and pages of other sites.
+"""Access control: API keys, ephemeral secrets, and pages of other sites.
 
-A browser sends any page's requests wherever that page likes, with the visitor's network address. So
-a request that names an `Origin` has to come from this server's own page, or from one that is
-allowed; and a server that is open to everybody on its machine answers to the machine's own names
-only, for a foreign name that was made to point here (DNS rebinding) is a page of another site too.
-Programs name no origin and are let in, with a key where keys are set.
+A browser sends any page's requests to any address, from the visitor's network. So a request with an
+`Origin` must come from this server's own page or from an allowed one. A server without keys that
+listens only to its own machine answers only to the machine's own names: a foreign name that was
+made to point here (DNS rebinding) is a page of another site too. Programs send no origin and are
+admitted, with a key where keys are set.
 
 No sockets here: `Access.judge` looks at a request's path and headers.
+
 """
 
 from __future__ import annotations
@@ -27,29 +28,30 @@ KEY_SUBPROTOCOL = "openai-insecure-api-key."
 KEY_CHARS_MIN = 16
 ANY = "*"
 OPEN_PATHS = frozenset({"/healthz"})
-# What needs a key, where there are keys: all but the page's files, which say nothing of anybody.
+# What needs a key, if there are keys: everything except the page's files, which contain no user
+# data.
 GUARDED = ("/v1/", "/realtime", "/models", "/status", "/metrics")
-# What a secret is good for, and nothing else: sessions, and the end of its own calls.
+# What a secret may be used for: sessions, and ending its own calls.
 SECRETS_PATHS = re.compile(r"(/v1)?/realtime(/calls(/[^/]+/hangup)?)?")
 
 
 @dataclass(frozen=True, slots=True)
 class Admitted:
-    """`key_id` names the key without telling it; empty where nobody is asked for one. `secret`
-    names, in the same way, the ephemeral secret that came in the key's place; empty if none did."""
+    """`key_id` identifies the key without revealing it; empty if none is required. `secret`
+    identifies the ephemeral secret that was used instead of the key; empty if none was."""
 
     key_id: str = ""
     secret: str = ""
 
     def owns(self, owner: Admitted) -> bool:
-        """Whether what `owner` has opened is this one's to end: the key's holder has all that was
+        """Whether this client may end what `owner` has opened. The key's holder may end everything
         opened with the key or its secrets, a secret only what it has opened itself."""
         return self.key_id == owner.key_id and self.secret in ("", owner.secret)
 
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """Why not, as HTTP says it."""
+    """Why a request is refused, in HTTP terms."""
 
     status: int
     code: str
@@ -57,8 +59,8 @@ class Refused:
 
 
 class Access:
-    """`keys`: those that are accepted, none for everybody. `origins`: of pages besides our own;
-    `hosts`: names that this server answers to, none for all."""
+    """`keys`: the accepted keys; empty: none required. `origins`: of allowed pages besides our own;
+    `hosts`: names that this server answers to; empty: all."""
 
     def __init__(
         self,
@@ -74,7 +76,7 @@ class Access:
 
     @classmethod
     def from_settings(cls, settings: Settings, secrets: ClientSecrets) -> Access:
-        """Raises `ConfigError` for a key file that cannot be read, or holds no good keys."""
+        """Raises `ConfigError` for a key file that cannot be read, or contains no valid keys."""
         keys = read_keys(settings)
         hosts = settings.allowed_hosts.split()
         if not hosts and not keys and _is_loopback(settings.host):
@@ -87,13 +89,13 @@ class Access:
 
     @property
     def origins(self) -> frozenset[str]:
-        """Of pages that may read answers, besides our own."""
+        """Of pages that may read responses, besides our own."""
         return self._origins
 
     def judge(
         self, path: str, headers: Mapping[str, str], now_s: float, subprotocols: Iterable[str] = ()
     ) -> Admitted | Refused:
-        """`headers` by lower-case name; `now_s` of `gateway.runtime.clocks.since_boot_s`."""
+        """`headers`: by lower-case name; `now_s`: of `gateway.runtime.clocks.since_boot_s`."""
         host = headers.get("host", "")
         if self._hosts and _name_of(host) not in self._hosts and host.lower() not in self._hosts:
             return Refused(
@@ -115,7 +117,8 @@ class Access:
     def _may_come_from(self, origin: str, host: str) -> bool:
         if ANY in self._origins or _origin(origin) in self._origins:
             return True
-        # RFC 6454 §6.2: a scheme and an authority, nothing else. Whatever came is only compared.
+        # RFC 6454 §6.2: a scheme and an authority, nothing else. The received value is only
+        # compared.
         _, _, authority = _origin(origin).partition("://")
         return authority != "" and authority == host.lower()
 
@@ -135,23 +138,23 @@ class Access:
         if not self.wants_keys:
             return Admitted()
         digest = _digest(key)
-        # All of them, whatever matches: the time taken tells nothing.
+        # Compare with all keys: the time taken must not reveal anything.
         found = [hmac.compare_digest(digest, known) for known in self._digests]
         return Admitted(_name(digest)) if any(found) else _wrong_key()
 
 
 def key_of(headers: Mapping[str, str], subprotocols: Iterable[str] = ()) -> str:
-    """The client's key, from the header or, as browsers have to, from a subprotocol's name."""
+    """The client's key, from the header, or for browsers from a subprotocol's name."""
     for offered in subprotocols:
         if offered.startswith(KEY_SUBPROTOCOL):
             return offered.removeprefix(KEY_SUBPROTOCOL)
     value = headers.get("authorization", "").strip()
     scheme, _, key = value.partition(" ")
-    return key.strip() if scheme.lower() == "bearer" else value  # RFC 9110 §11.1: in any case
+    return key.strip() if scheme.lower() == "bearer" else value  # RFC 9110 §11.1: case-insensitive
 
 
 def read_keys(settings: Settings) -> list[str]:
-    """All keys that the settings name. Raises `ConfigError`."""
+    """All keys in the settings. Raises `ConfigError`."""
     keys = [key.strip() for key in settings.api_keys.split(",") if key.strip()]
     if settings.api_keys_file is not None:
         keys += _keys_in(settings.api_keys_file)
@@ -169,7 +172,7 @@ def read_keys(settings: Settings) -> list[str]:
 
 
 def _keys_in(file: Path) -> list[str]:
-    """One on each line; empty ones and comments (#) do not count."""
+    """One per line; empty lines and comments (#) are skipped."""
     try:
         lines = [line.strip() for line in file.read_text().splitlines()]
     except (OSError, UnicodeDecodeError) as error:
@@ -181,7 +184,7 @@ def _keys_in(file: Path) -> list[str]:
 
 
 def is_open_to_others(settings: Settings) -> bool:
-    """Whether anybody who reaches this machine may use the server."""
+    """Whether anybody who can reach this machine may use the server."""
     return not _is_loopback(settings.host) and not read_keys(settings)
 
 
@@ -190,12 +193,12 @@ def _wrong_key() -> Refused:
 
 
 def _digest(key: str) -> bytes:
-    # A WebSocket's headers come with surrogates for what is no ASCII.
+    # A WebSocket's headers contain surrogates for non-ASCII characters.
     return hashlib.sha256(key.encode(errors="surrogatepass")).digest()
 
 
 def _name(digest: bytes) -> str:
-    """What a key or secret is called where it must not be told."""
+    """The identifier of a key or secret, which does not reveal it."""
     return digest.hex()[:16]
 
 

@@ -1,9 +1,10 @@
-"""Ephemeral client secrets: a key for a browser, good for a while, with a session's settings.
+"""Ephemeral client secrets: short-lived keys for browsers, with session settings.
 
-Kept by hash, so that no secret can be read out of memory dumps or logs; in memory only, so none
-outlives the server. Bound: `SECRETS_MAX`; the one that expires first gives way. No clock: times are
-those of `gateway.runtime.clocks.since_boot_s`, so that nobody's setting the date ends or prolongs a
-secret, and a machine's sleep counts.
+Stored as hashes, so that no secret can be read from memory dumps or logs; in memory only, so none
+outlives the server. Bound: `SECRETS_MAX`; beyond it, the one that expires first is dropped. No
+clock: times are those of `gateway.runtime.clocks.since_boot_s`, so that setting the date does not
+change a secret's lifetime, and a machine's sleep counts.
+
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ LIFETIME_S, LIFETIME_S_DEFAULT = RANGES["expires_after.seconds"], 600
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """What a secret stands for. `session`: the `session` object it was asked for with, or None;
-    `key_id`: whose key it was asked for with (`headstart.gateway.auth.access`)."""
+    """What a secret grants. `session`: the `session` object in the request for it, or None;
+    `key_id`: of the key it was requested with (`headstart.gateway.auth.access`)."""
 
     expires_at_s: float
     session: Any
@@ -32,7 +33,7 @@ class Grant:
 
 
 class ClientSecrets:
-    """`issue` and `find`."""
+    """Issues and finds secrets."""
 
     def __init__(self) -> None:
         self._grants: dict[bytes, Grant] = {}
@@ -41,7 +42,7 @@ class ClientSecrets:
         return len(self._grants)
 
     def issue(self, session: Any, lifetime_s: int, now_s: float, key_id: str = "") -> str:
-        """A new secret, good for so long."""
+        """A new secret, valid for `lifetime_s`."""
         if len(self._grants) >= SECRETS_MAX:
             self._grants = {k: g for k, g in self._grants.items() if now_s < g.expires_at_s}
         if len(self._grants) >= SECRETS_MAX:
@@ -52,8 +53,8 @@ class ClientSecrets:
         return value
 
     def find(self, value: str, now_s: float) -> Grant | None:
-        """What it stands for; None: unknown or expired. Compared by hash, so the time taken tells
-        nothing of a secret's letters."""
+        """The grant of a secret; None: unknown or expired. Compared by hash, so that the time taken
+        reveals nothing about a secret."""
         grant = self._grants.get(_digest(value))
         return grant if grant is not None and now_s < grant.expires_at_s else None
 

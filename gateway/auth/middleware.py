@@ -1,8 +1,9 @@
-"""Authentication in front of the HTTP and WebSocket application: `gateway.auth.access` for every
-request.
+"""Authentication middleware for the HTTP and WebSocket application: applies `gateway.auth.access`
+to every request.
 
-And what no request of a stranger may do: end in an exception. A peer that leaves while its request
-is read, and the end of the server, are neither errors nor lines in the log.
+It also keeps requests of untrusted clients from ending in an exception: a peer that leaves while
+its request is read, or a server that shuts down, is neither an error nor logged as one.
+
 """
 
 from __future__ import annotations
@@ -35,13 +36,15 @@ PAGE_POLICY = (
     "media-src 'self' blob:; connect-src 'self'{sockets}; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'"
 )
-"""The page's files and this server, and nothing else; for whatever is sent, as it hurts nothing."""
+"""Allows the page's files and this server, nothing else. Sent with every response, which does no
+harm."""
 HEADERS = (
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
     (b"permissions-policy", b"camera=(self), microphone=(self), geolocation=()"),
-    # Not `same-origin`: that cuts the tab in which the dashboard opens Perfetto off from its page.
+    # Not `same-origin`: that would detach the tab in which the dashboard opens Perfetto from its
+    # page.
     (b"cross-origin-opener-policy", b"same-origin-allow-popups"),
 )
 _HOST = re.compile(r"[A-Za-z0-9._-]+(:[0-9]{1,5})?|\[[0-9A-Fa-f:.]+\](:[0-9]{1,5})?")
@@ -50,28 +53,29 @@ _ADMITTED = "headstart.admitted"
 
 
 def admitted_of(scope: Scope) -> Admitted:
-    """What a request was let in with."""
+    """What a request was admitted with."""
     admitted: Admitted = scope.get(_ADMITTED, Admitted())
     return admitted
 
 
 def key_id_of(scope: Scope) -> str:
-    """Whose key a request came with (`Admitted.key_id`)."""
+    """The id of a request's key (`Admitted.key_id`)."""
     return admitted_of(scope).key_id
 
 
 def policy_for(host: str) -> str:
-    """The page's Content-Security-Policy. Some browsers do not count a WebSocket to the page's own
-    host as 'self', so that is named too, if a browser could have sent it."""
+    """The page's Content-Security-Policy. Some browsers do not treat a WebSocket to the page's own
+    host as 'self', so the host is named too, if it could be a browser's."""
     named = f" ws://{host} wss://{host}" if _HOST.fullmatch(host) is not None else ""
     return PAGE_POLICY.format(sockets=named)
 
 
 class AuthMiddleware:
-    """ASGI middleware. A request that may not come in is answered here.
+    """ASGI middleware. Answers requests that are refused.
 
-    A socket with a wrong key is told so after the handshake, since one client tries again for ever
-    if that fails; one from a wrong page gets no handshake.
+    A WebSocket with a wrong key is refused after the handshake, because one client retries a failed
+    handshake without end; one from a forbidden page gets no handshake.
+
     """
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
@@ -83,14 +87,15 @@ class AuthMiddleware:
             await self._app(scope, receive, send)
             return
         try:
-            await self._let_in(scope, receive, send)
+            await self._admit(scope, receive, send)
         except (ClientDisconnect, WebSocketDisconnect):
             log.debug("a client left before it was answered")
         except asyncio.CancelledError:
-            # Nobody else cancels a request: the server ends, and has cut the connection.
+            # Nothing else cancels a request: the server is shutting down, and has closed the
+            # connection.
             log.debug("a request was given up at the end of the server")
 
-    async def _let_in(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _admit(self, scope: Scope, receive: Receive, send: Send) -> None:
         headers = Headers(scope=scope)
         verdict = _path_verdict(scope) or self._access.judge(
             scope["path"], headers, since_boot_s(), scope.get("subprotocols", ())
@@ -111,7 +116,7 @@ class AuthMiddleware:
 
 
 def _path_verdict(scope: Scope) -> Refused | None:
-    """What is wrong with a request's path, whoever asks."""
+    """Refuses an invalid path, before authentication."""
     path: str = scope["path"]
     if _CONTROL.search(path) is not None:
         return Refused(400, "invalid_path", "A path may not contain control characters.")
@@ -122,7 +127,7 @@ def _path_verdict(scope: Scope) -> Refused | None:
 
 
 def _with_policies(send: Send, policy: str) -> Send:
-    """`send` whose answers carry what a browser needs to be told."""
+    """`send`, adding the security headers for browsers."""
 
     async def sending(message: Message) -> None:
         if message["type"] == "http.response.start":
@@ -134,7 +139,7 @@ def _with_policies(send: Send, policy: str) -> Send:
 
 
 def guarded(app: ASGIApp, access: Access) -> ASGIApp:
-    """`app` behind authentication, and readable for the pages that are allowed."""
+    """`app` behind authentication, and readable for allowed pages."""
     middleware: ASGIApp = AuthMiddleware(app, access)
     if not access.origins:
         return middleware
@@ -155,13 +160,13 @@ def _response(refused: Refused) -> JSONResponse:
 
 
 def offered(socket: WebSocket, prefix: str) -> str | None:
-    """What stands behind `prefix` in the name of an offered subprotocol."""
+    """The rest of an offered subprotocol's name after `prefix`."""
     names: list[str] = socket.scope.get("subprotocols", [])
     return next((name.removeprefix(prefix) for name in names if name.startswith(prefix)), None)
 
 
 async def reject_websocket(socket: WebSocket, error: FatalProtocolError) -> None:
-    """Shake hands, if that is still to be done, say why not, and close."""
+    """Complete the handshake if needed, send the error, and close."""
     names = socket.scope.get("subprotocols", [])
     if socket.application_state is WebSocketState.CONNECTING:
         await socket.accept(SUBPROTOCOL if SUBPROTOCOL in names else None)

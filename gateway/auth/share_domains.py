@@ -1,8 +1,9 @@
-"""Whose sessions may share what the engine has computed.
+"""Share domains: whose sessions may share the engine's cached computations.
 
-By what is cached (`cached_tokens`, or a first token that comes sooner) a session learns that some
-other one has used the same prompt or picture. Among the sessions of one key that is nobody's
-secret; between keys it is. So the sessions of a key's holder have a domain of their own.
+From cache hits (`cached_tokens`, or an earlier first token) a session can infer that another one
+has used the same prompt or image. Between sessions of one key this reveals nothing; between keys it
+would. So each key has its own domain.
+
 """
 
 from __future__ import annotations
@@ -20,31 +21,31 @@ SECRET_BYTES = 32
 
 
 class ShareDomains:
-    """`between_keys`: one domain for all. A domain cannot be told from the key, nor the key from
-    it: a secret of this process goes into it."""
+    """`between_keys`: one domain for all. Keys and domains cannot be derived from each other: a
+    secret of this process is hashed in."""
 
     def __init__(self, *, between_keys: bool) -> None:
         self._between_keys = between_keys
         self._secret = secrets.token_bytes(SECRET_BYTES)
 
     def of(self, key_id: str) -> bytes:
-        """The domain of a key's holder (`headstart.gateway.auth.access.Admitted`); empty, which is
-        everybody's, where no keys are asked for."""
+        """The domain of a key (`headstart.gateway.auth.access.Admitted`); empty, which is
+        everybody's, if no keys are required."""
         if self._between_keys or not key_id:
             return b""
         return blake2b(key_id.encode(), digest_size=DOMAIN_BYTES, key=self._secret).digest()
 
-    def telling(
-        self, key_id: str, tell: Callable[[api.Command], bool]
+    def within_domain(
+        self, key_id: str, send: Callable[[api.Command], bool]
     ) -> Callable[[api.Command], bool]:
-        """`tell` for a session of that holder: whenever it is opened, it is within its domain."""
+        """Wrap `send` for a session of that key, so that opening it names its domain."""
         domain = self.of(key_id)
         if not domain:
-            return tell
+            return send
 
-        def tell_within(command: api.Command) -> bool:
+        def send_within(command: api.Command) -> bool:
             if isinstance(command, api.Open):
                 command = msgspec.structs.replace(command, share_domain=domain)
-            return tell(command)
+            return send(command)
 
-        return tell_within
+        return send_within

@@ -1,5 +1,7 @@
-"""How far the engine is behind what it was sent, sound in samples and pictures in bytes, and the
-wait until that is less: a picture is megabytes, and a large model looks at it for seconds.
+"""Flow control towards the engine: unacknowledged audio (samples) and images (bytes) per session.
+
+A session that exceeds a limit is not read until the engine has caught up.
+
 """
 
 from __future__ import annotations
@@ -10,14 +12,14 @@ from headstart.engine import api
 
 AUDIO_BEHIND_SAMPLES = 30 * api.SAMPLE_RATE_HZ
 PICTURES_BEHIND_BYTES = 16 << 20
-"""A picture is megabytes, and a large model looks at it for seconds. At most one event's pictures
-come on top of that."""
+"""An image is megabytes, and a large model takes seconds to process it. One event's images may
+exceed this limit."""
 
 _SPEECH = ("begin_speech", "audio", "hush", "resume", "end_speech")
 
 
 class CreditWindow:
-    """What was sent of one kind and is not acknowledged, by whatever names its parts."""
+    """What was sent and is not yet acknowledged, by part (a turn, a clip or an image)."""
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -35,13 +37,13 @@ class CreditWindow:
             self.outstanding += amount
 
     def acknowledged(self, part: Hashable, amount: int) -> None:
-        """So much of that part, or the rest of it. Of a part that is not known (any more): an
-        engine that was lost, or speech that was dropped, is still heard of for a while."""
+        """Acknowledge this amount of a part, at most what is left of it. Unknown parts are ignored:
+        acknowledgements still arrive after the engine was lost or speech was dropped."""
         left = self._by_part.get(part, 0) - amount
         self._set(part, max(0, left))
 
     def settled(self, part: Hashable) -> None:
-        """Nothing of that part will be acknowledged any more."""
+        """Nothing more of that part will be acknowledged."""
         self._set(part, 0)
 
     def parts(self) -> tuple[Hashable, ...]:
@@ -59,8 +61,7 @@ class CreditWindow:
 
 
 class FlowControl:
-    """One session's windows. `on_room`: called when the last of them that was spent is not any
-    more."""
+    """The windows of one session. `on_room` is called when none of them is used up any more."""
 
     def __init__(self, on_room: Callable[[], None] = lambda: None) -> None:
         self.audio = CreditWindow(AUDIO_BEHIND_SAMPLES)
@@ -69,8 +70,8 @@ class FlowControl:
         """A window is spent."""
         self._on_room = on_room
 
-    def told(self, command: api.Command, *, was_sent: bool) -> None:
-        """A command for the engine went out, or could not."""
+    def command_sent(self, command: api.Command, *, was_sent: bool) -> None:
+        """A command was sent to the engine, or could not be sent."""
         match command:
             case api.Audio() if was_sent:
                 self.audio.sent(command.ref.turn, command.samples)
@@ -84,8 +85,8 @@ class FlowControl:
                 return
         self._update()
 
-    def heard(self, event: api.Event) -> None:
-        """What the engine says."""
+    def engine_event(self, event: api.Event) -> None:
+        """Process an engine event."""
         match event:
             case api.Chunk():
                 self.audio.acknowledged(event.ref.turn, event.samples)
@@ -110,7 +111,7 @@ class FlowControl:
         self._update()
 
     def _settle_all(self, sort: type[int] | type[str]) -> None:
-        """Turns are numbers, clips have names."""
+        """Settle all parts of one kind: turns are ints, clips are strings."""
         for part in self.audio.parts():
             if isinstance(part, sort):
                 self.audio.settled(part)

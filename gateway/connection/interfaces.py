@@ -1,4 +1,4 @@
-"""What the runner needs of the parts around it: the session core, the connection, a playout."""
+"""What the runner needs of its neighbours: the session core, the connection, and a playout."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from headstart.gateway.audio.open_utterance import Arrival
 from headstart.gateway.session.actions import Action, Hangup, Send
 from headstart.gateway.tts.messages import ClauseDone, SynthesisedAudio
 from headstart.gateway.tts.status import VoiceStatus
-from headstart.gateway.video.decode import Outcome, Seen
+from headstart.gateway.video.decode import DecodedImage, Outcome
 
 if TYPE_CHECKING:  # the schema takes a second to import
     from headstart.gateway.protocol.session_config import SessionUpdate
@@ -37,7 +37,7 @@ class SessionCore(Protocol):
     ) -> list[Action]: ...
     @property
     def frame_size(self) -> api.PictureSize: ...
-    def receive_image(self, seen: Seen, now_ns: int) -> list[Action]: ...
+    def receive_image(self, decoded: DecodedImage, now_ns: int) -> list[Action]: ...
     def decoded(self, ticket: int, outcome: Outcome, now_ns: int) -> list[Action]: ...
     def receive_engine(self, event: api.Event, now_ns: int) -> list[Action]: ...
     def engine_lost(self, now_ns: int) -> list[Action]: ...
@@ -52,31 +52,31 @@ class SessionCore(Protocol):
 
 
 TryInline = Callable[[str], bool]
-"""Whether it has taken a client's text, which else somebody is woken for."""
+"""Offers a text to the session without waking the reader; returns whether it was taken."""
 
 
 class Channel(Protocol):
     """One client's connection for events."""
 
     async def receive(self, try_inline: TryInline | None = None) -> str | int | None:
-        """The next text; of a binary message, which the protocol does not have, its size in bytes;
-        None when the client is gone. A channel may offer texts that come while this waits to
-        `try_inline`; those that it takes are not returned."""
+        """Returns the next text; for a binary message, which the protocol does not have, its size
+        in bytes; None when the client is gone. While this waits, a channel may offer arriving texts
+        to `try_inline`; texts it takes are not returned."""
 
     @property
     def unread_since_ns(self) -> int | None:
-        """Since when (`time.monotonic_ns`) a message has waited to be received while none was;
-        None: none waits, or nobody knows."""
+        """Since when (`time.monotonic_ns`) a message has been waiting while `receive` returned
+        none; None: no message waits, or the channel cannot tell."""
 
     async def send(self, text: str) -> bool:
-        """Returns once `text` is on its way; False: the client is gone."""
+        """Returns once `text` was handed to the network; False: the client is gone."""
 
     def try_send(self, data: bytes) -> bool:
-        """`send`, of a text's UTF-8, if there is nothing to wait for. False: nothing was sent. Not
-        to be called while a `send` is under way."""
+        """Send a text's UTF-8 if that needs no waiting. False: nothing was sent. Not to be called
+        while a `send` is running."""
 
     async def close(self, hangup: Hangup) -> None:
-        """End the connection, telling the client why as well as the transport can."""
+        """Close the connection, giving the client the reason as far as the transport can."""
 
 
 class Connection(Channel, Protocol):
@@ -84,18 +84,18 @@ class Connection(Channel, Protocol):
 
     @property
     def finished(self) -> bool:
-        """Once it has ended: whether one side meant it to, and not the network."""
+        """After the end: whether one side closed it on purpose, rather than the network."""
 
     async def answers(self, wait_s: float) -> bool:
-        """Ask the client for a sign of life. False: none came in time."""
+        """Check whether the client responds. False: no response within `wait_s`."""
 
     def cut(self) -> None:
-        """End it at once, without a word; `receive` then returns None."""
+        """Close at once without a close message; `receive` then returns None."""
 
 
 class Player(Protocol):
-    """A transport's own playout (`gateway.transport.webrtc.audio_sender`): where there is one,
-    sound goes into it and not into events."""
+    """A transport's own playout (`gateway.transport.webrtc.audio_sender`). Where there is one,
+    audio goes to it and not into events."""
 
     on_started: Callable[[], None]
     on_stopped: Callable[[], None]
@@ -107,4 +107,4 @@ class Player(Protocol):
     def hold(self, held: bool) -> None: ...
 
     def take_over(self, before: Player) -> None:
-        """What another playout of its kind, which has ended, still had to play."""
+        """Continue with the unplayed audio of another playout of its kind, which has ended."""

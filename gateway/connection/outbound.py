@@ -1,6 +1,7 @@
-"""What waits for one client to read it: a bounded queue between a session and its writer.
+"""The bounded queue of events from a session to its client.
 
-Nearly always nothing waits: then an event goes past the queue, and no task is woken for it.
+The queue is usually empty: then an event bypasses it, and no task is woken.
+
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from headstart.gateway.session.actions import Hangup, Send
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """How much may wait for one reader, how long a peer may send nothing (0: for ever), and how
-    large one event may be."""
+    """Limits of the queue (events, bytes) and of one event's size, and how long a peer may send
+    nothing, in s (0: no limit)."""
 
     events: int = 512
     bytes: int = 8 * 1024 * 1024
@@ -33,9 +34,9 @@ class _Queued:
 
 
 class Outbound:
-    """The bounded queue between session and writer. Single consumer. `try_send` may take what is
-    put while that waits for something, and says whether it has; not what wants a stamp, for what
-    the stamp leads to comes behind all that is put together."""
+    """The bounded queue between session and writer, for a single consumer. While `get` waits, `put`
+    offers events to `try_send`, which returns whether it sent them. Events that want a stamp are
+    always queued: the events caused by the stamp must follow those put at the same time."""
 
     def __init__(self, bounds: Bounds, try_send: Callable[[bytes], bool] = lambda _: False) -> None:
         self.bounds = bounds
@@ -50,7 +51,7 @@ class Outbound:
         return len(self._queue)
 
     def put(self, action: Send) -> bool:
-        """False: full, nothing was queued."""
+        """False: the queue is full, nothing was added."""
         encoded = frames.encode(action.event, self.bounds.frame_bytes)
         free = self._is_waited_for and not self._queue and self.hangup is None
         if free and not action.wants_sent_stamp and self._try_send(encoded):
@@ -67,7 +68,7 @@ class Outbound:
         return True
 
     def end(self, hangup: Hangup, discard: bool) -> None:
-        """No more after this. The first hangup wins. `discard` throws away what waits."""
+        """Accept nothing more. Only the first hangup counts. `discard` drops what is queued."""
         if discard:
             self.forget()
         if self.hangup is None:
@@ -75,12 +76,12 @@ class Outbound:
         self._filled.set()
 
     def forget(self) -> None:
-        """Throw away what waits."""
+        """Drop what is queued."""
         self._queue.clear()
         self.waiting_bytes = 0
 
     async def get(self) -> _Queued | None:
-        """The next one; None after the last, when there is a hangup."""
+        """The next event; None after the last one, once there is a hangup."""
         while not self._queue:
             if self.hangup is not None:
                 return None

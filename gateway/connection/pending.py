@@ -1,17 +1,19 @@
-"""Connections that are no session: how long each may stay, and which goes when there are too many.
+"""Pending connections: those without a session. Limits their number and how long each may stay.
 
-A connection is a pending connection from its arrival until a session has it, whatever it is told in
-between, and again when the session has said goodbye:
+A connection is pending from its arrival until it has a session, whatever it is sent in between, and
+again once either side has started to close the session's connection:
 
     handshake  TLS                                              `head_s`
-    head       a request's first lines                          `head_s`
-    exchange   the rest of it, our answer, and its reading      `exchange_s`
-    upgrade    from a WebSocket's request to its session        `exchange_s`
-    closing    after our goodbye or theirs, sessions' too       `closing_s`
+    head       the request line and headers                     `head_s`
+    exchange   the body, our response, until it is read         `exchange_s`
+    upgrade    from a WebSocket request to its session          `exchange_s`
+    closing    after a close by either side                     `closing_s`
 
-and then it is cut and counted. Bound: `guests_max`; one more, or no descriptor left, cuts the one
-that has waited longest for its peer, or else the oldest: who means it is through in milliseconds
-(`crowded`). One look a second at all connections is cheaper than a timer for each.
+A connection that exceeds its time is dropped and counted. Bound: `pending_max`. When one more
+arrives, or no descriptor is left, the one that has waited longest for its peer is dropped, else the
+oldest (`crowded`): a genuine client needs only milliseconds. Checking all connections once a second
+is cheaper than one timer each.
+
 """
 
 from __future__ import annotations
@@ -32,55 +34,55 @@ DroppedConnections = Counter[str]
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """How long guests may take, how often is looked, and how many there may be."""
+class PendingLimits:
+    """Limits of pending connections: their time per stage in s, and their number."""
 
     head_s: float = HEAD_S
     exchange_s: float = 60.0
     closing_s: float = 5.0
-    look_every_s: float = 1.0
-    guests_max: int = PENDING_MAX
+    check_every_s: float = 1.0
+    pending_max: int = PENDING_MAX
 
     def allowed_s(self, stage: str) -> float:
-        """How long a stage may take in all."""
+        """How long a stage may take in total, in s."""
         return {"exchange": self.exchange_s, "upgrade": self.exchange_s}.get(
             stage, self.closing_s if stage == "closing" else self.head_s
         )
 
 
 class PendingConnection(Protocol):
-    """A connection that is no session."""
+    """A connection without a session."""
 
     @property
     def stage(self) -> str:
-        """What it is at: one of the table above."""
+        """Its stage, from the table in the module's docstring."""
         ...
 
     @property
     def waits_for_peer(self) -> bool:
-        """It is not we who are due something."""
+        """Whether it waits for the peer rather than for us."""
         ...
 
     def cut(self) -> None:
-        """End it at once."""
+        """Close it at once."""
         ...
 
 
 class OpenConnection(Protocol):
-    """Any connection of the server's, sessions' too."""
+    """Any open connection of the server, with or without a session."""
 
     @property
-    def is_leaving(self) -> bool:
-        """One side has said goodbye."""
+    def is_being_closed(self) -> bool:
+        """Whether either side has started to close it."""
         ...
 
     def cut(self) -> None:
-        """End it at once."""
+        """Close it at once."""
         ...
 
 
-class Leaving:
-    """A connection on which one side has said goodbye."""
+class ClosingConnection:
+    """A connection that is being closed."""
 
     stage = "closing"
     waits_for_peer = True
@@ -92,61 +94,63 @@ class Leaving:
         self.connection.cut()
 
 
-class Guests:
-    """All guests of one server, and since when each is at what it is at. On the loop."""
+class PendingConnections:
+    """All pending connections of one server, with the start of their stages. On the loop."""
 
-    def __init__(self, patience: Patience, cuts: DroppedConnections) -> None:
-        self.patience = patience
-        self._cuts = cuts
+    def __init__(self, limits: PendingLimits, dropped: DroppedConnections) -> None:
+        self.limits = limits
+        self._dropped = dropped
         self._since: dict[PendingConnection, float] = {}
 
     def __len__(self) -> int:
         return len(self._since)
 
-    def add(self, guest: PendingConnection, now_s: float) -> None:
-        """It begins something now."""
-        self._since[guest] = now_s
+    def add(self, pending: PendingConnection, now_s: float) -> None:
+        """Start the timer of its current stage."""
+        self._since[pending] = now_s
 
-    def drop(self, guest: PendingConnection) -> float | None:
-        """It is none any more. Since when it was; None: it was none."""
-        return self._since.pop(guest, None)
+    def drop(self, pending: PendingConnection) -> float | None:
+        """Remove it; returns since when it was pending, None if it was not."""
+        return self._since.pop(pending, None)
 
-    def look(self, now_s: float, connections: Iterable[OpenConnection]) -> None:
-        """Cut those whose time is over. `connections`: all of the server, sessions' too."""
+    def drop_expired(self, now_s: float, connections: Iterable[OpenConnection]) -> None:
+        """Drop those that exceeded their time. `connections`: all open ones of the server."""
         open_ones = set(connections)
-        leaving = {guest.connection for guest in self._since if isinstance(guest, Leaving)}
+        leaving = {
+            pending.connection for pending in self._since if isinstance(pending, ClosingConnection)
+        }
         for connection in leaving - open_ones:
             self._since = {g: s for g, s in self._since.items() if not _is_of(g, connection)}
         for connection in open_ones - leaving:
-            if connection.is_leaving:
-                self.drop(cast(PendingConnection, connection))  # if it is one
-                self.add(Leaving(connection), now_s)
-        for guest, since_s in list(self._since.items()):
-            if now_s - since_s > self.patience.allowed_s(guest.stage):
-                self._cut(guest, guest.stage)
+            if connection.is_being_closed:
+                self.drop(cast(PendingConnection, connection))  # if it is pending
+                self.add(ClosingConnection(connection), now_s)
+        for pending, since_s in list(self._since.items()):
+            if now_s - since_s > self.limits.allowed_s(pending.stage):
+                self._cut(pending, pending.stage)
 
     def make_room(self) -> bool:
-        """Cut the one that has waited longest for its peer, or else the oldest. False: there is
+        """Drop the one that has waited longest for its peer, or else the oldest. False: there is
         none."""
         if not self._since:
             return False
-        waiting = [guest for guest in self._since if guest.waits_for_peer]
+        waiting = [pending for pending in self._since if pending.waits_for_peer]
         self._cut(min(waiting or self._since, key=self._since.__getitem__), "crowded")
         return True
 
-    def turned_away(self) -> None:
-        """A connection that found no place."""
+    def count_rejected(self) -> None:
+        """Count a new connection that was rejected for lack of room."""
         self._count("crowded")
 
-    def _cut(self, guest: PendingConnection, reason: str) -> None:
+    def _cut(self, pending: PendingConnection, reason: str) -> None:
         self._count(reason)
-        self.drop(guest)
-        guest.cut()
+        self.drop(pending)
+        pending.cut()
 
     def _count(self, reason: str) -> None:
-        self._cuts[reason] += 1
+        self._dropped[reason] += 1
         log.debug("cut a connection: %s", reason)
 
 
-def _is_of(guest: PendingConnection, connection: OpenConnection) -> bool:
-    return isinstance(guest, Leaving) and guest.connection is connection
+def _is_of(pending: PendingConnection, connection: OpenConnection) -> bool:
+    return isinstance(pending, ClosingConnection) and pending.connection is connection

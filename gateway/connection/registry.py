@@ -1,7 +1,9 @@
-"""Who sits where: every session of the gateway runs here, found again by its token.
+"""The registry of sessions: runs every session of the gateway and finds it by its token.
 
-A token is found by its hash, so that the time taken tells nothing of its letters and none can be
-read out of memory; it is good for as long as its session. Bound: as many as there are sessions.
+Tokens are stored and looked up as hashes: the lookup time reveals nothing about a token, and none
+can be read from memory. A token is valid as long as its session exists. Bound: the number of
+sessions.
+
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from dataclasses import dataclass, field
 from prometheus_client import CollectorRegistry
 
 from headstart.gateway.connection.interfaces import Connection, Player, SessionCore
-from headstart.gateway.connection.resume import LineOver, ResumableChannel
+from headstart.gateway.connection.resume import ResumableChannel, SessionOver
 from headstart.gateway.connection.runner import CLOSE_INTERNAL_ERROR, SessionRunner
 from headstart.gateway.protocol import errors
 from headstart.gateway.runtime import tasks
@@ -30,7 +32,7 @@ TOKEN_BYTES = 24
 
 
 class ResumeMetrics:
-    """`outcome`: resumed, unknown (token), in_use, expired (kept in vain)."""
+    """`outcome`: resumed, unknown (token), in_use, expired (not resumed in time)."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.resumes = names.RESUMES.counter(registry)
@@ -39,7 +41,7 @@ class ResumeMetrics:
 
 @dataclass(eq=False)
 class SessionEntry:
-    """One session and what it consists of."""
+    """One session and its parts."""
 
     session_id: str
     core: SessionCore
@@ -47,12 +49,12 @@ class SessionEntry:
     runner: SessionRunner
     token: str = field(repr=False)
     key_id: str = ""
-    """Whose key it came with (`headstart.gateway.auth.access`)."""
+    """Id of the API key it was opened with (`headstart.gateway.auth.access`)."""
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 class SessionRegistry:
-    """The sessions that have begun. On the loop."""
+    """The running sessions. On the loop."""
 
     def __init__(self, metrics: ResumeMetrics | None = None) -> None:
         self.metrics = metrics or ResumeMetrics(CollectorRegistry())
@@ -65,15 +67,15 @@ class SessionRegistry:
         return iter(list(self._by_token.values()))
 
     def begin(self, entry: SessionEntry, held: contextlib.ExitStack) -> None:
-        """Run the session in a task of its own, which outlives its links; then close `held`."""
+        """Run the session in its own task, which outlives its connections; then close `held`."""
         self._by_token[_digest(entry.token)] = entry
-        # Whatever it fails of: the other sessions go on, and `_run` leaves nothing of it.
+        # Whatever its failure, `_run` cleans up and the other sessions continue.
         tasks.own(self._run(entry, held), "session", tasks.nothing_depends_on_it)
 
     @contextlib.asynccontextmanager
     async def claimed(self, token: str, key_id: str = "") -> AsyncIterator[SessionEntry]:
-        """The session of a token, reserved for a new link while the context lasts, in which it may
-        be `resume`d. It takes the key that it was opened with, too. Raises `FatalProtocolError`."""
+        """Reserve a token's session for a new connection within the context, where `resume` may be
+        called. The key must be the one it was opened with. Raises `FatalProtocolError`."""
         entry = await self._claim(token, key_id)
         try:
             yield entry
@@ -100,11 +102,11 @@ class SessionRegistry:
         last_event_id: str | None,
         player: Player | None = None,
     ) -> None:
-        """Let a claimed session go on over `connection`. Raises `FatalProtocolError` if it has
-        ended since it was claimed."""
+        """Continue a claimed session over `connection`. Raises `FatalProtocolError` if it has ended
+        since it was claimed."""
         try:
             replayed = entry.resume_channel.attach(connection, last_event_id)
-        except LineOver as over:
+        except SessionOver as over:
             self._count("unknown")
             raise errors.resume_unknown() from over
         entry.runner.resumed(player, replayed)
@@ -113,7 +115,7 @@ class SessionRegistry:
         log.info("session %s goes on", entry.session_id)
 
     def hang_up(self, hangup: Hangup) -> None:
-        """End every session; one that waits for its client, without a word."""
+        """End every session; detached ones are ended without a close message."""
         for entry in self:
             entry.runner.hangup(hangup.code, hangup.reason)
             if entry.resume_channel.is_detached:

@@ -1,13 +1,15 @@
-"""A session's line to its client: the runner's channel, over one link after another.
+"""A resumable channel: the runner's channel over one connection after another.
 
-    runner ⇄ Line ⇄ link (a WebSocket or a WebRTC data channel), until it breaks
-                  ⋮  detached for at most `keep_s`: what is sent waits in the runner's queue
-                  ⇄ the next link, which first gets again what it may have missed
+    runner ⇄ ResumableChannel ⇄ connection (WebSocket or WebRTC data channel), until it breaks
+                  ⋮  detached for at most `keep_s`: outgoing events wait in the runner's queue
+                  ⇄ next connection, which first gets the events it may have missed
 
-A line whose session does not ask to be kept ends with its first link. Delivery over a change of
-links is at least once and in order: the client names the last event it has seen, and gets all
-behind it. Bounds: the log of events on the wire holds `LOG_EVENTS` and `LOG_BYTES`, the oldest go
-first; what waits while detached is bounded by the runner's queue, and a session over it is shed.
+If the session did not ask for resumption, the channel ends with its first connection. Across
+connections, delivery is in order and at least once: the client names the last event it received and
+gets all later ones. Bounds: the log of sent events holds `LOG_EVENTS` and `LOG_BYTES`, dropping the
+oldest first. While detached, the runner's queue is the bound, and a session that exceeds it is
+shed.
+
 """
 
 from __future__ import annotations
@@ -29,11 +31,11 @@ log = logging.getLogger("headstart.resume")
 LOG_EVENTS = 512
 LOG_BYTES = 2 * 1024 * 1024
 ASK_WAIT_S = 1.5
-"""How long a link that is still there may take to answer when somebody else claims its session."""
+"""How long a live connection may take to respond when another one claims its session, in s."""
 
 
 class _Head(msgspec.Struct):
-    """Of an event, what the log is searched by."""
+    """The event field that the log is searched by."""
 
     event_id: str = ""
 
@@ -49,7 +51,7 @@ class _Sent:
 
 
 class EventLog:
-    """The newest events that went out."""
+    """The newest sent events."""
 
     def __init__(self) -> None:
         self._sent: deque[_Sent] = deque()
@@ -65,8 +67,8 @@ class EventLog:
             self._bytes -= self._sent.popleft().size_bytes
 
     def behind(self, event_id: str) -> list[str] | None:
-        """All that went out behind that event, which with those before it is forgotten. None: it
-        is not here (any more), and then everything is forgotten."""
+        """The events sent after that event; it and the earlier ones are dropped from the log. None:
+        the id is not in the log, and the log is cleared."""
         if event_id not in (sent.event_id for sent in self._sent):
             self._sent.clear()
             self._bytes = 0
@@ -77,15 +79,16 @@ class EventLog:
         return [sent.text for sent in self._sent]
 
 
-class LineOver(Exception):
-    """The session has ended; there is nothing to go on with."""
+class SessionOver(Exception):
+    """The session has ended and cannot be resumed."""
 
 
 class ResumableChannel:
-    """A `Channel` for the runner. Made on the running loop with its first link attached.
+    """A `Channel` for the runner. Created on the running loop with its first connection attached.
 
-    `keeps`: asked when a link breaks, whether the session may wait for another. `on_detached`: it
-    waits from now on; `on_expired`: it waited in vain.
+    `keeps`: called when a connection breaks; whether the session may wait for another one.
+    `on_expired`: called when none came in time.
+
     """
 
     def __init__(
@@ -106,7 +109,7 @@ class ResumableChannel:
         self._changed = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._log = EventLog()
-        self._again: deque[str] = deque()  # of the log, for the newest link
+        self._again: deque[str] = deque()  # logged events to send again
 
     @property
     def is_detached(self) -> bool:
@@ -116,7 +119,7 @@ class ResumableChannel:
     # ----------------------------------------------------------------------------
 
     async def receive(self, try_inline: TryInline | None = None) -> str | int | None:
-        """The client's next message, over whichever link; None when the line is over."""
+        """The client's next message, over any connection; None when the channel is over."""
         while (
             connection := self._connection or await self._attached()
         ) is not None and not self.is_over:
@@ -133,7 +136,8 @@ class ResumableChannel:
         )
 
     async def send(self, text: str) -> bool:
-        """Returns once `text` is on its way, be it over a later link. False: the line is over."""
+        """Returns once `text` was sent, possibly over a later connection. False: the channel is
+        over."""
         while (connection := await self._attached()) is not None:
             if not (await self._send_again(connection) and await connection.send(text)):
                 await self._until_noticed(connection)
@@ -141,7 +145,7 @@ class ResumableChannel:
                 if self._keeps():
                     self._log.add(text)
                 return True
-            # else: it went to a link that was given up meanwhile; the next one gets it again
+            # else: the connection was given up meanwhile; the next one gets the text again
         return False
 
     def try_send(self, data: bytes) -> bool:
@@ -158,7 +162,7 @@ class ResumableChannel:
         self.give_up()
 
     def give_up(self) -> None:
-        """Nothing more comes or goes, and nothing is kept."""
+        """End the channel: no more messages in either direction, and nothing is kept."""
         self.is_over = True
         self._log, self._again = EventLog(), deque()
         self._stop_timer()
@@ -167,7 +171,7 @@ class ResumableChannel:
     # --- for those who bring links ---------------------------------------------------------------
 
     async def carry(self, connection: Connection) -> None:
-        """Returns when `connection`, which is attached, carries the session no longer."""
+        """Returns when the attached `connection` no longer carries the session."""
         try:
             while self._connection is connection and not self.is_over:
                 self._changed.clear()
@@ -176,8 +180,8 @@ class ResumableChannel:
             self._broken(connection)
 
     async def claim(self) -> bool:
-        """Reserve the line for a new link, until `attach` or `release`. False: it has one that
-        lives, which is asked if need be, or somebody else is claiming it, or it is over."""
+        """Reserve the channel for a new connection until `attach` or `release`. False: it has a
+        live connection (checked if needed), another claim is in progress, or it is over."""
         if self.is_over or self._claimed:
             return False
         self._claimed = True
@@ -187,7 +191,7 @@ class ResumableChannel:
                 log.info("a link that does not answer is given up for a new one")
                 connection.cut()
                 self._broken(connection)
-        except BaseException:  # whoever claimed it has gone meanwhile
+        except BaseException:  # the claiming client has gone meanwhile
             self.release()
             raise
         self._claimed = self.is_detached
@@ -196,19 +200,18 @@ class ResumableChannel:
         return self._claimed
 
     def release(self) -> None:
-        """The new link did not come to be. Without a claim nothing happens."""
+        """Give up the claim. Does nothing without one."""
         claimed, self._claimed = self._claimed, False
         if claimed and self.is_detached:
             self._start_timer()
 
     def attach(self, connection: Connection, last_event_id: str | None) -> int | None:
-        """Go on over `connection`, after a `claim`. Before the next event those behind
-        `last_event_id` are sent again: the number of them, or None when that id is not known any
-        more. Raises `LineOver`: a session may end at any time, also while a call to it is being
-        answered."""
+        """After a `claim`, continue over `connection`. The events after `last_event_id` are sent
+        again first: returns their number, or None if that id is no longer in the log. Raises
+        `SessionOver`: a session may end at any time, also while a call to it is being answered."""
         if self.is_over:
             self._claimed = False
-            raise LineOver
+            raise SessionOver
         assert self._claimed
         assert self._connection is None
         missed = self._log.behind(last_event_id or "")
@@ -229,8 +232,8 @@ class ResumableChannel:
         return True
 
     async def _until_noticed(self, connection: Connection) -> None:
-        """Sending failed. Only the reader learns whether the client has said goodbye, so that it is
-        left to find the end, unless nothing depends on it."""
+        """Sending failed. Only the reader learns whether the client closed the connection, so leave
+        it to detect the end, unless that no longer matters."""
         if not self._keeps():
             self._broken(connection)
         while self._connection is connection and not self.is_over:
@@ -245,7 +248,7 @@ class ResumableChannel:
 
     def _broken(self, connection: Connection) -> None:
         if connection is not self._connection:
-            return  # known, or replaced
+            return  # already handled, or replaced
         self._connection = None
         if connection.finished or not self._keeps():
             self.give_up()

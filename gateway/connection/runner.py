@@ -1,23 +1,26 @@
 """The runner between one client's connection and one session core.
 
-    channel ──reader──▶ Session ──actions──▶ Tell: engine link (never blocks)
+    channel ──reader──▶ Session ──actions──▶ SendToEngine: engine link (never blocks)
     tracks ───────────▶ Session              Send: outbound queue ──writer──▶ channel
-    engine link ──────▶ Session                    (past both, where nothing waits)
-    ticker, TICK_S ───▶ Session              Hangup: behind all that is queued
+    engine link ──────▶ Session                    (bypasses both while nothing is queued)
+    ticker, TICK_S ───▶ Session              Hangup: after all that is queued
 
-All calls into the session happen on the loop, one after the other; none awaits. A channel is a
+All calls into the session run on the loop, one after the other; none awaits. A channel is a
 WebSocket (`headstart.gateway.transport.websocket.channel`) or a WebRTC data channel
 (`headstart.gateway.transport.webrtc.channel`). Bounds:
 
-- outbound: `outbound_events` and `outbound_bytes` behind what the socket holds. When full, this
-  reader is shed: close 1013. What was queued is thrown away, for a stream with holes is worse.
-- pictures: decoded by other processes; the reader waits for an item's, a camera has one at a time.
-- inbound: the channel's own, and a share of the loop (`gateway.runtime.fairness`); whoever has had
-  more is read no further for a while. A message over `LONG_CHARS` is parsed on another thread. A
-  peer that sends faster than the engine gets through with it is read no further
-  (`headstart.gateway.connection.flow_control`); TCP holds it back.
+- outbound: `outbound_events` and `outbound_bytes` beyond what the socket holds. When it is full,
+  the session is shed with close code 1013 and the queue is dropped: a stream with gaps would be
+  worse.
+- images: decoded by other processes. The reader waits for an item's images; a camera has one frame
+  at a time.
+- inbound: the channel's own bound, and a share of the loop's time (`gateway.runtime.fairness`); a
+  client over its share is not read for a while. A message over `LONG_CHARS` is parsed on another
+  thread. A peer that sends faster than the engine processes is not read either
+  (`headstart.gateway.connection.flow_control`), so TCP slows it down.
 
-A task that fails ends its session: 1011, behind all that was queued (`gateway.runtime.tasks`).
+If a task fails, its session ends with 1011, after all that was queued (`gateway.runtime.tasks`).
+
 """
 
 from __future__ import annotations
@@ -68,12 +71,12 @@ CLOSE_TRY_AGAIN_LATER = 1013
 CREDIT_WAIT_S = 10.0
 """Longest pause of the reader: pongs are read with the messages, and pings time out."""
 LAST_WORDS_S = 2.0
-"""How long what is queued may take to be written once the session is to end."""
+"""How long the queued events may take to be written once the session is to end, in s."""
 
 
 class SessionRunner:
-    """Runs one session over its channel. The engine link calls `engine_*`, a call's tracks `hear`
-    and `see`; `hangup` ends it from outside."""
+    """Runs one session over its channel. The engine link calls `engine_*`, a call's tracks call
+    `hear` and `see`; `hangup` ends it from outside."""
 
     def __init__(
         self,
@@ -90,7 +93,7 @@ class SessionRunner:
     ) -> None:
         self.session_id = session_id
         self.answering = 0
-        """Responses begun and not yet done: what a graceful end waits for."""
+        """Responses begun and not yet done: a graceful shutdown waits for them."""
         self.shed = False
         self._channel = channel
         self._session = session
@@ -102,23 +105,23 @@ class SessionRunner:
         self._heard_ns = now_ns()
         self._watch = ReaderWatch()
         self.stuck = False
-        """It was ended because its reader stood still."""
+        """The session was ended because its reader was stuck."""
         self._outbound = Outbound(bounds, channel.try_send)
         self._room = asyncio.Event()
         self._flow = FlowControl(self._room.set)
         self.share = LoopTimeBudget(time.perf_counter())
-        """Of the loop: for what the client sends, by whatever way it comes."""
+        """Loop time budget for what the client sends, over any path."""
         self._more = False
         self._closed = False
         self._started = False
-        self._ready_before: api.Ready | None = None  # the engine was, before the session began
+        self._ready_before: api.Ready | None = None  # the engine was ready before the session began
         self._decoding: set[asyncio.Task[None]] = set()
         self._ordered: asyncio.Task[None] | None = None
         self._writer: asyncio.Task[None] | None = None
         self._ticker = ticker or Ticker(TICK_S)
 
     async def run(self) -> None:
-        """Until either side closes. Never raises for what the peer did."""
+        """Run until either side closes. Never raises because of the peer."""
         self._call(self._session.start)
         self._started = True
         if self._ready_before is not None:
@@ -139,7 +142,7 @@ class SessionRunner:
             self._guarded(self._session.close)
         if self._outbound.hangup is not None:
             await self._channel.close(self._outbound.hangup)
-        self._outbound.forget()  # this waits for the collector, what nobody will read need not
+        self._outbound.forget()  # frees the events now, without waiting for the garbage collector
 
     @property
     def player(self) -> Player | None:
@@ -148,19 +151,19 @@ class SessionRunner:
 
     @property
     def waiting_bytes(self) -> int:
-        """Of events that the peer has not read yet."""
+        """Size of the events that the peer has not read yet."""
         return self._outbound.waiting_bytes
 
     def hangup(self, code: int, reason: str) -> None:
         self._outbound.end(Hangup(code, reason), discard=False)
 
     def fail(self, _: BaseException | None = None) -> None:
-        """What the session cannot do without has failed, and that has been reported."""
+        """A part that the session depends on has failed; the failure is already logged."""
         self.hangup(CLOSE_INTERNAL_ERROR, "internal error")
 
     def resumed(self, player: Player | None, replayed: int | None) -> None:
-        """The channel has a new connection under it, with this playout. What the last one's still
-        held goes on in it; over to a client that plays by itself, it is lost."""
+        """The channel has a new connection, with this playout. Audio left in the old playout moves
+        to the new one; it is lost if the client now plays the audio itself."""
         self._call(self._go_on, player, replayed)
 
     def _go_on(self, player: Player | None, replayed: int | None, now_ns: int) -> list[Action]:
@@ -181,7 +184,7 @@ class SessionRunner:
     # --- the engine's side -----------------------------------------------------------------------
 
     def engine_event(self, event: api.Event) -> None:
-        self._flow.heard(event)
+        self._flow.engine_event(event)
         self._call(self._session.receive_engine, event)
 
     def engine_lost(self) -> None:
@@ -211,9 +214,9 @@ class SessionRunner:
     # --- the tracks' side ------------------------------------------------------------------------
 
     def hear(self, pcm24k: bytes, arrival: Arrival | None) -> bool:
-        """Sound from a track: s16 mono at 24 kHz. `arrival`: None where no packet brought it; its
-        `captured_ns` is when that packet left the peer, None where nobody knows. False: dropped,
-        for the engine is too far behind, and a microphone cannot be held back."""
+        """Audio from a track: s16 mono at 24 kHz. `arrival`: None for concealed audio; its
+        `captured_ns` is when the packet left the peer, None if unknown. False: dropped, because the
+        engine is too far behind and a microphone cannot be slowed down."""
         if self._flow.audio.is_spent:
             return False
         self._heard_ns = self._now_ns()
@@ -222,12 +225,12 @@ class SessionRunner:
 
     @property
     def frame_size(self) -> api.PictureSize:
-        """No picture of a track need be larger."""
+        """The largest useful size of a track's video frames."""
         return self._session.frame_size
 
-    def see(self, seen: decode.Seen) -> None:
-        """A picture from a track."""
-        self._call(self._session.receive_image, seen)
+    def see(self, decoded: decode.DecodedImage) -> None:
+        """A decoded video frame from a track."""
+        self._call(self._session.receive_image, decoded)
 
     # --- calls into the session ------------------------------------------------------------------
 
@@ -244,7 +247,7 @@ class SessionRunner:
             self._broken(error)
 
     def _broken(self, error: Exception) -> None:
-        """Ours to mend, and one session's end must not be another's."""
+        """An internal error: end this session only."""
         log.error("session %s: internal error", self.session_id)
         tasks.report("session", error)
         self.fail()
@@ -257,7 +260,7 @@ class SessionRunner:
                     self._send(action)
                 case SendToEngine():
                     sent = self._tell(action.command)
-                    self._flow.told(action.command, was_sent=sent)
+                    self._flow.command_sent(action.command, was_sent=sent)
                 case Decode():
                     self._decode(action)
                 case SendToTts():
@@ -273,7 +276,7 @@ class SessionRunner:
                     self._more = True
                 case Hangup():
                     self._outbound.end(action, discard=False)
-        for speak in unsaid:  # behind the rest of what belongs together
+        for speak in unsaid:  # after the other actions of this batch
             said = ClauseDone(
                 speak.session, speak.generation, speak.clause, "there is no voice now"
             )
@@ -283,9 +286,9 @@ class SessionRunner:
         player = self._player
         if player is None:
             return
-        told, player.on_stopped = player.on_stopped, lambda: None  # it is cleared, not played out
+        on_stopped, player.on_stopped = player.on_stopped, lambda: None  # it was cleared
         dropped_samples = player.clear()
-        player.on_stopped = told
+        player.on_stopped = on_stopped
         self._call(self._session.cleared, dropped_samples)
 
     def _play(self, action: Play) -> None:
@@ -334,8 +337,8 @@ class SessionRunner:
     # --- tasks -----------------------------------------------------------------------------------
 
     async def _read(self) -> None:
-        """The client waits after each of its messages if it has had more than its share. Flat, as
-        this is what every packet of everybody's sound goes through."""
+        """Read the channel. After a message, a client over its share waits. Kept flat, because
+        every audio packet of every client passes here."""
         pause_s: float | None = None
         while True:
             while pause_s is not None or self._more:
@@ -356,7 +359,7 @@ class SessionRunner:
                 await asyncio.wait({self._ordered})
                 self._watch.goes_on()
                 self._ordered = None
-                continue  # there may be more to do behind it
+                continue  # the message may have work left
             self._watch.waits(Wait.MESSAGE, self._now_ns())
             message = await self._channel.receive(self._try_inline)
             self._watch.goes_on()
@@ -376,8 +379,8 @@ class SessionRunner:
             pause_s = self._spent(began_s)
 
     def _try_inline(self, text: str) -> bool:
-        """A packet of sound, for which the reader, which waits, need not be woken. It is if there
-        is a reason to read no further."""
+        """Process an audio packet without waking the waiting reader. The reader is woken if there
+        is a reason to stop reading."""
         if self._closed or self._outbound.hangup is not None:
             return False
         if self.share.overdrawn or self._flow.must_wait:
@@ -393,12 +396,12 @@ class SessionRunner:
             self._broken(error)
         self._heard_ns = now_ns
         now_s = time.perf_counter()
-        # Others have their turn before this client's next packet anyway.
+        # Other sessions get their turn before this client's next packet anyway.
         self.share.spend(now_s - began_s, now_s)
         return True
 
     def _spent(self, began_s: float) -> float | None:
-        """The pause for time since `began_s`, if any."""
+        """The pause due for the time spent since `began_s`, if any."""
         now_s = time.perf_counter()
         return self.share.spend(now_s - began_s, now_s)
 

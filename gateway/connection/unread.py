@@ -1,10 +1,11 @@
-"""The last line of defence of a session's reader: what it owes an answer to, it reads.
+"""A watchdog for the reader: a session must read the messages that wait for it.
 
-Nothing here should ever happen. A wake-up that was lost, or a thread that has died, would leave a
-client waiting for ever, with nothing in the log; so the runner looks at its reader with every tick,
-and one that stands still while nothing holds it back ends its session, with the reason. What may
-hold it back for long is not looked at here: the engine, which is behind
-(`gateway.connection.runner`), and the client's share of the loop (`gateway.runtime.fairness`).
+It should never trigger. After a lost wake-up or a dead thread, a client would wait for ever and the
+log would show nothing. So the runner checks its reader at every tick, and ends the session, with
+the reason, if the reader is stuck while nothing holds it back. Two waits may be long and are not
+checked: for an engine that is behind (`gateway.connection.runner`), and for the client's share of
+the loop (`gateway.runtime.fairness`).
+
 """
 
 from __future__ import annotations
@@ -15,11 +16,11 @@ NS_PER_S = 10**9
 
 
 class Wait(Enum):
-    """What a reader waits for, and the longest that this may take, in s."""
+    """What a reader waits for, and the longest time that may take, in s."""
 
     NOTHING = "nothing", 0.0
     MESSAGE = "the client's next message", 20.0
-    """Longest with one there; without one it may take for ever."""
+    """The limit while a message is there; without one the wait is unlimited."""
     PARSER = "a long message to be parsed", 60.0
     PICTURES = "pictures to be decoded", 300.0
 
@@ -29,7 +30,7 @@ class Wait(Enum):
 
 
 class ReaderWatch:
-    """Told what the reader does; asked now and then whether that is right. Times in ns."""
+    """Tracks what the reader waits for, and reports a reader that is stuck. Times in ns."""
 
     def __init__(self) -> None:
         self._wait = Wait.NOTHING
@@ -42,8 +43,8 @@ class ReaderWatch:
         self._wait = Wait.NOTHING
 
     def problem(self, unread_since_ns: int | None, now_ns: int) -> str | None:
-        """Why this reader will never go on, in words; None: it may. `unread_since_ns`: since when
-        a message has been there for it."""
+        """Why this reader is stuck, in words; None: it is not. `unread_since_ns`: since when a
+        message has waited for it."""
         wait = self._wait
         if wait is Wait.NOTHING or (wait is Wait.MESSAGE and unread_since_ns is None):
             return None

@@ -1,10 +1,11 @@
-"""Everything that can be wrong with what a client sent, with the API's own codes and sentences.
+"""All errors in client events, with the API's own codes and messages.
 
-    ProtocolError           the event is refused and changes nothing; the session goes on
-    └── FatalProtocolError  the session cannot go on: send the error, then close the socket
+    ProtocolError           the event is refused and changes nothing; the session continues
+    └── FatalProtocolError  the session cannot continue: send the error, then close the socket
 
-Codes are to the letter: one client treats every `error` event as fatal except three codes, others
-match on the start of the message. Nothing advisory may travel as an error.
+Codes must match the API exactly: one client treats every `error` event as fatal except three codes,
+others match the start of the message. Nothing advisory may be sent as an error.
+
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ _GERUND: dict[ItemAction, str] = {
 class ProtocolError(Exception):
     """A refused client event.
 
-    `code`, `param` and `event_id` may be None, and are then null on the wire. `event_id` is the
-    client's own id of the offending event, by which clients find the call that failed.
+    `code`, `param` and `event_id` may be None, and are null on the wire then. `event_id` is the
+    client's id of the refused event, by which clients find the call that failed.
+
     """
 
     def __init__(
@@ -55,13 +57,13 @@ class ProtocolError(Exception):
         self.event_id = event_id
 
     def about(self, event_id: str | None) -> Self:
-        """Name the client event this error answers, if that is not known yet. Returns itself."""
+        """Set the id of the refused event if it is not known yet. Returns itself."""
         if self.event_id is None:
             self.event_id = event_id
         return self
 
     def to_event(self, event_id: str) -> dict[str, Any]:
-        """The `error` server event; `event_id` is the server's id of this very event."""
+        """The `error` server event; `event_id` is the server's id of this event."""
         error = {
             "type": self.type,
             "code": self.code,
@@ -119,7 +121,7 @@ def unknown_parameter(param: str) -> ProtocolError:
 
 
 def unsupported_value(param: str, value: object, supported: Iterable[str]) -> ProtocolError:
-    """A value outside a closed list."""
+    """A value that is not in a closed list."""
     return ProtocolError(
         "invalid_value",
         f"Invalid value: {shown(value)}. Supported values are: {listed(supported)}.",
@@ -164,7 +166,7 @@ def array_too_long(param: str, limit: int, length: int) -> ProtocolError:
 
 
 def unsupported(param: str, what: str) -> ProtocolError:
-    """A value the API knows and this server does not carry out."""
+    """A value of the API that this server does not support."""
     return ProtocolError(
         "invalid_value", f"Invalid value: {what} not supported by this server.", param=param
     )
@@ -218,7 +220,7 @@ def item_not_found(action: ItemAction, item_id: str) -> ProtocolError:
 
 
 def referenced_item_not_found(index: int, item_id: str) -> ProtocolError:
-    """An `item_reference` in `response.create` to an item that is not there."""
+    """An `item_reference` in `response.create` to an item that does not exist."""
     return ProtocolError(
         "invalid_value",
         f"Error creating response: the item with id '{item_id}' does not exist.",
@@ -231,7 +233,7 @@ def truncate_not_audio() -> ProtocolError:
 
 
 def no_such_content(content_index: int, count: int) -> ProtocolError:
-    """Of an item that has `count` parts."""
+    """`count`: the item's number of parts."""
     return invalid_value("content_index", f"less than {count}, the item's parts", content_index)
 
 
@@ -275,14 +277,14 @@ def active_response(response_id: str) -> ProtocolError:
 
 
 def cancel_not_active() -> ProtocolError:
-    """A client tells this harmless race from a failure by the message's first two words."""
+    """Clients tell this harmless race from a failure by the message's first two words."""
     return ProtocolError(
         "response_cancel_not_active", "Cancellation failed: no active response found"
     )
 
 
 def other_session_type(now: str, asked: str) -> ProtocolError:
-    """A session keeps the type that it began with."""
+    """The type of a session cannot change."""
     return ProtocolError(
         "invalid_parameter",
         f"Passing a {asked} session update event to a {now} session is not allowed.",
@@ -290,7 +292,7 @@ def other_session_type(now: str, asked: str) -> ProtocolError:
 
 
 def no_responses() -> ProtocolError:
-    """`response.create` where there are none."""
+    """`response.create` in a session that has no responses."""
     return ProtocolError(None, "Responses cannot be created in a transcription session.")
 
 
@@ -302,7 +304,7 @@ def voice_locked() -> ProtocolError:
 
 
 def server_error(code: str, message: str) -> ProtocolError:
-    """Our own fault. Inside a response, prefer a failed `response.done` to this event."""
+    """An internal error. Inside a response, prefer a failed `response.done` to this event."""
     return ProtocolError(code, message, type=SERVER_ERROR)
 
 
@@ -320,7 +322,7 @@ def invalid_intent() -> FatalProtocolError:
 
 
 def no_sideband() -> FatalProtocolError:
-    """A second connection to a call by its id, which this server does not have."""
+    """A second connection to a call by its id, which this server does not support."""
     return FatalProtocolError(
         "call_id_not_found",
         "No session found for the provided call_id",
@@ -344,7 +346,7 @@ def session_expired(minutes: int = 60) -> FatalProtocolError:
 
 
 def no_room(message: str, retry_after_s: float) -> FatalProtocolError:
-    """The engine has no memory for one more session; `message` says how much is missing."""
+    """The engine has no memory for another session; `message` says how much is missing."""
     error = FatalProtocolError(
         "no_room",
         message,

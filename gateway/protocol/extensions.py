@@ -1,8 +1,9 @@
-"""What this server speaks beyond the API: one key of the session, two client events, one field.
+"""Our additions to the API: one key of the session, two client events, one field.
 
-`session.gateway` turns our own server events and settings on; nothing of ours is sent to a session
-that did not send it. `input_image_buffer.append` is spelt as another vendor's clients send it. What
-numbers may be is in `limits.RANGES`.
+`session.gateway` enables our own server events and settings; a session that did not send it gets
+nothing of ours. `input_image_buffer.append` is spelt as another vendor's clients send it.
+`limits.RANGES` has the numeric ranges.
+
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ Endpointing = Literal["fixed", "adaptive", "semantic"]
 
 
 class SamplingOptions(BaseModel):
-    """How the answer's tokens are chosen; what is absent or null stays as the server has it."""
+    """Sampling parameters of responses; absent or null ones keep the server's values."""
 
     temperature: float | None = None
     top_p: float | None = None
@@ -36,12 +37,13 @@ class SamplingOptions(BaseModel):
 
 
 class VideoOptions(BaseModel):
-    """Which of a camera's frames the model sees; what is absent or null stays as the server has it.
+    """Which camera frames the model sees; absent or null fields keep the server's values.
 
     `sampler`: "scene" keeps frames that differ from the last kept one by `motion` (mean absolute
-    difference of luma, 0 to 1), and one every `max_gap_ms`, at most `fps` a second, fewer while the
-    engine is busy; "uniform" keeps `fps` a second; "all" keeps every frame. `max_frames`: of one
+    difference of luma, 0 to 1), and one every `max_gap_ms`, at most `fps` per second, fewer while
+    the engine is busy; "uniform" keeps `fps` per second; "all" keeps every frame. `max_frames`: per
     turn, 0 for no limit.
+
     """
 
     sampler: Literal["scene", "uniform", "all"] | None = None
@@ -52,11 +54,12 @@ class VideoOptions(BaseModel):
 
 
 class WindowOptions(BaseModel):
-    """How much of a long session the model remembers, in tokens: of everything, and of pictures.
+    """How much of a long session the model remembers, in tokens: in total, and of images.
 
-    Older pictures and turns are forgotten, whole ones; the instructions never are. With `summarise`
-    the model notes in a few sentences what is about to go. What is absent or null stays as the
-    server has it; more than the model's context counts as all of it.
+    Older images and turns are dropped as a whole; the instructions never are. With `summarise` the
+    model summarises in a few sentences what is about to be dropped. Absent or null fields keep the
+    server's values; a number above the model's context means all of it.
+
     """
 
     tokens: int | None = None
@@ -65,13 +68,13 @@ class WindowOptions(BaseModel):
 
 
 class GatewayOptions(BaseModel):
-    """`events`: which of our server events to send. `chunk_ms`: how much audio is heard at once.
-    `latency_budget_ms`: endpoint to first token, over which a turn counts as late. `video`: which
-    camera frames count. `interruption`: what ends an answer under `interrupt_response`, any
-    "speech" at once, or "words" that are more than a sign of listening. `endpointing`: what
-    `server_vad` makes of its silence: that length, or one that follows the speaker's pauses, or
-    also the language model. `window`: how much is remembered. `resume`:
-    keep the session when its connection breaks, and say by which token it is found again."""
+    """`events`: which of our server events to send. `chunk_ms`: how much audio is processed at
+    once. `latency_budget_ms`: from endpoint to first token; slower turns count as late. `video`:
+    which camera frames are used. `interruption`: what interrupts a response under
+    `interrupt_response`: "speech", any at once, or "words" that are not backchannels.
+    `endpointing`: the policy of `server_vad`: a fixed silence, one that follows the speaker's
+    pauses, or one that also uses the language model. `window`: how much is remembered. `resume`:
+    keep the session when its connection breaks, and send the token for resuming it."""
 
     events: Annotated[list[GatewayEventName], MaxLen(16)] | None = None
     chunk_ms: Literal[200, 500, 1000] | None = None
@@ -91,7 +94,7 @@ class GatewaySession(RealtimeSessionCreateRequest):
 
 
 class GatewayTranscriptionSession(RealtimeTranscriptionSessionCreateRequest):
-    """The same of a session that only transcribes."""
+    """The same for a transcription session."""
 
     gateway: GatewayOptions | None = None
 
@@ -103,9 +106,10 @@ class TimedAudioAppend(InputAudioBufferAppendEvent):
 
 
 class InputImageBufferAppend(BaseModel):
-    """A camera frame: base64 or a data URI of a PNG or JPEG. Answered by nothing.
+    """A camera frame: base64 or a data URI of a PNG or JPEG. It gets no reply.
 
     `timestamp_ms` is the client's clock when the frame was taken.
+
     """
 
     type: Literal["input_image_buffer.append"]

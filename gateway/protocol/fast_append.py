@@ -1,8 +1,9 @@
-"""The short way for the event that is nearly all of them: `input_audio_buffer.append`.
+"""A fast path for the most frequent event, `input_audio_buffer.append`.
 
-One typed decoder does what `parse_client_event` and `decode_audio` do one after the other (JSON,
-schema, base64), at a fifth of the cost. Whatever it does not take, for whatever reason, is None:
-then the long way finds the error and its words. A test holds the two against each other.
+One typed decoder replaces `parse_client_event` and `decode_audio` (JSON, schema, base64), at a
+fifth of the cost. Anything it does not accept returns None, and the general path finds the error
+and its message. A test compares the two.
+
 """
 
 from __future__ import annotations
@@ -13,20 +14,20 @@ from headstart.gateway.protocol import limits
 
 _CAPTURED_AT = limits.RANGES["captured_at_ms"]
 _MARK = '"input_audio_buffer.append"'
-_MARK_WITHIN_CHARS = 120  # of either end: some clients write the type first, some last
+_MARK_WITHIN_CHARS = 120  # from either end: some clients put the type first, some last
 
 
 class FastAppend(
     msgspec.Struct, tag_field="type", tag="input_audio_buffer.append", forbid_unknown_fields=True
 ):
-    """`audio`: s16 mono at 24 kHz, checked as by `decode_audio`."""
+    """`audio`: s16 mono at 24 kHz, validated as by `decode_audio`."""
 
     audio: bytes
     event_id: str | None = None
 
 
 class TimedFastAppend(FastAppend, tag="input_audio_buffer.append"):
-    """With the stamp that sessions may send which asked for extensions."""
+    """With the timestamp that sessions with extensions may send."""
 
     captured_at_ms: float | None = None
 
@@ -36,7 +37,7 @@ _timed_decoder = msgspec.json.Decoder(TimedFastAppend)
 
 
 def fast_append(text: str, *, extensions: bool) -> FastAppend | None:
-    """The append that `text` is, if it is one and right in every way."""
+    """The append in `text`, if it is a valid one; otherwise None."""
     if len(text) > limits.MAX_EVENT_CHARS or not _looks_like_one(text):
         return None
     try:

@@ -1,8 +1,9 @@
-"""One server event as one frame that every client takes.
+"""Encodes a server event as a frame that every client accepts.
 
-The default of the strictest WebSocket client is 1 MiB, and a data channel is closed by its peer at
-256 KiB. What an item holds may be shortened in its echo, for the client has it; any other event
-that does not fit becomes an error, which is better than the end of the connection.
+The strictest WebSocket client accepts 1 MiB by default, and a browser closes a data channel above
+256 KiB. The echo of an item may be shortened, because the client has the item. Any other event that
+does not fit is replaced by an error, which is better than losing the connection.
+
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def encode(event: Json, limit_bytes: int = FRAME_BYTES_MAX) -> bytes:
 
 
 def _shortened(item: Json, chars: int) -> Json:
-    """An item with at most `chars` in each of its texts, and without pictures."""
+    """An item with each text cut to `chars`, and without images."""
     short = copy.deepcopy(item)
     parts: list[dict[str, Any]] = [short, *short.get("content", ())]
     for part in parts:

@@ -1,6 +1,7 @@
-"""Identifiers as they stand on the wire: a prefix that names the kind, and a suffix.
+"""Identifiers on the wire: a prefix for the kind, and a suffix.
 
-Every id is at most 32 characters long, the limit that clients' own item ids are held to.
+Every id has at most 32 characters, the limit that the API sets for clients' item ids.
+
 """
 
 from __future__ import annotations
@@ -17,10 +18,11 @@ def _random_suffix() -> str:
 
 
 class IdMaker:
-    """Makes ids; `suffix` is called once for each.
+    """Makes ids; calls `suffix` once for each.
 
     The default is random. `IdMaker.counting()` numbers them 0001, 0002, … across all kinds, so that
-    a test's transcript of a session is the same every time.
+    a test's transcript of a session is always the same.
+
     """
 
     def __init__(self, suffix: Callable[[], str] = _random_suffix) -> None:

@@ -1,12 +1,13 @@
-"""PNG and JPEG files cut down to what decoding the pixels needs.
+"""Reduces PNG and JPEG files to what decoding the pixels needs.
 
-    strip(file) -> Stripped    what a decoder gets to see, and what stood beside it
+    strip(file) -> Stripped    the reduced file, and its metadata
 
-Text, colour profiles, thumbnails, animation and everything unknown are left out, so that nothing
-in them can be unfolded. What stays is checked to cost no more than its header says: one header,
-no more compressed data than its pixels take, and at most `MAX_SCANS` passes over a JPEG's pixels.
+Text, colour profiles, thumbnails, animation and unknown parts are removed, so that nothing in them
+can be decompressed. The rest is checked to cost no more than its header says: one header, no more
+compressed data than its pixels need, and at most `MAX_SCANS` passes over a JPEG's pixels.
 
 Sources: PNG (W3C, third edition), ITU-T T.81, JFIF 1.02, Exif 2.32.
+
 """
 
 from __future__ import annotations
@@ -22,20 +23,20 @@ from headstart.gateway.protocol.orientation import EXIF_PREFIX, UPRIGHT, of_exif
 ImageKind = Literal["png", "jpeg"]
 
 MAX_SCANS: Final = 100
-"""Of one JPEG, each a pass over all its pixels however few its bytes are; encoders write about
+"""Per JPEG. Each scan is a pass over all its pixels, however few bytes it has; encoders write about
 ten."""
 MAX_MARKERS: Final = 100_000
-"""Of one JPEG, before its header and in all."""
+"""Per JPEG, before its header and in total."""
 MAX_EXIF_BYTES: Final = 1 << 16
 _SLACK_BYTES: Final = 1 << 16
-"""Of image data beyond a PNG's pixels: some encoders pad it, and browsers show such files."""
+"""Image data allowed beyond a PNG's pixels: some encoders pad it, and browsers accept that."""
 _PIECE_BYTES: Final = 1 << 16
 MAX_TABLE_BYTES: Final = 1 << 18
-"""Of one JPEG's tables: `MAX_SCANS` with all their tables anew take less."""
+"""Per JPEG: `MAX_SCANS` with new tables each need less."""
 
 _PNG_SIGNATURE: Final = b"\x89PNG\r\n\x1a\n"
 _JPEG_SIGNATURE: Final = b"\xff\xd8\xff"
-# Samples a pixel and the bit depths allowed, by colour type.
+# Samples per pixel and the allowed bit depths, by colour type.
 _PNG_COLOURS: Final = {
     0: (1, (1, 2, 4, 8, 16)),
     2: (3, (8, 16)),
@@ -43,7 +44,7 @@ _PNG_COLOURS: Final = {
     4: (2, (8, 16)),
     6: (4, (8, 16)),
 }
-# First column and row, and the steps between columns and rows, of Adam7's passes.
+# Adam7's passes: first column and row, and the steps between columns and rows.
 _ADAM7: Final = (
     (0, 0, 8, 8),
     (4, 0, 8, 8),
@@ -59,22 +60,22 @@ _TRNS_BYTES_MAX: Final = 256
 _SOI, _EOI, _SOS = 0xD8, 0xD9, 0xDA
 _APP0, _APP1, _APP14 = 0xE0, 0xE1, 0xEE
 _JPEG_FRAMES: Final = frozenset({0xC0, 0xC1, 0xC2})  # baseline, extended, progressive
-# All that begin a frame: SOF0 to SOF15 without DHT, JPG and DAC, which lie between.
+# All start-of-frame markers: SOF0 to SOF15 without DHT, JPG and DAC, which lie between.
 _JPEG_ALL_FRAMES: Final = frozenset(range(0xC0, 0xD0)) - {0xC4, 0xC8, 0xCC}
 _JPEG_TABLES: Final = frozenset({0xC4, 0xDB, 0xDD})  # DHT, DQT, DRI
 _JPEG_ALONE: Final = frozenset({0x01, *range(0xD0, 0xD8)})  # TEM, RST: markers without a length
-# Where a scan's data ends: the next marker that is neither a stuffed byte nor a restart.
+# The end of a scan's data: the next marker that is neither a stuffed byte nor a restart.
 _AFTER_SCAN: Final = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
 
 
 class Damaged(ValueError):
-    """The file breaks its format's rules, or costs more than its header says; the message says
-    how, to stand in brackets behind a sentence."""
+    """The file violates its format, or costs more than its header says; the message says how and is
+    appended to a sentence in brackets."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stripped:
-    """`data` is a whole file of its own, of `width` by `height` pixels."""
+    """`data` is a complete file with `width` by `height` pixels."""
 
     kind: ImageKind
     data: bytes
@@ -84,15 +85,15 @@ class Stripped:
 
 
 def kind_of(data: bytes) -> ImageKind | None:
-    """By the first bytes."""
+    """The format, from the first bytes; None: neither."""
     if data.startswith(_PNG_SIGNATURE):
         return "png"
     return "jpeg" if data.startswith(_JPEG_SIGNATURE) else None
 
 
 def size_of(data: bytes, most_markers: int = MAX_MARKERS) -> tuple[int, int] | None:
-    """Width and height, which the first part of a file tells; None where it does not, or not
-    within so many of a JPEG's markers."""
+    """Width and height, from the beginning of a file; None if they are missing, or not within that
+    many of a JPEG's markers."""
     kind = kind_of(data)
     if kind == "png":
         return _png_size(data)
@@ -100,8 +101,8 @@ def size_of(data: bytes, most_markers: int = MAX_MARKERS) -> tuple[int, int] | N
 
 
 def strip(data: bytes) -> Stripped:
-    """A PNG or JPEG without all that its pixels don't need. Raises `Damaged`. Takes as long as
-    unfolding its pixels does: judge `size_of` first."""
+    """A PNG or JPEG without anything its pixels do not need. Raises `Damaged`. Takes as long as
+    decompressing the pixels: check `size_of` first."""
     kind = kind_of(data)
     if kind is None:
         raise Damaged("it is no PNG or JPEG")
@@ -185,7 +186,7 @@ def _chunk(name: bytes, body: bytes) -> bytes:
 
 
 def _png_bytes(header: bytes) -> int:
-    """How many bytes the pixels of such a picture are, with a filter's byte before each row."""
+    """Size of the decompressed pixel data, with a filter byte per row."""
     width, height, depth, colour, method, filtering, interlaced = struct.unpack(">IIBBBBB", header)
     samples, depths = _PNG_COLOURS.get(colour, (0, ()))
     if depth not in depths or method or filtering or interlaced > 1:
@@ -200,7 +201,7 @@ def _png_bytes(header: bytes) -> int:
 
 
 def _check_unfolds_to(compressed: bytes, size: int) -> None:
-    """Raise unless a zlib stream holds `size` bytes, and not many more. Unfolds no further."""
+    """Raise unless a zlib stream holds `size` bytes, or slightly more. Decompresses no further."""
     unfolding, got = zlib.decompressobj(), 0
     view = memoryview(compressed)
     try:
@@ -235,8 +236,8 @@ def _strip_jpeg(data: bytes) -> Stripped:
 
 
 class _JpegWalk:
-    """Goes through a JPEG marker by marker, up to its end; what follows belongs to nobody (several
-    cameras put a second picture there)."""
+    """Walks a JPEG marker by marker up to its end; trailing data is ignored (several cameras put a
+    second image there)."""
 
     def __init__(self, data: bytes) -> None:
         self.kept: list[bytes] = [data[:2]]
@@ -249,7 +250,7 @@ class _JpegWalk:
         self._position = 2
 
     def more(self) -> bool:
-        """One marker further. False: that was the end."""
+        """Advance by one marker. False: that was the end."""
         data = self._data
         while data[self._position : self._position + 2] == b"\xff\xff":  # padding
             self._position += 1
@@ -257,7 +258,7 @@ class _JpegWalk:
         if len(head) < 2:
             if not self.scans:
                 raise Damaged("it ends early")
-            return False  # the decoder sees whether all its pixels are there
+            return False  # the decoder checks whether all pixels are there
         if head[0] != 0xFF:
             raise Damaged("there is no marker where one belongs")
         if head[1] == _EOI:

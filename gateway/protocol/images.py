@@ -1,12 +1,13 @@
-"""Pictures as clients send them: a data URI, or the bare base64 of it, of a PNG or a JPEG.
+"""Decodes clients' images: a data URI, or bare base64, of a PNG or a JPEG.
 
-    decode_image_url   text  -> the file's bytes, checked to be what they say
-    decode_image       bytes -> pixels, no larger than is asked for, upright, on white
+    decode_image_url   text  -> the file's bytes, checked to be what they claim
+    decode_image       bytes -> pixels, at most the requested size, upright, on white
 
-The size is read from the file's header before anything is decoded, so that a small file that
-unfolds into a huge picture is refused at no cost; the decoder sees nothing but what the pixels need
-(`image_files`). Decoding takes milliseconds: call `decode_image` off the event loop, and for
-strangers' files in another process (`headstart.gateway.video.decode_pool`).
+The size is read from the file's header before decoding, so that a small file that decompresses to a
+huge image is refused at no cost. The decoder gets only what the pixels need (`image_files`).
+Decoding takes milliseconds: call `decode_image` off the event loop, and for untrusted files in
+another process (`headstart.gateway.video.decode_pool`).
+
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ _MEDIA_TYPES: Final[dict[str, ImageKind]] = {
 }
 _DECODERS: Final[dict[ImageKind, str]] = {"png": "png", "jpeg": "mjpeg"}
 _OPAQUE: Final = 255
-_BAND_PIXELS: Final = 1 << 18  # looked at in one go: bounds what flattening takes
+_BAND_PIXELS: Final = 1 << 18  # processed at once: bounds the memory for flattening
 
 
 @dataclass(frozen=True, slots=True)
 class ImageLimits:
     max_bytes: int = 10 << 20
     max_pixels: int = 40_000_000
-    max_side: int = 16_384  # keeps a picture one pixel high from staying huge when scaled
+    max_side: int = 16_384  # keeps an image one pixel high from staying huge after scaling
 
 
 class Picture(NamedTuple):
@@ -67,7 +68,8 @@ def decode_image_url(
     bare_base64: bool = False,
 ) -> bytes:
     """The bytes of a data URI; with `bare_base64` (`input_image_buffer.append`) also without its
-    head. Raises `ProtocolError` naming `param`: not such a URI, another format, empty, too big."""
+    prefix. Raises `ProtocolError` naming `param`: not such a URI, another format, empty, too large.
+    """
     head, comma, payload = url.partition(",")
     declared: ImageKind | None = None
     if not comma and bare_base64:
@@ -97,9 +99,10 @@ def decode_image(
     *,
     param: str = "image",
 ) -> Picture:
-    """Pixels, scaled down to `size`; the shape is kept.
+    """Pixels, scaled down to `size`, keeping the aspect ratio.
 
     Raises `ProtocolError` naming `param`: no PNG or JPEG, too many pixels, damaged.
+
     """
     kind, found = kind_of(data), size_of(data)
     if kind is None or found is None or 0 in found:
@@ -137,7 +140,7 @@ def _pixels(file: Stripped, size: PictureSize, limits: ImageLimits) -> npt.NDArr
 
 
 def _declared_kind(head: str, param: str) -> ImageKind:
-    """What the URI says it is: `data:image/png;base64`, letter case aside."""
+    """The format named in the URI: `data:image/png;base64`, ignoring case."""
     scheme, _, rest = head.lower().partition(":")
     media_type, *attributes = rest.split(";")
     if scheme != "data" or not attributes or attributes[-1].strip() != "base64":
@@ -151,7 +154,7 @@ def _declared_kind(head: str, param: str) -> ImageKind:
 
 
 def fit(width: int, height: int, size: PictureSize) -> tuple[int, int]:
-    """The largest size that is no larger than `size` nor than the picture, its shape kept."""
+    """The largest size within `size` and the image's own, keeping the aspect ratio."""
     shorter = min(width, height)
     if 0 < size.short_side < shorter:
         width = max(1, round(width * size.short_side / shorter))
@@ -163,19 +166,19 @@ def fit(width: int, height: int, size: PictureSize) -> tuple[int, int]:
 
 
 def within(size: PictureSize, pixels: int) -> PictureSize:
-    """What is neither larger than `size` nor than so many pixels."""
+    """The largest size within `size` that has at most that many pixels."""
     return PictureSize(size.short_side, min(size.pixels or pixels, pixels))
 
 
 def _decode_frame(file: Stripped, limits: ImageLimits) -> av.VideoFrame:
-    """The picture at its own size. Raises FFmpegError, or ValueError if there is none. Straight
-    into the decoder: a demuxer would look at the file again, and for more pictures in it."""
+    """The image at its own size. Raises FFmpegError, or ValueError if there is none. Goes straight
+    to the decoder: a demuxer would inspect the file again and look for more images in it."""
     context = av.CodecContext.create(_DECODERS[file.kind], "r")
     assert isinstance(context, av.VideoCodecContext)
-    context.thread_count = 1  # the other cores have sessions to serve
+    context.thread_count = 1  # the other cores serve sessions
     context.options = {
-        "err_detect": "explode",  # a damaged picture is refused, not patched up
-        # The header has been judged, and is the only one; FFmpeg counts its padding, too.
+        "err_detect": "explode",  # refuse a damaged image instead of repairing it
+        # The header was checked, and is the only one; FFmpeg also counts its padding.
         "max_pixels": str(2 * limits.max_pixels),
     }
     for frame in itertools.chain(context.decode(av.Packet(file.data)), context.decode(None)):
@@ -184,7 +187,7 @@ def _decode_frame(file: Stripped, limits: ImageLimits) -> av.VideoFrame:
 
 
 def flatten(frame: av.VideoFrame) -> av.VideoFrame:
-    """On white, as a page shows it. A frame without transparency is returned as it is."""
+    """Draw on white, as a web page does. A frame without transparency is returned as it is."""
     if not frame.format.has_palette and not any(c.is_alpha for c in frame.format.components):
         return frame
     flat = frame.reformat(format="rgba")

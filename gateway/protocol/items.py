@@ -1,10 +1,11 @@
-"""Conversation items, content and responses as JSON objects, ready to be put into events.
+"""Conversation items, content and responses as JSON objects for events.
 
-An optional string that has no value is left out, never null: one client's schemas refuse null for
+An optional string without a value is left out, never null: one client's schemas refuse null for
 `id`, `role`, `status`, `name` and for a part's `text`, `transcript` and `audio`. The exceptions,
-null on the real service as well, are `content[].transcript`, `usage` and `status_details`.
+which are null on the real service too, are `content[].transcript`, `usage` and `status_details`.
 
 Content in *items* is spelt `output_text`; *parts* in `response.content_part.*` are spelt `text`.
+
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pydantic import BaseModel
 
 Json = dict[str, Any]
 
-MAX_ECHOED_IMAGE_CHARS = 64 * 1024  # a camera frame fits; the data channel takes 256 KiB in all
+MAX_ECHOED_IMAGE_CHARS = 64 * 1024  # a camera frame fits; the data channel takes 256 KiB in total
 
 Role = Literal["system", "user", "assistant"]
 ItemStatus = Literal["in_progress", "completed", "incomplete"]
@@ -27,7 +28,7 @@ StatusReason = Literal["turn_detected", "client_cancelled", "max_output_tokens",
 
 @dataclass(frozen=True, slots=True)
 class ResponseUsage:
-    """Tokens of one response by what they stood for; `cached` of the input came from the cache."""
+    """Token counts of one response by kind; `cached` counts input tokens found in the cache."""
 
     input_text: int = 0
     input_audio: int = 0
@@ -93,7 +94,7 @@ def output_text(text: str) -> Json:
 
 
 def input_audio(transcript: str | None) -> Json:
-    """A user's utterance; the transcript is null until it is known. The audio itself stays here."""
+    """A user's utterance; the transcript is null until it is known. The audio is not sent back."""
     return {"type": "input_audio", "transcript": transcript}
 
 
@@ -106,7 +107,7 @@ def text_part(text: str = "") -> Json:
 
 
 def output_audio(transcript: str) -> Json:
-    """What was said aloud; the sound itself has gone to the client and is not kept."""
+    """What was spoken; the audio itself went to the client and is not kept."""
     return {"type": "output_audio", "transcript": transcript}
 
 
@@ -145,8 +146,8 @@ def function_call(
 
 
 def client_item(item_id: str, item: BaseModel) -> Json:
-    """Echo of an item that a client created, without its bulk: audio never goes back, pictures
-    only while they are small, since one event has to fit a client's frame and data channel."""
+    """Echo of an item that a client created, without its bulk: audio is never sent back, images
+    only if small, because an event has to fit a client's frame and data channel."""
     echo = item.model_dump(exclude_unset=True, exclude_none=True)
     room_chars = MAX_ECHOED_IMAGE_CHARS
     for part in echo.get("content", ()):

@@ -1,10 +1,11 @@
-"""The ranges that the schema's types do not know: `RANGES` of numbers, `LIMITS` of the rest.
+"""Ranges beyond the schema's types: `RANGES` for numbers, `LIMITS` for strings and arrays.
 
-Where the API states a range (threshold, speed, max_output_tokens, metadata) it is that one; the
-others are generous bounds that keep one event's cost bounded. Strings are measured in characters.
+Where the API states a range (threshold, speed, max_output_tokens, metadata) it is used; the others
+are generous limits that bound the cost of one event. Strings are measured in characters.
 
-Every number that a client can send has its row in `RANGES`, in events and in HTTP bodies; a test
-walks through all fields, and another sends each of them everything that JSON can hold.
+Every number that a client can send has a row in `RANGES`, in events and in HTTP bodies. One test
+visits all fields, and another sends each of them everything that JSON can hold.
+
 """
 
 from __future__ import annotations
@@ -16,25 +17,25 @@ from annotated_types import Ge, Le, MaxLen, MinLen
 
 MIB = 1 << 20
 
-MAX_AUDIO_BYTES = 15 * MIB  # of decoded audio in one append, as the API has it
-MAX_EVENT_CHARS = 24 * MIB  # of one event's JSON: a full append in base64, and room around it
-MAX_EVENT_VALUES = 20_000  # commas and brackets: bounds the time that decoding one event takes
-MAX_OBJECT_KEYS = 256  # bounds, with arrays that stop at their first error, the errors collected
+MAX_AUDIO_BYTES = 15 * MIB  # of decoded audio in one append, as in the API
+MAX_EVENT_CHARS = 24 * MIB  # of one event's JSON: a full append in base64, with a margin
+MAX_EVENT_VALUES = 20_000  # commas and brackets: bounds the time to decode one event
+MAX_OBJECT_KEYS = 256  # with arrays that stop at their first error, bounds the errors collected
 MAX_DEPTH = 64  # of nested objects and arrays; tool schemas nest a dozen deep
-MAX_STRING_CHARS = MIB // 4  # of any string without a limit of its own, and of an item's text
+MAX_STRING_CHARS = MIB // 4  # of any string without its own limit, and of an item's text
 MAX_SESSION_CHARS = 3 * MIB // 4  # of a session.update
-MAX_SESSION_BYTES = 240 * 1024  # of a session's echo, which has to fit a data channel's message
+MAX_SESSION_BYTES = 240 * 1024  # of a session's echo, which must fit a data channel message
 MAX_IMAGE_CHARS = 14 * MIB  # a picture of 10 MiB in base64
 MAX_EVENT_PICTURES = 64  # in all items of one event
 MAX_ITEM_ID_CHARS = 32  # as on the live service; one client's ids are exactly this long
-MAX_ID_CHARS = 512  # of ids that only refer to something, and of clients' event ids
-MAX_INTEGER = 2**53 - 1  # the largest that every JSON client can carry
+MAX_ID_CHARS = 512  # of ids that refer to something, and of clients' event ids
+MAX_INTEGER = 2**53 - 1  # the largest that every JSON client can represent
 MAX_ARRAY = 1024
 MAX_METADATA_PAIRS = 16
 MAX_METADATA_KEY_CHARS = 64
 MAX_METADATA_VALUE_CHARS = 512
 
-_AUDIO = (MaxLen(MAX_EVENT_CHARS),)  # held to MAX_AUDIO_BYTES when it is decoded
+_AUDIO = (MaxLen(MAX_EVENT_CHARS),)  # checked against MAX_AUDIO_BYTES when it is decoded
 _NEW_ITEM_ID = (MinLen(1), MaxLen(MAX_ITEM_ID_CHARS))
 _ID = (MaxLen(MAX_ID_CHARS),)
 _ONE_OF_TWO = (MinLen(1), MaxLen(1))  # text or audio; audio brings its transcript along
@@ -42,7 +43,7 @@ _ONE_OF_TWO = (MinLen(1), MaxLen(1))  # text or audio; audio brings its transcri
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Both ends are in it."""
+    """A closed range."""
 
     least: float
     most: float
@@ -52,22 +53,22 @@ class Range:
         return (Ge(self.least), Le(self.most))
 
     def holds(self, value: float) -> bool:
-        """Not for NaN."""
+        """False for NaN."""
         return self.least <= value <= self.most
 
 
 _SHARE = Range(0, 1)
 _COUNT = Range(0, MAX_INTEGER)
-_CLOCK_MS = Range(0, MAX_INTEGER)  # since any zero: 285,000 years in whole milliseconds
+_CLOCK_MS = Range(0, MAX_INTEGER)  # with any zero: 285,000 years in whole milliseconds
 _ANY_CODE = Range(-MAX_INTEGER, MAX_INTEGER)
 
-# By field name, or by "Class.field" where the name alone would say too much (the class as the
-# `openai` package calls it); of what is in no event, by its path in the HTTP body.
+# By field name, or by "Class.field" where the name alone is ambiguous (the class as the `openai`
+# package names it); fields of HTTP bodies by their path.
 RANGES: dict[str, Range] = {
     # turn detection
     "threshold": _SHARE,
     "prefix_padding_ms": Range(0, 10_000),
-    "silence_duration_ms": Range(40, 60_000),  # as the server's own `silence_ms` begins
+    "silence_duration_ms": Range(40, 60_000),  # as for the server's own `silence_ms`
     "idle_timeout_ms": Range(1_000, 600_000),
     # session and response
     "strength": _SHARE,
@@ -78,7 +79,7 @@ RANGES: dict[str, Range] = {
     # events and items
     "content_index": _COUNT,
     "audio_end_ms": _COUNT,
-    "RealtimeMcpProtocolError.code": _ANY_CODE,  # in items that are refused all the same
+    "RealtimeMcpProtocolError.code": _ANY_CODE,  # in items that are refused anyway
     "RealtimeMcphttpError.code": _ANY_CODE,
     # ours
     "temperature": Range(0, 2),
@@ -102,7 +103,7 @@ RANGES: dict[str, Range] = {
     "expires_after.seconds": Range(10, 7_200),
 }
 
-# By the same names. A limit holds for the field's strings and arrays.
+# By the same keys. A limit applies to the field's strings and arrays.
 LIMITS: dict[str, tuple[Any, ...]] = {
     # session and response
     "output_modalities": _ONE_OF_TWO,

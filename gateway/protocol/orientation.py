@@ -1,7 +1,8 @@
-"""Which way up a picture is to be shown: what cameras and phones write beside the pixels.
+"""Image orientation, from the metadata that cameras and phones write.
 
-Orientations are Exif's, 1 to 8 (TIFF 6.0, tag 274): 1 is upright, 2 to 4 are mirrored or turned by
+Orientations are Exif's, 1 to 8 (TIFF 6.0, tag 274): 1 is upright, 2 to 4 are mirrored or rotated by
 180 degrees, 5 to 8 swap width and height.
+
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ _BY_SIGNS: Final = {
 
 
 def of_exif(exif: bytes) -> int:
-    """The orientation in an Exif block, with or without its prefix; `UPRIGHT` where it has none or
-    is damaged, as viewers do."""
+    """The orientation in an Exif block, with or without its prefix; `UPRIGHT` if it has none or is
+    damaged, as viewers do."""
     tiff = exif.removeprefix(EXIF_PREFIX)
     order = {b"II*\0": "<", b"MM\0*": ">"}.get(tiff[:4])
     if order is None:
@@ -56,8 +57,8 @@ def of_exif(exif: bytes) -> int:
 
 
 def of_matrix(matrix: bytes) -> int:
-    """The orientation that a display matrix asks for (FFmpeg's `AV_FRAME_DATA_DISPLAYMATRIX`: nine
-    int32 in the machine's order); other angles count as the nearest right one."""
+    """The orientation of a display matrix (FFmpeg's `AV_FRAME_DATA_DISPLAYMATRIX`: nine int32 in
+    the machine's byte order); other angles are rounded to the nearest right angle."""
     if len(matrix) < _MATRIX_BYTES:
         return UPRIGHT
     a, b, _, c, d = struct.unpack_from("=5i", matrix)
@@ -69,7 +70,7 @@ def of_matrix(matrix: bytes) -> int:
 
 
 def of_frame(frame: av.VideoFrame) -> int:
-    """The orientation that goes with a decoded frame of a video."""
+    """The orientation of a decoded video frame."""
     matrix = frame.side_data.get(SideData.DISPLAYMATRIX)  # type: ignore[call-overload]
     return UPRIGHT if matrix is None else of_matrix(bytes(matrix))
 
@@ -79,7 +80,7 @@ def _sign(value: int) -> int:
 
 
 def upright(pixels: npt.NDArray[Any], orientation: int) -> npt.NDArray[Any]:
-    """[height, width, ...] as it is to be shown; a view."""
+    """[height, width, ...] in upright orientation; a view."""
     match orientation:
         case 2:
             return np.flip(pixels, 1)

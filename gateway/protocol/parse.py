@@ -1,7 +1,8 @@
-"""From a frame's text to a validated client event, or to the error that goes back.
+"""Parses a frame's text to a validated client event, or an error.
 
-Nothing but `ProtocolError` is ever raised, whatever the text. A returned event is an instance of
-the `openai` package's type (or of ours in `extensions`) that holds to `limits` and `rules`.
+Only `ProtocolError` is ever raised, whatever the text. A returned event is an instance of the
+`openai` package's type (or of ours in `extensions`) that satisfies `limits` and `rules`.
+
 """
 
 from __future__ import annotations
@@ -73,16 +74,18 @@ _LONG_CHARS = 64 * 1024
 
 
 def prepare() -> None:
-    """Derive every model now: about 0.1 s, which the first event of each type would pay else."""
+    """Derive every model now: about 0.1 s, which the first event of each type would take otherwise.
+    """
     for model in (*_MODELS.values(), TimedAudioAppend):
         strict(model)
 
 
 def parse_client_event(text: str | bytes, *, extensions: bool = False) -> ClientEvent:
-    """One client event. `bytes` are a binary frame, which this protocol does not have.
+    """Parse one client event. `bytes` are a binary frame, which this protocol does not have.
 
-    With `extensions` (the session has sent `session.gateway`) an append may carry
-    `captured_at_ms`. Raises `ProtocolError` with the client's `event_id` where it can be read.
+    With `extensions` (the session has sent `session.gateway`) an append may carry `captured_at_ms`.
+    Raises `ProtocolError`, with the client's `event_id` if it can be read.
+
     """
     value = decode_json(text)
     if not isinstance(value, dict) or "type" not in value:
@@ -97,8 +100,8 @@ def parse_client_event(text: str | bytes, *, extensions: bool = False) -> Client
 
 
 def parse_session(value: object) -> SessionUpdate:
-    """A session object from elsewhere than a `session.update` (an HTTP body read by `decode_json`),
-    held to the same schema. Raises `ProtocolError` with paths that begin with `session`."""
+    """Parse a session object from an HTTP body read by `decode_json`, with the schema of a
+    `session.update`. Raises `ProtocolError` with paths that begin with `session`."""
     event = _validate({"type": "session.update", "session": value}, 0, False)
     return cast(SessionUpdateEvent, event).session
 
@@ -106,8 +109,8 @@ def parse_session(value: object) -> SessionUpdate:
 def decode_audio(
     audio: str, limit_bytes: int = limits.MAX_AUDIO_BYTES, param: str = "audio"
 ) -> bytes:
-    """PCM16 bytes of an append. Raises `ProtocolError` naming `param` for anything but a whole
-    number of samples in strict base64 within the limit."""
+    """PCM16 bytes of an append. Raises `ProtocolError` naming `param` unless `audio` is strict
+    base64 of whole samples within the limit."""
     pcm = decode_bytes(audio, limit_bytes, param)
     if len(pcm) % 2:
         raise errors.invalid_audio(param, f"an odd number of bytes ({len(pcm)})")
@@ -117,7 +120,7 @@ def decode_audio(
 def decode_bytes(
     audio: str, limit_bytes: int = limits.MAX_AUDIO_BYTES, param: str = "audio"
 ) -> bytes:
-    """The bytes of sound of any format. Raises as `decode_audio` does."""
+    """Audio bytes of any format. Raises as `decode_audio` does."""
     if len(audio) // 4 * 3 > limit_bytes + 2:  # two bytes at most are padding
         raise errors.invalid_audio(param, f"more than {limit_bytes} bytes")
     try:
@@ -134,7 +137,8 @@ def decode_bytes(
 def decode_json(text: str | bytes) -> Any:
     """JSON of bounded size, width and depth; for HTTP bodies too. NaN and infinities are not JSON.
 
-    Raises `ProtocolError`. `bytes` are a binary frame: decode an HTTP body to text first."""
+    Raises `ProtocolError`. `bytes` are a binary frame: decode an HTTP body to text first.
+    """
     if isinstance(text, bytes):
         raise errors.binary_frame()
     if len(text) > limits.MAX_EVENT_CHARS:
@@ -146,14 +150,14 @@ def decode_json(text: str | bytes) -> Any:
         value = msgspec.json.decode(text)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         raise errors.invalid_json() from None
-    if isinstance(value, dict) and values > limits.MAX_DEPTH:  # fewer are neither deep nor wide
+    if isinstance(value, dict) and values > limits.MAX_DEPTH:  # fewer cannot be too deep
         _check_shape(value)
     return value
 
 
 def _count_values(text: str) -> int:
-    """An upper bound on the values in the JSON. Counting in a long text ends past the limit: the
-    fast search it then uses is slow only where there is much to find."""
+    """An upper bound on the values in the JSON. In a long text, counting stops past the limit: the
+    search it uses there is fast unless there are many matches."""
     if len(text) <= _LONG_CHARS:
         return text.count("{") + text.count("[") + text.count(",")
     values = 0
@@ -166,7 +170,8 @@ def _count_values(text: str) -> int:
 
 
 def _check_shape(value: dict[str, Any]) -> None:
-    """Raises `ProtocolError` for JSON nested too deep, or with an object of too many keys."""
+    """Raises `ProtocolError` for JSON that is nested too deep or has an object with too many keys.
+    """
     level: list[Any] = [value]
     for _ in range(limits.MAX_DEPTH):
         inner: list[Any] = []

@@ -1,6 +1,7 @@
-"""What the schema's types cannot say: which content an item may hold, and what is not done here.
+"""Rules beyond the schema's types: the content an item may hold, and unsupported features.
 
-Each rule names the offending field as the types would.
+Each rule names the offending field as the schema does.
+
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ MessageItem = (
 )
 FunctionItem = RealtimeConversationItemFunctionCall | RealtimeConversationItemFunctionCallOutput
 
-# What each kind of content must and may carry besides its `type`.
+# The required and the allowed fields of each kind of content, besides `type`.
 _REQUIRED = {
     "input_text": "text",
     "input_audio": "audio",
@@ -45,10 +46,10 @@ _REQUIRED = {
 _OPTIONAL = {
     "input_audio": {"transcript"},
     "input_image": {"detail"},
-    "output_audio": {"audio"},  # a client that gives a conversation back has it; nobody hears it
+    "output_audio": {"audio"},  # from a client that restores a conversation; ignored
 }
-_STANDS_FOR = {"input_audio": "transcript"}  # what may come in place of the required
-_ROOT = "root"  # as `previous_item_id` it means the head of the conversation
+_STANDS_FOR = {"input_audio": "transcript"}  # what may replace the required field
+_ROOT = "root"  # as `previous_item_id` it means the start of the conversation
 
 
 def check(event: BaseModel) -> None:
@@ -65,12 +66,12 @@ def check(event: BaseModel) -> None:
 def response_input(
     response: RealtimeResponseCreateParams,
 ) -> list[ConversationItem | ResponseItemReference] | None:
-    """`response.input` as `parse` lets it through; the library's annotation knows no references."""
+    """`response.input` as `parse` allows it; the library's annotation has no references."""
     return cast("list[ConversationItem | ResponseItemReference] | None", response.input)
 
 
 def check_item(item: ConversationItem, path: str) -> None:
-    """A client's item: no MCP, content that fits the role and is complete."""
+    """Check a client's item: no MCP, content that fits the role and is complete."""
     if isinstance(item, MessageItem):
         _check_content(item, path)
     elif not isinstance(item, FunctionItem):
@@ -102,7 +103,7 @@ def _check_content(item: MessageItem, path: str) -> None:
 
 
 def _check_arguments(arguments: str, path: str) -> None:
-    """The model reads them as they are, inside of a JSON object."""
+    """The model reads the arguments unchanged, inside a JSON object."""
     try:
         given = msgspec.json.decode(arguments)
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):

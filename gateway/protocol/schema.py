@@ -1,10 +1,11 @@
-"""The `openai` package's own types, made strict.
+"""Strict versions of the `openai` package's types.
 
-Those types are written for reading what a trusted server sends: they keep unknown keys, coerce
-values, know no ranges, and try a union's members one after the other. `strict(Model)` derives from
-a type a subclass that refuses unknown keys, coerces nothing, holds the fields to `limits.LIMITS`,
-and picks a union's member by the value's JSON kind, then by its `type`, then by its `role`, so that
-an error names one place. A validated event is thus an instance of the library's type.
+Those types are written for reading a trusted server's events: they keep unknown keys, coerce
+values, have no ranges, and try a union's members one after the other. `strict(Model)` derives a
+subclass that refuses unknown keys, coerces nothing, applies `limits.LIMITS`, and picks a union's
+member by the value's JSON kind, then by its `type`, then by its `role`, so that an error names one
+field. A validated event is therefore an instance of the library's type.
+
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ from pydantic_core import core_schema
 from headstart.gateway.protocol import limits
 from headstart.gateway.protocol.extensions import GatewaySession, GatewayTranscriptionSession
 
-# Tags stand in pydantic's error locations between the keys; no key of ours begins like this.
+# Union tags appear in pydantic's error locations between the keys; none of our keys begins like
+# this.
 TAG_PREFIX = "\0"
-# pydantic's error type for a value that fits no member of a union; its context says what would.
+# pydantic's error type for a value that fits no member of a union; its context says what would fit.
 NO_MEMBER = "no_member"
 
 _ModelT = TypeVar("_ModelT", bound=BaseModel)
@@ -37,7 +39,7 @@ _STRICT = ConfigDict(
     defer_build=False,
 )
 _SCALAR_KINDS: dict[Any, str] = {str: "string", int: "integer", float: "decimal", bool: "boolean"}
-# Fields whose annotation in the library says less than its documentation.
+# Fields whose annotation in the library is weaker than its documentation.
 _ANNOTATIONS: dict[str, Any] = {
     "SessionUpdateEvent.session": Union[  # noqa: UP007  read like the library's own
         GatewaySession, GatewayTranscriptionSession
@@ -58,8 +60,8 @@ _ANNOTATIONS: dict[str, Any] = {
 
 
 class _StopAtFirst:
-    """Marks an array whose checking ends at its first wrong element, so that one event cannot make
-    thousands of errors. (pydantic's own mark for this cannot stand in a union: it has no hash.)"""
+    """Marks an array whose validation stops at its first error, so that one event cannot cause
+    thousands of errors. (pydantic's own marker cannot be used in a union, as it has no hash.)"""
 
     def __get_pydantic_core_schema__(
         self, source: Any, handler: GetCoreSchemaHandler
@@ -95,7 +97,7 @@ def _field_annotation(owner: str, name: str, field: FieldInfo) -> Any:
 
 
 def _convert(annotation: Any, bounds: Sequence[Any] = ()) -> Any:
-    """The strict counterpart of one annotation; `bounds` go to its scalars and arrays."""
+    """The strict counterpart of one annotation; `bounds` apply to its scalars and arrays."""
     origin = get_origin(annotation)
     if origin is Annotated:
         return _convert_annotated(annotation, bounds)
@@ -116,7 +118,7 @@ def _convert(annotation: Any, bounds: Sequence[Any] = ()) -> Any:
 
 
 def _convert_annotated(annotation: Any, bounds: Sequence[Any]) -> Any:
-    """Drop the library's own marks; bounds, which only our own types carry, take precedence."""
+    """Drop the library's own constraints; bounds, which only our types have, take precedence."""
     inner, *marks = get_args(annotation)
     own = [mark for mark in marks if isinstance(mark, (MaxLen, MinLen, Ge, Le))]
     return _convert(inner, own or bounds)
@@ -130,7 +132,7 @@ def _bounded(annotation: Any, bounds: Sequence[Any]) -> Any:
 
 
 def _members(annotation: Any) -> list[Any]:
-    """A union's members, nested unions laid flat; a member with bounds of its own keeps them."""
+    """A union's members with nested unions flattened; a member with its own bounds keeps them."""
     origin = get_origin(annotation)
     if origin is Annotated:
         inner, *marks = get_args(annotation)
@@ -142,7 +144,7 @@ def _members(annotation: Any) -> list[Any]:
 
 
 def _convert_union(members: list[Any], bounds: Sequence[Any]) -> Any:
-    """None is allowed beside whatever the JSON kind of the value picks."""
+    """Allows None besides what the value's JSON kind selects."""
     by_kind: dict[str, list[Any]] = {}
     for member in members:
         if member is not type(None):
@@ -163,7 +165,7 @@ def _one_kind(kind: str, group: list[Any], bounds: Sequence[Any]) -> Any:
 
 
 def _models_by(key: str, models: list[type[BaseModel]]) -> Any:
-    """Pick a model by the literal in its `key`; several with one `type` are told by their role."""
+    """Select a model by the literal in its `key`; several with one `type` are selected by role."""
     by_value: dict[str, list[type[BaseModel]]] = {}
     fallback: str | None = None
     for model in models:
@@ -171,7 +173,7 @@ def _models_by(key: str, models: list[type[BaseModel]]) -> Any:
         value = _literal(field.annotation)
         by_value.setdefault(value, []).append(model)
         if fallback is None and not field.is_required():
-            fallback = value  # the library lets this key be absent
+            fallback = value  # the library allows this key to be absent
     choices = {
         value: strict(group[0]) if len(group) == 1 else _models_by("role", group)
         for value, group in by_value.items()
@@ -195,7 +197,7 @@ def _tagged(
     key: str,
     supported: list[str],
 ) -> Any:
-    """`pick` names the choice for a value. What it names stands in error locations as a tag."""
+    """`pick` returns the choice for a value. The choice appears in error locations as a tag."""
 
     def pick_tag(value: Any) -> str | None:
         name = pick(value)

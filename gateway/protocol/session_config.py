@@ -1,10 +1,11 @@
-"""A session's settings: what is in force, how an update changes it, how it is echoed.
+"""A session's settings: the values in force, updates, and their echo.
 
-Partial updates: an absent key keeps its value at every depth, so `{"type": "server_vad",
+Updates are partial: an absent key keeps its value at every depth, so `{"type": "server_vad",
 "threshold": 0.6}` keeps the padding of a server VAD that is already on. Null clears what may be
 null in a session (turn detection, noise reduction, transcription, tracing, prompt, include,
-reasoning, idle timeout) and means "absent" elsewhere. Names of models and voices are accepted as
-they come and echoed: they stand for what is installed here.
+reasoning, idle timeout) and means "absent" elsewhere. Any names of models and voices are accepted
+and echoed: they stand for what is installed here.
+
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ PCM_24K: Final[Json] = {"type": "audio/pcm", "rate": 24_000}
 
 @dataclass(frozen=True, slots=True)
 class ServerVadConfig:
-    """A turn ends after `silence_duration_ms` of silence, whatever was said."""
+    """A turn ends after `silence_duration_ms` of silence."""
 
     type: Literal["server_vad"] = "server_vad"
     threshold: float = 0.5
@@ -70,7 +71,7 @@ class ServerVadConfig:
 
 @dataclass(frozen=True, slots=True)
 class SemanticVadConfig:
-    """A turn ends when the speaker seems done; `eagerness` says how soon that is believed."""
+    """A turn ends when the speaker seems to have finished; `eagerness` sets how soon."""
 
     type: Literal["semantic_vad"] = "semantic_vad"
     eagerness: Eagerness = "auto"
@@ -86,8 +87,8 @@ TurnDetection = ServerVadConfig | SemanticVadConfig
 
 @dataclass(frozen=True, slots=True)
 class SessionConfig:
-    """The settings in force. `model` never changes. `speaks`: a voice is installed; without one
-    the session answers in text, whatever modality it asks for."""
+    """The settings in force. `model` never changes. `speaks`: a voice is available; without one the
+    session responds in text, whatever modality it asks for."""
 
     session_id: str
     model: str
@@ -98,7 +99,7 @@ class SessionConfig:
     input_format: Json = field(default_factory=lambda: dict(PCM_24K))
     output_format: Json = field(default_factory=lambda: dict(PCM_24K))
     server_vad: ServerVadConfig = ServerVadConfig()
-    """What the server's settings make of `{"type": "server_vad"}`, whatever was in force before."""
+    """The server's defaults for `{"type": "server_vad"}`, whatever was in force before."""
     turn_detection: TurnDetection | None = ServerVadConfig()
     transcription: Json | None = None
     noise_reduction: Json | None = None
@@ -115,7 +116,7 @@ class SessionConfig:
     parallel_tool_calls: bool | None = None
     gateway: GatewayOptions | None = None
     only_transcribes: bool = False
-    """Of type `transcription`: it has no responses, and no settings that are about them."""
+    """A session of type `transcription`: it has no responses, and no settings for them."""
 
     @property
     def type(self) -> Literal["realtime", "transcription"]:
@@ -123,17 +124,17 @@ class SessionConfig:
 
     @property
     def answers_speech(self) -> bool:
-        """Whether a spoken turn is answered without being asked for it."""
+        """Whether a spoken turn is answered without a request."""
         turns = self.turn_detection
         return not self.only_transcribes and turns is not None and turns.create_response
 
     @property
     def output_modality(self) -> Modality:
-        """What answers are really made of."""
+        """The modality that responses really have."""
         return self.requested_modality if self.speaks else "text"
 
     def of_type(self, type_: Literal["realtime", "transcription"]) -> SessionConfig:
-        """What a session of that type begins with, where this one of another type does."""
+        """The initial settings of a session of that type."""
         if type_ == self.type:
             return self
         only = type_ == "transcription"
@@ -209,8 +210,8 @@ class SessionConfig:
     def response_audio(
         self, wanted: Modality | None = None, own_format: Json | None = None
     ) -> Json | None:
-        """The `audio` of a response object; None where that answer is text. `wanted` and
-        `own_format`: what the response asks for itself; None: what the session does."""
+        """The `audio` of a response object; None if that response is text. `wanted` and
+        `own_format`: the response's own request; None: as in the session."""
         if not self.speaks or (wanted or self.requested_modality) == "text":
             return None
         return {"output": {"format": own_format or self.output_format, "voice": self.voice}}
@@ -229,12 +230,12 @@ class SessionConfig:
 
 
 def dump(model: BaseModel) -> Json:
-    """A validated object as the client sent it: set fields only, nulls dropped."""
+    """A validated object as the client sent it: only set fields, without nulls."""
     return model.model_dump(exclude_unset=True, exclude_none=True)
 
 
 def wire_format(given: RealtimeAudioFormats) -> Json:
-    """A sound format in full: PCM has one rate, and it may be left out."""
+    """An audio format in full: the rate of PCM may be left out."""
     return dict(PCM_24K) if given.type == "audio/pcm" else {"type": given.type}
 
 
@@ -254,7 +255,7 @@ def _include(update: SessionUpdate) -> Json:
 
 def _plain_changes(update: SessionUpdate) -> Json:
     """Everything outside `audio`, `include` and `gateway`. The update's model is ignored: clients
-    name one that differs from the one they connected to."""
+    send one that differs from the one they connected to."""
     changes: Json = {}
     if isinstance(update, RealtimeTranscriptionSessionCreateRequest):
         return changes
@@ -326,7 +327,7 @@ def _merged_turns(
 
 
 def _merged(now: Json | None, update: BaseModel | None) -> Json | None:
-    """Nested settings: null clears the key, and null for the whole clears all."""
+    """Nested settings: null clears the key, and null for the whole object clears all."""
     if update is None:
         return None
     merged = (now or {}) | update.model_dump(exclude_unset=True)

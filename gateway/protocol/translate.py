@@ -1,4 +1,4 @@
-"""From pydantic's account of what is wrong to the API's error codes, paths and sentences."""
+"""Translates pydantic's validation errors to the API's error codes, paths and messages."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _EXPECTED = {
 
 
 def first_error(error: ValidationError) -> ProtocolError:
-    """The API reports one problem at a time: the first, in the order of the schema's fields."""
+    """The first error in the order of the schema's fields, as the API reports one at a time."""
     details = error.errors(include_url=False)[0]
     param = _path(details["loc"])
     expected = _EXPECTED.get(details["type"])
@@ -41,7 +41,7 @@ def first_error(error: ValidationError) -> ProtocolError:
 
 
 def _path(location: tuple[int | str, ...]) -> str:
-    """`session.tools[2].name`. What our unions put between the keys is left out."""
+    """A path such as `session.tools[2].name`, without our union tags."""
     path = ""
     for step in location:
         if isinstance(step, int):
@@ -52,7 +52,7 @@ def _path(location: tuple[int | str, ...]) -> str:
 
 
 def _no_member(param: str, value: Any, context: dict[str, Any]) -> ProtocolError:
-    """No member of a union takes the value: its JSON kind, or its `type` or `role`, is wrong."""
+    """No member of a union fits the value: its JSON kind, `type` or `role` is wrong."""
     key, supported = context["key"], context["supported"].split()
     if not key:
         kinds = " or ".join(with_article(kind) for kind in supported)

@@ -1,15 +1,15 @@
-"""Clients' values and lists, as error messages write them."""
+"""Formats clients' values and lists for error messages."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
 
-SHOWN_CHARS = 100  # how much of a client's own value an error message repeats
+SHOWN_CHARS = 100  # how much of a client's value an error message repeats
 
 
 def json_kind(value: object) -> str:
-    """What JSON calls a decoded value, with its article."""
+    """The JSON name of a decoded value's kind, with its article."""
     if value is None:
         return "null"
     if isinstance(value, bool):
@@ -28,7 +28,7 @@ def with_article(kind: str) -> str:
 
 
 def listed(values: Iterable[str]) -> str:
-    """'a', 'b', and 'c' - as the API writes lists."""
+    """'a', 'b', and 'c' - as the API formats lists."""
     quoted = [f"'{value}'" for value in values]
     if len(quoted) <= 2:
         return " and ".join(quoted)
@@ -36,7 +36,7 @@ def listed(values: Iterable[str]) -> str:
 
 
 def shown(value: object) -> str:
-    """A client's value for a message: short whatever its size, and never a whole object."""
+    """A client's value for a message: always short, and never a whole object."""
     if isinstance(value, (dict, list)):
         return json_kind(value)
     text = json.dumps(value) if value is None or isinstance(value, bool) else str(value)

@@ -1,6 +1,7 @@
-"""The process's own machinery: threads beside the loop, one timer for many, a fair share of the
-loop for each session, clocks that nobody sets, and child processes that are kept alive.
+"""Process infrastructure: worker threads, a shared timer, each session's share of the event loop,
+monotonic clocks, and supervised child processes.
 
 May import: `errors`.
-Never: knows of sessions, sound or the protocol.
+Never: knows of sessions, audio or the protocol.
+
 """

@@ -1,18 +1,20 @@
-"""Keeps one child process alive: the engine, the voice's worker, or a picture decoder.
+"""Supervises one child process: the engine, the TTS worker, or an image decoder.
 
-Starts it, passes its log on line by line, starts it again when it ends, kills it when it hangs, and
+Starts it, forwards its log line by line, restarts it when it ends, kills it when it hangs, and
 stops it at the end.
 
-- Back-off: the first restart is at once, then 0.5, 1, 2, 4 … up to 30 s; a child that was `healthy`
-  (told so by its owner, or up for `HEALTHY_AFTER_S`) starts the count anew.
-- A child that ends with code 2 says that its settings cannot work: no restart, `ChildRefused`.
-- A child that ends `FIRST_TRIES` times before it was ever healthy: `ChildKeepsDying`. One that
-  `never_gives_up` is started again whatever it does.
-- A child that hangs is killed: its owner says so (`kill`), or is asked every `WATCH_S` (`hangs`).
+- Back-off: the first restart is immediate, then 0.5, 1, 2, 4 … up to 30 s. The count starts again
+  after a child that was `healthy` (reported by its owner, or up for `HEALTHY_AFTER_S`).
+- A child that exits with code 2 has unusable settings: no restart, `ChildRefused`.
+- A child that ends `FIRST_TRIES` times before it was ever healthy: `ChildKeepsDying`. With
+  `never_gives_up` it is restarted regardless.
+- A child that hangs is killed: reported by its owner (`kill`), or by `hangs`, called every
+  `WATCH_S`.
 - No orphans: the kernel kills the child when its parent dies (`die_with_parent`, Linux).
-- The child gets a session of its own, so that Ctrl-C in a terminal reaches the parent alone, which
-  then ends things in order: SIGTERM, and SIGKILL to all of its group after `STOP_WAIT_S`.
-- Restarts are counted by child: `headstart_child_restarts_total`.
+- The child has its own session, so that Ctrl-C in a terminal reaches only the parent, which then
+  shuts down in order: SIGTERM, and SIGKILL to the whole group after `STOP_WAIT_S`.
+- Restarts are counted per child: `headstart_child_restarts_total`.
+
 """
 
 from __future__ import annotations
@@ -44,13 +46,13 @@ STOP_WAIT_S = 5.0
 WATCH_S = 1.0
 LOG_TAIL_LINES = 40
 LOG_LINE_BYTES_MAX = 8192
-"""A longer line of the child's log is passed on in pieces."""
+"""A longer line of the child's log is forwarded in pieces."""
 
 restarts: Counter[str] = Counter()
-"""Since this process started, by the child's name."""
+"""Restarts since this process started, by the child's name."""
 
-# Runs before the child proper: PR_SET_PDEATHSIG outlives execv, and unlike subprocess's preexec_fn
-# this is safe in a process with threads. A parent that died in between is seen by its changed id.
+# Runs before the child itself: PR_SET_PDEATHSIG survives execv, and unlike subprocess's preexec_fn
+# this is safe in a process with threads. A changed parent id reveals a parent that died in between.
 _LAUNCHER = """
 import ctypes, os, sys
 parent, argv = int(sys.argv[1]), sys.argv[2:]
@@ -64,7 +66,7 @@ os.execv(argv[0], argv)
 
 def die_with_parent(argv: list[str]) -> list[str]:
     """`argv` (with an absolute program path) wrapped so that the kernel kills it when the calling
-    process ends, however that ends. Off Linux, `argv` as it is."""
+    process ends, for whatever reason. Unchanged on systems other than Linux."""
     if sys.platform != "linux":
         return argv
     return [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(os.getpid()), *argv]
@@ -99,8 +101,8 @@ class Backoff:
 
 @dataclass(frozen=True, slots=True)
 class Pipes:
-    """What a child's stdin and stdout are, as `asyncio.create_subprocess_exec` takes them: a file
-    descriptor or a constant. `stdout` None: it is log, as stderr always is."""
+    """A child's stdin and stdout, as `asyncio.create_subprocess_exec` takes them: a file descriptor
+    or a constant. `stdout` None: it is log output, as stderr always is."""
 
     stdin: int = DEVNULL
     stdout: int | None = None
@@ -109,10 +111,11 @@ class Pipes:
 class ChildProcess:
     """`run` until cancelled or `stop`ped. Used on the loop that runs it.
 
-    `name`: in log lines and metrics. `connect`: enters before each start, and leaves once the
-    process has begun; gives its pipes. `talk`: speaks with each process over those until its stdout
-    ends. `on_exit`: hears of each death, with the reason. `hangs`: why the child is to be killed
+    `name`: for log lines and metrics. `connect`: context manager around each start; gives the
+    child's pipes. `talk`: communicates with each process over those until its stdout ends.
+    `on_exit`: called at each death with the reason. `hangs`: returns why the child must be killed
     now; None: it works. `stop_wait_s`: from SIGTERM to SIGKILL at the end.
+
     """
 
     def __init__(
@@ -148,15 +151,15 @@ class ChildProcess:
         self._log_bytes = 0  # read of its words
         self._stopping = asyncio.Event()
         self._process: Process | None = None
-        self._around: list[asyncio.Task[None]] = []  # what listens to it and watches it
+        self._around: list[asyncio.Task[None]] = []  # the tasks that read from it and watch it
 
     def healthy(self) -> None:
-        """The child does its work: the next death is the first in a row again."""
+        """The child works: the next death counts as the first in a row."""
         self._ever_healthy = True
         self._backoff.reset()
 
     def kill(self, reason: str) -> None:
-        """End the child at once; it is started again. For a child that hangs."""
+        """Kill the child at once because it hangs; it is restarted."""
         if self._process is not None and self._process.returncode is None:
             log.error("killing the %s: %s", self.name, reason)
             self._signal(signal.SIGKILL)
@@ -200,7 +203,7 @@ class ChildProcess:
             await process.wait()
 
     def _judge(self, returncode: int | None, how: str) -> None:
-        if returncode == 0:  # it saw no gateway for a while and went, in good order
+        if returncode == 0:  # it lost its gateway and exited cleanly
             self._ever_healthy = True
         if returncode == EXIT_REFUSED:
             raise ChildRefused(self.name, list(self.log_tail)[-10:])
@@ -212,7 +215,7 @@ class ChildProcess:
         self.log_tail.clear()
         try:
             process = self._process = await self._start()
-        except OSError as error:  # no memory, no descriptors: there may be some again
+        except OSError as error:  # no memory or no descriptors: may be temporary
             return None, f"it cannot be started: {error}"
         self.pid = process.pid
         log.info("started the %s (process %d)", self.name, self.pid)
@@ -224,7 +227,7 @@ class ChildProcess:
         return returncode, describe_exit(returncode)
 
     def _let_go(self) -> None:
-        """Of a process that has ended."""
+        """Release an ended process."""
         for task in self._around:
             task.cancel()
         self.pid = None
@@ -254,8 +257,8 @@ class ChildProcess:
         return [self._own(self._watch(self._hangs), f"{self.name} watchdog")]
 
     def _own(self, work: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Whoever writes to a pipe that nobody reads stands still, and who hangs unwatched does so
-        for ever: without one of these the child is killed, and started again with all of them."""
+        """Without these tasks a child would block on a pipe that nobody reads, or hang unnoticed.
+        So if one fails, the child is killed and restarted with new ones."""
         return tasks.own(work, name, lambda error: self.kill(f"{name}: {error!r}"))
 
     async def _watch(self, hangs: Callable[[], str | None]) -> None:
@@ -265,8 +268,8 @@ class ChildProcess:
                 self.kill(reason)
 
     async def _drained(self, listening: list[asyncio.Task[None]]) -> None:
-        """Until all that the process had said is read. A grandchild may hold a pipe open: what it
-        would still say is not waited for."""
+        """Wait until the process's remaining output is read. A grandchild may keep a pipe open; its
+        output is not waited for."""
         before = -1
         while any(not task.done() for task in listening) and self._log_bytes > before:
             before = self._log_bytes

@@ -1,10 +1,10 @@
-"""Which clock holds a promise. None that can be set: the wall clock is told, never compared.
+"""Which clock to use for deadlines. Never the wall clock, which can be set: it is only displayed.
 
-time.monotonic     stands still while the machine sleeps: how long somebody was silent, how long
-                   a session or a broken connection has lasted. A laptop that was shut for a
-                   night owes its clients the minute they had left, and its engine's heartbeat
-                   was not late.
-since_boot_s       goes on while it sleeps: how long a secret is good, which was said as a date.
+time.monotonic     stops while the machine sleeps. For silences, and the age of sessions and broken
+                   connections: after a laptop was closed for a night, its clients still have
+                   the time they had left, and the engine's heartbeat is not late.
+since_boot_s       continues while it sleeps. For secrets, whose expiry was given as a date.
+
 """
 
 from __future__ import annotations
@@ -16,5 +16,5 @@ _COUNTS_SLEEP = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def since_boot_s() -> float:
-    """Seconds of a clock that nobody sets and that a suspended machine does not stop."""
+    """A clock in seconds that cannot be set and continues during suspend."""
     return time.clock_gettime(_COUNTS_SLEEP)

@@ -1,13 +1,14 @@
-"""Whose work is next: each owner in turn, one piece at a time.
+"""A queue that serves owners in turn, one piece of work at a time.
 
-    add(owner, work, small) ─▶ waits ─▶ take(only_small) ─▶ under way ─▶ done(owner)
+    add(owner, work, small) ─▶ waits ─▶ take(only_small) ─▶ in progress ─▶ done(owner)
                                  └─ discard(owner, work)
 
-However much one owner has waiting, another's piece waits for no more than one piece of each owner
-before it. An owner whose piece is under way is passed over. What takes work may take small pieces
-only, so that these have a way past the dear ones. No locks, no clock.
+However much one owner has queued, another owner's piece waits for at most one piece of each owner
+before it. An owner with a piece in progress is skipped. A worker may take only small pieces, so
+that these can pass the expensive ones. No locks, no clock.
 
 Bound: the callers'; see `headstart.gateway.video.decode_pool`.
+
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ Work = TypeVar("Work")
 
 
 class FairQueue(Generic[Owner, Work]):
-    """Work of many owners."""
+    """Work of several owners."""
 
     def __init__(self) -> None:
         # In the order of their turns.
@@ -29,15 +30,15 @@ class FairQueue(Generic[Owner, Work]):
         self._under_way: set[Owner] = set()
 
     def __len__(self) -> int:
-        """Pieces that wait."""
+        """The number of queued pieces."""
         return sum(len(pieces) for pieces in self._waiting.values())
 
     def add(self, owner: Owner, work: Work, *, small: bool) -> None:
-        """Behind this owner's other pieces."""
+        """Queue a piece after this owner's other pieces."""
         self._waiting.setdefault(owner, deque()).append((work, small))
 
     def take(self, *, only_small: bool = False) -> tuple[Owner, Work] | None:
-        """The next piece, now under way; None: there is none to be had."""
+        """The next piece, now in progress; None: there is none."""
         for owner, pieces in self._waiting.items():
             if owner in self._under_way or (only_small and not pieces[0][1]):
                 continue
@@ -49,14 +50,14 @@ class FairQueue(Generic[Owner, Work]):
         return None
 
     def done(self, owner: Owner) -> None:
-        """With the piece that was under way."""
+        """The owner's piece in progress is done."""
         self._under_way.remove(owner)
         pieces = self._waiting.pop(owner, None)
         if pieces is not None:
-            self._waiting[owner] = pieces  # behind all that have waited meanwhile
+            self._waiting[owner] = pieces  # after all that have queued meanwhile
 
     def discard(self, owner: Owner, work: Work) -> None:
-        """A piece that nobody wants any more, if it still waits."""
+        """Remove a queued piece that is no longer wanted."""
         left = deque(piece for piece in self._waiting.get(owner, ()) if piece[0] is not work)
         if left:
             self._waiting[owner] = left

@@ -1,16 +1,17 @@
-"""A session's share of the event loop, so that one that floods keeps nobody else waiting.
+"""A session's share of the event loop, so that a flooding session delays no others.
 
-Reading a client's messages costs time on the loop that all sessions share. A session has a bucket
-of that time, which fills at `SHARE` of real time up to `BURST_S`. A message is worked on whatever
-is in the bucket, but an empty one makes the reader wait until it has filled again; meanwhile the
-transport holds the client back, and nothing queues up here. Between its messages a session lets
-the others go first after every `TURN_S`.
+Reading a client's messages takes time on the loop that all sessions share. Each session has a token
+bucket of loop time, which fills at `SHARE` of real time up to `BURST_S`. A message is processed
+whatever the bucket holds, but an empty bucket makes the reader wait until it has refilled;
+meanwhile the transport slows the client down, and nothing queues up here. Between its messages, a
+session yields to the others after every `TURN_S`.
 
-A live microphone takes a few thousandths of real time, a file fed as fast as it goes a quarter.
+A live microphone takes a few thousandths of real time, a file fed at full speed a quarter.
 
-A call's packets cannot be held back. They are worked on until the bucket is overdrawn by
-`RESERVE_S`, which is what a network that was gone for twelve seconds delivers in one go; what comes
-on top is dropped (`admits`), before anything is done with it.
+A call's packets cannot be slowed down. They are processed until the bucket is overdrawn by
+`RESERVE_S`, which covers what a network delivers at once after an outage of twelve seconds; further
+packets are dropped before any processing (`admits`).
+
 """
 
 from __future__ import annotations
@@ -22,18 +23,18 @@ RESERVE_S = 0.5
 
 
 class LoopTimeBudget:
-    """Sans-clock: times in seconds of any one clock."""
+    """Takes time as an argument: seconds on any one clock."""
 
     def __init__(self, now_s: float) -> None:
         self.overdrawn = False
-        """More than its share was spent, when `spend` was called last."""
+        """Whether the bucket was empty at the last `spend`."""
         self._left_s = BURST_S
         self._seen_s = now_s
         self._turn_s = 0.0
 
     def spend(self, took_s: float, now_s: float) -> float | None:
-        """`took_s` was spent on one message, until `now_s`. How long its reader has to wait before
-        the next one: None: not at all; 0: only until the others have had their turn."""
+        """`took_s` was spent on one message, until `now_s`. Returns the reader's pause before the
+        next one, in s: None: no pause; 0: only let the others run."""
         left_s = self._left_s + SHARE * (now_s - self._seen_s)
         self._seen_s = now_s
         self._left_s = left_s = (left_s if left_s < BURST_S else BURST_S) - took_s
@@ -48,5 +49,5 @@ class LoopTimeBudget:
         return None
 
     def admits(self, now_s: float) -> bool:
-        """Whether something that cannot wait may still be worked on."""
+        """Whether a packet that cannot wait may still be processed."""
         return self._left_s + SHARE * (now_s - self._seen_s) > -RESERVE_S

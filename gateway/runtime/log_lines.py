@@ -1,10 +1,11 @@
-"""How the log is written: one line a record, in which nothing can pass for another record.
+"""The log format: one line per record, safe against forged lines.
 
-Much of what is logged was sent by a stranger: paths, headers, values in errors. A line feed in it
-would begin a line of its own, an escape sequence would command the terminal, a change of direction
-would turn the line round. Here, for the records of ours and of all libraries, each character that
-does not print is escaped; only a traceback's own line feeds are kept, and its exceptions' words
-have none. The supervised engine's lines come through here too (`gateway.runtime.child_process`).
+Much of what is logged comes from untrusted clients: paths, headers, values in errors. A line feed
+in it would start a forged line, an escape sequence would control the terminal, and a change of text
+direction would disguise a line. So in all records, ours and the libraries', each non-printing
+character is escaped; only a traceback's own line feeds are kept. The supervised engine's lines pass
+through here too (`gateway.runtime.child_process`).
+
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from types import TracebackType
 from typing import TextIO
 
 TEXT_CHARS_MAX = 4000
-"""Of one record's words, and of one exception's."""
+"""Limit of one record's text, and of one exception's."""
 
 LINE = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 
@@ -27,9 +28,9 @@ ExceptionInfo = (
 
 
 def printable(text: str) -> str:
-    """`text` with what does not print escaped as in Python's literals, and a bound to its length.
-    Spaces are kept; control characters (also of C1), separators of lines and paragraphs, changes
-    of direction, invisible characters and halves of surrogate pairs are not."""
+    """`text` with non-printing characters escaped as in Python's literals, and with bounded length.
+    Spaces are kept; control characters (including C1), line and paragraph separators, direction
+    changes, invisible characters and lone surrogates are escaped."""
     more = len(text) - TEXT_CHARS_MAX
     if more > 0:
         text = f"{text[:TEXT_CHARS_MAX]}… ({more} more characters)"
@@ -39,7 +40,7 @@ def printable(text: str) -> str:
 
 
 class SafeFormatter(logging.Formatter):
-    """`logging.Formatter`, whose records are one line each, and their tracebacks' lines."""
+    """A `logging.Formatter` that writes each record, and each line of a traceback, as one line."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # logging's name
         record.message = printable(record.message.rstrip("\n"))
@@ -53,8 +54,8 @@ class SafeFormatter(logging.Formatter):
 
 
 class SafeHandler(logging.StreamHandler[TextIO]):
-    """`logging.StreamHandler`, which says that a record could not be written without showing it as
-    it came."""
+    """A `logging.StreamHandler` that reports a record it could not write without printing the raw
+    record."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802
         what = f"{record.name}: {record.msg!r} could not be logged: {sys.exc_info()[1]!r}"
@@ -63,7 +64,7 @@ class SafeHandler(logging.StreamHandler[TextIO]):
 
 
 def set_up(level: str, line: str = LINE) -> None:
-    """Have this process's log written to the standard error output from `level` on."""
+    """Write this process's log to standard error, from `level` on."""
     handler = SafeHandler(sys.stderr)
     handler.setFormatter(SafeFormatter(line, "%H:%M:%S"))
     logging.basicConfig(level=level, handlers=[handler])
@@ -76,7 +77,7 @@ def _escaped(char: str) -> str:
 def _lines_of(
     error: BaseException, trace: TracebackType | None, seen: set[int], indent: str = ""
 ) -> list[str]:
-    """As `traceback.format_exception`, with each exception's own words in one line."""
+    """As `traceback.format_exception`, with each exception's message on one line."""
     seen.add(id(error))
     lines: list[str] = []
     before = error.__cause__ or (None if error.__suppress_context__ else error.__context__)

@@ -1,16 +1,17 @@
-"""Where tasks are made: each has an owner that learns of its failure.
+"""Creates tasks whose failures are always noticed.
 
-    own(work, name, failed)    a task that nobody awaits. When it raises, that is logged and counted
+    own(work, name, failed)    a task that nobody awaits. If it raises, that is logged and counted
                                by `name`, and `failed` closes what depended on it
-    awaited(work, name)        a task whose maker awaits it, and so gets what it raises
-    guard(call, name, failed)  the same as `own` for a callback: what it returns never raises
-    report(name, error)        logs and counts a failure that somebody else has caught
-    unhandled                  the loop's exception handler: counts what libraries left to nobody
+    awaited(work, name)        a task whose creator awaits it, and so gets its exception
+    guard(call, name, failed)  as `own`, for a callback: the returned function never raises
+    report(name, error)        logs and counts a failure that other code has caught
+    unhandled                  the loop's exception handler: counts what libraries leave unhandled
 
-`asyncio` alone does none of this: a task that fails while nobody awaits it is noticed when it is
-collected, if ever, and a callback that raises is a line in the log. A task made anywhere else is
-found by a test (tests/gateway/runtime/test_tasks.py). Names are few and fixed, as they are labels
-of a metric.
+Plain `asyncio` does none of this: the failure of a task that nobody awaits is noticed when it is
+collected, if ever, and a callback that raises is a line in the log. A test finds tasks created
+elsewhere (tests/gateway/runtime/test_tasks.py). Names are few and fixed, because they are labels of
+a metric.
+
 """
 
 from __future__ import annotations
@@ -27,23 +28,23 @@ log = logging.getLogger("headstart.tasks")
 UNOWNED = "unowned"
 
 failures: Counter[str] = Counter()
-"""Since the process started, by task."""
+"""Failures since the process started, by task."""
 
 _running: set[asyncio.Task[Any]] = set()
-"""The loop refers to tasks weakly: without this one could be collected while it waits."""
+"""The loop holds tasks weakly: without this one could be collected while it waits."""
 
 Result = TypeVar("Result")
 Given = ParamSpec("Given")
 Failed = Callable[[BaseException], object]
-"""Called on the loop with what was raised, once it has been logged and counted."""
+"""Called on the loop with the exception, after it was logged and counted."""
 
 
 def nothing_depends_on_it(error: BaseException) -> None:
-    """For tasks whose failure harms nobody."""
+    """For tasks whose failure affects nothing else."""
 
 
 def own(work: Coroutine[Any, Any, Result], name: str, failed: Failed) -> asyncio.Task[Result]:
-    """Run `work` as a task of its own; see the module's docstring. A cancel is no failure."""
+    """Run `work` as a task of its own; see the module's docstring. A cancellation is no failure."""
     task = asyncio.get_running_loop().create_task(work, name=name)
     _running.add(task)
     task.add_done_callback(functools.partial(_ended, name, failed))
@@ -59,13 +60,13 @@ def awaited(work: Coroutine[Any, Any, Result], name: str) -> asyncio.Task[Result
 
 
 def guard(call: Callable[Given, object], name: str, failed: Failed) -> Callable[Given, None]:
-    """`call` for the loop, a timer or a library to make: it never raises."""
+    """Wrap a callback for the loop, a timer or a library so that it never raises."""
 
     def guarded(*arguments: Given.args, **named: Given.kwargs) -> None:
         try:
             call(*arguments, **named)
         except Exception as error:
-            _tell(name, failed, error)
+            _notify(name, failed, error)
 
     return guarded
 
@@ -86,10 +87,10 @@ def unhandled(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 def _ended(name: str, failed: Failed, task: asyncio.Task[Any]) -> None:
     _running.discard(task)
     if not task.cancelled() and (error := task.exception()) is not None:
-        _tell(name, failed, error)
+        _notify(name, failed, error)
 
 
-def _tell(name: str, failed: Failed, error: BaseException) -> None:
+def _notify(name: str, failed: Failed, error: BaseException) -> None:
     report(name, error)
     try:
         failed(error)

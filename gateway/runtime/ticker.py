@@ -1,8 +1,9 @@
-"""One timer for everybody who wants to be called every so often.
+"""One timer for many periodic callbacks.
 
-A timer for each costs the loop as much as what is done at it. Here those who want it are dealt out
-over `SLOTS` slots of the period, so that a thousand are not called in one go, and each slot's turn
-is one timer of the loop's. None runs while nobody is there.
+A timer per callback would cost the loop as much as the callbacks themselves. Here they are spread
+over `SLOTS` slots of the period, so that a thousand are not called at once, and each slot uses one
+timer of the loop. No timer runs while there are no callbacks.
+
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ SLOTS = 10
 
 
 class Ticker:
-    """Calls each of those added once a `period_s`. On the loop. One that raises is called no more,
-    and its `failed` is; the others are called as before."""
+    """Calls each callback once per `period_s`, on the loop. A callback that raises is removed and
+    its `failed` is called; the others are called as before."""
 
     def __init__(self, period_s: float) -> None:
         self._step_s = period_s / SLOTS
@@ -36,8 +37,8 @@ class Ticker:
     def add(
         self, call: Callable[[], None], failed: tasks.Failed = tasks.nothing_depends_on_it
     ) -> Callable[[], None]:
-        """`call` it from now on, first within a period; what is returned ends that, and may be
-        called again."""
+        """Call `call` periodically, first within one period. The returned function ends that, and
+        may be called again."""
         number = self._added
         self._added += 1
         slot = min(self._slots, key=len)
@@ -60,7 +61,7 @@ class Ticker:
 
     def _set_timer(self) -> None:
         loop = asyncio.get_running_loop()
-        # Who is late stays on the beat, but makes up for nothing.
+        # A late timer keeps its phase, and skipped turns are not made up for.
         self._due_s = max(self._due_s + self._step_s, loop.time())
         self._timer = loop.call_at(self._due_s, self._turn)
 
@@ -71,5 +72,5 @@ class Ticker:
         self._set_timer()
         slot, self._next = self._slots[self._next], (self._next + 1) % SLOTS
         for number, call in list(slot.items()):
-            if number in slot:  # still: another's call may have ended it
+            if number in slot:  # another callback may have removed it meanwhile
                 call()

@@ -1,8 +1,8 @@
-"""Where connections come in and are seen out; who looks after those that are no session.
+"""Accepts and closes connections, and bounds the pending ones.
 
-uvicorn waits for ever: for a request that comes by a byte a minute, for nothing at all, for who
-does not read the answer, for a close that does not get through. `gateway.connection.pending` has
-the bounds.
+uvicorn has no time limit for slow requests, silent connections, clients that do not read the
+response, or close frames that do not get through. `gateway.connection.pending` defines the limits.
+
 """
 
 from __future__ import annotations
@@ -15,7 +15,11 @@ from collections.abc import Awaitable, Callable
 
 import uvicorn
 
-from headstart.gateway.connection.pending import DroppedConnections, Guests, Patience
+from headstart.gateway.connection.pending import (
+    DroppedConnections,
+    PendingConnections,
+    PendingLimits,
+)
 from headstart.gateway.runtime import tasks
 from headstart.gateway.server.http1 import Http
 from headstart.gateway.transport.uvicorn_hooks import ServerState, answering, connections, tls
@@ -26,7 +30,7 @@ NO_DESCRIPTOR_WAIT_S = 0.02
 NO_DESCRIPTOR = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 ACCEPT_WAIT_S_MIN, ACCEPT_WAIT_S_MAX = 0.001, 1.0
 GONE_WAIT_S_MAX = 0.02
-# Errors of the connection that would have come in (accept(2)); the next one may be well.
+# Errors of a single incoming connection (accept(2)); the next one may succeed.
 GONE_ALREADY = (
     errno.ECONNABORTED,
     errno.ECONNRESET,
@@ -40,13 +44,13 @@ GONE_ALREADY = (
     errno.EPROTO,
     errno.ETIMEDOUT,
 )
-SEE_OUT_POLL_S = 0.05
+CLOSE_POLL_S = 0.05
 TASKS_WAIT_S = 1.0
 
 Accept = Callable[[socket.socket], Awaitable[tuple[socket.socket, object]]]
 
 
-class Shaking:
+class TlsHandshake:
     """A connection from its arrival to the end of its TLS handshake."""
 
     stage = "handshake"
@@ -61,53 +65,53 @@ class Shaking:
 
 
 class Acceptor:
-    """Accepts on one listening socket, in place of uvicorn's `asyncio.Server`. On the loop; `close`
-    before the socket, then `see_out`. `accept`: the loop's `sock_accept`; `failed`: called when
-    nobody is accepted or looked after any more."""
+    """Accepts on one listening socket, in place of uvicorn's `asyncio.Server`. On the loop. Call
+    `close` before closing the socket, then `close_connections`. `accept`: the loop's `sock_accept`;
+    `failed`: called when accepting or checking has failed for good."""
 
     def __init__(
         self,
         config: uvicorn.Config,
         state: ServerState,
-        cuts: DroppedConnections,
-        patience: Patience | None = None,
+        dropped: DroppedConnections,
+        limits: PendingLimits | None = None,
         accept: Accept | None = None,
         failed: tasks.Failed = tasks.nothing_depends_on_it,
     ) -> None:
         self._failed = failed
         self._config, self._state = config, state
-        self.guests = Guests(patience or Patience(), cuts)
+        self.pending = PendingConnections(limits or PendingLimits(), dropped)
         self._loop = asyncio.get_running_loop()
         self._accept_one: Accept = self._loop.sock_accept if accept is None else accept
-        self._shaking: set[asyncio.Task[None]] = set()
+        self._handshakes: set[asyncio.Task[None]] = set()
         self._accepting: asyncio.Task[None] | None = None
-        self._looking: asyncio.Task[None] | None = None
+        self._checking: asyncio.Task[None] | None = None
 
     def open(self, listening: socket.socket) -> None:
         listening.setblocking(False)
         self._accepting = tasks.own(self._accept(listening), "accept", self._failed)
-        self._looking = tasks.own(self._look_after(), "guests", self._failed)
+        self._checking = tasks.own(self._check_pending(), "guests", self._failed)
 
     async def close(self) -> None:
-        """Accept nobody any more; who has come is still looked after."""
-        working = [*self._shaking, *([] if self._accepting is None else [self._accepting])]
+        """Stop accepting; existing connections are still checked."""
+        working = [*self._handshakes, *([] if self._accepting is None else [self._accepting])]
         for task in working:
             task.cancel()
         await asyncio.gather(*working, return_exceptions=True)
 
-    async def see_out(self, grace_s: float, hurries: Callable[[], bool]) -> None:
-        """Have every connection end: idle ones at once, answers within `grace_s` unless somebody
-        `hurries`; the rest is cut."""
+    async def close_connections(self, grace_s: float, is_forced: Callable[[], bool]) -> None:
+        """Close every connection: idle ones at once, running responses within `grace_s` unless
+        `is_forced()`; the rest is dropped."""
         here, answers = connections(self._state), answering(self._state)
         for connection in list(here):
             try:
                 connection.shutdown()
-            except Exception as error:  # ours to mend; the others are still to be seen out
+            except Exception as error:  # a fault of ours; the others are still to be closed
                 tasks.report("shutdown", error)
                 connection.cut()
         end_s = self._loop.time() + grace_s
-        while here and self._loop.time() < end_s and not hurries():
-            await asyncio.sleep(SEE_OUT_POLL_S)
+        while here and self._loop.time() < end_s and not is_forced():
+            await asyncio.sleep(CLOSE_POLL_S)
         for connection in list(here):
             connection.cut()
         if answers:
@@ -115,9 +119,9 @@ class Acceptor:
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
-        if self._looking is not None:
-            self._looking.cancel()
-            await asyncio.gather(self._looking, return_exceptions=True)
+        if self._checking is not None:
+            self._checking.cancel()
+            await asyncio.gather(self._checking, return_exceptions=True)
 
     # --- in ---------------------------------------------------------------------------------------
 
@@ -131,52 +135,56 @@ class Acceptor:
                 await asyncio.sleep(wait_s)
                 continue
             wait_s = 0.0
-            if len(self.guests) >= self.guests.patience.guests_max and not self.guests.make_room():
-                self.guests.turned_away()
+            if (
+                len(self.pending) >= self.pending.limits.pending_max
+                and not self.pending.make_room()
+            ):
+                self.pending.count_rejected()
                 peer.close()
                 continue
-            guest = Shaking()
-            guest.task = task = tasks.own(
-                self._let_in(guest, peer), "connection", tasks.nothing_depends_on_it
+            handshake = TlsHandshake()
+            handshake.task = task = tasks.own(
+                self._handshake(handshake, peer), "connection", tasks.nothing_depends_on_it
             )
-            self.guests.add(guest, self._loop.time())
-            self._shaking.add(task)
+            self.pending.add(handshake, self._loop.time())
+            self._handshakes.add(task)
 
     def _not_accepted(self, error: OSError, waited_s: float) -> float:
-        """How long to wait before the next try. An error that stays is met at most once a second,
-        and told when it begins; one that a peer can cause holds up the others by little."""
+        """How long to wait before the next try, in s. A persistent error is retried at most once a
+        second and logged when it begins. An error that a peer can cause delays the others only
+        briefly."""
         if error.errno in NO_DESCRIPTOR:
-            self.guests.make_room()
-            return NO_DESCRIPTOR_WAIT_S  # until it is closed
+            self.pending.make_room()
+            return NO_DESCRIPTOR_WAIT_S  # until a descriptor is closed
         if error.errno in GONE_ALREADY:
             return min(max(2 * waited_s, ACCEPT_WAIT_S_MIN), GONE_WAIT_S_MAX)
         if waited_s == 0:
             log.error("no connection can be accepted, trying again: %s", error)
         return min(max(2 * waited_s, ACCEPT_WAIT_S_MIN), ACCEPT_WAIT_S_MAX)
 
-    async def _let_in(self, guest: Shaking, peer: socket.socket) -> None:
+    async def _handshake(self, handshake: TlsHandshake, peer: socket.socket) -> None:
         try:
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             await self._loop.connect_accepted_socket(self._http, peer, ssl=tls(self._config))
-        except OSError as error:  # TLS's are among them
+        except OSError as error:  # includes TLS errors
             log.debug("a connection came to nothing: %s", error)
             peer.close()
         except Exception:
             peer.close()
-            raise  # ours to mend; the others are let in
+            raise  # a fault of ours; other connections are still accepted
         finally:
-            self.guests.drop(guest)
-            self._shaking.discard(asyncio.current_task())
+            self.pending.drop(handshake)
+            self._handshakes.discard(asyncio.current_task())
 
     def _http(self) -> Http:
-        return Http(self.guests, self._config, self._state)
+        return Http(self.pending, self._config, self._state)
 
     # --- while they are here ----------------------------------------------------------------------
 
-    async def _look_after(self) -> None:
+    async def _check_pending(self) -> None:
         while True:
-            await asyncio.sleep(self.guests.patience.look_every_s)
+            await asyncio.sleep(self.pending.limits.check_every_s)
             try:
-                self.guests.look(self._loop.time(), connections(self._state))
-            except Exception as error:  # ours to mend; nobody else looks after them
+                self.pending.drop_expired(self._loop.time(), connections(self._state))
+            except Exception as error:  # a fault of ours; no one else checks the connections
                 tasks.report("guests", error)

@@ -83,12 +83,12 @@ log = logging.getLogger("headstart.gateway")
 RETRY_AFTER_S = 5
 DRAIN_POLL_S = 0.05
 PROJECT_WEB_DIR = Path(__file__).resolve().parents[2] / "web-demo"
-"""Beside `gateway/` both in the project's folder and in an installed `headstart/`."""
+"""Next to `gateway/`, both in the project's folder and in an installed `headstart/`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why there is no session to be had. `is_yours`: the server has some, this key has enough."""
+    """Why no session can be opened. `is_yours`: the limit of this key, not of the server."""
 
     reason: str
     is_yours: bool = False
@@ -101,7 +101,7 @@ class SessionMaker(Protocol):
 
 
 class Gateway:
-    """The sessions of this process, the link to the engine, and who may come in."""
+    """The sessions of this process, the link to the engine, and the session limits."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class Gateway:
         self.sessions_stuck = 0
         self.dropped_connections = DroppedConnections()
         self.access = Access.from_settings(settings, self.secrets)
-        self._sessions_of: Counter[str] = Counter()  # by whose key it was
+        self._sessions_of: Counter[str] = Counter()  # by key id
         self._make_session = make_session
         self._metrics_page = metrics_page
         self._engine_restarts = engine_restarts
@@ -145,19 +145,19 @@ class Gateway:
 
     @property
     def model_name(self) -> str:
-        """What the engine calls its model, or what it was asked for until it has said."""
+        """The engine's name for its model; until it is known, the name in the settings."""
         return self.link.ready.model.name if self.link.ready is not None else self.settings.model
 
     def refusal(self, key_id: str = "", sockets: int = 0) -> Refusal | None:
-        """Why the holder of a key gets no session now, which needs so many sockets besides its
-        connection; None when one can be had."""
-        most, mine = self.settings.max_sessions, self.settings.max_sessions_per_key
+        """Why the holder of a key cannot open a session now, one that needs `sockets` descriptors
+        besides its connection; None if it can."""
+        limit, limit_per_key = self.settings.max_sessions, self.settings.max_sessions_per_key
         if self.draining:
             return Refusal("the server is shutting down")
-        if len(self.runners) >= most:
-            return Refusal(f"all {most} sessions of this server are in use")
-        if key_id and mine and self._sessions_of[key_id] >= mine:
-            return Refusal(f"this key has {mine} sessions already", is_yours=True)
+        if len(self.runners) >= limit:
+            return Refusal(f"all {limit} sessions of this server are in use")
+        if key_id and limit_per_key and self._sessions_of[key_id] >= limit_per_key:
+            return Refusal(f"this key has {limit_per_key} sessions already", is_yours=True)
         if self.descriptors is not None and not self.descriptors.has_room(
             len(self.runners), sockets
         ):
@@ -165,7 +165,7 @@ class Gateway:
         return None
 
     def refuse_http(self, key_id: str = "", sockets: int = 0) -> Response | None:
-        """The answer to a request for a session when none can be had; None when one can."""
+        """The error response if no session can be opened; None if one can."""
         refusal = self.refusal(key_id, sockets)
         if refusal is None:
             return None
@@ -174,14 +174,14 @@ class Gateway:
         return _refused(refusal)
 
     def new_session(self) -> tuple[str, SessionCore]:
-        """The id and core of a session that nobody holds yet."""
+        """The id and core of a new session."""
         session_id = f"sess_{secrets.token_hex(12)}"
         return session_id, self._make_session(session_id, self.link.is_ready, self.model_name)
 
     def new_entry(
         self, link: Connection, key_id: str, player: Player | None = None
     ) -> SessionEntry:
-        """A session over `link`, of the holder of a key, that has not begun."""
+        """A new session over `link` for the holder of a key; it has not begun."""
         session_id, core = self.new_session()
         keep_s = self.settings.resume_s
         resume_channel = ResumableChannel(
@@ -200,7 +200,7 @@ class Gateway:
             session_id,
             resume_channel,
             core,
-            self._share_domains.telling(key_id, self.link.tell),
+            self._share_domains.within_domain(key_id, self.link.send),
             bounds,
             send_to_tts=self.send_to_tts,
             player=player,
@@ -213,7 +213,7 @@ class Gateway:
 
     @contextlib.contextmanager
     def registered(self, entry: SessionEntry) -> Iterator[None]:
-        """One of the `max_sessions` is taken, and the engine's events find the runner."""
+        """Count the session towards `max_sessions`, and route the engine's events to its runner."""
         session_id, runner, key_id = entry.session_id, entry.runner, entry.key_id
         self.runners[session_id] = runner
         self._sessions_of[key_id] += 1
@@ -236,8 +236,8 @@ class Gateway:
             self.sessions_stuck += runner.stuck
 
     def send_to_tts(self, command: VoiceCommand) -> bool:
-        """To the voice. False: there is none."""
-        return self.voice is not None and self.voice.tell(command)
+        """Send to the TTS worker. False: there is none."""
+        return self.voice is not None and self.voice.send(command)
 
     def _resumed(self, entry: SessionEntry, player: Player | None) -> None:
         self.hub.resumed(entry.session_id, transport_of(player))
@@ -268,7 +268,7 @@ class Gateway:
         await channel.close(Hangup(code, reason))
 
     async def converse(self, socket: WebSocket) -> None:
-        """The WebSocket endpoint: a session from handshake to close, or its next part."""
+        """The WebSocket endpoint: opens a session, or resumes one, until the socket closes."""
         key_id = key_id_of(socket.scope)
         token = offered(socket, RESUME_SUBPROTOCOL) or socket.headers.get(RESUME_HEADER)
         refused = self.refuse_http(key_id) if token is None else None
@@ -295,7 +295,7 @@ class Gateway:
         await entry.resume_channel.carry(channel)
 
     async def _go_on(self, socket: WebSocket, channel: WebSocketChannel, token: str) -> None:
-        """With the session of a token, whose connection broke."""
+        """Resume the session of a token, whose connection broke."""
         subprotocols = socket.scope.get("subprotocols", [])
         try:
             async with self.registry.claimed(token, key_id_of(socket.scope)) as entry:
@@ -308,25 +308,25 @@ class Gateway:
         await entry.resume_channel.carry(channel)
 
     def _preset(self, core: SessionCore, key: str, *, only_transcribes: bool) -> None:
-        """Give a new session what its client's secret, if it came with one, stands for, and the
-        type that was asked for."""
+        """Apply the settings of the client's secret, if it has one, and the requested session type,
+        to a new session."""
         grant = self.secrets.find(key, since_boot_s())
         wanted = [] if grant is None or grant.session is None else [grant.session]
         wanted += [{"type": "transcription"}] if only_transcribes else []
         for session in wanted:
             from headstart.gateway.protocol.parse import (
-                parse_session,  # the schema is loaded with the engine
+                parse_session,  # the schema is loaded while the engine loads
             )
 
             core.preset(parse_session(session), time.monotonic_ns())
 
     async def drain(self) -> None:
-        """Take no more sessions, wait up to `drain_s` for answers under way, then hang up."""
+        """Open no more sessions, wait up to `drain_s` for running responses, then hang up."""
         self.draining = True
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._answers_done(), self.settings.drain_s)
         self.registry.hang_up(Hangup(CLOSE_SERVICE_RESTART, "the server is shutting down"))
-        # One turn of the writers, so that the reason reaches whoever reads.
+        # Let the writers run once, so that clients that read get the reason.
         await asyncio.sleep(DRAIN_POLL_S)
         self.hub.end(CLOSE_SERVICE_RESTART, "the server is shutting down")
         if self.calls is not None:
@@ -436,7 +436,7 @@ def transport_of(player: Player | None) -> str:
 
 
 def _memory_body(stats: api.Stats) -> dict[str, Any]:
-    """How full the engine's KV cache is, and what is done about it."""
+    """How full the engine's KV cache is, and what it does about that."""
     return {
         "level": stats.level.name.lower(),
         "tokens": stats.kv_tokens,

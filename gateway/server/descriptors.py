@@ -1,8 +1,10 @@
-"""File descriptors: what this process may have open, and what is left for sessions.
+"""File descriptors: the process's limit, and how they are shared.
 
-A process that has none left cannot even say so: no connection is accepted any more. So there is a
-share for connections that are no session, which are refused with a reason or cut
-(`gateway.connection.pending`), a reserve, and the rest is for sessions, however many are allowed.
+A process without free descriptors cannot accept a connection, not even to refuse it. So a share is
+kept for pending connections, which are refused with a reason or dropped
+(`gateway.connection.pending`), and a reserve; the rest is for sessions, even if fewer fit than
+allowed.
+
 """
 
 from __future__ import annotations
@@ -19,22 +21,22 @@ from headstart.gateway.errors import ConfigError
 log = logging.getLogger("headstart.serve")
 
 RESERVE = 8
-"""For what libraries open and close again."""
+"""For descriptors that libraries open briefly."""
 TO_COME = 24
-"""The loop's own, and links to the engine and the voice, which are not open yet when it is counted;
-18 with uvloop 0.22 and pyzmq 27."""
-PER_GUEST = 2
-"""The connection, and a file of the page."""
+"""For the loop, and for links to the engine and the TTS, which are not open yet when descriptors
+are counted; 18 with uvloop 0.22 and pyzmq 27."""
+PER_PENDING = 2
+"""The connection, and a file of the web page."""
 PER_SESSION = 4
-"""A WebSocket needs one; a call a socket for each address of this machine, as a rule a few."""
-GUESTS_MIN = 4
-GUESTS_SHARE = 0.25
-"""Of what is left, where that is not enough for all."""
+"""A WebSocket needs one; a call one socket per local address, usually a few."""
+PENDING_MIN = 4
+PENDING_SHARE = 0.25
+"""Share of what is left, if it does not suffice for all."""
 
 
 def open_count() -> int:
-    """How many descriptors this process has."""
-    return len(os.listdir("/dev/fd")) - 1  # the folder itself is one
+    """How many descriptors this process has open."""
+    return len(os.listdir("/dev/fd")) - 1  # not counting the folder itself
 
 
 def _none() -> int:
@@ -43,40 +45,40 @@ def _none() -> int:
 
 @dataclass(slots=True)
 class Descriptors:
-    """`limit`: of the process; `guests_max`, `sessions_max`: what there is room for. `guests`: how
-    many there are now. `count`: as `open_count`."""
+    """`limit`: of the process; `pending_max`, `sessions_max`: how many fit. `pending`: how many
+    pending connections there are now. `count`: as `open_count`."""
 
     limit: int
-    guests_max: int
+    pending_max: int
     sessions_max: int
-    guests: Callable[[], int] = _none
+    pending: Callable[[], int] = _none
     count: Callable[[], int] = field(default=open_count)
 
     def has_room(self, sessions: int, sockets: int = 0) -> bool:
-        """Whether there can be one more than so many sessions, with so many sockets besides its
-        connection, and all guests still find their place."""
+        """Whether another session fits beside `sessions`, one with `sockets` descriptors besides
+        its connection, while all pending connections keep their place."""
         if sessions >= self.sessions_max:
             return False
-        places = PER_GUEST * max(0, self.guests_max - self.guests())
+        places = PER_PENDING * max(0, self.pending_max - self.pending())
         return self.count() + sockets + places + RESERVE <= self.limit
 
 
-def prepare(max_sessions: int, guests_max: int = PENDING_MAX) -> Descriptors:
-    """Raise the soft limit to what so many sessions may need, where that is allowed, and share
-    out what there is. Raises `ConfigError` where there is not enough for one session."""
+def prepare(max_sessions: int, pending_max: int = PENDING_MAX) -> Descriptors:
+    """Raise the soft limit as far as allowed to fit `max_sessions`, and share out the descriptors.
+    Raises `ConfigError` if they do not suffice for one session."""
     own = open_count() + TO_COME + RESERVE
-    wanted = own + PER_GUEST * guests_max + PER_SESSION * max_sessions
+    wanted = own + PER_PENDING * pending_max + PER_SESSION * max_sessions
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < wanted:
         soft = _raised(soft, wanted if hard == resource.RLIM_INFINITY else min(wanted, hard), hard)
     limit = wanted if soft == resource.RLIM_INFINITY else soft
-    shared = share(limit - own, guests_max, max_sessions)
+    shared = share(limit - own, pending_max, max_sessions)
     if shared is None:
-        least = own + PER_GUEST * GUESTS_MIN + 1
+        least = own + PER_PENDING * PENDING_MIN + 1
         raise ConfigError(
             [f"{limit} file descriptors are too few, at least {least} are needed: raise ulimit -n"]
         )
-    guests, sessions = shared
+    pending, sessions = shared
     if sessions < max_sessions:
         log.warning(
             "%d file descriptors are enough for %d sessions of max_sessions=%d: raise ulimit -n",
@@ -84,20 +86,20 @@ def prepare(max_sessions: int, guests_max: int = PENDING_MAX) -> Descriptors:
             sessions,
             max_sessions,
         )
-    return Descriptors(limit, guests, sessions)
+    return Descriptors(limit, pending, sessions)
 
 
-def share(left: int, guests_max: int, max_sessions: int) -> tuple[int, int] | None:
-    """How many guests, and sessions of one descriptor each, have room in so many. None: none."""
-    guests = guests_max
-    if left < PER_GUEST * guests_max + PER_SESSION * max_sessions:
-        guests = min(guests_max, max(GUESTS_MIN, int(left * GUESTS_SHARE) // PER_GUEST))
-    sessions = left - PER_GUEST * guests
-    return (guests, sessions) if sessions > 0 else None
+def share(left: int, pending_max: int, max_sessions: int) -> tuple[int, int] | None:
+    """How many pending connections, and sessions of one descriptor, fit. None: no session."""
+    pending = pending_max
+    if left < PER_PENDING * pending_max + PER_SESSION * max_sessions:
+        pending = min(pending_max, max(PENDING_MIN, int(left * PENDING_SHARE) // PER_PENDING))
+    sessions = left - PER_PENDING * pending
+    return (pending, sessions) if sessions > 0 else None
 
 
 def _raised(soft: int, wanted: int, hard: int) -> int:
-    """The soft limit that is in force after trying to raise it."""
+    """The soft limit after trying to raise it."""
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
     except (OSError, ValueError) as error:

@@ -1,7 +1,8 @@
-"""What a client asks for by its address and headers before its first event, and may not get.
+"""Checks what a client requests by URL and headers before its first event.
 
-A refusal is an error event and a close code after the handshake, since one client tries a failed
-handshake again for ever. An unknown model is none: names of models stand for what is installed.
+A refusal is an error event and a close code after the handshake, because one client retries a
+failed handshake without end. An unknown model is not refused: the served model answers to any name.
+
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ TRANSCRIPTION = "transcription"
 def refused(
     query: Mapping[str, str], headers: Mapping[str, str], subprotocols: Sequence[str]
 ) -> FatalProtocolError | None:
-    """Why this socket cannot have a session; None when it can."""
+    """The error if this socket may not have a session; None if it may."""
     beta = "realtime=v1" in headers.get("openai-beta", "")
     if beta or any(offered.startswith("openai-beta.realtime") for offered in subprotocols):
         return errors.beta_shape()

@@ -1,54 +1,55 @@
-"""Requests over HTTP/1.1 as guests: how far each has come, and which may become a WebSocket.
+"""HTTP/1.1 requests as pending connections: their stage, and which may become a WebSocket.
 
-What is no WebSocket handshake is told so at once; one that is stays a guest
-(`headstart.gateway.connection.pending`) until a session has it.
+An invalid WebSocket handshake is refused at once. A valid one stays pending
+(`headstart.gateway.connection.pending`) until it has a session.
+
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-from headstart.gateway.connection.pending import Guests
+from headstart.gateway.connection.pending import PendingConnections
 from headstart.gateway.transport.uvicorn_hooks import Headers, HttpConnection, SocketConnection
 from headstart.gateway.transport.websocket.channel import RealtimeProtocol
 
-# What the handshake's library reads of a request; it takes other bytes for an error of ours.
+# The characters that the handshake library accepts; it treats others as an internal error.
 HANDSHAKE_HEADERS = (b"connection", b"upgrade", b"sec-websocket-")
 
 
 class Http(HttpConnection):
     """One connection, until it becomes a WebSocket or ends."""
 
-    def __init__(self, guests: Guests, *of_uvicorn: Any) -> None:
+    def __init__(self, pending: PendingConnections, *of_uvicorn: Any) -> None:
         super().__init__(*of_uvicorn)
-        self._guests = guests
+        self._pending = pending
 
     @property
     def waits_for_peer(self) -> bool:
-        """It has not sent its request to the end, or does not read the answer."""
-        return self.owes_request or self.reads_slowly or self.is_leaving
+        """Whether the request is incomplete, or the peer does not read the response."""
+        return self.owes_request or self.reads_slowly or self.is_being_closed
 
     @property
     def stage(self) -> str:
         return "head" if self.owes_head else "exchange"
 
     def opened(self) -> None:
-        self._guests.add(self, self.now_s())
+        self._pending.add(self, self.now_s())
 
     def lost(self) -> None:
-        self._guests.drop(self)
+        self._pending.drop(self)
 
     def answered(self) -> None:
-        if self._guests.drop(self) is not None:
-            self._guests.add(self, self.now_s())
+        if self._pending.drop(self) is not None:
+            self._pending.add(self, self.now_s())
 
     def upgraded(self, to: SocketConnection) -> None:
         assert isinstance(to, RealtimeProtocol)
-        since_s = self._guests.drop(self)
-        to.arrived(self._guests, self.now_s() if since_s is None else since_s)
+        since_s = self._pending.drop(self)
+        to.set_pending(self._pending, self.now_s() if since_s is None else since_s)
 
-    def no_handshake(self, method: bytes, version: bytes, headers: Headers) -> str | None:
-        """RFC 6455 §4.1, as far as uvicorn does not look before it gives the connection away."""
+    def handshake_problem(self, method: bytes, version: bytes, headers: Headers) -> str | None:
+        """Checks of RFC 6455 §4.1 that uvicorn omits before it hands over the connection."""
         if method != b"GET":
             return "its method is not GET"
         if version != b"1.1":

@@ -1,4 +1,4 @@
-"""uvicorn's server with our own way in, and our own way out."""
+"""uvicorn's server with our own accepting and closing of connections."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 
 import uvicorn
 
-from headstart.gateway.connection.pending import Patience
+from headstart.gateway.connection.pending import PendingLimits
 from headstart.gateway.runtime import tasks
 from headstart.gateway.server.accept import Acceptor
 from headstart.gateway.server.app import Gateway
@@ -18,42 +18,42 @@ log = logging.getLogger("headstart.serve")
 
 
 class GatewayServer(Server):
-    """A server whose first SIGTERM or SIGINT drains and whose second ends at once."""
+    """A server whose first SIGTERM or SIGINT drains it and whose second ends it at once."""
 
     def __init__(
-        self, config: uvicorn.Config, gateway: Gateway, patience: Patience | None = None
+        self, config: uvicorn.Config, gateway: Gateway, limits: PendingLimits | None = None
     ) -> None:
         super().__init__(config)
         self._gateway = gateway
         self._drain: asyncio.Task[None] | None = None
-        self._reception = Acceptor(
+        self._acceptor = Acceptor(
             config,
             self.state,
             gateway.dropped_connections,
-            patience,
+            limits,
             failed=self._leave_at_once,
         )
         if gateway.descriptors is not None:
-            gateway.descriptors.guests = lambda: len(self._reception.guests)
+            gateway.descriptors.pending = lambda: len(self._acceptor.pending)
         self._loop = asyncio.get_running_loop()
 
-    def let_in(self, listening: socket.socket) -> None:
-        self._reception.open(listening)
+    def start_accepting(self, listening: socket.socket) -> None:
+        self._acceptor.open(listening)
 
-    async def let_in_no_more(self) -> None:
-        await self._reception.close()
+    async def stop_accepting(self) -> None:
+        await self._acceptor.close()
 
-    async def see_out(self, grace_s: float) -> None:
-        await self._reception.see_out(grace_s, lambda: self.hurries)
+    async def close_connections(self, grace_s: float) -> None:
+        await self._acceptor.close_connections(grace_s, lambda: self.is_forced)
 
-    def signalled(self) -> None:
+    def on_signal(self) -> None:
         if self._gateway.draining:
-            self.hurry()
+            self.end_now()
         leave = tasks.guard(self.leave, "drain", self._leave_at_once)
         self._loop.call_soon_threadsafe(leave)
 
     def leave(self) -> None:
-        """Begin the graceful end, once."""
+        """Begin the graceful shutdown; only the first call counts."""
         if self._drain is None:
             log.info("shutting down: waiting for answers under way (again to end at once)")
             self._drain = tasks.own(self._leave(), "drain", self._leave_at_once)

@@ -1,6 +1,7 @@
-"""Puts the processes together: gateway and supervised engine, or either of them alone.
+"""Starts the processes: gateway and supervised engine, or either of them alone.
 
-Everything that touches signals, sockets before the loop, or the terminal is here.
+All handling of signals, listening sockets and the terminal is here.
+
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from headstart.engine import api
 from headstart.gateway.audio.native import native_audio
 from headstart.gateway.auth.access import is_open_to_others, read_keys
 from headstart.gateway.config import Settings, near_misses
-from headstart.gateway.connection.pending import Patience
+from headstart.gateway.connection.pending import PendingLimits
 from headstart.gateway.connection.registry import ResumeMetrics
 from headstart.gateway.dashboard.hub import Hub
 from headstart.gateway.dashboard.recorder import Recorder, RecordingFile
@@ -95,7 +96,7 @@ def engine(settings: Settings) -> None:
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A bound TCP socket, not yet listening. Raises `PortInUse` or `ConfigError`."""
+    """A bound TCP socket that does not listen yet. Raises `PortInUse` or `ConfigError`."""
     try:
         family, kind, proto, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -118,14 +119,14 @@ def bind(host: str, port: int) -> socket.socket:
 
 
 def url_of(sock: socket.socket, scheme: str = "http") -> str:
-    """Where a browser on this machine finds the server."""
+    """The server's URL for a browser on this machine."""
     host, port = sock.getsockname()[:2]
     host = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)
     return f"{scheme}://{f'[{host}]' if ':' in host and '[' not in host else host}:{port}"
 
 
 def engine_argv(settings: Settings, endpoint: str) -> list[str]:
-    """The command line of the engine's process."""
+    """The command line of the engine process."""
     module = "headstart.gateway.fake_engine" if settings.engine == "fake" else "headstart.engine"
     argv = [sys.executable, "-P", "-m", module, "--endpoint", endpoint, "--model", settings.model]
     argv += ["--kv-pool-mib", str(settings.kv_pool_mib), "--kv-dtype", settings.kv_dtype]
@@ -153,12 +154,12 @@ def engine_environment(settings: Settings) -> dict[str, str]:
 def engine_process(
     settings: Settings, endpoint: str, link: EngineLink | None = None
 ) -> ChildProcess:
-    """The engine, to be kept alive; `link` looks after its address and hears of its death."""
+    """The supervised engine process; `link` owns its address and is told when it dies."""
 
     @contextlib.contextmanager
     def connect() -> Iterator[Pipes]:
         if link is not None:
-            link.look_at_address()
+            link.check_address()
         yield Pipes()
 
     def lost(how: str) -> None:
@@ -170,7 +171,7 @@ def engine_process(
 
 
 class Announcer(LinkObserver):
-    """Tells people, the log and the supervisor how the engine is doing."""
+    """Reports the engine's state to the terminal, the log and the supervisor."""
 
     def __init__(self, url: str, supervisor: ChildProcess | None) -> None:
         self._url = url
@@ -182,7 +183,7 @@ class Announcer(LinkObserver):
         """Called when the engine is lost, with why."""
 
     def listening(self) -> None:
-        """The server takes connections."""
+        """The server accepts connections."""
         self._listening = True
         if self._ready is not None:
             self._say_ready(self._ready.model)
@@ -226,7 +227,7 @@ async def _serve(
     asyncio.get_running_loop().set_exception_handler(tasks.unhandled)
     url = url_of(sock, "http" if settings.tls_cert is None else "https")
     check_certificate(settings)
-    read_keys(settings)  # a wrong one is said now, not when the engine has been started
+    read_keys(settings)  # report an invalid key file before the engine is started
     recording = None if settings.record is None else RecordingFile(settings.record)
     traces = from_environment(os.environ)
     available = descriptors.prepare(settings.max_sessions)
@@ -248,13 +249,14 @@ async def _serve(
     try:
         if supervisor is not None:
             supervising = tasks.awaited(supervisor.run(), "supervisor")
-        # The protocol's schema takes a second or two to import: beside the engine's own start.
+        # The protocol's schema takes a second or two to import: in parallel with the engine's
+        # start.
         for module in (
             "headstart.gateway.session.session",
             "headstart.gateway.transport.webrtc.calls",
         ):
             await asyncio.to_thread(importlib.import_module, module)
-        await asyncio.to_thread(native_audio)  # compiled once a machine, in a second
+        await asyncio.to_thread(native_audio)  # compiled once per machine, which takes a second
         threads.start()
         if traces is not None:
             traces.start()
@@ -262,11 +264,11 @@ async def _serve(
         gateway = make_gateway(settings, link, supervisor, voice, traces)
         gateway.descriptors = available
         announcer.tell_lost = gateway.engine_lost
-        patience = Patience(guests_max=available.guests_max)
-        server = GatewayServer(uvicorn_config(settings, gateway), gateway, patience)
+        limits = PendingLimits(pending_max=available.pending_max)
+        server = GatewayServer(uvicorn_config(settings, gateway), gateway, limits)
         serving = tasks.awaited(server.serve(sockets=[sock]), "server")
-        # What has been loaded stays. Not looked through again, it makes no pauses, and a session's
-        # remains are found after dozens of sessions, not hundreds.
+        # Keep loaded objects out of garbage collection: this avoids pauses, and cycles left by a
+        # session are found after dozens of sessions instead of hundreds.
         gc.collect()
         gc.freeze()
         measuring = tasks.own(gateway.loop_lag.run(), "loop lag", tasks.nothing_depends_on_it)
@@ -296,12 +298,12 @@ async def _serve(
 async def _both(
     serving: asyncio.Task[None], supervising: asyncio.Task[None], server: GatewayServer
 ) -> None:
-    """Until the server ends. An engine that cannot be kept alive ends the server too."""
+    """Until the server ends. An engine that cannot be kept running ends the server too."""
     await asyncio.wait({serving, supervising}, return_when=asyncio.FIRST_COMPLETED)
     if not serving.done():
         server.leave()
         await serving
-        await supervising  # raises what ended it
+        await supervising  # raises the error that ended it
         return
     supervising.cancel()
     await asyncio.gather(supervising, return_exceptions=True)
@@ -324,12 +326,12 @@ def make_gateway(
     voice: VoiceLink | None = None,
     traces: Traces | None = None,
 ) -> Gateway:
-    """The gateway over real sessions, with one set of metrics for all of them."""
+    """The gateway with real sessions, and one set of metrics for all of them."""
     from headstart.gateway.session.session import Session
     from headstart.gateway.transport.webrtc.call_metrics import CallMetrics
     from headstart.gateway.transport.webrtc.calls import Calls
 
-    prepare()  # else the first event of each type would pay for it on the loop
+    prepare()  # otherwise the first event of each type would pay for it on the loop
     metrics = Metrics(settings.latency_budget_ms, legacy=settings.legacy_metrics)
     hub = Hub()
     ids = IdMaker()
@@ -401,7 +403,7 @@ def check_certificate(settings: Settings) -> None:
             raise ConfigError([f"{name}: there is no file {file}"])
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(settings.tls_cert, settings.tls_key)
-    except OSError as error:  # SSLError is one
+    except OSError as error:  # includes SSLError
         raise ConfigError(
             [f"tls_cert {settings.tls_cert}, tls_key {settings.tls_key}: {error}"]
         ) from error
@@ -414,7 +416,7 @@ def uvicorn_config(settings: Settings, gateway: Gateway) -> uvicorn.Config:
         ws_max_size=settings.max_message_bytes,
         ws_ping_interval=PING_INTERVAL_S,
         ws_ping_timeout=PING_TIMEOUT_S,
-        # Compression costs CPU and latency for base64 audio that hardly shrinks.
+        # Compression costs CPU time and latency, and base64 audio hardly shrinks.
         ws_per_message_deflate=False,
         lifespan="off",
         log_config=None,

@@ -1,12 +1,13 @@
-"""One client's session: protocol events and sound in, protocol events and engine commands out.
+"""The session core: client events, audio and engine events in, a list of actions out.
 
-`session` takes events apart; `input_speech` follows what is said, `turn_taking` carries out what
-that means for answers and `turns` holds whose turn it is; `responses` and `response` run answers,
-`speech_output` has them spoken, `conversation` and `items` keep what was said, `video_input` and
-`item_audio` take pictures and sound, `turn_reports` tells who watches, `actions` is all that
-leaves. `context` is what they share.
+`session` dispatches events. `input_speech` follows the user's speech, `turn_taking` applies its
+consequences to responses, and `turns` holds the turn state machine. `responses` and `response` run
+responses, and `speech_output` synthesises and truncates their audio. `conversation` and `items`
+store what was said. `video_input` and `item_audio` take images and audio. `turn_reports` reports
+turns to observers. `actions` lists the actions, and `context` is the state these modules share.
 
 May import: `audio`, `config`, `default_prompts`, `engine.api`, `protocol`, `telemetry`, `tts`,
 `video`.
 Never: does I/O or reads a clock. Events and time come in as arguments, actions go out.
+
 """

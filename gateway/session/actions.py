@@ -1,4 +1,4 @@
-"""What a session core asks of the shell around it: the only things that leave a `Session`."""
+"""Actions: what a `Session` returns for the session runner to carry out. It has no other output."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from headstart.gateway.video.decode import Encoded
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """One protocol event for the client. With `wants_sent_stamp` the shell calls `Session.sent`
-    with the instant at which the event had been written to the socket."""
+    """One protocol event for the client. With `wants_sent_stamp`, the runner calls `Session.sent`
+    with the time at which the event was written to the socket."""
 
     event: dict[str, Any]
     wants_sent_stamp: bool = False
@@ -28,7 +28,7 @@ class SendToEngine:
 
 @dataclass(frozen=True, slots=True)
 class Hangup:
-    """Close the connection, once all that was sent before is written."""
+    """Close the connection after everything sent earlier has been written."""
 
     code: int
     reason: str
@@ -36,16 +36,16 @@ class Hangup:
 
 @dataclass(frozen=True, slots=True)
 class SendToTts:
-    """One command for the voice: speak a clause, or stop."""
+    """One command for the TTS worker: speak a clause, or stop."""
 
     command: Speak | Stop
 
 
 @dataclass(frozen=True, slots=True)
 class Play:
-    """Sound of an answer, s16 mono at 24 kHz. A transport with a playout of its own gets `pcm`;
-    any other gets `event`, `response.output_audio.delta`, with the sound put in as its `delta`: as
-    `encoded`, if the client wants another format. `wants_sent_stamp`: as in `Send`."""
+    """Audio of a response, s16 mono at 24 kHz. A transport with its own playout gets `pcm`. Any
+    other gets `event`, a `response.output_audio.delta`, with the audio filled in as its `delta`:
+    `encoded` if the client wants another format, else `pcm`. `wants_sent_stamp`: as in `Send`."""
 
     event: dict[str, Any]
     pcm: bytes
@@ -55,14 +55,14 @@ class Play:
 
 @dataclass(frozen=True, slots=True)
 class ClearPlayout:
-    """Drop what a playout of our own still holds; the shell answers with `Session.cleared`.
-    Where the client plays, this is the client's business."""
+    """Drop the audio queued in the transport's own playout. The runner then calls
+    `Session.cleared`. Does nothing where the client plays the audio itself."""
 
 
 @dataclass(frozen=True, slots=True)
 class Decode:
-    """Decode pictures off the loop, none larger than `size`, then call `Session.decoded` with
-    `ticket` and what came of it; `ordered`: before any further event of the client's."""
+    """Decode images off the event loop, each scaled to at most `size`, then call `Session.decoded`
+    with `ticket` and the outcome. `ordered`: finish before the client's next event is processed."""
 
     ticket: int
     pictures: tuple[Encoded, ...]
@@ -72,14 +72,14 @@ class Decode:
 
 @dataclass(frozen=True, slots=True)
 class ContinueLater:
-    """There is more of this event to do: call `Session.more` when all others have had their turn,
-    before the client's next event."""
+    """The current event has work left. The runner calls `Session.more` after the other sessions had
+    their turn and before this client's next event."""
 
 
 @dataclass(frozen=True, slots=True)
 class HoldPlayout:
-    """Have a playout of our own stand still, or go on; `ClearPlayout` ends a hold. Where the client
-    plays, nothing happens."""
+    """Pause the transport's own playout, or resume it. `ClearPlayout` also ends a pause. Does
+    nothing where the client plays the audio itself."""
 
     held: bool
 

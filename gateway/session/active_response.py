@@ -1,8 +1,9 @@
-"""One response that runs: its item in the conversation, opened, closed and told to the engine, and
-its report.
+"""One active response: its item in the conversation and in the engine, and its latency report.
 
-An item that is deleted while it grows is told of no more. What the client was told in the end is
-what the model reads: an answer may have got further in the engine than in what was sent of it.
+No more events are sent about an item that is deleted while the response still grows. The model's
+context ends up with the text that was sent to the client: the engine may have generated more than
+that.
+
 """
 
 from __future__ import annotations
@@ -29,24 +30,24 @@ from headstart.gateway.tts.spoken_response import SpokenResponse
 
 @dataclass(slots=True)
 class ActiveResponse:
-    """One response that runs, with the stamps its budget is made of."""
+    """One active response, with the stamps of its latency budget."""
 
     request: ResponseRequest
     response: Response
     calls: FunctionCalls
     stamps: TurnStamps
-    turn: int = 0  # the utterance it answers; 0: none
+    turn: int = 0  # the turn (utterance) it answers; 0: none
     question_id: str | None = None
     budget: TurnBudget | Unmeasured | None = None
-    stamp_pending: bool = False  # its first delta is on its way to the socket
-    finished: api.Finished | None = None  # over before that delta was on the wire
-    speaking: SpokenResponse | None = None  # of a spoken answer
-    text_over: api.Finished | None = None  # the engine is through with it, the voice is not
-    place: Place | None = None  # in the conversation; None: it is out of band
-    said: str = ""  # once it is over: its text as the engine keeps it in the conversation
-    own_input: bool = False  # it answers items of its own, and joins the conversation
-    announced: bool = False  # the client knows of it
-    outcome: api.Finished | None = None  # what the engine says of it, once it is over
+    stamp_pending: bool = False  # its first delta is not yet written to the socket
+    finished: api.Finished | None = None  # set if it finished before that delta was written
+    speaking: SpokenResponse | None = None  # of a spoken response
+    text_over: api.Finished | None = None  # the engine has finished, speech synthesis has not
+    place: Place | None = None  # in the conversation; None: out of band
+    said: str = ""  # once it is over: its text as stored in the engine's conversation
+    own_input: bool = False  # it has its own `input`, and joins the conversation
+    announced: bool = False  # `response.created` was sent
+    outcome: api.Finished | None = None  # the engine's result, once it is over
     hangover: dict[str, Any] = field(default_factory=dict)  # what owns the wait before it
 
     @property
@@ -55,17 +56,17 @@ class ActiveResponse:
 
     @property
     def item_id(self) -> str:
-        """Of the message, if it says anything."""
+        """The id of its message item, which exists once there is text."""
         return self.response.facts.item_id
 
     def grows(self, item_id: str) -> bool:
-        """Whether more of it may still come into that item."""
+        """Whether the response may still add to that item."""
         is_message = self.response.opened and self.item_id == item_id
         return is_message or self.calls.is_open(item_id)
 
 
 def open_message(context: SessionContext, running: ActiveResponse) -> None:
-    """Tell of the item, and put it where the answer stands."""
+    """Announce the message item and insert it at the response's place in the conversation."""
     response, place = running.response, running.place
     previous = None if place is None else context.conversation.previous_id(place)
     for event in response.open(previous):
@@ -77,7 +78,8 @@ def open_message(context: SessionContext, running: ActiveResponse) -> None:
 
 
 def text_over(context: SessionContext, running: ActiveResponse, event: api.Finished) -> None:
-    """The engine is through with the answer: what it keeps of it, and a new one would have to."""
+    """The engine has finished the text. Record what the engine stores of it, which is also what a
+    restarted engine will be given."""
     if running.place is None or running.own_input:
         return
     running.said = event.text
@@ -87,19 +89,21 @@ def text_over(context: SessionContext, running: ActiveResponse, event: api.Finis
 
 
 def close_message(context: SessionContext, running: ActiveResponse) -> None:
-    """Before the closing events: what they tell of the item, if it is there."""
+    """Prepare the closing events: the final text, and the item's position if it still exists."""
     response = running.response
     if running.speaking is not None and running.speaking.is_cut:
-        response.text = running.speaking.heard()
+        response.text = running.speaking.heard_text()
     if running.place is None or not response.opened:
         return
     item_id = running.item_id
-    response.gone = item_id not in context.conversation
-    response.previous_item_id = None if response.gone else context.conversation.previous_id(item_id)
+    response.item_deleted = item_id not in context.conversation
+    response.previous_item_id = (
+        None if response.item_deleted else context.conversation.previous_id(item_id)
+    )
 
 
 def settle(context: SessionContext, running: ActiveResponse, ending: Ending) -> None:
-    """The response is over, and told so: the model reads what the client was told."""
+    """The response is over and its events are sent: match the model's context to the sent text."""
     if running.place is None:
         return
     context.conversation.free(running.place)
@@ -110,16 +114,16 @@ def settle(context: SessionContext, running: ActiveResponse, ending: Ending) -> 
         kept.engine, kept.known = said(item_id, running.said), kept.known and bool(running.said)
         amend(context, kept, said(item_id, running.response.text))
     elif running.said and context.engine_keeps:
-        context.tell(api.RemoveItem(context.session_id, item_id))
-    if running.own_input:  # the engine answered out of band what belongs to the conversation
+        context.send_to_engine(api.RemoveItem(context.session_id, item_id))
+    if running.own_input:  # generated out of band, but its calls belong to the conversation
         for call in filter(None, map(context.conversation.find, running.calls.item_ids)):
             amend(context, call, call.engine)
 
 
 def send_report(context: SessionContext, running: ActiveResponse, event: api.Finished) -> None:
-    """Its latency report, once it is over and its first token sent."""
+    """Send the latency report, once the response is over and its first token was sent."""
     if running.budget is None:
-        return  # nothing was ever sent, so there is no first token to count to
+        return  # nothing was sent, so there is no time to the first token
     usage = event.usage
     context.send_ours(
         "latency",

@@ -1,8 +1,9 @@
-"""Sound that clients append, taken in by pieces, so that others get a turn between them.
+"""Audio that clients append, processed in pieces so that other sessions get their turn.
 
-An append may hold five minutes of sound, which take half a second to hear. So a long one is cut:
-its first piece is heard at once, and for each of the rest the shell is asked (`ContinueLater`) to
-come back when it has looked after everybody else, before any further event of this client's.
+One append may hold five minutes of audio, which take half a second to process. A long append is
+therefore split: the first piece is processed at once. For each further piece `ContinueLater` asks
+the runner to call again, after the other sessions and before this client's next event.
+
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ PIECE_BYTES = 1000 * BYTES_PER_MS
 
 
 class AudioAppender:
-    """`take` an append's sound, then `more` as often as was asked for."""
+    """Call `take` for each append, then `more` once for each `ContinueLater`."""
 
     def __init__(self, context: SessionContext, speech: InputSpeech) -> None:
         self._context = context
@@ -33,26 +34,26 @@ class AudioAppender:
         self._event_id: str | None = None
 
     def quick(self, text: str) -> FastAppend | None:
-        """The append that `text` is, if it can be read the short way. On any thread."""
+        """Parse `text` on the fast path; None if it needs the full parser. Safe on any thread."""
         config = self._context.config
         if config.input_format["type"] != "audio/pcm":
             return None
         return fast_append(text, extensions=config.gateway is not None)
 
     def packet(self, text: str) -> FastAppend | None:
-        """The same, if it is one piece."""
+        """As `quick`, but only for an append that fits in one piece."""
         append = self.quick(text)
         return append if append is not None and len(append.audio) <= PIECE_BYTES else None
 
     def take_packet(self, packet: FastAppend, now_ns: int) -> None:
-        """`take`, of what `packet` gave."""
+        """Process what `packet` returned."""
         pcm = self._sound_in.to_wire(packet.audio, self._context.config.input_format)
         captured_ms = packet.captured_at_ms if isinstance(packet, TimedFastAppend) else None
         self._feed(pcm, captured_ms, now_ns)
 
     def take(self, event: FastAppend | InputAudioBufferAppendEvent, now_ns: int) -> None:
-        """Raises `ProtocolError` for what is no sound, and when push-to-talk has gone on for too
-        long; what came before the piece that was too much is kept."""
+        """Process one append. Raises `ProtocolError` for invalid audio, or when a push-to-talk
+        utterance gets too long; the pieces before the one that exceeded the limit are kept."""
         pcm = self._sound_in.decode(event.audio, self._context.config.input_format)
         captured_ms: float | None = getattr(event, "captured_at_ms", None)
         assert not self._rest, "the shell has not asked for the rest of the last one"
@@ -64,7 +65,7 @@ class AudioAppender:
         self.more(now_ns)
 
     def more(self, now_ns: int) -> None:
-        """The next piece. Raises as `take` does."""
+        """Process the next piece. Raises as `take` does."""
         piece, self._rest = self._rest[:PIECE_BYTES], self._rest[PIECE_BYTES:]
         at_ms = self._captured_ms
         if at_ms is not None:

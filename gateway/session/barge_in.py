@@ -1,11 +1,12 @@
-"""Speech over an answer: does it mean to end it? A cough does not, nor does "mm-hm".
+"""Decides whether speech over a response is a barge-in. A cough or "mm-hm" is not.
 
-Words decide, where the recogniser gives words (`InterruptionRule`): one that is more than a sign of
-listening interrupts. One word so far may be a guess that changes, so it counts when a pause
-confirms it or a second one follows. A hum or a throat that is cleared is recognised as words too
-("NMO", "Yes, I was"), but with probabilities that say how unlikely they are: such words do not
-count. Models without a transcript leave the length of the speech to decide. What is done meanwhile
-with the answer and its sound: `headstart.gateway.session.turn_taking`.
+Where the recogniser gives words, they decide (`InterruptionRule`): a word that is not a backchannel
+interrupts. The first recognised word may still change, so a single word counts only when a pause
+confirms it or a second word follows. Hums and throat clearing are recognised as words too ("NMO",
+"Yes, I was"), but with low probabilities, and improbable words do not count. For models without a
+transcript the length of the speech decides. `headstart.gateway.session.turn_taking` handles the
+response and its audio in the meantime.
+
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-# Signs of listening, plain: without accents, hyphens and the spaces within. Not "yes", "no" or
-# "stop": what may be an answer or a wish is one. A conjunction alone is none yet.
+# Backchannels, normalised: without accents, hyphens or inner spaces. "yes", "no" and "stop" are
+# missing on purpose: they may be an answer or a request. A conjunction alone does not count yet.
 _BY_LANGUAGE = {
     "sounds": "ah aha ahh eh er erm hm hmm hmmm huh mhm mhmm mm mmhm mmhmm mmm oh ohh ooh uh uhhuh "
     "uhm um umm wow",
@@ -34,19 +35,19 @@ LONGEST_PHRASE_WORDS = 2  # "of course", "got it"
 
 
 class Meaning(Enum):
-    """What speech over an answer is, as far as it has come."""
+    """What speech over a response is, judged by the part received so far."""
 
     UNKNOWN = "unknown"
-    NOTHING = "nothing"  # noise, or a sign of listening
+    NOTHING = "nothing"  # noise, or a backchannel
     INTERRUPTION = "interruption"
 
 
 @dataclass(frozen=True)
 class InterruptionRule:
-    """`sure_words`: so many interrupt before a pause has confirmed them. `wordless_ms`: so much
-    sound from the beginning of speech on does where the ears give no words. `least_likely`: a word
-    that is less so by the ears does not count: hums heard as words have 0.13 at most
-    or are conjunctions, the least likely short wish has 0.21 (docs/endpointing.md)."""
+    """`sure_words`: this many words interrupt without waiting for a pause. `wordless_ms`: this much
+    speech interrupts if the recogniser gives no words. `least_likely`: words below this probability
+    do not count. Hums recognised as words have at most 0.13 or are conjunctions; the least probable
+    short command has 0.21 (docs/endpointing.md)."""
 
     sure_words: int = 2
     wordless_ms: float = 900.0
@@ -61,8 +62,9 @@ class InterruptionRule:
         wordless: bool = False,
         likely: Sequence[float] = (),
     ) -> Meaning:
-        """`text`: the words so far; `likely`: as in `engine.api.Hearing`; `sound_ms`: heard since
-        speech began; `final`: a pause has come, and for now no more will follow."""
+        """`text`: the words so far; `likely`: their probabilities, as in `engine.api.Hearing`;
+        `sound_ms`: audio processed since speech began; `final`: there is a pause, so no more words
+        are coming for now."""
         if wordless:
             interrupts = sound_ms >= self.wordless_ms
         else:
@@ -76,12 +78,12 @@ class InterruptionRule:
 def meaningful_words(
     text: str, likely: Sequence[float] = (), least_likely: float = 0.0
 ) -> list[str]:
-    """The words of `text` that are no signs of listening and that the ears do not doubt, plain.
-    Words behind the end of `likely` are not doubted."""
+    """The normalised words of `text` that are not backchannels and have at least the probability
+    `least_likely`. Words beyond the end of `likely` count as certain."""
     said = text.split()
     sure = [*likely, *[1.0] * len(said)]
     words = [(_plain(word), p) for word, p in zip(said, sure, strict=False) if _plain(word)]
-    left: list[str] = []
+    meaningful: list[str] = []
     while words:
         for length in range(LONGEST_PHRASE_WORDS, 0, -1):
             if "".join(word for word, _ in words[:length]) in BACKCHANNELS:
@@ -90,8 +92,8 @@ def meaningful_words(
         else:
             word, probability = words.pop(0)
             if probability >= least_likely:
-                left.append(word)
-    return left
+                meaningful.append(word)
+    return meaningful
 
 
 def _plain(word: str) -> str:

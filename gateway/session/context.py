@@ -1,4 +1,4 @@
-"""What the parts of one session share: settings, items, whose turn it is, and the way out."""
+"""State shared by the parts of one session: settings, items, the turn, and pending actions."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from headstart.gateway.tts.messages import Speak, Stop
 
 log = logging.getLogger("headstart.session")
 
-# Of one event's pictures at most so many have all the pixels that `image_max_pixels` allows one.
+# Of the images in one event, at most this many get the full `image_max_pixels`.
 STILLS_AT_ONCE = 4
 
 
 class SessionContext:
-    """Shared by the parts of one session."""
+    """Shared by the parts of one session. `take` returns the actions collected so far."""
 
     def __init__(
         self,
@@ -56,7 +56,7 @@ class SessionContext:
         self.metrics = metrics
         self.observer = metrics if observer is None else Observers(metrics, observer)
         self.engine_up = engine_up
-        self._sizes = SMALL_PICTURE, SMALL_PICTURE  # until an engine says more
+        self._sizes = SMALL_PICTURE, SMALL_PICTURE  # until an engine reports its own
         self.events = Events(ids)
         self.conversation = Conversation()
         self.turns = TurnMachine()
@@ -70,7 +70,7 @@ class SessionContext:
         self._out.append(Send(event, wants_sent_stamp))
 
     def send_ours(self, name: GatewayEventName, event: Json) -> None:
-        """One of our own events, if the session asked for its kind."""
+        """Send one of our own events, if the session subscribed to its kind."""
         if self.wants(name):
             self.send(event)
 
@@ -78,7 +78,7 @@ class SessionContext:
         options = self.config.gateway
         return options is not None and name in (options.events or ())
 
-    def tell(self, command: api.Command) -> None:
+    def send_to_engine(self, command: api.Command) -> None:
         self._out.append(SendToEngine(command))
 
     def send_to_tts(self, command: Speak | Stop) -> None:
@@ -93,11 +93,12 @@ class SessionContext:
         self._out.append(ClearPlayout())
 
     def act(self, action: Action) -> None:
-        """Anything else that the shell shall do."""
+        """Add any other action."""
         self._out.append(action)
 
     def chunk_budget(self, chunk: api.Chunk) -> ChunkBudget | None:
-        """What a chunk cost; None, and counted, where the engine's account of it is impossible."""
+        """A chunk's latency budget. None, and counted as an error, if the engine's stamps
+        contradict each other."""
         try:
             return ChunkBudget.from_chunk(chunk)
         except BudgetError as error:
@@ -105,7 +106,7 @@ class SessionContext:
             return None
 
     def impossible(self, error: BudgetError) -> None:
-        """Stamps of a turn or a chunk contradict each other: no reason to end a conversation."""
+        """Log and count contradictory stamps of a turn or chunk. The conversation continues."""
         log.warning("session %s: %s", self.session_id, error)
         self.error("latency_stamps", str(error))
 
@@ -120,7 +121,8 @@ class SessionContext:
         self.error(error.code or "none", told)
 
     def report_chunk(self, chunk: api.Chunk, budget: ChunkBudget, item_id: str | None) -> None:
-        """What a chunk of the utterance `item_id` cost: into the sums and to the client."""
+        """Add the cost of a chunk of the utterance `item_id` to the sums, and report it to the
+        client."""
         self.chunks.add(budget)
         self.send_ours(
             "chunks",
@@ -137,41 +139,41 @@ class SessionContext:
         )
 
     def engine_lost(self) -> None:
-        """And with it what it knew of the conversation."""
+        """The engine is lost, and the conversation state it held with it."""
         self.engine_up = False
         self.conversation.engine_lost()
 
     @property
     def engine_keeps(self) -> bool:
-        """Whether the engine has, from now on, the items that it is told of."""
+        """Whether the engine stores the items it is sent."""
         return self.engine_up and not self.config.only_transcribes
 
     def take(self) -> list[Action]:
-        """All that has come together since the last call."""
+        """Return and clear the actions collected since the last call."""
         out, self._out = self._out, []
         return out
 
     # --- what the model's eyes can use -----------------------------------------------------------
 
-    def sees(self, still: PictureSize, frame: PictureSize) -> None:
-        """What the engine says they can."""
+    def set_image_sizes(self, still: PictureSize, frame: PictureSize) -> None:
+        """Set the image sizes that the engine reports for its image encoder."""
         self._sizes = still, frame
 
     def still_size(self, together: int) -> PictureSize:
-        """Of each of so many pictures that come at once: they share what four of them may have."""
+        """The size of each of `together` images in one event: they share the pixels of four."""
         pixels = self.settings.image_max_pixels
         return within(self._sizes[0], min(pixels, STILLS_AT_ONCE * pixels // together))
 
     @property
     def frame_size(self) -> PictureSize:
-        """Of a camera's frame."""
+        """The size of a camera frame."""
         return within(self._sizes[1], self.settings.video_max_pixels)
 
     # --- settings in force -----------------------------------------------------------------------
 
     @property
     def interruption(self) -> Interruption:
-        """What ends an answer that somebody speaks over."""
+        """What interrupts a response when somebody speaks over it."""
         options = self.config.gateway
         if options is not None and options.interruption is not None:
             return options.interruption
@@ -197,8 +199,8 @@ class SessionContext:
         max_output_tokens: int | str | None = None,
         calling: Json | None = None,
     ) -> api.Sampling:
-        """How the next answer's tokens are chosen; "inf" means the server's limit. `calling`:
-        `tools.calling_of`, if not the session's."""
+        """Sampling parameters of the next response; "inf" means the server's limit. `calling`: the
+        result of `tools.calling_of`, if not for the session's own tools."""
         wanted = self.config.max_output_tokens if max_output_tokens is None else max_output_tokens
         limit = self.settings.max_output_tokens
         if calling is None:
@@ -210,10 +212,10 @@ class SessionContext:
             "max_tokens": min(wanted, limit) if isinstance(wanted, int) else limit,
             **calling,
         }
-        # Whoever brings instructions of their own decides how long an answer may be.
+        # Clients that set their own instructions control the length of responses with them.
         if self.config.instructions == self.settings.instructions:
             fields["max_sentences"] = self.settings.max_sentences
         options = self.config.gateway
         if options is not None and options.sampling is not None:
             fields |= options.sampling.model_dump(exclude_none=True)
-        return api.Sampling(**fields)  # names and ranges were checked
+        return api.Sampling(**fields)  # names and ranges are already validated

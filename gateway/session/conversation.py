@@ -1,4 +1,4 @@
-"""The gateway's books of one conversation: what the client sees, and what restores the engine."""
+"""The gateway's record of one conversation: what clients see, and what restores a lost engine."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from headstart.gateway.protocol.items import Json
 from headstart.gateway.session.linked_list import Chain, Link
 from headstart.gateway.tts.spoken_response import SpokenResponse
 
-ROOT = "root"  # the protocol's word for "before all items"
-# What one session's books may hold; beyond, the oldest items are forgotten, as the model forgets
-# them. Pictures go first: they are kept for a restarted engine only.
+ROOT = "root"  # the protocol's word for the position before all items
+# Bounds of one session. Beyond them the oldest items are dropped, as they are from the model's
+# context. Images go first: they are kept only for a restarted engine.
 ITEMS_MAX = 4_096
 BYTES_MAX = 64 * 1024 * 1024
-PICTURED = 16  # newest items with pictures that keep their pictures when it gets tight
-RECENT = 32  # newest items whose content may still be coming
-LOOKED_BACK = 64  # newest items among which a call that is made again counts
-_ITEM_BYTES = 2_048  # its JSON besides texts and pictures, roughly
+PICTURED = 16  # the newest items with images that keep them when memory is short
+RECENT = 32  # the newest items, whose content may still be growing
+LOOKED_BACK = 64  # the newest items searched for repeated function calls
+_ITEM_BYTES = 2_048  # estimated size of an item's JSON without texts and images
 
-# Code and message of a transcript that nobody makes; the turn itself goes on.
+# Error code and message when no transcriber is running; the turn itself continues.
 NO_TRANSCRIBER = (
     "no_transcriber",
-    "The model hears sound without words, and no transcriber runs beside it: set transcribe=on.",
+    "The model takes audio without a transcript, and no transcriber is running: set transcribe=on.",
 )
 
 
 class Place(Link):
-    """Where a running answer's items will stand: behind those that it has read, whatever is put in
-    or taken out meanwhile. The engine keeps the same one."""
+    """Where an active response's items will be inserted: after the items it has read, whatever is
+    inserted or removed meanwhile. The engine keeps the same position."""
 
     __slots__ = ()
 
 
 @dataclass(slots=True, eq=False)
 class ConversationItem(Link):
-    """One item: its JSON, the engine's view of it (None: nothing for the model to read), and how
-    it was spoken, if it is an answer that was. `known`: the engine has an item of that name."""
+    """One item: its JSON, its form in the engine (None: nothing for the model to read), and its
+    speech if it is a spoken response. `known`: the engine has an item with this id."""
 
     wire: Json
     engine: api.Item | None
     speech: SpokenResponse | None = None
     known: bool = False
-    counted_bytes: int = 0  # of the conversation's bound
+    counted_bytes: int = 0  # what it counts towards the conversation's bound
 
     def __post_init__(self) -> None:
         Link.__init__(self)
@@ -58,7 +58,7 @@ class ConversationItem(Link):
 
     @property
     def text_bytes(self) -> int:
-        """Memory for all but its pictures, roughly."""
+        """Approximate memory of the item without its images, in bytes."""
         content = self.wire.get("content") or ()
         texts = (value for part in content for value in part.values() if isinstance(value, str))
         return _ITEM_BYTES + 2 * sum(len(text) for text in texts)
@@ -69,7 +69,7 @@ class ConversationItem(Link):
         return sum(len(part.rgb) for part in parts if isinstance(part, api.Image))
 
     def drop_pictures(self) -> None:
-        """A restarted engine will not see them."""
+        """Free the images. A restarted engine will not get them."""
         if self.engine is not None:
             texts = tuple(part for part in self.engine.parts if isinstance(part, api.Text))
             item = msgspec.structs.replace(self.engine, parts=texts)
@@ -77,17 +77,18 @@ class ConversationItem(Link):
 
 
 class Conversation:
-    """Items in order. Ids are unique; what a client gets wrong raises `ProtocolError`.
+    """Items in order, with unique ids. Invalid client requests raise `ProtocolError`.
 
-    Nothing that is done for one item looks at all of them, however many there are.
+    Operations on one item take constant time, however many items there are.
+
     """
 
     def __init__(self) -> None:
         self._chain = Chain()
         self._by_id: dict[str, ConversationItem] = {}
-        self._calls: dict[str, int] = {}  # by call id: the items that call, mostly one
-        self._outputs: dict[str, int] = {}  # and those with its output
-        self._pictured: dict[str, ConversationItem] = {}  # the oldest first
+        self._calls: dict[str, int] = {}  # by call id: items with that call, usually 1
+        self._outputs: dict[str, int] = {}  # by call id: the number of items with its output
+        self._pictured: dict[str, ConversationItem] = {}  # items with images, oldest first
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -104,7 +105,7 @@ class Conversation:
         return item_id in self._by_id
 
     def get(self, item_id: str, action: errors.ItemAction) -> ConversationItem:
-        """The item a client names. Raises the error of `action` when there is none."""
+        """The item a client names. Raises the error for `action` if it does not exist."""
         if item_id not in self._by_id:
             raise errors.item_not_found(action, item_id)
         return self._by_id[item_id]
@@ -113,16 +114,16 @@ class Conversation:
         return self._by_id.get(item_id)
 
     def has_call(self, call_id: str) -> bool:
-        """Whether a function was called by that id."""
+        """Whether there is a function call with that id."""
         return call_id in self._calls
 
     def has_output(self, call_id: str) -> bool:
-        """Whether that call has got its output."""
+        """Whether there is an output for that call."""
         return call_id in self._outputs
 
     def repeats_itself(self) -> bool:
-        """Whether the same call was made twice since the user's last message: a small model asks
-        again for what it has just been given, and would for ever."""
+        """Whether the same call was made twice since the user's last message. A small model may
+        repeat a call whose output it already has, without end."""
         made = set()
         for item in self._back(LOOKED_BACK):
             if item.wire.get("role") == "user":
@@ -137,9 +138,11 @@ class Conversation:
     # --- places ----------------------------------------------------------------------------------
 
     def place(self, item_id: str, previous_item_id: str | None) -> str | None:
-        """Check a new item's id and place; the id of the item it will follow (None: it is first).
+        """Validate a new item's id and position; return the id of the item it will follow (None: it
+        becomes the first).
 
-        `previous_item_id` None means the end and "root" the head.
+        `previous_item_id`: None means the end, "root" the start.
+
         """
         if item_id in self._by_id:
             raise errors.duplicate_item(item_id)
@@ -152,11 +155,12 @@ class Conversation:
         return previous_item_id
 
     def previous_id(self, at: str | Place) -> str | None:
-        """The id of the item that now stands before that one or that place; None: none does."""
+        """The id of the item before that item or place; None: there is none."""
         return self._name_before(at if isinstance(at, Place) else self._by_id[at])
 
     def reserve(self) -> Place:
-        """The place of an answer that begins now: at the end. `free` it when it is over."""
+        """Reserve the place of a new response, at the end. Call `free` when the response is over.
+        """
         place = Place()
         self._chain.put(place, self._chain.last)
         return place
@@ -165,8 +169,8 @@ class Conversation:
         self._chain.take(place)
 
     def engine_place(self, item_id: str) -> str | None:
-        """Where the engine has to put that item, in the words of `api.AddItem.after`: behind the
-        nearest one before it that the engine knows."""
+        """Where the engine inserts that item, as `api.AddItem.after` defines it: after the nearest
+        earlier item that the engine knows."""
         item = self._by_id[item_id]
         if item is self._chain.last:
             return None
@@ -178,8 +182,8 @@ class Conversation:
     def insert(
         self, item: ConversationItem, previous_item_id: str | None
     ) -> list[ConversationItem]:
-        """Put an item behind the one that `place` named; behind the last one is the end, and an
-        answer that runs stands before it. Returns the items that had to be forgotten for it."""
+        """Insert an item after the one that `place` returned. After the last item means the end,
+        behind an active response. Returns the items that were dropped to stay within the bounds."""
         behind = self._chain.head
         if previous_item_id == self.tail_id:
             behind = self._chain.last
@@ -188,7 +192,7 @@ class Conversation:
         return self._insert(item, behind)
 
     def insert_answer(self, item: ConversationItem, place: Place) -> list[ConversationItem]:
-        """Put an answer's next item at its place. Returns as `insert` does."""
+        """Insert a response's next item at its place. Returns as `insert` does."""
         return self._insert(item, place.before)
 
     def _insert(self, item: ConversationItem, behind: Link) -> list[ConversationItem]:
@@ -200,25 +204,25 @@ class Conversation:
         return self._forget_oldest(item)
 
     def remove(self, item_id: str) -> ConversationItem:
-        """Forget an item. Raises `ProtocolError`."""
+        """Remove an item. Raises `ProtocolError`."""
         item = self.get(item_id, "delete")
         self._drop(item)
         return item
 
     def clear(self) -> None:
-        """Forget all items; with their pictures they would wait for the collector."""
+        """Remove all items. Breaks their reference cycle, so that images are freed at once."""
         self._chain.clear()
         for books in (self._by_id, self._calls, self._outputs, self._pictured):
             books.clear()
         self._bytes = 0
 
     def engine_lost(self) -> None:
-        """The engine that knew some of them is gone."""
+        """The engine is lost, and with it the items it knew."""
         for item in self:
             item.known = False
 
     def _books_of(self, item: ConversationItem) -> dict[str, int]:
-        """Where the calls and the outputs of calls are counted."""
+        """The counter for this item: function calls, or their outputs."""
         if item.wire.get("type") == "function_call":
             return self._calls
         return self._outputs if item.wire.get("type") == "function_call_output" else {}
@@ -231,14 +235,14 @@ class Conversation:
         self._bytes -= item.counted_bytes
 
     def _count(self, item: ConversationItem) -> None:
-        """Note an item's size as it is now."""
+        """Update the counted size of an item."""
         self._bytes -= item.counted_bytes
         item.counted_bytes = item.text_bytes + item.picture_bytes
         self._bytes += item.counted_bytes
 
     def _forget_oldest(self, newest: ConversationItem) -> list[ConversationItem]:
-        """Keep within the bounds, whatever it costs but the newest item."""
-        # Answers and transcripts come into their items after those were put here.
+        """Drop the oldest items until the bounds hold; the newest item always stays."""
+        # Responses and transcripts grow after their items were inserted, so count these again.
         for item in self._back(RECENT):
             self._count(item)
         self._count(newest)
@@ -256,7 +260,7 @@ class Conversation:
     # --- as a whole ------------------------------------------------------------------------------
 
     def _back(self, count: int) -> Iterator[ConversationItem]:
-        """The last `count` items, from the end."""
+        """The last `count` items, newest first."""
         links = self._chain.back_from(self._chain.head)
         return islice((link for link in links if isinstance(link, ConversationItem)), count)
 
@@ -269,12 +273,12 @@ class Conversation:
         return [item.wire for item in self._back(count)][::-1]
 
     def for_engine(self) -> tuple[api.Item, ...]:
-        """What a new engine has to know."""
+        """The items to restore in a new engine."""
         return tuple(item.engine for item in self if item.engine is not None)
 
 
 def _add(books: dict[str, int], item: ConversationItem, count: int) -> None:
-    """Count an item under its call's id."""
+    """Add `count` to the counter of the item's call id."""
     if (call_id := item.wire.get("call_id")) is not None:
         books[call_id] = books.get(call_id, 0) + count
         if not books[call_id]:

@@ -1,9 +1,10 @@
-"""The functions that one answer calls: items of their own, behind what it says.
+"""The function calls of one response: items of their own, after its message.
 
     item added ─▶ arguments deltas ─▶ arguments done, item done
 
-Calls of an answer that also says something wait for its end: a client answers a call by asking for
-the next response, and may not do so while this one is still spoken.
+If the response also has a message, its calls wait for the message to end: a client answers a call
+by requesting the next response, which it may not do while this one is still being spoken.
+
 """
 
 from __future__ import annotations
@@ -33,10 +34,12 @@ class _Call:
 
 
 class FunctionCalls:
-    """Of one response. Keeps the conversation's books of them; the events are the caller's.
+    """The calls of one response. Stores them in the conversation; the caller sends the returned
+    events.
 
-    `place`: in the conversation; None: out of band. `in_engine`: the engine has in its own what
-    was called, as soon as a call is whole.
+    `place`: in the conversation; None: out of band. `in_engine`: the engine adds each completed
+    call to its own conversation.
+
     """
 
     def __init__(
@@ -48,8 +51,8 @@ class FunctionCalls:
         self._in_engine = in_engine
         self._calls: dict[int, _Call] = {}
         self._held: list[api.Call] = []
-        self._unseen: set[int] = set()  # whole calls that the client will not hear of
-        self._message = False  # the response has one, at output index 0
+        self._unseen: set[int] = set()  # complete calls that the client is never told about
+        self._message = False  # the response has a message, at output index 0
 
     @property
     def begun(self) -> bool:
@@ -60,21 +63,21 @@ class FunctionCalls:
         return [call.item_id for call in self._calls.values()]
 
     def is_open(self, item_id: str) -> bool:
-        """Whether arguments may still come into that item."""
+        """Whether arguments may still be added to that item."""
         return any(c.item_id == item_id and not c.done for c in self._calls.values())
 
     def drop(self, piece: api.Call) -> None:
-        """A piece that came when the response was cancelled already."""
+        """Discard a piece that arrived after the response was cancelled."""
         if piece.done:
             self._unseen.add(piece.call)
 
     def hold(self, piece: api.Call) -> None:
-        """Keep a piece until the message is over."""
+        """Buffer a piece until the message has ended."""
         self._message = True
         self._held.append(piece)
 
     def take(self, piece: api.Call) -> list[Json]:
-        """What the client is told of a piece of a call."""
+        """The client events for one piece of a call."""
         out: list[Json] = []
         call = self._calls.get(piece.call)
         if call is None:
@@ -90,7 +93,7 @@ class FunctionCalls:
         return out
 
     def close(self, ending: Ending) -> tuple[list[Json], list[Json]]:
-        """The response is over: the events that are still due, and all calls as items."""
+        """End the response: the closing events still to send, and all calls as items."""
         out: list[Json] = []
         wanted = ending.status in ("completed", "incomplete")
         for piece in self._held:
@@ -107,7 +110,7 @@ class FunctionCalls:
         return out, [call.item("completed" if call.done else "incomplete") for call in calls]
 
     def _is_gone(self, call: _Call) -> bool:
-        """Whether its item was deleted: no event names it any more."""
+        """Whether the call's item was deleted, so that no event may name it."""
         return self._place is not None and call.item_id not in self._context.conversation
 
     def _open(self, piece: api.Call, out: list[Json]) -> _Call:
@@ -143,6 +146,6 @@ class FunctionCalls:
         out.append(context.events.output_item_done(facts.response_id, call.output_index, wire))
 
     def _forget(self, number: int) -> None:
-        """The engine knows of a call that the client will never see."""
+        """Remove from the engine a call that the client will never see."""
         item_id = api.call_item_id(self._facts.item_id, number)
-        self._context.tell(api.RemoveItem(self._context.session_id, item_id))
+        self._context.send_to_engine(api.RemoveItem(self._context.session_id, item_id))

@@ -1,11 +1,12 @@
-"""Nobody has said anything for long after an answer: `turn_detection.idle_timeout_ms`.
+"""The idle timeout: nobody speaks for `turn_detection.idle_timeout_ms` after a response.
 
-    an answer is over ─▶ armed ─(nobody speaks, nothing plays)─▶ counting ─▶ it is time
-                           ▲──────── speech, an answer ────────────┘
+    response over ─▶ armed ─(nobody speaks, nothing plays)─▶ counting ─▶ timeout
+                       ▲──────── speech, a response ────────────┘
 
-Time is the sample clock's, so a client that sends no sound is absent, not idle. The silence becomes
-an item, as in the API. There it is heard by the model; our ears make words, and silence has none,
-so what the model reads of it is a word for it, and for this one answer a note.
+Time is counted on the sample clock, so a client that sends no audio is absent, not idle. As in the
+API, the silence becomes an item. The API's model hears that silence; our recogniser has no words
+for it, so the model reads a placeholder text, and an extra instruction for this one response.
+
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ from headstart.gateway.session.turns import TurnState
 
 
 class IdleClock:
-    """One session's. Samples of 16 kHz since it began."""
+    """The idle clock of one session, in 16 kHz samples since the session began."""
 
     def __init__(self) -> None:
         self.armed = False
         self._since_sample: int | None = None
 
     def arm(self) -> None:
-        """An answer is over; silence counts from the next look on."""
+        """A response is over: start counting at the next `look`."""
         self.armed, self._since_sample = True, None
 
     def look(self, now_sample: int, timeout_samples: int, *, busy: bool) -> tuple[int, int] | None:
-        """The silence, once it has lasted `timeout_samples`: its first sample and the one behind
-        it; after that there is none before another answer. `busy`: somebody speaks or is heard, or
-        nobody wants to know."""
+        """Returns the silence as [start, end) samples once it has lasted `timeout_samples`, and
+        then None until the next response is over. `busy`: somebody speaks, audio is playing, or no
+        timeout is set."""
         if not self.armed:
             return None
         if busy:
@@ -55,18 +56,18 @@ class IdleClock:
 
 
 class Idle:
-    """One session's. `look` at it after each packet."""
+    """The idle timeout of one session. Call `look` after each packet."""
 
     def __init__(self, context: SessionContext, responses: ResponseManager) -> None:
         self._context = context
         self._responses = responses
         self._given = responses.given
         self._clock = IdleClock()
-        self._config = context.config  # that `_timeout_ms` is of
+        self._config = context.config  # the config that `_timeout_ms` was computed from
         self._timeout_ms = self._timeout_of(context.config)
 
     def look(self, clock_samples: int, now_ns: int) -> None:
-        """So much of the session's sound has come."""
+        """Advance to `clock_samples` of the session's audio, and prompt at the timeout."""
         context = self._context
         if self._given != self._responses.given:
             self._given = self._responses.given
@@ -87,7 +88,7 @@ class Idle:
         turns = config.turn_detection
         if config.only_transcribes or not isinstance(turns, ServerVadConfig):
             return None
-        may_answer = turns.create_response or turns.interrupt_response  # as the API has it
+        may_answer = turns.create_response or turns.interrupt_response  # as in the API
         return turns.idle_timeout_ms if may_answer else None
 
     def _prompt(self, start_sample: int, end_sample: int, now_ns: int) -> None:
@@ -97,7 +98,7 @@ class Idle:
         context.send(context.events.timeout_triggered(item_id, start_ms, end_ms))
         kept = add_spoken_item(context, item_id, "")
         kept.engine = api.Item(item_id, api.Role.USER, (api.Text(SILENCE),))
-        context.tell(
+        context.send_to_engine(
             api.AddItem(context.session_id, kept.engine, context.conversation.engine_place(item_id))
         )
         if context.config.transcription is not None:

@@ -1,8 +1,9 @@
-"""A session's speech: what the segmenter notices becomes protocol events and engine commands.
+"""A session's input speech: the segmenter's events become protocol events and engine commands.
 
-Speech over an answer is held back from the client until it is known what it is
-(`gateway.interruption`): a cough or "mm-hm" passes without an event, and the answer goes on. What
-speech means for answers is `headstart.gateway.session.turn_taking`'s business.
+Speech over a response is not announced to the client until it is classified
+(`gateway.interruption`): a cough or "mm-hm" sends no event, and the response continues.
+`headstart.gateway.session.turn_taking` applies the effect of speech on responses.
+
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ FED_NS = 1_000 * NS_PER_MS
 
 
 class InputSpeech:
-    """Owns the segmenter. `stopwatch` measures what receiving costs."""
+    """Owns the segmenter. `stopwatch` returns ns and measures the time spent on receiving audio."""
 
     def __init__(
         self, context: SessionContext, turns: TurnTaking, stopwatch: Callable[[], int]
@@ -59,9 +60,9 @@ class InputSpeech:
         settings = SegmenterSettings(chunk_ms=context.settings.chunk_ms)
         self._segmenter = SpeechSegmenter(self._detection(), settings)
         self._open: Utterance | None = None
-        self._undecided: EndedUtterance | None = None  # over, held, its final words still to come
+        self._undecided: EndedUtterance | None = None  # held, ended, no final words yet
         self._transcripts = Transcripts(context)
-        self._feed_ns = 0  # the last packet's time in the segmenter
+        self._feed_ns = 0  # time the last packet spent in the segmenter
         self._buffer_ns: int | None = None  # and in a receive buffer, if it came over a track
         self.client_clock = ClientClock()
         self._fed_ns: int | None = None  # when sound came last
@@ -81,7 +82,7 @@ class InputSpeech:
     # --- audio and requests from the client ------------------------------------------------------
 
     def feed(self, pcm: bytes, captured_ms: float | None, now_ns: int) -> None:
-        """One packet. Raises the segmenter's errors."""
+        """Process one packet. Raises the segmenter's errors."""
         self._fed_ns = now_ns
         captured_ns = self.client_clock.to_ours(captured_ms, now_ns)
         began_ns = self._stopwatch()
@@ -93,13 +94,13 @@ class InputSpeech:
         self._turns.advance(self._segmenter.clock_samples, now_ns)
 
     def hear(self, pcm: bytes, arrival: Arrival | None, now_ns: int) -> None:
-        """Sound out of a track's receive buffer; what no packet brought has no arrival."""
+        """Process audio from a track's receive buffer; concealed audio has no arrival."""
         self._fed_ns = now_ns
         came = arrival or Arrival(now_ns, None)
         began_ns = self._stopwatch()
         try:
             events = self._segmenter.feed(pcm, came.received_ns, came.captured_ns)
-        except UtteranceTooLongError:  # push-to-talk: a track goes on, whoever forgot it
+        except UtteranceTooLongError:  # push-to-talk: a track keeps sending
             self._context.metrics.audio("dropped", len(pcm) / 48)
             return
         self._feed_ns = self._stopwatch() - began_ns
@@ -110,7 +111,7 @@ class InputSpeech:
         self._turns.advance(self._segmenter.clock_samples, now_ns)
 
     def commit(self, now_ns: int) -> None:
-        """The client ends the utterance; no answer follows by itself."""
+        """The client commits the utterance; this alone does not start a response."""
         events = self._segmenter.commit()
         self._handle(events, now_ns, answer=False)
 
@@ -120,7 +121,7 @@ class InputSpeech:
 
     def tick(self, now_ns: int) -> None:
         if self._open is None and self._undecided is None:
-            return  # nobody speaks
+            return  # nobody is speaking
         self._handle(self._segmenter.tick(now_ns), now_ns)
         self._turns.tick(now_ns)
         over = self._undecided
@@ -128,13 +129,13 @@ class InputSpeech:
             self._decide(now_ns)
 
     def configure(self, now_ns: int) -> None:
-        """Follow a change of the session's settings."""
+        """Apply a change of the session's settings."""
         self._cut_chunks()
         if self._detecting != (self._context.config.turn_detection, self._context.endpointing):
             self._handle(self._segmenter.set_detection(self._detection()), now_ns)
 
     def _cut_chunks(self) -> None:
-        """How much sound the engine gets at a time: little of what an answer is held for."""
+        """Set the chunk size: small chunks while a held utterance waits for its words."""
         options = self._context.config.gateway
         wanted_ms = options.chunk_ms if options is not None else None
         chunk_ms: int = wanted_ms or self._context.settings.chunk_ms
@@ -157,7 +158,7 @@ class InputSpeech:
                 case SpeechStarted():
                     self._started(event, now_ns)
                 case SpeechChunk():
-                    context.tell(
+                    context.send_to_engine(
                         api.Audio(
                             context.session_id,
                             event.ref,
@@ -191,37 +192,37 @@ class InputSpeech:
         )
         self._turns.begin(utterance, now_ns, continues=event.continues)
         self._cut_chunks()
-        context.tell(
+        context.send_to_engine(
             api.BeginSpeech(context.session_id, event.ref, utterance.item_id, event.start_sample)
         )
 
     def _confirm(self, utterance: Utterance, now_ns: int) -> None:
-        """Speech that was held back is an interruption, or a turn."""
+        """Held speech turned out to be an interruption, or a turn."""
         self._turns.confirm(utterance, now_ns)
         self._cut_chunks()
         if utterance.hearing is not None:
             self._transcripts.show(utterance, utterance.hearing)
         if utterance is self._open and utterance.hushed is not None:
-            self._tell_hush(utterance.hushed)  # now there is something to speculate on
+            self._send_pause(utterance.hushed)  # from here on there is something to speculate on
 
     def _hushed(self, event: PauseDetected) -> None:
         assert self._open is not None
         if self._open.hushed is None:
             self._context.turns.hush(event.ref)
         self._open.hushed = event
-        self._tell_hush(event)
+        self._send_pause(event)
 
-    def _tell_hush(self, event: PauseDetected) -> None:
+    def _send_pause(self, event: PauseDetected) -> None:
         context = self._context
         speculate = context.sampling() if self._turns.may_speculate else None
-        context.tell(api.Hush(context.session_id, event.ref, event.end_sample, speculate))
+        context.send_to_engine(api.Hush(context.session_id, event.ref, event.end_sample, speculate))
 
     def _resumed(self, event: SpeechResumed) -> None:
         assert self._open is not None
         self._open.hushed = None
         self._open.text_is_final = False
         self._context.turns.resume(event.ref)
-        self._context.tell(api.Resume(self._context.session_id, event.ref))
+        self._context.send_to_engine(api.Resume(self._context.session_id, event.ref))
 
     def _stopped(self, event: SpeechStopped, now_ns: int, *, answer: bool) -> None:
         self._context.turns.end(event.ref)
@@ -230,7 +231,7 @@ class InputSpeech:
         utterance.end_sample = event.end_sample
         over = EndedUtterance(utterance, event, now_ns, self._stamps(event, now_ns), answer)
         if utterance.is_held and event.cause is not StopCause.SILENCE:
-            # The client's wish, or far too much for a cough.
+            # The client committed it, or it is far too long for a cough.
             self._confirm(utterance, now_ns)
         if not utterance.is_held:
             self._finish(over)
@@ -240,7 +241,7 @@ class InputSpeech:
             self._decide(now_ns)
 
     def _decide(self, now_ns: int) -> None:
-        """What a held utterance was that is over, with the words that there are."""
+        """Classify a held utterance that has ended, by the words recognised so far."""
         over, self._undecided = self._undecided, None
         if over is None:
             return
@@ -250,21 +251,21 @@ class InputSpeech:
             self._finish(over)
         else:
             self._turns.forget(over.utterance, now_ns)
-            self._context.tell(api.DropSpeech(self._context.session_id, over.event.ref))
+            self._context.send_to_engine(api.DropSpeech(self._context.session_id, over.event.ref))
 
     def _finish(self, over: EndedUtterance) -> None:
-        """The utterance becomes an item, and is answered if that is wanted."""
+        """Turn the utterance into an item, and answer it if wanted."""
         context = self._context
         utterance, event = over.utterance, over.event
         if not utterance.by_hand:
             context.send(context.events.speech_stopped(utterance.item_id, event.audio_end_ms))
         self._transcripts.commit(utterance)
-        context.tell(api.EndSpeech(context.session_id, event.ref, event.end_sample))
+        context.send_to_engine(api.EndSpeech(context.session_id, event.ref, event.end_sample))
         self._turns.end(over)
 
     def _stamps(self, event: SpeechStopped, now_ns: int) -> TurnStamps:
         return TurnStamps(
-            sent_ns=now_ns,  # replaced when it is known
+            sent_ns=now_ns,  # replaced once it is known
             captured_ns=event.last_speech_captured_ns,
             by_track=self._buffer_ns is not None,
             last_speech_received_ns=event.last_speech_received_ns,
@@ -279,11 +280,11 @@ class InputSpeech:
         context.turns.drop(event.ref)
         utterance, self._open = self._open, None
         assert utterance is not None
-        context.tell(api.DropSpeech(context.session_id, event.ref))
+        context.send_to_engine(api.DropSpeech(context.session_id, event.ref))
         if utterance.is_held:
             self._turns.forget(utterance, now_ns)
         elif not utterance.by_hand:
-            # The client was told that somebody speaks; nothing will be committed.
+            # The client was told that speech started, and nothing will be committed.
             at_ms = engine_samples_to_ms(event.at_sample)
             context.send(context.events.speech_stopped(utterance.item_id, at_ms))
         self._transcripts.dropped(utterance)
@@ -292,7 +293,7 @@ class InputSpeech:
     # --- words -----------------------------------------------------------------------------------
 
     def words(self, event: api.Hearing, now_ns: int) -> None:
-        """The words so far."""
+        """The words recognised so far."""
         utterance = self._utterance(event.ref.turn)
         if utterance is None:
             return
@@ -307,7 +308,7 @@ class InputSpeech:
             self._decide(now_ns)
 
     def end_of_message(self, event: api.EndOfMessage) -> None:
-        """At a short silence: how sure the model is that the person has finished."""
+        """At a short pause: the model's probability that the user has finished."""
         self._segmenter.set_end_probability(event.ref, event.probability)
         utterance = self._utterance(event.ref.turn)
         if utterance is None:
@@ -323,18 +324,19 @@ class InputSpeech:
             ),
         )
 
-    def heard(self, event: api.Heard) -> None:
-        """The final words."""
-        self._transcripts.heard(event)
+    def final_words(self, event: api.Heard) -> None:
+        """The final words of an utterance."""
+        self._transcripts.final_words(event)
         if event.text:
             self._turns.words(event.ref.turn)
 
     def failed(self, event: api.Failed) -> bool:
-        """Whether a failed command was about speech; then the client is told here."""
+        """Handle a failed command if it was about speech, and tell the client. Returns whether it
+        was."""
         return self._transcripts.failed(event)
 
     def engine_lost(self, now_ns: int) -> None:
-        """Whatever was being heard is gone; the person has to say it again."""
+        """Speech that was being recognised is lost; the user has to repeat it."""
         self._transcripts.engine_lost()
         self._turns.engine_lost()
         self._decide(now_ns)
@@ -342,8 +344,8 @@ class InputSpeech:
         if utterance is None:
             return
         if not utterance.is_held:
-            lost = "The engine was not there to hear all of it; say it again."
-            self._transcripts.tell_failed(utterance, "engine_lost", lost)
+            lost = "The engine was not available for all of the speech; say it again."
+            self._transcripts.send_failed(utterance, "engine_lost", lost)
         for event in self._segmenter.clear():
             if isinstance(event, UtteranceDropped):
                 self._dropped(event, now_ns)
@@ -356,7 +358,7 @@ class InputSpeech:
         return self._transcripts.find(turn)
 
     def _detection(self) -> Detection | None:
-        """The settings in force, as the segmenter takes them."""
+        """The turn detection settings in force, for the segmenter."""
         context = self._context
         self._detecting = (context.config.turn_detection, context.endpointing)
         turns, endpointing = self._detecting

@@ -1,9 +1,10 @@
-"""Sound inside items: checked, told to the engine piece by piece, its words put into the item.
+"""Audio inside items: validated, sent to the engine in pieces, its transcript added to the item.
 
-    event ─▶ clips_of ─▶ the item, echoed ─▶ Clip… ─▶ AddItem … ClipHeard ─▶ words
+    event ─▶ clips_of ─▶ the item, echoed ─▶ Clip… ─▶ AddItem … ClipHeard ─▶ transcript
 
-It is heard behind the microphone's sound that came before it, and as nobody speaks it, no turn
-begins. Bounds: `CLIPS_MAX` and an utterance's longest time in one event; `UNHEARD_MAX` clips.
+The engine processes it after the microphone audio that arrived before it. It starts no turn.
+Bounds: `CLIPS_MAX` clips and the longest utterance's length per event; `UNHEARD_MAX` clips waiting.
+
 """
 
 from __future__ import annotations
@@ -30,12 +31,12 @@ from headstart.gateway.session.conversation import NO_TRANSCRIBER
 CLIPS_MAX = 16
 UNHEARD_MAX = 64
 PIECE_S = 2
-"""Heard at once, as much as the engine takes in one pass."""
+"""As much audio as the engine processes in one pass."""
 
 
 @dataclass(frozen=True, slots=True)
 class ItemClip:
-    """Sound of one content part, in the client's own format; `param`: that part in errors."""
+    """The audio of one content part, in the client's format; `param` names that part in errors."""
 
     name: str
     param: str
@@ -48,7 +49,7 @@ class ItemClip:
         return len(self.data) / bytes_per_s(self.sound_format)
 
     def pieces(self) -> Iterator[tuple[bytes, bool]]:
-        """s16 at 16 kHz, and whether it is the last."""
+        """Pieces of s16 at 16 kHz, each with whether it is the last."""
         wire, hear = SoundIn(), StreamResampler(CLIENT_RATE_HZ, ENGINE_RATE_HZ)
         step = PIECE_S * bytes_per_s(self.sound_format)
         for start in range(0, len(self.data), step):
@@ -59,7 +60,7 @@ class ItemClip:
 
 @dataclass(frozen=True, slots=True)
 class _ClipPlace:
-    """Where a clip's words belong."""
+    """The item and content part that a clip's transcript belongs to."""
 
     item_id: str
     content_index: int
@@ -67,7 +68,7 @@ class _ClipPlace:
 
 
 class ItemAudio:
-    """The clips of one session."""
+    """The audio clips of one session's items."""
 
     def __init__(self, context: SessionContext) -> None:
         self._context = context
@@ -80,11 +81,11 @@ class ItemAudio:
 
     @property
     def is_sending(self) -> bool:
-        """Whether the shell was asked to come back for `more`."""
+        """Whether `ContinueLater` was requested and `more` is due."""
         return self._then is not None
 
     def clips_of(self, given: Sequence[tuple[Any, str]]) -> list[ItemClip]:
-        """The sound in items that nobody has put into words, each item given with its name in
+        """The audio parts without a transcript in items; each item is given with its name in
         errors. Raises `ProtocolError`."""
         sound_format = self._context.config.input_format
         clips: list[ItemClip] = []
@@ -113,8 +114,8 @@ class ItemAudio:
         *,
         unless_lost: bool = False,
     ) -> None:
-        """Have `clips` heard, and then do `then`, before any further event of the client's;
-        `unless_lost`: not if the engine was lost meanwhile."""
+        """Send `clips` to the engine, then call `then`, all before the client's next event.
+        `unless_lost`: do not call it if the engine was lost meanwhile."""
         assert self._then is None, "the shell has not asked for the rest of the last one"
         session_id = self._context.session_id
         self._pieces = (
@@ -127,10 +128,10 @@ class ItemAudio:
         self.more()
 
     def more(self) -> None:
-        """The next piece, or what is to be done behind the last. Raises `ProtocolError`."""
+        """Send the next piece, or call `then` after the last one. Raises `ProtocolError`."""
         piece = next(self._pieces, None)
         if piece is not None:
-            self._context.tell(piece)
+            self._context.send_to_engine(piece)
             self._context.act(ContinueLater())
             return
         then, self._then = self._then, None
@@ -143,7 +144,7 @@ class ItemAudio:
     # --- words -----------------------------------------------------------------------------------
 
     def belong_to(self, item_id: str, clips: Sequence[ItemClip]) -> None:
-        """The words of `clips` go into that item."""
+        """Register the item that gets the transcripts of `clips`."""
         for clip in clips:
             self._unheard[clip.name] = _ClipPlace(item_id, clip.content_index, clip.length_s)
             if not self._context.engine_up:
@@ -151,8 +152,8 @@ class ItemAudio:
         while len(self._unheard) > UNHEARD_MAX:
             self._fail(next(iter(self._unheard)), "engine_behind", "The engine is too far behind.")
 
-    def heard(self, event: api.ClipHeard) -> None:
-        """A piece was heard; of the last one there are the words."""
+    def clip_words(self, event: api.ClipHeard) -> None:
+        """A piece was processed; the last piece brings the transcript."""
         if not event.final or event.clip not in self._unheard:
             return
         if not event.transcribed:
@@ -161,7 +162,7 @@ class ItemAudio:
         place, context = self._unheard.pop(event.clip), self._context
         kept = context.conversation.find(place.item_id)
         if kept is None:
-            return  # it was deleted: nothing more is told of it
+            return  # the item was deleted: send nothing about it
         kept.wire["content"][place.content_index]["transcript"] = event.text
         if kept.engine is not None:
             kept.engine = _with_words(kept.engine, place.content_index, event.text)
@@ -174,18 +175,19 @@ class ItemAudio:
         context.send(completed(place.item_id, event.text, place.length_s, place.content_index))
 
     def failed(self, event: api.Failed) -> bool:
-        """Whether a failed command was about sound in items; then the client is told here."""
+        """Handle a failed command if it was about item audio, and tell the client. Returns whether
+        it was."""
         if event.about == "clip":
             self._fail(event.ref_id, event.code, event.message)
         return event.about == "clip"
 
     def engine_lost(self) -> None:
-        """No words will come for what was sent."""
+        """Fail the clips that were sent: their transcripts will not come."""
         self._pieces = iter(())
         if self._unless_lost and self._then is not None:
             self._then = lambda: None
         for name in list(self._unheard):
-            self._fail(name, "engine_lost", "The engine was lost while it listened.")
+            self._fail(name, "engine_lost", "The engine was lost during transcription.")
 
     def _fail(self, name: str, code: str, message: str) -> None:
         place, context = self._unheard.pop(name, None), self._context
@@ -198,7 +200,7 @@ class ItemAudio:
 
 
 def sound_param(param: str, part: int) -> str:
-    """The name of a content part's sound in errors."""
+    """The name of a content part's audio in errors."""
     return f"{param}.content[{part}].audio"
 
 
@@ -208,7 +210,7 @@ def sounds(clips: Sequence[ItemClip]) -> Mapping[str, api.Sound]:
 
 
 def _decoded(audio: str, sound_format: Json, param: str) -> bytes:
-    """Raises `ProtocolError`."""
+    """The decoded audio bytes. Raises `ProtocolError`."""
     data = decode_bytes(audio, param=param)
     if sound_format["type"] == "audio/pcm" and len(data) % 2:
         raise errors.invalid_audio(param, f"an odd number of bytes ({len(data)})")
@@ -216,7 +218,7 @@ def _decoded(audio: str, sound_format: Json, param: str) -> bytes:
 
 
 def _check_together(clips: Sequence[ItemClip]) -> None:
-    """Raises `ProtocolError` for more than one event may bring."""
+    """Raises `ProtocolError` if the clips exceed what one event may hold."""
     longest_s = SegmenterSettings().max_utterance_s
     together_s = 0.0
     for number, clip in enumerate(clips, 1):
@@ -228,7 +230,7 @@ def _check_together(clips: Sequence[ItemClip]) -> None:
 
 
 def _with_words(item: api.Item, part: int, text: str) -> api.Item:
-    """The item with words where its sound was. (Its pictures may have been forgotten since.)"""
+    """The item with the transcript in place of its audio. Its images may be gone by now."""
     parts = list(item.parts)
     if part < len(parts):
         parts[part] = api.Text(text)

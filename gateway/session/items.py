@@ -1,8 +1,9 @@
-"""Items that clients create and delete: stored, told to the engine in its own terms, and echoed.
-What the engine cannot take is refused by name.
+"""Items that clients create and delete: stored, sent to the engine, and echoed. Items that the
+engine cannot take are refused with a named error.
 
-An event that brings pictures or sound is carried out once the pictures are decoded and the sound is
-on its way to the engine, before any further event of the client's.
+An event with images or audio takes effect once the images are decoded and the audio was sent to the
+engine, before the client's next event.
+
 """
 
 from __future__ import annotations
@@ -35,15 +36,15 @@ from headstart.gateway.session.engine_items import forget, keep
 from headstart.gateway.session.item_audio import ItemAudio, sound_param, sounds
 from headstart.gateway.session.responses import ResponseManager
 from headstart.gateway.session.video_input import VideoInput
-from headstart.gateway.video.decode import Encoded, Seen
+from headstart.gateway.video.decode import DecodedImage, Encoded
 
 Media = Mapping[str, api.Image | api.Sound]
-"""Decoded pictures, and sound on its way to the engine, by the name that their field has in errors
-(`Encoded.param`, `Clip.param`)."""
+"""Decoded images, and audio sent to the engine, by their field's name in errors (`Encoded.param`,
+`Clip.param`)."""
 
 
 def pictures_of(given: Sequence[tuple[Any, str]]) -> list[Encoded]:
-    """The pictures in items, each given with its name in errors."""
+    """The images in items, each item given with its name in errors."""
     return [
         Encoded(part.image_url or "", _image_param(param, i))
         for item, param in given
@@ -58,8 +59,8 @@ def _image_param(param: str, part: int) -> str:
 
 
 def engine_item(item: Any, item_id: str, param: str, media: Media) -> api.Item:
-    """One item as the model will read it, with its `media`. Raises `ProtocolError` for kinds not
-    served."""
+    """One item as the model will read it, with its `media`. Raises `ProtocolError` for unsupported
+    kinds."""
     if isinstance(item, RealtimeConversationItemUserMessage):
         parts = tuple(_user_part(part, param, i, media) for i, part in enumerate(item.content))
         return api.Item(item_id, api.Role.USER, parts)
@@ -80,7 +81,7 @@ def _user_part(part: UserContent, param: str, number: int, media: Media) -> api.
     if part.type == "input_image":
         return media[_image_param(param, number)]
     if part.type == "input_audio":
-        # What was heard before is taken at its word.
+        # A transcript supplied by the client is used as it is.
         sound = media.get(sound_param(param, number))
         return api.Text(part.transcript or "") if sound is None else sound
     return api.Text(part.text or "")
@@ -89,7 +90,7 @@ def _user_part(part: UserContent, param: str, number: int, media: Media) -> api.
 def response_items(
     given: Sequence[Any], conversation: Conversation, ids: IdMaker, media: Media
 ) -> tuple[api.Item, ...]:
-    """The `input` of an out-of-band response; references are looked up in the conversation."""
+    """The `input` of an out-of-band response; references are resolved in the conversation."""
     found = []
     for i, item in enumerate(given):
         if isinstance(item, ResponseItemReference):
@@ -106,8 +107,8 @@ def response_items(
 def place_item(
     context: SessionContext, event: ConversationItemCreateEvent, media: Media
 ) -> api.AddItem:
-    """A client's new item, its pictures decoded, and what the engine is to be told of it once its
-    sound has been. Raises `ProtocolError`."""
+    """Insert a client's new item, its images decoded, and return the engine command that adds it
+    once its audio was sent. Raises `ProtocolError`."""
     item_id = event.item.id or context.ids.item()
     previous = context.conversation.place(item_id, event.previous_item_id)
     item = event.item
@@ -128,14 +129,14 @@ def place_item(
 
 
 def _without_sound(item: api.Item) -> api.Item:
-    """What a restarted engine can be told of it, until its words are known."""
+    """What a restarted engine is given until the transcript is known."""
     parts = (api.Text("") if isinstance(part, api.Sound) else part for part in item.parts)
     return msgspec.structs.replace(item, parts=tuple(parts))
 
 
 class ClientItems:
-    """Of one session; also the items that a response is asked for with. What a client gets wrong
-    raises `ProtocolError`."""
+    """Client items of one session, including the `input` items of responses. Invalid requests raise
+    `ProtocolError`."""
 
     def __init__(
         self, context: SessionContext, pictures: VideoInput, responses: ResponseManager
@@ -151,11 +152,14 @@ class ClientItems:
         clips = sounds_in.clips_of(given)
 
         def place(pictures: Media) -> None:
-            told = place_item(context, event, {**pictures, **sounds(clips)})
-            sounds_in.belong_to(told.item.item_id, clips)
+            command = place_item(context, event, {**pictures, **sounds(clips)})
+            sounds_in.belong_to(command.item.item_id, clips)
             if context.engine_up or not clips:
                 sounds_in.send(
-                    clips, event.event_id, lambda: context.tell(told), unless_lost=bool(clips)
+                    clips,
+                    event.event_id,
+                    lambda: context.send_to_engine(command),
+                    unless_lost=bool(clips),
                 )
 
         self._with(pictures_of(given), event.event_id, place)
@@ -180,8 +184,8 @@ class ClientItems:
         self._with(pictures_of(named), event.event_id, answer)
 
     def delete(self, item_id: str) -> None:
-        """Forget an item. An answer that is still growing in it ends: there is nothing left that
-        it could be."""
+        """Delete an item. An active response that is growing in it ends, since its output has no
+        place left."""
         context = self._context
         kept = context.conversation.remove(item_id)
         context.send(context.events.item_deleted(item_id))
@@ -189,9 +193,9 @@ class ClientItems:
             forget(context, [kept])
 
     def failed(self, event: api.Failed) -> bool:
-        """Whether a failed command was about an item or its sound, and the client is told here or
-        need not be: an item that was to be removed is gone. One that was not added can be deleted
-        all the same."""
+        """Handle a failed command if it was about an item or its audio. Returns whether it was. A
+        failed removal needs no error, since the item is gone. An item that could not be added can
+        still be deleted."""
         if self.sounds.failed(event):
             return True
         kept = self._context.conversation.find(event.ref_id)
@@ -205,7 +209,7 @@ class ClientItems:
         event_id: str | None,
         then: Callable[[Media], None],
     ) -> None:
-        """`then` with the decoded pictures: at once when there are none."""
+        """Call `then` with the decoded images; at once if there are none."""
         if len(pictures) > MAX_EVENT_PICTURES:
             raise errors.invalid_image(
                 pictures[MAX_EVENT_PICTURES].param,
@@ -216,9 +220,9 @@ class ClientItems:
             then({})
             return
 
-        def look(seen: tuple[Seen, ...]) -> None:
+        def look(decoded: tuple[DecodedImage, ...]) -> None:
             images: dict[str, api.Image | api.Sound] = {}
-            images.update({p.param: s.image for p, s in zip(pictures, seen, strict=True)})
+            images.update({p.param: s.image for p, s in zip(pictures, decoded, strict=True)})
             then(images)
 
         self._pictures.ask(pictures, event_id, look)

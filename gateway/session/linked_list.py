@@ -1,4 +1,4 @@
-"""A list whose links know their neighbours: putting in and taking out cost the same anywhere."""
+"""A doubly linked list with constant-time insertion and removal at any position."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 
 class Link:
-    """One place in a chain. Of none, it is its own neighbour."""
+    """One node. A node that is in no list is its own neighbour."""
 
     __slots__ = ("after", "before")
 
@@ -16,30 +16,30 @@ class Link:
 
 
 class Chain:
-    """Links in order. `head` is none of them: it stands before the first and behind the last."""
+    """A circular list of links. `head` is a sentinel before the first link and after the last."""
 
     def __init__(self) -> None:
         self.head = Link()
 
     @property
     def last(self) -> Link:
-        """The head where there is none."""
+        """The last link; the head if the list is empty."""
         return self.head.before
 
     def put(self, link: Link, behind: Link) -> None:
-        """Put in a link that is in no chain."""
+        """Insert a link that is in no list after `behind`."""
         assert link.before is link
         link.before, link.after = behind, behind.after
         behind.after.before = link
         behind.after = link
 
     def take(self, link: Link) -> None:
-        """Take a link out."""
+        """Remove a link."""
         link.before.after, link.after.before = link.after, link.before
         link.before = link.after = link
 
     def clear(self) -> None:
-        """Forget all; they hold each other, and would wait for the collector otherwise."""
+        """Remove all links. Breaks their reference cycles, so that memory is freed at once."""
         link = self.head.after
         while link is not self.head:
             following = link.after
@@ -47,7 +47,7 @@ class Chain:
             link = following
 
     def back_from(self, link: Link) -> Iterator[Link]:
-        """The links before `link`, from the nearest on."""
+        """The links before `link`, nearest first."""
         while (link := link.before) is not self.head:
             yield link
 

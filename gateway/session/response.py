@@ -1,9 +1,8 @@
-"""One response from `response.created` to `response.done`: what was asked for, and what the client
-is told.
+"""One response from `response.created` to `response.done`: the request, and the events for it.
 
     created ─▶ (first text) item added, part added ─▶ deltas ─▶ part done, item done ─▶ done
 
-The closing events are sent whatever the outcome, so that a client's state is never left open.
+The closing events are sent whatever the outcome, so that no item stays open at the client.
 
 """
 
@@ -28,8 +27,7 @@ from headstart.gateway.session.tools import calling_of, check_choice, engine_too
 
 @dataclass(frozen=True, slots=True)
 class ResponseRequest:
-    """One response's own settings; None: as the session has it. `calling`: fields of
-    `api.Sampling`."""
+    """Settings of one response; None: as in the session. `calling`: fields of `api.Sampling`."""
 
     out_of_band: bool = False
     instructions: str | None = None
@@ -44,7 +42,7 @@ class ResponseRequest:
     def of(
         cls, params: RealtimeResponseCreateParams | None, config: SessionConfig
     ) -> ResponseRequest:
-        """Raises `ProtocolError` for a tool that is to be called and is not there."""
+        """Raises `ProtocolError` if a tool is required that does not exist."""
         if params is None:
             return cls()
         calling, tools = _tools(params, config)
@@ -74,7 +72,7 @@ def _tools(
     if choice is not None:
         chosen = dump(choice) if isinstance(choice, BaseModel) else choice
         check_choice(chosen, tools, "response.tool_choice")
-    if own is not None and not own:  # the session's stay in the prompt, and are not called
+    if own is not None and not own:  # the session's tools stay in the prompt but are not called
         return {"call": api.ToolChoice.NONE}, None
     return calling_of(chosen, tools), None if own is None else engine_tools(own)
 
@@ -84,8 +82,8 @@ CancelReason = Literal["turn_detected", "client_cancelled"]
 
 @dataclass(frozen=True, slots=True)
 class ResponseFacts:
-    """What stays the same over a response's life. `conversation_id` None: out of band. `audio`:
-    of a response that is spoken (`SessionConfig.response_audio`); None: it is text."""
+    """What stays constant during a response. `conversation_id` None: out of band. `audio`: the
+    audio settings of a spoken response (`SessionConfig.response_audio`); None: text only."""
 
     response_id: str
     item_id: str
@@ -106,7 +104,7 @@ class ResponseFacts:
 
 @dataclass(slots=True)
 class Ending:
-    """How a response ended, in the protocol's words."""
+    """How a response ended, in the protocol's terms."""
 
     status: ResponseStatus
     details: StatusDetails
@@ -114,10 +112,10 @@ class Ending:
 
 
 def ending_of(finished: Finished, cancel_reason: CancelReason | None) -> Ending:
-    """The engine's verdict in the protocol's words."""
+    """Convert the engine's outcome to the protocol's terms."""
     match finished.reason:
         case FinishReason.STOP | FinishReason.LENGTH if cancel_reason is not None:
-            # It was over before the engine heard of it; what came since was not sent.
+            # It finished before the engine got the cancel; output since then was not sent.
             details = StatusDetails("cancelled", reason=cancel_reason)
             return Ending("cancelled", details, finished.usage)
         case FinishReason.STOP:
@@ -138,15 +136,15 @@ def failed(code: str, message: str, usage: Usage | None = None) -> Ending:
 
 @dataclass(slots=True)
 class Response:
-    """State of one response; every method returns the events to send."""
+    """State of one response. Each method returns the events to send."""
 
     facts: ResponseFacts
     events: Events
-    cancel_reason: CancelReason | None = None  # cancelled, but the engine has not confirmed yet
+    cancel_reason: CancelReason | None = None  # cancelled, not yet confirmed by the engine
     text: str = ""
     previous_item_id: str | None = None
     opened: bool = False
-    gone: bool = False  # its item was deleted: no event names it any more
+    item_deleted: bool = False  # its item was deleted: no event may name it
     done: bool = False
     _ref: PartRef = field(init=False)
 
@@ -157,7 +155,7 @@ class Response:
         return [self.events.response_created(self._wire("in_progress", ()))]
 
     def open(self, previous_item_id: str | None) -> list[Json]:
-        """Announce the item and its part; once, before the first text."""
+        """Announce the item and its part; called once, before the first text."""
         assert not self.opened
         self.opened = True
         self.previous_item_id = previous_item_id
@@ -178,19 +176,19 @@ class Response:
         return self.events.text_delta(self._ref, text)
 
     def sound(self) -> Json:
-        """The event that carries a piece of sound (see `gateway.session.actions.Play`)."""
+        """The event that carries a piece of audio (see `gateway.session.actions.Play`)."""
         return self.events.audio_delta(self._ref)
 
     def finish(
         self, ending: Ending, closing: Sequence[Json] = (), calls: Sequence[Json] = ()
     ) -> list[Json]:
-        """Close everything that is open: the message, then by the events `closing` the `calls`.
-        `text` and `previous_item_id` are those of the end by now."""
+        """End the response: close the message if it is open, then add the events `closing` of the
+        `calls`. `text` and `previous_item_id` have their final values by now."""
         assert not self.done
         self.done = True
         out: list[Json] = []
         output: list[Json] = []
-        if self.opened and not self.gone:
+        if self.opened and not self.item_deleted:
             item = self.item(item_status(ending))
             output.append(item)
             if self.facts.spoken:

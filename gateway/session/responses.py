@@ -168,7 +168,7 @@ class ResponseManager:
         if running.speaking is not None:
             self._out.stop(running.generation)
         if running.text_over is None:
-            self._context.tell(api.Cancel(self._context.session_id, running.generation))
+            self._context.send_to_engine(api.Cancel(self._context.session_id, running.generation))
         else:
             cancelled = msgspec.structs.replace(
                 running.text_over, reason=api.FinishReason.CANCELLED
@@ -227,7 +227,7 @@ class ResponseManager:
         if not context.engine_up:
             self._end(running, failed("engine_unavailable", "The engine is not ready; try again."))
             return
-        context.tell(
+        context.send_to_engine(
             api.Respond(
                 session=context.session_id,
                 generation=facts.generation,

@@ -1,4 +1,4 @@
-"""How far back a session remembers: what it asked for, over what the server is set to."""
+"""How much context a session keeps: its own settings, with the server's as defaults."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from headstart.gateway.session.context import SessionContext
 
 
 def window_of(config: SessionConfig, settings: Settings) -> api.Window:
-    """`gateway.window` says it in full; the API's own `truncation` bounds the tokens behind the
-    instructions and says which part of them is left when something has to go."""
+    """The context window. `gateway.window` sets all of it; the API's `truncation` sets the token
+    limit after the instructions and how much is retained when it truncates."""
     tokens, vision_tokens = settings.window_tokens, settings.window_vision_tokens
     retained = api.Window().retained
     truncation = config.truncation
@@ -31,12 +31,12 @@ def window_of(config: SessionConfig, settings: Settings) -> api.Window:
 
 
 def window_to_wire(window: api.Window) -> dict[str, object]:
-    """All of it, for the budget's report."""
+    """All fields of the window, for the latency report."""
     return {name: getattr(window, name) for name in window.__struct_fields__}
 
 
 def remember(context: SessionContext, before: SessionConfig) -> None:
-    """Tell the engine, if an update of the session changed it."""
+    """Send the window to the engine if a session update changed it."""
     window = window_of(context.config, context.settings)
     if window != window_of(before, context.settings):
-        context.tell(api.Remember(context.session_id, window))
+        context.send_to_engine(api.Remember(context.session_id, window))

@@ -4,8 +4,9 @@
     engine event ─┼─▶ Session, no I/O, no clock ┼─▶ SendToEngine (in order)
     tick, stamps ─┘                             └─▶ Hangup
 
-What a client gets wrong is answered by one `error` event and changes nothing. This file takes
-events apart; each call ends in `_done`, where what follows from it for the turn is carried out.
+An invalid client event gets one `error` event and changes nothing else. This module dispatches
+events; each call ends in `_done`, which applies the consequences for the turn.
+
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ from headstart.gateway.telemetry.metrics import Metrics
 from headstart.gateway.telemetry.observer import Observer
 from headstart.gateway.tts.messages import ClauseDone, Stop, SynthesisedAudio
 from headstart.gateway.tts.status import VoiceStatus
-from headstart.gateway.video.decode import Outcome, Seen
+from headstart.gateway.video.decode import DecodedImage, Outcome
 
 log = logging.getLogger("headstart.session")
 
@@ -66,8 +67,8 @@ NS_PER_MINUTE = 60 * 10**9
 
 
 class Session:
-    """See the module's docstring. `stopwatch` only measures work; decisions use `now_ns`. `model`:
-    what the engine said of it, if it has been ready."""
+    """See the module's docstring. `stopwatch` returns ns and only measures work; decisions use
+    `now_ns`. `model`: what the engine reported when it became ready, if it has."""
 
     def __init__(
         self,
@@ -103,7 +104,7 @@ class Session:
             session_id, settings, config, ids, metrics, engine_ready, observer
         )
         if model is not None:
-            self._context.sees(model.still, model.frame)
+            self._context.set_image_sizes(model.still, model.frame)
         self._metrics = metrics
         self._out = SpeechOutput(self._context)
         self._reports = TurnReports(self._context)
@@ -122,7 +123,7 @@ class Session:
     # --- the shell's calls -----------------------------------------------------------------------
 
     def preset(self, update: SessionUpdate, now_ns: int) -> None:
-        """Settings that came with the connection, before `start`. Raises `ProtocolError`."""
+        """Apply settings that came with the connection; before `start`. Raises `ProtocolError`."""
         self._updates.preset(update, now_ns)
 
     def state(self, now_ns: int) -> str:
@@ -140,36 +141,38 @@ class Session:
         return self._context.config.to_wire()
 
     def offer_resume(self, token: str, keep_ms: int) -> None:
-        """With this token its client can come back within `keep_ms`, if it asks. Before `start`."""
+        """With this token the client may resume within `keep_ms`, if it asks for it. Before
+        `start`."""
         self._offer.make(token, keep_ms)
 
     @property
     def resumable(self) -> bool:
-        """Whether it is to be kept when its connection breaks."""
+        """Whether to keep the session when its connection breaks."""
         return self._offer.taken
 
     def resumed(self, replayed: int | None, now_ns: int) -> list[Action]:
-        """Its client has come back and was sent `replayed` events again; None: it has missed more
-        than is known."""
+        """The client has resumed, and `replayed` events were sent again; None: it missed more than
+        was buffered."""
         self._offer.resumed(replayed, self._responses.active_item())
         return self._context.take()
 
     def start(self, now_ns: int) -> list[Action]:
-        """The first thing after the handshake."""
+        """Called first, after the handshake."""
         self._metrics.session_opened()
         context = self._context
         context.send(context.events.session_created(context.config.to_wire()))
         self._offer.announce(None)
         if context.engine_up:
-            context.tell(open_command(context))
+            context.send_to_engine(open_command(context))
         return context.take()
 
     def receive_text(self, text: str, now_ns: int) -> list[Action]:
-        """One text frame of the client's."""
+        """Process one text frame from the client."""
         return self.prepare(text)(now_ns)
 
     def receive_sound(self, text: str, now_ns: int) -> list[Action] | None:
-        """`receive_text` of a packet of sound in one piece. None: it is none, nothing was done."""
+        """As `receive_text`, for an audio append of one piece. None if `text` is not one; nothing
+        was done then."""
         if (packet := self._appends.packet(text)) is None:
             return None
         try:
@@ -179,8 +182,8 @@ class Session:
         return self._done(now_ns)
 
     def prepare(self, text: str) -> Callable[[int], list[Action]]:
-        """The part of `receive_text` that may be done on another thread, between two events of the
-        client's; the rest is what it returns, to be called with the time."""
+        """The part of `receive_text` that may run on another thread, between two events of the
+        client. Call the returned function with the time for the rest."""
         extensions = self._context.config.gateway is not None
         try:
             event = self._appends.quick(text) or parse_client_event(text, extensions=extensions)
@@ -196,7 +199,7 @@ class Session:
         return self._done(now_ns)
 
     def more(self, now_ns: int) -> list[Action]:
-        """The next piece of a long append, or of items' sound: asked for by an action
+        """Process the next piece of a long append or of item audio, as requested by
         `ContinueLater`."""
         try:
             if self._items.sounds.is_sending:
@@ -208,26 +211,26 @@ class Session:
         return self._done(now_ns)
 
     def receive_binary(self, size: int, now_ns: int) -> list[Action]:
-        """This protocol has no binary frames."""
+        """Reject a binary frame: the protocol has none."""
         return self._refuse(errors.binary_frame(), now_ns)
 
     def receive_audio(self, pcm24k: bytes, arrival: Arrival | None, now_ns: int) -> list[Action]:
-        """Sound from a track: s16 mono at 24 kHz, no client event; see `SessionRunner.hear`."""
+        """Process audio from a track, s16 mono at 24 kHz; see `SessionRunner.hear`."""
         self._speech.hear(pcm24k, arrival, now_ns)
         return self._done(now_ns)
 
     @property
     def frame_size(self) -> api.PictureSize:
-        """No picture of a track need be larger."""
+        """The largest useful size of a track's video frames."""
         return self._context.frame_size
 
-    def receive_image(self, seen: Seen, now_ns: int) -> list[Action]:
-        """A picture from a track."""
-        self._pictures.track_frame(seen, now_ns)
+    def receive_image(self, decoded: DecodedImage, now_ns: int) -> list[Action]:
+        """Process a video frame from a track."""
+        self._pictures.track_frame(decoded, now_ns)
         return self._done(now_ns)
 
     def decoded(self, ticket: int, outcome: Outcome, now_ns: int) -> list[Action]:
-        """What came of an action `Decode`."""
+        """The outcome of a `Decode` action."""
         try:
             self._pictures.decoded(ticket, outcome)
         except ProtocolError as error:
@@ -235,17 +238,17 @@ class Session:
         return self._done(now_ns)
 
     def receive_engine(self, event: api.Event, now_ns: int) -> list[Action]:
-        """One event of this session's from the engine."""
+        """Process one engine event of this session."""
         match event:
             case api.Hearing():
                 self._speech.words(event, now_ns)
             case api.EndOfMessage():
                 self._speech.end_of_message(event)
             case api.Heard():
-                self._speech.heard(event)
+                self._speech.final_words(event)
                 self._pictures.begin_turn()
             case api.ClipHeard():
-                self._items.sounds.heard(event)
+                self._items.sounds.clip_words(event)
             case api.Chunk():
                 self._chunk(event, now_ns)
             case api.Delta():
@@ -261,7 +264,7 @@ class Session:
             case api.Pressure():
                 self._pictures.pressure(event.level)
             case api.ImagesConsumed():
-                pass  # the runner's concern
+                pass  # handled by the runner
             case api.Loading() | api.Ready() | api.Stats():
                 raise AssertionError(f"{type(event).__name__} belongs to no session")
             case _:
@@ -269,7 +272,8 @@ class Session:
         return self._done(now_ns)
 
     def engine_lost(self, now_ns: int) -> list[Action]:
-        """The engine died or fell silent. What it was saying and hearing is lost, and said so."""
+        """The engine died or stopped responding. Report the lost speech and responses to the
+        client."""
         context = self._context
         context.engine_lost()
         self._responses.engine_lost(now_ns)
@@ -280,13 +284,13 @@ class Session:
         return self._done(now_ns)
 
     def engine_ready(self, ready: api.Ready, now_ns: int) -> list[Action]:
-        """There is an engine (again): give it the conversation."""
+        """An engine is available (again): send it the conversation."""
         context = self._context
         context.engine_up = True
-        context.sees(ready.model.still, ready.model.frame)
-        # An utterance it has not heard the beginning of cannot be heard.
+        context.set_image_sizes(ready.model.still, ready.model.frame)
+        # An utterance cannot be recognised without its beginning.
         self._speech.engine_lost(now_ns)
-        context.tell(open_command(context))
+        context.send_to_engine(open_command(context))
         status = context.events.engine_status(
             "ready", "The engine is ready.", model=ready.model.name
         )
@@ -296,12 +300,12 @@ class Session:
     # --- the voice -------------------------------------------------------------------------------
 
     def receive_voice(self, event: SynthesisedAudio | ClauseDone, now_ns: int) -> list[Action]:
-        """Sound of an answer of this session's, or the end of one of its clauses."""
+        """Audio of a response in this session, or the end of one of its clauses."""
         self._responses.voice(event, now_ns)
         return self._done(now_ns)
 
     def voice_changed(self, status: VoiceStatus, now_ns: int) -> list[Action]:
-        """There is a voice, or none any more: from the next answer on that counts."""
+        """A TTS voice became available or unavailable; takes effect with the next response."""
         context = self._context
         context.config = dataclasses.replace(context.config, speaks=status.speaks)
         if not status.speaks:
@@ -311,20 +315,21 @@ class Session:
         return self._done(now_ns)
 
     def playing(self, what: str, position_sample: int, now_ns: int) -> list[Action]:
-        """The transport's playout has "started" or "stopped", at a sample of all it was given."""
+        """The transport's playout has "started" or "stopped" at this sample of all audio it was
+        given."""
         response_id = self._out.playing(what, position_sample)
         if what == "started":
             self._reports.heard_on_track(response_id, now_ns)
         return self._done(now_ns)
 
     def cleared(self, dropped_samples: int, now_ns: int) -> list[Action]:
-        """The transport's playout was told to drop what it held; it was so much."""
+        """The transport's playout dropped this much queued audio."""
         self._responses.cleared(dropped_samples)
         self._reports.looked_for_cuts()
         return self._done(now_ns)
 
     def tick(self, now_ns: int) -> list[Action]:
-        """About ten times a second."""
+        """Called about ten times a second."""
         if now_ns >= self._expires_ns:
             return self._refuse(
                 errors.session_expired(self._context.settings.max_session_minutes), now_ns
@@ -333,7 +338,7 @@ class Session:
         return self._done(now_ns)
 
     def sent(self, action: Send, now_ns: int) -> list[Action]:
-        """An event that wanted a stamp is on its way."""
+        """An event with `wants_sent_stamp` was written to the socket."""
         if action.event["type"] == "response.output_audio.delta":
             self._responses.sound_sent(action.event["response_id"], now_ns)
         else:
@@ -341,9 +346,9 @@ class Session:
         return self._done(now_ns)
 
     def close(self, now_ns: int) -> list[Action]:
-        """The connection is gone."""
+        """The connection is closed."""
         self._metrics.session_closed()
-        self._context.tell(api.Close(self._context.session_id))
+        self._context.send_to_engine(api.Close(self._context.session_id))
         self._context.send_to_tts(Stop(self._context.session_id))
         self._context.conversation.clear()
         self._reports.close(now_ns)
@@ -401,8 +406,8 @@ class Session:
             self._context.report_chunk(chunk, budget, self._speech.item_id_of(chunk.ref.turn))
 
     def _failed(self, event: api.Failed) -> None:
-        """A command the engine could not carry out. Speech that was not understood is told as a
-        failed transcription, since to some clients every error is fatal."""
+        """A command failed in the engine. Failed speech is reported as a failed transcription,
+        because some clients treat every `error` event as fatal."""
         log.warning("engine: %s failed: %s (%s)", event.about, event.message, event.code)
         self._context.error(event.code, event.message)
         if not (self._speech.failed(event) or self._items.failed(event)):
@@ -412,7 +417,7 @@ class Session:
     # --- the way out -----------------------------------------------------------------------------
 
     def _done(self, now_ns: int) -> list[Action]:
-        """The end of each call: whatever it was, an answer may be over with it."""
+        """Ends each call: any event may have ended a response."""
         self._turns.settle(now_ns)
         self._reports.settle(now_ns)
         return self._context.take()

@@ -1,7 +1,9 @@
-"""What a session says aloud: clauses to the voice, its sound to the client, cut at what was heard.
+"""A session's speech output: clauses to the TTS, audio to the client, truncated to what was played.
 
-Where the client plays (WebSocket), it says what it has played by `conversation.item.truncate`.
-Where the server plays (WebRTC), `cleared` says how much was dropped, and items are cut here.
+Where the client plays the audio (WebSocket), it reports what it has played with
+`conversation.item.truncate`. Where the server plays (WebRTC), `cleared` gives the dropped length,
+and items are truncated here.
+
 """
 
 from __future__ import annotations
@@ -24,14 +26,14 @@ from headstart.gateway.telemetry.latency import TurnBudget, TurnStamps, Unmeasur
 from headstart.gateway.tts.messages import Speak, Stop, SynthesisedAudio
 from headstart.gateway.tts.spoken_response import SpokenResponse
 
-PLAYED_MAX = 32  # answers whose place in the playout is remembered; more than fit in its queue
-PIECE_BYTES = 2 * CLIENT_RATE_HZ * 2  # two seconds: 128 KiB in base64, and nothing to wait for
-OVERSHOOT_MS = 250  # a client may count a little more than it got
+PLAYED_MAX = 32  # responses whose playout position is remembered; more than its queue holds
+PIECE_BYTES = 2 * CLIENT_RATE_HZ * 2  # two seconds: 128 KiB in base64, no wait for a credit
+OVERSHOOT_MS = 250  # tolerance for a client that counts slightly more than it was sent
 
 
 @dataclass(slots=True)
 class _Played:
-    """One answer's sound in the playout: samples [start, start + speaking.samples)."""
+    """One response's audio in the playout: samples [start, start + speaking.samples)."""
 
     response_id: str
     item_id: str
@@ -40,17 +42,17 @@ class _Played:
 
 
 class SpeechOutput:
-    """One session's voice, as the session sees it."""
+    """The speech output of one session."""
 
     def __init__(self, context: SessionContext) -> None:
         self._context = context
         self._played: deque[_Played] = deque(maxlen=PLAYED_MAX)
         self._sent_samples = 0
-        self._plays_until_ns = 0  # what was sent, if it is played at once
-        self._held_ns: int | None = None  # since when it stands still
+        self._plays_until_ns = 0  # when the sent audio ends, if it is played at once
+        self._held_ns: int | None = None  # since when the playout is paused
         self._encode = SoundOut()
         self.has_spoken = False
-        """Sound was sent in this session: its voice cannot change any more."""
+        """Audio was sent in this session, so its voice can no longer change."""
 
     def say(self, generation: int, clauses: list[tuple[int, str]]) -> None:
         context = self._context
@@ -59,13 +61,13 @@ class SpeechOutput:
             context.send_to_tts(speak)
 
     def stop(self, generation: int) -> None:
-        """No more sound of that answer is made."""
+        """Stop synthesis of that response."""
         self._context.send_to_tts(Stop(self._context.session_id, generation))
 
     def sound(
         self, response: Response, speaking: SpokenResponse, event: SynthesisedAudio, now_ns: int
     ) -> None:
-        """A piece of sound, to the client."""
+        """Send a piece of audio to the client."""
         first = speaking.samples == 0
         if first:
             facts = response.facts
@@ -80,7 +82,7 @@ class SpeechOutput:
         self._play(response, event.pcm, first)
 
     def _play(self, response: Response, pcm: bytes, first: bool) -> None:
-        """In pieces that fit a client's frame."""
+        """Send in pieces that fit a client's frame."""
         audio = response.facts.audio
         assert audio is not None
         for start in range(0, len(pcm), PIECE_BYTES):
@@ -93,8 +95,8 @@ class SpeechOutput:
     # --- what was heard --------------------------------------------------------------------------
 
     def truncate(self, event: ConversationItemTruncateEvent, *, running: bool) -> None:
-        """Of a spoken item only so much was heard. Raises `ProtocolError`. While the answer is
-        `running` its text is still growing: it is settled at its end."""
+        """The client played only this much of a spoken item. Raises `ProtocolError`. While the
+        response is `running` its text still grows, so the item is truncated at its end."""
         kept = self._context.conversation.get(event.item_id, "truncate")
         speech = kept.speech
         if speech is None:
@@ -112,34 +114,34 @@ class SpeechOutput:
         context = self._context
         speech.cut(heard_samples)
         self._plays_until_ns = 0
-        heard_ms = speech.heard_ms  # an earlier cut may have been shorter
+        heard_ms = speech.heard_ms  # an earlier truncation may have been shorter
         context.send(context.events.item_truncated(kept.item_id, 0, heard_ms))
         if not running:
             self.settle(kept)
 
     def settle(self, kept: ConversationItem) -> None:
-        """Where an answer that is over was cut, its item ends: for the client, for the model, and
-        so in the KV cache, whose rows behind the last word heard are dropped."""
+        """Truncate the item of a finished response to what was heard: for the client and for the
+        model. The KV cache drops the rows after the last word heard."""
         assert kept.speech is not None
-        heard = kept.speech.heard()
+        heard = kept.speech.heard_text()
         kept.wire["content"] = [kept.wire["content"][0] | {"transcript": heard}]
         amend(self._context, kept, said(kept.item_id, heard))
 
     # --- a playout of our own --------------------------------------------------------------------
 
     def audible(self, now_ns: int) -> bool:
-        """Whether what was sent may still be playing, at a client that plays without a break."""
-        at_ns = now_ns if self._held_ns is None else self._held_ns  # what is held plays later
+        """Whether sent audio may still be playing, assuming gapless playback."""
+        at_ns = now_ns if self._held_ns is None else self._held_ns  # paused audio plays later
         return at_ns < self._plays_until_ns
 
     def hold(self, now_ns: int) -> None:
-        """Stand still: somebody may mean to interrupt."""
+        """Pause the playout: the user may be interrupting."""
         if self._held_ns is None:
             self._held_ns = now_ns
             self._context.act(HoldPlayout(held=True))
 
     def release(self, now_ns: int) -> None:
-        """Go on where it stood still."""
+        """Resume the playout at the paused position."""
         if self._held_ns is not None:
             if self.audible(now_ns):
                 self._plays_until_ns += now_ns - self._held_ns
@@ -147,16 +149,16 @@ class SpeechOutput:
             self._context.act(HoldPlayout(held=False))
 
     def drop(self) -> None:
-        """Whatever is still to be played is not: somebody speaks, or the client wants it so. A
-        playout forgets with it that it is held."""
+        """Drop all audio still to be played: the user interrupts, or the client asked for it. This
+        also ends a pause."""
         self._plays_until_ns = 0
         self._context.clear_playout()
         if self._held_ns is not None:
             self._context.act(HoldPlayout(held=True))
 
     def playing(self, what: str, position_sample: int) -> str | None:
-        """The playout began ("started") or ran dry ("stopped") at a sample of all that was sent.
-        The response whose sound that is; None: of none that is remembered."""
+        """The playout began ("started") or ran empty ("stopped") at a sample of all audio sent.
+        Returns the response whose audio that is, or None if it is no longer remembered."""
         at = max(0, position_sample - 1)
         found = [played for played in self._played if played.start_sample <= at]
         if not found:
@@ -167,7 +169,8 @@ class SpeechOutput:
         return response_id
 
     def cleared(self, dropped_samples: int, running_item_id: str | None) -> None:
-        """So much of what was sent last will not be played: answers end where they were cut."""
+        """The last `dropped_samples` sent will not be played: truncate the responses they belong
+        to."""
         heard_until = self._sent_samples - dropped_samples
         for played in self._played:
             end = played.start_sample + played.speaking.samples
@@ -182,17 +185,18 @@ class SpeechOutput:
             newest = self._played[-1].response_id
             self._context.send(self._context.events.playout("cleared", newest))
         self._played.clear()
-        self._sent_samples = heard_until  # the playout counts what it plays, not what it dropped
+        self._sent_samples = heard_until  # the playout counts what it plays, not what it drops
 
 
 def voice_report(
     speaking: SpokenResponse | None, stamps: TurnStamps, budget: TurnBudget | Unmeasured
 ) -> dict[str, float | str | None] | None:
-    """Of a spoken answer, in ms; None of one that was not.
+    """Latency of a spoken response, in ms; None if it is not spoken.
 
-    `first_clause_ms`: from the first token's arrival until there was a clause to speak;
-    `first_sound_ms`: from then until its first sound was on its way; `total_ms`: from the turn's
-    anchor until then. A number nobody could take is None.
+    `first_clause_ms`: from the first token to the first clause; `first_sound_ms`: from then until
+    the first audio was sent; `total_ms`: from the turn's anchor to the first audio. None where a
+    stamp is missing.
+
     """
     if speaking is None:
         return None

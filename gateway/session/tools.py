@@ -1,4 +1,4 @@
-"""Function tools in the engine's terms: what the model may call, and whether it has to."""
+"""Function tools in the engine's terms: what the model may call, and whether it must."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NO_PARAMETERS = {"type": "object", "properties": {}}
 
 
 def engine_tools(tools: Iterable[Mapping[str, Any]]) -> tuple[api.Tool, ...]:
-    """Checked function tools as the engine takes them."""
+    """Validated function tools in the engine's format."""
     return tuple(
         api.Tool(
             name=tool["name"],
@@ -27,8 +27,8 @@ def engine_tools(tools: Iterable[Mapping[str, Any]]) -> tuple[api.Tool, ...]:
 
 
 def calling_of(choice: str | Json, tools: Sequence[Mapping[str, Any]]) -> Json:
-    """`tool_choice` as fields of `api.Sampling`. What cannot be called is not required: tools and
-    choice of a session change one at a time."""
+    """`tool_choice` as fields of `api.Sampling`. A function that cannot be called is not required:
+    a session's tools and tool choice change one at a time."""
     names = {tool["name"] for tool in tools}
     if not isinstance(choice, str):
         if choice["name"] not in names:
@@ -38,8 +38,8 @@ def calling_of(choice: str | Json, tools: Sequence[Mapping[str, Any]]) -> Json:
 
 
 def check_choice(choice: str | Json, tools: Sequence[Mapping[str, Any]], param: str) -> None:
-    """Raises `ProtocolError` for a function that is not among the tools, and for a call that is
-    required where there are none."""
+    """Raises `ProtocolError` for a function that is not among the tools, and for a required call
+    when there are no tools."""
     if isinstance(choice, str):
         if choice == "required" and not tools:
             raise errors.invalid_value(param, "none or auto while there are no tools", choice)

@@ -1,7 +1,8 @@
-"""What the client is told of words: while they come, when they are final, and when they never come.
+"""Transcription events: partial words, the final transcript, and failures.
 
-Bound: `MAX_UNHEARD` utterances whose words are not final yet. The engine hears them in order, so
-more mean that it is far behind; the oldest is then told as a failed transcription.
+Bound: `MAX_UNHEARD` utterances without a final transcript. The engine transcribes in order, so more
+mean that it is far behind; the oldest one then gets a failed transcription.
+
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ MAX_UNHEARD = 16
 def add_spoken_item(
     context: SessionContext, item_id: str, transcript: str | None
 ) -> ConversationItem:
-    """Sound of the input buffer becomes an item; whoever calls tells the engine of it."""
+    """Turn audio of the input buffer into an item; the caller sends it to the engine."""
     previous = context.conversation.tail_id
     wire = items.message(item_id, "user", [items.input_audio(transcript)])
     kept = ConversationItem(wire, None, known=context.engine_keeps)
@@ -32,14 +33,14 @@ def add_spoken_item(
 
 
 class Transcripts:
-    """One session's utterances that are over and wait for their final words, by turn, in order."""
+    """Ended utterances of one session that wait for their final transcript, by turn."""
 
     def __init__(self, context: SessionContext) -> None:
         self._context = context
         self._unheard: dict[int, Utterance] = {}
 
     def find(self, turn: int) -> Utterance | None:
-        """None also of one whose item was deleted: nothing more is told of it."""
+        """None also if the item was deleted: no more events are sent about it then."""
         utterance = self._unheard.get(turn)
         return (
             utterance
@@ -48,7 +49,7 @@ class Transcripts:
         )
 
     def commit(self, utterance: Utterance) -> None:
-        """The utterance is over and an item from now on; its words follow when they are final."""
+        """The utterance has ended and become an item; its final transcript follows."""
         context = self._context
         add_spoken_item(context, utterance.item_id, None)
         self._unheard[utterance.turn] = utterance
@@ -59,7 +60,7 @@ class Transcripts:
             self._give_up(oldest, "engine_behind", "The engine is too far behind.")
 
     def show(self, utterance: Utterance, event: api.Hearing) -> None:
-        """The words so far. Committed ones differ only after a final pass."""
+        """Show the words so far. Committed words change only after a final pass."""
         self._show(utterance, event.committed)
         context = self._context
         context.send_ours(
@@ -73,8 +74,8 @@ class Transcripts:
             ),
         )
 
-    def heard(self, event: api.Heard) -> None:
-        """The final words."""
+    def final_words(self, event: api.Heard) -> None:
+        """Send the final transcript."""
         utterance = self._unheard.pop(event.ref.turn, None)
         kept = self._context.conversation.find(utterance.item_id) if utterance is not None else None
         if utterance is None or kept is None:
@@ -84,7 +85,7 @@ class Transcripts:
         words = (api.Text(event.text),) if event.text else ()
         kept.engine = api.Item(utterance.item_id, api.Role.USER, words)
         if not event.transcribed:
-            self.tell_failed(utterance, *NO_TRANSCRIBER)
+            self.send_failed(utterance, *NO_TRANSCRIBER)
         elif context.config.transcription is not None or utterance.shown:
             self._show(utterance, event.text)
             audio_s = (
@@ -95,7 +96,8 @@ class Transcripts:
             )
 
     def failed(self, event: api.Failed) -> bool:
-        """Whether a failed command was about speech; then the client is told here."""
+        """Handle a failed command if it was about speech, and tell the client. Returns whether it
+        was."""
         if event.about not in ("begin_speech", "audio", "hush", "resume", "end_speech"):
             return event.about == "drop_speech"
         if event.about == "end_speech" and self._unheard:
@@ -103,25 +105,25 @@ class Transcripts:
         return True
 
     def engine_lost(self) -> None:
-        """No words will come for what was said."""
+        """Fail the waiting transcripts: they will not come."""
         for utterance in list(self._unheard.values()):
-            self._give_up(utterance, "engine_lost", "The engine was lost while it listened.")
+            self._give_up(utterance, "engine_lost", "The engine was lost during transcription.")
 
-    def tell_failed(self, utterance: Utterance, code: str, message: str) -> None:
-        """An utterance of which there will be no words."""
+    def send_failed(self, utterance: Utterance, code: str, message: str) -> None:
+        """Report that an utterance will get no transcript."""
         self._context.error(code, message)
-        self._tell_end(utterance, code, message)
+        self._send_end(utterance, code, message)
 
-    def _tell_end(self, utterance: Utterance, code: str, message: str) -> None:
+    def _send_end(self, utterance: Utterance, code: str, message: str) -> None:
         context = self._context
         if context.config.transcription is not None or utterance.shown:
             context.send(context.events.transcription_failed(utterance.item_id, code, message))
-            utterance.shown = ""  # that is over
+            utterance.shown = ""  # no more deltas follow
 
     def _show(self, utterance: Utterance, committed: str) -> None:
-        """Send what is new of the committed words, if the session wants transcripts. Words that
-        were sent cannot be taken back: where a final pass has others, the whole transcript comes
-        at the end only."""
+        """Send the newly committed words as a delta, if the session wants transcripts. Sent words
+        cannot be taken back: if a final pass changes them, only the whole transcript at the end is
+        sent."""
         context = self._context
         if context.config.transcription is None or not committed.startswith(utterance.shown):
             return
@@ -131,15 +133,15 @@ class Transcripts:
             context.send(context.events.transcription_delta(utterance.item_id, new))
 
     def dropped(self, utterance: Utterance) -> None:
-        """The open utterance becomes no item. Who was told words of it is told that no more come;
-        that is no error of ours, and not counted as one."""
+        """The open utterance becomes no item. A client that got deltas of it is told that no more
+        follow; this is not counted as an error."""
         if utterance.shown:
-            message = "The sound was dropped before it became an item."
-            self._tell_end(utterance, "dropped", message)
+            message = "The audio was dropped before it became an item."
+            self._send_end(utterance, "dropped", message)
 
     def _give_up(self, utterance: Utterance, code: str, message: str) -> None:
         self._unheard.pop(utterance.turn, None)
         kept = self._context.conversation.find(utterance.item_id)
         if kept is not None:
-            kept.known = kept.known and code == "engine_behind"  # that one still reads it
-            self.tell_failed(utterance, code, message)
+            kept.known = kept.known and code == "engine_behind"  # still transcribed
+            self.send_failed(utterance, code, message)

@@ -1,15 +1,17 @@
-"""What speech does to answers, and what the end of an answer does to speech: all of it is here.
+"""How speech affects responses, and how the end of a response affects speech.
 
-    speech begins ─▶ announced, where no answer is heard; else HELD: the answer's sound stands still
-                     (where we play it; a client that plays by itself goes on)
-    HELD ─┬─▶ an interruption: announced, the answer is cancelled
-          └─▶ nothing was said, or it takes too long: the sound goes on, HELD_ALOUD
+    speech begins ─▶ announced if no response is audible; else HELD: the response's audio pauses
+                     (where the server plays it; a client that plays by itself continues)
+    HELD ─┬─▶ an interruption: announced, the response is cancelled
+          └─▶ not an interruption, or no decision in time: the audio resumes, HELD_ALOUD
     HELD_ALOUD ─┬─▶ words after all: an interruption
-                └─▶ over: forgotten, no event was sent
-    speech is over ─▶ a question ─▶ answered, at once or when the answer that runs is over
+                └─▶ speech over: dropped, no event is sent
+    speech is over ─▶ a question ─▶ answered, at once or when the active response is over
 
-`InputSpeech` reports what is heard. Responses end in many ways (the engine, the voice, the client);
-none of them has to be reported: `settle` looks at what is true after each of the session's events.
+`InputSpeech` reports speech. Responses end for many reasons (the engine, the TTS, the client), and
+none of them reports its end here: `settle` checks the current state after each event of the
+session.
+
 """
 
 from __future__ import annotations
@@ -25,17 +27,17 @@ from headstart.gateway.session.utterance import EndedUtterance, Standing, Uttera
 
 
 class TurnTaking:
-    """One session's. Owns the question that waits for an answer, and the speech that is held."""
+    """Turn taking of one session. Owns the question that waits for a response, and held speech."""
 
     def __init__(self, context: SessionContext, responses: ResponseManager) -> None:
         self._context = context
         self._responses = responses
         self._rule = InterruptionRule()
         self._idle = Idle(context, responses)
-        self._held: Utterance | None = None  # nobody knows yet what it means
-        self._waiting: EndedUtterance | None = None  # a question that an answer has to end for
-        self._asked: EndedUtterance | None = None  # what the newest answer is for
-        self._reopened: EndedUtterance | None = None  # the same, if speech that goes on ended it
+        self._held: Utterance | None = None  # not yet classified
+        self._waiting: EndedUtterance | None = None  # a question that waits for a response to end
+        self._answered: EndedUtterance | None = None  # what the newest response answers
+        self._reopened: EndedUtterance | None = None  # the same, if continued speech ended it
 
     @property
     def may_speculate(self) -> bool:
@@ -45,19 +47,20 @@ class TurnTaking:
     # --- speech begins ---------------------------------------------------------------------------
 
     def begin(self, utterance: Utterance, now_ns: int, *, continues: bool) -> None:
-        """Somebody begins to speak: announce it, or hold it back. `continues`: it is what was said
-        last that goes on."""
-        goes_on = continues and self._responses.has_no_output
-        self._reopened = self._asked if goes_on else None  # should it turn out to be nothing
-        if not goes_on and self._is_over_answer(utterance, now_ns):
+        """Speech begins: announce it, or hold it. `continues`: it continues the last utterance."""
+        is_continued = continues and self._responses.has_no_output
+        self._reopened = (
+            self._answered if is_continued else None
+        )  # used if it turns out to be no speech
+        if not is_continued and self._is_over_answer(utterance, now_ns):
             self._held, utterance.standing = utterance, Standing.HELD
             self._responses.hold(now_ns)
-            self._tell("possible", utterance)
+            self._report("possible", utterance)
         else:
             self._announce(utterance)
 
     def _is_over_answer(self, utterance: Utterance, now_ns: int) -> bool:
-        """Whether what it means is to be waited for."""
+        """Whether it is spoken over a response, so that it has to be classified first."""
         context = self._context
         detection = context.config.turn_detection
         if utterance.by_hand or detection is None or not detection.interrupt_response:
@@ -65,9 +68,9 @@ class TurnTaking:
         return context.interruption == "words" and self._responses.audible(now_ns)
 
     def _announce(self, utterance: Utterance) -> None:
-        """Somebody has begun to speak, and means it."""
+        """Tell the client that speech has started."""
         context = self._context
-        self._waiting = None  # it goes on talking: the question was not over
+        self._waiting = None  # the speaker continues: the question was not complete
         if utterance.by_hand:
             return
         start_ms = engine_samples_to_ms(utterance.start_sample)
@@ -79,24 +82,24 @@ class TurnTaking:
     # --- what held speech means ------------------------------------------------------------------
 
     def judge(self, utterance: Utterance, now_ns: int) -> Meaning:
-        """What the words so far mean; the sound goes on as soon as they mean nothing."""
+        """Classify the words so far; the audio resumes as soon as they are known to be nothing."""
         meaning = self._meaning(utterance, final=utterance.text_is_final)
         if meaning is Meaning.NOTHING:
             self._release(now_ns)
         return meaning
 
     def tick(self, now_ns: int) -> None:
-        """Where no words came in the time that is given, the sound goes on."""
+        """Resume the audio if no words came in time."""
         if self._held is not None and self.is_late(self._held.began_ns, now_ns):
             self._release(now_ns)
 
     def is_late(self, since_ns: int, now_ns: int) -> bool:
-        """Whether words have been waited for for long enough."""
+        """Whether the wait for words has exceeded its limit."""
         return now_ns - since_ns >= self._context.settings.false_interruption_ms * NS_PER_MS
 
     def is_turn(self, utterance: Utterance, now_ns: int) -> bool:
-        """Whether a held utterance that is over is to be answered: one that interrupts, and an
-        "okay" when there is no answer left that it could go with."""
+        """Whether a held utterance that has ended is answered: an interruption is, and so is an
+        "okay" if no response is left that it could belong to."""
         if self._meaning(utterance, final=True) is Meaning.INTERRUPTION:
             return True
         return bool(utterance.text.strip()) and not self._responses.audible(now_ns)
@@ -105,14 +108,14 @@ class TurnTaking:
         """Held speech is an interruption, or a turn."""
         self._release(now_ns)
         self._held, utterance.standing = None, Standing.ANNOUNCED
-        self._tell("real", utterance)
+        self._report("real", utterance)
         self._announce(utterance)
 
     def forget(self, utterance: Utterance, now_ns: int) -> None:
         """Held speech was nothing."""
         self._release(now_ns)
         self._held = None
-        self._tell("false", utterance)
+        self._report("false", utterance)
 
     def _release(self, now_ns: int) -> None:
         if self._held is not None and self._held.standing is Standing.HELD:
@@ -129,7 +132,7 @@ class TurnTaking:
             likely=hearing.likely if hearing is not None else (),
         )
 
-    def _tell(self, what: Literal["possible", "real", "false"], utterance: Utterance) -> None:
+    def _report(self, what: Literal["possible", "real", "false"], utterance: Utterance) -> None:
         context = self._context
         event = context.events.interruption(what, turn=utterance.turn, item_id=utterance.item_id)
         context.send_ours("interruption", event)
@@ -137,31 +140,30 @@ class TurnTaking:
     # --- speech is over --------------------------------------------------------------------------
 
     def end(self, question: EndedUtterance) -> None:
-        """An utterance has become an item: it is answered, if that is wanted."""
+        """An utterance has become an item: answer it if wanted."""
         if question.wants_answer and self._context.config.answers_speech:
             self._waiting = question
             self._answer_waiting()
 
     def withdraw(self, now_ns: int) -> None:
-        """What was said last was nothing after all. If it went on from a question and ended the
-        answer to it, that question is asked again."""
+        """The last utterance was no speech. If it continued a question and ended the response to
+        it, that question is answered again."""
         self._waiting, self._reopened = self._waiting or self._reopened, None
         self.settle(now_ns)
 
     def words(self, turn: int) -> None:
-        """There are words in that turn."""
+        """Words were recognised in that turn."""
         self._responses.said(turn)
 
     def engine_lost(self) -> None:
-        """What waited for an answer has to be said again."""
+        """Drop the waiting question: the user has to repeat it."""
         self._waiting = None
 
     # --- after whatever has happened -------------------------------------------------------------
 
     def settle(self, now_ns: int) -> None:
-        """Carry out what follows if an answer, or what is heard of it, is over: there is nothing
-        that could stand still for held speech, whose words decide as before; and a question that
-        waits is answered. Does nothing while nothing has changed."""
+        """If a response, or its playback, is over: end the pause of held speech, whose words decide
+        as before, and answer the waiting question. Does nothing while nothing has changed."""
         if self._held is not None and not self._responses.audible(now_ns):
             self._release(now_ns)
         if self._waiting is not None:
@@ -170,12 +172,12 @@ class TurnTaking:
     def _answer_waiting(self) -> None:
         if self._waiting is None or self._responses.active:
             return
-        self._asked, self._waiting = self._waiting, None
-        spoken = self._asked.utterance
+        self._answered, self._waiting = self._waiting, None
+        spoken = self._answered.utterance
         self._responses.answer_speech(
-            self._asked.stamps, spoken.turn, spoken.item_id, said=bool(spoken.text)
+            self._answered.stamps, spoken.turn, spoken.item_id, said=bool(spoken.text)
         )
 
     def advance(self, now_samples: int, now_ns: int) -> None:
-        """So much of the session's sound has come: long enough a silence is prompted for."""
+        """Advance to `now_samples` of the session's audio: prompts after a long enough silence."""
         self._idle.look(now_samples, now_ns)

@@ -1,11 +1,13 @@
 """Whose turn it is: one enum of states, one transition table, one setter.
 
-Speech and answers overlap: a person may begin to speak while an answer runs, and the answer goes on
-until it is cancelled (or for good, where `interrupt_response` is false). So a state says both: what
-is heard, and whether a response runs. `diagram()` draws the table.
+Speech and responses overlap: the user may begin to speak while a response is active, and the
+response continues until it is cancelled (or to its end, if `interrupt_response` is false). A state
+therefore says both whether there is speech and whether a response is active. `diagram()` draws the
+table.
 
-Push-to-talk uses the same machine: the first append is BEGIN, a commit END, a clear DROP.
-An utterance ends with END before its answer begins with RESPOND, even when both come at once.
+Push-to-talk uses the same machine: the first append is BEGIN, a commit END, a clear DROP. An
+utterance ends with END before its response begins with RESPOND, even when both come at once.
+
 """
 
 from __future__ import annotations
@@ -19,22 +21,22 @@ logger = logging.getLogger(__name__)
 
 
 class TurnState(Enum):
-    QUIET = "quiet"  # nobody speaks, nothing is answered
+    QUIET = "quiet"  # no speech, no response
     HEARING = "hearing"
-    HUSHED = "hushed"  # a short silence: speculation runs
-    ANSWERING = "answering"  # a response runs, nobody speaks
+    HUSHED = "hushed"  # a short pause in speech: speculation runs
+    ANSWERING = "answering"  # a response is active, no speech
     HEARING_OVER_ANSWER = "hearing_over_answer"
     HUSHED_OVER_ANSWER = "hushed_over_answer"
 
 
 class TurnEvent(Enum):
     BEGIN = "begin"  # speech began
-    HUSH = "hush"  # a short silence
-    RESUME = "resume"  # speech goes on
+    HUSH = "hush"  # a short pause
+    RESUME = "resume"  # speech continues
     END = "end"  # the endpoint, or a commit
-    DROP = "drop"  # no speech after all, or a clear
-    RESPOND = "respond"  # an answer begins
-    FINISH = "finish"  # it is over: done, cancelled or failed
+    DROP = "drop"  # it was no speech, or a clear
+    RESPOND = "respond"  # a response begins
+    FINISH = "finish"  # the response is over: done, cancelled or failed
 
 
 _S, _E = TurnState, TurnEvent
@@ -75,7 +77,7 @@ TRANSITIONS: dict[TurnState, dict[TurnEvent, TurnState]] = {
 
 
 class IllegalTurnEventError(Exception):
-    """The event has no place in this state; nothing was changed."""
+    """The event is not allowed in this state; the state is unchanged."""
 
     def __init__(self, state: TurnState, event: TurnEvent) -> None:
         self.state = state
@@ -85,7 +87,7 @@ class IllegalTurnEventError(Exception):
 
 
 class StaleTurnError(Exception):
-    """The event is about another utterance than the open one; nothing was changed."""
+    """The event is about an utterance other than the open one; the state is unchanged."""
 
     def __init__(self, expected: TurnRef | None, got: TurnRef) -> None:
         self.expected = expected
@@ -94,10 +96,12 @@ class StaleTurnError(Exception):
 
 
 class TurnMachine:
-    """One session's turn. Apply the listener's events in order, and the answer's as they happen.
+    """The turn state of one session. Apply the segmenter's events in order, and the response's as
+    they happen.
 
-    `ref` is the open utterance, or the last one; `generation` the running answer, or the last one;
+    `ref` is the open utterance, or the last one; `generation` the active response, or the last one;
     0: none yet. Each method raises IllegalTurnEventError, or StaleTurnError for the wrong ref.
+
     """
 
     def __init__(self) -> None:
@@ -110,7 +114,7 @@ class TurnMachine:
         return self._state
 
     def begin(self, ref: TurnRef) -> None:
-        """Speech began; its turn number is higher than any before."""
+        """Speech begins; its turn number is higher than any before."""
         newer = self.ref is None or ref.turn > self.ref.turn
         self._apply(TurnEvent.BEGIN, ref, self.ref, is_due=newer)
         self.ref = ref
@@ -119,7 +123,7 @@ class TurnMachine:
         self._apply(TurnEvent.HUSH, ref, self.ref, is_due=ref == self.ref)
 
     def resume(self, ref: TurnRef) -> None:
-        """Speech goes on; `ref` is the next revision of the open utterance."""
+        """Speech continues; `ref` is the next revision of the open utterance."""
         due = None if self.ref is None else TurnRef(self.ref.turn, self.ref.revision + 1)
         self._apply(TurnEvent.RESUME, ref, due, is_due=ref == due)
         self.ref = ref
@@ -131,7 +135,7 @@ class TurnMachine:
         self._apply(TurnEvent.DROP, ref, self.ref, is_due=ref == self.ref)
 
     def respond(self) -> int:
-        """An answer begins; its generation."""
+        """A response begins; returns its generation."""
         self._move(TurnEvent.RESPOND)
         self.generation += 1
         return self.generation
@@ -149,7 +153,7 @@ class TurnMachine:
         self._move(event)
 
     def _move(self, event: TurnEvent) -> None:
-        """The one place where the state changes."""
+        """The only place where the state changes."""
         new = TRANSITIONS[self._state].get(event)
         if new is None:
             raise IllegalTurnEventError(self._state, event)
@@ -158,7 +162,7 @@ class TurnMachine:
 
 
 def diagram() -> str:
-    """The table as a mermaid state diagram, for the documentation."""
+    """The table as a Mermaid state diagram, for the documentation."""
     lines = ["stateDiagram-v2", f"    [*] --> {TurnState.QUIET.value}"]
     for state, row in TRANSITIONS.items():
         targets: dict[TurnState, list[str]] = {}

@@ -1,4 +1,4 @@
-"""A session's settings as they change: what follows from an update for each part of it."""
+"""Session updates: applies a change of settings to each part of a session."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from headstart.gateway.session.video_input import VideoInput
 
 
 class SessionUpdates:
-    """Both methods raise `ProtocolError`, and then nothing has changed."""
+    """If a method raises `ProtocolError`, nothing has changed."""
 
     def __init__(
         self,
@@ -35,13 +35,13 @@ class SessionUpdates:
         self._offer = offer
 
     def preset(self, update: SessionUpdate, now_ns: int) -> None:
-        """Settings that came with the connection; they may be those of another type of session."""
+        """Apply settings that came with the connection; they may change the session type."""
         before = self._context.config
         self._context.config = before.of_type(update.type).apply(update)
         self._follow(before, now_ns)
 
     def update(self, event: SessionUpdateEvent, now_ns: int) -> None:
-        """A client's `session.update`."""
+        """Apply a client's `session.update`."""
         context = self._context
         before = context.config
         context.config = before.apply(event.session, voice_locked=self._out.has_spoken)
@@ -50,7 +50,7 @@ class SessionUpdates:
         now = context.config
         if (now.instructions, now.tools) != (before.instructions, before.tools):
             note, tools = blind_note(now.instructions), engine_tools(now.tools)
-            context.tell(api.Instruct(context.session_id, now.instructions, note, tools))
+            context.send_to_engine(api.Instruct(context.session_id, now.instructions, note, tools))
         remember(context, before)
         self._follow(before, now_ns)
 
@@ -66,7 +66,7 @@ def _video(config: SessionConfig) -> VideoOptions | None:
 
 
 def open_command(context: SessionContext) -> api.Open:
-    """What an engine is told of a session that it does not know."""
+    """The command that opens this session in an engine."""
     config = context.config
     for kept in context.conversation:
         kept.known = kept.engine is not None and context.engine_keeps

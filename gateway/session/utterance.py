@@ -1,4 +1,4 @@
-"""One utterance, from its beginning until its words are final."""
+"""One utterance, from its beginning to its final transcript."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from headstart.gateway.telemetry.latency import TurnStamps
 
 
 class Standing(Enum):
-    """Whether the client has been told that somebody speaks."""
+    """Whether the client has been told that speech started."""
 
     ANNOUNCED = "announced"
-    HELD = "held"  # over an answer, whose sound stands still until it is known what this is
-    HELD_ALOUD = "held_aloud"  # the same, but the answer plays on
+    HELD = "held"  # over a response, whose audio is paused until this is classified
+    HELD_ALOUD = "held_aloud"  # the same, but the response plays on
 
 
 @dataclass(slots=True)
 class Utterance:
-    """`shown`: its committed words, as far as they were sent as transcription deltas."""
+    """`shown`: the committed words sent so far as transcription deltas."""
 
     turn: int
     item_id: str
@@ -32,9 +32,9 @@ class Utterance:
     by_hand: bool = False
     shown: str = ""
     standing: Standing = Standing.ANNOUNCED
-    hushed: PauseDetected | None = None  # the short silence that it is in
+    hushed: PauseDetected | None = None  # the short pause it is in
     hearing: api.Hearing | None = None  # the newest
-    text_is_final: bool = False  # of that silence
+    text_is_final: bool = False  # for that pause
 
     @property
     def is_held(self) -> bool:
@@ -47,12 +47,12 @@ class Utterance:
 
     @property
     def sound_ms(self) -> float:
-        """How much of it the ears have heard, from the beginning of speech on."""
+        """How much of it the recogniser has processed, in ms from the beginning of speech."""
         at_sample = self.speech_sample if self.hearing is None else self.hearing.at_sample
         return max(0.0, engine_samples_to_exact_ms(at_sample - self.speech_sample))
 
     def take(self, hearing: api.Hearing) -> None:
-        """Words of this utterance, in order."""
+        """Take new words of this utterance; they arrive in order."""
         self.hearing = hearing
         is_last = self.hushed is None or hearing.ref == self.hushed.ref
         self.text_is_final = hearing.final and is_last
@@ -60,7 +60,7 @@ class Utterance:
 
 @dataclass(frozen=True, slots=True)
 class EndedUtterance:
-    """An utterance that is over; `wants_answer`: unless the client ended it by hand."""
+    """An utterance that has ended. `wants_answer` is false if the client committed it by hand."""
 
     utterance: Utterance
     event: SpeechStopped

@@ -1,10 +1,11 @@
-"""What one session sees: pictures of items, which all count, and a camera's, which are sampled.
+"""A session's images: those in items are all used, camera frames are sampled.
 
     item ─────▶ Decode(ordered) ───────────────▶ decoded ─▶ the item
     frame ─▶ too soon? ─▶ Decode ─▶ changed? ─▶ Frame, to the engine
 
-Pictures are decoded by the shell. Of a camera one is under way at a time and one waits, the newest:
-the one that waited before is dropped, and counted.
+The session runner decodes. At most one camera frame is being decoded and one waits, the newest: a
+newer frame replaces it, and the replaced one is counted as dropped.
+
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from headstart.gateway.protocol.extensions import InputImageBufferAppend, VideoO
 from headstart.gateway.session.actions import Decode
 from headstart.gateway.session.context import SessionContext
 from headstart.gateway.telemetry.latency import ChunkBudget
-from headstart.gateway.video.decode import Encoded, Outcome, Seen
+from headstart.gateway.video.decode import DecodedImage, Encoded, Outcome
 from headstart.gateway.video.sampling import (
     Every,
     FrameSampler,
@@ -34,7 +35,7 @@ from headstart.gateway.video.sampling import (
 )
 
 NS_PER_MS = 1_000_000
-# The rate under load as shares of the rate asked for.
+# The rate under load, as fractions of the configured rate.
 LOAD_SHARES = (1.0, 0.75, 0.5)
 REPLACED = "replaced"
 BROKEN = "broken"
@@ -42,7 +43,7 @@ BROKEN = "broken"
 
 @dataclass(frozen=True, slots=True)
 class _Offered:
-    """A camera's frame on its way through the decoder."""
+    """A camera frame on its way through the decoder."""
 
     at_ms: float
     at_sample: int
@@ -52,23 +53,23 @@ class _Offered:
 
 @dataclass(frozen=True, slots=True)
 class _DecodeRequest:
-    """What happens when pictures are decoded."""
+    """What to call when images are decoded."""
 
-    then: Callable[[tuple[Seen, ...]], None]
+    then: Callable[[tuple[DecodedImage, ...]], None]
     event_id: str | None
     failed: Callable[[], None]
 
 
 class VideoInput:
-    """The pictures of one session. `clock_samples`: of its audio, at the moment."""
+    """The images of one session. `clock_samples` returns the position of its audio."""
 
     def __init__(self, context: SessionContext, clock_samples: Callable[[], int]) -> None:
         self._context = context
         self._clock_samples = clock_samples
         self._clock = _CameraClock()
         self._tickets = 0
-        self._asked: dict[int, _DecodeRequest] = {}
-        self._decoding = False  # a camera's frame
+        self._requests: dict[int, _DecodeRequest] = {}
+        self._decoding = False  # a camera frame
         self._waiting: _Offered | None = None
         self._load = LoadAdaptive()
         self._pressed = False
@@ -77,7 +78,7 @@ class VideoInput:
         self.configure(None)
 
     def configure(self, options: VideoOptions | None) -> None:
-        """Sample as the session wants it from now on; what is None is the server's setting."""
+        """Set the sampling rules; None fields take the server's setting."""
         rules = _rules(self._context.settings, options)
         steps = LoadSteps(fps=tuple(rules.fps * share for share in LOAD_SHARES))
         self._load = LoadAdaptive(steps, max_frames=rules.max_frames)
@@ -95,11 +96,11 @@ class VideoInput:
         self._sampler.begin_turn()
 
     def chunk(self, chunk: ChunkBudget) -> None:
-        """How long the engine took for a chunk of sound: what tells how busy it is."""
+        """Note the engine's latency for a chunk of audio, which measures its load."""
         self._load.load(chunk.latency_ms / max(chunk.duration_ms, 1.0))
 
     def pressure(self, level: api.Level) -> None:
-        """How full the engine's memory is: frames are the first to give way."""
+        """Note how full the engine's memory is: frames are dropped first."""
         self._pressed = level >= api.Level.DEGRADED
         self._load.press(self._pressed)
 
@@ -109,25 +110,27 @@ class VideoInput:
         self,
         pictures: Sequence[Encoded],
         event_id: str | None,
-        then: Callable[[tuple[Seen, ...]], None],
+        then: Callable[[tuple[DecodedImage, ...]], None],
     ) -> None:
-        """Have `pictures` decoded before any further event of the client's, then `then`."""
+        """Decode `pictures` before the client's next event, then call `then`."""
         self._decode(pictures, _DecodeRequest(then, event_id, lambda: None), ordered=True)
 
     def decoded(self, ticket: int, outcome: Outcome) -> None:
-        """Raises `ProtocolError`: what was wrong with a picture, or what `then` raised."""
-        asked = self._asked.pop(ticket)
+        """Raises `ProtocolError` for an invalid image, or whatever `then` raises."""
+        request = self._requests.pop(ticket)
         try:
             if isinstance(outcome, ProtocolError):
-                asked.failed()
+                request.failed()
                 raise outcome
-            asked.then(outcome)
+            request.then(outcome)
         except ProtocolError as error:
-            raise error.about(asked.event_id) from None
+            raise error.about(request.event_id) from None
 
-    def _decode(self, pictures: Sequence[Encoded], asked: _DecodeRequest, *, ordered: bool) -> None:
+    def _decode(
+        self, pictures: Sequence[Encoded], request: _DecodeRequest, *, ordered: bool
+    ) -> None:
         self._tickets += 1
-        self._asked[self._tickets] = asked
+        self._requests[self._tickets] = request
         size = self._context.still_size(len(pictures)) if ordered else self._context.frame_size
         self._context.act(Decode(self._tickets, tuple(pictures), ordered, size))
 
@@ -146,13 +149,13 @@ class VideoInput:
             self._count(REPLACED, SampledFrame(self._waiting.at_ms), self._waiting.event_id)
         self._waiting = offered
 
-    def track_frame(self, seen: Seen, now_ns: int) -> None:
-        """A frame of a track, decoded already, with its thumbnail."""
+    def track_frame(self, decoded: DecodedImage, now_ns: int) -> None:
+        """A decoded frame of a track, with its thumbnail."""
         at_sample = self._clock_samples()
         frame = SampledFrame(self._clock.at_ms(now_ns, at_sample))
         verdict = self._sampler.judge(frame)
         if verdict is FrameVerdict.KEEP:
-            self._judge(seen, frame.at_ms, at_sample, None)
+            self._judge(decoded, frame.at_ms, at_sample, None)
         else:
             self._count(verdict, frame, None)
 
@@ -164,16 +167,16 @@ class VideoInput:
             return
         self._decoding = True
 
-        def then(seen: tuple[Seen, ...]) -> None:
-            self._judge(seen[0], offered.at_ms, offered.at_sample, offered.event_id)
+        def then(decoded: tuple[DecodedImage, ...]) -> None:
+            self._judge(decoded[0], offered.at_ms, offered.at_sample, offered.event_id)
             self._next()
 
         def failed() -> None:
             self._count(BROKEN, frame, offered.event_id)
             self._next()
 
-        asked = _DecodeRequest(then, offered.event_id, failed)
-        self._decode([offered.encoded], asked, ordered=False)
+        request = _DecodeRequest(then, offered.event_id, failed)
+        self._decode([offered.encoded], request, ordered=False)
 
     def _next(self) -> None:
         self._decoding = False
@@ -181,14 +184,18 @@ class VideoInput:
         if waiting is not None:
             self._begin(waiting)
 
-    def _judge(self, seen: Seen, at_ms: float, at_sample: int, event_id: str | None) -> None:
-        frame = SampledFrame(at_ms, seen.thumbnail)
+    def _judge(
+        self, decoded: DecodedImage, at_ms: float, at_sample: int, event_id: str | None
+    ) -> None:
+        frame = SampledFrame(at_ms, decoded.thumbnail)
         verdict = self._sampler.judge(frame)
         self._count(verdict, frame, event_id)
         if verdict is FrameVerdict.KEEP:
             self._sampler.keep(frame)
             self._kept = frame
-            self._context.tell(api.Frame(self._context.session_id, at_sample, seen.image))
+            self._context.send_to_engine(
+                api.Frame(self._context.session_id, at_sample, decoded.image)
+            )
 
     def _count(self, fate: str, frame: SampledFrame, event_id: str | None) -> None:
         """In the metrics, and to a client that asked."""
@@ -210,8 +217,9 @@ class VideoInput:
 
 
 class _CameraClock:
-    """The time that frames are sampled by. A file may be fed faster than real time, and a muted
-    microphone stands still: what moved further since the last frame counts, sound or wall clock."""
+    """The clock for frame sampling. A file may be fed faster than real time, and a muted microphone
+    stops the sample clock. So the larger advance since the last frame counts, audio or wall clock.
+    """
 
     def __init__(self) -> None:
         self._at_ms = 0.0

@@ -1,13 +1,14 @@
-"""The one place that reaches into uvicorn's private parts, and into the h11 connection in one of
-them. What subclasses and others need has a name of ours here.
+"""The only module that uses uvicorn's private parts, and in one of them h11's connection. It gives
+our own names to what subclasses and other modules need.
 
-    Server            lets in, sees out and is told to leave in ways of a subclass's own
-    HttpConnection    one HTTP/1.1 connection: what it is at, and what becomes of it
-    SocketConnection  one WebSocket: the bytes before its parser and the messages behind it
-    connections, answering, tls    of a server's state, and of its settings
+    Server            accepting, closing and shutting down, for a subclass to implement
+    HttpConnection    one HTTP/1.1 connection: its state and its events
+    SocketConnection  one WebSocket: the bytes before its parser, the messages after it
+    connections, answering, tls    parts of the server's state and settings
 
 Written for uvicorn 0.54 and h11 0.16. `tests/gateway/transport/test_uvicorn_hooks.py` names each
-private part, so that a release that moves one says so there and not in a session.
+private part, so that a release that moves one fails there and not in a session.
+
 """
 
 from __future__ import annotations
@@ -48,52 +49,52 @@ OPEN = State.OPEN
 
 
 def connections(state: ServerState) -> set[HttpConnection | SocketConnection]:
-    """All that are open; the server's own set, so it changes."""
+    """All open connections: the server's own set, which changes."""
     return cast("set[HttpConnection | SocketConnection]", state.connections)
 
 
 def answering(state: ServerState) -> set[asyncio.Task[None]]:
-    """The tasks that run the application; the server's own set, so it changes."""
+    """The tasks that run the application: the server's own set, which changes."""
     return state.tasks
 
 
 def tls(config: uvicorn.Config) -> ssl.SSLContext | None:
-    """None: connections are in the clear. For a `config` that is loaded."""
+    """None: no TLS. `config` must be loaded."""
     return config.ssl
 
 
 class Server(uvicorn.Server):
-    """uvicorn's loop, its signal handlers and its `Date` header, without its way of accepting
-    connections, which lets everybody in, and of ending them, which waits for ever, fails over some
-    and reports those it has to give up as errors."""
+    """uvicorn's loop, signal handlers and `Date` header. Replaces how it accepts connections, which
+    has no limits, and how it closes them: uvicorn waits without limit, fails on some connections,
+    and logs those it gives up on as errors."""
 
-    def let_in(self, listening: socket.socket) -> None:
-        """Begin to accept on a socket that listens."""
+    def start_accepting(self, listening: socket.socket) -> None:
+        """Begin to accept on a listening socket."""
         raise NotImplementedError
 
-    async def let_in_no_more(self) -> None:
+    async def stop_accepting(self) -> None:
         """Stop accepting; the socket is closed next."""
         raise NotImplementedError
 
-    async def see_out(self, grace_s: float) -> None:
-        """End all connections, and give answers that are under way so much time."""
+    async def close_connections(self, grace_s: float) -> None:
+        """Close all connections, giving running responses up to `grace_s`."""
         raise NotImplementedError
 
-    def signalled(self) -> None:
-        """SIGTERM or SIGINT came. In a signal handler."""
+    def on_signal(self) -> None:
+        """SIGTERM or SIGINT arrived. Called in a signal handler."""
         raise NotImplementedError
 
     def end(self) -> None:
-        """See everybody out from the next tick on."""
+        """Begin the shutdown at the next tick."""
         self.should_exit = True
 
-    def hurry(self) -> None:
-        """The same, without waiting for anybody."""
+    def end_now(self) -> None:
+        """The same, without waiting for running responses."""
         self.should_exit = self.force_exit = True
 
     @property
-    def hurries(self) -> bool:
-        """Nobody is waited for any more."""
+    def is_forced(self) -> bool:
+        """Whether the shutdown no longer waits."""
         return self.force_exit
 
     @property
@@ -107,23 +108,22 @@ class Server(uvicorn.Server):
         assert sockets is not None
         await self.lifespan.startup()
         (listening,) = sockets
-        self.let_in(listening)
+        self.start_accepting(listening)
         self.started = True
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        await self.let_in_no_more()
+        await self.stop_accepting()
         for listening in sockets or ():
             listening.close()
-        await self.see_out(self.config.timeout_graceful_shutdown or 0)
+        await self.close_connections(self.config.timeout_graceful_shutdown or 0)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        self.signalled()
+        self.on_signal()
 
 
 class HttpConnection(H11Protocol):
-    """One HTTP/1.1 connection, with the ways closed in which uvicorn loses sight of one or fails.
-    What a client sends right behind its upgrade request, uvicorn drops; here the session gets it.
-    """
+    """One HTTP/1.1 connection. Fixes the cases in which uvicorn loses track of one or fails.
+    uvicorn drops what a client sends right after its upgrade request; here the session gets it."""
 
     def __init__(self, config: uvicorn.Config, state: ServerState) -> None:
         super().__init__(config=config, server_state=state, app_state={})
@@ -131,49 +131,49 @@ class HttpConnection(H11Protocol):
     # --- what a subclass is told ------------------------------------------------------------------
 
     def opened(self) -> None:
-        """The connection is there."""
+        """The connection was made."""
 
     def lost(self) -> None:
-        """It is no more."""
+        """The connection is closed."""
 
     def answered(self) -> None:
-        """An answer is out; the next request may come."""
+        """A response was sent; the next request may come."""
 
     def upgraded(self, to: SocketConnection) -> None:
-        """It goes on as a WebSocket."""
+        """It continues as a WebSocket."""
 
-    def no_handshake(self, method: bytes, version: bytes, headers: Headers) -> str | None:
-        """Why a request to become a WebSocket is not fit to be one; None: it may be."""
+    def handshake_problem(self, method: bytes, version: bytes, headers: Headers) -> str | None:
+        """Why an upgrade request is not a valid WebSocket handshake; None: it may be one."""
         raise NotImplementedError
 
     # --- what it is at ----------------------------------------------------------------------------
 
     @property
     def owes_head(self) -> bool:
-        """Its request's first lines are not all there."""
+        """The request's line and headers are incomplete."""
         return self.conn.their_state is h11.IDLE
 
     @property
     def owes_request(self) -> bool:
-        """Its request is not all there."""
+        """The request is incomplete."""
         return self.conn.their_state in (h11.IDLE, h11.SEND_BODY)
 
     @property
     def reads_slowly(self) -> bool:
-        """The answer waits for it."""
+        """The response waits for the peer to read."""
         return self.flow.write_paused
 
     @property
-    def is_leaving(self) -> bool:
+    def is_being_closed(self) -> bool:
         """It is being closed."""
         return self.transport.is_closing()
 
     def now_s(self) -> float:
-        """The loop's."""
+        """The loop's time, in s."""
         return self.loop.time()
 
     def cut(self) -> None:
-        """End it at once."""
+        """Close it at once."""
         self.transport.abort()
 
     # --- called by uvicorn ------------------------------------------------------------------------
@@ -191,7 +191,7 @@ class HttpConnection(H11Protocol):
         super().on_response_complete()
 
     def shutdown(self) -> None:
-        """Unlike uvicorn's, which tells h11 what that may not want to hear."""
+        """uvicorn's version puts h11 into states that it may reject."""
         if self.cycle is None or self.cycle.response_complete or self.owes_request:
             self.transport.close()
         else:
@@ -202,8 +202,8 @@ class HttpConnection(H11Protocol):
             self.transport.close()
 
     def send_400_response(self, msg: str) -> None:
-        """Unlike uvicorn's, which fails where an answer is under way or out, and lets the
-        application answer a second time."""
+        """uvicorn's version fails if a response has been started or sent, and lets the application
+        respond a second time."""
         if self.cycle is not None and not self.cycle.response_complete:
             self.cycle.disconnected = True
             self.cycle.message_event.set()
@@ -215,10 +215,10 @@ class HttpConnection(H11Protocol):
             self.transport.close()
 
     def _unsupported_upgrade_warning(self) -> None:
-        """Unlike uvicorn's, which writes two warnings: anybody could fill the log with them."""
+        """uvicorn's version logs two warnings, so that any client could fill the log."""
 
     def handle_websocket_upgrade(self, event: h11.Request) -> None:
-        wrong = self.no_handshake(event.method, event.http_version, self.headers)
+        wrong = self.handshake_problem(event.method, event.http_version, self.headers)
         if wrong is not None:
             self.send_400_response(f"This is no WebSocket handshake: {wrong}.")
             return
@@ -231,14 +231,14 @@ class HttpConnection(H11Protocol):
 
 
 class MessageQueue(Protocol):
-    """Where a WebSocket's messages go that the application has not read yet."""
+    """The queue of a WebSocket's messages that the application has not read yet."""
 
     def put_nowait(self, message: Any) -> None:
-        """Never waits: what bounds it is its owner's affair."""
+        """Never waits; the owner bounds the queue."""
 
 
 class SocketConnection(WebSocketsSansIOProtocol):
-    """One WebSocket. It reads on whatever waits in its queue: a subclass pauses the peer."""
+    """One WebSocket. It reads on however much is queued: a subclass must pause the peer."""
 
     _pongs: dict[bytes, asyncio.Future[None]]
     _bounds: FrameBounds
@@ -246,43 +246,43 @@ class SocketConnection(WebSocketsSansIOProtocol):
     # --- what a subclass says and is told ---------------------------------------------------------
 
     def make_queue(self) -> MessageQueue:
-        """Of a new connection. `next_message` reads it."""
+        """Make the queue of a new connection. `next_message` reads it."""
         raise NotImplementedError
 
     async def next_message(self) -> Any:
-        """An ASGI message, for the application."""
+        """Returns the next ASGI message for the application."""
         raise NotImplementedError
 
     @property
-    def holds_peer(self) -> bool:
-        """What the peer sends is not read at present."""
+    def is_reading_paused(self) -> bool:
+        """Whether reading from the peer is paused."""
         return False
 
     def extensions(self) -> dict[str, Any]:
-        """What the application finds in the scope of an accepted connection."""
+        """Extensions in the ASGI scope of an accepted connection."""
         return {}
 
     def sent(self) -> None:
-        """Something of the application's was sent."""
+        """The application has sent something."""
 
     def lost(self) -> None:
-        """The connection is no more."""
+        """The connection is closed."""
 
     # --- what it is at ----------------------------------------------------------------------------
 
     @property
     def handshake_begun(self) -> bool:
-        """A request was read."""
+        """Whether a request was read."""
         return self.handshake_initiated
 
     @property
     def handshake_over(self) -> bool:
-        """It was answered."""
+        """Whether the request was answered."""
         return self.handshake_complete
 
     @property
-    def goodbye_sent(self) -> bool:
-        """A close frame or a refusal was."""
+    def has_sent_close(self) -> bool:
+        """Whether a close frame or a refusal was sent."""
         return self.close_sent
 
     @property
@@ -290,13 +290,14 @@ class SocketConnection(WebSocketsSansIOProtocol):
         return self.disconnected
 
     @property
-    def is_leaving(self) -> bool:
-        """We have said goodbye, or it is being closed."""
+    def is_being_closed(self) -> bool:
+        """Whether we have started to close it, or it is being closed."""
         return self.close_sent or self.transport.is_closing()
 
     @property
     def wants_message(self) -> bool:
-        """The parser stands between two messages, and somebody wants the next one."""
+        """Whether the parser stands between two messages and the application waits for the next
+        one."""
         if not self._bounds.between_messages or self.close_sent:
             return False
         return self.conn.state is OPEN
@@ -312,19 +313,19 @@ class SocketConnection(WebSocketsSansIOProtocol):
         return self.loop
 
     def cut(self) -> None:
-        """End it at once."""
+        """Close it at once."""
         self.transport.abort()
 
     def parse(self, data: bytes) -> None:
-        """Give bytes of the peer's to the parser; what is whole of them goes to the queue."""
+        """Feed received bytes to the parser; complete messages go to the queue."""
         self._bounds.given(len(data))
         super().data_received(data)
         if not self.handshake_initiated:
             self._refuse_no_request()
 
     def write_text(self, data: bytes) -> bool:
-        """Send a text message of UTF-8 now, past Starlette. False: nothing was sent, for the peer
-        reads too slowly, or the connection is not open."""
+        """Send a text message of UTF-8 now, bypassing Starlette. False: nothing was sent, because
+        the peer reads too slowly or the connection is not open."""
         if self.close_sent or not self.writable.is_set() or self.transport.is_closing():
             return False
         if self.conn.state is not OPEN or not self.handshake_complete:
@@ -334,8 +335,8 @@ class SocketConnection(WebSocketsSansIOProtocol):
         return True
 
     async def ping(self) -> None:
-        """Returns with the pong. Raises `websockets.InvalidState` where nothing can be sent."""
-        payload = secrets.token_bytes(8)  # uvicorn's own have four
+        """Returns with the pong. Raises `websockets.InvalidState` if nothing can be sent."""
+        payload = secrets.token_bytes(8)  # uvicorn's own pings have four bytes
         self._pongs[payload] = waiting = self.loop.create_future()
         try:
             self.conn.send_ping(payload)
@@ -345,12 +346,12 @@ class SocketConnection(WebSocketsSansIOProtocol):
             self._pongs.pop(payload, None)
 
     def _refuse_no_request(self) -> None:
-        """The parser has found no request in what it was given, and says so to nobody."""
+        """The parser found no valid request and reported that to nobody: refuse it."""
         error = self.conn.handshake_exc
         if error is not None:
             self.handshake_initiated = self.handshake_complete = self.close_sent = True
-            told = f"This is no WebSocket handshake: {error.__cause__ or error}.\n"
-            self.transport.write(self.conn.reject(400, told).serialize())
+            message = f"This is no WebSocket handshake: {error.__cause__ or error}.\n"
+            self.transport.write(self.conn.reject(400, message).serialize())
             self.transport.close()
 
     # --- called by uvicorn ------------------------------------------------------------------------
@@ -359,7 +360,7 @@ class SocketConnection(WebSocketsSansIOProtocol):
         self._pongs = {}
         self._bounds = FrameBounds(self.conn)
         self.queue = cast(Any, self.make_queue())
-        self.read_paused = True  # uvicorn would stop reading after each message, at two syscalls
+        self.read_paused = True  # uvicorn would pause after each message: two syscalls
         super().connection_made(transport)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -369,7 +370,7 @@ class SocketConnection(WebSocketsSansIOProtocol):
         self._bounds.forget()
 
     def shutdown(self) -> None:
-        """Unlike uvicorn's, which fails where no handshake is under way any more."""
+        """uvicorn's version fails once the handshake is over."""
         if self.handshake_complete:
             super().shutdown()
         else:
@@ -381,7 +382,7 @@ class SocketConnection(WebSocketsSansIOProtocol):
     async def send(self, message: Any) -> None:
         await super().send(message)
         if self.initial_response is not None and self.close_sent:
-            self.handshake_complete = True  # with a refusal; uvicorn would call that an error
+            self.handshake_complete = True  # with a refusal, which uvicorn would treat as an error
         self.sent()
 
     def handle_connect(self, event: Request) -> None:
@@ -399,15 +400,15 @@ class SocketConnection(WebSocketsSansIOProtocol):
             waiting.set_result(None)
 
     def keepalive_timeout(self) -> None:
-        if not self.holds_peer:
+        if not self.is_reading_paused:
             super().keepalive_timeout()
             return
-        # Its pong may be among what we have not read: it is we who are late.
+        # The pong may be in what we have not read yet: the delay is ours.
         self.pong_timer = self.pending_ping_payload = None
         self.schedule_ping()
 
     def send_receive_event_to_app(self) -> None:
-        """As uvicorn's, which writes a traceback for each text that is no UTF-8."""
+        """As uvicorn's, which logs a traceback for each text that is not UTF-8."""
         data, self.frames = b"".join(self.frames), []
         if self.close_sent:
             return

@@ -1,4 +1,4 @@
-"""Which voice this server speaks with: the setting, the installed extra, the weights."""
+"""Chooses the server's voice from the setting, the installed extra and the weights."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from headstart.gateway.tts.link import VoiceOff, worker_argv
 log = logging.getLogger("headstart.voice")
 
 PACKAGES = {"joe": ("piper", "onnx", "onnxruntime"), "espeak": ("espeakng_loader",)}
-"""What each voice's worker imports; the extra `voice` brings it."""
+"""What each voice's worker imports; installed by the extra `voice`."""
 
 
 def missing(voice: str) -> list[str]:
-    """The packages that the voice lacks here."""
+    """The packages that the voice needs and that are not installed."""
     return [name for name in PACKAGES[voice] if importlib.util.find_spec(name) is None]
 
 
 async def choose(setting: str) -> list[str]:
-    """The worker's command line for the setting `voice`. Fetches the weights if need be.
+    """The worker's command line for the setting `voice`. Downloads the weights if needed.
 
-    "auto" is joe, or espeak where joe cannot be had. Raises `VoiceOff`.
+    "auto" is joe, or espeak if joe is not available. Raises `VoiceOff`.
+
     """
     if setting == "none":
         raise VoiceOff("the setting voice is 'none'")
@@ -45,8 +46,8 @@ async def choose(setting: str) -> list[str]:
 
 
 async def weights_of(voice: str) -> Path:
-    """The folder of the voice's weights, fetched and verified by the engine's side, which this
-    process does not import. Raises `VoiceOff`."""
+    """The folder of the voice's weights, downloaded and verified by the engine's code in a
+    subprocess, as this process does not import it. Raises `VoiceOff`."""
     process = await asyncio.create_subprocess_exec(
         *(
             sys.executable,

@@ -1,9 +1,10 @@
-"""Cuts text that comes in pieces into clauses to be spoken. No I/O; joined clauses are the text.
+"""Splits streamed text into clauses for synthesis. No I/O; joined clauses are the text.
 
-A clause ends where a speaker would breathe: behind `. ! ? …` and line ends, behind `, ; : —` once
-there are a few words, and after many words without any of these. What follows has to be seen
-first: no cut inside 3.14, 10:30, 1,000, e.g. or Dr. Smith. The first clause may be short, for it is
-what somebody waits for.
+A clause ends where a speaker would breathe: after `. ! ? …` and line ends, after `, ; : —` once
+there are a few words, and after many words without any of these. The following character must be
+known first: no split inside 3.14, 10:30, 1,000, e.g. or Dr. Smith. The first clause may be short,
+because the listener waits for it.
+
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ OPENERS = "(\"'“\N{LEFT SINGLE QUOTATION MARK}"
 
 FIRST_WORDS_MIN = 2
 LATER_WORDS_MIN = 4
-"""Fewer words before a comma are joined with what follows: a list is not read as commands."""
+"""Fewer words before a comma are joined with the next clause, so that lists sound natural."""
 FIRST_WORDS_MAX = 8
 LATER_WORDS_MAX = 16
 CHARS_MAX = 240
-"""Cut here even inside a word: no text is held back for ever."""
+"""Split here even inside a word, so that no text is held back for ever."""
 
 ABBREVIATIONS = frozenset(
     {"mr", "mrs", "ms", "dr", "prof", "st", "sr", "jr", "vs", "etc", "e.g", "i.e", "a.m", "p.m"}
@@ -30,7 +31,7 @@ ABBREVIATIONS = frozenset(
 
 
 class ClauseCutter:
-    """`push` text as it comes, `flush` at its end; both return the clauses that are complete."""
+    """`push` text as it arrives, `flush` at its end; both return the completed clauses."""
 
     def __init__(self) -> None:
         self._held = ""
@@ -46,12 +47,12 @@ class ClauseCutter:
         return clauses
 
     def flush(self) -> list[str]:
-        """The rest, as one clause; afterwards the cutter is as new."""
+        """The rest, as one clause; afterwards the cutter is reset."""
         rest, self._held, self._cut_any = self._held, "", False
         return [rest] if rest else []
 
     def _end(self) -> int | None:
-        """Where the first clause of what is held ends, its closers and spaces included."""
+        """The end of the first held clause, including closing marks and spaces."""
         text = self._held
         fewest = LATER_WORDS_MIN if self._cut_any else FIRST_WORDS_MIN
         most = LATER_WORDS_MAX if self._cut_any else FIRST_WORDS_MAX
@@ -61,10 +62,10 @@ class ClauseCutter:
             if words > most:
                 break
             if not text[:after].strip(ENDS + PAUSES + CLOSERS + " "):
-                continue  # nothing to say yet: a dash or a bullet before the first word
+                continue  # no words yet: a dash or a bullet before the first word
             ends = match[0][0] in ENDS
             if "\n" not in match[0] and (after == len(text) or not text[after].isspace()):
-                continue  # what follows is unknown, or belongs to the same number or word
+                continue  # what follows is unknown, or part of the same number or word
             if ends and text[match.start()] == "." and _abbreviates(text[: match.start()]):
                 continue
             if ends or words >= fewest:
@@ -73,7 +74,7 @@ class ClauseCutter:
 
 
 def _abbreviates(before: str) -> bool:
-    """Whether the full stop behind `before` belongs to its last word: Dr., J., or a list's 1."""
+    """Whether the full stop after `before` belongs to its last word: Dr., J., or a list's 1."""
     word = before.rsplit(maxsplit=1)[-1].lstrip(OPENERS) if before.strip() else ""
     initial = len(word) == 1 and word.isalpha() and word != "I"
     numeral = word.isdigit() and word == before.strip()
@@ -81,13 +82,13 @@ def _abbreviates(before: str) -> bool:
 
 
 def _past_spaces(text: str, at: int) -> int | None:
-    """Behind the spaces at `at`; None while more of them may come."""
+    """The position after the spaces at `at`; None while more may follow."""
     end = at + len(text[at:]) - len(text[at:].lstrip())
     return end if end < len(text) else None
 
 
 def _long(text: str, most: int) -> int | None:
-    """Behind the last of `most` words, once the next one has begun."""
+    """The position after the last of `most` words, once the next one has begun."""
     words = list(re.finditer(r"\S+", text))
     if len(words) > most:
         return words[most].start()

@@ -1,13 +1,14 @@
-"""What is said of a text that is written for the eye: Markdown, emoji, links and code, as it comes.
+"""Converts written text to spoken text: removes Markdown, emoji, links and code from a stream.
 
-`**Paris**` is said as "Paris", a link by its text, an address by its host, a table's cells with a
-pause between; code blocks, rules and emoji are not said. No I/O. Each character that is said knows
-how far the text had been written, so that what was heard can be told in what is written.
+`**Paris**` is spoken as "Paris", a link as its text, a URL as its host, a table's cells with a
+pause between; code blocks, rules and emoji are not spoken. No I/O. Each spoken character knows its
+position in the written text, so that what was heard can be mapped back.
 
-Marks are taken out where they stand, not paired, as nothing can be held back until its end comes:
-a paragraph's emphasis is known when it is over, and the first clause is what somebody waits for.
-The only waits are for a mark that may go on, and for the end of a short construct (`HOLD_MAX`). So
-what is said does not depend on how the text was cut.
+Marks are removed where they stand, without pairing, because text cannot be held back until a
+closing mark arrives: the listener waits for the first clause. It waits only for a mark that may
+continue, and for the end of a short construct (`HOLD_MAX`). So the result does not depend on how
+the text was split.
+
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ HOLD_MAX = 300
 ADDRESS_MAX = 2048
 
 Said = tuple[str, int]
-"""What is said of a piece, and where it ends in what is written."""
-_Step = tuple[int, str] | None  # so many characters, and what is said of them; None: wait for more
+"""The spoken text of a piece, and its end in the written text."""
+_Step = tuple[int, str] | None  # the consumed length and its spoken text; None: wait for more
 
 _MAYBE_MARK = re.compile(r"[ \t>]*(?:#{1,6}[ \t]*|[-*+][ \t]+\[[ xX]?\]?[ \t]*|[-*+_=|:~` \t]*)")
 _FENCE = re.compile(r"[ \t>]*(`{3,}|~{3,})([^\n]*)")
@@ -42,17 +43,17 @@ _JOINERS = frozenset("\ufe0e\ufe0f\u200d\u20e3")
 
 
 class SpokenText:
-    """`push` text as it comes, `flush` at its end; both return what is said of what is decided."""
+    """`push` text as it arrives, `flush` at its end; both return the spoken text decided so far."""
 
     def __init__(self) -> None:
         self._held = ""
-        self._at = 0  # of what is held, in all that is written
+        self._at = 0  # position of the held text in the written text
         self._before = ""  # the character before it
         self._line_starts = True
-        self._fence = ""  # of the code block that it is in
-        self._row = False  # of a table
+        self._fence = ""  # of the current code block
+        self._row = False  # in a table row
         self._link = False  # within a link's text
-        self._address = False  # within a link's address
+        self._address = False  # within a link's URL
         self._spaced = True
 
     def push(self, text: str) -> list[Said]:
@@ -60,7 +61,7 @@ class SpokenText:
         return self._run(final=False)
 
     def flush(self) -> list[Said]:
-        """What is said of the rest."""
+        """The spoken text of the rest."""
         return self._run(final=True)
 
     def _run(self, *, final: bool) -> list[Said]:
@@ -104,7 +105,7 @@ class SpokenText:
         fence = _FENCE.match(text)
         if fence is not None and (fence[1][0] == "~" or "`" not in fence[2]):
             if open_ended:
-                return None  # its info may hold a backtick yet: then it is code within a line
+                return None  # its info string may still contain a backtick: then it is inline code
             self._fence = fence[1]
             return fence.end(), ""
         self._line_starts = False
@@ -117,7 +118,7 @@ class SpokenText:
         return end + self._row, " "
 
     def _code(self, text: str, final: bool) -> _Step:
-        """Nothing of it is said. Its last line is a fence at least as long, and nothing else."""
+        """Nothing of it is spoken. Its last line is a fence at least as long, and nothing else."""
         end = text.find("\n")
         if end < 0 and not final:
             return None
@@ -232,7 +233,7 @@ class SpokenText:
 
 
 def clean(text: str) -> str:
-    """What is said of a whole text."""
+    """The spoken text of a whole text."""
     spoken = SpokenText()
     return "".join(letter for letter, _ in [*spoken.push(text), *spoken.flush()])
 
@@ -246,7 +247,7 @@ def _host(address: str) -> str:
 
 
 def _is_picture(letter: str) -> bool:
-    """Emoji, arrows, dingbats and boxes, and what joins and colours them."""
+    """Emoji, arrows, dingbats and boxes, and the characters that join and colour them."""
     if letter in _JOINERS or 0x1F3FB <= ord(letter) <= 0x1F3FF or 0xE0000 <= ord(letter) <= 0xE007F:
         return True
     if letter in _ARROWS:

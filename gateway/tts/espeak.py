@@ -1,4 +1,4 @@
-"""The fallback voice: eSpeak NG, by rules. It sounds like a machine, and costs next to nothing."""
+"""The fallback voice: eSpeak NG, rule-based. It sounds robotic, and costs very little."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ERROR_OK = 0
 WORDS_PER_MIN = 165
 WORDS_PER_MIN_RANGE = (80, 450)
 LANGUAGE = b"en-us"
-PIECE_SAMPLES = RATE_HZ  # a second: short messages, and a stop between two of them
+PIECE_SAMPLES = RATE_HZ  # a second: keeps messages short, and lets a stop take effect between two
 
 _Callback = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.POINTER(ctypes.c_short), ctypes.c_int, ctypes.c_void_p
@@ -45,11 +45,11 @@ class Espeak:
             raise VoiceUnavailable(f"eSpeak NG does not find its data in {data}")
         self._rate_hz = int(rate_hz)
         self._made: list[Samples] = []
-        self._callback = _Callback(self._take)  # the library keeps no reference of ours
+        self._callback = _Callback(self._take)  # the library holds no reference to it
         self._library.espeak_SetSynthCallback(self._callback)
 
     def speak(self, text: str, speed: float) -> Iterator[Samples]:
-        """See `Synthesiser.speak`. A clause takes some 5 ms, so it is made in one go."""
+        """See `Synthesiser.speak`. A clause takes about 5 ms, so it is made in one call."""
         low, high = WORDS_PER_MIN_RANGE
         rate = min(max(round(WORDS_PER_MIN * speed), low), high)
         self._library.espeak_SetParameter(PARAMETER_RATE, rate, 0)

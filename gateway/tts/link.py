@@ -1,12 +1,14 @@
-"""The gateway's end of the voice worker: passes clauses and sound, says whether there is a voice.
+"""The gateway's link to the TTS worker: sends clauses, receives audio, reports the voice's status.
 
     start ─▶ loading ─Loaded─▶ ready ─died, or STALLED_S silent with work─▶ lost ─Loaded─▶ ready
                 └─ code 2, or died FIRST_TRIES times before it was ever ready ─▶ off, for good
 
-Sessions are attached by id, as at the engine's link. What a worker held when it died is lost: every
-session is told, and goes on in text until a voice is there again. A worker that owes nothing
-(`headstart.gateway.tts.owed_clauses`) may be silent for ever. Nothing here blocks the loop.
-Bound: `PIPE_BYTES_MAX` of commands that the worker has not read; it is then taken for stalled.
+Sessions are attached by id, as at the engine link. Clauses that a worker held when it died are
+lost: every session is told, and continues in text until there is a voice again. A worker without
+pending clauses (`headstart.gateway.tts.owed_clauses`) may be silent for any time. Nothing here
+blocks the loop. Bound: `PIPE_BYTES_MAX` of commands that the worker has not read; beyond it, the
+worker counts as stalled.
+
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from headstart.gateway.tts.messages import (
     VoiceEvent,
     pack,
 )
-from headstart.gateway.tts.owed_clauses import Owed
+from headstart.gateway.tts.owed_clauses import UnfinishedClauses
 from headstart.gateway.tts.status import VoiceStatus
 
 log = logging.getLogger("headstart.voice")
@@ -62,7 +64,7 @@ Argv = Callable[[], Awaitable[list[str]]]
 
 
 class VoiceLink:
-    """`argv` makes the worker's command line, and may fetch weights for it. Raises `VoiceOff`."""
+    """`argv` returns the worker's command line, and may download weights. It raises `VoiceOff`."""
 
     def __init__(self, argv: Argv, stalled_s: float = STALLED_S) -> None:
         self.status = VoiceStatus("off", reason="not started")
@@ -70,19 +72,19 @@ class VoiceLink:
         self._stalled_s = stalled_s
         self._listeners: dict[str, VoiceListener] = {}
         self._child: ChildProcess | None = None
-        self._stdin: asyncio.StreamWriter | None = None  # of a worker that lives
+        self._stdin: asyncio.StreamWriter | None = None  # of a live worker
         self._task: asyncio.Task[None] | None = None
-        self._owed = Owed()
-        self._last_s = 0.0  # when it last said anything, or got work while it had none
+        self._owed = UnfinishedClauses()
+        self._last_s = 0.0  # when it last sent anything, or got work while idle
 
     @property
     def restarts(self) -> int:
-        """Of its worker."""
+        """Restarts of the worker."""
         return 0 if self._child is None else self._child.restarts
 
     @property
     def pid(self) -> int | None:
-        """Its worker's; None: there is none."""
+        """The worker's process id; None: there is none."""
         return None if self._child is None else self._child.pid
 
     def start(self) -> None:
@@ -90,7 +92,7 @@ class VoiceLink:
         self._task = tasks.own(self._keep(), "voice", self._given_up)
 
     async def stop(self) -> None:
-        """End the worker. Returns when it is gone."""
+        """Stop the worker. Returns when it has ended."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -100,10 +102,10 @@ class VoiceLink:
 
     def detach(self, session: str) -> None:
         del self._listeners[session]
-        self.tell(Stop(session))
+        self.send(Stop(session))
 
-    def tell(self, command: VoiceCommand) -> bool:
-        """False: there is no voice now, nothing was sent."""
+    def send(self, command: VoiceCommand) -> bool:
+        """Send a command. False: there is no voice now, nothing was sent."""
         if isinstance(command, Stop):
             self._owed.stopped(command)
         stdin = self._stdin
@@ -115,7 +117,7 @@ class VoiceLink:
         if isinstance(command, Speak):
             if not self._owed:
                 self._last_s = time.monotonic()
-            self._owed.asked(command)
+            self._owed.sent(command)
         stdin.write(pack(command))
         return True
 
@@ -156,7 +158,7 @@ class VoiceLink:
         try:
             await self._read(process)
         finally:
-            self._stdin = None  # nobody is told anything any more
+            self._stdin = None  # no more commands are sent
             self._owed.lost()
 
     async def _read(self, process: Process) -> None:
@@ -199,6 +201,6 @@ class VoiceLink:
 
 
 def worker_argv(voice: str, folder: Path | None) -> list[str]:
-    """The command line of the worker's process."""
+    """The command line of the worker process."""
     argv = [sys.executable, "-P", "-m", "headstart.gateway.tts.worker", voice]
     return argv if folder is None else [*argv, str(folder)]

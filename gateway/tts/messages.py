@@ -1,6 +1,7 @@
-"""What gateway and voice worker tell each other: msgpack behind a 4-byte length, over pipes.
+"""Messages between gateway and TTS worker: msgpack with a 4-byte length prefix, over pipes.
 
-Sound is always s16 mono at 24 kHz. `generation` names the answer, as in `headstart.engine.api`.
+Audio is always s16 mono at 24 kHz. `generation` names the response, as in `headstart.engine.api`.
+
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ class VoiceMessage(msgspec.Struct, frozen=True, tag_field="op"):
 
 
 class Speak(VoiceMessage, frozen=True, tag="speak"):
-    """Say `text` behind what was asked for before. `clause` counts from 0 within the answer;
+    """Speak `text` after what was requested before. `clause` counts from 0 within the response;
     `speed` 1.0 is the voice's own."""
 
     session: str
@@ -30,14 +31,14 @@ class Speak(VoiceMessage, frozen=True, tag="speak"):
 
 
 class Stop(VoiceMessage, frozen=True, tag="stop"):
-    """Make no more sound for that answer, or with None for any of that session's."""
+    """Make no more audio for that response, or with None for any of that session's."""
 
     session: str
     generation: int | None = None
 
 
 class Loaded(VoiceMessage, frozen=True, tag="loaded"):
-    """The voice can speak."""
+    """The voice is ready."""
 
     voice: str
     load_s: float
@@ -57,7 +58,7 @@ class SynthesisedAudio(VoiceMessage, frozen=True, tag="sound"):
 
 
 class ClauseDone(VoiceMessage, frozen=True, tag="said"):
-    """A clause is over. `problem`: why it, or the rest of it, could not be spoken; else empty."""
+    """A clause has ended. `problem`: why it, or the rest of it, could not be spoken; else empty."""
 
     session: str
     generation: int
@@ -72,20 +73,20 @@ encoder = msgspec.msgpack.Encoder()
 
 
 def pack(message: VoiceMessage) -> bytes:
-    """One message as it goes through the pipe."""
+    """One message as sent through the pipe."""
     body = encoder.encode(message)
     return _LENGTH.pack(len(body)) + body
 
 
 class Unpacker:
-    """Messages of one type out of a stream of bytes. Holds less than one message."""
+    """Parses messages of one type from a byte stream. Holds less than one message."""
 
     def __init__(self, kind: Any) -> None:
         self._decoder = msgspec.msgpack.Decoder(kind)
         self._held = bytearray()
 
     def feed(self, data: bytes) -> list[Any]:
-        """Every message that is complete. Raises ValueError for what no peer of ours sends."""
+        """Every complete message. Raises ValueError for invalid data."""
         self._held += data
         messages = []
         while len(self._held) >= _LENGTH.size:

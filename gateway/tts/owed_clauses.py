@@ -1,12 +1,13 @@
-"""Which clauses the voice's worker still owes: the gateway's books. No I/O, no clock.
+"""Tracks which clauses the TTS worker has not finished. No I/O, no clock.
 
-Every clause that was asked for has exactly one end:
+Every requested clause ends exactly once:
 
-    said, failed   the worker says so (`ClauseDone`, without or with a `problem`)
-    stopped        we asked it to stop: it says no more of it, and owes nothing
-    lost           the worker has died: its sessions are told, and nothing will come
+    said, failed   reported by the worker (`ClauseDone`, without or with a `problem`)
+    stopped        we asked it to stop: it reports no more about it
+    lost           the worker has died: its sessions are told, and no report follows
 
-What comes of a clause that is over is dropped: the worker had made it before it read the stop.
+Audio of an ended clause is dropped: the worker made it before it read the stop.
+
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from __future__ import annotations
 from headstart.gateway.tts.messages import ClauseDone, Speak, Stop, SynthesisedAudio
 
 
-class Owed:
-    """Clauses by session, answer and number."""
+class UnfinishedClauses:
+    """Clauses by session, response and number."""
 
     def __init__(self) -> None:
         self._clauses: dict[str, dict[int, set[int]]] = {}
@@ -24,15 +25,15 @@ class Owed:
     def __len__(self) -> int:
         return self._count
 
-    def asked(self, speak: Speak) -> None:
-        """The worker was given a clause."""
+    def sent(self, speak: Speak) -> None:
+        """A clause was sent to the worker."""
         clauses = self._clauses.setdefault(speak.session, {}).setdefault(speak.generation, set())
         assert speak.clause not in clauses, f"a clause that is owed was asked for again: {speak}"
         clauses.add(speak.clause)
         self._count += 1
 
     def stopped(self, stop: Stop) -> None:
-        """One answer is stopped, or all of a session's."""
+        """One response is stopped, or all of a session's."""
         answers = self._clauses.get(stop.session, {})
         for generation in list(answers):
             if stop.generation in (None, generation):
@@ -41,7 +42,7 @@ class Owed:
             self._clauses.pop(stop.session, None)
 
     def takes(self, event: SynthesisedAudio | ClauseDone) -> bool:
-        """Whether this is of a clause that is owed; `ClauseDone` is its end."""
+        """Whether this belongs to an unfinished clause; `ClauseDone` finishes it."""
         clauses = self._clauses.get(event.session, {}).get(event.generation, set())
         if event.clause not in clauses:
             return False
@@ -53,6 +54,6 @@ class Owed:
         return True
 
     def lost(self) -> None:
-        """The worker is gone."""
+        """The worker has died."""
         self._clauses.clear()
         self._count = 0

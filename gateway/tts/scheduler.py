@@ -1,9 +1,10 @@
-"""Whose clause is worked on next. No I/O, no clock: the worker's books.
+"""Schedules the worker's clauses. No I/O, no clock.
 
-One answer is spoken in order. Among answers that one comes first whose listener would run dry
-first: the listener has been playing since the first piece, and what was made since then is the
-lead. An answer with a lead of `LEAD_MAX_S` waits: what is made further ahead is made in vain when
-somebody interrupts. Bound: `CLAUSES_MAX` in all; what comes on top is refused.
+One response is spoken in order. Among responses, the one whose listener would run out of audio
+first comes first: the listener has been playing since the first piece, and the audio made since
+then is the lead. A response with a lead of `LEAD_MAX_S` waits, because audio made further ahead is
+wasted when the user interrupts. Bound: `CLAUSES_MAX` in total; more are refused.
+
 """
 
 from __future__ import annotations
@@ -23,11 +24,11 @@ CLAUSES_MAX = 4096
 class _Answer:
     clauses: deque[Speak] = field(default_factory=deque)
     pieces: Iterator[Samples] | None = None  # of the first clause, once begun
-    dry_s: float | None = None  # when its listener will have heard all; None: nothing made yet
+    dry_s: float | None = None  # when its listener runs out of audio; None: nothing made
 
 
 class TtsScheduler:
-    """`ask`, `stop`, and `work` while `next_s` says that there is some."""
+    """Call `ask` and `stop`, and `work` while `next_s` reports work."""
 
     def __init__(self, voice: Synthesiser) -> None:
         self._voice = voice
@@ -35,11 +36,11 @@ class TtsScheduler:
         self._waiting = 0
 
     def __len__(self) -> int:
-        """Clauses that are not over."""
+        """The number of unfinished clauses."""
         return self._waiting
 
     def ask(self, speak: Speak) -> VoiceEvent | None:
-        """Take a clause, or say why not."""
+        """Queue a clause, or return why not."""
         if self._waiting >= CLAUSES_MAX:
             problem = f"{CLAUSES_MAX} clauses are waiting already"
             return ClauseDone(speak.session, speak.generation, speak.clause, problem)
@@ -49,13 +50,13 @@ class TtsScheduler:
         return None
 
     def stop(self, session: str, generation: int | None) -> None:
-        """Forget one answer, or all of a session's."""
+        """Drop one response, or all of a session's."""
         for key in list(self._answers):
             if key[0] == session and generation in (None, key[1]):
                 self._waiting -= len(self._answers.pop(key).clauses)
 
     def next_s(self, now_s: float) -> float | None:
-        """Seconds until there is work: 0 now, None: not before something is asked for."""
+        """Seconds until there is work; 0: now, None: nothing is queued."""
         self._forget(now_s)
         keys = self._with_work()
         if not keys:
@@ -63,7 +64,7 @@ class TtsScheduler:
         return max(0.0, min(self._dry_s(key, now_s) for key in keys) - LEAD_MAX_S - now_s)
 
     def work(self, now_s: float) -> VoiceEvent:
-        """One piece, for the listener who runs dry first. Takes as long as that takes."""
+        """Make one piece, for the listener that runs out of audio first. Blocks meanwhile."""
         key = min(self._with_work(), key=lambda key: self._dry_s(key, now_s))
         answer = self._answers[key]
         speak = answer.clauses[0]
@@ -72,7 +73,7 @@ class TtsScheduler:
         problem = ""
         try:
             piece = next(answer.pieces, None)
-        except Exception as error:  # one clause that no voice can say is not the end of all voices
+        except Exception as error:  # a clause that cannot be spoken must not end the worker
             piece, problem = None, f"{type(error).__name__}: {error}"
         if piece is None:
             answer.clauses.popleft()
@@ -83,7 +84,8 @@ class TtsScheduler:
         return SynthesisedAudio(*key, speak.clause, piece.tobytes())
 
     def _forget(self, now_s: float) -> None:
-        """Answers that are said and played: another clause of theirs is as urgent as a first."""
+        """Forget responses that are spoken and played: their next clause is as urgent as a first
+        one."""
         for key in list(self._answers):
             if not self._answers[key].clauses and self._dry_s(key, now_s) <= now_s:
                 del self._answers[key]
@@ -92,6 +94,6 @@ class TtsScheduler:
         return [key for key, answer in self._answers.items() if answer.clauses]
 
     def _dry_s(self, key: tuple[str, int], now_s: float) -> float:
-        """An answer that has said nothing runs dry now."""
+        """A response without audio runs out now."""
         dry_s = self._answers[key].dry_s
         return now_s if dry_s is None else dry_s

@@ -1,6 +1,7 @@
-"""One answer that is spoken: what has been given to the voice, what came back, what was heard.
+"""One spoken response: the clauses sent to the TTS, the audio received, and what was heard.
 
-No I/O, no clock. `samples` are of the sound handed on to the client, at 24 kHz.
+No I/O, no clock. `samples` count the audio passed on to the client, at 24 kHz.
+
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from headstart.gateway.tts.clean import Said, SpokenText
 
 @dataclass(slots=True)
 class _Clause:
-    """`text` as it is said; `ends`: of each of its letters, where in what is written."""
+    """`text` as it is spoken; `ends`: each character's position in the written text."""
 
     text: str
     ends: list[int]
@@ -24,18 +25,18 @@ class _Clause:
 
 @dataclass(slots=True)
 class SpokenResponse:
-    """Clauses of one answer, in order."""
+    """Clauses of one response, in order."""
 
-    first_clause_ns: int | None = None  # when it was given to the voice
-    first_sound_ns: int | None = None  # when the first of it was on its way to the client
+    first_clause_ns: int | None = None  # when it was sent to the worker
+    first_sound_ns: int | None = None  # when its first audio was sent to the client
     problem: str = ""  # why some of it was not spoken
     _clauses: list[_Clause] = field(default_factory=list)
     _written: str = ""
     _spoken: SpokenText = field(default_factory=SpokenText)
-    _ends: list[int] = field(default_factory=list)  # of what is said and in no clause yet
+    _ends: list[int] = field(default_factory=list)  # of the spoken text that is in no clause yet
     _cutter: ClauseCutter = field(default_factory=ClauseCutter)
     _text_over: bool = False
-    _heard_samples: int | None = None  # where it was cut off; None: nowhere
+    _heard_samples: int | None = None  # where it was truncated; None: nowhere
     _lost: bool = False
 
     @property
@@ -44,7 +45,7 @@ class SpokenResponse:
 
     @property
     def duration_ms(self) -> int:
-        """Rounded up, as clients do that count what they have played."""
+        """Rounded up, like clients that count what they have played."""
         return -(-self.samples * 1000 // CLIENT_RATE_HZ)
 
     @property
@@ -53,28 +54,28 @@ class SpokenResponse:
 
     @property
     def heard_ms(self) -> int:
-        """How much of it counts as heard, rounded up as `duration_ms` is."""
+        """How much of it counts as heard, in ms, rounded up as `duration_ms` is."""
         heard = self.samples if self._heard_samples is None else self._heard_samples
         return -(-heard * 1000 // CLIENT_RATE_HZ)
 
     @property
     def over(self) -> bool:
-        """All text has come and has been said."""
+        """All text has arrived and been spoken."""
         return self._text_over and all(clause.said for clause in self._clauses)
 
     def words(self, text: str, now_ns: int) -> list[tuple[int, str]]:
-        """Text of the answer; (number, text) of each clause that can be spoken now."""
+        """Add text of the response; returns the (number, text) of each complete clause."""
         self._written += text
         return self._give(self._cutter.push(self._letters(self._spoken.push(text))), now_ns)
 
     def end(self, now_ns: int) -> list[tuple[int, str]]:
-        """No more text; the last clauses."""
+        """No more text follows; returns the last clauses."""
         self._text_over = True
         rest = self._cutter.push(self._letters(self._spoken.flush()))
         return self._give([*rest, *self._cutter.flush()], now_ns)
 
     def give_up(self, problem: str) -> None:
-        """The voice is lost: what it has not said will not be said."""
+        """The voice is lost: the remaining text will not be spoken."""
         self.problem = self.problem or problem
         self._lost = True
         for clause in self._clauses:
@@ -88,18 +89,18 @@ class SpokenResponse:
         self.problem = self.problem or problem
 
     def cut(self, heard_samples: int) -> str:
-        """Nothing behind `heard_samples` was heard; the text up to there. A second cut can only
-        shorten it further. Within a clause, words are taken to be spoken at an even pace."""
+        """Nothing after `heard_samples` was heard; returns the text up to there. A second cut can
+        only shorten it further. Words within a clause are assumed to be spoken at an even pace."""
         before = self.samples if self._heard_samples is None else self._heard_samples
         self._heard_samples = min(before, heard_samples)
-        return self.heard()
+        return self.heard_text()
 
-    def heard(self) -> str:
-        """The text up to where it was cut, as it was written; of what is said, whole words."""
+    def heard_text(self) -> str:
+        """The written text up to where it was cut; whole words of what was spoken."""
         if self._heard_samples is None:
             return self._written
         left = self._heard_samples
-        if self.over and 0 < self.samples <= left:  # and so what is not said behind the last word
+        if self.over and 0 < self.samples <= left:  # including unspoken text at the end
             return self._written.rstrip()
         at = 0
         for clause in self._clauses:
@@ -118,7 +119,7 @@ class SpokenResponse:
         return "".join(letter for letter, _ in said)
 
     def _give(self, texts: list[str], now_ns: int) -> list[tuple[int, str]]:
-        """The clauses for the voice: those with anything to say."""
+        """The clauses for the worker: those with anything to speak."""
         given = []
         for text in texts:
             ends, self._ends = self._ends[: len(text)], self._ends[len(text) :]
@@ -132,7 +133,7 @@ class SpokenResponse:
 
 
 def _begin(text: str, share: float) -> int:
-    """How many letters the whole words within the first `share` of a text have."""
+    """The number of letters of the whole words within the first `share` of a text."""
     end = int(len(text) * share)
     if end >= len(text):
         return len(text)

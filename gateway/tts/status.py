@@ -1,4 +1,4 @@
-"""Whether there is a voice: what sessions, pages and `/status` are told."""
+"""The voice's status, for sessions, pages and `/status`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ VoiceState = Literal["off", "loading", "ready", "lost"]
 
 @dataclass(frozen=True, slots=True)
 class VoiceStatus:
-    """Whether answers can be spoken now, by which voice, and if not, why not."""
+    """Whether responses can be spoken now, by which voice, and if not, why not."""
 
     state: VoiceState
     voice: str = ""

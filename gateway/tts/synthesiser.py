@@ -1,4 +1,4 @@
-"""What the worker needs of a voice."""
+"""The interface of a voice in the TTS worker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ RATE_HZ = 24_000
 
 
 class VoiceUnavailable(Exception):
-    """A voice cannot be loaded: its package or its files are missing. Says which."""
+    """A voice cannot be loaded; the message names the missing package or files."""
 
 
 class Synthesiser(Protocol):
@@ -23,19 +23,20 @@ class Synthesiser(Protocol):
     name: str
 
     def speak(self, text: str, speed: float) -> Iterator[Samples]:
-        """int16 [n] pieces at 24 kHz, made one at a time as they are asked for, so that whoever
-        asks no more has stopped it. `speed` from 0.25 to 4. Empty for text without words."""
+        """int16[n] pieces at 24 kHz, made one at a time on request, so that a caller stops by not
+        asking. `speed` from 0.25 to 4. Empty for text without words."""
 
 
 class ToWire:
-    """A voice's own rate to `RATE_HZ`, across the pieces of a clause. Not `gateway.audio.resample`:
-    22,050 Hz has no whole number of samples in 10 ms, and soxr's delay falls inside a clause."""
+    """Resamples a voice's own rate to `RATE_HZ`, across the pieces of a clause. Not with
+    `gateway.audio.resample`: 22,050 Hz has no whole number of samples in 10 ms, and soxr's delay
+    does not matter inside a clause."""
 
     def __init__(self, rate_hz: int) -> None:
         self._stream = soxr.ResampleStream(rate_hz, RATE_HZ, 1, dtype="int16")
 
     def feed(self, sound: Samples) -> Samples:
-        """int16 [n] in, what is ready of it out."""
+        """int16[n] in; the output that is ready."""
         out: Samples = self._stream.resample_chunk(sound)
         return out
 

@@ -1,11 +1,12 @@
-"""A Piper voice that streams: VITS cut in two, and its second half run piece by piece.
+"""A Piper voice that streams: VITS split in two, with its second half run piece by piece.
 
-    text ─espeak─▶ phonemes ─▶ encoder, durations, flow ─▶ frames [192, n] ─▶ decoder ─▶ sound
-                               once a clause                               PIECE_FRAMES at a time
+    text ─espeak─▶ phonemes ─▶ encoder, durations, flow ─▶ frames [192, n] ─▶ decoder ─▶ audio
+                               once per clause                              PIECE_FRAMES at a time
 
-The decoder (HiFi-GAN) sees `CONTEXT_FRAMES` to either side of a frame and no further, so pieces
-decoded with so much around them are, joined, what one pass would give (tested). The first sound is
-there after one short piece and not after the whole clause.
+The decoder (HiFi-GAN) depends on `CONTEXT_FRAMES` to either side of a frame and no more, so joined
+pieces that were decoded with this context equal the result of one pass (tested). The first audio is
+ready after one short piece instead of the whole clause.
+
 """
 
 from __future__ import annotations
@@ -23,19 +24,19 @@ from headstart.gateway.tts.synthesiser import Samples, ToWire, VoiceUnavailable
 
 Frames = npt.NDArray[np.float32]  # [1, channels, frames]
 
-CUT_TENSOR = "/Mul_7_output_0"  # what the flow hands to the decoder, in Piper's exports
+CUT_TENSOR = "/Mul_7_output_0"  # the flow's output and the decoder's input, in Piper's exports
 CUT_CONSUMER = "/dec/conv_pre/Conv"
 CONTEXT_FRAMES = 10  # measured: at 8 the error is 1e-3, from 10 on 1e-6
 FIRST_PIECE_FRAMES = 16
 PIECE_GROWTH = 2
 PIECE_FRAMES_MAX = 64
-HOP_SAMPLES = 256  # sound of one frame
+HOP_SAMPLES = 256  # audio of one frame
 GAIN = 32_767.0
 
 
 def pieces(frames: int) -> Iterator[tuple[int, int]]:
-    """[start, end) of each piece of so many frames: a short one first, then longer ones, since the
-    context of each is worked on twice."""
+    """[start, end) of each piece: a short one first, then longer ones, because the context of each
+    is decoded twice."""
     start, size = 0, FIRST_PIECE_FRAMES
     while start < frames:
         yield start, min(start + size, frames)
@@ -43,7 +44,7 @@ def pieces(frames: int) -> Iterator[tuple[int, int]]:
 
 
 class Vits:
-    """One Piper voice in two ONNX Runtime sessions. `config`: the JSON beside its weights."""
+    """One Piper voice in two ONNX Runtime sessions. `config`: the JSON file of its weights."""
 
     def __init__(self, name: str, encoder: Any, decoder: Any, config: dict[str, Any]) -> None:
         self.name = name
@@ -64,7 +65,7 @@ class Vits:
         return self._say(self._phonemizer.phonemize(self._language, text), speed)
 
     def pronounce(self, phonemes: str, speed: float) -> Iterator[Samples]:
-        """The same for a sound that has no spelling, given in eSpeak's IPA."""
+        """The same for phonemes in eSpeak's IPA."""
         return self._say([list(phonemes)], speed)
 
     def _say(self, clauses: Iterable[Sequence[str]], speed: float) -> Iterator[Samples]:
@@ -91,7 +92,7 @@ class Vits:
         return latent
 
     def _decode(self, latent: Frames, start: int, end: int) -> Samples:
-        """The sound of frames [start, end)."""
+        """The audio of frames [start, end)."""
         low = max(0, start - CONTEXT_FRAMES)
         around = latent[:, :, low : end + CONTEXT_FRAMES]
         sound = self._decoder.run(None, {CUT_TENSOR: around})[0].reshape(-1)
@@ -101,7 +102,7 @@ class Vits:
 
 
 def load_vits(name: str, folder: Path) -> Vits:
-    """The voice whose `.onnx` and `.onnx.json` lie in `folder`. Raises `VoiceUnavailable`."""
+    """The voice whose `.onnx` and `.onnx.json` are in `folder`. Raises `VoiceUnavailable`."""
     onnx, runtime = _import("onnx"), _import("onnxruntime")
     try:
         (weights,) = folder.glob("*.onnx")

@@ -1,4 +1,4 @@
-"""Which voices there are. Each is imported when it is loaded: they need packages of their own."""
+"""The available voices. Each is imported on loading, because they need their own packages."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _espeak(_path: Path | None) -> Synthesiser:
 
 
 VOICES: dict[str, Callable[[Path | None], Synthesiser]] = {"joe": _joe, "espeak": _espeak}
-"""By name; each takes the folder of its weights, if it has any."""
+"""Loaders by name; each takes the folder of its weights, if it has any."""
 
 
 def load(name: str, path: Path | None) -> Synthesiser:

@@ -1,8 +1,9 @@
-"""The voice's process: commands on stdin, sound on stdout, log on stderr.
+"""The TTS worker process: commands on stdin, audio on stdout, log on stderr.
 
-`python -m gateway.tts.worker joe FOLDER`. One thread reads, the other one speaks and looks at
-what was read between two pieces, so that a stop takes at most one piece (50 to 150 ms) and nothing
-of it is seen outside: the gateway drops what comes after its `Stop`. Ends when stdin does.
+`python -m gateway.tts.worker joe FOLDER`. One thread reads, the other one synthesises and checks
+for commands between two pieces, so that a stop takes at most one piece (50 to 150 ms). This is not
+visible outside: the gateway drops what arrives after its `Stop`. Ends when stdin does.
+
 """
 
 from __future__ import annotations
@@ -37,14 +38,15 @@ log = logging.getLogger("headstart.voice.worker")
 EXIT_UNAVAILABLE = 2
 READ_BYTES = 65_536
 COMMANDS_MAX = 8192
-"""Commands read and not yet looked at. When full, reading waits, and with it the gateway's pipe."""
+"""Commands read and not yet processed. When it is full, reading waits, and so does the gateway's
+pipe."""
 WARM_UP = "Hello there, how are you?"
 
 Commands = queue.Queue[VoiceCommand | None]
 
 
 def read(source: BinaryIO, commands: Commands) -> None:
-    """Commands from the pipe until it ends; then None."""
+    """Read commands from the pipe until it ends; then put None."""
     unpacker = Unpacker(VoiceCommand)
     try:
         while data := os.read(source.fileno(), READ_BYTES):
@@ -55,10 +57,10 @@ def read(source: BinaryIO, commands: Commands) -> None:
 
 
 def run(voice: Synthesiser, commands: Commands, sink: BinaryIO) -> None:
-    """Speak until there are no more commands."""
+    """Synthesise until there are no more commands."""
     scheduler = TtsScheduler(voice)
 
-    def tell(event: VoiceEvent) -> None:
+    def send(event: VoiceEvent) -> None:
         sink.write(pack(event))
         sink.flush()
 
@@ -68,7 +70,7 @@ def run(voice: Synthesiser, commands: Commands, sink: BinaryIO) -> None:
             command = commands.get(block=wait_s != 0, timeout=wait_s or None)
         except queue.Empty:
             if scheduler.next_s(time.monotonic()) == 0:
-                tell(scheduler.work(time.monotonic()))
+                send(scheduler.work(time.monotonic()))
             continue
         match command:
             case None:
@@ -76,19 +78,19 @@ def run(voice: Synthesiser, commands: Commands, sink: BinaryIO) -> None:
             case Speak():
                 refusal = scheduler.ask(command)
                 if refusal is not None:
-                    tell(refusal)
+                    send(refusal)
             case Stop():
                 scheduler.stop(command.session, command.generation)
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """The process. 0: the gateway is gone; 2: this voice cannot be had."""
+    """The process. Exit code 0: the gateway has gone; 2: this voice is not available."""
     parser = argparse.ArgumentParser(prog="headstart.gateway.tts.worker")
     parser.add_argument("voice")
     parser.add_argument("folder", type=Path, nargs="?")
     options = parser.parse_args(arguments)
     log_lines.set_up("INFO", "%(message)s")
-    # Libraries may print: what is not a message must not reach the pipe.
+    # Libraries may print: only messages may reach the pipe.
     pipe = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
     began_s = time.monotonic()
@@ -98,7 +100,7 @@ def main(arguments: list[str] | None = None) -> int:
         log.error("%s", error)
         return EXIT_UNAVAILABLE
     for _ in voice.speak(WARM_UP, 1.0):
-        pass  # the first run of a model takes longer than all others
+        pass  # a model's first run takes longer than later ones
     loaded: VoiceMessage = Loaded(voice.name, time.monotonic() - began_s)
     pipe.write(pack(loaded))
     pipe.flush()

@@ -1,7 +1,8 @@
-"""Clients' pictures, from the text they come as to pixels and a thumbnail.
+"""Decodes clients' images: from base64 text to pixels and a thumbnail.
 
-A VGA JPEG takes 5 to 8 ms, the dearest picture some seconds: the server has `decode` run in another
-process (`headstart.gateway.video.decode_pool`).
+A VGA JPEG takes 5 to 8 ms, the most expensive image some seconds, so the server runs `decode` in
+another process (`headstart.gateway.video.decode_pool`).
+
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ SMALL_CHARS = 1 << 20
 SMALL_PIXELS = 4_000_000
 SMALL_HEAD_CHARS = 1 << 17
 SMALL_MARKERS = 100
-"""Looked at for a picture's size, on the loop. A JPEG that has more before it is not small."""
+"""JPEG markers read, on the loop, to find an image's size. A JPEG with more does not count as
+small."""
 MAX_PREFIX_CHARS = 64
 
 
 @dataclass(frozen=True, slots=True)
 class Encoded:
-    """A picture as it came: `text` is a data URI, or base64 alone with `bare_base64`; `param`: its
+    """An image as received: `text` is a data URI, or base64 alone with `bare_base64`; `param`: its
     name in errors."""
 
     text: str
@@ -39,31 +41,31 @@ class Encoded:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
-    """A picture's pixels, and what frames are compared by."""
+class DecodedImage:
+    """A decoded image, with the thumbnail by which frames are compared."""
 
     image: api.Image
     thumbnail: Thumbnail
 
 
-Outcome = tuple[Seen, ...] | ProtocolError
+Outcome = tuple[DecodedImage, ...] | ProtocolError
 
 
 def decode(pictures: Sequence[Encoded], size: api.PictureSize = api.SMALL_PICTURE) -> Outcome:
-    """All pictures, none larger than `size`, or what is wrong with the first that cannot be
+    """All images, each scaled to at most `size`, or the error of the first one that cannot be
     decoded."""
     try:
         return tuple(_decode(picture, size) for picture in pictures)
     except ProtocolError as error:
-        # Their frames hold the file, and whoever keeps the error in one of them would hold both
-        # until the collector comes.
+        # The traceback's frames hold the file, and an error stored in one of them would keep both
+        # alive until garbage collection.
         error.__traceback__ = error.__context__ = None
         return error
 
 
 def is_small(picture: Encoded) -> bool:
-    """Whether it is surely decoded in some tenths of a second: few bytes, and not many pixels, by
-    what stands at its beginning."""
+    """Whether it surely takes at most some tenths of a second to decode: few bytes, and few pixels
+    according to its header."""
     if len(picture.text) > SMALL_CHARS:
         return False
     head = picture.text[: SMALL_HEAD_CHARS + MAX_PREFIX_CHARS].rpartition(",")[2]
@@ -74,17 +76,17 @@ def is_small(picture: Encoded) -> bool:
     return size is not None and size[0] * size[1] <= SMALL_PIXELS
 
 
-def look_at(image: api.Image) -> Seen:
+def add_thumbnail(image: api.Image) -> DecodedImage:
     """An image with its thumbnail."""
     shape = (image.height, image.width, 3)
     frame = av.VideoFrame.from_ndarray(np.frombuffer(image.rgb, np.uint8).reshape(shape), "rgb24")
     small = frame.reformat(
         THUMBNAIL_WIDTH, THUMBNAIL_HEIGHT, format="gray", interpolation=Interpolation.AREA
     )
-    return Seen(image, np.asarray(small.to_ndarray(), np.uint8))
+    return DecodedImage(image, np.asarray(small.to_ndarray(), np.uint8))
 
 
-def _decode(picture: Encoded, size: api.PictureSize) -> Seen:
+def _decode(picture: Encoded, size: api.PictureSize) -> DecodedImage:
     data = decode_image_url(picture.text, param=picture.param, bare_base64=picture.bare_base64)
     pixels = decode_image(data, size, param=picture.param)
-    return look_at(api.Image(pixels.width, pixels.height, pixels.rgb))
+    return add_thumbnail(api.Image(pixels.width, pixels.height, pixels.rgb))

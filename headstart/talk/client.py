@@ -1,6 +1,7 @@
-"""Holds the conversation: one connection, one turn for each file, paced like a microphone or not.
+"""Runs the conversation: one connection, one turn per file, optionally paced like a microphone.
 
-`talk` is the whole of it and is meant to be called from tests and benchmarks too.
+`talk` is the entry point, also for tests and benchmarks.
+
 """
 
 from __future__ import annotations
@@ -27,17 +28,18 @@ from headstart.talk.socket import open_socket
 DEFAULT_PACKET_MS = 40
 SILENCE_MS_MIN = 1000
 SILENCE_MARGIN_MS = 500
-"""Beyond the server's own silence limit, so that it surely ends the turn."""
+"""Longer than the server's own silence limit, so that it surely ends the turn."""
 EXTRA_SILENCES = 5
-"""Times more silence is sent to a server that still hears speech; then the turn is committed."""
+"""How often more silence is sent while the server still detects speech; then the turn is committed.
+"""
 QUIET_WAIT_S = 180.0
-"""A server that owes something and sends nothing for so long has failed."""
+"""A server that owes a reply and sends nothing for this long has failed."""
 EXTENSION_EVENTS = ["latency", "chunks", "hearing", "endpoint", "engine"]
 
 
 @dataclass(frozen=True)
 class TalkOptions:
-    """How to talk. `frames` None: when the file has moving pictures. `packet_ms`: 20 to 100."""
+    """How to talk. `frames` None: if the file has video. `packet_ms`: 20 to 100."""
 
     fast: bool = False
     frames: bool | None = None
@@ -45,28 +47,28 @@ class TalkOptions:
     packet_ms: int = DEFAULT_PACKET_MS
     api_key: str = "none-needed"
     extensions: bool = True
-    """Ask for headstart's own events; another server may refuse that, then it goes on without."""
+    """Ask for headstart's own events; if the server refuses, continue without them."""
     webrtc: bool = False
-    """Call instead of opening a WebSocket: sound goes over a track, always in real time."""
+    """Make a WebRTC call instead of opening a WebSocket: audio on a track, always in real time."""
 
 
 class TalkObserver:
-    """Hears what happens; the base class does nothing. See `headstart.talk.output`."""
+    """Is notified of what happens; the base class does nothing. See `headstart.talk.output`."""
 
     def event(self, event: Event, dialog: Dialog) -> None:
-        """The server said something; `dialog` has taken it in."""
+        """The server sent an event; `dialog` has processed it."""
 
     def turn_began(self, clip: MediaFile, turn: Turn) -> None:
         """A file is about to be sent."""
 
     def progress(self, sent_ms: float) -> None:
-        """So much of it has been sent."""
+        """This much of it has been sent."""
 
     def lost(self, kept_s: float | None) -> None:
-        """The connection is lost, and the server waits so long for it; None: it is back."""
+        """The connection is lost and the session kept for `kept_s`; None: it is back."""
 
     def turn_ended(self, turn: Turn) -> None:
-        """Nothing more will come of this turn."""
+        """The turn is complete."""
 
 
 async def talk(
@@ -76,7 +78,7 @@ async def talk(
     watcher: TalkObserver | None = None,
 ) -> Dialog:
     """Play `files` to the server at `url` (http, https, ws or wss; with or without a path), one
-    turn each. Returns all that was said. Raises `TalkError`s; a failed answer is none: see
+    turn each. Returns the whole dialog. Raises `TalkError`s; a failed response does not raise: see
     `Turn.last_answer.status`."""
     options, watcher = options or TalkOptions(), watcher or TalkObserver()
     clips = [await asyncio.to_thread(probe, path) for path in files]
@@ -90,7 +92,7 @@ async def talk(
 
 
 def realtime_url(url: str, model: str | None) -> str:
-    """The WebSocket address behind what a person would type. Raises `ServerUnreachable`."""
+    """The WebSocket URL for what the user typed. Raises `ServerUnreachable`."""
     parts = urlsplit(url if "://" in url else f"http://{url}")
     scheme = {"http": "ws", "https": "wss", "ws": "ws", "wss": "wss"}.get(parts.scheme)
     if scheme is None or not parts.netloc:
@@ -118,7 +120,7 @@ async def _connected(
 
 
 class _Talker:
-    """One connection's sending half, and the wait for what the other half brings."""
+    """The sending half of one connection, and its waits for the other half."""
 
     def __init__(
         self,
@@ -134,7 +136,7 @@ class _Talker:
         self._watcher = watcher
         self._changed = asyncio.Condition()
         self._ended: Exception | None = None
-        self._last_kind = ""  # of the server's events
+        self._last_kind = ""  # of the server's last event
         self._extensions = options.extensions
 
     # --- receiving -------------------------------------------------------------------------------
@@ -149,8 +151,8 @@ class _Talker:
             await asyncio.gather(task, return_exceptions=True)
 
     async def _listen(self) -> None:
-        """Whatever ends it ends the talk, at once: an answer that comes and is not taken in looks
-        like one that does not come."""
+        """Process events. If this ends, the talk ends at once: otherwise an unprocessed response
+        would look like a missing one."""
         try:
             async for message in self._line:
                 event = self._take_in(message)
@@ -173,7 +175,7 @@ class _Talker:
         return event
 
     async def _until(self, condition: Callable[[], bool], what: str) -> None:
-        """Wait while events come; `QUIET_WAIT_S` of none is a failure."""
+        """Wait for `condition` while events arrive; `QUIET_WAIT_S` without any is a failure."""
         async with self._changed:
             while not condition():
                 if self._ended is not None:
@@ -189,15 +191,15 @@ class _Talker:
     # --- sending ---------------------------------------------------------------------------------
 
     async def _send(self, kind: str, **fields: Any) -> int:
-        """One event; what it returns is `ResumingConnection.send`'s."""
+        """Send one event; returns what `ResumingConnection.send` returns."""
         return await self._line.send(json.dumps({"type": kind, **fields}))
 
     async def _ask(self, what: str, came: Callable[[], int], kind: str, **fields: Any) -> None:
-        """Send an event until its answer, `what`, has come: until `came` counts more.
+        """Send an event until its reply, `what`, has arrived: until `came` counts more.
 
-        What is asked just before a connection is lost may be lost with it. A server answers each of
-        these at once, and who has come back gets all that was missed before `resumed`: so if the
-        answer is not there by then, the question was not heard.
+        A request sent just before a connection is lost may be lost with it. A server replies to
+        each of these at once, and a resumed client gets all missed events before `resumed`. So if
+        the reply is not there by then, the server never got the request.
         """
         before = came()
         while came() == before:
@@ -210,11 +212,11 @@ class _Talker:
         return lambda: came() > before or self.dialog.comebacks > sent_over
 
     async def agree(self) -> None:
-        """Settle the session: text out, transcripts in, our own events if the server has them."""
+        """Configure the session: text output, transcripts, our own events if available."""
         await self._until(lambda: bool(self.dialog.session), "session.created")
         await self._configure()
         if self.dialog.errors and self._extensions:
-            # A server that does not know our key has refused the update whole.
+            # A server that does not know our key has refused the whole update.
             self.dialog.errors.clear()
             self._extensions = False
             await self._configure()
@@ -242,7 +244,7 @@ class _Talker:
         turn = self.dialog.begin(str(clip.path), reports=self._extensions)
         self._watcher.turn_began(clip, turn)
         frames = clip.has_video if self._options.frames is None else self._options.frames
-        # A track has its own pace.
+        # A track is paced by itself.
         pace = _Pacer(enabled=self._track is None and not self._options.fast)
         parts = play(clip, self._options.packet_ms, frames)
         sent_ms = 0.0
@@ -280,10 +282,11 @@ class _Talker:
         await self._send("input_audio_buffer.append", **fields)
 
     async def _end_turn(self, turn: Turn, pace: _Pacer, sent_ms: float) -> None:
-        """Silence until the server has ended the turn by itself, or a commit if it does not.
+        """Send silence until the server ends the turn by itself, or commit if it does not.
 
-        After each silence comes an empty `session.update`: its answer means that everything before
-        it has been taken in, whatever the server's speed.
+        After each silence comes an empty `session.update`: its reply means that the server has
+        processed everything before it, whatever its speed.
+
         """
         detection = self.dialog.session["audio"]["input"].get("turn_detection")
         if detection is None:  # push-to-talk
@@ -306,7 +309,7 @@ class _Talker:
         turn.all_sent = True
 
     async def _commit(self, turn: Turn) -> None:
-        if self._track is not None:  # sound and events do not wait for each other
+        if self._track is not None:  # audio and events are not ordered with each other
             await self._track.drained()
         await self._ask(
             "input_audio_buffer.committed",
@@ -324,7 +327,7 @@ class _Talker:
         return sent_ms
 
     async def _barrier(self) -> None:
-        if self._track is not None:  # sound and events do not wait for each other
+        if self._track is not None:  # audio and events are not ordered with each other
             await self._track.drained()
         await self._ask(
             "session.updated",
@@ -335,15 +338,15 @@ class _Talker:
 
 
 class _Pacer:
-    """Lets a clip's time pass no faster than the clock's, from the first `until` on."""
+    """Keeps a clip's time from passing faster than the clock, starting at the first `until`."""
 
     def __init__(self, enabled: bool) -> None:
         self._enabled = enabled
         self._start_s: float | None = None
 
     async def until(self, clip_ms: float) -> float | None:
-        """Wait for that moment of the clip. The moment on the monotonic clock in ms, None when
-        not pacing: what comes faster than real time was never recorded just now."""
+        """Wait for this position of the clip. Returns the time on the monotonic clock in ms; None
+        when not pacing, because audio faster than real time has no capture time."""
         if not self._enabled:
             return None
         now_s = time.monotonic()

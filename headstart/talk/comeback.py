@@ -1,9 +1,10 @@
-"""A talk's line that outlives its connection, where the server keeps sessions (docs/session.md).
+"""A talk's resumable connection, if the server keeps sessions (docs/session.md).
 
-It reads along: the token that the server offers, and the last event of each connection. When the
-network ends one, the next is opened with them; what is to be sent waits meanwhile. What was sent
-just before may be lost with the connection: `send` says which one it went over, so that who sent it
-can tell. A server that says goodbye means it.
+It notes the token that the server offers and the last event of each connection. When the network
+breaks one, the next one is opened with these; outgoing events wait meanwhile. Events sent just
+before may be lost with the connection: `send` returns which connection an event went over, so that
+the caller can tell. A close by the server is final.
+
 """
 
 from __future__ import annotations
@@ -24,15 +25,15 @@ LONGEST_PAUSE_S = 4.0
 
 
 class Connection(Protocol):
-    """Events both ways. Iterating and sending raise `ConnectionLost` when the network ended it, and
-    `ServerFailed` when the server did."""
+    """Events in both directions. Iterating and sending raise `ConnectionLost` if the network broke
+    it, and `ServerFailed` if the server ended it."""
 
     async def send(self, text: str, /) -> None: ...
     def __aiter__(self) -> AsyncIterator[str | bytes]: ...
 
 
 class Track(Protocol):
-    """Sound apart from the events; see `headstart.talk.webrtc`."""
+    """Audio separate from the events; see `headstart.talk.webrtc`."""
 
     async def play(self, pcm24k: bytes) -> None: ...
     async def drained(self) -> None: ...
@@ -40,19 +41,20 @@ class Track(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ResumeTicket:
-    """What gets a client back into its session: the server's token, and the last event seen."""
+    """What a client needs to resume its session: the server's token, and the last received event.
+    """
 
     token: str
     last_event_id: str
 
 
 Open = Callable[[ResumeTicket | None], AbstractAsyncContextManager[Connection]]
-"""A new connection: a session's first, or its next with a ticket. Raises `TalkError`s."""
+"""Opens a connection: a session's first, or with a ticket its next. Raises `TalkError`s."""
 
 
 class ResumingConnection:
-    """Made by `lasting`. `told` hears what a person should know: that the connection is lost and
-    for how many seconds the server waits, and (None) that it is back."""
+    """Made by `lasting`. `told` is called with what the user should know: the number of seconds
+    that the server keeps a session whose connection is lost, and None when it is resumed."""
 
     def __init__(self, open_: Open, told: Callable[[float | None], None]) -> None:
         self._open = open_
@@ -75,7 +77,7 @@ class ResumingConnection:
         await self._stack.aclose()
 
     async def send(self, text: str, /) -> int:
-        """How many connections had been lost before the one that it went over."""
+        """Send an event; returns how many connections had been lost before the one it went over."""
         while True:
             line, comebacks = await self._ready(), self._comebacks
             try:
@@ -83,7 +85,7 @@ class ResumingConnection:
                 return comebacks
             except ConnectionLost:
                 if line is self._line and self._ended is None:
-                    self._up.clear()  # until whoever reads has noticed, too
+                    self._up.clear()  # until the reader has noticed, too
 
     async def __aiter__(self) -> AsyncIterator[str | bytes]:
         while True:
@@ -105,10 +107,10 @@ class ResumingConnection:
         await (await self._track()).drained()
 
     async def _track(self) -> Track:
-        return cast(Track, await self._ready())  # who plays has opened calls
+        return cast(Track, await self._ready())  # only a call plays
 
     async def _ready(self) -> Connection:
-        """The connection, when there is one. Raises what ended it once there never will be."""
+        """The connection, once there is one. Raises the final error if there will never be one."""
         await self._up.wait()
         if self._ended is not None:
             raise self._ended
@@ -116,13 +118,13 @@ class ResumingConnection:
         return self._line
 
     def end(self, error: Exception) -> None:
-        """Nobody reads any more: who sends, or waits to, gets `error`."""
+        """Reading has ended: current and later senders get `error`."""
         if self._ended is None:
             self._ended = error
         self._up.set()
 
     def _note(self, message: str | bytes) -> None:
-        # What is wrong in an event is for who reads it to say.
+        # The reader reports invalid events.
         with contextlib.suppress(ValueError, LookupError, TypeError, AttributeError):
             event = json.loads(message)
             self._last_event_id = event.get("event_id", self._last_event_id)
@@ -130,7 +132,7 @@ class ResumingConnection:
                 self._token, self._keep_s = event["token"], event["expires_after_ms"] / 1000
 
     async def _come_back(self, lost: ConnectionLost) -> None:
-        """Raises `ServerFailed`, for good."""
+        """Resume the session. Raises `ServerFailed` if that is impossible."""
         self._up.clear()
         if not self._token:
             self.end(lost)
@@ -156,7 +158,7 @@ class ResumingConnection:
 
     async def _another(self) -> Connection:
         pause_s = FIRST_PAUSE_S
-        await self._stack.aclose()  # what is left of the last one
+        await self._stack.aclose()  # clean up the last connection
         self._stack = AsyncExitStack()
         while True:
             ticket = ResumeTicket(self._token, self._last_event_id)
@@ -164,7 +166,7 @@ class ResumingConnection:
             try:
                 return await self._stack.enter_async_context(self._open(ticket))
             except ResumeRefused as refused:
-                if not refused.in_use:  # the server has not noticed yet that it is lost
+                if not refused.in_use:  # the server has not noticed the loss yet
                     raise
             except TalkError as error:  # also a proxy's 502: its server may come back
                 self._refusal = error
@@ -176,7 +178,7 @@ class ResumingConnection:
 async def lasting(
     open_: Open, told: Callable[[float | None], None]
 ) -> AsyncIterator[ResumingConnection]:
-    """A connection that comes back. Raises `TalkError`s."""
+    """A connection that resumes after a loss. Raises `TalkError`s."""
     line = ResumingConnection(open_, told)
     try:
         await line.begin()

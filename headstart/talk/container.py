@@ -1,10 +1,11 @@
-"""Media files as PyAV opens them, whatever is wrong with them.
+"""Opens and decodes media files with PyAV, tolerating damage.
 
     parts(path)   the containers that a file holds one after the other: most hold one, a chained Ogg
-                  (RFC 3533 §4) one for each link
-    decoded       a stream's frames; what does not decode is counted and passed over
+                  (RFC 3533 §4) one per link
+    decoded       a stream's frames; what cannot be decoded is counted and skipped
 
 Raises `headstart.gateway.errors.MediaError`s, each a sentence that says what to do.
+
 """
 
 from __future__ import annotations
@@ -26,13 +27,12 @@ OGG_HEAD_BYTES = 27
 OGG_BEGINS, OGG_ENDS = 2, 4
 XING_WITHIN_BYTES = 8192
 UNDECODABLE = (av.FFmpegError, ValueError, OverflowError, MemoryError, RuntimeError, LookupError)
-"""What PyAV raises for a file's faults: FFmpeg's errors, and its own for values it has no name
-for."""
+"""What PyAV raises for damaged files: FFmpeg's errors, and its own for values it does not know."""
 
 
 @dataclass
 class Tally:
-    """What became of a stream's packets. `ended_early`: the file could be read no further."""
+    """Counts of a stream's packets. `ended_early`: the rest of the file could not be read."""
 
     packets: int = 0
     corrupt: int = 0
@@ -41,7 +41,7 @@ class Tally:
 
 @contextlib.contextmanager
 def opened(path: Path, source: Any = None) -> Iterator[InputContainer]:
-    """`path`, or the part of it that `source` reads."""
+    """Opens `path`, or the part of it that `source` reads."""
     try:
         container = av.open(source or str(path), metadata_errors="replace")
     except (PermissionError, IsADirectoryError) as error:
@@ -59,12 +59,12 @@ def opened(path: Path, source: Any = None) -> Iterator[InputContainer]:
 
 
 def words(error: Exception) -> str:
-    """What a library says."""
+    """A library error's message."""
     return getattr(error, "strerror", None) or str(error) or type(error).__name__
 
 
 def parts(path: Path) -> Iterator[InputContainer]:
-    """Each is open until the next is asked for."""
+    """Each is open until the next is requested."""
     links = ogg_links(path)
     if len(links) < 2:
         with opened(path) as container:
@@ -77,7 +77,7 @@ def parts(path: Path) -> Iterator[InputContainer]:
 
 
 def decoded(container: InputContainer, stream: Any, tally: Tally) -> Iterator[Any]:
-    """Frames of a stream; none of one whose codec nobody knows."""
+    """The frames of a stream; none if its codec is unknown."""
     if stream.codec_context is None:
         return
     packets = container.demux(stream)
@@ -99,8 +99,8 @@ def decoded(container: InputContainer, stream: Any, tally: Tally) -> Iterator[An
 
 
 def ogg_links(path: Path) -> list[tuple[int, int]]:
-    """Where the links of a chained Ogg begin and end: at pages that begin a stream, behind pages
-    that don't. Empty: it is no Ogg."""
+    """Start and end of each link of a chained Ogg: from a page that begins a stream to the last
+    page before the next one. Empty: it is not an Ogg file."""
     links: list[tuple[int, int]] = []
     began, position, size = 0, 0, path.stat().st_size
     in_head = True
@@ -118,7 +118,7 @@ def ogg_links(path: Path) -> list[tuple[int, int]]:
 
 
 def ogg_has_end(path: Path) -> bool:
-    """Whether the last page carries the end-of-stream flag (RFC 3533 §6)."""
+    """Whether the last page has the end-of-stream flag (RFC 3533 §6)."""
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - 65_307))  # the longest page
         tail = file.read()
@@ -141,10 +141,10 @@ def wav_data_bytes(path: Path) -> int | None:
 
 
 def xing_s(path: Path, rate_hz: int) -> float | None:
-    """How long an MP3 lasts by the table of its first frame (Xing's, or LAME's `Info`): exact, but
-    of the first file alone where several are joined. None: it has none."""
+    """An MP3's duration from the table in its first frame (Xing's, or LAME's `Info`): exact, but
+    only for the first file if several are joined. None: there is no table."""
     with path.open("rb") as file:
-        tags = file.read(10)  # ID3v2: covers and the like, before the first frame
+        tags = file.read(10)  # ID3v2: covers and other tags, before the first frame
         if tags[:3] == b"ID3" and len(tags) == 10:
             a, b, c, d = (each & 0x7F for each in tags[6:])
             file.seek(10 + (a << 21 | b << 14 | c << 7 | d))

@@ -1,8 +1,9 @@
-"""What the server says, put in order: transcripts, answers, budgets and chunks of each turn.
+"""Collects the server's events: transcripts, answers, latency budgets and chunks of each turn.
 
-No I/O: `Dialog.receive` takes one event at a time; a turn is `settled` when nothing that belongs
-to it can still come. One file is one turn, whatever pauses in it made the server answer early:
-its transcript is all that was heard, its answer the last one.
+No I/O: `Dialog.receive` takes one event at a time; a turn is `settled` when no more events of it
+can come. One file is one turn, even if pauses in it made the server answer early: its transcript is
+everything recognised, its answer the last one.
+
 """
 
 from __future__ import annotations
@@ -25,12 +26,12 @@ class Utterance:
     final: bool = False
     transcript: str = ""
     hearing: tuple[str, str] | None = None
-    """The words so far, sure and unsure, from a server that sends them."""
+    """The words so far, committed and tentative, from a server that sends them."""
     pauses: list[dict[str, float]] = field(default_factory=list)
-    """Short silences: `audio_ms`, and the model's `probability` that the message was over there."""
+    """Short pauses: `audio_ms`, and the model's `probability` that the message had ended there."""
 
     def words(self) -> tuple[str, str]:
-        """What to show now: sure words and unsure ones. None is unsure in the end."""
+        """The committed and the tentative words to show now. In the end no word is tentative."""
         if self.final or self.hearing is None:
             return self.transcript.strip(), ""
         return self.hearing
@@ -52,26 +53,26 @@ class Answer:
 
 @dataclass
 class Turn:
-    """One file's share of the conversation."""
+    """One file's part of the conversation."""
 
     file: str
     transcribes: bool = True
     reports: bool = False
     """The server sends `gateway.latency.report`s."""
     all_sent: bool = False
-    """Every packet has been taken in by the server."""
+    """The server has processed every packet."""
     utterances: dict[str, Utterance] = field(default_factory=dict)
     answers: dict[str, Answer] = field(default_factory=dict)
     chunks: list[dict[str, Any]] = field(default_factory=list)
 
     @property
     def speaking(self) -> bool:
-        """An utterance has begun and is not committed."""
+        """Whether an utterance has begun and is not committed."""
         return any(not utterance.committed for utterance in self.utterances.values())
 
     @property
     def committed(self) -> int:
-        """Utterances that are."""
+        """The number of committed utterances."""
         return sum(utterance.committed for utterance in self.utterances.values())
 
     @property
@@ -91,7 +92,7 @@ class Turn:
             return False
         if any(answer.status == "in_progress" for answer in self.answers.values()):
             return False
-        # Of an answer without a word there is no latency to report.
+        # An answer without text has no latency report.
         reported = last.report is not None or not last.text or last.status != "completed"
         return reported or not self.reports
 
@@ -105,8 +106,7 @@ class Turn:
         return " ".join(text for text in said if text)
 
     def to_wire(self) -> dict[str, Any]:
-        """The turn's part of the last line of `headstart talk --json`. What the server did not say
-        is null."""
+        """The turn's part of the last line of `headstart talk --json`. Missing values are null."""
         last = self.last_answer
         report = last.report if last is not None and last.report is not None else {}
         return {
@@ -131,7 +131,7 @@ class Turn:
 
 
 def chunk_summary(chunks: list[dict[str, Any]]) -> dict[str, Any]:
-    """Count, overruns, latency and least headroom of a turn's chunks, and each of them."""
+    """Count, overruns, latency and least headroom of a turn's chunks, and each chunk."""
     latencies = sorted(chunk["latency_ms"] for chunk in chunks)
     headrooms = [chunk["headroom"] for chunk in chunks if chunk["headroom"] is not None]
     return {
@@ -151,11 +151,11 @@ class Dialog:
     def __init__(self) -> None:
         self.session: dict[str, Any] = {}
         self.updated = False
-        """`session.updated` has answered our settings."""
+        """`session.updated` has confirmed our settings."""
         self.barriers = 0
-        """How many `session.updated`s have come."""
+        """How many `session.updated`s have arrived."""
         self.comebacks = 0
-        """How often the session has gone on over another connection."""
+        """How often the session was resumed over another connection."""
         self.errors: list[dict[str, Any]] = []
         self.engine: Event | None = None
         self.turns: list[Turn] = []
@@ -169,7 +169,7 @@ class Dialog:
         return self.turns[-1]
 
     def receive(self, event: Event) -> None:
-        """Take in one server event; unknown ones are of no concern here."""
+        """Process one server event; unknown ones are ignored."""
         match event.get("type"):
             case "session.created":
                 self.session = event["session"]
@@ -187,7 +187,8 @@ class Dialog:
                 receive_in_turn(self.turn, event)
 
     def to_wire(self) -> dict[str, Any]:
-        """The last line of `headstart talk --json`: the last turn, and all of them if several."""
+        """The last line of `headstart talk --json`: the last turn, and all turns if there are
+        several."""
         turns = [turn.to_wire() for turn in self.turns]
         last = dict(turns[-1]) if turns else {}
         if len(turns) > 1:
@@ -198,7 +199,7 @@ class Dialog:
 
 
 def receive_in_turn(turn: Turn, event: Mapping[str, Any]) -> None:
-    """One event that belongs to the turn under way."""
+    """Process an event of the current turn."""
     kind = event["type"]
     if kind.startswith("response."):
         _receive_answer(turn, event)

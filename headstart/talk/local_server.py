@@ -1,4 +1,4 @@
-"""A server of one's own for the length of a talk, and the wait until a server is ready."""
+"""A server started for a talk, and the wait until a server is ready."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ LOG_TAIL_LINES = 30
 
 
 class LocalServer:
-    """A `headstart serve` child on a free port."""
+    """A `headstart serve` child process on a free port."""
 
     def __init__(self, process: asyncio.subprocess.Process, url: str, tail: deque[str]) -> None:
         self.url = url
@@ -40,7 +40,7 @@ class LocalServer:
         return self._process.pid
 
     def check(self) -> None:
-        """Raise `ServerFailed` with its last words if it has ended."""
+        """Raise `ServerFailed` with its last log lines if it has ended."""
         if self._process.returncode is not None:
             raise _ended(self._process.returncode, self._tail)
 
@@ -49,8 +49,8 @@ class LocalServer:
         await self._process.wait()
 
     async def explain(self, error: TalkError) -> TalkError:
-        """What a failure to reach the server really was: its end, if it is ending; else, with the
-        last of its log, which nobody has seen."""
+        """Explain a failure to reach the server: its end, if it is ending; otherwise with the last
+        lines of its log, which was not shown."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._process.wait(), ENDING_WAIT_S)
             return _ended(self._process.returncode or 0, self._tail)
@@ -72,8 +72,8 @@ async def local_server(
     on_line: Callable[[str], None] = lambda _: None,
     environment: Mapping[str, str] | None = None,
 ) -> AsyncIterator[LocalServer]:
-    """Start `headstart serve` with `arguments`, and `environment` beside ours, stop it at the end;
-    `on_line` is given its log. Raises `ServerFailed`."""
+    """Start `headstart serve` with `arguments`, adding `environment` to ours, and stop it at the
+    end; `on_line` gets its log lines. Raises `ServerFailed`."""
     argv = [
         sys.executable,
         "-P",
@@ -90,7 +90,7 @@ async def local_server(
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        start_new_session=True,  # Ctrl-C reaches us; we end it in order
+        start_new_session=True,  # Ctrl-C reaches only us; we stop it in order
         env={**os.environ, **(environment or {})},
     )
     assert process.stdout is not None
@@ -136,8 +136,8 @@ async def until_ready(
     on_status: Callable[[Status], None],
     check: Callable[[], None] = lambda: None,
 ) -> Status | None:
-    """Wait until the server's engine takes sessions; None if it is no headstart server, whose
-    readiness cannot be asked. Raises `ServerUnreachable`, and whatever `check` raises."""
+    """Wait until the server's engine accepts sessions; None if it is not a headstart server, which
+    has no status. Raises `ServerUnreachable`, and whatever `check` raises."""
     address = status_url(url)
     while True:
         check()
@@ -151,7 +151,7 @@ async def until_ready(
 
 
 def status_url(url: str) -> str:
-    """`/status` beside whatever address of the server was given."""
+    """The URL of `/status` for any URL of the server."""
     parts = urlsplit(url if "://" in url else f"http://{url}")
     scheme = {"ws": "http", "wss": "https"}.get(parts.scheme, parts.scheme)
     path = parts.path.rstrip("/").removesuffix("/realtime").removesuffix("/v1")

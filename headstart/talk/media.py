@@ -1,8 +1,9 @@
-"""Any file PyAV opens, as 24 kHz mono PCM16 packets and JPEG frames in time order.
+"""Any file that PyAV opens, as 24 kHz mono PCM16 packets and JPEG frames in time order.
 
-`probe` decodes the sound once, storing nothing, so that every fault of a file has its name before
-a server hears anything of it. What can be played is played, and `MediaFile.remarks` say what is
-wrong with it; only what gives no sound at all is refused: `gateway.errors.MediaError` and below.
+`probe` decodes the audio once, storing nothing, so that every fault of a file is reported before
+anything is sent. Whatever can be played is played, and `MediaFile.remarks` describes the faults;
+only a file without any audio is refused: `gateway.errors.MediaError` and subclasses.
+
 """
 
 from __future__ import annotations
@@ -39,29 +40,29 @@ from headstart.talk.sound import (
 
 MISSING_S = 0.3
 MISSING_SHARE = 0.03
-"""A file is truncated when more than both of these are missing of its declared length: encoders'
+"""A file is truncated when more than both of these are missing of its declared duration; encoders'
 padding and rounding stay below."""
 CORRUPT_SHARE_MAX = 0.05
-"""Packets that may fail to decode without a word; players skip a few too."""
+"""Packets that may fail to decode without a remark; players skip a few too."""
 BROKEN_SHARE_MAX = 0.5
-"""Samples that may be no numbers; more, and what is left makes no sense."""
+"""Samples that may be NaN or infinite; with more, the rest is useless."""
 CLIPPED_SHARE_MAX = 0.1
 QUIET_DBFS = -40.0
 """Speech peaks some 15 dB over its level, and below -55 the voice detector takes none for it."""
 PICTURES_AFTER_S = 60.0
-"""Pictures so long after the last sound are timestamps gone wrong, or of no use to anybody."""
+"""Images this long after the last audio have wrong timestamps, or are of no use."""
 WAV_STREAMED_BYTES = 0x7FFF_0000
-"""What programs that write to a pipe put for a length they don't know is this or more, or 0."""
+"""Programs that write to a pipe put this or more, or 0, for an unknown length."""
 
-# Containers that know their length; others (raw AAC, …) only guess it from the bit rate.
+# Containers that store their duration; others (raw AAC, …) only estimate it from the bit rate.
 EXACT_CONTAINERS = ("mov,mp4,m4a,3gp,3g2,mj2", "matroska,webm", "flac", "aiff", "w64")
 
 
 @dataclass(frozen=True)
 class MediaFile:
-    """A file that has been probed. `has_video`: moving pictures; a cover picture does not count.
-    `stream`: the sound's number among the file's; `start_s`: the timestamp at which its time
-    begins; `remarks`: what is wrong with a file that plays nevertheless, a sentence each."""
+    """A probed file. `has_video`: moving pictures; a cover does not count. `stream`: the index of
+    the audio stream; `start_s`: the timestamp at which its time begins; `remarks`: one sentence per
+    fault of a file that is played anyway."""
 
     path: Path
     duration_s: float
@@ -100,11 +101,11 @@ def silence(ms: float) -> bytes:
 
 
 def probe(path: Path) -> MediaFile:
-    """Check a file from end to end. Raises a `MediaError` that says what is wrong with it."""
+    """Check a whole file. Raises a `MediaError` that says what is wrong with it."""
     _check_readable(path)
     with opened(path) as container:
         streams = _audio_streams(container, path)
-        numbers = [stream.index for stream in streams]  # gone with the container
+        numbers = [stream.index for stream in streams]  # not usable after the container is closed
         moving = stream_of(container, moving=True) is not None
         still = stream_of(container, moving=False) is not None
         declared_s = _declared_s(path, container, streams[0])
@@ -131,11 +132,11 @@ def probe(path: Path) -> MediaFile:
 
 
 def play(clip: MediaFile, packet_ms: int, frames: bool) -> Iterator[AudioPacket | JpegFrame]:
-    """The clip's packets and, with `frames`, one picture a second, in time order."""
+    """The clip's packets and, with `frames`, one image per second, in time order."""
     streams: list[Iterator[AudioPacket | JpegFrame]] = [_audio(clip, packet_ms)]
     if frames and clip.has_still:
         streams.append(_frames(clip))
-    # At the same instant the picture comes first: it is seen while the sound is heard.
+    # At the same time the image comes first, so that it is seen while the audio is heard.
     return heapq.merge(*streams, key=lambda part: (part.start_ms, isinstance(part, AudioPacket)))
 
 
@@ -154,7 +155,7 @@ def _check_readable(path: Path) -> None:
 
 
 def _audio_streams(container: InputContainer, path: Path) -> list[AudioStream]:
-    """The one that a player would play first, then the others."""
+    """The stream that a player would choose, then the others."""
     streams = list(container.streams.audio)
     if not streams:
         kinds = sorted({str(stream.type) for stream in container.streams})
@@ -176,7 +177,7 @@ def _audio_streams(container: InputContainer, path: Path) -> list[AudioStream]:
 
 
 def _hear(path: Path, stream: int, pictures_s: float | None, scale: float = 1.0) -> Heard:
-    """All of it, once, for what it turns out to be."""
+    """Decode all of it once, to find its properties."""
     heard = Heard(scale=scale)
     gaps = Gaps(beginning_s(_first_sound_s(path, stream), pictures_s))
     for container in parts(path):
@@ -217,7 +218,7 @@ def _nothing_heard(path: Path, heard: Heard, declared_s: float | None) -> MediaE
 
 
 def _remarks(path: Path, heard: Heard, declared_s: float | None) -> Iterator[str]:
-    """What decoding showed. Raises `FileUndecodable` for what is no sound."""
+    """The faults found by decoding. Raises `FileUndecodable` if it is not audio."""
     got_s = heard.duration_s
     if heard.broken_samples > BROKEN_SHARE_MAX * heard.decoded_samples:
         raise FileUndecodable(
@@ -270,7 +271,8 @@ def _ends_early(path: Path) -> bool:
 
 
 def _declared_s(path: Path, container: InputContainer, stream: AudioStream) -> float | None:
-    """How long the file itself says its sound lasts; None where it does not, or only guesses."""
+    """The duration that the file declares for its audio; None if it does not, or only estimates it.
+    """
     name = container.format.name
     if name == "wav":
         return _wav_declared_s(path, stream)
@@ -287,7 +289,7 @@ def _declared_s(path: Path, container: InputContainer, stream: AudioStream) -> f
 
 
 def _wav_declared_s(path: Path, stream: AudioStream) -> float | None:
-    """From the `data` chunk's own size, which the demuxer clips to the file's."""
+    """From the `data` chunk's own size, which the demuxer limits to the file's size."""
     size_bytes = wav_data_bytes(path)
     bytes_per_s = (stream.codec_context.bit_rate or 0) // 8
     if not size_bytes or size_bytes >= WAV_STREAMED_BYTES or not bytes_per_s:
@@ -318,7 +320,7 @@ def _audio(clip: MediaFile, packet_ms: int) -> Iterator[AudioPacket]:
 
 
 def _frames(clip: MediaFile) -> Iterator[JpegFrame]:
-    """The picture shown at 0 s, 1 s, 2 s … of the moving stream, or else the still one once."""
+    """The frame shown at 0 s, 1 s, 2 s … of the video, or else the cover once."""
     found = jpegs(clip.path, moving=clip.has_video, start_s=clip.start_s)
     for at_s, jpeg in found:
         if at_s > clip.duration_s + PICTURES_AFTER_S:

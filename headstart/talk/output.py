@@ -1,4 +1,4 @@
-"""How a talk looks: JSON lines for programs, or words and bars growing in a terminal for people."""
+"""Output of a talk: JSON lines for programs, or live text and bars in a terminal."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class Output(TalkObserver):
     server_url: str | None = None
 
     def lost(self, kept_s: float | None) -> None:
-        """Said on stderr, where it disturbs neither lines nor bars."""
+        """Printed on stderr, where it disturbs neither lines nor bars."""
         if kept_s is None:
             print("connected again: the conversation goes on", file=sys.stderr, flush=True)
         else:
@@ -46,7 +46,7 @@ class Output(TalkObserver):
             print(line, file=sys.stderr, flush=True)
 
     def turn_began(self, clip: MediaFile, turn: Turn) -> None:
-        """What is wrong with the file is said on stderr, too."""
+        """Remarks about the file are printed on stderr, too."""
         for remark in clip.remarks:
             print(remark, file=sys.stderr, flush=True)
 
@@ -54,20 +54,20 @@ class Output(TalkObserver):
         """A server is being started."""
 
     def status(self, status: Status) -> None:
-        """The server is getting ready."""
+        """The server is loading."""
 
     def done(self, result: dict[str, Any]) -> None:
         """All files have been played; `result` is `Dialog.to_wire()`."""
 
     def staying(self, url: str) -> None:
-        """All is said; the server goes on at `url`."""
+        """The talk is over; the server keeps running at `url`."""
 
     def close(self) -> None:
-        """Leave the terminal as it was, whatever happened."""
+        """Restore the terminal, whatever happened."""
 
 
 class JsonOutput(Output):
-    """One JSON object a line on stdout: every event as it came, the result last."""
+    """One JSON object per line on stdout: every event as received, the result last."""
 
     def __init__(self, stream: TextIO | None = None) -> None:
         self._stream = sys.stdout if stream is None else stream
@@ -98,7 +98,7 @@ class JsonOutput(Output):
 
 
 class PrettyOutput(Output):
-    """Live in a terminal; in a pipe, each turn once it is over."""
+    """Live in a terminal; in a pipe, each turn when it is complete."""
 
     def __init__(self, console: Console | None = None) -> None:
         self._console = console or Console()
@@ -201,7 +201,7 @@ def bar(share: float, cells: int = BAR_CELLS) -> str:
 
 
 def said(turn: Turn) -> Text:
-    """What was heard and answered so far: sure words plain, unsure ones dim."""
+    """The recognised words and the answer so far: committed words plain, tentative ones dim."""
     text = Text("you   ", style="bold green")
     for utterance in turn.utterances.values():
         sure, unsure = utterance.words()
@@ -217,8 +217,8 @@ def said(turn: Turn) -> Text:
 
 
 def budget_table(budget: dict[str, Any]) -> Table:
-    """Where the time between the last speech sample and the first token went. Each bar begins
-    where the one before it ended."""
+    """The stages between the last speech sample and the first token. Each bar begins where the one
+    before it ended."""
     total_ms = max(budget["total_ms"], 0.001)
     over = budget.get("over_budget")
     limit = budget.get("latency_budget_ms")
@@ -241,7 +241,7 @@ def budget_table(budget: dict[str, Any]) -> Table:
 
 
 def facts(wire: dict[str, Any]) -> list[str]:
-    """The turn's other numbers, a line each."""
+    """The turn's other numbers, one line each."""
     lines = []
     hidden_ms = (wire["budget"] or {}).get("hidden_ms")
     if hidden_ms:

@@ -1,4 +1,4 @@
-"""A file's pictures: one a second of its video, or its cover once, upright and as JPEG."""
+"""A file's images: one per second of its video, or its cover once, upright and as JPEG."""
 
 from __future__ import annotations
 
@@ -20,22 +20,22 @@ FRAME_INTERVAL_S = 1.0
 FRAME_SIDE_PX_MAX = 640
 JPEG_QSCALE = "4"  # ffmpeg's scale: 2 is best, 31 worst
 BACKWARDS_S = 1.0
-"""Timestamps that go back further have begun anew; less is disorder."""
+"""Timestamps that go back further have restarted; smaller steps back are disorder."""
 
 
 def is_cover(video: VideoStream) -> bool:
-    """Whether it is one picture that goes with the sound, not a video."""
+    """Whether the stream is a cover image, not a video."""
     return bool(video.disposition & av.stream.Disposition.attached_pic)
 
 
 def stream_of(container: InputContainer, *, moving: bool) -> VideoStream | None:
-    """The first video, or the first cover."""
+    """The first video stream, or the first cover."""
     videos = (video for video in container.streams.video if is_cover(video) != moving)
     return next(videos, None)
 
 
 def first_s(path: Path) -> float | None:
-    """When the video begins by its own timestamps. None: nothing of it decodes, or it bears no
+    """The first timestamp of the video in s. None: nothing of it can be decoded, or it has no
     timestamps."""
     for frame in _decoded(path, moving=True):
         return frame.time
@@ -43,8 +43,8 @@ def first_s(path: Path) -> float | None:
 
 
 def frames(path: Path, *, moving: bool, start_s: float) -> Iterator[tuple[float, VideoFrame]]:
-    """The pictures shown at 0 s, 1 s, 2 s … with their times, or else the cover, at 0.
-    `start_s`: the timestamp at which the file's time begins."""
+    """The frames shown at 0 s, 1 s, 2 s … with their times, or else the cover, at 0. `start_s`: the
+    timestamp at which the file's time begins."""
     if not moving:
         for frame in _decoded(path, moving=False):
             yield 0.0, frame
@@ -70,10 +70,10 @@ def _decoded(path: Path, *, moving: bool) -> Iterator[VideoFrame]:
 
 
 def encode_jpeg(frame: VideoFrame) -> bytes:
-    """The picture as JPEG, upright, on white, its longer side at most `FRAME_SIDE_PX_MAX`. Raises
+    """The image as JPEG, upright, on white, its longer side at most `FRAME_SIDE_PX_MAX`. Raises
     `UNDECODABLE` for a frame that cannot be converted."""
     scale = min(1.0, FRAME_SIDE_PX_MAX / max(frame.width, frame.height))
-    # Even sides, for chroma at half resolution.
+    # Even sides, for half-resolution chroma.
     width, height = (max(2, round(side * scale / 2) * 2) for side in (frame.width, frame.height))
     orientation = of_frame(frame)
     picture = flatten(frame)
@@ -93,7 +93,7 @@ def encode_jpeg(frame: VideoFrame) -> bytes:
 
 
 def jpegs(path: Path, *, moving: bool, start_s: float) -> Iterator[tuple[float, bytes]]:
-    """`frames`, as JPEG; one that cannot be converted is left out."""
+    """`frames`, as JPEG; frames that cannot be converted are skipped."""
     for at_s, frame in frames(path, moving=moving, start_s=start_s):
         try:
             jpeg = encode_jpeg(frame)

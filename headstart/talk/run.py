@@ -1,4 +1,4 @@
-"""The `headstart talk` command: files, a server, an output; an exit code."""
+"""The `headstart talk` command: opens files, a server and an output; returns an exit code."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ STAY_PORT = 8080
 
 @dataclass(frozen=True)
 class TalkCommand:
-    """`url` None: start a server of our own, with `server_arguments`; with `stay` it goes on after
+    """`url` None: start our own server with `server_arguments`; with `stay` it keeps running after
     the talk, on `STAY_PORT` if that is free, until it is interrupted."""
 
     files: Sequence[Path]
@@ -36,7 +36,7 @@ class TalkCommand:
 
 
 def run(command: TalkCommand) -> int:
-    """Talk. Returns the exit code: 1 if the last answer failed. Raises `TalkError`s."""
+    """Run the talk. Returns the exit code: 1 if the last answer failed. Raises `TalkError`s."""
     output: Output = JsonOutput() if command.as_json else PrettyOutput()
     try:
         dialog = asyncio.run(_run(command, output))
@@ -52,7 +52,7 @@ def run(command: TalkCommand) -> int:
 
 async def _run(command: TalkCommand, output: Output) -> Dialog:
     for path in command.files:
-        await asyncio.to_thread(probe, path)  # before a server is started or told anything
+        await asyncio.to_thread(probe, path)  # before a server is started or contacted
     if command.url is not None:
         output.server_url = command.url
         await until_ready(command.url, output.status)

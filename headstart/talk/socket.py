@@ -1,4 +1,4 @@
-"""A WebSocket as a talker's line."""
+"""A WebSocket as a talk's connection."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FRAME_BYTES_MAX = 64 * 1024 * 1024
 
 
 class SocketConnection:
-    """An open socket. `first`: what has been read of it already."""
+    """An open socket. `first`: a message that was already received."""
 
     def __init__(self, socket: ClientConnection, first: str | bytes | None = None) -> None:
         self._socket = socket
@@ -56,7 +56,8 @@ class SocketConnection:
 async def open_socket(
     url: str, api_key: str, ticket: ResumeTicket | None = None
 ) -> AsyncIterator[SocketConnection]:
-    """A session at a `client.realtime_url`, or the one of the ticket. Raises `TalkError`s."""
+    """Open a session at a `client.realtime_url`, or resume the one of the ticket. Raises
+    `TalkError`s."""
     headers = {"Authorization": f"Bearer {api_key}"}
     if ticket is not None:
         headers[RESUME_HEADER] = ticket.token
@@ -93,7 +94,7 @@ async def _connected(url: str, headers: dict[str, str]) -> ClientConnection:
 
 
 async def _welcome(socket: ClientConnection) -> str | bytes:
-    """What a server says first to who comes back. Raises `ResumeRefused` if that is no."""
+    """The server's first message to a resuming client. Raises `ResumeRefused` if it refuses."""
     try:
         first = await socket.recv()
     except ConnectionClosed as closed:
@@ -106,7 +107,7 @@ async def _welcome(socket: ClientConnection) -> str | bytes:
 
 
 def _ended(closed: ConnectionClosed) -> ServerFailed:
-    """A server that means it says goodbye."""
+    """A close frame means that the server ended the session on purpose."""
     if closed.rcvd is None:
         return ConnectionLost(f"the connection to the server was lost: {closed}")
     return ServerFailed(f"the server ended the session: {closed}")

@@ -1,10 +1,11 @@
-"""A file's sound as 24 kHz mono, whatever its rate, layout and timestamps are and become.
+"""Decodes a file's audio to 24 kHz mono, whatever its rate, layout and timestamps.
 
     pieces(...) ─▶ float32 [1 or 2 channels, samples] at 24 kHz, in one line of time
     Heard       ─▶ what all of it turned out to be: `mixing`
     Mixing      ─▶ one channel, about zero
 
-Samples that are no numbers become silence, and are counted.
+NaN and infinite samples become silence, and are counted.
+
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ from headstart.talk.gaps import Gaps
 SAMPLE_RATE_HZ = 24_000
 BYTES_PER_SAMPLE = 2
 RATE_MIN_HZ, RATE_MAX_HZ = 1_000, 768_000
-"""Of sound; what says another is damaged, and would become hours of nothing."""
+"""Valid sample rates; a frame with another one is damaged, and would become hours of audio."""
 CANCELS_BELOW = 0.02
-"""A mean with less than this share of the louder channel's power is what is left of two that are
-each other's inverse; of two that have nothing in common it is a quarter at least."""
+"""If the mean has less than this fraction of the louder channel's power, the channels are each
+other's inverse; for unrelated channels it is at least a quarter."""
 LOUDEST = 4.0
 """Floats beyond this are clipped before they are resampled; all is clipped to 1 at the end."""
 SCALED_SHARE = 0.05
@@ -137,7 +138,7 @@ class Heard(Tally):
         return self._power[which] - self._sum[which] ** 2 / max(self.samples, 1)
 
     def weigh(self, wave: Wave) -> None:
-        """One more piece of sound."""
+        """Measure one more piece of audio."""
         self.samples += wave.shape[1]
         loudest = np.abs(wave).max(axis=0, initial=0.0)
         self.peak = max(self.peak, float(loudest.max(initial=0.0)))
@@ -149,13 +150,13 @@ class Heard(Tally):
 
 
 def to_pcm(wave: Wave) -> bytes:
-    """[samples] as s16le."""
+    """float[samples] to s16le."""
     scaled = np.rint(wave * _PCM_SCALE)
     return bytes(np.clip(scaled, -_PCM_SCALE, _PCM_SCALE - 1).astype("<i2").tobytes())
 
 
 def pieces(container: Any, stream: Any, heard: Heard, gaps: Gaps | None = None) -> Iterator[Wave]:
-    """The sound of one container's stream, with its holes filled if `gaps` tells them."""
+    """The audio of one container's stream, with holes filled according to `gaps`."""
     resampling = _Resampling()
     for frame in decoded(container, stream, heard):
         if not isinstance(frame, av.AudioFrame) or not frame.samples:
@@ -178,7 +179,7 @@ def pieces(container: Any, stream: Any, heard: Heard, gaps: Gaps | None = None) 
 
 
 class _Resampling:
-    """Resamplers, a new one for each format that comes along."""
+    """Resamplers, a new one for each format in the stream."""
 
     def __init__(self) -> None:
         self._format: tuple[object, ...] = ()
@@ -194,24 +195,24 @@ class _Resampling:
             resampler, made = _begun(frame)
         else:
             made = resampler.resample(frame)
-        self._resampler = resampler  # one that has failed is not used again
+        self._resampler = resampler  # a failed resampler is not used again
         yield from map(_wave, made)
 
     def end(self) -> Iterator[Wave]:
-        """What the resampler still holds."""
+        """What the resamplers still hold."""
         resampler, self._resampler = self._resampler, None
         if resampler is not None:
-            with contextlib.suppress(*UNDECODABLE):  # its end is some samples
+            with contextlib.suppress(*UNDECODABLE):  # only loses a few samples
                 yield from map(_wave, resampler.resample(None))
 
 
 def _begun(frame: av.AudioFrame) -> tuple[AudioResampler, list[av.AudioFrame]]:
-    """A resampler for a frame's format, and what it makes of the frame."""
+    """A resampler for a frame's format, and its output for the frame."""
     layout = "mono" if frame.layout.nb_channels == 1 else "stereo"
     resampler = AudioResampler("fltp", layout, SAMPLE_RATE_HZ)
     try:
         return resampler, resampler.resample(frame)
-    except UNDECODABLE:  # channels whose places nobody knows: all alike
+    except UNDECODABLE:  # unknown channel positions: treat all alike
         resampler = AudioResampler("fltp", frame.layout, SAMPLE_RATE_HZ)
         return resampler, resampler.resample(frame)
 
@@ -229,7 +230,7 @@ def _silence(length_s: float) -> Iterator[Wave]:
 
 
 def _finite(frame: av.AudioFrame, heard: Heard) -> av.AudioFrame:
-    """A frame whose samples are numbers: silence in place of those that are none."""
+    """The frame with silence in place of NaN and infinite samples."""
     heard.decoded_samples += frame.samples
     if not frame.format.name.startswith(("flt", "dbl")):
         return frame

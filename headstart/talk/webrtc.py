@@ -1,5 +1,5 @@
-"""`headstart talk --webrtc`: the same conversation as a browser holds it: sound on a track, events
-on a data channel."""
+"""`headstart talk --webrtc`: the same conversation as from a browser, with audio on a track and
+events on a data channel."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ from headstart.talk.comeback import ResumeTicket
 
 CONNECT_WAIT_S = 20.0
 LEAD_SAMPLES = ms_to_client_samples(200)
-"""Sound that may wait on the track: it must never run dry in mid-word."""
+"""Audio that may be queued on the track: enough never to run empty within a word."""
 DRAIN_POLL_S = 0.02
 HEARTBEAT_S = 1.0
 HANGUP_WAIT_S = 2.0
 
 
 class RtcConnection:
-    """A call that is up. Iterate over its events; `play` sound at real time."""
+    """An open call. Iterate over its events; `play` sends audio in real time."""
 
     def __init__(self, peer: RTCPeerConnection, channel: RTCDataChannel) -> None:
         self._peer = peer
@@ -63,7 +63,7 @@ class RtcConnection:
         )
 
     def agreed(self) -> None:
-        """The answer has come: what it says that sound is sent in."""
+        """The answer has arrived: use the audio codec it selects."""
         self._track.codec = codecs.spoken(aiortc_hooks.codecs(self._transceiver))
 
     async def connected(self) -> None:
@@ -81,19 +81,19 @@ class RtcConnection:
             ) from error
 
     async def send(self, text: str) -> None:
-        """One event."""
+        """Send one event."""
         if self.is_over or self._channel.readyState != "open":
             raise ConnectionLost("the call is over")
         self._channel.send(text)
 
     async def play(self, pcm24k: bytes) -> None:
-        """Sound for the track; returns when no more than `LEAD_SAMPLES` of it wait."""
+        """Queue audio on the track; returns when at most `LEAD_SAMPLES` of it are waiting."""
         self._track.put(pcm24k)
         while self._track.queued_samples > LEAD_SAMPLES and not self.is_over:
             await asyncio.sleep(DRAIN_POLL_S)
 
     async def drained(self) -> None:
-        """Until all sound is on its way."""
+        """Wait until all audio is sent."""
         while self._track.queued_samples and not self.is_over:
             await asyncio.sleep(DRAIN_POLL_S)
 
@@ -101,20 +101,20 @@ class RtcConnection:
         while True:
             while self._events:
                 yield self._events.popleft()
-            if self.is_over:  # a channel has no word for why
+            if self.is_over:  # a data channel gives no reason
                 raise ConnectionLost("the call is over")
             self._changed.clear()
             await self._changed.wait()
 
     async def heartbeat(self) -> None:
-        """Notice within 5 s that nothing gets through any more; the connection itself would take
-        half a minute."""
+        """Notice within 5 s that the peer no longer responds; the connection itself would take half
+        a minute."""
         while await aiortc_hooks.answers(self._peer):
             await asyncio.sleep(HEARTBEAT_S)
         self.vanished()
 
     def vanished(self, _: BaseException | None = None) -> None:
-        """Nothing gets through any more, or nobody looks any more whether it does."""
+        """The peer no longer responds, or the check for it has failed."""
         self._vanished = True
         self._changed.set()
 
@@ -124,7 +124,7 @@ class RtcConnection:
             self._changed.set()
 
     def _on_track(self, track: MediaStreamTrack) -> None:
-        """Nobody listens here to what is spoken."""
+        """Ignore the server's audio."""
         (receiver,) = (r for r in self._peer.getReceivers() if r.track is track)
         aiortc_hooks.ignore(receiver)
 
@@ -133,8 +133,8 @@ class RtcConnection:
 async def call(
     realtime_url: str, api_key: str, ticket: ResumeTicket | None = None
 ) -> AsyncIterator[RtcConnection]:
-    """A call to the server behind a `client.realtime_url`, or one that goes on with the ticket's
-    session. Raises `TalkError`s. It is hung up at the end, unless it is over already."""
+    """Make a call to the server of a `client.realtime_url`, or resume the ticket's session. Raises
+    `TalkError`s. It is hung up at the end, unless it is already over."""
     peer = RTCPeerConnection(RTCConfiguration(iceServers=[]))
     headers = {"Authorization": f"Bearer {api_key}"}
     async with contextlib.AsyncExitStack() as stack:
@@ -155,14 +155,14 @@ async def call(
         try:
             yield line
         finally:
-            if not line.is_over and "Location" in response.headers:  # or the server waits for us
+            if not line.is_over and "Location" in response.headers:  # else the server waits
                 with contextlib.suppress(httpx.HTTPError):
                     address = urljoin(url, response.headers["Location"])
                     await http.post(f"{address}/hangup", timeout=HANGUP_WAIT_S)
 
 
 def calls_url(realtime_url: str) -> str:
-    """Where calls are made at the server of a WebSocket address."""
+    """The URL for calls at the server of a WebSocket URL."""
     parts = urlsplit(realtime_url)
     scheme = {"ws": "http", "wss": "https"}[parts.scheme]
     return urlunsplit((scheme, parts.netloc, f"{parts.path}/calls", parts.query, ""))

@@ -149,7 +149,7 @@ class SessionBench:
             self._take(self.session.decoded(action.ticket, outcome, self.now_ns))
 
     def track_frame(self, image: api.Image) -> None:
-        self._take(self.session.receive_image(decode.look_at(image), self.now_ns))
+        self._take(self.session.receive_image(decode.add_thumbnail(image), self.now_ns))
 
     def hearing(
         self,

@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry
 from headstart.engine import api
 from headstart.gateway.audio.open_utterance import Arrival
 from headstart.gateway.config import Settings, load
-from headstart.gateway.connection.pending import Patience
+from headstart.gateway.connection.pending import PendingLimits
 from headstart.gateway.engine_link import EngineLink, private_endpoint
 from headstart.gateway.protocol.session_config import SessionUpdate
 from headstart.gateway.server.app import Gateway
@@ -29,7 +29,7 @@ from headstart.gateway.transport.webrtc.call_metrics import CallMetrics
 from headstart.gateway.transport.webrtc.calls import Calls
 from headstart.gateway.tts.messages import ClauseDone, SynthesisedAudio
 from headstart.gateway.tts.status import VoiceStatus
-from headstart.gateway.video.decode import Outcome, Seen
+from headstart.gateway.video.decode import DecodedImage, Outcome
 
 WAIT_S = 60.0
 
@@ -131,8 +131,8 @@ class EchoSession:
 
     frame_size = api.PictureSize(pixels=5000)
 
-    def receive_image(self, seen: Seen, now_ns: int) -> list[Action]:
-        self.seen.append(seen.image)
+    def receive_image(self, decoded: DecodedImage, now_ns: int) -> list[Action]:
+        self.seen.append(decoded.image)
         return []
 
     def decoded(self, ticket: int, outcome: Outcome, now_ns: int) -> list[Action]:
@@ -192,7 +192,7 @@ class RunningGateway:
 
 @contextlib.asynccontextmanager
 async def running_gateway(
-    patience: Patience | None = None, **flags: Any
+    limits: PendingLimits | None = None, **flags: Any
 ) -> AsyncIterator[RunningGateway]:
     """A real server on a free port over `EchoSession`s; no engine process."""
     settings: Settings = load(flags={"port": 0, "drain_s": 0.1} | flags)
@@ -206,7 +206,7 @@ async def running_gateway(
         link = EngineLink(endpoint)
         gateway = Gateway(settings, link, make, Metrics().page)
         gateway.calls = Calls(gateway, CallMetrics(CollectorRegistry()))
-        server = GatewayServer(uvicorn_config(settings, gateway), gateway, patience)
+        server = GatewayServer(uvicorn_config(settings, gateway), gateway, limits)
         link.start()
         serving = asyncio.create_task(server.serve(sockets=[sock]))
         try:

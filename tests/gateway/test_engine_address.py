@@ -29,7 +29,7 @@ async def kept_alive() -> AsyncIterator[tuple[EngineLink, ChildProcess]]:
 
         @contextlib.contextmanager
         def connect() -> Iterator[Pipes]:
-            link.look_at_address()
+            link.check_address()
             yield Pipes()
 
         argv = fake_engine_argv(link.endpoint)
@@ -86,7 +86,7 @@ async def test_the_engine_that_is_connected_notices_nothing(
         path = file_of(link.endpoint)
         for _ in range(3):
             path.unlink()
-            link.look_at_address()
+            link.check_address()
             assert path.is_socket()
         events = link.counters.events
         await until(lambda: link.counters.events > events + 1)  # it answers pings
@@ -108,14 +108,14 @@ async def test_why_no_engine_can_come_is_said(
         folder.mkdir()
         folder.chmod(0o777)
         for _ in range(3):
-            link.look_at_address()
+            link.check_address()
         link.lost("it ended: killed by SIGKILL")
         assert link.state is LinkState.LOST
         assert link.reason.startswith("it ended: killed by SIGKILL; ")
         assert "is not ours alone" in link.reason
         assert caplog.text.count("is not ours alone") == 1  # said once, not every second
         folder.chmod(0o700)
-        link.look_at_address()
+        link.check_address()
         assert (folder / "engine.sock").is_socket()
         assert link.reason == "it ended: killed by SIGKILL"
     finally:
@@ -137,12 +137,12 @@ def test_a_file_that_another_process_has_taken_is_left_to_it(
     endpoint = f"ipc://{tmp_path}/engine.sock"
     with bound(endpoint) as first:
         with bound(endpoint) as second:
-            assert not first.look()
+            assert not first.check()
             assert "another process listens" in first.problem
-            assert not second.look()
+            assert not second.check()
             assert second.problem == ""
             second.remove()
-        assert first.look()
+        assert first.check()
         assert first.problem == ""
 
 
@@ -152,7 +152,7 @@ def test_what_has_no_file_is_bound_as_it_is(caplog: pytest.LogCaptureFixture) ->
     with bound("tcp://127.0.0.1:*") as address:
         assert address.endpoint.startswith("tcp://127.0.0.1:")
         assert not address.endpoint.endswith("*")
-        assert not address.look()
+        assert not address.check()
         address.remove()
     assert caplog.text == ""
 
@@ -161,7 +161,7 @@ def test_nothing_is_left_behind(tmp_path: Path) -> None:
     """Neither the file nor those it was bound under."""
     with bound(f"ipc://{tmp_path}/engine.sock") as address:
         (tmp_path / "engine.sock").unlink()
-        assert address.look()
+        assert address.check()
         address.forget_old()
         assert [path.name for path in tmp_path.iterdir()] == ["engine.sock"]
         address.remove()

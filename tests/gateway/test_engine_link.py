@@ -50,8 +50,8 @@ async def link() -> AsyncIterator[EngineLink]:
 
 
 def ask(link: EngineLink, session: str, generation: int = 1) -> None:
-    link.tell(api.Open(session, "be brief"))
-    link.tell(api.Respond(session, generation, "item", api.Sampling()))
+    link.send(api.Open(session, "be brief"))
+    link.send(api.Respond(session, generation, "item", api.Sampling()))
 
 
 async def burst(answer: str) -> str:
@@ -64,8 +64,8 @@ async def burst(answer: str) -> str:
         async with fake_engine(link.endpoint, *options):
             await until(lambda: link.is_ready)
             link.attach("s", listener)
-            link.tell(api.Open("s", ""))
-            link.tell(api.Respond("s", 1, "item", api.Sampling(max_tokens=4096)))
+            link.send(api.Open("s", ""))
+            link.send(api.Respond("s", 1, "item", api.Sampling(max_tokens=4096)))
             await until(listener.finished)
         link.close()
     return listener.text()
@@ -108,7 +108,7 @@ async def test_loading_then_ready(link: EngineLink) -> None:
     link.observer = Observer()
     async with fake_engine(link.endpoint, "--load-ms", "60"):
         await until(lambda: link.state is LinkState.LOADING)
-        assert not link.tell(api.Open("s", ""))
+        assert not link.send(api.Open("s", ""))
         assert link.counters.commands_not_sent == 1
         await until(lambda: link.is_ready)
         assert seen == ["0/100", "50/100", "ready"]
@@ -198,7 +198,7 @@ async def test_full_queue_loses_the_engine(link: EngineLink) -> None:
         process.send_signal(signal.SIGSTOP)
         command = api.Instruct("s", "x" * 1000)
         told = 0
-        while link.tell(command) and told < 4 * HIGH_WATER_MESSAGES:
+        while link.send(command) and told < 4 * HIGH_WATER_MESSAGES:
             told += 1
         await until(lambda: link.state is LinkState.LOST)
         assert HIGH_WATER_MESSAGES // 2 < told < 4 * HIGH_WATER_MESSAGES

@@ -1,24 +1,24 @@
-"""The one place that reaches into aiortc's and aioice's private parts, for what they offer no
-public way to.
+"""The only module that uses private parts of aiortc and aioice, where they offer no public API.
 
-    tap_packets   an `RTCRtpReceiver`'s RTP packets, before its jitter buffer and its decoder
-    tee_packets   the same, beside the receiver's own way with them
-    ignore        a track nobody reads, at no cost in memory or in decoding
-    route_unknown_payloads  packets of a receiver's sources that it would drop unseen
-    codecs        what was agreed on for a transceiver; more of it may be agreed to
-    newest_frame  a video track of which only the newest picture is kept, whoever is slow
-    answers       whether the peer answers on the network right now
-    round_trip_ns how long its answer takes
-    tell_of_relay what became of a TURN server that gave no relay
-    ration        a call's media packets under its session's share of the loop
-    lose_late     what the data channel still sends once the connection is closed
-    sockets_of    how many a call opens
-    own_connecting    what fails while a connection is set up
-    bound_candidates  how many addresses a peer can make us know
+    tap_packets   an `RTCRtpReceiver`'s RTP packets, in place of its jitter buffer and decoder
+    tee_packets   the same, in addition to the receiver's own processing
+    ignore        drop an unused track, at no cost in memory or decoding
+    route_unknown_payloads  packets of a receiver's sources that it would drop
+    codecs        a transceiver's negotiated codecs; more can be added
+    newest_frame  the newest frame of a video track, however slow the reader is
+    answers       whether the peer responds on the network now
+    round_trip_ns how long its response takes
+    log_relay_failures  log why a TURN server gave no relay
+    ration        a call's media packets within its session's share of the loop
+    ignore_send_after_close  data channel packets sent after the connection closed
+    sockets_of    how many sockets a call opens
+    own_connecting    errors while a connection is set up
+    bound_candidates  how many addresses a peer can add
 
 Written for aiortc 1.16 and aioice 0.13. `tests/gateway/transport/webrtc/test_aiortc_hooks.py` names
-each private part, so that a release that moves one says so there and not in a call. What is about a
-track is called in the `track` event, before the receiver has started.
+each private part, so that a release that moves one fails there and not in a call. Functions that
+concern a track are called in the `track` event, before the receiver has started.
+
 """
 
 from __future__ import annotations
@@ -46,34 +46,34 @@ log = logging.getLogger("headstart.rtc")
 PacketHandler = Callable[[RtpPacket], None]
 
 ENCODED_FRAMES_MAX = 30
-"""Encoded pictures that may wait for the decoder: a second's; then it is behind for good."""
+"""Encoded frames that may wait for the decoder: one second's. Beyond that it cannot catch up."""
 PROBE_RETRANSMISSIONS = 2
 """At 0, 0.5 and 1.5 s; the last answer may take until 3.5 s after the first request."""
 RTP_FIRST_BYTES = range(128, 192)
-"""RFC 7983 §7: such a datagram is RTP or RTCP, and any other something else."""
+"""RFC 7983 §7: a datagram whose first byte is in this range is RTP or RTCP."""
 DROPPED_AT_ONCE = 32
 WAITING_MAX = 2048
-"""Datagrams: twelve seconds of a microphone, and some of a camera, that a network held up."""
+"""Datagrams: twelve seconds of a microphone and some of a camera, delayed by the network."""
 TIMED_RETRANSMISSIONS = 1
-"""At 0 and 0.5 s, until 1.5 s: longer round trips are not known."""
+"""At 0 and 0.5 s, until 1.5 s: longer round trips are not measured."""
 
 
 def tap_packets(receiver: Any, on_packet: PacketHandler) -> None:
-    """From now on the receiver's packets go to `on_packet` on the loop, in the order in which they
-    come off the network, and nowhere else. The receiver goes on sending its reports."""
+    """Send the receiver's packets only to `on_packet`, on the loop and in network order. The
+    receiver continues to send its reports."""
     receiver._RTCRtpReceiver__jitter_buffer = _Tap(receiver, on_packet)
 
 
 def tee_packets(receiver: Any, on_packet: PacketHandler) -> None:
-    """As `tap_packets`, but the receiver goes on with the packets as if nobody listened."""
-    receiver._RTCRtpReceiver__jitter_buffer = _Overhearing(
+    """As `tap_packets`, but the receiver also processes the packets as usual."""
+    receiver._RTCRtpReceiver__jitter_buffer = _TeeBuffer(
         receiver._RTCRtpReceiver__jitter_buffer, on_packet
     )
 
 
 def route_unknown_payloads(receiver: Any, on_packet: PacketHandler) -> None:
-    """From now on packets that come from one of the receiver's sources, and are of a payload type
-    nobody has agreed to, go to `on_packet`; without it nobody knows of them."""
+    """Send packets of one of the receiver's sources whose payload type was not negotiated to
+    `on_packet`. Without this they are dropped without trace."""
     router = receiver.transport._rtp_router
     route = router.route_rtp
 
@@ -87,8 +87,8 @@ def route_unknown_payloads(receiver: Any, on_packet: PacketHandler) -> None:
 
 
 def codecs(transceiver: Any) -> list[RTCRtpCodecParameters]:
-    """Once the peer's description is set: what both have, the preferred first. What is added to
-    the list will be in our answer."""
+    """The codecs that both sides support, the preferred first, once the peer's description is set.
+    Codecs added to the list will be in our answer."""
     agreed: list[RTCRtpCodecParameters] = transceiver._codecs
     return agreed
 
@@ -99,7 +99,7 @@ def ignore(receiver: Any) -> None:
 
 
 def newest_frame(receiver: Any) -> NewestFrame:
-    """Where the receiver's decoded pictures go from now on."""
+    """Redirect the receiver's decoded frames to the returned object."""
     newest = NewestFrame()
     receiver.track._queue = newest
     receiver._RTCRtpReceiver__decoder_queue = _BoundedQueue(
@@ -109,14 +109,14 @@ def newest_frame(receiver: Any) -> NewestFrame:
 
 
 async def answers(peer: RTCPeerConnection) -> bool:
-    """Ask the peer for consent to send (RFC 7675) on the pair in use. False: no answer within
-    3.5 s, or nothing is connected."""
+    """Send the peer a consent request (RFC 7675) on the pair in use. False: no response within 3.5
+    s, or not connected."""
     return await _asked(peer, PROBE_RETRANSMISSIONS)
 
 
 async def round_trip_ns(peer: RTCPeerConnection) -> int | None:
-    """From the same question to its answer, on the path that sound takes. None: there was none in
-    1.5 s, or nothing is connected."""
+    """The round trip of a consent request, on the path that audio takes. None: no response within
+    1.5 s, or not connected."""
     began_ns = time.monotonic_ns()
     answered = await _asked(peer, TIMED_RETRANSMISSIONS)
     return time.monotonic_ns() - began_ns if answered else None
@@ -136,16 +136,16 @@ async def _asked(peer: RTCPeerConnection, retransmissions: int) -> bool:
             except stun.TransactionTimeout:
                 continue
             except stun.TransactionFailed:
-                pass  # a refusal is an answer
+                pass  # an error response is a response too
             except OSError:
-                continue  # its socket is closed already
+                continue  # its socket is already closed
             return True
     return False
 
 
-def tell_of_relay() -> None:
-    """From now on the log has a line for each TURN server that gives no relay, and why; aioice goes
-    on with what else there is and says nothing. For the whole process, once."""
+def log_relay_failures() -> None:
+    """Log a line with the reason for each TURN server that gives no relay. aioice itself continues
+    without it and logs nothing. For the whole process, called once."""
     ask = ice.relayed_candidate
     if isinstance(ask, functools.partial):
         return
@@ -165,15 +165,15 @@ async def _relayed(ask: Any, /, **options: Any) -> Any:
     except (stun.TransactionTimeout, OSError) as error:
         log.warning("the TURN server %s gives no relay: %s", server, error)
         raise
-    except asyncio.CancelledError:  # gathering has waited long enough
+    except asyncio.CancelledError:  # gathering timed out
         log.warning("the TURN server %s does not answer", server)
         raise
 
 
 def ignore_send_after_close(peer: RTCPeerConnection) -> None:
-    """SCTP sends from tasks and timers of its own. Once the connection below it is closed, each of
-    them ended in an exception that nobody could catch; now such a packet is lost, as on a network.
-    Call when the descriptions are set."""
+    """Drop SCTP packets sent after the connection below it has closed. SCTP sends from its own
+    tasks and timers, where each send would raise an exception that nobody can catch. Call when the
+    descriptions are set."""
     if peer.sctp is None:
         return
     transport: Any = peer.sctp.transport
@@ -187,14 +187,14 @@ def ignore_send_after_close(peer: RTCPeerConnection) -> None:
 
 
 def sockets_of(transports: int, servers: Sequence[RTCIceServer]) -> int:
-    """How many sockets a call opens: one for each address of this machine and each relay."""
+    """How many sockets a call opens: one per local address and per relay."""
     relays = sum(str(server.urls).startswith("turn") for server in servers)
     return transports * (len(ice.get_host_addresses(use_ipv4=True, use_ipv6=True)) + relays)
 
 
 def own_connecting(peer: Any, failed: Callable[[Exception], None]) -> None:
-    """From now on `failed` is told what ends the task that connects, transport after transport;
-    nobody else waits for it. Call before the descriptions are set."""
+    """Call `failed` with the error that ends the connecting task, which aiortc does not await. Call
+    before the descriptions are set."""
     connect = peer._RTCPeerConnection__connect
 
     async def owned() -> None:
@@ -207,9 +207,9 @@ def own_connecting(peer: Any, failed: Callable[[Exception], None]) -> None:
 
 
 def bound_candidates(peer: RTCPeerConnection, count_max: int) -> None:
-    """Whoever knows a call's credentials can send checks from any address, true or not, and each
-    new one is checked in return, seven packets. From now on there are at most so many a transport.
-    Call when the descriptions are set."""
+    """Limit the remote candidates of each transport to `count_max`. Anyone who knows a call's
+    credentials can send checks from any address, even a forged one, and each new address is checked
+    in return with seven packets. Call when the descriptions are set."""
     for connection in _connections(peer):
         connection.check_incoming = functools.partial(
             _check_incoming, connection, connection.check_incoming, count_max
@@ -225,10 +225,9 @@ def _check_incoming(
 
 
 def ration(peer: RTCPeerConnection, share: LoopTimeBudget, on_dropped: Callable[[], None]) -> None:
-    """From now on the time that RTP and RTCP packets take is spent of `share`, and what it does not
-    admit is dropped before it is decrypted. Others have their turn in between, whatever comes; what
-    comes meanwhile waits in a queue of aioice's, which has no bound, so that packets are dropped
-    too while more than `WAITING_MAX` are in it."""
+    """Charge the time of RTP and RTCP packets to `share`, and drop packets over it before they are
+    decrypted. Other tasks run in between. Packets that arrive meanwhile wait in a queue of aioice
+    without a bound, so packets are also dropped while it holds more than `WAITING_MAX`."""
     for transport in _transports(peer):
         ice: Any = transport.transport
         ice._recv = _rationed(ice._recv, ice._connection._queue.qsize, share, on_dropped)
@@ -240,7 +239,7 @@ def _rationed(
     share: LoopTimeBudget,
     on_dropped: Callable[[], None],
 ) -> Callable[[], Awaitable[bytes]]:
-    """The next datagram. Whoever asks for it is through with the last one."""
+    """Returns the next datagram. Calling it means that the previous one is processed."""
     began_s: float | None = None
     turn_s = 0.0
     dropped = 0
@@ -283,7 +282,7 @@ def _connections(peer: RTCPeerConnection) -> set[Any]:
 
 
 class _Tap:
-    """Stands where a receiver has its jitter buffer, and never completes a frame."""
+    """Replaces a receiver's jitter buffer, and never completes a frame."""
 
     def __init__(self, receiver: Any, on_packet: PacketHandler) -> None:
         self._receiver = receiver
@@ -291,15 +290,15 @@ class _Tap:
         self._first = True
 
     def add(self, packet: RtpPacket) -> tuple[bool, None]:
-        if self._first:  # the receiver has started its decoder's thread, which has nothing to do
+        if self._first:  # the receiver has started its decoder thread, which is not needed
             self._first = False
             self._receiver._RTCRtpReceiver__stop_decoder()
         self._on_packet(packet)
         return False, None
 
 
-class _Overhearing:
-    """A jitter buffer with a listener."""
+class _TeeBuffer:
+    """A jitter buffer that also passes its packets to a listener."""
 
     def __init__(self, buffer: JitterBuffer, on_packet: PacketHandler) -> None:
         self._buffer = buffer
@@ -311,7 +310,7 @@ class _Overhearing:
 
 
 class NewestFrame:
-    """Stands where a track has its unbounded queue of pictures: holds one, the newest."""
+    """Replaces a track's unbounded frame queue: holds only the newest frame."""
 
     def __init__(self) -> None:
         self.frames = 0
@@ -323,15 +322,15 @@ class NewestFrame:
         self.frames += frame is not None
 
     def take(self) -> VideoFrame | None:
-        """The newest picture that has not been taken; None: there is none."""
+        """The newest frame not taken yet; None: there is none."""
         frame, self._frame = self._frame, None
         return frame
 
 
 class _BoundedQueue(queue.Queue[Any]):
-    """Encoded pictures on their way to the decoder's thread. When it is full the new one is
-    dropped, and the sender is asked for a key frame, with which the decoder can go on. The end
-    (None) overtakes what waits: the event loop stands still until the thread has seen it."""
+    """Encoded frames on their way to the decoder thread. When full, a new frame is dropped and the
+    sender is asked for a key frame, from which the decoder can continue. The end (None) goes ahead
+    of queued frames, because the event loop blocks until the thread has seen it."""
 
     def __init__(self, on_overflow: Callable[[], None]) -> None:
         super().__init__()

@@ -1,7 +1,5 @@
-"""One audio track's way in: RTP packets to the session's 24 kHz sound, whatever codecs they are in,
-one after the other. No I/O, no clock.
-
-"""
+"""Receives one audio track: RTP packets in, the session's 24 kHz audio out. Codecs may change on
+the way. No I/O, no clock."""
 
 from __future__ import annotations
 
@@ -26,8 +24,8 @@ from headstart.gateway.transport.webrtc.telephone import TelephoneTimeline
 
 
 class Timeline:
-    """Pieces of a receive buffer in, mono sound at 24 kHz out; over all, exactly as long as the
-    pieces. What can't be decoded is concealed and counted as `bad`."""
+    """Pieces of a receive buffer in, mono audio at 24 kHz out, in total exactly as long as the
+    pieces. What cannot be decoded is concealed and counted as `bad`."""
 
     def __init__(self, counters: BufferCounters) -> None:
         self._opus = OpusTimeline(counters, CLIENT_RATE_HZ)
@@ -35,10 +33,10 @@ class Timeline:
         self._is_opus = True
 
     def decode(self, piece: Piece) -> Samples:
-        """int16, all that is ready."""
+        """int16[n]: all audio that is ready."""
         is_opus = piece.codec == Codec.OPUS
         if piece.kind is not PieceKind.AUDIO:
-            if is_opus != self._is_opus:  # the packet behind has no copy of what was before it
+            if is_opus != self._is_opus:  # the next packet has no copy of earlier audio
                 piece = dataclasses.replace(piece, payload=b"")
             return self._decoder.decode(piece)
         if is_opus == self._is_opus:
@@ -54,8 +52,8 @@ class Timeline:
 
 @dataclass(frozen=True, slots=True)
 class ReceivedAudio:
-    """s16 mono at 24 kHz. `received_ns` and `timestamp` (RTP at 48 kHz, unwrapped) of the packet
-    that brought it; None for filling."""
+    """s16 mono at 24 kHz. `received_ns` and `timestamp` (RTP at 48 kHz, unwrapped) belong to the
+    packet that carried it; None for filling."""
 
     pcm24k: bytes
     kind: PieceKind
@@ -64,8 +62,8 @@ class ReceivedAudio:
 
 
 class AudioReceiver:
-    """Receive buffer and decoders of one track. The sound of `pull` is as long as the
-    timeline: what was lost or left out is in it."""
+    """The receive buffer and decoders of one track. `pull` returns gapless audio: lost or omitted
+    parts are filled."""
 
     def __init__(self, formats: Formats) -> None:
         self._formats = formats
@@ -85,12 +83,12 @@ class AudioReceiver:
 
     @property
     def due_ns(self) -> int | None:
-        """When to `pull` if no packet comes until then."""
+        """When to call `pull` if no packet arrives before, in ns."""
         return self._buffer.due_ns
 
     def push(self, packet: RtpPacket, now_ns: int) -> None:
-        """One RTP packet; a change of its SSRC begins another stream. What it holds is told by its
-        payload type; of one that was not agreed on nothing is believed."""
+        """Process one RTP packet; a change of its SSRC begins another stream. The payload type
+        selects the codec; packets of a type that was not negotiated are ignored."""
         codec = self._formats.get(packet.payload_type)
         if codec is None:
             self.counters.foreign += 1
@@ -113,7 +111,7 @@ class AudioReceiver:
         self._buffer.push(Packet(number, timestamp, packet.payload, samples, codec), now_ns)
 
     def pull(self, now_ns: int) -> list[ReceivedAudio]:
-        """All sound that is due."""
+        """All audio that is due."""
         sounds = []
         for piece in self._buffer.pull(now_ns):
             pcm = self._timeline.decode(piece).tobytes()

@@ -1,22 +1,23 @@
-"""The spoken answer's way out: 24 kHz sound, paced onto a WebRTC audio track.
+"""Sends spoken responses: 24 kHz audio, paced onto a WebRTC audio track.
 
-Whoever speaks `put`s sound as fast as it is made; the track sends a frame each 20 ms. While there
-is nothing to say it sends nothing, and RTP time goes on, so that the next word comes at its place.
+The session `put`s audio as fast as it is made; the track sends one frame per 20 ms. While nothing
+is queued it sends nothing, and RTP time advances, so that later audio has the right timestamp.
 
     put(pcm24k) -> bool   queue s16 mono at 24 kHz; False: full (`QUEUE_SAMPLES_MAX`), nothing
-                          was queued; try again when `queued_samples` is less
+                          was queued; try again when `queued_samples` is lower
     clear()     -> int    barge-in: drop what has not been sent, in samples; at most one frame
                           of 20 ms is still on its way
-    hold(held)            stand still, or go on where it stood still; a clear ends a hold
-    sent_samples          of what was put, how much is on the wire: the playout position. What a
-                          peer has heard is behind it by the network and its own buffer
-    queued_samples        put and not yet sent
-    take_over(before)     go on where another track stopped, from where its peer was last alive
+    hold(held)            pause, or resume at the same place; `clear` ends a pause
+    sent_samples          how much of the audio was sent: the playout position. What the peer
+                          has heard lags behind by the network and its own buffer
+    queued_samples        queued and not yet sent
+    take_over(before)     continue another track, from where its peer was last alive
     on_started, on_stopped  called on the loop with the first frame after a pause, and when the
-                          queue has run empty (and the silence behind it) or was cleared: the
-                          protocol's `output_audio_buffer.started`, `.stopped` and `.cleared`
+                          queue and the silence after it were sent, or it was cleared: the
+                          protocol's `output_audio_buffer.started`, `.stopped`, `.cleared`
 
-All of it on the event loop; nothing blocks. A part of a frame at the end is sent padded.
+Everything runs on the event loop, and nothing blocks. A partial last frame is padded.
+
 """
 
 from __future__ import annotations
@@ -49,12 +50,12 @@ QUEUE_SAMPLES_MAX = ms_to_client_samples(120_000)
 SENT_FRAMES_KEPT = 300
 """6 s, longer than it takes to notice that a peer has vanished."""
 TAIL_FRAMES = 5
-"""Silent frames behind the last word: a peer that runs dry in mid-sound draws it out."""
+"""Silent frames after the last audio: a peer whose buffer runs empty in mid-sound stretches it."""
 
 
 class Playout:
-    """The queue and its pace. No I/O, no clock: one frame for each 20 ms that pass, from the
-    instant on at which there is something to play."""
+    """The queue and its pacing. No I/O, no clock: one frame per 20 ms, starting when there is
+    something to play."""
 
     def __init__(self) -> None:
         self.sent_samples = 0
@@ -66,7 +67,7 @@ class Playout:
 
     @property
     def is_empty(self) -> bool:
-        """All of it is sent, and the silence behind it."""
+        """Whether everything was sent, including the silence after it."""
         return self._due_ns is None and not self._pcm
 
     @property
@@ -75,7 +76,7 @@ class Playout:
 
     @property
     def due_ns(self) -> int | None:
-        """When to `take` the next frame; None: there is none."""
+        """When to `take` the next frame, in ns; None: there is none."""
         return self._due_ns
 
     def put(self, pcm24k: bytes, now_ns: int) -> bool:
@@ -90,13 +91,13 @@ class Playout:
         return True
 
     def hold(self, held: bool, now_ns: int) -> None:
-        """Stand still, behind the same silence as at the end; or go on."""
+        """Pause, followed by the same silence as at the end; or resume."""
         self._held = held
         if not held and self._pcm and self._due_ns is None:
             self._due_ns = now_ns
 
     def take(self) -> bytes:
-        """The frame that is due: `FRAME_BYTES`. Behind the last one follow `TAIL_FRAMES` of
+        """The frame that is due, `FRAME_BYTES` long. The last one is followed by `TAIL_FRAMES` of
         silence."""
         assert self._due_ns is not None
         frame = b"" if self._held else bytes(self._pcm[:FRAME_BYTES])
@@ -114,7 +115,7 @@ class Playout:
         return frame.ljust(FRAME_BYTES, b"\0")
 
     def rewind(self, since_ns: int) -> None:
-        """Queue again what was due after `since_ns`; to be played when there is a `start`."""
+        """Queue again what was due after `since_ns`; it is played after `start`."""
         again = bytearray()
         while self._sent and self._sent[-1][0] > since_ns:
             again[:0] = self._sent.pop()[1]
@@ -122,11 +123,11 @@ class Playout:
         self._pcm[:0] = again
 
     def start(self, now_ns: int) -> None:
-        """Go on at `now_ns` with what is queued."""
+        """Resume at `now_ns` with what is queued."""
         self._due_ns = now_ns if self._pcm and not self._held else None
 
     def clear(self) -> int:
-        """Drop what is queued, in samples."""
+        """Drop what is queued; returns its length in samples."""
         dropped = self.queued_samples
         self._pcm.clear()
         self._held = False
@@ -144,9 +145,9 @@ class AudioSender(MediaStreamTrack):
         self.on_stopped: Callable[[], None] = _nothing
         self.on_failed: tasks.Failed = tasks.nothing_depends_on_it
         self.alive_ns = now_ns()
-        """When the peer was last heard of; kept up by the call."""
+        """When the peer last responded, in ns; updated by the call."""
         self.codec = Codec.OPUS
-        """What was agreed on; set before the first frame."""
+        """The negotiated codec; set before the first frame."""
         self._now_ns = now_ns
         self._origin_ns = now_ns()
         self._playout = Playout()
@@ -164,25 +165,25 @@ class AudioSender(MediaStreamTrack):
         return self._playout.queued_samples
 
     def put(self, pcm24k: bytes) -> bool:
-        """Queue sound. False: full."""
+        """Queue audio. False: full."""
         taken = self._playout.put(pcm24k, self._now_ns())
         self._filled.set()
         return taken
 
     def clear(self) -> int:
-        """Drop what has not been sent, in samples."""
+        """Drop what has not been sent; returns its length in samples."""
         dropped = self._playout.clear()
         self._stopped()
         return dropped
 
     def hold(self, held: bool) -> None:
-        """Stand still, or go on."""
+        """Pause, or resume."""
         self._playout.hold(held, self._now_ns())
         self._filled.set()
 
     def take_over(self, before: Player) -> None:
-        """Go on with what a track that has ended had to play; its place counts on. What it sent
-        when its peer was heard of no more is played again."""
+        """Continue with the audio left in an ended track; its position counts on. What it sent
+        after its peer stopped responding is played again."""
         assert isinstance(before, AudioSender)
         self._playout, before._playout = before._playout, Playout()
         self._playout.rewind(before.alive_ns)
@@ -190,12 +191,12 @@ class AudioSender(MediaStreamTrack):
         self._filled.set()
 
     async def recv(self) -> av.Packet[Any]:
-        """The next packet, when it is due. For the sender that owns the track."""
+        """The next packet, when it is due. Called by the sender that owns the track."""
         due_ns, sent_before = await self._due_ns(), self.sent_samples
         await asyncio.sleep(max(0, due_ns - self._now_ns()) / 1e9)
         try:
             packet = self._encoded(self._playout.take(), due_ns)
-        except Exception as error:  # its sender would end, and nobody know
+        except Exception as error:  # the sender would end without anyone noticing
             tasks.report("playout", error)
             self.on_failed(error)
             raise MediaStreamError from error
@@ -220,7 +221,7 @@ class AudioSender(MediaStreamTrack):
 
     def _encoded(self, pcm: bytes, due_ns: int) -> av.Packet[Any]:
         encode = self._encode = self._encode or encoder_of(self.codec)
-        # RTP time goes on in pauses, in whole frames.
+        # RTP time advances during pauses, in whole frames.
         number = max(self._last_frame + 1, (due_ns - self._origin_ns) // FRAME_NS)
         self._last_frame = number
         packet = av.Packet(encode(pcm))

@@ -1,4 +1,4 @@
-"""A peer's microphone: its RTP packets through an `AudioReceiver` to whoever hears, on time."""
+"""A peer's microphone: passes its RTP packets through an `AudioReceiver` to a callback, on time."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Hear = Callable[[ReceivedAudio], bool]
 
 
 class AudioTrack:
-    """Calls `hear` on the loop, from the packet that brings sound or from one timer. When that
-    raises the track is closed, and `failed` called."""
+    """Calls `hear` on the loop, when a packet makes audio ready or from one timer. If `hear`
+    raises, the track is closed and `failed` is called."""
 
     def __init__(
         self,
@@ -37,12 +37,12 @@ class AudioTrack:
         self._closed = False
 
     def receive(self, packet: RtpPacket) -> None:
-        """One packet off the network."""
+        """Process one packet from the network."""
         if not self._closed:
             self._guarded_pull(packet)
 
     def take_dropped_bytes(self) -> int:
-        """How much nobody would hear, since this was asked last: s16 mono at 24 kHz."""
+        """How much audio was dropped since the last call: bytes of s16 mono at 24 kHz."""
         dropped, self._dropped_bytes = self._dropped_bytes, 0
         return dropped
 
@@ -66,8 +66,8 @@ class AudioTrack:
         self._arm(now_ns)
 
     def _arm(self, now_ns: int) -> None:
-        """Wake up when something is due. A timer that is set for earlier stays: most packets
-        only move the end of a wait, and the timer sees that when it fires."""
+        """Set the timer for the next due audio. An earlier timer stays: most packets only move the
+        end of a wait, and the timer checks that when it fires."""
         due_ns = self.intake.due_ns
         if due_ns is None or (self._timer is not None and self._timer_ns <= due_ns):
             return

@@ -1,12 +1,13 @@
-"""One WebRTC call: the peer connection that carries one session, or its next part.
+"""One WebRTC call: the peer connection that carries one session, or one stretch of it.
 
     microphone ── AudioTrack ──▶ runner.hear        runner's channel ◀─▶ data channel "oai-events"
     camera ────── watch ───────▶ runner.see         outgoing ────────▶ our audio track
 
-It lasts until the peer closes, until it vanishes (the heartbeat asks it for an answer when no sound
-comes, and there is none in 3.5 s), until it has not connected in time, or until the session or the
-server ends it. Whatever the reason, at the end of `run` nothing of it is left: no socket, no
-thread, no task. A session that asked to be kept waits for the next one (`gateway.resume`).
+It lasts until the peer closes, until the peer vanishes (when no audio arrives, the heartbeat sends
+a request, and gets no response for 3.5 s), until it failed to connect in time, or until the session
+or the server ends it. When `run` returns, no socket, thread or task is left. A session that asked
+for resumption waits for its next connection (`headstart.gateway.connection.resume`).
+
 """
 
 from __future__ import annotations
@@ -49,22 +50,23 @@ from headstart.gateway.transport.webrtc.video_track import watch
 log = logging.getLogger("headstart.rtc")
 
 ANSWER_WAIT_S = 10.0
-"""For gathering our candidates; only a STUN or TURN server that is silent takes so long."""
+"""For gathering our candidates; only an unresponsive STUN or TURN server takes this long."""
 CONNECT_WAIT_S = 20.0
 ROUND_TRIP_EVERY_S = 2.0
 HEARTBEAT_S = 0.5
-"""With the 3.5 s of an unanswered question, a peer that vanishes is noticed within 5 s."""
+"""With the 3.5 s of an unanswered request, a vanished peer is noticed within 5 s."""
 CLOSE_WAIT_S = 5.0
 RECENT_COUNTS = 21
 """One each `HEARTBEAT_S`: ten seconds of them."""
 
 
 class AnswerTooSlow(Exception):
-    """An offer could not be answered in time: we, or the STUN and TURN servers, are too busy."""
+    """An offer could not be answered in time: the server, or a STUN or TURN server, is too busy."""
 
 
 class Call:
-    """`answer` an offer, then `run` with the runner of its session. Made on the running loop."""
+    """Call `answer` with an offer, then `run` with its session's runner. Create on the running
+    loop."""
 
     def __init__(
         self, call_id: str, ice_servers: list[RTCIceServer], metrics: CallMetrics, offer: str
@@ -92,8 +94,8 @@ class Call:
         aiortc_hooks.own_connecting(self._peer, self._not_connected)
 
     async def answer(self) -> str:
-        """Our SDP, with all our candidates in it. Raises `BadOffer` or `AnswerTooSlow`; then the
-        call is over."""
+        """Returns our SDP with all our candidates. Raises `BadOffer` or `AnswerTooSlow`; the call
+        is over then."""
         answering = tasks.awaited(self._answer(), "call answer")
         try:
             return await asyncio.wait_for(asyncio.shield(answering), ANSWER_WAIT_S)
@@ -101,7 +103,7 @@ class Call:
             self._give_up(answering)
             log.warning("an offer could not be answered within %.0f s", ANSWER_WAIT_S)
             raise AnswerTooSlow from error
-        except Exception as error:  # aiortc's parser fails in many ways over what a peer may send
+        except Exception as error:  # aiortc's parser raises many kinds of errors for invalid offers
             await self._close_peer()
             log.info("an offer was refused: %r", error)
             reason = str(error) or type(error).__name__
@@ -113,8 +115,8 @@ class Call:
             raise
 
     def _give_up(self, answering: asyncio.Task[str]) -> None:
-        """Close behind an answer nobody waits for. It is not cancelled: that would lose the sockets
-        that aioice is about to open."""
+        """Close after an answer that came too late. The task is not cancelled: that would leak the
+        sockets that aioice is about to open."""
 
         async def close() -> None:
             await asyncio.gather(answering, return_exceptions=True)
@@ -143,8 +145,8 @@ class Call:
         return answer
 
     async def run(self, runner: SessionRunner, resume_channel: ResumableChannel) -> None:
-        """From the answer to the end of the call, which is not always that of the session. Never
-        raises for what the peer did."""
+        """From the answer to the end of the call; its session may continue. Never raises because of
+        the peer."""
         self._runner = runner
         self._metrics.calls_open.inc()
         aiortc_hooks.ration(self._peer, runner.share, self._dropped)
@@ -171,14 +173,14 @@ class Call:
             log.info("call %s ended: %s", self.call_id, self._end)
 
     def hang_up(self, end: CallEnd = CallEnd.HANGUP) -> None:
-        """End it; `run` returns soon after."""
+        """End the call; `run` returns soon after."""
         if not self.channel.is_gone:
             self._end = end
             self.channel.finished = end in (CallEnd.HANGUP, CallEnd.SERVER)
-            self.channel.gone()
+            self.channel.mark_closed()
 
     def _failed(self, error: BaseException) -> None:
-        """A part of it has: the session ends with a reason, and the call with it."""
+        """A part of the call failed: end the session with a reason, and the call with it."""
         if self._runner is not None:
             self._runner.fail(error)
         else:
@@ -190,7 +192,7 @@ class Call:
     # --- the peer connection's events ------------------------------------------------------------
 
     def _on_track(self, track: MediaStreamTrack) -> None:
-        """The first microphone is heard and the first camera seen; more are ignored."""
+        """Use the first audio track and the first video track; ignore others."""
         (receiver,) = (r for r in self._peer.getReceivers() if r.track is track)
         if track.kind == "audio" and self._audio is None:
             self._audio = AudioTrack(self._hear, self._agree(receiver), self._failed)
@@ -202,7 +204,7 @@ class Call:
             aiortc_hooks.ignore(receiver)
 
     def _agree(self, receiver: RTCRtpReceiver) -> codecs.Formats:
-        """What the microphone's packets may hold."""
+        """What the microphone's packets may contain."""
         (transceiver,) = (t for t in self._peer.getTransceivers() if t.receiver is receiver)
         agreed = aiortc_hooks.codecs(transceiver)
         media = SessionDescription.parse(self._offer).media
@@ -228,7 +230,7 @@ class Call:
             self.hang_up(CallEnd.GONE if self._alive_s else CallEnd.NEVER_CONNECTED)
 
     def _not_connected(self, error: Exception) -> None:
-        """What was agreed on could not be set up; aiortc would tell nobody."""
+        """The connection could not be set up; aiortc reports this to nobody."""
         log.warning("call %s could not be connected: %r", self.call_id, error)
         self.hang_up(CallEnd.NEVER_CONNECTED)
 
@@ -237,9 +239,9 @@ class Call:
         self.outgoing.alive_ns = round(now_s * 1e9)
 
     async def _heartbeat(self) -> None:
-        """The connection's own consent takes half a minute to expire; this takes five seconds. A
-        packet of sound is as good as an answer. Only a question that has remained unanswered ends
-        a call, so that it survives a pause of our own loop."""
+        """Checks that the peer is alive. ICE consent takes half a minute to expire; this takes five
+        seconds. An audio packet counts as a response. Only an unanswered request ends a call, so
+        that a call survives a stall of our own loop."""
         asked_s = 0.0
         began_s = time.monotonic()
         probe: asyncio.Task[bool] | None = None
@@ -269,7 +271,7 @@ class Call:
                 await asyncio.gather(probe, return_exceptions=True)
 
     async def _time_path(self) -> None:
-        """Keep up what the latency budget says of the network."""
+        """Keep the network delay for the latency budget up to date."""
         while True:
             taken_ns = await aiortc_hooks.round_trip_ns(self._peer)
             if taken_ns is not None:
@@ -318,12 +320,12 @@ class Call:
 
 
 def _asking_for_fec(sdp: str) -> str:
-    """Have the peer's Opus carry copies of what went before (RFC 7587 §6.1): a lost packet is then
-    recovered from the next. aiortc has no word for it."""
+    """Ask the peer's Opus encoder for in-band FEC (RFC 7587 §6.1): a lost packet can then be
+    recovered from the next one. aiortc has no setting for it."""
     return re.sub(r"(a=rtpmap:(\d+) opus/48000/2\r\n)", r"\1a=fmtp:\2 useinbandfec=1\r\n", sdp)
 
 
 def describe_ice(urls: str, username: str, credential: str) -> list[RTCIceServer]:
-    """The settings as aiortc wants them; without any, only our own addresses are offered."""
+    """The settings in aiortc's form; if empty, only our own addresses are offered."""
     facts: dict[str, Any] = {"username": username, "credential": credential} if username else {}
     return [RTCIceServer(urls=url, **facts) for url in urls.split()]

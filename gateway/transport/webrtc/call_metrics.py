@@ -1,4 +1,4 @@
-"""What calls add to `/metrics`."""
+"""Metrics of WebRTC calls, for `/metrics`."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ class CallEnd(StrEnum):
 
     HANGUP = "hangup"  # the client asked for it
     GONE = "gone"  # the peer closed the connection
-    VANISHED = "vanished"  # it answers no more
+    VANISHED = "vanished"  # it no longer responds
     NEVER_CONNECTED = "never_connected"
-    SERVER = "server"  # shed, drained, expired or an error of ours
+    SERVER = "server"  # shed, drained, expired or an internal error
 
 
 class CallMetrics:
-    """Registered once in a process."""
+    """Registered once per process."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.calls_open = names.CALLS_OPEN.gauge(registry)
@@ -51,7 +51,7 @@ class CallMetrics:
         self.round_trip_s = names.RTP_ROUND_TRIP.histogram(registry)
 
     def dropped(self, size_bytes: int) -> None:
-        """Sound that nobody heard: s16 mono at 24 kHz."""
+        """Count dropped audio: bytes of s16 mono at 24 kHz."""
         self.sound_dropped_s.inc(client_samples_to_exact_ms(size_bytes // BYTES_PER_SAMPLE) / 1000)
 
     def totals(self) -> dict[str, Any]:
@@ -71,7 +71,7 @@ class CallMetrics:
         }
 
     def track(self, before: BufferCounters, now: BufferCounters) -> None:
-        """What a track has counted since `before`."""
+        """Count what a track has counted since `before`."""
         was, has = asdict(before), asdict(now)
         for fate in PACKET_FATES:
             self.packets.labels(fate).inc(has[fate] - was[fate])

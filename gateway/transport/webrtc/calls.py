@@ -1,11 +1,12 @@
-"""The HTTP side of WebRTC, as the Realtime API has it.
+"""The HTTP side of WebRTC, as in the Realtime API.
 
-POST /v1/realtime/calls               an SDP offer, raw or multipart with a session: 201, the answer
-                                      in the body and the call's address in Location; with a
-                                      token in the header `headstart-resume` it goes on with the
-                                      session of that token
+POST /v1/realtime/calls               an SDP offer, raw or multipart with a session. 201: the answer
+                                      in the body and the call's address in Location. With a
+                                      token in the header `headstart-resume`, the call resumes
+                                      the session of that token
 POST /v1/realtime/calls/{id}/hangup   end a call
-POST /v1/realtime/client_secrets      a short-lived key for a browser, with a session's settings
+POST /v1/realtime/client_secrets      a short-lived key for a browser, with session settings
+
 """
 
 from __future__ import annotations
@@ -62,29 +63,29 @@ class _CallRequest:
 
 
 class Sessions(Protocol):
-    """What calls need of the gateway around them (`headstart.gateway.server.app.Gateway`)."""
+    """What calls need of the gateway (`headstart.gateway.server.app.Gateway`)."""
 
     settings: Settings
     secrets: ClientSecrets
     registry: SessionRegistry
 
     def refuse_http(self, key_id: str = "", sockets: int = 0) -> Response | None:
-        """The answer to a request for a session when none can be had; None when one can."""
+        """The error response if no session can be opened; None if one can."""
 
     def new_session(self) -> tuple[str, SessionCore]:
-        """The id and core of a session that nobody holds yet."""
+        """The id and core of a new session."""
 
     def new_entry(
         self, link: Connection, key_id: str, player: Player | None = None
     ) -> SessionEntry:
-        """A session over `link`, of the holder of a key, that has not begun."""
+        """A new session over `link` for the holder of a key; it has not begun."""
 
     def registered(self, entry: SessionEntry) -> AbstractContextManager[None]:
-        """While it is open, one of the sessions that there may be is taken."""
+        """While the context is open, the session counts towards the limit."""
 
 
 class Calls:
-    """The calls of one gateway. `end_all` before the loop ends."""
+    """The calls of one gateway. Call `end_all` before the loop ends."""
 
     def __init__(self, gateway: Sessions, metrics: CallMetrics) -> None:
         steady_time.install()
@@ -96,7 +97,7 @@ class Calls:
             gateway.settings.turn_credential,
         )
         if "turn" in gateway.settings.ice_servers:
-            aiortc_hooks.tell_of_relay()
+            aiortc_hooks.log_relay_failures()
         self._calls: dict[str, Call] = {}
         self._running: dict[str, asyncio.Task[None]] = {}
         self._owners: dict[str, Admitted] = {}
@@ -121,7 +122,7 @@ class Calls:
         return paths
 
     async def end_all(self) -> None:
-        """Hang up every call and wait until each has gone."""
+        """Hang up every call and wait until all have ended."""
         for call in list(self._calls.values()):
             call.hang_up(CallEnd.SERVER)
         await asyncio.gather(*self._running.values(), return_exceptions=True)
@@ -135,14 +136,14 @@ class Calls:
         if refused is not None:
             return refused
         try:
-            asked = await self._asked(request)
+            call_request = await self._parse(request)
             if token is not None:
-                return await self._resume(asked, token, owner, request)
-            # The last slot may have been taken while the body came.
-            sockets = aiortc_hooks.sockets_of(asked.offer.transports, self._ice_servers)
+                return await self._resume(call_request, token, owner, request)
+            # The last slot may have been taken while the body arrived.
+            sockets = aiortc_hooks.sockets_of(call_request.offer.transports, self._ice_servers)
             refused = self._gateway.refuse_http(owner.key_id, sockets)
-            return refused if refused is not None else await self._answer(asked, owner)
-        except FatalProtocolError as error:  # of a token
+            return refused if refused is not None else await self._answer(call_request, owner)
+        except FatalProtocolError as error:  # about the token
             return _failed(409 if error.code == errors.RESUME_IN_USE else 404, error)
         except ProtocolError as error:
             return _failed(400, error)
@@ -154,7 +155,7 @@ class Calls:
 
     async def hangup(self, request: Request) -> Response:
         call = self._calls.get(request.path_params["call_id"])
-        # Somebody else's call is as unknown as one that is none.
+        # The call of another key is reported as unknown.
         if call is None or not admitted_of(request.scope).owns(self._owners[call.call_id]):
             message = "No session found for the provided call_id"
             return _failed(404, ProtocolError("call_id_not_found", message, param=""))
@@ -174,7 +175,7 @@ class Calls:
             lifetime_s = _lifetime_s(body.get("expires_after"))
         except ProtocolError as error:
             return _failed(400, error)
-        expires_at = int(time.time()) + lifetime_s  # a date for people; `ClientSecrets` has none
+        expires_at = int(time.time()) + lifetime_s  # wall-clock time, only for the client
         key_id = admitted_of(request.scope).key_id
         value = self._gateway.secrets.issue(session, lifetime_s, since_boot_s(), key_id)
         effective = core.describe() | {"expires_at": 0}
@@ -182,8 +183,8 @@ class Calls:
 
     # --- a call's life ---------------------------------------------------------------------------
 
-    async def _asked(self, request: Request) -> _CallRequest:
-        """What the request asks for. Raises `ProtocolError` and `BadOffer`."""
+    async def _parse(self, request: Request) -> _CallRequest:
+        """Parse the request. Raises `ProtocolError` and `BadOffer`."""
         sessions = self._secrets_session(request)
         if request.headers.get("content-type", "").startswith("multipart/form-data"):
             offer, session = await _multipart(request)
@@ -206,12 +207,12 @@ class Calls:
             return ()
         return (parse_session(grant.session),)
 
-    async def _answer(self, asked: _CallRequest, owner: Admitted) -> Response:
+    async def _answer(self, call_request: _CallRequest, owner: Admitted) -> Response:
         """Open a session and a call for it. Raises `ProtocolError` and `BadOffer`."""
         gateway = self._gateway
-        call = self._call(asked)
+        call = self._call(call_request)
         entry = gateway.new_entry(call.channel, owner.key_id, call.outgoing)
-        for session in asked.sessions:
+        for session in call_request.sessions:
             entry.core.preset(session, time.monotonic_ns())
         with contextlib.ExitStack() as stack:
             stack.enter_context(gateway.registered(entry))
@@ -220,12 +221,12 @@ class Calls:
         return self._begin(call, entry, answer, owner)
 
     async def _resume(
-        self, asked: _CallRequest, token: str, owner: Admitted, request: Request
+        self, call_request: _CallRequest, token: str, owner: Admitted, request: Request
     ) -> Response:
-        """A call that goes on with a session. Raises `FatalProtocolError` and `BadOffer`."""
+        """A call that resumes a session. Raises `FatalProtocolError` and `BadOffer`."""
         registry = self._gateway.registry
         async with registry.claimed(token, owner.key_id) as entry:
-            call = self._call(asked)
+            call = self._call(call_request)
             answer = await call.answer()
             last_event_id = request.query_params.get(RESUME_LAST_EVENT)
             try:
@@ -235,12 +236,12 @@ class Calls:
                 raise
         return self._begin(call, entry, answer, owner)
 
-    def _call(self, asked: _CallRequest) -> Call:
+    def _call(self, call_request: _CallRequest) -> Call:
         call_id = f"rtc_{secrets.token_hex(12)}"
-        return Call(call_id, self._ice_servers, self.metrics, asked.offer.sdp)
+        return Call(call_id, self._ice_servers, self.metrics, call_request.offer.sdp)
 
     def _begin(self, call: Call, entry: SessionEntry, answer: str, owner: Admitted) -> Response:
-        """Run it; what its peer is told."""
+        """Start the call; returns the response to its peer."""
         self._calls[call.call_id], self._owners[call.call_id] = call, owner
         self._carrying[entry.session_id] = call
         self._running[call.call_id] = tasks.own(self._run(call, entry), "call", entry.runner.fail)
@@ -264,7 +265,7 @@ class Calls:
 
 
 async def _limited(request: Request) -> AsyncGenerator[bytes, None]:
-    """The body's pieces. Raises `ProtocolError` once there are too many bytes of it."""
+    """The body in pieces. Raises `ProtocolError` if it is too large."""
     size_bytes = 0
     async for piece in request.stream():
         size_bytes += len(piece)
@@ -278,11 +279,11 @@ async def _body(request: Request) -> bytes:
 
 
 async def _multipart(request: Request) -> tuple[str, str | None]:
-    """The parts `sdp` and `session`, with or without a type and a file name of their own."""
+    """The parts `sdp` and `session`, with or without a content type and a file name."""
     parser = MultiPartParser(
         request.headers, _limited(request), max_fields=8, max_part_size=SESSION_BYTES_MAX
     )
-    parser.spool_max_size = BODY_BYTES_MAX  # else a long one would be written to the disk
+    parser.spool_max_size = BODY_BYTES_MAX  # otherwise a long part would be written to disk
     try:
         form = await parser.parse()
     except (MultiPartException, KeyError, ValueError) as error:

@@ -1,9 +1,9 @@
 """A WebRTC data channel as a runner's channel.
 
-Bounds: outbound, `BUFFERED_BYTES` are handed to SCTP before the runner's writer has to wait (and
-its own queue fills); inbound, `INBOUND_BYTES` of messages may wait for the reader, more end the
-call. A message is at most `frames.CHANNEL_BYTES_MAX` long: browsers close a channel that is sent
-more.
+Bounds: outbound, `BUFFERED_BYTES` are handed to SCTP before the runner's writer waits and its own
+queue fills. Inbound, `INBOUND_BYTES` of messages may wait for the reader; more end the call. A
+message has at most `frames.CHANNEL_BYTES_MAX`, because browsers close a channel that receives more.
+
 """
 
 from __future__ import annotations
@@ -29,14 +29,16 @@ LABEL = "oai-events"
 BUFFERED_BYTES = 64 * 1024
 INBOUND_BYTES = 8 * 1024 * 1024
 FLUSH_WAIT_S = 1.0
-"""How long the last messages may take to be read before the call ends."""
+"""How long the peer may take to receive the last messages before the call ends, in s."""
 
 
 class EventChannel:
-    """The call's channel for events: there before the peer has opened it, and without one too.
+    """The call's channel for events: it exists before the peer opens the data channel, and without
+    one.
 
-    `expected`: the peer's offer has a data channel, so events wait for it; else they are dropped.
-    `ask`: whether the peer answers on the network.
+    `expected`: the peer's offer has a data channel, so events wait for it; otherwise they are
+    dropped. `ask`: whether the peer responds on the network.
+
     """
 
     def __init__(self, expected: bool, ask: Callable[[], Awaitable[bool]]) -> None:
@@ -59,18 +61,18 @@ class EventChannel:
         return self._channel is not None and self._channel.readyState == "open"
 
     def adopt(self, channel: RTCDataChannel) -> None:
-        """The peer has opened a channel. Only the first of that name counts."""
+        """The peer has opened a channel. Only the first of that name is used."""
         if self._channel is not None or channel.label != LABEL:
             return
         self._channel = channel
         channel.bufferedAmountLowThreshold = BUFFERED_BYTES // 2
         channel.on("message", self._message)
         channel.on("bufferedamountlow", self._changed.set)
-        channel.on("close", self.gone)
+        channel.on("close", self.mark_closed)
         self._changed.set()
 
-    def gone(self) -> None:
-        """The peer is, or shall be: nothing is sent or received any more."""
+    def mark_closed(self) -> None:
+        """The peer is gone, or the call ends: nothing more is sent or received."""
         self.is_gone = True
         self._changed.set()
         self._arrived.set()
@@ -80,7 +82,7 @@ class EventChannel:
         self._inbound_bytes += size_bytes
         if self._inbound_bytes > INBOUND_BYTES:
             log.warning("a call ends: over %d bytes of events wait to be read", INBOUND_BYTES)
-            self.gone()
+            self.mark_closed()
             return
         if not self._inbound:
             self._unread_since_ns = time.monotonic_ns()
@@ -111,26 +113,27 @@ class EventChannel:
         if self.is_gone or self._channel is None:
             return False
         most = frames.CHANNEL_BYTES_MAX
-        if len(text) * 4 > most and len(text.encode()) > most:  # a session that was a WebSocket's
+        if len(text) * 4 > most and len(text.encode()) > most:  # the session began on a WebSocket
             text = frames.encode(json.loads(text), most).decode()
         try:
             self._channel.send(text)
         except (InvalidStateError, ValueError, ConnectionError) as error:
-            # A stream with a hole is worse than none. The session may go on over another link.
+            # A stream with a gap is worse than none. The session may resume over another
+            # connection.
             log.warning("a call ends: an event could not be sent: %r", error)
-            self.gone()
+            self.mark_closed()
             return False
         return True
 
     def try_send(self, data: bytes) -> bool:
-        return False  # an answer's sound goes past here, and what is left is little
+        return False  # responses' audio does not go here, and other events are few
 
     def _has_room(self) -> bool:
         return self.is_open and self._channel.bufferedAmount < BUFFERED_BYTES  # type: ignore[union-attr]
 
     async def close(self, hangup: Hangup) -> None:
-        """What has been sent is given a moment to arrive. A data channel has no close code; the
-        peer sees the call end."""
+        """Give sent messages a moment to arrive. A data channel has no close code; the peer sees
+        the call end."""
         log.info("a call is ended: %s", hangup.reason)
         self.hangup = hangup
         self.finished = True
@@ -138,7 +141,7 @@ class EventChannel:
             async with asyncio.timeout(FLUSH_WAIT_S):
                 while self.is_open and self._channel.bufferedAmount:  # type: ignore[union-attr]
                     await asyncio.sleep(0.01)
-        self.gone()
+        self.mark_closed()
 
     async def answers(self, wait_s: float) -> bool:
         try:
@@ -147,4 +150,4 @@ class EventChannel:
             return False
 
     def cut(self) -> None:
-        self.gone()
+        self.mark_closed()

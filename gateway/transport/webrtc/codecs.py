@@ -1,7 +1,5 @@
-"""A call's codecs: what its packets may hold, what an offer says of them, and our sound encoded (20
-ms of 24 kHz in, one packet's payload out).
-
-"""
+"""A call's codecs: what its packets may contain, what an offer says of them, and our encoders (20
+ms of audio at 24 kHz in, one packet's payload out)."""
 
 from __future__ import annotations
 
@@ -20,32 +18,33 @@ from headstart.gateway.transport.webrtc.receive_buffer import RTP_RATE_HZ
 
 G711_RATE_HZ = 8_000
 G711_BYTES_MAX = G711_RATE_HZ * 200 // 1000
-"""More in one packet is garbage: telephones put 10 to 60 ms into one."""
+"""The longest plausible packet: telephones put 10 to 60 ms into one."""
 COMFORT_NOISE_TYPE = 13
-"""The payload type of comfort noise, whether it is in the offer or not: RFC 3551 §6."""
+"""The payload type of comfort noise, even if the offer does not list it: RFC 3551 §6."""
 
 
 class Codec(StrEnum):
-    """By the names of their MIME types, in small letters."""
+    """Named by their MIME types, in lower case."""
 
     OPUS = "opus"
     PCMU = "pcmu"
     PCMA = "pcma"
-    EVENT = "telephone-event"  # a key that is pressed, RFC 4733
-    NOISE = "cn"  # how silence sounds where the sender is, RFC 3389
+    EVENT = "telephone-event"  # a key press, RFC 4733
+    NOISE = "cn"  # comfort noise, RFC 3389
 
     @property
     def is_sound(self) -> bool:
-        """False: such a packet says something about the sound, and holds none."""
+        """False: such a packet describes the audio but contains none."""
         return self in SOUND
 
     @property
     def rate_hz(self) -> int:
-        """Of the RTP timestamps of a codec with sound."""
+        """The RTP clock rate of an audio codec."""
         return RTP_RATE_HZ if self is Codec.OPUS else G711_RATE_HZ
 
     def samples(self, payload: bytes) -> int | None:
-        """How long a packet of a codec with sound lasts, at 48 kHz; None: it cannot be one."""
+        """A packet's duration in samples at 48 kHz, for audio codecs; None: the payload is invalid.
+        """
         if self is Codec.OPUS:
             return opus_samples(payload)
         if not 0 < len(payload) <= G711_BYTES_MAX:
@@ -54,20 +53,20 @@ class Codec(StrEnum):
 
 
 SOUND = (Codec.OPUS, Codec.PCMU, Codec.PCMA)
-"""What calls can be held in, the preferred first."""
+"""The codecs that calls can use, the preferred first."""
 
 Formats = Mapping[int, Codec]
-"""What is in a packet, by its payload type."""
+"""What a packet contains, by its payload type."""
 
 
 def codec_of(mime_type: str) -> Codec | None:
-    """None: not one of ours."""
+    """None: not a codec we support."""
     name = mime_type.lower().removeprefix("audio/")
     return next((codec for codec in Codec if codec == name), None)
 
 
 def preferences() -> list[RTCRtpCodecCapability]:
-    """The codecs that a call may be held in, for either end's transceiver."""
+    """The codecs that a call may use, for either end's transceiver."""
     audio = RTCRtpReceiver.getCapabilities("audio")
     assert audio is not None
     ours = {codec_of(each.mimeType): each for each in audio.codecs}
@@ -75,7 +74,7 @@ def preferences() -> list[RTCRtpCodecCapability]:
 
 
 def spoken(agreed: Sequence[RTCRtpCodecParameters]) -> Codec:
-    """What aiortc sends, of what was agreed on by `preferences`."""
+    """The codec that aiortc sends, of those negotiated by `preferences`."""
     codec = codec_of(agreed[0].mimeType)
     assert codec in SOUND, agreed
     return codec
@@ -84,8 +83,8 @@ def spoken(agreed: Sequence[RTCRtpCodecParameters]) -> Codec:
 def key_presses(
     offered: Iterable[RTCRtpCodecParameters], negotiated: Iterable[RTCRtpCodecParameters]
 ) -> list[RTCRtpCodecParameters]:
-    """The telephone events of the offer that go with codecs that have been agreed on: of the same
-    clock (RFC 4733 §2.1). To be agreed on as well, or telephones send tones instead."""
+    """The telephone events of the offer that have the clock rate of a negotiated codec (RFC 4733
+    §2.1). They must be negotiated too, otherwise telephones send tones instead."""
     rates = {codec.clockRate for codec in negotiated}
     return [
         RTCRtpCodecParameters(
@@ -99,7 +98,7 @@ def key_presses(
 def formats(
     offered: Iterable[RTCRtpCodecParameters], negotiated: Iterable[RTCRtpCodecParameters]
 ) -> dict[int, Codec]:
-    """What packets may hold: what was agreed on, and what has no sound in it anyway."""
+    """What packets may contain: the negotiated codecs, and packets without audio."""
     found = {COMFORT_NOISE_TYPE: Codec.NOISE}
     for each in (*offered, *negotiated):
         codec = codec_of(each.mimeType)
@@ -118,17 +117,17 @@ BIT_RATE = 32_000
 OPUS_OPTIONS = {
     "application": "voip",
     "frame_duration": str(FRAME_MS),
-    "compression_level": "5",  # of 10: half the time, and no difference that a voice shows
+    "compression_level": "5",  # of 10: half the time, no audible difference for speech
     "fec": "1",
     "packet_loss": "5",
 }
 
 Encode = Callable[[bytes], bytes]
-"""A frame of s16 mono, `FRAME_MS` long, of one stream."""
+"""Encodes one frame of s16 mono, `FRAME_MS` long, of one stream."""
 
 
 def encoder_of(codec: Codec) -> Encode:
-    """A new stream's."""
+    """The encoder of a new stream."""
     match codec:
         case Codec.PCMU:
             return g711.Encoder("audio/pcmu").feed

@@ -1,17 +1,18 @@
-"""An SDP offer, looked through before anything is opened for it.
+"""Checks an SDP offer before anything is opened for it.
 
-aiortc believes an offer: it sends connectivity checks to every address in it, asks the network for
-every `.local` name, and what is missing fails in tasks of its own once the call has been answered.
-Here an offer is refused by name, or becomes one that aiortc can hold:
+aiortc trusts an offer: it sends connectivity checks to every address in it and looks up every
+`.local` name, and a missing field makes tasks fail after the call was answered. Here an offer is
+refused with a reason, or reduced to one that aiortc can handle:
 
     missing    fingerprint, setup, ICE credentials, SCTP port, mid: refused
-    too much   lines, sections, numbers out of their fields: refused
-    candidates at most `CANDIDATES_MAX` of one offer, `NAMES_MAX` of them names; what cannot be
-               called (TCP, RTCP's own, other names, no unicast address, system ports) and, where
-               the settings say so, what is private is dropped and counted
+    too much   lines, sections, numbers outside their range: refused
+    candidates at most `CANDIDATES_MAX` per offer, `NAMES_MAX` of them names. Those that cannot
+               be used (TCP, RTCP, other names, no unicast address, system ports) and, if the
+               settings say so, private ones are dropped and counted
     direction  sendrecv, if an offer gives none (RFC 8866 §6.7)
 
-No sockets and no aiortc connection here: text comes in, text goes out.
+No sockets and no aiortc connection here: text in, text out.
+
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from aiortc.sdp import DIRECTIONS, MediaDescription, SessionDescription, groupli
 
 CANDIDATES_MAX = 32
 NAMES_MAX = 4
-"""Each is asked for by multicast."""
+"""Each one is a multicast query."""
 SECTIONS_MAX = 8
 LINES_MAX = 1000
 CODECS_MAX = 128
@@ -36,7 +37,7 @@ SSRC_MAX = (1 << 32) - 1
 PORT_MAX = 65_535
 SYSTEM_PORT_MAX = 1023
 SYSTEM_PORTS = (80, 443)
-"""The system ports that a relay may stand behind; browsers call no others either."""
+"""The system ports that a relay may use; browsers connect to no others either."""
 DIGEST_BYTES = {"sha-256": 32, "sha-384": 48, "sha-512": 64}
 KINDS = ("audio", "video", "application")
 _CREDENTIAL = {"ice-ufrag": r"[!-~]{4,256}", "ice-pwd": r"[!-~]{22,256}"}
@@ -49,7 +50,7 @@ Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class BadOffer(Exception):
-    """The peer's SDP cannot be answered; the message says why, for the peer."""
+    """The peer's SDP cannot be answered; the message tells the peer why."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(f"The SDP offer cannot be answered: {reason}")
@@ -57,8 +58,8 @@ class BadOffer(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """`sdp`: what is left of it; `transports`: how many ways of its own it takes through the
-    network; `dropped`: candidates that were."""
+    """`sdp`: the reduced offer; `transports`: how many separate transports it needs; `dropped`: the
+    number of dropped candidates."""
 
     sdp: str
     transports: int
@@ -66,8 +67,8 @@ class Offer:
 
 
 def checked(sdp: str, private: bool = True) -> Offer:
-    """The offer as it may be answered. `private`: whether private addresses may be called. Raises
-    `BadOffer`."""
+    """The offer in the form that may be answered. `private`: whether private addresses are allowed.
+    Raises `BadOffer`."""
     lines = sdp.splitlines()
     if len(lines) > LINES_MAX:
         raise BadOffer(f"it has {len(lines)} lines, at most {LINES_MAX} are read")
@@ -92,12 +93,12 @@ def checked(sdp: str, private: bool = True) -> Offer:
 def _parsed(sdp: str) -> SessionDescription:
     try:
         return SessionDescription.parse(sdp)
-    except Exception as error:  # it fails in many ways over what a peer may send
+    except Exception as error:  # it raises many kinds of errors for invalid SDP
         raise BadOffer(f"it is malformed: {str(error) or type(error).__name__}") from error
 
 
 def _kept(group: list[str], candidates: _Candidates, session: list[str]) -> Iterator[str]:
-    """A section's lines that may stay, and its direction."""
+    """The lines of a section that are kept, with a direction."""
     for line in group:
         if not line.startswith("a=candidate:") or candidates.keeps(line):
             yield line
@@ -111,13 +112,13 @@ def _has_candidates(group: list[str]) -> bool:
 
 
 def _open_ended(group: list[str]) -> list[str]:
-    """Where those that are named are not all, the peer may still call us; aioice gives a transport
-    up that will never have any."""
+    """Remove the end-of-candidates mark if some candidates were dropped: the peer may still reach
+    us, but aioice gives up a transport that will get no more candidates."""
     return [line for line in group if line != "a=end-of-candidates"]
 
 
 class _Candidates:
-    """Which of an offer's candidates are kept, one after the other."""
+    """Decides which of an offer's candidates are kept."""
 
     def __init__(self, private: bool) -> None:
         self._private = private
@@ -153,13 +154,13 @@ class _Candidates:
         try:
             address = ipaddress.ip_address(host)
         except ValueError:
-            return False  # no name is looked up for anybody
+            return False  # names are not looked up in DNS
         return may_be_sent_to(address, self._private)
 
 
 def may_be_sent_to(address: Address, private: bool) -> bool:
-    """Whether a stranger may have packets sent there: one host's address, and, unless `private`
-    ones are allowed, one that is reached over the Internet and nowhere else."""
+    """Whether an untrusted peer may have packets sent to that address: it must be a single host's,
+    and, unless `private` is set, globally reachable."""
     for inner in (address, *_within(address)):
         if isinstance(inner, ipaddress.IPv6Address) and inner.scope_id is not None:
             return False
@@ -173,7 +174,7 @@ def may_be_sent_to(address: Address, private: bool) -> bool:
 
 
 def _within(address: Address) -> tuple[ipaddress.IPv4Address, ...]:
-    """The IPv4 addresses that an IPv6 one stands for."""
+    """The IPv4 addresses embedded in an IPv6 one."""
     if isinstance(address, ipaddress.IPv4Address):
         return ()
     found = [address.ipv4_mapped, address.sixtofour, *(address.teredo or ())]
@@ -230,7 +231,7 @@ def _check_media(media: MediaDescription, name: str) -> None:
 
 
 def _transports(description: SessionDescription) -> int:
-    """How many transports aiortc opens for it. Raises `BadOffer` where its sections cannot be told
+    """How many transports aiortc opens for it. Raises `BadOffer` if its sections cannot be told
     apart."""
     mids = [media.rtp.muxId for media in description.media]
     if len(mids) > 1 and not all(re.fullmatch(_MID, mid) for mid in mids):

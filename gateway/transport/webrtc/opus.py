@@ -1,9 +1,9 @@
-"""Opus: how long packets last, libopus's decoder, and the timeline of a receive buffer as sound.
+"""Opus: packet durations, libopus's decoder, and the decoding of a receive buffer's timeline.
 
-The decoder is called directly, for what FFmpeg's wrapper of it leaves out. It decodes at 24 kHz, so
-that no 48 kHz sound has to be made, filtered and thrown away; it recovers a lost packet from the
-next one's copy (in-band FEC, RFC 6716 §2.1.7); it conceals any length at once. The library is the
-one that PyAV's wheel brings, else the system's: PyAV needs it anyway.
+The decoder is called directly, because FFmpeg's wrapper lacks three things. It decodes at 24 kHz,
+which avoids resampling from 48 kHz. It recovers a lost packet from the next one's copy (in-band
+FEC, RFC 6716 §2.1.7). It conceals gaps of any length at once. The library is the one in PyAV's
+wheel, or the system's.
 
 """
 
@@ -27,9 +27,9 @@ from headstart.gateway.transport.webrtc.receive_buffer import (
 
 Samples = npt.NDArray[np.int16]
 
-LONGEST_MS = 120  # of a packet: RFC 6716 §3.2.5
+LONGEST_MS = 120  # of one packet: RFC 6716 §3.2.5
 STEP_MS = 2.5
-"""What is concealed or recovered is a multiple of this."""
+"""Concealed and recovered lengths are multiples of this."""
 STEREO_BIT = 4  # of a packet's first byte: RFC 6716 §3.1
 CANCELS_BELOW = 0.02
 """A mean with less than this share of a channel's power is what is left of two that are each
@@ -43,7 +43,7 @@ class OpusError(Exception):
 
 @functools.cache
 def _library() -> ctypes.CDLL:
-    """Raises `OSError` where there is none."""
+    """Load libopus. Raises `OSError` if there is none."""
     folder = Path(av.__file__).parent
     bundled = [p for place in (folder.parent / "av.libs", folder) for p in place.rglob("*opus*")]
     libraries = [str(path) for path in bundled if {".so", ".dylib", ".dll"} & set(path.suffixes)]
@@ -88,12 +88,12 @@ class OpusDecoder:
             self._library.opus_decoder_destroy(self._state)
 
     def decode(self, payload: bytes) -> Samples:
-        """A packet's sound. Raises `OpusError`."""
+        """int16[n]: a packet's audio. Raises `OpusError`."""
         return self._run(payload, self._longest, fec=False)
 
     def fill(self, samples: int, behind: bytes = b"") -> Samples:
-        """int16[samples] for packets that were lost. `behind`: the packet after them, whose copy of
-        the last one is used if it has one; it is still to be decoded itself."""
+        """int16[samples] for lost packets. `behind`: the packet after them, whose copy of the last
+        lost one is used if it has one; that packet still has to be decoded itself."""
         wanted = -(-samples // self._step) * self._step
         parts, left = [], wanted
         while left > self._longest:
@@ -101,9 +101,9 @@ class OpusDecoder:
             left -= self._longest
         try:
             parts.append(self._run(behind or None, left, fec=bool(behind)))
-        except OpusError:  # of the packet behind; without it nothing can go wrong
+        except OpusError:  # caused by the next packet; without it this cannot fail
             parts.append(self._run(None, left, fec=False))
-        # The end of it joins what follows.
+        # The end of it joins the audio that follows.
         return np.concatenate(parts)[wanted - samples :]
 
     def _run(self, payload: bytes | None, samples: int, *, fec: bool) -> Samples:
@@ -138,7 +138,7 @@ def frame_samples(toc: int) -> int:
 
 
 def packet_samples(payload: bytes) -> int | None:
-    """How long a packet lasts, in samples at 48 kHz; None: this cannot be an Opus packet."""
+    """A packet's duration in samples at 48 kHz; None: this cannot be an Opus packet."""
     if not payload:
         return None
     code = payload[0] & 3
@@ -150,19 +150,19 @@ def packet_samples(payload: bytes) -> int | None:
 
 
 class OpusTimeline:
-    """Pieces of one stream in, mono sound at `rate_hz` out: for each exactly what `piece.samples`
-    at 48 kHz are there, so that nothing a peer sends moves what comes after it. What cannot be
+    """Pieces of one stream in, mono audio at `rate_hz` out. Each piece yields exactly its
+    `piece.samples` (48 kHz), so that an invalid packet cannot shift later audio. What cannot be
     decoded is concealed and counted as `bad` in `counters`."""
 
     def __init__(self, counters: BufferCounters, rate_hz: int = RTP_RATE_HZ) -> None:
         self._counters = counters
         self._rate_hz = rate_hz
         self._decoder = OpusDecoder(rate_hz)  # of two channels from the first stereo packet on
-        self._decoded = False  # anything yet: nothing can be drawn out before
+        self._decoded = False  # whether anything was: before that, nothing can be concealed
         self._end = 0  # of the timeline, in samples at 48 kHz
 
     def decode(self, piece: Piece) -> Samples:
-        """int16, as long as the piece."""
+        """int16[n], as long as the piece."""
         start = self._end * self._rate_hz // RTP_RATE_HZ
         self._end += piece.samples
         samples = self._end * self._rate_hz // RTP_RATE_HZ - start
@@ -183,7 +183,7 @@ class OpusTimeline:
             self._counters.bad += 1
             return self._concealed(samples, b"")
         self._decoded = True
-        if len(sound) < samples:  # its frames are not what its first byte says
+        if len(sound) < samples:  # the packet's frames do not match its first byte
             self._counters.bad += 1
             return np.pad(sound, (0, samples - len(sound)))
         return sound[:samples]

@@ -1,27 +1,29 @@
 """The receive buffer: RTP audio packets in, one gapless timeline out. No I/O, no clock, no codec.
 
-Lengths and times of packets are at 48 kHz, whatever their codec counts in
+Durations and times of packets are at 48 kHz, whatever the codec's RTP clock rate
 (`headstart.gateway.transport.webrtc.rtp_clock`).
 
-Whoever listens here is a recogniser, not a loudspeaker: it needs order and no holes, but no even
-pace. So nothing that is in order ever waits: it leaves in the `pull` after it came, and what the
-network delayed comes in one burst and is caught up with at once. Only packets behind a hole wait,
-until the missing one comes or the hole's deadline passes; then the hole is filled by its length in
-RTP time. No waiting time outlives its hole, so latency returns to nothing by itself.
+The consumer is a recogniser, not a loudspeaker: it needs order and no gaps, but no even pace. So
+packets in order never wait: they leave in the next `pull`, and a burst after a network delay is
+passed on at once. Only packets after a gap wait, until the missing one arrives or the gap's
+deadline passes; then the gap is filled by its length in RTP time. No wait outlasts its gap, so the
+latency returns to zero by itself.
 
-    hole's deadline   `wait`, 20 to 80 ms from the first packet behind it: as long as reordered
-                      packets are late here, and shorter again after calm
+    gap deadline      `wait`, 20 to 80 ms from the first packet after the gap: as long as
+                      reordered packets are late here, and shorter again after a calm time
     lost packets      concealed for `conceal_ms`, then silence
-    DTX               sequence numbers go on and timestamps jump: silence
-    no sound in it    a packet that only holds its place (`skip`): as DTX
-    nothing comes     silence at the clock's pace after `stall_ms` (at once when the sender had
+    DTX               sequence numbers continue and timestamps jump: silence
+    no audio in it    a packet that only takes up its sequence number (`skip`): as DTX
+    nothing arrives   silence at the clock's pace after `stall_ms` (at once if the sender had
                       announced DTX), at most `longest_fill_ms`; then time stands still. Packets
-                      that were only delayed are taken all the same: their words are worth more
-                      than the silence is wrong.
-    another stream    a far jump of sequence numbers counts once two packets agree on it
+                      that were only delayed are still used: losing their words would be worse
+                      than extra silence.
+    another stream    a large jump of sequence numbers counts once two packets agree on it
 
-Bounds: `capacity` packets behind a hole, after which it is given up before its deadline; a fill is
-never longer than real time passed (and `JITTER_SLACK_NS`), so timestamps cannot order hours of it.
+Bounds: `capacity` packets after a gap, after which it is given up before its deadline. A fill is
+never longer than the real time passed (plus `JITTER_SLACK_NS`), so timestamps cannot request hours
+of silence.
+
 """
 
 from __future__ import annotations
@@ -35,12 +37,12 @@ from headstart.gateway.audio.clock import NS_PER_MS
 RTP_RATE_HZ = 48_000  # Opus's clock, RFC 7587 §4.1
 RTP_SAMPLES_PER_MS = RTP_RATE_HZ // 1000
 SILENCE_STEP_SAMPLES = 20 * RTP_SAMPLES_PER_MS
-DTX_PAYLOAD_BYTES = 2  # a packet this short says "silence from here on", RFC 6716 §2.1.9
+DTX_PAYLOAD_BYTES = 2  # a packet this short announces silence, RFC 6716 §2.1.9
 MAX_DROPOUT = 1000  # packets; a jump further ahead is another stream, or garbage
 MAX_MISORDER = 100  # packets; the same, backwards
-GIVEN_UP_KEPT = 512  # sequence numbers remembered, to tell a late packet from a second copy
+GIVEN_UP_KEPT = 512  # sequence numbers remembered, to tell a late packet from a duplicate
 JITTER_SLACK_NS = 1_000 * NS_PER_MS
-CALM_NS = 2_000 * NS_PER_MS  # without a late or reordered packet, after which the wait shrinks
+CALM_NS = 2_000 * NS_PER_MS  # time without a late or reordered packet after which the wait shrinks
 CALM_STEP_NS = 20 * NS_PER_MS
 LATE_MARGIN_NS = 10 * NS_PER_MS
 
@@ -53,8 +55,8 @@ class PieceKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Packet:
-    """One RTP packet of audio. `samples`: its length at 48 kHz, 0 if it has no sound; both RTP
-    numbers as on the wire; `codec` is handed on to whoever decodes."""
+    """One RTP audio packet. `samples`: its duration at 48 kHz, 0 if it has no audio; RTP sequence
+    number and timestamp as on the wire; `codec` is passed through to the decoder."""
 
     sequence: int
     timestamp: int
@@ -65,10 +67,10 @@ class Packet:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """The next `samples` (48 kHz) of the timeline. `payload` and `codec`: the packet's; where all
-    that was lost is CONCEALED, those of the packet behind, which may hold a copy of the end of it.
-    `timestamp`, the packet's RTP time unwrapped, of AUDIO only. `received_ns`: when the packet
-    came, or the filling was decided on."""
+    """The next `samples` (48 kHz) of the timeline. `payload` and `codec`: the packet's. If the
+    whole gap is CONCEALED, those of the packet after it, which may contain a copy of the gap's end.
+    `timestamp`: the packet's unwrapped RTP time, for AUDIO only. `received_ns`: when the packet
+    arrived, or the fill was decided."""
 
     kind: PieceKind
     samples: int
@@ -90,17 +92,17 @@ class BufferSettings:
 
 @dataclass(slots=True)
 class BufferCounters:
-    """Packets, except where the name says samples (48 kHz)."""
+    """Counts of packets, except where the name says samples (48 kHz)."""
 
     received: int = 0
-    lost: int = 0  # given up; some of them come late
+    lost: int = 0  # given up; some of them arrive late
     late: int = 0
     duplicate: int = 0
-    reordered: int = 0  # came after a later one, and in time
-    bad: int = 0  # whoever owns the codec counts here what it cannot read,
-    foreign: int = 0  # here what is of a payload type that was not agreed on
-    soundless: int = 0  # and here key presses and comfort noise
-    dtx: int = 0  # pauses that the sender left out
+    reordered: int = 0  # arrived after a later packet, but in time
+    bad: int = 0  # the owner of the codec counts here: undecodable packets,
+    foreign: int = 0  # packets of a payload type that was not negotiated,
+    soundless: int = 0  # and key presses and comfort noise
+    dtx: int = 0  # pauses that the sender omitted
     stalls: int = 0
     restarts: int = 0
     audio_samples: int = 0
@@ -124,7 +126,7 @@ def unwrapped(value: int, near: int, bits: int) -> int:
 
 
 class ReceiveBuffer:
-    """See the module's docstring. Single owner; `now_ns` never goes back."""
+    """See the module's docstring. Single owner; `now_ns` never decreases."""
 
     def __init__(self, settings: BufferSettings | None = None) -> None:
         self.settings = settings or BufferSettings()
@@ -136,18 +138,18 @@ class ReceiveBuffer:
         self._started = False
         self._next_sequence = 0
         self._next_timestamp = 0
-        self._held: dict[int, _Held] = {}  # by unwrapped sequence number, none below the next
-        self._given_up: dict[int, int] = {}  # sequence number -> when the hole was noticed, ns
+        self._held: dict[int, _Held] = {}  # by unwrapped sequence number; none below the next one
+        self._given_up: dict[int, int] = {}  # sequence number -> when the gap was noticed, ns
         self._lost_before_next = 0
-        self._heard_ns = 0  # the newest packet's arrival, late ones and second copies aside
-        self._released_ns = 0  # the arrival of the last one released
-        self._ahead_samples = 0  # silence put in since then because nothing came
+        self._heard_ns = 0  # arrival of the newest packet, without late ones and duplicates
+        self._released_ns = 0  # arrival of the last released packet
+        self._ahead_samples = 0  # silence inserted since then because nothing arrived
         self._announced_dtx = False
         self._strange: Packet | None = None
 
     @property
     def wait_ms(self) -> float:
-        """How long a hole is waited for at present."""
+        """How long a gap is currently waited for, in ms."""
         return self._wait_ns / NS_PER_MS
 
     @property
@@ -179,7 +181,7 @@ class ReceiveBuffer:
         self._heard_ns = now_ns
 
     def skip(self, sequence: int, now_ns: int) -> None:
-        """A packet with no sound in it holds this place: nothing is missing there."""
+        """A packet without audio takes this sequence number: nothing is missing there."""
         if not self._started:
             return
         sequence = unwrapped(sequence, self._next_sequence, 16)
@@ -189,7 +191,8 @@ class ReceiveBuffer:
             self._held[sequence] = _Held(self._next_timestamp, nothing, now_ns)
 
     def restart(self) -> None:
-        """Another stream begins: what is held of the old one is dropped, the timeline goes on."""
+        """Another stream begins: packets held of the old one are dropped, the timeline continues.
+        """
         self.counters.restarts += 1
         self._held.clear()
         self._given_up.clear()
@@ -201,7 +204,7 @@ class ReceiveBuffer:
         self._lost_before_next = 0
 
     def _is_another_stream(self, packet: Packet) -> bool:
-        """A single packet far off is dropped; the second in a row is believed (RFC 3550 §A.1)."""
+        """A single packet far off is dropped; the second in a row is accepted (RFC 3550 §A.1)."""
         before, self._strange = self._strange, packet
         return before is not None and packet.sequence == (before.sequence + 1) & 0xFFFF
 
@@ -214,14 +217,14 @@ class ReceiveBuffer:
         self._widen(now_ns - noticed_ns, now_ns)
 
     def _note_order(self, sequence: int, now_ns: int) -> None:
-        """A packet that fills a hole in time tells how long holes are worth waiting for."""
+        """Learn from a packet that fills a gap in time how long a gap is worth waiting for."""
         later = [held.received_ns for other, held in self._held.items() if other > sequence]
         if later:
             self.counters.reordered += 1
             self._widen(now_ns - min(later), now_ns)
 
     def _widen(self, late_ns: int, now_ns: int) -> None:
-        if late_ns <= self._wait_max_ns:  # what comes later still is not worth waiting for
+        if late_ns <= self._wait_max_ns:  # anything later is not worth waiting for
             wanted_ns = min(late_ns + LATE_MARGIN_NS, self._wait_max_ns)
             self._wait_ns = max(self._wait_ns, wanted_ns)
         self._calm_since_ns = now_ns
@@ -247,8 +250,7 @@ class ReceiveBuffer:
 
     @property
     def due_ns(self) -> int | None:
-        """When `pull` should be called next if nothing comes until then; None: only a packet
-        matters."""
+        """When to call `pull` if no packet arrives before, in ns; None: only after a packet."""
         if not self._started:
             return None
         if self._held:
@@ -289,7 +291,7 @@ class ReceiveBuffer:
         self._next_sequence = found
 
     def _release(self, held: _Held, now_ns: int) -> Iterator[Piece]:
-        """A packet, behind whatever fills the timeline up to it."""
+        """A packet, after the fill up to it."""
         packet = held.packet
         if not packet.samples:
             self._next_sequence += 1
@@ -323,7 +325,7 @@ class ReceiveBuffer:
         concealed = 0
         if not self._lost_before_next:
             self.counters.dtx += 1
-        elif not self._ahead_samples:  # nothing can be drawn out over silence
+        elif not self._ahead_samples:  # nothing can be concealed from silence
             concealed = min(gap, self.settings.conceal_ms * RTP_SAMPLES_PER_MS)
             self.counters.concealed_samples += concealed
             copy = behind.payload if concealed == gap else b""
@@ -336,7 +338,7 @@ class ReceiveBuffer:
         return Piece(PieceKind.SILENCE, samples, now_ns)
 
     def _stall(self, now_ns: int) -> Iterator[Piece]:
-        """Silence for the time in which nothing came."""
+        """Silence for the time in which nothing arrived."""
         gone_ns = now_ns - self._heard_ns
         if gone_ns < self._stall_ns and not self._ahead_samples:
             return

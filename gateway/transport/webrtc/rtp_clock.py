@@ -1,10 +1,10 @@
-"""Times of a call's packets: one stream's RTP times at 48 kHz, and how long sound was under way.
+"""Times of a call's packets: RTP times converted to 48 kHz, and the estimated one-way delay.
 
-Nobody can measure one way alone: the clocks of both ends have no common zero. What can be known is
-the round trip (our consent requests and their answers, on the path that the sound takes), and, from
-RTP times, how much longer than the quickest packet each one took. So the estimate is half of the
-quickest round trip lately, and for each packet what it took beyond the quickest one lately. It is
-wrong by half of what the two directions differ by. No I/O, no clock.
+The one-way delay cannot be measured, because the clocks of the two ends have no common zero. What
+can be measured is the round trip (our consent requests and their responses, on the path of the
+audio) and, from RTP times, how much longer each packet took than the fastest one. The estimate is
+half of the fastest recent round trip, plus each packet's excess over the fastest recent packet. Its
+error is half the difference between the two directions. No I/O, no clock.
 
 """
 
@@ -18,25 +18,26 @@ from headstart.gateway.transport.webrtc.receive_buffer import (
 )
 
 STEP_SAMPLES_MAX = RTP_RATE_HZ * 60 // 1000
-"""Further apart, something was left out between two packets."""
+"""With a larger gap, something was left out between two packets."""
 
 
 class RtpClock:
-    """A codec that counts at another rate begins another count (RFC 7160 §3), with no common zero.
-    Its first packet is put where its sequence number says that it is: as many packets behind the
-    last one, each as long as two packets in a row were apart. No I/O, no clock of its own."""
+    """Converts a stream's timestamps to one line at 48 kHz. A codec with another clock rate starts
+    a new count (RFC 7160 §3) without a common zero. Its first packet is placed by its sequence
+    number: that many packets after the last one, each as long as the distance of two consecutive
+    packets. No I/O, no clock of its own."""
 
     def __init__(self) -> None:
         self._rate_hz = 0
         self._near = 0  # the newest timestamp, unwrapped, in the codec's ticks
-        self._offset = 0  # of the line, to the codec's ticks brought to 48 kHz
+        self._offset = 0  # from the codec's ticks converted to 48 kHz to the line
         self._sequence = 0  # of the newest packet
-        self._at = 0  # and where that lies on the line
+        self._at = 0  # its position on the line
         self._step = 0  # from one packet to the next
 
     def place(self, sequence: int, timestamp: int, samples: int, rate_hz: int) -> int:
-        """A packet's time at 48 kHz, modulo 2**32, as a timestamp of that rate would be. `samples`:
-        its length at 48 kHz; `rate_hz`: what `timestamp` counts in, a divisor of 48,000."""
+        """A packet's time at 48 kHz, modulo 2**32. `samples`: its duration at 48 kHz; `rate_hz`:
+        the clock rate of `timestamp`, a divisor of 48,000."""
         ticks = RTP_RATE_HZ // rate_hz
         behind = unwrapped(sequence, self._sequence, 16) - self._sequence
         if not self._rate_hz:
@@ -44,7 +45,7 @@ class RtpClock:
             self._begin(rate_hz, timestamp, timestamp * ticks)
         elif rate_hz != self._rate_hz:
             at = self._at + behind * self._step
-            if behind <= 0:  # late, of before the change
+            if behind <= 0:  # late, from before the change
                 return at & 0xFFFFFFFF
             self._begin(rate_hz, timestamp, at)
         near = unwrapped(timestamp, self._near, 32)
@@ -61,13 +62,13 @@ class RtpClock:
 
 
 WINDOW_NS = 30_000 * NS_PER_MS
-""""Lately" is one to two of these: a path may change, and clocks drift apart by 3 ms in this."""
+"""Recent" is one to two of these: a path may change, and clocks drift by 3 ms in this time."""
 NEW_COUNT_NS = 10_000 * NS_PER_MS
-"""So far off the quickest, a packet's time is of another count."""
+"""A packet this much slower than the fastest one belongs to another time base."""
 
 
 class Lowest:
-    """The smallest of the values of the last one to two windows."""
+    """The minimum over the last one to two windows."""
 
     def __init__(self) -> None:
         self._now: int | None = None
@@ -75,13 +76,13 @@ class Lowest:
         self._began_ns = 0
 
     def get(self, now_ns: int) -> int | None:
-        """None: there is no value of so late."""
+        """None: there is no recent value."""
         self._turn(now_ns)
         known = [value for value in (self._now, self._before) if value is not None]
         return min(known, default=None)
 
     def take(self, value: int, now_ns: int) -> int:
-        """The smallest, this one included."""
+        """The minimum, including this value."""
         self._turn(now_ns)
         self._now = value if self._now is None else min(self._now, value)
         return self._now if self._before is None else min(self._now, self._before)
@@ -98,7 +99,7 @@ class Lowest:
 
 
 class NetworkPath:
-    """One call's."""
+    """The delay estimate of one call."""
 
     def __init__(self) -> None:
         self._round_trips = Lowest()
@@ -112,12 +113,12 @@ class NetworkPath:
         return self._round_trips.get(now_ns)
 
     def answered(self, round_trip_ns: int, now_ns: int) -> None:
-        """A request and its answer took so long."""
+        """A request and its response took this long."""
         self._round_trips.take(round_trip_ns, now_ns)
 
     def delay_ns(self, timestamp: int, received_ns: int) -> int | None:
-        """How long a packet was under way; `timestamp`: its RTP time at 48 kHz, unwrapped. None:
-        no request has been answered lately. To be asked about every packet."""
+        """The one-way delay of a packet, in ns; `timestamp`: its unwrapped RTP time at 48 kHz.
+        None: no recent response. Call it for every packet."""
         offset_ns = received_ns - timestamp * NS_PER_MS // RTP_SAMPLES_PER_MS
         beyond_ns = offset_ns - self._offsets.take(offset_ns, received_ns)
         if self._offset_ns is not None and abs(offset_ns - self._offset_ns) <= NEW_COUNT_NS:

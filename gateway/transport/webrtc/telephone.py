@@ -1,4 +1,4 @@
-"""G.711 packets of a call: pieces of a receive buffer as sound, 8 kHz brought to 24 kHz."""
+"""G.711 packets of a call: a receive buffer's pieces to audio, resampled from 8 kHz to 24 kHz."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from headstart.gateway.transport.webrtc.opus import Samples
 from headstart.gateway.transport.webrtc.receive_buffer import RTP_RATE_HZ, Piece, PieceKind
 
 KEPT_SAMPLES = RATE_HZ * 40 // 1000
-"""Of the newest sound, to draw out: what is compared, and the longest period."""
+"""Newest audio kept for concealment: the compared part plus the longest period."""
 COMPARED_SAMPLES = RATE_HZ * 20 // 1000
 PERIOD_SAMPLES = range(RATE_HZ // 400, RATE_HZ // 66)
 """Of voices: 66 to 400 Hz."""
@@ -21,18 +21,18 @@ JOIN_SAMPLES = RATE_HZ * 4 // 1000
 
 
 class TelephoneTimeline:
-    """Pieces of one stream in, mono sound at 24 kHz out, less than 10 ms of it held back where
-    packets are not whole 10 ms long. The resampler goes on through gaps and from one law to the
-    other."""
+    """Pieces of one stream in, mono audio at 24 kHz out. Less than 10 ms is held back if packets
+    are not multiples of 10 ms. The resampler continues through gaps and from one law to the other.
+    """
 
     def __init__(self) -> None:
         self._resampler = StreamResampler(RATE_HZ, CLIENT_RATE_HZ)
         self._end = 0  # of the timeline, in samples at 48 kHz
-        self._before = np.zeros(0, np.int16)  # the newest sound, no more than `KEPT_SAMPLES`
-        self._drawn_out = 0  # samples since it ended
+        self._before = np.zeros(0, np.int16)  # the newest audio, at most `KEPT_SAMPLES`
+        self._drawn_out = 0  # concealed samples since it ended
 
     def decode(self, piece: Piece) -> Samples:
-        """int16, all that is ready."""
+        """int16[n]: all audio that is ready."""
         start = self._end * RATE_HZ // RTP_RATE_HZ
         self._end += piece.samples
         samples = self._end * RATE_HZ // RTP_RATE_HZ - start
@@ -50,11 +50,11 @@ class TelephoneTimeline:
         return self._resampler.feed(sound)
 
     def flush(self) -> Samples:
-        """What was held back; after it another stream may begin."""
+        """What was held back; another stream may begin after it."""
         return self._resampler.flush()
 
     def _continued(self, samples: int) -> Samples:
-        """The last sound's period over and over, ever softer (as G.711 Appendix I has it)."""
+        """Repeats the last period of the audio, fading out (as in G.711 Appendix I)."""
         if len(self._before) < KEPT_SAMPLES:
             return np.zeros(samples, np.int16)
         period = self._before[-_period_samples(self._before) :].astype(np.float32)
@@ -63,7 +63,7 @@ class TelephoneTimeline:
         return np.rint(period[at % len(period)] * softer).astype(np.int16)
 
     def _joined(self, sound: Samples) -> Samples:
-        """Sound behind what was drawn out, without a jump."""
+        """Joins audio to the concealment before it without a jump."""
         if not self._drawn_out:
             return sound
         length = min(JOIN_SAMPLES, len(sound))
@@ -79,7 +79,7 @@ _LAWS: dict[str, Law] = {Codec.PCMU: "audio/pcmu", Codec.PCMA: "audio/pcma"}
 
 
 def _period_samples(sound: Samples) -> int:
-    """The shift at which the end of the sound is most like itself."""
+    """The lag at which the end of the audio is most similar to itself."""
     signal = sound.astype(np.float32)
     end = signal[-COMPARED_SAMPLES:]
     best, best_fit = PERIOD_SAMPLES[0], -np.inf

@@ -1,4 +1,4 @@
-"""A peer's camera: its newest picture, a few times a second, to whoever samples it."""
+"""A peer's camera: passes its newest frame to the sampler, a few times a second."""
 
 from __future__ import annotations
 
@@ -15,43 +15,43 @@ from headstart.gateway.protocol.images import fit
 from headstart.gateway.protocol.orientation import of_frame, upright
 from headstart.gateway.runtime.threads import PICTURES
 from headstart.gateway.transport.webrtc.aiortc_hooks import NewestFrame
-from headstart.gateway.video.decode import Seen, look_at
+from headstart.gateway.video.decode import DecodedImage, add_thumbnail
 
 log = logging.getLogger("headstart.rtc")
 
 LOOK_INTERVAL_S = 0.25
-"""Shorter than the sampler's own intervals (`gateway.video.sampling`), so that it finds a picture
-when it wants one; each look costs a conversion."""
+"""Shorter than the sampler's own intervals (`gateway.video.sampling`), so that a frame is there
+when it wants one. Each poll costs a conversion."""
 
 
 async def watch(
     source: NewestFrame,
-    see: Callable[[Seen], None],
+    see: Callable[[DecodedImage], None],
     size: Callable[[], api.PictureSize],
     interval_s: float = LOOK_INTERVAL_S,
 ) -> None:
-    """Until cancelled. The newest picture wins, none larger than `size`; scaling, colours and its
-    thumbnail are made off the loop, one at a time. A picture that cannot be converted is left
-    out."""
+    """Runs until cancelled. Passes on the newest frame, scaled to at most `size`. Scaling, colour
+    conversion and thumbnail run off the loop, one frame at a time. A frame that cannot be converted
+    is skipped."""
     while True:
         frame = source.take()
         if frame is not None:
             try:
-                see(await PICTURES.run(partial(seen_of, size=size()), frame))
+                see(await PICTURES.run(partial(with_thumbnail, size=size()), frame))
             except (av.error.FFmpegError, ValueError) as error:
                 log.info("a camera's picture was left out: %s", error)
         await asyncio.sleep(interval_s)
 
 
-def seen_of(frame: av.VideoFrame, size: api.PictureSize) -> Seen:
-    """The picture with its thumbnail."""
-    return look_at(picture_of(frame, size))
+def with_thumbnail(frame: av.VideoFrame, size: api.PictureSize) -> DecodedImage:
+    """The image with its thumbnail."""
+    return add_thumbnail(picture_of(frame, size))
 
 
 def picture_of(frame: av.VideoFrame, size: api.PictureSize = api.SMALL_PICTURE) -> api.Image:
-    """RGB, no larger than `size`, upright if the encoder says how (H.264's SEI message). Browsers
-    turn their pictures before they encode them, as we do not agree to send `video-orientation` in
-    a header (docs/webrtc.md)."""
+    """An RGB image of at most `size`, rotated upright if the encoder gives the orientation (H.264's
+    SEI message). Browsers rotate before encoding, as we do not negotiate the `video-orientation`
+    header extension (docs/webrtc.md)."""
     width, height = fit(frame.width, frame.height, size)
     scaled = frame.reformat(width, height, format="rgb24", interpolation=Interpolation.AREA)
     pixels = upright(scaled.to_ndarray(), of_frame(frame))

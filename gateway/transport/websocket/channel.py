@@ -1,7 +1,9 @@
-"""Realtime sessions over WebSockets: uvicorn's protocol, and one socket as a runner's channel.
+"""Realtime sessions over WebSockets: uvicorn's protocol class, and one socket as a runner's
+channel.
 
-Inbound bound: what a peer sends is taken apart by slices of `SLICE_BYTES`, the next one only when
-the session has read the messages of the last; TCP holds the peer back.
+Inbound bound: received bytes are parsed in slices of `SLICE_BYTES`, the next one only when the
+session has read the messages of the last one; TCP slows the peer down.
+
 """
 
 from __future__ import annotations
@@ -15,7 +17,7 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from websockets import InvalidState
 
 from headstart.gateway.connection.interfaces import TryInline
-from headstart.gateway.connection.pending import Guests
+from headstart.gateway.connection.pending import PendingConnections
 from headstart.gateway.runtime import tasks
 from headstart.gateway.session.actions import Hangup
 from headstart.gateway.transport.uvicorn_hooks import SocketConnection
@@ -25,51 +27,53 @@ from headstart.gateway.transport.websocket.inbox import Inbox
 log = logging.getLogger("headstart.websocket")
 
 CLOSE_WAIT_S = 2.0
-"""How long a close frame may take to be written; then the connection is cut."""
+"""How long a close frame may take to be written, in s; then the connection is dropped."""
 CLOSE_REASON_BYTES_MAX = 123  # RFC 6455 §5.5: a control frame holds 125, the code takes 2
 SLICE_BYTES = 16 * 1024
-"""Tiny messages may come in reads of 256 KiB, each of which would block the loop for 40 ms."""
+"""A read may bring 256 KiB of tiny messages, which would block the loop for 40 ms."""
 ABORT_EXTENSION = "headstart.abort"
 PING_EXTENSION = "headstart.ping"
 INBOX_EXTENSION = "headstart.inbox"
 WRITE_EXTENSION = "headstart.write"
 UNREAD_EXTENSION = "headstart.unread"
-SEATED_EXTENSION = "headstart.seated"
-GOODBYE = 1000  # RFC 6455 §7.4.1; a page that is left or reloaded says 1001
+REGISTERED_EXTENSION = "headstart.seated"
+NORMAL_CLOSURE = 1000  # RFC 6455 §7.4.1; a page that is left or reloaded sends 1001
 
 
 class RealtimeProtocol(SocketConnection):
-    """uvicorn's WebSocket protocol, plus three things for the application: to cut the connection,
-    as a peer that has stopped reading never lets a close frame through, to ask for a pong, and to
-    say that a session has it: until then it is a guest (`gateway.connection.pending`). And reads
-    are taken apart by slices, the usual ones the short way; none before the handshake is through.
+    """uvicorn's WebSocket protocol, with three additions for the application: dropping the
+    connection (if a peer stops reading, no close frame gets through), requesting a pong, and
+    reporting that a session has it; until then the connection is pending
+    (`gateway.connection.pending`). Received bytes are parsed in slices, common frames on the fast
+    path, and only after the handshake.
+
     """
 
     stage = "upgrade"
 
-    _backlog = b""  # read, and not yet taken apart; less than one read
-    _held = False  # the peer is
-    _sliced_ns = 0  # when the last slice of the backlog was taken, or the backlog began
+    _backlog = b""  # received, not yet parsed; less than one read
+    _held = False  # whether reading from the peer is paused
+    _sliced_ns = 0  # when the last slice was parsed, or the backlog began
     _inbox: Inbox
-    _guests: Guests | None = None
+    _pending: PendingConnections | None = None
 
     @property
     def waits_for_peer(self) -> bool:
-        return self.is_leaving
+        return self.is_being_closed
 
     @property
-    def holds_peer(self) -> bool:
+    def is_reading_paused(self) -> bool:
         return self._held
 
-    def arrived(self, guests: Guests, since_s: float) -> None:
-        """It is a guest from now on, and has been here since then."""
+    def set_pending(self, pending: PendingConnections, since_s: float) -> None:
+        """The connection is pending from now on; it has been open since `since_s`."""
         if not self.is_lost:
-            self._guests = guests
-            guests.add(self, since_s)
+            self._pending = pending
+            pending.add(self, since_s)
 
-    def _seated(self) -> None:
-        if self._guests is not None:
-            self._guests.drop(self)
+    def _set_registered(self) -> None:
+        if self._pending is not None:
+            self._pending.drop(self)
 
     def make_queue(self) -> Inbox:
         self._inbox = Inbox()
@@ -82,12 +86,12 @@ class RealtimeProtocol(SocketConnection):
             INBOX_EXTENSION: self.next_message,
             WRITE_EXTENSION: self.write_text,
             UNREAD_EXTENSION: self.unread_since_ns,
-            SEATED_EXTENSION: self._seated,
+            REGISTERED_EXTENSION: self._set_registered,
         }
 
     def data_received(self, data: bytes) -> None:
         take = self._inbox.try_inline
-        free = take is not None or self._inbox.empty() or self.goodbye_sent
+        free = take is not None or self._inbox.empty() or self.has_sent_close
         if free and not self._backlog and len(data) <= SLICE_BYTES:
             text = fast_text(data) if self.wants_message else None
             if text is not None:
@@ -109,18 +113,18 @@ class RealtimeProtocol(SocketConnection):
         self._take_slice()
 
     def _take_slice(self) -> None:
-        """The next slice, unless the session has still to read what came of the last one."""
+        """Parse the next slice, unless the session still has messages of the last one to read."""
         if not self.handshake_over:
-            return  # `sent` goes on
-        if self._backlog and not self.is_lost and (self._inbox.empty() or self.goodbye_sent):
+            return  # `sent` continues
+        if self._backlog and not self.is_lost and (self._inbox.empty() or self.has_sent_close):
             piece, self._backlog = self._backlog[:SLICE_BYTES], self._backlog[SLICE_BYTES:]
             self._sliced_ns = time.monotonic_ns()
             self.parse(piece)
             self._go_on()
 
     def _go_on(self) -> None:
-        """Whoever waits for room: the backlog first, then the peer."""
-        if not self.handshake_over or (not self._inbox.empty() and not self.goodbye_sent):
+        """There is room again: parse the backlog first, then resume reading."""
+        if not self.handshake_over or (not self._inbox.empty() and not self.has_sent_close):
             return
         if self._backlog:
             cut = lambda _: self.cut()  # noqa: E731
@@ -130,25 +134,25 @@ class RealtimeProtocol(SocketConnection):
             self.wire.resume_reading()
 
     async def next_message(self, try_inline: TryInline | None = None) -> Any:
-        """ASGI's messages; a text that came the short way is a plain string, which only
-        `WebSocketChannel` knows. Only those are offered to `try_inline`."""
+        """Returns ASGI messages, but a fast-path text as a plain string, which only
+        `WebSocketChannel` understands. Only those are offered to `try_inline`."""
         message = await self._inbox.get(try_inline)
         if self._held:
             self._go_on()
         return message
 
     def unread_since_ns(self) -> int | None:
-        """Since when something of the peer's has waited for the session; None: nothing waits."""
+        """Since when received data has waited for the session; None: none waits."""
         if self._backlog and self._inbox.empty():
             return self._sliced_ns
         return self._inbox.unread_since_ns
 
     def sent(self) -> None:
-        if self.goodbye_sent or self._held:  # the peer's answer to a goodbye may be in the backlog
+        if self.has_sent_close or self._held:  # the peer's reply to a close may be in the backlog
             self._go_on()
 
     def lost(self) -> None:
-        self._seated()
+        self._set_registered()
         self._backlog = b""
 
 
@@ -157,23 +161,23 @@ class WebSocketChannel:
 
     def __init__(self, socket: WebSocket) -> None:
         self.finished = False
-        """One side has said goodbye."""
+        """One side has closed it."""
         self._socket = socket
-        # Past starlette, which would look at each message and make two calls of it.
+        # Bypasses Starlette, which inspects each message and needs two calls.
         self._receive = socket.scope["extensions"][INBOX_EXTENSION]
         self._write = socket.scope["extensions"][WRITE_EXTENSION]
         self._unread_since_ns = socket.scope["extensions"][UNREAD_EXTENSION]
 
     def registered(self) -> None:
-        """A session has it from now on."""
-        self._socket.scope["extensions"][SEATED_EXTENSION]()
+        """A session has taken this connection."""
+        self._socket.scope["extensions"][REGISTERED_EXTENSION]()
 
     async def receive(self, try_inline: TryInline | None = None) -> str | int | None:
         message = await self._receive(try_inline)
         if isinstance(message, str):
             return message
         if message["type"] == "websocket.disconnect":
-            self.finished = self.finished or message.get("code") == GOODBYE
+            self.finished = self.finished or message.get("code") == NORMAL_CLOSURE
             return None
         text: str | None = message.get("text")
         return text if text is not None else len(message.get("bytes") or b"")
@@ -187,7 +191,7 @@ class WebSocketChannel:
         try:
             await self._socket.send_text(text)
         except (WebSocketDisconnect, RuntimeError):
-            # RuntimeError: starlette's word for "after the close".
+            # RuntimeError: Starlette's error for a send after the close.
             return False
         return True
 
@@ -195,7 +199,7 @@ class WebSocketChannel:
         return bool(self._write(data))
 
     async def close(self, hangup: Hangup) -> None:
-        """Close with the hangup's code and reason; a peer that reads nothing any more is cut."""
+        """Close with the hangup's code and reason; drop a peer that does not read."""
         self.finished = True
         reason = hangup.reason.encode()[:CLOSE_REASON_BYTES_MAX].decode(errors="ignore")
         try:
@@ -207,8 +211,8 @@ class WebSocketChannel:
             log.debug("a peer was gone before its close frame")
 
     async def answers(self, wait_s: float) -> bool:
-        """A ping's pong. It waits behind messages that the session has not read yet, so a client
-        that floods a busy engine may be taken for gone."""
+        """Whether a ping gets its pong. The pong waits after messages that the session has not
+        read, so a client that floods a busy engine may be taken for dead."""
         ping = self._socket.scope.get("extensions", {}).get(PING_EXTENSION)
         try:
             await asyncio.wait_for(ping(), wait_s)
@@ -217,7 +221,7 @@ class WebSocketChannel:
         return True
 
     def cut(self) -> None:
-        """End the connection under it."""
+        """Drop the underlying connection."""
         abort = self._socket.scope.get("extensions", {}).get(ABORT_EXTENSION)
         if abort is not None:
             abort()

@@ -1,8 +1,8 @@
-"""What a peer has said and its session has not read yet: a queue with one reader.
+"""A queue of received messages with one reader.
 
-It stands in for the `asyncio.Queue` that uvicorn puts a socket's messages into, at a third of the
-cost. Its bound is its owner's: `gateway.transport.websocket.channel` takes nothing more apart while
-one waits.
+It replaces the `asyncio.Queue` of uvicorn's sockets, at a third of the cost. Its owner bounds it:
+`gateway.transport.websocket.channel` parses nothing more while a message waits.
+
 """
 
 from __future__ import annotations
@@ -15,15 +15,15 @@ from typing import Any
 
 
 class Inbox:
-    """`put_nowait` never blocks; `get` is for one task at a time."""
+    """`put_nowait` never blocks; only one task at a time may call `get`."""
 
     def __init__(self) -> None:
         self._messages: deque[Any] = deque()
         self._reader: asyncio.Future[None] | None = None
         self._unread_since_ns = 0
         self.try_inline: Callable[[str], bool] | None = None
-        """Of the reader, if it waits for a message: may take one that need not be put, and says
-        whether it has. To wake a task costs as much as to hear a packet of sound."""
+        """Set while the reader waits: may take a message in place of the queue, and returns whether
+        it did. Waking a task costs as much as processing an audio packet."""
 
     def empty(self) -> bool:
         return not self._messages
@@ -42,7 +42,7 @@ class Inbox:
             self._reader.set_result(None)
 
     async def get(self, try_inline: Callable[[str], bool] | None = None) -> Any:
-        """The next message. While this waits for one, `try_inline` may take others."""
+        """The next message. While this waits, `try_inline` may take others."""
         while not self._messages:
             assert self._reader is None, "two read one inbox"
             self._reader, self.try_inline = asyncio.get_running_loop().create_future(), try_inline

@@ -26,9 +26,9 @@ OVER, UNSURE, BREAKS_OFF = 0.9, 0.05, 1e-7
 
 
 def after(
-    silence_ms: int, policy: EndpointPolicy, probability: float | None = None, asked: int = 1
+    silence_ms: int, policy: EndpointPolicy, probability: float | None = None, checks: int = 1
 ) -> EndpointVerdict:
-    pause = Pause(ms_to_engine_samples(silence_ms), ms_to_engine_samples(1000), probability, asked)
+    pause = Pause(ms_to_engine_samples(silence_ms), ms_to_engine_samples(1000), probability, checks)
     return policy.judge(pause)
 
 
@@ -91,9 +91,9 @@ def test_it_learns_by_being_told_and_not_from_words_themselves() -> None:
     """Silence within a word, shorter than a hush, says nothing about pauses."""
     pace = PauseStatistics()
     policy = AdaptiveSilence(pace, 500)
-    policy.went_on(ms_to_engine_samples(199))
+    policy.continued_after(ms_to_engine_samples(199))
     assert pace.mean_ms == pytest.approx(450)
-    policy.went_on(ms_to_engine_samples(900))
+    policy.continued_after(ms_to_engine_samples(900))
     assert policy.silence_ms > 500
 
 
@@ -117,7 +117,7 @@ def test_a_message_that_breaks_off_is_looked_at_again() -> None:
     policy = semantic("medium")
     assert after(ASK_AGAIN_MS - 20, policy, BREAKS_OFF) is EndpointVerdict.HUSH
     assert after(ASK_AGAIN_MS, policy, BREAKS_OFF) is EndpointVerdict.RECHECK
-    assert after(ASK_AGAIN_MS + 20, policy, BREAKS_OFF, asked=2) is EndpointVerdict.HUSH
+    assert after(ASK_AGAIN_MS + 20, policy, BREAKS_OFF, checks=2) is EndpointVerdict.HUSH
     assert after(ASK_AGAIN_MS, policy, OVER) is not EndpointVerdict.RECHECK
 
 

@@ -23,7 +23,7 @@ class Notes(FixedSilence):
         object.__setattr__(self, "gaps_ms", [])
         object.__setattr__(self, "seen", [])
 
-    def went_on(self, silence_samples: int) -> None:
+    def continued_after(self, silence_samples: int) -> None:
         self.gaps_ms.append(engine_samples_to_ms(silence_samples))
 
     def judge(self, pause: Pause) -> EndpointVerdict:
@@ -77,7 +77,7 @@ def test_a_second_look_delivers_the_silence_since() -> None:
     assert hushes[1].end_sample - hushes[0].end_sample == ms_to_engine_samples(200)
     ends = [chunk.end_sample for chunk in only(events, SpeechChunk)]
     assert {hush.end_sample for hush in hushes} <= set(ends)
-    assert max(pause.asked for pause in notes.seen) == 2
+    assert max(pause.checks for pause in notes.seen) == 2
     assert only(events, SpeechResumed)[0].ref.revision == hushes[0].ref.revision + 1
 
 

@@ -32,16 +32,16 @@ def test_only_what_opens_a_session_is_changed() -> None:
     """All else goes through as it is, and so does the answer."""
     told: list[api.Command] = []
 
-    def tell(command: api.Command) -> bool:
+    def send(command: api.Command) -> bool:
         told.append(command)
         return False
 
     domains = ShareDomains(between_keys=False)
-    within = domains.telling("ada", tell)
+    within = domains.within_domain("ada", send)
     opened, closed = api.Open("s", "be brief", only_hears=True), api.Close("s")
     assert [within(opened), within(closed)] == [False, False]
     assert told == [msgspec.structs.replace(opened, share_domain=domains.of("ada")), closed]
-    assert domains.telling("", tell) is tell
+    assert domains.within_domain("", send) is send
 
 
 @pytest.fixture
@@ -49,12 +49,12 @@ def opened(monkeypatch: pytest.MonkeyPatch) -> list[api.Open]:
     """What engines are told of sessions that begin."""
     told: list[api.Open] = []
 
-    def tell(_: object, command: api.Command) -> bool:
+    def send(_: object, command: api.Command) -> bool:
         if isinstance(command, api.Open):
             told.append(command)
         return True
 
-    monkeypatch.setattr("headstart.gateway.engine_link.EngineLink.tell", tell)
+    monkeypatch.setattr("headstart.gateway.engine_link.EngineLink.send", send)
     return told
 
 

@@ -68,35 +68,35 @@ STEPS = st.one_of(
 def apply(step: Any, flow: FlowControl, model: Model) -> None:
     match step:
         case ("audio", turn, samples, sent):
-            flow.told(audio(turn, samples), was_sent=sent)
+            flow.command_sent(audio(turn, samples), was_sent=sent)
             model.sent("audio", turn, samples * sent)
         case ("clip", name, samples, sent):
-            flow.told(api.Clip("s", name, bytes(2 * samples)), was_sent=sent)
+            flow.command_sent(api.Clip("s", name, bytes(2 * samples)), was_sent=sent)
             model.sent("audio", name, samples * sent)
         case ("pictures", count, sent):
             respond = api.Respond("s", 1, "a", api.Sampling(), items=(ITEM,) * count)
-            flow.told(respond, was_sent=sent)
+            flow.command_sent(respond, was_sent=sent)
             model.sent("pictures", None, count * (PICTURES_BEHIND_BYTES // 2) * sent)
         case ("chunk", turn, samples):
-            flow.heard(chunk(turn, samples))
+            flow.engine_event(chunk(turn, samples))
             model.acknowledged("audio", turn, samples)
         case ("clip_heard", name, samples):
-            flow.heard(api.ClipHeard("s", name, samples))
+            flow.engine_event(api.ClipHeard("s", name, samples))
             model.acknowledged("audio", name, samples)
         case ("looked", size_bytes):
-            flow.heard(api.ImagesConsumed("s", size_bytes))
+            flow.engine_event(api.ImagesConsumed("s", size_bytes))
             model.acknowledged("pictures", None, size_bytes)
         case ("heard", turn):
-            flow.heard(api.Heard("s", api.TurnRef(turn), "i", "words", 1))
+            flow.engine_event(api.Heard("s", api.TurnRef(turn), "i", "words", 1))
             model.acknowledged("audio", turn, 1 << 62)
         case ("dropped", turn):
-            flow.told(api.DropSpeech("s", api.TurnRef(turn)), was_sent=True)
+            flow.command_sent(api.DropSpeech("s", api.TurnRef(turn)), was_sent=True)
             model.acknowledged("audio", turn, 1 << 62)
         case ("clip_failed",):
-            flow.heard(api.Failed("s", "clip", "session_overloaded", "…"))
+            flow.engine_event(api.Failed("s", "clip", "session_overloaded", "…"))
             model.settled("audio", str)
         case ("speech_failed",):
-            flow.heard(api.Failed("s", "end_speech", "unknown_session", "…"))
+            flow.engine_event(api.Failed("s", "end_speech", "unknown_session", "…"))
             model.settled("audio", int)
         case _:
             flow.reset()
@@ -130,29 +130,31 @@ def test_what_was_never_sent_takes_no_credit() -> None:
     The same for pictures."""
     flow = FlowControl()
     for _ in range(100):
-        flow.told(api.Audio("s", api.TurnRef(1), 0, HALF, 0), was_sent=False)
-        flow.told(api.AddItem("s", ITEM), was_sent=False)
+        flow.command_sent(api.Audio("s", api.TurnRef(1), 0, HALF, 0), was_sent=False)
+        flow.command_sent(api.AddItem("s", ITEM), was_sent=False)
     assert not flow.must_wait
 
 
 def test_pictures_of_every_sort_count_and_words_do_not() -> None:
     """Of items, of input out of band and of a camera."""
     flow = FlowControl()
-    flow.told(api.AddItem("s", ITEM), was_sent=True)
-    flow.told(api.Respond("s", 1, "a", api.Sampling(), items=(ITEM,)), was_sent=True)
-    flow.told(api.AddItem("s", api.Item("i", api.Role.USER, (api.Text("x"),))), was_sent=True)
-    flow.heard(api.Pressure("s", api.Level.CALM))
+    flow.command_sent(api.AddItem("s", ITEM), was_sent=True)
+    flow.command_sent(api.Respond("s", 1, "a", api.Sampling(), items=(ITEM,)), was_sent=True)
+    flow.command_sent(
+        api.AddItem("s", api.Item("i", api.Role.USER, (api.Text("x"),))), was_sent=True
+    )
+    flow.engine_event(api.Pressure("s", api.Level.CALM))
     waits = [flow.must_wait]
-    flow.told(api.Frame("s", 0, api.Image(1, 1, bytes(3))), was_sent=True)
+    flow.command_sent(api.Frame("s", 0, api.Image(1, 1, bytes(3))), was_sent=True)
     waits.append(flow.must_wait)
-    flow.heard(api.ImagesConsumed("s", 3))
+    flow.engine_event(api.ImagesConsumed("s", 3))
     assert [*waits, flow.must_wait] == [False, True, False]
 
 
 def test_an_old_utterances_words_do_not_settle_the_next_ones_sound() -> None:
     """They come while the next person speaks already."""
     flow = FlowControl()
-    flow.told(audio(1, 1000), was_sent=True)
-    flow.told(audio(2, 500), was_sent=True)
-    flow.heard(api.Heard("s", api.TurnRef(1), "item", "words", 1))
+    flow.command_sent(audio(1, 1000), was_sent=True)
+    flow.command_sent(audio(2, 500), was_sent=True)
+    flow.engine_event(api.Heard("s", api.TurnRef(1), "item", "words", 1))
     assert flow.audio.outstanding == 500

@@ -13,14 +13,18 @@ import httpx
 import pytest
 from websockets.asyncio.client import connect
 
-from headstart.gateway.connection.pending import DroppedConnections, Guests, Patience
+from headstart.gateway.connection.pending import (
+    DroppedConnections,
+    PendingConnections,
+    PendingLimits,
+)
 from tests.gateway.auth.test_middleware import certificate  # noqa: F401  # a fixture
 from tests.gateway.shapes import SHAPES, Shape
 from tests.gateway.shell_fakes import RunningGateway, receive, running_gateway, until
 
 KEY = "k" * 20
 BEARER = {"Authorization": f"Bearer {KEY}"}
-IMPATIENT = Patience(head_s=0.4, exchange_s=0.8, closing_s=0.2, look_every_s=0.05)
+IMPATIENT = PendingLimits(head_s=0.4, exchange_s=0.8, closing_s=0.2, check_every_s=0.05)
 EACH = 12
 QUICK_S = 5.0
 """Of a machine with two cores, on which eight others work: far less than anybody may hold out."""
@@ -28,11 +32,13 @@ Held = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 @contextlib.asynccontextmanager
-async def keyed(patience: Patience, folder: Path, **flags: object) -> AsyncIterator[RunningGateway]:
+async def keyed(
+    limits: PendingLimits, folder: Path, **flags: object
+) -> AsyncIterator[RunningGateway]:
     """A server that wants a key, with a large file for everybody."""
     (folder / "index.html").write_text("")
     (folder / "filler").write_bytes(b"x" * 20_000)
-    async with running_gateway(patience, api_keys=KEY, web_dir=folder, **flags) as running:
+    async with running_gateway(limits, api_keys=KEY, web_dir=folder, **flags) as running:
         yield running
 
 
@@ -130,21 +136,21 @@ async def test_none_stays_behind_tls(
 async def test_a_crowd_of_all_shapes_keeps_nobody_out(tmp_path: Path) -> None:
     """Hundreds at once, with all the time in the world: others are served at once, and no more
     than the bound are there."""
-    patience = Patience(guests_max=32, look_every_s=0.05)
-    async with keyed(patience, tmp_path) as running, contextlib.AsyncExitStack() as stack:
+    limits = PendingLimits(pending_max=32, check_every_s=0.05)
+    async with keyed(limits, tmp_path) as running, contextlib.AsyncExitStack() as stack:
         for shape in SHAPES.values():
             await stack.enter_async_context(held(running, shape, EACH))
         await others_are_served(running)
         await others_are_served(running)
         crowd = len(running.server.server_state.connections)
-        assert crowd <= patience.guests_max + 1
+        assert crowd <= limits.pending_max + 1
         assert running.gateway.dropped_connections["crowded"] >= (len(SHAPES) * EACH) // 3
 
 
 async def test_who_does_not_read_the_answer_goes_first(tmp_path: Path) -> None:
     """Where all places are taken by requests that have come whole, the next one still gets in."""
     async with (
-        keyed(Patience(guests_max=8), tmp_path) as running,
+        keyed(PendingLimits(pending_max=8), tmp_path) as running,
         held(running, SHAPES["pipelined"], 8),
     ):
         await until(lambda: len(running.server.server_state.connections) == 8)
@@ -154,8 +160,8 @@ async def test_who_does_not_read_the_answer_goes_first(tmp_path: Path) -> None:
 async def test_who_does_not_answer_a_goodbye_is_a_guest_again(tmp_path: Path) -> None:
     """Sessions that have ended, and sockets with a wrong key, are not waited for either, and make
     room in a crowd."""
-    patience = Patience(closing_s=0.3, look_every_s=0.05)
-    async with keyed(patience, tmp_path) as running, contextlib.AsyncExitStack() as stack:
+    limits = PendingLimits(closing_s=0.3, check_every_s=0.05)
+    async with keyed(limits, tmp_path) as running, contextlib.AsyncExitStack() as stack:
         good = SHAPES["a wrong key"].first.replace(b"nobody's", KEY.encode())
         bye = bytes((0x81, 0x80 | 3)) + bytes(4) + b"bye"
         await stack.enter_async_context(held(running, Shape(good + bye), EACH))
@@ -168,7 +174,7 @@ async def test_who_leaves_in_the_middle_leaves_no_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """At any point of a request, with a reset: no exception of ours, and nothing is left."""
-    async with keyed(Patience(), tmp_path) as running:
+    async with keyed(PendingLimits(), tmp_path) as running:
         for shape in SHAPES.values():
             for part in (1, 2, 3):
                 sent = shape.first[: len(shape.first) * part // 3]
@@ -180,7 +186,7 @@ async def test_who_leaves_in_the_middle_leaves_no_line(
 
 
 class Standing:
-    """A guest that does nothing."""
+    """A pending connection that does nothing."""
 
     def __init__(self, stage: str, waits_for_peer: bool = True) -> None:
         self.stage = stage
@@ -193,28 +199,28 @@ class Standing:
 
 def test_each_stage_has_its_time() -> None:
     """Those whose time is over are cut and counted by stage, and the others stay."""
-    cuts = DroppedConnections()
-    guests = Guests(Patience(head_s=1.0, exchange_s=2.0, closing_s=0.5), cuts)
+    dropped = DroppedConnections()
+    table = PendingConnections(PendingLimits(head_s=1.0, exchange_s=2.0, closing_s=0.5), dropped)
     standing = [Standing(stage) for stage in ("handshake", "head", "exchange", "upgrade")]
-    for guest in standing:
-        guests.add(guest, 10.0)
-    guests.look(11.0, ())
-    assert not any(guest.is_cut for guest in standing)
-    guests.look(11.1, ())
-    assert [guest.is_cut for guest in standing] == [True, True, False, False]
-    guests.look(12.1, ())
-    assert cuts == {"handshake": 1, "head": 1, "exchange": 1, "upgrade": 1}
-    assert len(guests) == 0
+    for pending in standing:
+        table.add(pending, 10.0)
+    table.drop_expired(11.0, ())
+    assert not any(pending.is_cut for pending in standing)
+    table.drop_expired(11.1, ())
+    assert [pending.is_cut for pending in standing] == [True, True, False, False]
+    table.drop_expired(12.1, ())
+    assert dropped == {"handshake": 1, "head": 1, "exchange": 1, "upgrade": 1}
+    assert len(table) == 0
 
 
 def test_the_one_that_has_waited_longest_makes_room() -> None:
     """For its peer; or the oldest, if all wait for us; nobody's place is nobody's."""
-    guests = Guests(Patience(), DroppedConnections())
-    assert not guests.make_room()
+    table = PendingConnections(PendingLimits(), DroppedConnections())
+    assert not table.make_room()
     busy, late, early = Standing("exchange", False), Standing("head"), Standing("exchange")
-    for guest, since_s in ((busy, 1.0), (late, 3.0), (early, 2.0)):
-        guests.add(guest, since_s)
+    for pending, since_s in ((busy, 1.0), (late, 3.0), (early, 2.0)):
+        table.add(pending, since_s)
     for expected in (early, late, busy):
-        assert guests.make_room()
+        assert table.make_room()
         assert expected.is_cut
-    assert len(guests) == 0
+    assert len(table) == 0

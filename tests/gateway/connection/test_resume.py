@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headstart.gateway.connection import resume as line_module
 from headstart.gateway.connection.interfaces import TryInline
-from headstart.gateway.connection.resume import EventLog, LineOver, ResumableChannel
+from headstart.gateway.connection.resume import EventLog, ResumableChannel, SessionOver
 from headstart.gateway.session.actions import Hangup
 
 
@@ -227,7 +227,7 @@ async def test_a_line_that_ends_while_it_is_claimed_takes_no_link() -> None:
     reading = await broken(channel, link)
     assert await channel.claim()
     channel.give_up()
-    with pytest.raises(LineOver):
+    with pytest.raises(SessionOver):
         channel.attach(FakeLink(), None)
     channel.release()
     assert await reading is None
@@ -296,7 +296,7 @@ async def _claims(steps: list[str]) -> None:
             claimed = False
         elif step.endswith("attach") and claimed:
             link, claimed = (None if channel.is_over else FakeLink()), False
-            with contextlib.suppress(LineOver):
+            with contextlib.suppress(SessionOver):
                 channel.attach(link or FakeLink(), None)
         elif step == "break" and link is not None:
             link.cut()

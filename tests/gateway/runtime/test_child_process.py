@@ -102,8 +102,8 @@ async def kill_and_see_it_again() -> list[str]:
 
             link.observer = Healthy()
             await until(lambda: link.is_ready)
-            link.tell(api.Open("s", ""))
-            link.tell(api.Respond("s", 1, "item", api.Sampling()))
+            link.send(api.Open("s", ""))
+            link.send(api.Respond("s", 1, "item", api.Sampling()))
             await until(lambda: "Delta" in session.told)
             first = supervisor.pid
             assert first is not None

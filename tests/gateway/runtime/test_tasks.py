@@ -288,7 +288,7 @@ async def test_one_listener_of_the_engine_that_fails_keeps_nothing_from_the_othe
         async with fake_engine(endpoint):
             await until(lambda: link.is_ready)
             for name in listeners:  # neither is open: each is told so
-                link.tell(api.Instruct(name, "x"))
+                link.send(api.Instruct(name, "x"))
             await until(lambda: all("event" in one.calls for one in listeners.values()))
             link.lost("a test says so")
         link.close()

@@ -19,7 +19,7 @@ from websockets.asyncio.client import connect
 
 from headstart.gateway.connection.pending import (
     DroppedConnections,
-    Patience,
+    PendingLimits,
 )
 from headstart.gateway.server.accept import Acceptor
 from headstart.gateway.telemetry import names
@@ -42,15 +42,15 @@ MANY = b"GET /filler HTTP/1.1\r\nHost: localhost\r\n\r\n" * 4000
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-IMPATIENT = Patience(head_s=0.5, exchange_s=1.0, closing_s=0.25, look_every_s=0.05)
+IMPATIENT = PendingLimits(head_s=0.5, exchange_s=1.0, closing_s=0.25, check_every_s=0.05)
 
 
 @contextlib.asynccontextmanager
 async def running_gateway(
-    patience: Patience = IMPATIENT, **flags: Any
+    limits: PendingLimits = IMPATIENT, **flags: Any
 ) -> AsyncIterator[RunningGateway]:
     """One that waits for half a second where others wait for ten."""
-    async with shell_fakes.running_gateway(patience, **flags) as running:
+    async with shell_fakes.running_gateway(limits, **flags) as running:
         yield running
 
 
@@ -193,8 +193,8 @@ async def test_a_handshake_has_its_time_too(certificate: tuple[Path, Path]) -> N
 async def test_a_crowd_keeps_nobody_out() -> None:
     """Where all places are taken by those who say nothing, the one that came first has to go, and
     who has something to say is heard at once."""
-    patience = Patience(guests_max=8)
-    async with running_gateway(patience) as running, contextlib.AsyncExitStack() as stack:
+    limits = PendingLimits(pending_max=8)
+    async with running_gateway(limits) as running, contextlib.AsyncExitStack() as stack:
         crowd = [await stack.enter_async_context(opened(running)) for _ in range(20)]
         assert await end_of(crowd[0][0]) == b""
         async with httpx.AsyncClient() as http:
@@ -250,16 +250,16 @@ async def test_an_error_that_stays_is_met_now_and_then(
     config = uvicorn.Config(PlainTextResponse("hello"), lifespan="off", log_config=None)
     config.load()
     began_s = loop.time()
-    reception = Acceptor(config, state, DroppedConnections(), accept=accept)
-    reception.open(listening)
+    acceptor = Acceptor(config, state, DroppedConnections(), accept=accept)
+    acceptor.open(listening)
     try:
         await asyncio.sleep(0.4)
         assert 2 <= tries <= tries_max
         await until(lambda: state.connections)
         assert len([r for r in caplog.records if "can be accepted" in r.getMessage()]) == lines
     finally:
-        await reception.close()
-        await reception.see_out(0.0, lambda: False)
+        await acceptor.close()
+        await acceptor.close_connections(0.0, lambda: False)
         listening.close()
         theirs.close()
 

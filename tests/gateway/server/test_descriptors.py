@@ -19,7 +19,7 @@ from websockets.sync.connection import Connection
 from headstart.gateway.errors import ConfigError
 from headstart.gateway.server import descriptors
 from headstart.gateway.server.descriptors import (
-    PER_GUEST,
+    PER_PENDING,
     RESERVE,
     Descriptors,
     open_count,
@@ -73,9 +73,9 @@ def test_the_soft_limit_is_raised_where_that_is_allowed(
     """To what the sessions may need and not further, and the log says so."""
     caplog.set_level("INFO")
     with limited(256, hard=100_000):
-        found = prepare(max_sessions=64, guests_max=100)
+        found = prepare(max_sessions=64, pending_max=100)
     assert found.sessions_max >= 64
-    assert found.guests_max == 100
+    assert found.pending_max == 100
     assert 256 < found.limit < 1000
     assert f"from 256 to {found.limit}" in caplog.text
 
@@ -83,7 +83,7 @@ def test_the_soft_limit_is_raised_where_that_is_allowed(
 def test_where_it_cannot_be_raised_there_are_fewer_sessions(
     few: None, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """As many as there is room for beside the guests and the reserve, and the log says so."""
+    """As many as there is room for beside the pending and the reserve, and the log says so."""
     with limited(LIMIT, hard=LIMIT):
         found = prepare(max_sessions=64)
     assert 0 < found.sessions_max < 20
@@ -93,23 +93,23 @@ def test_where_it_cannot_be_raised_there_are_fewer_sessions(
 
 
 def test_nothing_is_shared_out_twice() -> None:
-    """Guests and sessions together have no more than there is; guests never lack a place."""
+    """The shares never exceed the total, and pending connections always get a share."""
     for left in range(2000):
         shared = share(left, 256, 64)
         if shared is None:
-            assert left <= PER_GUEST * 4
+            assert left <= PER_PENDING * 4
             continue
-        guests, sessions = shared
-        assert 4 <= guests <= 256
-        assert PER_GUEST * guests + sessions <= left
-    assert shared == (256, 1999 - PER_GUEST * 256)
+        pending, sessions = shared
+        assert 4 <= pending <= 256
+        assert PER_PENDING * pending + sessions <= left
+    assert shared == (256, 1999 - PER_PENDING * 256)
 
 
 def test_a_call_needs_more_than_a_socket() -> None:
-    """What is open now decides, with places for the guests that are still to come."""
-    open_now, guests = 50, 2
-    room = Descriptors(100, 10, 40, guests=lambda: guests, count=lambda: open_now)
-    left = 100 - 50 - RESERVE - PER_GUEST * 8
+    """What is open now decides, with places for the pending that are still to come."""
+    open_now, pending = 50, 2
+    room = Descriptors(100, 10, 40, pending=lambda: pending, count=lambda: open_now)
+    left = 100 - 50 - RESERVE - PER_PENDING * 8
     assert room.has_room(0, left)
     assert not room.has_room(0, left + 1)
     assert not room.has_room(40)

@@ -15,7 +15,7 @@ import httpx
 import pytest
 from websockets.sync.client import connect
 
-from headstart.gateway.connection.pending import Patience
+from headstart.gateway.connection.pending import PendingLimits
 from tests.gateway.auth.test_middleware import certificate  # noqa: F401  # a fixture
 from tests.gateway.connection.test_pending import KEY, held, keyed
 from tests.gateway.server.test_main import Server, ask, next_event, server
@@ -32,7 +32,7 @@ async def test_the_server_ends_over_each(
 ) -> None:
     """Without an exception, and without an error in the log."""
     holding = contextlib.AsyncExitStack()
-    async with holding, keyed(Patience(), tmp_path) as running:
+    async with holding, keyed(PendingLimits(), tmp_path) as running:
         await holding.enter_async_context(held(running, SHAPES[name], 3))
         await asyncio.sleep(0.05)
     assert [r for r in caplog.records if r.levelname in ("ERROR", "CRITICAL")] == []

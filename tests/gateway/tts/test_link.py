@@ -63,9 +63,9 @@ async def test_a_clause_comes_back_as_sound() -> None:
     async with link_to(*espeak()) as (link, listener):
         other = Listener()
         link.attach("other", other)
-        assert not link.tell(Speak("s", 0, 0, "too early"))
+        assert not link.send(Speak("s", 0, 0, "too early"))
         await until(lambda: link.status.speaks)
-        assert link.tell(Speak("s", 1, 0, "Hello."))
+        assert link.send(Speak("s", 1, 0, "Hello."))
         await until(lambda: listener.said(1))
         assert sum(e.samples for e in listener.events if isinstance(e, SynthesisedAudio)) > 5_000
         assert not other.events
@@ -80,7 +80,7 @@ async def test_a_killed_worker_is_told_and_started_again() -> None:
         os.killpg(pid, signal.SIGKILL)
         await until(lambda: any(status.state == "lost" for status in listener.states))
         await until(lambda: link.status.speaks and link.pid not in (None, pid))
-        link.tell(Speak("s", 2, 0, "Here again."))
+        link.send(Speak("s", 2, 0, "Here again."))
         await until(lambda: listener.said(2))
         lost = next(status for status in listener.states if status.state == "lost")
         assert "SIGKILL" in lost.reason
@@ -91,7 +91,7 @@ async def test_a_worker_that_hangs_is_killed() -> None:
     """It has work and says nothing: that is noticed and ended."""
     async with link_to(sys.executable, "-c", HANGS, stalled_s=0.5) as (link, listener):
         await until(lambda: link.status.speaks)
-        assert link.tell(Speak("s", 1, 0, "Hello?"))
+        assert link.send(Speak("s", 1, 0, "Hello?"))
         await until(lambda: any(status.state == "lost" for status in listener.states))
 
 
@@ -101,13 +101,13 @@ async def test_a_worker_that_was_stopped_may_be_silent() -> None:
     async with link_to(sys.executable, "-c", HANGS, stalled_s=0.5) as (link, listener):
         await until(lambda: link.status.speaks)
         for generation, stop in ((1, Stop("s", 1)), (2, Stop("s"))):
-            link.tell(Speak("s", generation, 0, "Hello?"))
-            link.tell(Speak("s", generation, 1, "Are you there?"))
-            link.tell(stop)
+            link.send(Speak("s", generation, 0, "Hello?"))
+            link.send(Speak("s", generation, 1, "Are you there?"))
+            link.send(stop)
         pid = link.pid
         await asyncio.sleep(1.5)
         assert (link.status.speaks, link.pid) == (True, pid)
-        assert link.tell(Speak("s", 3, 0, "Hello?"))
+        assert link.send(Speak("s", 3, 0, "Hello?"))
         await until(lambda: any(status.state == "lost" for status in listener.states))
 
 
@@ -146,7 +146,7 @@ async def test_a_session_that_leaves_takes_its_work_along() -> None:
     async with link_to(sys.executable, "-c", HANGS, stalled_s=0.5) as (link, _):
         await until(lambda: link.status.speaks)
         link.attach("other", Listener())
-        link.tell(Speak("other", 1, 0, "Hello?"))
+        link.send(Speak("other", 1, 0, "Hello?"))
         link.detach("other")
         pid = link.pid
         await asyncio.sleep(1.5)
@@ -191,9 +191,9 @@ async def test_stop_is_obeyed_while_it_speaks() -> None:
     """A long clause that is stopped never ends."""
     async with link_to(*espeak()) as (link, listener):
         await until(lambda: link.status.speaks)
-        link.tell(Speak("s", 1, 0, "One. " * 200))
-        link.tell(Stop("s", 1))
-        link.tell(Speak("s", 2, 0, "Two."))
+        link.send(Speak("s", 1, 0, "One. " * 200))
+        link.send(Stop("s", 1))
+        link.send(Speak("s", 2, 0, "Two."))
         await until(lambda: listener.said(2))
 
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headstart.gateway.tts.messages import ClauseDone, Speak, Stop, SynthesisedAudio, VoiceCommand
-from headstart.gateway.tts.owed_clauses import Owed
+from headstart.gateway.tts.owed_clauses import UnfinishedClauses
 from headstart.gateway.tts.scheduler import TtsScheduler
 from tests.gateway.tts.voices import Beeps
 
@@ -20,7 +20,7 @@ class Wire:
     """Our books and a worker's desk, with a pipe each way in which things may lie for a while."""
 
     def __init__(self) -> None:
-        self.owed, self.desk, self.now_s = Owed(), TtsScheduler(Beeps()), 0.0
+        self.owed, self.desk, self.now_s = UnfinishedClauses(), TtsScheduler(Beeps()), 0.0
         self.to_worker: deque[VoiceCommand] = deque()
         self.to_us: deque[SynthesisedAudio | ClauseDone] = deque()
         self.open: set[Key] = set()  # asked for, no end yet
@@ -31,7 +31,7 @@ class Wire:
         number = self.numbers[session, generation]
         self.numbers[session, generation] += 1
         speak = Speak(session, generation, number, text)
-        self.owed.asked(speak)
+        self.owed.sent(speak)
         self.to_worker.append(speak)
         self.open.add((session, generation, number))
 

@@ -79,7 +79,7 @@ def test_marks_are_written_and_not_said() -> None:
         speaking.sound(number, 24_000)
         speaking.said(number, "")
     assert speaking.over
-    assert speaking.heard() == written
+    assert speaking.heard_text() == written
     heard = [speaking.cut(24_000 * clauses) for clauses in range(len(given), -1, -1)]
     assert heard[0] == written
     assert heard[-3:] == ["It is **big, very big.**", "It is **big,", ""]
@@ -93,7 +93,7 @@ def test_what_is_not_said_is_over_at_once() -> None:
         assert [*speaking.words(written, 1), *speaking.end(2)] == []
         assert speaking.over
         assert speaking.duration_ms == 0
-        assert speaking.heard() == written
+        assert speaking.heard_text() == written
 
 
 marked = st.lists(
@@ -117,7 +117,7 @@ def test_what_was_heard_is_a_beginning_of_what_was_written(
         speaking.sound(number, data.draw(st.integers(1, 50_000)))
         speaking.said(number, "")
     assert speaking.over
-    assert speaking.heard() == written
+    assert speaking.heard_text() == written
     total = speaking.samples
     cuts = sorted(data.draw(st.lists(st.integers(0, total + 10), max_size=6)), reverse=True)
     heard = [speaking.cut(cut) for cut in [total + 10, *cuts]]

@@ -21,7 +21,7 @@ import pytest
 from headstart.engine.api import SMALL_PICTURE, Image, PictureSize
 from headstart.gateway.protocol.errors import ProtocolError
 from headstart.gateway.runtime import child_process
-from headstart.gateway.video.decode import Encoded, Seen, is_small
+from headstart.gateway.video.decode import DecodedImage, Encoded, is_small
 from headstart.gateway.video.decode_pool import Answer, Decoders, NoDecoder, ProcessDecoder
 from headstart.gateway.video.sampling import THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH
 from tests.gateway.protocol.files import black_png, chunk, header, png_file, zeros
@@ -76,9 +76,9 @@ async def kept_alive(decoder: ProcessDecoder) -> AsyncIterator[Alive]:
         await asyncio.gather(living, return_exceptions=True)
 
 
-def seen_of(number: int) -> Seen:
+def with_thumbnail(number: int) -> DecodedImage:
     thumbnail = np.zeros((THUMBNAIL_HEIGHT, THUMBNAIL_WIDTH), np.uint8)
-    return Seen(Image(1, 1, bytes([number, 0, 0])), thumbnail)
+    return DecodedImage(Image(1, 1, bytes([number, 0, 0])), thumbnail)
 
 
 class Held(ProcessDecoder):
@@ -105,7 +105,7 @@ class Held(ProcessDecoder):
             raise OSError("no process can be started")
         if encoded.param.endswith("bad"):
             return ProtocolError("invalid_value", "bad", param=encoded.param)
-        return seen_of(len(self._order))
+        return with_thumbnail(len(self._order))
 
 
 class HeldDecoders:
@@ -255,14 +255,14 @@ async def test_a_picture_that_is_late_costs_its_process_and_no_other() -> None:
     """Killed at its limit; the client has a sentence, the next picture a new process."""
     before = child_process.restarts["decoder"]
     async with kept_alive(ProcessDecoder(limit_s=2)) as alive:
-        assert isinstance(await alive.decode(TINY), Seen)
+        assert isinstance(await alive.decode(TINY), DecodedImage)
         first = await alive.pid()
         os.kill(first, signal.SIGSTOP)
         late = await alive.decode(TINY)
         assert isinstance(late, ProtocolError)
         assert "within 2 s" in late.message
         await until(lambda: not psutil.pid_exists(first))
-        assert isinstance(await alive.decode(TINY), Seen)
+        assert isinstance(await alive.decode(TINY), DecodedImage)
         assert await alive.pid() != first
     assert child_process.restarts["decoder"] == before + 1
 
@@ -271,12 +271,12 @@ async def test_a_decoder_that_breaks_is_started_anew() -> None:
     """Killed between two pictures nobody notices; in the middle of one, its client does. The one
     that breaks it again and again waits for no back-off, nor does the next client."""
     async with kept_alive(ProcessDecoder()) as alive:
-        assert isinstance(await alive.decode(TINY), Seen)
+        assert isinstance(await alive.decode(TINY), DecodedImage)
         pid = await alive.pid()
         os.kill(pid, signal.SIGKILL)
         while is_running(pid):
             time.sleep(0.01)  # so that the loop does not notice
-        assert isinstance(await alive.decode(TINY), Seen)
+        assert isinstance(await alive.decode(TINY), DecodedImage)
         for _ in range(4):
             pid = await alive.pid()
             os.kill(pid, signal.SIGSTOP)
@@ -285,7 +285,7 @@ async def test_a_decoder_that_breaks_is_started_anew() -> None:
             assert isinstance(broken, ProtocolError)
             assert "breaks the decoder" in broken.message
             began_s = time.monotonic()
-            assert isinstance(await alive.decode(TINY), Seen)
+            assert isinstance(await alive.decode(TINY), DecodedImage)
             assert time.monotonic() - began_s < 4, "the fourth in a row would wait 4 s"
         assert psutil.pid_exists(await alive.pid())
 
@@ -300,7 +300,7 @@ async def test_a_decoder_that_ends_at_once_is_started_ever_more_rarely() -> None
         async def works() -> bool:
             """One that has not ended yet looks as if it would work."""
             with contextlib.suppress(NoDecoder):
-                return isinstance(await alive.decode(TINY), Seen)
+                return isinstance(await alive.decode(TINY), DecodedImage)
             return False
 
         await until(lambda: decoder._child.restarts >= 3)
@@ -370,7 +370,7 @@ async def test_memory_is_bounded() -> None:
         assert isinstance(outcome, ProtocolError)
         assert "more memory" in outcome.message
         pid = await alive.pid()
-        assert isinstance(await alive.decode(TINY), Seen)
+        assert isinstance(await alive.decode(TINY), DecodedImage)
         assert await alive.pid() == pid
 
 
@@ -384,7 +384,7 @@ async def test_memory_stands_still() -> None:
     async with kept_alive(ProcessDecoder()) as alive:
         for _ in range(40):
             assert isinstance(await alive.decode(broken), ProtocolError)
-            assert isinstance(await alive.decode(good), Seen)
+            assert isinstance(await alive.decode(good), DecodedImage)
             sizes.append(psutil.Process(await alive.pid()).memory_info().rss)
     assert sizes[-1] - sizes[4] < 32 << 20
 
@@ -395,5 +395,5 @@ async def test_the_largest_picture_of_all_fits() -> None:
     largest = Encoded(uri(png_file(header(6324, 6324, 16, 6), squeezed)), "image")
     async with kept_alive(ProcessDecoder(limit_s=100)) as alive:
         outcome = await alive.decode(largest)
-    assert isinstance(outcome, Seen)
+    assert isinstance(outcome, DecodedImage)
     assert set(outcome.image.rgb) == {255}

@@ -19,7 +19,7 @@ from headstart.gateway.video.decode_worker import (
     read_message,
     send_message,
     serve,
-    to_seen,
+    to_decoded_image,
 )
 from tests.gateway.video.drawn import png
 
@@ -38,7 +38,7 @@ def test_pictures_and_errors_come_back_as_they_are_made() -> None:
     thread = threading.Thread(target=serve, args=(theirs,))
     thread.start()
     reply, rgb = asked(ours, png(20, 10, 77))
-    there, here = to_seen(reply, rgb), decode([Encoded(png(20, 10, 77), "item.image")])
+    there, here = to_decoded_image(reply, rgb), decode([Encoded(png(20, 10, 77), "item.image")])
     assert not isinstance(here, ProtocolError)
     assert there.image == here[0].image
     np.testing.assert_array_equal(there.thumbnail, here[0].thumbnail)

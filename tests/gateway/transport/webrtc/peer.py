@@ -127,7 +127,7 @@ def delay(pc: RTCPeerConnection, delay_s: float) -> None:
             at_once = protocol.transport
 
             class Slow:
-                """A datagram transport that is in no hurry."""
+                """A datagram transport that is in no end_now."""
 
                 def __init__(self, transport: Any) -> None:
                     self._transport = transport

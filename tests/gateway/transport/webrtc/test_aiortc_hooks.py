@@ -242,8 +242,8 @@ async def test_a_relay_that_is_missing_is_explained(
         raise error
 
     monkeypatch.setattr(ice, "relayed_candidate", relayed_candidate)
-    aiortc_hooks.tell_of_relay()
-    aiortc_hooks.tell_of_relay()
+    aiortc_hooks.log_relay_failures()
+    aiortc_hooks.log_relay_failures()
     ask: Any = ice.relayed_candidate
     with pytest.raises((stun.TransactionError, OSError, asyncio.CancelledError)):
         await ask(turn_server=("turn.example", 3478), turn_password="secret")

@@ -59,7 +59,7 @@ async def test_without_a_channel_events_go_nowhere() -> None:
     """A caller that offered none loses them, and the session goes on."""
     channel = EventChannel(False, answers)
     assert await channel.send("hello")
-    channel.gone()
+    channel.mark_closed()
     assert not await channel.send("hello")
 
 

@@ -12,7 +12,7 @@ from headstart.gateway.transport.webrtc import video_track
 from headstart.gateway.transport.webrtc.aiortc_hooks import NewestFrame
 from headstart.gateway.transport.webrtc.video_track import picture_of, watch
 from headstart.gateway.video import decode
-from headstart.gateway.video.decode import Seen
+from headstart.gateway.video.decode import DecodedImage
 from tests.gateway.shell_fakes import until
 from tests.headstart.talk.odd_files import rotate, write_video
 
@@ -47,14 +47,14 @@ async def test_the_newest_picture_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[api.Image] = []
     threads: set[str] = set()
 
-    def see(one: Seen) -> None:
+    def see(one: DecodedImage) -> None:
         seen.append(one.image)
 
-    def look_at(image: api.Image) -> Seen:
+    def add_thumbnail(image: api.Image) -> DecodedImage:
         threads.add(threading.current_thread().name.split("_")[0])
-        return decode.look_at(image)
+        return decode.add_thumbnail(image)
 
-    monkeypatch.setattr(video_track, "look_at", look_at)
+    monkeypatch.setattr(video_track, "add_thumbnail", add_thumbnail)
     for level in range(0, 200, 20):
         await source.put(frame((level, level, level)))
     task = asyncio.create_task(watch(source, see, lambda: api.SMALL_PICTURE, 0.02))
