@@ -103,6 +103,8 @@ def _remark(turn: Turn) -> str:
         return plain(turn.reason, 18)
     if turn.total_ms is None:
         return "not measured"
+    if not turn.is_realtime:
+        return "not real time"
     if turn.is_over_budget and turn.budget_ms is not None:
         return f"{turn.total_ms - turn.budget_ms:,.0f} ms over budget"
     heard = turn.stamps.get("playout_started")

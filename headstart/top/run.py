@@ -32,10 +32,11 @@ async def once(source: Source, console: Console) -> None:
     status = [""]
 
     async def look() -> None:
-        async for message in source.messages(lambda sentence: status.append(sentence)):
-            state.apply(message)
-            if isinstance(source, LiveFeed) and state.snapshot and state.clock.is_live:
-                return
+        async with contextlib.aclosing(source.messages(status.append)) as messages:
+            async for message in messages:
+                state.apply(message)
+                if isinstance(source, LiveFeed) and state.snapshot and state.clock.is_live:
+                    return
 
     try:
         async with asyncio.timeout(ONCE_WAIT_S if isinstance(source, LiveFeed) else None):
@@ -104,9 +105,10 @@ class _Top:
             self._redraw.set()
 
     async def _read(self) -> None:
-        async for message in self._source.messages(self._say):
-            self._heard_s = time.monotonic()
-            self._state.apply(message)
+        async with contextlib.aclosing(self._source.messages(self._say)) as messages:
+            async for message in messages:
+                self._heard_s = time.monotonic()
+                self._state.apply(message)
 
     def _say(self, sentence: str) -> None:
         self._status = sentence

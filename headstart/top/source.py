@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import random
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit, urlunsplit
@@ -31,8 +32,9 @@ Say = Callable[[str], None]
 class Source(Protocol):
     """Messages, as they come."""
 
-    def messages(self, say: Say) -> AsyncIterator[Any]:
-        """Ends where nothing more can come. Raises `GatewayError`s."""
+    def messages(self, say: Say, /) -> AsyncGenerator[Any, None]:
+        """Ends where nothing more can come. Whoever stops earlier closes it. Raises
+        `GatewayError`s."""
 
 
 class RecordedFeed:
@@ -42,7 +44,7 @@ class RecordedFeed:
         self._recording = recording
         self._speed = speed
 
-    async def messages(self, say: Say) -> AsyncIterator[Any]:
+    async def messages(self, say: Say) -> AsyncGenerator[Any, None]:
         pace = Pace(self._speed)
         say("a recording")
         for _, message in self._recording.messages():
@@ -63,12 +65,13 @@ class LiveFeed:
         self._failures = 0
         self._was_greeted = False
 
-    async def messages(self, say: Say) -> AsyncIterator[Any]:
+    async def messages(self, say: Say) -> AsyncGenerator[Any, None]:
         while True:
             say("connecting")
             try:
-                async for message in self._connection(say):
-                    yield message
+                async with aclosing(self._connection(say)) as messages:
+                    async for message in messages:
+                        yield message
             except _Lost as lost:
                 if self._once or not (self._was_greeted or lost.may_pass):
                     raise lost.error from lost
@@ -77,7 +80,7 @@ class LiveFeed:
                 say(f"trying again in {max(1, round(wait_s))} s: {lost.error}")
                 await asyncio.sleep(wait_s * random.uniform(0.75, 1.25))
 
-    async def _connection(self, say: Say) -> AsyncIterator[Any]:
+    async def _connection(self, say: Say) -> AsyncGenerator[Any, None]:
         """From handshake to loss. Raises `_Lost`, and `ServerRefused` for what does not pass."""
         greeted = False
         try:

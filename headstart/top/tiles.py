@@ -153,7 +153,7 @@ def _within(state: State, counted: Sequence[Turn], budget_ms: float | None) -> T
     share = over / len(counted) if counted else None
     note = f"of {len(counted)} in {_ms(budget_ms)}" if budget_ms else ""
     level = level_of(share, threshold(state, "turns_over_budget_share"))
-    return Tile("Within budget", percent(None if share is None else 1 - share), note, level)
+    return Tile("In budget", percent(None if share is None else 1 - share), note, level)
 
 
 def _headroom(state: State, turns: Sequence[Turn]) -> Tile:

@@ -113,6 +113,7 @@ def test_turns_that_do_not_count_say_why() -> None:
     assert turn_of(interrupted=True, total_ms=None).left_out_as == "interrupted"
     assert turn_of(realtime=False).left_out_as == "not_realtime"
     assert turn_of().left_out_as is None
+    assert "not real time" in line(turn_of(realtime=False, over_budget=False)).plain
 
 
 def test_clips_are_told_by_name_or_words() -> None:

@@ -15,7 +15,7 @@ TILES = (
     "Sessions",
     "First token",
     "First sound",
-    "Within budget",
+    "In budget",
     "Headroom",
     "KV cache",
     "RTP loss",
@@ -137,12 +137,12 @@ def test_once_is_plain_text(feed: FakeFeed, tmp_path: Path) -> None:
         assert "\x1b" not in text
         assert max(map(len, text.splitlines())) <= 80
     argv = [sys.executable, "-m", "headstart", "top", address(feed), "--once"]
-    with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as child:
+    with subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
         while feed.connections == 0 or not feed._watchers:
             assert child.poll() is None
         feed.run(2)
-        out, _ = child.communicate(timeout=WITHIN_S)
-    assert child.returncode == 0
+        out, errors = child.communicate(timeout=WITHIN_S)
+    assert (child.returncode, errors) == (0, "")
     assert feed.server.sessions[0][-6:] in out
 
 

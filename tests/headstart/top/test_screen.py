@@ -34,10 +34,10 @@ def test_the_tiles_say_what_the_feed_says() -> None:
     assert well["Sessions"].value == "6"
     assert well["First token"].level == "good"
     assert "p95" in well["First token"].note
-    assert well["Within budget"].value == "100 %"
+    assert well["In budget"].value == "100 %"
     messages = talk(seconds=120)
     slow = [m | {"over_budget": True} if m["type"] == "turn" else m for m in messages]
-    assert by_title(told(slow))["Within budget"].level == "bad"
+    assert by_title(told(slow))["In budget"].level == "bad"
     assert by_title(told([messages[0]]))["First token"].value == "-"
 
 
