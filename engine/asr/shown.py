@@ -59,15 +59,15 @@ class Shown:
             since_ms = self.contradicted_since_ms
             since_ms = at_ms if since_ms is None else since_ms
             if at_ms - since_ms >= settings.contradicted_ms:
-                since_ms, kept, next_at = None, _cut(self.words[:same]), same
+                since_ms, kept, next_at = None, _unfinished(self.words[:same]), same
             else:
                 next_at = _end_in(self.words, newest)
         kept, respelt_ms = self._respell(kept, newest[:same], at_ms, settings)
         new = _worth_showing(agreement, next_at, settings)
         if new:
             if kept and len(kept) <= same:  # what follows says how the last word ends
-                kept = (*kept[:-1], _ended_as(kept[-1], newest[len(kept) - 1]))
-            kept = (*kept, *new[:-1], _unpunctuated(new[-1]))
+                kept = (*kept[:-1], _ended(kept[-1], newest[len(kept) - 1]))
+            kept = _unfinished((*kept, *new))
         return Shown(kept, since_ms, respelt_ms)
 
     def _respell(
@@ -86,9 +86,8 @@ class Shown:
         since_ms = at_ms if self.respelt_since_ms is None else self.respelt_since_ms
         if at_ms - since_ms < settings.respelt_ms:
             return kept, since_ms
-        last = len(kept) - 1
-        words = [_unpunctuated(n) if i == last else n for i, (_, n) in enumerate(pairs)]
-        return (*words, *kept[len(pairs) :]), None
+        words, rest = tuple(new for _, new in pairs), kept[len(pairs) :]
+        return ((*words, *rest) if rest else _unfinished(words)), None
 
 
 def _worth_showing(agreement: Agreement, start: int, settings: ShowSettings) -> tuple[Word, ...]:
@@ -128,13 +127,13 @@ def _grown(old: Word, new: Word) -> Word:
     return new if new.text.startswith(old.text) and plain(new) == plain(old) else old
 
 
-def _ended_as(old: Word, new: Word) -> Word:
-    """`new` if only the punctuation behind it is another, else `old`."""
+def _ended(old: Word, new: Word) -> Word:
+    """`new` if only the punctuation behind it is other than of `old`, else `old`."""
     return new if _unpunctuated(new).text == _unpunctuated(old).text else old
 
 
-def _cut(words: tuple[Word, ...]) -> tuple[Word, ...]:
-    """`words` as a tail, whose last word has no punctuation."""
+def _unfinished(words: tuple[Word, ...]) -> tuple[Word, ...]:
+    """Without the punctuation behind the last one."""
     return (*words[:-1], _unpunctuated(words[-1])) if words else words
 
 

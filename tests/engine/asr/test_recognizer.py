@@ -101,6 +101,17 @@ def test_words_show_while_spoken(ears: WhisperRecognizer, question: Sound) -> No
     assert "What is the capital" in heard[-1].text
 
 
+def test_what_is_shown_goes_on(ears: WhisperRecognizer, question: Sound, clip: Clip) -> None:
+    """Over a pause between two questions each text shown begins with the one before, so nothing
+    that was read of it is read again: a question mark is shown when other words are behind it."""
+    two = np.concatenate((question, np.zeros(12_000, np.float32), clip("followup.wav")))
+    _, heard = _hear(ears, two, 500)
+    for before, after in zip(heard, heard[1:], strict=False):
+        assert after.text.startswith(before.text)
+        assert not after.tentative or after.tentative[-1].isalnum()
+    assert heard[-1].text.startswith(f"{QUESTION} And which river")
+
+
 @pytest.mark.usefixtures("our_kernels")
 def test_same_sound_same_words(ears: WhisperRecognizer, question: Sound) -> None:
     """Nothing but the sound decides: run again, and on two threads, all is the same."""
