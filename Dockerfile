@@ -18,7 +18,7 @@ COPY . .
 ARG PIP_EXTRA_INDEX_URL
 # Versions are pinned in constraints.txt.
 # hadolint ignore=DL3013
-RUN pip install --no-cache-dir -c constraints.txt ".[voice]"
+RUN pip install --no-cache-dir -c constraints.txt ".[voice,otel]"
 
 
 FROM python:3.12-slim-bookworm

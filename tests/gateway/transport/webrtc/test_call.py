@@ -92,8 +92,8 @@ async def test_sound_that_the_engine_is_too_far_behind_for_is_counted(
         (runner,) = running.gateway.runners.values()
         monkeypatch.setattr(runner, "hear", lambda *_: False)
         assert running.gateway.calls is not None
-        dropped_ms = running.gateway.calls.metrics.sound_dropped_ms
-        await until(lambda: dropped_ms._value.get() >= 500)
+        dropped_s = running.gateway.calls.metrics.sound_dropped_s
+        await until(lambda: dropped_s._value.get() >= 0.5)
 
 
 async def test_how_long_sound_is_under_way(running: RunningGateway) -> None:
