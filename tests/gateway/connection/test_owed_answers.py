@@ -28,7 +28,7 @@ from headstart.gateway.connection.runner import LONG_CHARS
 from headstart.gateway.connection.unread import Wait
 from headstart.gateway.server.app import Gateway, build_app
 from headstart.gateway.session.actions import Action, ContinueLater, Decode, Send, SendToEngine
-from headstart.gateway.telemetry.metrics import MetricsPage
+from headstart.gateway.telemetry.metrics import Metrics
 from headstart.gateway.transport.websocket.channel import RealtimeProtocol
 from headstart.gateway.video.decode import Outcome
 from headstart.gateway.video.decode_pool import DECODERS
@@ -129,8 +129,7 @@ class Rig:
             is_ready=True, ready=None, tell=lambda _: True, attach=self._attach, detach=lambda _: 0
         )
         settings = load(flags={"port": 0, "resume_s": 30})
-        page = MetricsPage(())
-        self.gateway = Gateway(settings, link, self._make, lambda: page)  # type: ignore[arg-type]
+        self.gateway = Gateway(settings, link, self._make, Metrics().page)  # type: ignore[arg-type]
         # The default of an argument was there before the clock was.
         new = functools.partial(runners.SessionRunner, now_ns=loop.time_ns)
         patch.setattr("headstart.gateway.server.app.SessionRunner", new)
