@@ -137,12 +137,12 @@ def test_a_file_that_another_process_has_taken_is_left_to_it(
     endpoint = f"ipc://{tmp_path}/engine.sock"
     with bound(endpoint) as first:
         with bound(endpoint) as second:
-            assert not first.look()
+            assert not first.check()
             assert "another process listens" in first.problem
-            assert not second.look()
+            assert not second.check()
             assert second.problem == ""
             second.remove()
-        assert first.look()
+        assert first.check()
         assert first.problem == ""
 
 

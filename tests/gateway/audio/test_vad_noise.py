@@ -64,11 +64,11 @@ def test_the_room_is_learnt_sooner_when_it_grows_quiet() -> None:
     """It is silent at first; a second of noise is learnt, and 10 dB down faster than up."""
     room = NoiseFloor()
     for _ in range(50):
-        room.hear(-50.0)
+        room.learn(-50.0)
     before = room.level_dbfs
     assert -60.0 < before < -50.0
-    room.hear(before - 10.0)
+    room.learn(before - 10.0)
     fall = before - room.level_dbfs
     before = room.level_dbfs
-    room.hear(before + 10.0)
+    room.learn(before + 10.0)
     assert fall > room.level_dbfs - before > 0
