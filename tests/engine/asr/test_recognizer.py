@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -106,7 +107,7 @@ def test_what_is_shown_goes_on(ears: WhisperRecognizer, question: Sound, clip: C
     that was read of it is read again: a question mark is shown when other words are behind it."""
     two = np.concatenate((question, np.zeros(12_000, np.float32), clip("followup.wav")))
     _, heard = _hear(ears, two, 500)
-    for before, after in zip(heard, heard[1:], strict=False):
+    for before, after in itertools.pairwise(heard):
         assert after.text.startswith(before.text)
         assert not after.tentative or after.tentative[-1].isalnum()
     assert heard[-1].text.startswith(f"{QUESTION} And which river")
