@@ -94,7 +94,12 @@ class Settings(BaseSettings):
         300, ge=0, le=2000, description="audio kept from before speech was detected, ms"
     )
     vad_threshold: float = Field(
-        0.5, ge=0.0, le=1.0, allow_inf_nan=False, description="VAD threshold"
+        0.5,
+        ge=0.0,
+        le=1.0,
+        allow_inf_nan=False,
+        description="how clear speech must be: quarters of it select WebRTC's aggressiveness 0 "
+        "to 3, and the level needed rises from -65 to -45 dBFS",
     )
     interruption: Literal["words", "speech"] = Field(
         "words",

@@ -129,12 +129,8 @@ class WebRtcScore:
 
     The VAD alone accepts breath, coughs, keys and rain as speech. So a window must also be within
     300 ms after a voiced one (the pre-roll covers an unvoiced first sound), and voiced windows must
-    exceed the noise floor: a radio next door does not. Whispering is not detected.
-
-    Breath, coughs, keys and rain are speech to that VAD alone. So a window must also come within
-    300 ms after voice (the pre-roll reaches back to an unvoiced first sound), and what is
-    voiced must stand out of the room: a radio next door does not. A whisper is not heard. Tones
-    (`headstart.gateway.audio.tones`) begin nothing; they are learnt as part of the room.
+    exceed the noise floor: a radio next door does not. Whispering is not detected. Tones
+    (`headstart.gateway.audio.tones`) begin nothing; they are learnt as part of the noise floor.
     """
 
     def __init__(self, threshold: float = 0.5) -> None:

@@ -254,7 +254,7 @@ class Events:
         budget: Mapping[str, Any],
         **facts: Any,
     ) -> Json:
-        """One turn's latency budget, `budget.TurnBudget.to_wire()`; a stage whose anchor is missing
+        """One turn's latency budget, `TurnBudget.to_wire()`; a stage whose anchor is missing
         is null in it, never 0. `facts` are other numbers of the turn (usage, kv, …)."""
         return self._event(
             "gateway.latency.report",

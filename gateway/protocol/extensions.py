@@ -69,12 +69,14 @@ class WindowOptions(BaseModel):
 
 class GatewayOptions(BaseModel):
     """`events`: which of our server events to send. `chunk_ms`: how much audio is processed at
-    once. `latency_budget_ms`: from endpoint to first token; slower turns count as late. `video`:
-    which camera frames are used. `interruption`: what interrupts a response under
-    `interrupt_response`: "speech", any at once, or "words" that are not backchannels.
-    `endpointing`: the policy of `server_vad`: a fixed silence, one that follows the speaker's
-    pauses, or one that also uses the language model. `window`: how much is remembered. `resume`:
-    keep the session when its connection breaks, and send the token for resuming it."""
+    once. `latency_budget_ms`: from the last speech sample (or the request) to the first token
+    sent; slower turns count as late. `video`: which camera frames are used. `interruption`:
+    what interrupts a response under `interrupt_response`: "speech", any at once, or "words"
+    that are not backchannels. `endpointing`: the policy of `server_vad`: a fixed silence, one
+    that follows the speaker's pauses, or one that also uses the language model. `window`: how
+    much is remembered. `resume`: keep the session when its connection breaks, and send the
+    token for resuming it.
+    """
 
     events: Annotated[list[GatewayEventName], MaxLen(16)] | None = None
     chunk_ms: Literal[200, 500, 1000] | None = None
@@ -106,7 +108,8 @@ class TimedAudioAppend(InputAudioBufferAppendEvent):
 
 
 class InputImageBufferAppend(BaseModel):
-    """A camera frame: base64 or a data URI of a PNG or JPEG. It gets no reply.
+    """A camera frame: base64 or a data URI of a PNG or JPEG. It gets no reply but for an
+    `error`, and `gateway.frame.judged` if the session asked.
 
     `timestamp_ms` is the client's clock when the frame was taken.
 

@@ -68,7 +68,7 @@ RANGES: dict[str, Range] = {
     # turn detection
     "threshold": _SHARE,
     "prefix_padding_ms": Range(0, 10_000),
-    "silence_duration_ms": Range(40, 60_000),  # as for the server's own `silence_ms`
+    "silence_duration_ms": Range(40, 60_000),  # at least as the setting `silence_ms`
     "idle_timeout_ms": Range(1_000, 600_000),
     # session and response
     "strength": _SHARE,

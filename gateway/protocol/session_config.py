@@ -55,7 +55,8 @@ PCM_24K: Final[Json] = {"type": "audio/pcm", "rate": 24_000}
 
 @dataclass(frozen=True, slots=True)
 class ServerVadConfig:
-    """A turn ends after `silence_duration_ms` of silence."""
+    """A turn ends after `silence_duration_ms` of silence. The defaults are the API's; `Session`
+    begins with the server's own settings."""
 
     type: Literal["server_vad"] = "server_vad"
     threshold: float = 0.5
