@@ -111,7 +111,7 @@ Can you tell me a joke?
 Who wrote Romeo and Juliet?
 How far away is the moon?
 What is the tallest mountain in the world?
-How do I make an omelette?
+How do I bake a chocolate cake?
 What is the weather like today?
 Can you set a timer for ten minutes?
 What does this word mean?
