@@ -74,6 +74,7 @@ class VideoInput:
         self._load = LoadAdaptive()
         self._pressed = False
         self._kept: SampledFrame | None = None  # the newest
+        self._begun = (0, 0)  # the newest spoken turn and response in the conversation; 0: none
         self._sampler: FrameSampler = Every(())
         self.configure(None)
 
@@ -92,8 +93,23 @@ class VideoInput:
             policies = []
         self._sampler = Every(policies)
 
-    def begin_turn(self) -> None:
-        self._sampler.begin_turn()
+    def settle(self) -> None:
+        """Called after each event of the session. A turn's frames are counted from where its speech
+        begins, held or announced; those of a typed turn from where its response does. Frames shown
+        before that are not the turn's."""
+        spoken, response = self._begun
+        turns = self._context.turns
+        self._begun = (_turn_number(turns.ref), turns.generation)
+        if self._begun[0] != spoken:
+            self._sampler.begin_turn()
+        elif turns.generation != response:
+            self.end_turn()
+
+    def end_turn(self) -> None:
+        """The final words of a turn have come, or its response begins. What is shown from here on
+        is counted anew, unless the next turn has begun already."""
+        if not self._context.turns.speech_is_open:
+            self._sampler.begin_turn()
 
     def chunk(self, chunk: ChunkBudget) -> None:
         """Note the engine's latency for a chunk of audio, which measures its load."""
@@ -214,6 +230,10 @@ class VideoInput:
             since_kept_ms=None if kept is None else frame.at_ms - kept.at_ms,
         )
         context.send_ours("frames", event)
+
+
+def _turn_number(ref: api.TurnRef | None) -> int:
+    return 0 if ref is None else ref.turn
 
 
 class _CameraClock:
