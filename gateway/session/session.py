@@ -276,6 +276,7 @@ class Session:
         client."""
         context = self._context
         context.engine_lost()
+        self._pictures.engine_lost()
         self._responses.engine_lost(now_ns)
         self._speech.engine_lost(now_ns)
         self._items.sounds.engine_lost()

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headstart.engine import api
+from headstart.gateway.protocol.parse import parse_session
+from headstart.gateway.session.video_input import BROKEN, REPLACED, UNSENT
+from headstart.gateway.telemetry import names
+from headstart.gateway.video.sampling import FrameVerdict
 from tests.gateway.session_bench import SessionBench, clip_pcm, silence_pcm
 from tests.gateway.video.drawn import png
 
+ROOT = Path(__file__).parents[3]
 NS_PER_S = 1_000_000_000
 DARK, BRIGHT = png(64, 36, 10), png(64, 36, 240)
 
@@ -133,6 +140,83 @@ def test_a_client_that_asks_is_told_what_became_of_each_frame() -> None:
     assert changed == [None, 0.0, pytest.approx(230 / 255, abs=0.02), None, None]
     since_ms = [event["since_kept_ms"] for event in told]
     assert since_ms == [None, *map(pytest.approx, (1100.0, 2200.0, 300.0, 1400.0))]
+
+
+def watching(**more: Any) -> SessionBench:
+    """A session that asks what became of its frames."""
+    bench = SessionBench(**more)
+    bench.update(gateway={"events": ["frames"]})
+    bench.clear()
+    return bench
+
+
+def verdicts(bench: SessionBench) -> list[str]:
+    return [event["verdict"] for event in bench.of("gateway.frame.judged")]
+
+
+def test_nothing_is_kept_while_there_is_no_engine() -> None:
+    """The frame is counted as unsent and not decoded; it takes no place among a turn's frames, and
+    when the engine is ready the next one is seen at once."""
+    bench = watching(engine_ready=False)
+    bench.hold_pictures = True
+    for _ in range(20):
+        show(bench, DARK, after_s=0.1)
+    bench.track_frame(api.Image(64, 36, bytes(64 * 36 * 3)))
+    assert bench.held == []
+    assert (seen(bench), set(verdicts(bench))) == ([], {"unsent"})
+    assert (fate(bench, "unsent"), fate(bench, "kept")) == (21, 0)
+    assert bench.metrics.totals()["frames"] == {"unsent": 21}
+    bench.engine_ready()
+    bench.hold_pictures = False
+    show(bench, DARK, after_s=0.1)
+    assert (seen(bench), verdicts(bench)[-1]) == ([10], "kept")
+
+
+def test_a_frame_whose_engine_is_lost_during_its_decoding_is_unsent() -> None:
+    """It is judged by what is so when it would be sent."""
+    bench = watching()
+    bench.hold_pictures = True
+    show(bench, DARK)
+    bench.engine_lost()
+    bench.decode()
+    assert (seen(bench), verdicts(bench)) == ([], ["unsent"])
+
+
+def test_a_new_engine_has_seen_nothing() -> None:
+    """What the lost one had seen is no reason to leave out a picture that looks the same."""
+    bench = watching()
+    show(bench, DARK)
+    bench.engine_lost()
+    bench.engine_ready()
+    show(bench, DARK, after_s=1.1)
+    assert (seen(bench), verdicts(bench)) == ([10, 10], ["kept", "kept"])
+    assert bench.last("gateway.frame.judged")["since_kept_ms"] is None
+
+
+def test_a_transcription_session_has_nobody_to_look() -> None:
+    """Its engine only hears: no frame is sent, or counted as kept."""
+    config = parse_session({"type": "transcription", "gateway": {"events": ["frames"]}})
+    bench = SessionBench(before_start=lambda bench: bench.session.preset(config, 0))
+    show(bench, DARK)
+    assert (seen(bench), verdicts(bench)) == ([], ["unsent"])
+
+
+def test_every_fate_has_its_name_everywhere() -> None:
+    """In the metric's help, both documents and the web page."""
+    fates = {*FrameVerdict, REPLACED, BROKEN, UNSENT}
+    assert set(names.FRAME_FATES) == fates
+    assert set(re.findall(r"\w+", names.FRAMES.help.partition(": ")[2])) - {"or"} == fates
+    (row,) = re.findall(
+        r"^\| `headstart_frames_total` .*", (ROOT / "docs/observability.md").read_text(), re.M
+    )
+    readme = (ROOT / "gateway/protocol/README.md").read_text()
+    (told,) = re.findall(r"`gateway\.frame\.judged` \(([^)]*)\)", readme)
+    for page in (row, told):
+        assert {name for name in fates if f"`{name}`" in page} == fates
+    (why_not,) = re.findall(
+        r"WHY_NOT = \{(.*?)\};", (ROOT / "web-demo/frames.js").read_text(), re.S
+    )
+    assert set(re.findall(r"^ *(\w+):", why_not, re.M)) == fates - {FrameVerdict.KEEP}
 
 
 def test_the_newest_of_a_camera_wins() -> None:
