@@ -9,6 +9,7 @@ const WHY_NOT = {
   enough: "this turn had enough",
   replaced: "a newer one came first",
   broken: "could not be decoded",
+  unsent: "came while no model could look",
 };
 
 /** Why a picture was kept, for people. */

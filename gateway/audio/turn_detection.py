@@ -27,9 +27,12 @@ def detection_of(
     hush_ms: int,
     pace: PauseStatistics | None = None,
     endpointing: Endpointing = "fixed",
+    *,
+    ours: ServerVadConfig | None = None,
 ) -> Detection | None:
     """None is push-to-talk. `hush_ms`: the silence that starts speculation; `pace`: statistics of
-    the speaker's pauses; `endpointing`: the policy for `server_vad`."""
+    the speaker's pauses; `endpointing`: the policy for `server_vad`; `ours`: the server's
+    own threshold and padding, which `semantic_vad` cannot set."""
     match turns:
         case None:
             return None
@@ -43,7 +46,12 @@ def detection_of(
                 ),
             )
         case SemanticVadConfig():
-            return Detection(endpoint=semantic(turns.eagerness, hush_ms, pace))
+            ours = ours or ServerVadConfig()
+            return Detection(
+                threshold=ours.threshold,
+                prefix_padding_ms=ours.prefix_padding_ms,
+                endpoint=semantic(turns.eagerness, hush_ms, pace),
+            )
         case _:
             assert_never(turns)
 

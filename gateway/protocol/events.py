@@ -342,8 +342,9 @@ class Events:
         since_kept_ms: float | None,
     ) -> Json:
         """What became of a camera's frame: "kept" for the model, or why not (a `FrameVerdict`,
-        "replaced" by a newer one, "broken"). `changed`: mean difference of its luma from the frame
-        kept before, 0 to 1, None where they were not compared; `at_ms`: of the camera's clock."""
+        "replaced" by a newer one, "broken", "unsent" without an engine). `changed`: mean difference
+        of its luma from the frame kept before, 0 to 1, None where they were not compared; `at_ms`:
+        of the camera's clock."""
         return self._event(
             "gateway.frame.judged",
             verdict=verdict,

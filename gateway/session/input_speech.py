@@ -362,4 +362,5 @@ class InputSpeech:
         context = self._context
         self._detecting = (context.config.turn_detection, context.endpointing)
         turns, endpointing = self._detecting
-        return detection_of(turns, context.settings.hush_ms, self._pace, endpointing)
+        hush_ms, ours = context.settings.hush_ms, context.config.server_vad
+        return detection_of(turns, hush_ms, self._pace, endpointing, ours=ours)

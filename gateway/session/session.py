@@ -246,7 +246,7 @@ class Session:
                 self._speech.end_of_message(event)
             case api.Heard():
                 self._speech.final_words(event)
-                self._pictures.begin_turn()
+                self._pictures.end_turn()
             case api.ClipHeard():
                 self._items.sounds.clip_words(event)
             case api.Chunk():
@@ -276,6 +276,7 @@ class Session:
         client."""
         context = self._context
         context.engine_lost()
+        self._pictures.engine_lost()
         self._responses.engine_lost(now_ns)
         self._speech.engine_lost(now_ns)
         self._items.sounds.engine_lost()
@@ -417,9 +418,10 @@ class Session:
     # --- the way out -----------------------------------------------------------------------------
 
     def _done(self, now_ns: int) -> list[Action]:
-        """Ends each call: any event may have ended a response."""
+        """Ends each call: any event may have ended a response, or begun a turn."""
         self._turns.settle(now_ns)
         self._reports.settle(now_ns)
+        self._pictures.settle()
         return self._context.take()
 
     def _refuse(self, error: ProtocolError, now_ns: int) -> list[Action]:

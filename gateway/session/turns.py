@@ -113,6 +113,11 @@ class TurnMachine:
     def state(self) -> TurnState:
         return self._state
 
+    @property
+    def speech_is_open(self) -> bool:
+        """Whether the user is speaking, short pauses included."""
+        return self._state not in (TurnState.QUIET, TurnState.ANSWERING)
+
     def begin(self, ref: TurnRef) -> None:
         """Speech begins; its turn number is higher than any before."""
         newer = self.ref is None or ref.turn > self.ref.turn

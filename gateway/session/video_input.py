@@ -1,7 +1,7 @@
 """A session's images: those in items are all used, camera frames are sampled.
 
     item ─────▶ Decode(ordered) ───────────────▶ decoded ─▶ the item
-    frame ─▶ too soon? ─▶ Decode ─▶ changed? ─▶ Frame, to the engine
+    frame ─▶ too soon? ─▶ Decode ─▶ changed? ─▶ Frame, to the engine if it can look
 
 The session runner decodes. At most one camera frame is being decoded and one waits, the newest: a
 newer frame replaces it, and the replaced one is counted as dropped.
@@ -39,6 +39,8 @@ NS_PER_MS = 1_000_000
 LOAD_SHARES = (1.0, 0.75, 0.5)
 REPLACED = "replaced"
 BROKEN = "broken"
+UNSENT = "unsent"
+"""No engine is ready, or the session only transcribes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +76,13 @@ class VideoInput:
         self._load = LoadAdaptive()
         self._pressed = False
         self._kept: SampledFrame | None = None  # the newest
+        self._begun = (0, 0)  # the newest spoken turn and response in the conversation; 0: none
         self._sampler: FrameSampler = Every(())
         self.configure(None)
 
     def configure(self, options: VideoOptions | None) -> None:
         """Set the sampling rules; None fields take the server's setting."""
+        self._options = options
         rules = _rules(self._context.settings, options)
         steps = LoadSteps(fps=tuple(rules.fps * share for share in LOAD_SHARES))
         self._load = LoadAdaptive(steps, max_frames=rules.max_frames)
@@ -92,8 +96,28 @@ class VideoInput:
             policies = []
         self._sampler = Every(policies)
 
-    def begin_turn(self) -> None:
-        self._sampler.begin_turn()
+    def settle(self) -> None:
+        """Called after each event of the session. A turn's frames are counted from where its speech
+        begins, held or announced; those of a typed turn from where its response does. Frames shown
+        before that are not the turn's."""
+        spoken, response = self._begun
+        turns = self._context.turns
+        self._begun = (_turn_number(turns.ref), turns.generation)
+        if self._begun[0] != spoken:
+            self._sampler.begin_turn()
+        elif turns.generation != response:
+            self.end_turn()
+
+    def end_turn(self) -> None:
+        """The final words of a turn have come, or its response begins. What is shown from here on
+        is counted anew, unless the next turn has begun already."""
+        if not self._context.turns.speech_is_open:
+            self._sampler.begin_turn()
+
+    def engine_lost(self) -> None:
+        """The next engine has seen nothing: no frame looks like one that it was sent."""
+        self._kept = None
+        self.configure(self._options)
 
     def chunk(self, chunk: ChunkBudget) -> None:
         """Note the engine's latency for a chunk of audio, which measures its load."""
@@ -153,7 +177,7 @@ class VideoInput:
         """A decoded frame of a track, with its thumbnail."""
         at_sample = self._clock_samples()
         frame = SampledFrame(self._clock.at_ms(now_ns, at_sample))
-        verdict = self._sampler.judge(frame)
+        verdict = self._fate(frame)
         if verdict is FrameVerdict.KEEP:
             self._judge(decoded, frame.at_ms, at_sample, None)
         else:
@@ -161,7 +185,7 @@ class VideoInput:
 
     def _begin(self, offered: _Offered) -> None:
         frame = SampledFrame(offered.at_ms)
-        verdict = self._sampler.judge(frame)
+        verdict = self._fate(frame)
         if verdict is not FrameVerdict.KEEP:
             self._count(verdict, frame, offered.event_id)
             return
@@ -184,11 +208,18 @@ class VideoInput:
         if waiting is not None:
             self._begin(waiting)
 
+    def _fate(self, frame: SampledFrame) -> str:
+        """What becomes of a frame, as far as is known: a `FrameVerdict`, or `UNSENT`."""
+        verdict = self._sampler.judge(frame)
+        if verdict is FrameVerdict.KEEP and not self._context.engine_keeps:
+            return UNSENT
+        return verdict
+
     def _judge(
         self, decoded: DecodedImage, at_ms: float, at_sample: int, event_id: str | None
     ) -> None:
         frame = SampledFrame(at_ms, decoded.thumbnail)
-        verdict = self._sampler.judge(frame)
+        verdict = self._fate(frame)
         self._count(verdict, frame, event_id)
         if verdict is FrameVerdict.KEEP:
             self._sampler.keep(frame)
@@ -214,6 +245,10 @@ class VideoInput:
             since_kept_ms=None if kept is None else frame.at_ms - kept.at_ms,
         )
         context.send_ours("frames", event)
+
+
+def _turn_number(ref: api.TurnRef | None) -> int:
+    return 0 if ref is None else ref.turn
 
 
 class _CameraClock:

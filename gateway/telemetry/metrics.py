@@ -210,7 +210,7 @@ class Metrics(Observer):
         self._audio_ms[fate] += ms
 
     def frame(self, fate: str) -> None:
-        """`fate`: kept, too_soon, unchanged, enough, replaced (a newer one came) or broken."""
+        """`fate`: one of `names.FRAME_FATES`."""
         self.frames.labels(fate).inc()
 
     def engine(self, stats: Stats) -> None:

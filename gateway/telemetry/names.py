@@ -177,7 +177,13 @@ AUDIO = Family(
     "Audio received, by fate: received, inserted, dropped or late",
     ("fate",),
 )
-FRAMES = Family("headstart_frames", "counter", "Camera frames, by fate", ("fate",))
+FRAME_FATES = ("kept", "too_soon", "unchanged", "enough", "replaced", "broken", "unsent")
+FRAMES = Family(
+    "headstart_frames",
+    "counter",
+    f"Camera frames, by fate: {', '.join(FRAME_FATES[:-1])} or {FRAME_FATES[-1]}",
+    ("fate",),
+)
 
 # --- engine and KV cache -------------------------------------------------------------------------
 

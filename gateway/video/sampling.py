@@ -6,7 +6,7 @@ the one before. A policy decides for each frame whether to keep it, and why not:
     judge(frame) ─▶ FrameVerdict changes nothing; without a thumbnail it judges only by time, so
                                  that a frame that comes too soon need not be decoded
     keep(frame)                  the frame was kept
-    begin_turn()                 the user began to speak
+    begin_turn()                 a turn began, or is over: frames are counted from 0 again
 
 Policies have no clock: times are the frames' own, in ms on any one clock, never decreasing.
 

@@ -49,6 +49,14 @@ def test_semantic_vad_is_semantic_whatever_the_setting() -> None:
     assert eager.endpoint.longest_silence_ms < patient.endpoint.longest_silence_ms
 
 
+def test_semantic_vad_keeps_the_servers_detector() -> None:
+    """It has no threshold and no padding of its own: those of the server's settings apply."""
+    ours = ServerVadConfig(threshold=0.7, prefix_padding_ms=120)
+    vad = detection_of(SemanticVadConfig(), 200, ours=ours)
+    assert vad is not None
+    assert (vad.threshold, vad.prefix_padding_ms) == (0.7, 120)
+
+
 def test_a_speakers_pace_survives_a_change_of_settings() -> None:
     """What one policy has learnt, the next one knows."""
     pace = PauseStatistics()

@@ -1,6 +1,8 @@
 """What is built here is held against the library's own union, as the strictest client does."""
 
 import json
+import re
+from pathlib import Path
 from typing import Any, get_args
 
 import pytest
@@ -8,6 +10,7 @@ from openai.types.realtime import RealtimeServerEvent
 from pydantic import BaseModel, TypeAdapter
 
 from headstart.gateway.protocol import errors, items
+from headstart.gateway.protocol import events as builders
 from headstart.gateway.protocol.events import Events, PartRef
 from headstart.gateway.protocol.ids import IdMaker
 from headstart.gateway.protocol.items import Json, ResponseUsage, StatusDetails
@@ -41,6 +44,11 @@ FAILED = items.response(
     metadata={"a": "b"},
 )
 
+PLAYOUTS = [
+    EVENTS.playout("started", "resp_1"),
+    EVENTS.playout("stopped", "resp_1"),
+    EVENTS.playout("cleared", "resp_1"),
+]
 STANDARD = [
     EVENTS.session_created(SESSION),
     EVENTS.session_updated(SESSION),
@@ -68,6 +76,14 @@ STANDARD = [
     EVENTS.content_part_done(REF, items.text_part("hi")),
     EVENTS.text_delta(REF, "h"),
     EVENTS.text_done(REF, "hi"),
+    EVENTS.timeout_triggered("item_1", 5_000, 11_000),
+    EVENTS.audio_transcript_delta(REF, "h"),
+    EVENTS.audio_transcript_done(REF, "hi"),
+    EVENTS.audio_delta(REF) | {"delta": "AAAA"},  # the transport's part
+    EVENTS.audio_done(REF),
+    EVENTS.arguments_delta("resp_1", "item_2", 0, "call_1", delta="{"),
+    EVENTS.arguments_done("resp_1", "item_2", 0, "call_1", name="look", arguments="{}"),
+    *PLAYOUTS,
 ]
 
 OURS = [
@@ -90,6 +106,14 @@ OURS = [
     ),
     EVENTS.hearing(turn=3, item_id="item_1", committed="a", tentative="b", audio_ms=700.0),
     EVENTS.engine_status("restarting", "the engine went away", attempt=1),
+    EVENTS.end_of_message(turn=3, item_id="item_1", probability=0.5, audio_ms=700.0),
+    EVENTS.interruption("possible", turn=3, item_id="item_1"),
+    EVENTS.frame_judged(
+        "unchanged", frame_event_id="mine", at_ms=700.0, changed=0.01, since_kept_ms=1000.0
+    ),
+    EVENTS.voice_status("ready", "joe", "The voice is ready."),
+    EVENTS.session_resumable("token", 30_000),
+    EVENTS.session_resumed(SESSION, None, 4),
 ]
 
 
@@ -156,6 +180,18 @@ def test_every_event_has_its_own_id() -> None:
     """No two events of a session share one."""
     ids = [event["event_id"] for event in STANDARD + OURS]
     assert len(set(ids)) == len(ids)
+
+
+def test_the_tables_hold_every_event_that_is_built() -> None:
+    """By the names in the builders' source; ours are also in the protocol's README."""
+    built = set(re.findall(r'_event\(\s*"([a-z_.]+)"', Path(builders.__file__).read_text()))
+    ours = {name for name in built if name.startswith("gateway.")}
+    assert len(ours) >= 10
+    assert {event["type"] for event in OURS} == ours
+    not_literal = {"error", *(event["type"] for event in PLAYOUTS)}
+    assert {event["type"] for event in STANDARD} == (built - ours) | not_literal
+    readme = Path(builders.__file__).with_name("README.md").read_text()
+    assert [name for name in ours if not re.search(rf"`{re.escape(name)}[` ]", readme)] == []
 
 
 @pytest.mark.parametrize("event", OURS, ids=lambda event: event["type"])

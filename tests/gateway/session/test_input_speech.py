@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from typing import Any
 
 from headstart.engine import api
 from tests.gateway.session_bench import SessionBench, clip_pcm, silence_pcm
@@ -16,6 +17,22 @@ def test_chunk_length_is_a_setting_of_the_session() -> None:
     bench.update(gateway={"chunk_ms": 200})
     bench.hear(clip_pcm("capital.wav"))
     assert {c.samples for c in bench.commands(api.Audio)[:-1]} == {3200}
+
+
+def test_semantic_vad_hears_as_the_server_is_set() -> None:
+    """Its speech begins `pre_roll_ms` early, and a higher `vad_threshold` ends it sooner."""
+
+    def heard_ms(**settings: Any) -> tuple[int, int]:
+        bench = SessionBench(**settings)
+        bench.update(audio={"input": {"turn_detection": {"type": "semantic_vad"}}})
+        bench.hear(silence_pcm(1_000) + clip_pcm("capital.wav") + silence_pcm(1_000))
+        (started,) = bench.of("input_audio_buffer.speech_started")
+        (stopped,) = bench.of("input_audio_buffer.speech_stopped")
+        return started["audio_start_ms"], stopped["audio_end_ms"]
+
+    start_ms, end_ms = heard_ms(pre_roll_ms=300, vad_threshold=0.5)
+    assert heard_ms(pre_roll_ms=100, vad_threshold=0.5) == (start_ms + 200, end_ms)
+    assert heard_ms(pre_roll_ms=300, vad_threshold=0.8)[1] < end_ms
 
 
 def test_a_client_stamp_gives_the_network_stage() -> None:

@@ -99,6 +99,22 @@ def test_states_are_sorted_once() -> None:
     assert set(TurnState) - {TurnState.QUIET} == SPEECH | ANSWER
 
 
+def test_a_pause_is_still_speech_and_an_answer_is_not() -> None:
+    """Speech is open from its beginning to its end, over an answer too."""
+    machine, ref = TurnMachine(), TurnRef(1)
+    assert not machine.speech_is_open
+    machine.respond()
+    assert not machine.speech_is_open
+    machine.begin(ref)
+    assert machine.speech_is_open
+    machine.hush(ref)
+    assert machine.speech_is_open
+    machine.finish()
+    assert machine.speech_is_open
+    machine.end(ref)
+    assert not machine.speech_is_open
+
+
 def test_generation_grows_with_each_answer() -> None:
     """Each answer has a number of its own, cancelled or not."""
     machine = TurnMachine()

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from headstart.engine import api
-from tests.gateway.session_bench import SessionBench, silence_pcm
+from headstart.gateway.protocol.parse import parse_session
+from headstart.gateway.session.video_input import BROKEN, REPLACED, UNSENT
+from headstart.gateway.telemetry import names
+from headstart.gateway.video.sampling import FrameVerdict
+from tests.gateway.session_bench import SessionBench, clip_pcm, silence_pcm
 from tests.gateway.video.drawn import png
 
+ROOT = Path(__file__).parents[3]
 NS_PER_S = 1_000_000_000
 DARK, BRIGHT = png(64, 36, 10), png(64, 36, 240)
 
@@ -135,6 +142,83 @@ def test_a_client_that_asks_is_told_what_became_of_each_frame() -> None:
     assert since_ms == [None, *map(pytest.approx, (1100.0, 2200.0, 300.0, 1400.0))]
 
 
+def watching(**more: Any) -> SessionBench:
+    """A session that asks what became of its frames."""
+    bench = SessionBench(**more)
+    bench.update(gateway={"events": ["frames"]})
+    bench.clear()
+    return bench
+
+
+def verdicts(bench: SessionBench) -> list[str]:
+    return [event["verdict"] for event in bench.of("gateway.frame.judged")]
+
+
+def test_nothing_is_kept_while_there_is_no_engine() -> None:
+    """The frame is counted as unsent and not decoded; it takes no place among a turn's frames, and
+    when the engine is ready the next one is seen at once."""
+    bench = watching(engine_ready=False)
+    bench.hold_pictures = True
+    for _ in range(20):
+        show(bench, DARK, after_s=0.1)
+    bench.track_frame(api.Image(64, 36, bytes(64 * 36 * 3)))
+    assert bench.held == []
+    assert (seen(bench), set(verdicts(bench))) == ([], {"unsent"})
+    assert (fate(bench, "unsent"), fate(bench, "kept")) == (21, 0)
+    assert bench.metrics.totals()["frames"] == {"unsent": 21}
+    bench.engine_ready()
+    bench.hold_pictures = False
+    show(bench, DARK, after_s=0.1)
+    assert (seen(bench), verdicts(bench)[-1]) == ([10], "kept")
+
+
+def test_a_frame_whose_engine_is_lost_during_its_decoding_is_unsent() -> None:
+    """It is judged by what is so when it would be sent."""
+    bench = watching()
+    bench.hold_pictures = True
+    show(bench, DARK)
+    bench.engine_lost()
+    bench.decode()
+    assert (seen(bench), verdicts(bench)) == ([], ["unsent"])
+
+
+def test_a_new_engine_has_seen_nothing() -> None:
+    """What the lost one had seen is no reason to leave out a picture that looks the same."""
+    bench = watching()
+    show(bench, DARK)
+    bench.engine_lost()
+    bench.engine_ready()
+    show(bench, DARK, after_s=1.1)
+    assert (seen(bench), verdicts(bench)) == ([10, 10], ["kept", "kept"])
+    assert bench.last("gateway.frame.judged")["since_kept_ms"] is None
+
+
+def test_a_transcription_session_has_nobody_to_look() -> None:
+    """Its engine only hears: no frame is sent, or counted as kept."""
+    config = parse_session({"type": "transcription", "gateway": {"events": ["frames"]}})
+    bench = SessionBench(before_start=lambda bench: bench.session.preset(config, 0))
+    show(bench, DARK)
+    assert (seen(bench), verdicts(bench)) == ([], ["unsent"])
+
+
+def test_every_fate_has_its_name_everywhere() -> None:
+    """In the metric's help, both documents and the web page."""
+    fates = {*FrameVerdict, REPLACED, BROKEN, UNSENT}
+    assert set(names.FRAME_FATES) == fates
+    assert set(re.findall(r"\w+", names.FRAMES.help.partition(": ")[2])) - {"or"} == fates
+    (row,) = re.findall(
+        r"^\| `headstart_frames_total` .*", (ROOT / "docs/observability.md").read_text(), re.M
+    )
+    readme = (ROOT / "gateway/protocol/README.md").read_text()
+    (told,) = re.findall(r"`gateway\.frame\.judged` \(([^)]*)\)", readme)
+    for page in (row, told):
+        assert {name for name in fates if f"`{name}`" in page} == fates
+    (why_not,) = re.findall(
+        r"WHY_NOT = \{(.*?)\};", (ROOT / "web-demo/frames.js").read_text(), re.S
+    )
+    assert set(re.findall(r"^ *(\w+):", why_not, re.M)) == fates - {FrameVerdict.KEEP}
+
+
 def test_the_newest_of_a_camera_wins() -> None:
     """While one frame is being decoded one waits: the newest, and the others are counted."""
     bench = seeing()
@@ -191,6 +275,76 @@ def test_a_turn_has_so_many_and_the_next_as_many_again() -> None:
     show(bench, DARK, after_s=1.0)
     assert len(seen(bench)) == 3
     assert fate(bench, "enough") == 2
+
+
+def used_up(**more: Any) -> SessionBench:
+    """A session whose camera has shown as much as one turn may have: two frames."""
+    bench = SessionBench(**more)
+    bench.update(gateway={"events": [], "video": {"sampler": "uniform", "max_frames": 2}})
+    bench.clear()
+    for _ in range(4):
+        show(bench, DARK, after_s=1.0)
+    assert len(seen(bench)) == 2
+    return bench
+
+
+def begin_to_speak(bench: SessionBench) -> None:
+    """The first second of a question."""
+    bench.hear(clip_pcm("capital.wav")[: 48 * 1_000])
+    assert any(isinstance(command, api.BeginSpeech) for command in bench.told)
+
+
+def test_what_is_shown_between_turns_is_not_of_the_next_turn() -> None:
+    """A turn's count begins when its speech does, not when the last turn was heard."""
+    bench = used_up()
+    begin_to_speak(bench)
+    for _ in range(3):
+        show(bench, DARK, after_s=1.0)
+    assert len(seen(bench)) == 4
+
+
+def test_speech_over_an_answer_is_a_turn_too() -> None:
+    """Also while it is held, before anybody knows whether it is an interruption."""
+    bench = used_up(speaks=True)
+    bench.client("response.create")
+    bench.engine(api.Delta("sess_test", 1, "A long answer.", 0))
+    for _ in range(3):
+        show(bench, DARK, after_s=1.0)
+    assert len(seen(bench)) == 4
+    begin_to_speak(bench)
+    assert "input_audio_buffer.speech_started" not in bench.types()
+    for _ in range(3):
+        show(bench, DARK, after_s=1.0)
+    assert len(seen(bench)) == 6
+
+
+def test_a_turn_that_is_typed_is_counted_too() -> None:
+    """It begins with its response. One that is refused begins nothing, nor does one out of band."""
+    bench = used_up()
+    bench.client("response.create", response={"conversation": "none"})
+    show(bench, DARK, after_s=1.0)
+    assert len(seen(bench)) == 2
+    bench.client("response.create")
+    for _ in range(3):
+        show(bench, DARK, after_s=1.0)
+    assert len(seen(bench)) == 4
+    bench.client("response.create")  # refused: one is active
+    show(bench, DARK, after_s=1.0)
+    assert len(seen(bench)) == 4
+
+
+def test_the_last_turns_words_do_not_begin_a_turn_that_has_begun() -> None:
+    """They may come when the user speaks again: that turn still has no more than its own."""
+    bench = used_up()
+    begin_to_speak(bench)
+    for _ in range(3):
+        show(bench, DARK, after_s=1.0)
+    assert len(seen(bench)) == 4
+    bench.engine(api.Heard("sess_test", api.TurnRef(0), "item_x", "words", 3))
+    show(bench, DARK, after_s=1.0)
+    bench.client("response.create")
+    show(bench, DARK, after_s=1.0)
+    assert len(seen(bench)) == 4
 
 
 def test_a_session_may_see_everything() -> None:
