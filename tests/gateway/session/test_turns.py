@@ -102,17 +102,17 @@ def test_states_are_sorted_once() -> None:
 def test_a_pause_is_still_speech_and_an_answer_is_not() -> None:
     """Speech is open from its beginning to its end, over an answer too."""
     machine, ref = TurnMachine(), TurnRef(1)
-    assert not machine.speech_is_open
-    machine.respond()
-    assert not machine.speech_is_open
-    machine.begin(ref)
-    assert machine.speech_is_open
-    machine.hush(ref)
-    assert machine.speech_is_open
-    machine.finish()
-    assert machine.speech_is_open
-    machine.end(ref)
-    assert not machine.speech_is_open
+    is_open = [machine.speech_is_open]
+    for step in (
+        machine.respond,
+        lambda: machine.begin(ref),
+        lambda: machine.hush(ref),
+        machine.finish,
+        lambda: machine.end(ref),
+    ):
+        step()
+        is_open.append(machine.speech_is_open)
+    assert is_open == [False, False, True, True, True, False]
 
 
 def test_generation_grows_with_each_answer() -> None:

@@ -328,7 +328,7 @@ def test_a_decoder_dies_with_a_killed_gateway() -> None:
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as gateway:
         assert gateway.stdout is not None
         decoder = psutil.Process(int(gateway.stdout.readline()))
-        while "decode_worker" not in decoder.cmdline()[2]:
+        while decoder.cmdline()[1:3] != ["-P", "-m"]:
             time.sleep(0.01)  # until it is itself
         decoder.suspend()
         gateway.kill()
