@@ -169,9 +169,11 @@ def server(installed: Installed) -> Iterator[str]:
 
 def test_it_serves_and_talks_from_any_folder(installed: Installed, server: str) -> None:
     """The page and all its files, a spoken turn; a folder's own `numpy.py` is nobody's business."""
-    for path in (installed.source / "web-demo").iterdir():
-        with urllib.request.urlopen(f"{server}/{path.name}", timeout=TIMEOUT_S) as answer:
-            assert answer.read() == path.read_bytes(), path.name
+    pages = installed.source / "web-demo"
+    for path in filter(Path.is_file, pages.rglob("*")):
+        name = path.relative_to(pages).as_posix()
+        with urllib.request.urlopen(f"{server}/{name}", timeout=TIMEOUT_S) as answer:
+            assert answer.read() == path.read_bytes(), name
     clip = installed.packages / "headstart" / "clips" / "capital.wav"
     said = installed.headstart("talk", clip, "--url", server, "--fast", "--json")
     result = json.loads(said.splitlines()[-1])
