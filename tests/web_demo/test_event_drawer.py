@@ -98,7 +98,7 @@ def test_the_drawer_shows_filters_and_saves(
     assert "KiB" in sound.locator(".count").inner_text()
     assert "sent" in sound.locator(".way").inner_text()
     sound.locator("summary").click()
-    assert " bytes)" in sound.locator("pre").inner_text()
+    demo.until(lambda: " bytes)" in sound.locator("pre").inner_text())
     page.select_option("#drawer-direction", "received")
     page.fill("#drawer-filter", "latency.report")
     page.wait_for_function("() => document.querySelectorAll('#drawer-list li').length === 1")
