@@ -77,6 +77,7 @@ def test_a_restarted_server_is_noticed(feed: FakeFeed, open_dashboard: Dashboard
     feed.run(1, 0)
     feed.say(feed.server.turn(), feed.server.snapshot())
     opened.page.get_by_text("1 restart of the server").wait_for()
+    drawn(opened, feed)  # the restart is shown with the new server's hello, before its turn
     assert "missed" not in opened.text("#about")
     times = opened.page.locator("#turn table.turns td:nth-child(2)").all_inner_texts()
     assert len(times) == 2
