@@ -155,12 +155,15 @@ async def test_a_goodbye_that_nobody_reads_is_not_waited_for() -> None:
         writer.write(UPGRADE)
         await until(lambda: running.gateway.runners)
         runner = next(iter(running.gateway.runners.values()))
-        while not runner.waiting_bytes:
-            writer.write(masked(b"flood 400"))
-            await asyncio.sleep(0.05)
+        waiting_bytes = 0
+        while not waiting_bytes or runner.waiting_bytes != waiting_bytes:
+            if not runner.waiting_bytes:
+                writer.write(masked(b"flood 400"))
+            waiting_bytes = runner.waiting_bytes
+            await asyncio.sleep(0.3)  # while the sockets' buffers take what they can
         writer.write(bytes((0x88, 0x80)) + bytes(4))  # close
         assert await is_well(running)
-        assert running.gateway.dropped_connections["closing"] == 1
+        assert running.gateway.dropped_connections == {"closing": 1}
 
 
 async def test_a_session_may_be_silent() -> None:
