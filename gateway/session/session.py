@@ -351,8 +351,9 @@ class Session:
         self._metrics.session_closed()
         self._context.send_to_engine(api.Close(self._context.session_id))
         self._context.send_to_tts(Stop(self._context.session_id))
-        self._context.conversation.clear()
+        self._responses.close()
         self._reports.close(now_ns)
+        self._context.conversation.clear()
         return self._context.take()
 
     # --- client events ---------------------------------------------------------------------------

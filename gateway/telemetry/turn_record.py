@@ -29,7 +29,8 @@ from headstart.gateway.telemetry.latency import (
 )
 
 Json = dict[str, Any]
-Reason = Literal["completed", "incomplete", "cancelled", "failed"]
+Reason = Literal["completed", "incomplete", "cancelled", "failed", "disconnected"]
+"""How an answer ended; `disconnected`: its session ended before it did, as its client had left."""
 
 CHUNKS_KEPT = 128  # newest ones of a turn; about a minute of 500 ms chunks
 RECORD_STAGES = (*STAGES, "voice", "playout")

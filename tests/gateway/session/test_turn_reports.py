@@ -351,6 +351,46 @@ def test_a_session_that_ends_tells_what_it_knows() -> None:
     assert seen.wire["total_ms"] is None
 
 
+def test_an_answer_that_its_client_leaves_is_on_the_record() -> None:
+    """With what was known by then; an answer of which the client had not heard has none."""
+    bench, seen = watched(dashboard_content=True)
+    question(bench)
+    bench.now_ns += 40 * NS_PER_MS
+    generation = bench.respond_command().generation
+    bench.engine(api.Delta("sess_test", generation, "It is", bench.now_ns))
+    bench.now_ns += 300 * NS_PER_MS
+    bench.session.close(bench.now_ns)
+    (record,) = seen.records
+    wire = record.to_wire()
+    assert (wire["reason"], wire["interrupted"], wire["error"]) == ("disconnected", False, None)
+    assert wire["turn"] == 1
+    assert wire["total_ms"] > 500
+    assert wire["stamps_ms"]["done"] == pytest.approx(wire["total_ms"] + 300)
+    assert (wire["usage"], wire["kv"]) == (None, None)
+    assert wire["text"] == {"transcript": "the capital of France", "answer": "It is"}
+    assert bench.session._metrics.turns.labels("disconnected")._value.get() == 1
+
+
+def test_an_answer_that_is_still_spoken_as_its_client_leaves_is_on_the_record() -> None:
+    """The engine was through with it; the voice was not."""
+    bench, seen = watched(speaks=True)
+    question(bench)
+    bench.answer("It is Paris.")
+    assert seen.records == []
+    bench.session.close(bench.now_ns)
+    assert [record.reason for record in seen.records] == ["disconnected"]
+    assert seen.wire["voice"]["first_sound_ms"] is None
+
+
+def test_a_client_that_leaves_before_it_heard_of_an_answer_leaves_no_record() -> None:
+    """As for one that stays: what was no speech has no turn."""
+    bench, seen = watched()
+    bench.hear(clip_pcm("capital.wav") + silence_pcm(700))
+    bench.session.close(bench.now_ns)
+    assert bench.commands(api.Respond)
+    assert seen.records == []
+
+
 def test_a_session_says_what_it_is_at() -> None:
     """For the dashboard's list of sessions."""
     bench, _ = watched()
