@@ -402,7 +402,7 @@ class Session:
     # --- engine events ---------------------------------------------------------------------------
 
     def _chunk(self, chunk: api.Chunk, now_ns: int) -> None:
-        if (budget := self._context.chunk_budget(chunk)) is not None:
+        if (budget := self._context.chunk_budget(chunk, self._speech.chunk_ms)) is not None:
             self._reports.chunk(chunk, budget, now_ns)
             self._pictures.chunk(budget)
             self._context.report_chunk(chunk, budget, self._speech.item_id_of(chunk.ref.turn))

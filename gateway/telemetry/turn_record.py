@@ -59,6 +59,7 @@ class TurnChunk:
         return {
             "start_ms": ns_to_ms(self.start_ns - origin_ns),
             "duration_ms": round(budget.duration_ms, 3),
+            "due_ms": round(budget.due_ms, 3),
             "latency_ms": round(budget.latency_ms, 3),
             "headroom_percent": round(budget.headroom_percent, 3),
             "overrun": budget.overrun,

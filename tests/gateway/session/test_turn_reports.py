@@ -123,6 +123,34 @@ def test_chunks_stand_in_their_turns_record() -> None:
     assert len(seen.chunks) == CHUNKS_KEPT + 10
 
 
+def test_a_short_rest_is_judged_alike_everywhere() -> None:
+    """What is left at the end of speech: the record, the client's event and the session's sums say
+    that it kept up, since the next chunk would have come 500 ms later."""
+    bench, seen = watched()
+    bench.update(gateway={"events": ["chunks", "latency"]})
+    ended = question(bench)
+    stages = {"encode": 20.0, "queue": 100.0}
+    bench.engine(api.Chunk("sess_test", ended.ref, 32_000, 800, stages, 120.0, 1, 0))
+    bench.answer("Paris.")
+    event = bench.last("gateway.chunk.report")
+    assert (event["duration_ms"], event["due_ms"]) == (50, 500)
+    assert event["headroom"] == pytest.approx(0.76)
+    (kept,) = seen.wire["chunks"]
+    assert (kept["duration_ms"], kept["due_ms"], kept["overrun"]) == (50, 500, False)
+    assert kept["headroom_percent"] == pytest.approx(76)
+    assert bench.last("gateway.latency.report")["chunks"]["overruns"] == 0
+
+
+def test_the_time_of_a_chunk_is_that_of_the_sessions_chunks() -> None:
+    """With 200 ms chunks there is less of it."""
+    bench, seen = watched()
+    bench.update(gateway={"events": ["chunks"], "chunk_ms": 200})
+    ended = question(bench)
+    bench.engine(api.Chunk("sess_test", ended.ref, 0, 800, {"encode": 250.0}, 250.0, 1, 0))
+    assert seen.chunks[-1].due_ms == 200
+    assert seen.chunks[-1].overrun
+
+
 def test_chunks_of_utterances_without_answers_are_let_go() -> None:
     """Only those of the newest utterances wait for a response."""
     bench, _ = watched()
