@@ -1,16 +1,17 @@
-"""The dashboard's page left open in a real Chromium: what it costs its reader, and whether it grows.
+"""The dashboard's page left open in a real Chromium: what it costs, and whether it grows.
 
 A gateway and a fake engine; 64 sessions, of which so many speak that about 200 turns a minute come,
 and of the silent ones one is replaced every few seconds. The page goes from screen to screen, and
 back to the sessions: there the heap is collected and sampled, so that like is compared with like.
-What it keeps is bounded by number and by time, the longest an hour (`web-demo/dashboard/data`): the
-lines through the samples are of the second half, and an hour of seconds fills in all of it.
+The lines through the samples are of the second half. In the first hour the page fills what it keeps
+an hour of (seconds: 8 MB; `web-demo/dashboard/data`), and the gateway the conversations of those
+who speak all the time.
 
 Keys: minutes, sessions, turns_per_minute, cpu_share (of a core, of all the browser's processes, by
 screen), task_ms_per_s (of the page's thread, by screen), heap_bytes and dom_nodes (the first, the
 middle and the last sample), heap_growth_bytes_per_hour and nodes_growth_per_hour (straight lines
-through the second half), listeners, renderer_rss_bytes, rss_bytes and rss_growth_bytes_per_hour (the
-gateway's), samples, complaints (what the console said).
+through the second half), listeners, renderer_rss_bytes, rss_bytes and rss_growth_bytes_per_hour
+(the gateway's), samples, complaints (what the console said).
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import psutil
-from playwright.async_api import CDPSession, Page, async_playwright
-from websockets.asyncio.client import connect
+from playwright.async_api import CDPSession, ConsoleMessage, Page, async_playwright
+from websockets.asyncio.client import ClientConnection, connect
 
 from headstart.benchmarks import report
 from headstart.benchmarks.dashboard import SESSIONS, TURNS_PER_MINUTE, _socket_url
@@ -150,7 +151,8 @@ class _Visits:
             await asyncio.sleep(SETTLE_S)
             before = await self._spent()
             await asyncio.sleep(self._dwell_s)
-            cpu_s, task_s, passed_s = (b - a for a, b in zip(before, await self._spent()))
+            after = await self._spent()
+            cpu_s, task_s, passed_s = (b - a for a, b in zip(before, after, strict=True))
             self._shares[screen].append(cpu_s / passed_s)
             self._tasks[screen].append(1000 * task_s / passed_s)
 
@@ -171,7 +173,8 @@ class _Visits:
         await self._cdp.send("HeapProfiler.collectGarbage")
         usage = await self._cdp.send("Runtime.getHeapUsage")
         metrics = await self._metrics()
-        renderers = [p for p in _processes(os.getpid(), "chrom") if "--type=renderer" in p.cmdline()]
+        browser = _processes(os.getpid(), "chrom")
+        renderers = [process for process in browser if "--type=renderer" in process.cmdline()]
         return _Sample(
             at_h=at_h,
             heap_bytes=round(usage["usedSize"]),
@@ -204,10 +207,12 @@ async def _browser() -> AsyncIterator[tuple[Page, CDPSession, list[str]]]:
     async with async_playwright() as driver:
         browser = await driver.chromium.launch(executable_path=named, args=list(FLAGS))
         page = await browser.new_page(viewport={"width": WIDTH, "height": HEIGHT})
-        page.on(
-            "console",
-            lambda said: complaints.append(said.text) if said.type in ("error", "warning") else None,
-        )
+
+        def note(said: ConsoleMessage) -> None:
+            if said.type in ("error", "warning"):
+                complaints.append(said.text)
+
+        page.on("console", note)
         page.on("pageerror", lambda error: complaints.append(str(error)))
         cdp = await page.context.new_cdp_session(page)
         await cdp.send("Performance.enable")
@@ -219,9 +224,9 @@ async def _browser() -> AsyncIterator[tuple[Page, CDPSession, list[str]]]:
 
 @contextlib.asynccontextmanager
 async def _coming_and_going(url: str, number: int) -> AsyncIterator[None]:
-    """Sessions in which nobody says anything; the oldest is replaced by a new one again and again."""
+    """Sessions in which nobody says anything; the oldest is replaced again and again."""
 
-    async def open_one() -> Any:
+    async def open_one() -> ClientConnection:
         return await connect(_socket_url(url, "/v1/realtime"))
 
     sockets = [await open_one() for _ in range(number)]

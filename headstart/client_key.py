@@ -1,4 +1,4 @@
-"""The API key of a server with keys, for the commands that are its clients: an option, or a variable.
+"""The API key that our clients send to a server with keys: an option, or a variable.
 
 A command line can be seen by other users of the machine, a variable cannot: the option is for
 trying things out.
@@ -13,7 +13,7 @@ import typer
 
 VARIABLE = "HEADSTART_CLIENT_KEY"
 NO_KEY = "none-needed"
-"""Sent where no key was given: stock clients send one, too, and a server without keys reads none."""
+"""Sent where none was given, as stock clients send one: a server without keys reads none."""
 
 
 def _checked(key: str) -> str:

@@ -97,8 +97,8 @@ class SessionContext:
         self._out.append(action)
 
     def chunk_budget(self, chunk: api.Chunk, regular_ms: float) -> ChunkBudget | None:
-        """A chunk's latency budget where chunks are `regular_ms` long. None, and counted as an error, if the engine's stamps
-        contradict each other."""
+        """A chunk's latency budget where chunks are `regular_ms` long. None, and counted as an
+        error, if the engine's stamps contradict each other."""
         try:
             return ChunkBudget.from_chunk(chunk, regular_ms)
         except BudgetError as error:

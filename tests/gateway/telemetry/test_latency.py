@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from msgspec import structs
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from headstart.engine.api import Chunk, Span, TurnRef
 from headstart.gateway.telemetry.latency import (

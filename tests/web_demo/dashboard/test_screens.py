@@ -116,7 +116,8 @@ TOUCHED = """() => {
       }
     }
   });
-  window.watches.observe(body, { subtree: true, childList: true, attributes: true, characterData: true });
+  window.watches.observe(body,
+    { subtree: true, childList: true, attributes: true, characterData: true });
 }"""
 
 
