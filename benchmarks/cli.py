@@ -356,6 +356,18 @@ def dashboard(
     benchmark.run(seconds, rounds, soak_minutes, as_json=as_json)
 
 
+@app.command("dashboard-page")
+def dashboard_page(
+    minutes: float = typer.Option(60.0, "--soak-minutes", min=0.1, help="the page is left open"),
+    dwell_s: float = typer.Option(20.0, "--dwell", min=1, help="seconds on each screen"),
+    as_json: bool = Json,
+) -> None:
+    """The dashboard's page open in a real Chromium: what it costs, and whether it grows."""
+    from headstart.benchmarks import dashboard_page as benchmark
+
+    benchmark.run(minutes, dwell_s, as_json=as_json)
+
+
 @app.command("all")
 def run_all(model: str = Small, repeats: int = Repeats, as_json: bool = Json) -> None:
     """Run every benchmark that needs no list of clips, one JSON line each."""

@@ -149,7 +149,10 @@ class Settings(BaseSettings):
         10_000, ge=0, le=3_600_000, description="a frame is kept at least this often; 0: never so"
     )
     video_max_frames: int = Field(
-        16, ge=0, le=10_000, description="camera frames kept per turn, at most; 0: no limit"
+        16,
+        ge=0,
+        le=10_000,
+        description="camera frames kept per turn, and as many between two, at most; 0: no limit",
     )
     image_max_pixels: int = Field(
         1_048_576,

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from headstart.client_key import NO_KEY, ApiKey
 from headstart.gateway.errors import GatewayError
 from headstart.interrupts import at_work
 from headstart.recordings import commands as recordings
@@ -201,6 +202,7 @@ def talk(
     webrtc: Annotated[
         bool, typer.Option("--webrtc", help="As a WebRTC call, sound on a track.")
     ] = False,
+    api_key: ApiKey = NO_KEY,
 ) -> None:
     """Play media files to a server, as spoken turns of one conversation."""
     from headstart.talk.client import TalkOptions
@@ -213,20 +215,33 @@ def talk(
         arguments += ["--config", str(config)]
     if webrtc and fast:
         raise typer.BadParameter("--webrtc is always in real time: leave out --fast")
-    options = TalkOptions(fast=fast, frames=frames, model=model, packet_ms=packet_ms, webrtc=webrtc)
+    options = TalkOptions(
+        fast=fast,
+        frames=frames,
+        model=model,
+        packet_ms=packet_ms,
+        webrtc=webrtc,
+        api_key=api_key,
+    )
     command = TalkCommand(files, url, as_json, options, arguments, stay)
     at_work()
     raise typer.Exit(run(command))
 
 
-def demo(model: Model = None, ears: Ears = None, ears_language: EarsLanguage = None) -> None:
+def demo(
+    model: Model = None,
+    ears: Ears = None,
+    ears_language: EarsLanguage = None,
+    api_key: ApiKey = NO_KEY,
+) -> None:
     """Play the bundled spoken questions, one about a picture, then keep the web page running."""
     from headstart.talk.client import TalkOptions
     from headstart.talk.run import TalkCommand, run
 
     clips = Path(__file__).parent / "clips"
     files = [clips / name for name in ("capital.wav", "demo.mp4")]
-    options, arguments = TalkOptions(model=model), _ears_arguments(ears, ears_language)
+    options = TalkOptions(model=model, api_key=api_key)
+    arguments = _ears_arguments(ears, ears_language)
     command = TalkCommand(files, options=options, server_arguments=arguments, stay=True)
     at_work()
     raise typer.Exit(run(command))

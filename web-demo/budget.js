@@ -116,25 +116,26 @@ function verdict({ over_budget: over, latency_budget_ms: budgetMs }) {
   return `${over ? "Over" : "Within"} the budget of ${inMs(budgetMs)}`;
 }
 
-/** Each chunk's work against its own duration (the dashed line), and the sum over all of them. */
+/** Each chunk's work against the time until the next one (the dashed line), and the sum of all. */
 export function drawChunks(at, chunks) {
-  const bars = chunks.map(({ workMs, durationMs }) => {
-    const bar = element("span", workMs > durationMs ? "chunk late" : "chunk");
-    bar.style.height = `${Math.min(100, (100 * workMs) / durationMs)}%`; // CSS keeps a hairline
+  const bars = chunks.map(({ workMs, durationMs, dueMs }) => {
+    const bar = element("span", workMs > dueMs ? "chunk late" : "chunk");
+    bar.style.height = `${Math.min(100, (100 * workMs) / dueMs)}%`; // CSS keeps a hairline
     bar.title = `${inMs(workMs)} of work for ${inMs(durationMs)} of sound`;
     return bar;
   });
   const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);
   const workMs = sum(chunks.map((chunk) => chunk.workMs));
   const durationMs = sum(chunks.map((chunk) => chunk.durationMs));
-  const late = chunks.filter((chunk) => chunk.workMs > chunk.durationMs).length;
+  const dueMs = sum(chunks.map((chunk) => chunk.dueMs));
+  const late = chunks.filter((chunk) => chunk.workMs > chunk.dueMs).length;
   at.chunks.replaceChildren(...bars);
-  at.headroom.textContent = `${Math.round(100 * Math.max(0, 1 - workMs / durationMs))} %`;
+  at.headroom.textContent = `${Math.round(100 * Math.max(0, 1 - workMs / dueMs))} %`;
   const spent = `${inMs(workMs)} of work for ${inMs(durationMs)} of sound.`;
   at.worst.textContent = `${spent} ${lateSentence(late)}`;
 }
 
 function lateSentence(late) {
-  if (late === 0) return "Every chunk was done in its own time.";
-  return `${late === 1 ? "1 chunk" : `${late} chunks`} took longer than the sound in it.`;
+  if (late === 0) return "Every chunk was done before the next.";
+  return `${late === 1 ? "1 chunk" : `${late} chunks`} not done when the next one was there.`;
 }

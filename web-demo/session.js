@@ -14,7 +14,7 @@ export class Session {
   constructor() {
     this.link = { state: "connecting", message: "" };
     this.entries = []; // what was said, oldest first: see `addEntry`
-    this.chunks = []; // last chunks' {workMs, durationMs}: their cost and their own length
+    this.chunks = []; // last chunks' {workMs, durationMs, dueMs}: cost, length, and the time they had
     this.budget = null; // the last turn's latency budget, as in `gateway.latency.report`
     this.notice = null; // one sentence about what went wrong, for people
     this.asking = null; // one about what the browser asks the person just now
@@ -245,9 +245,10 @@ const HANDLERS = {
     const setting = waitSetting(session.turnDetection); // as it was then
     if (report.response_id) keep(session.reports, report.response_id, { ...report, setting });
   },
-  "gateway.chunk.report": (session, { stages_ms: stagesMs, duration_ms: durationMs }) => {
+  "gateway.chunk.report": (session, report) => {
+    const { stages_ms: stagesMs, duration_ms: durationMs, due_ms: dueMs = durationMs } = report;
     const workMs = Object.values(stagesMs).reduce((sum, ms) => sum + ms, 0);
-    session.chunks.push({ workMs, durationMs });
+    session.chunks.push({ workMs, durationMs, dueMs });
     session.chunks.splice(0, session.chunks.length - MAX_CHUNKS);
   },
 };

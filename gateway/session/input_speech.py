@@ -134,6 +134,11 @@ class InputSpeech:
         if self._detecting != (self._context.config.turn_detection, self._context.endpointing):
             self._handle(self._segmenter.set_detection(self._detection()), now_ns)
 
+    @property
+    def chunk_ms(self) -> int:
+        """How long the chunks are that the engine gets now."""
+        return self._segmenter.settings.chunk_ms
+
     def _cut_chunks(self) -> None:
         """Set the chunk size: small chunks while a held utterance waits for its words."""
         options = self._context.config.gateway

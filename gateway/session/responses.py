@@ -353,6 +353,13 @@ class ResponseManager:
         item_id = self._main.item_id if self._main is not None else None
         self._out.cleared(dropped_samples, item_id)
 
+    def close(self) -> None:
+        """The session ends in the middle of them. Nobody is there to be told but who observes."""
+        for running in self._running.values():
+            if running.announced:
+                self._context.metrics.turn_ended("disconnected")
+                self._reports.over(running, None)
+
     def engine_lost(self, now_ns: int) -> None:
         """Every answer that ran is a failed one, but for those of which only sound is missing."""
         for running in list(self._running.values()):

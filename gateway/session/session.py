@@ -351,8 +351,9 @@ class Session:
         self._metrics.session_closed()
         self._context.send_to_engine(api.Close(self._context.session_id))
         self._context.send_to_tts(Stop(self._context.session_id))
-        self._context.conversation.clear()
+        self._responses.close()
         self._reports.close(now_ns)
+        self._context.conversation.clear()
         return self._context.take()
 
     # --- client events ---------------------------------------------------------------------------
@@ -401,7 +402,7 @@ class Session:
     # --- engine events ---------------------------------------------------------------------------
 
     def _chunk(self, chunk: api.Chunk, now_ns: int) -> None:
-        if (budget := self._context.chunk_budget(chunk)) is not None:
+        if (budget := self._context.chunk_budget(chunk, self._speech.chunk_ms)) is not None:
             self._reports.chunk(chunk, budget, now_ns)
             self._pictures.chunk(budget)
             self._context.report_chunk(chunk, budget, self._speech.item_id_of(chunk.ref.turn))

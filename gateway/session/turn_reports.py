@@ -54,7 +54,7 @@ class TurnReports:
     def __init__(self, context: SessionContext) -> None:
         self._context = context
         self._chunks: dict[int, deque[TurnChunk]] = {}
-        self._over: list[tuple[ActiveResponse, Ending, int | None]] = []
+        self._over: list[tuple[ActiveResponse, Ending | None, int | None]] = []
         self._known: dict[str, _Known] = {}
 
     # --- while it goes on ------------------------------------------------------------------------
@@ -77,8 +77,9 @@ class TurnReports:
             done = (name for name, known in self._known.items() if known.record is not None)
             self._known.pop(next(done, next(iter(self._known))))
 
-    def over(self, running: ActiveResponse, ending: Ending) -> None:
-        """A response is done. Of one that the client never heard of nothing is told."""
+    def over(self, running: ActiveResponse, ending: Ending | None) -> None:
+        """A response is done; `ending` None: the session ends, and it with it. Of one that the
+        client never heard of nothing is told."""
         if running.announced:
             self._over.append((running, ending, None))
         else:
@@ -88,7 +89,7 @@ class TurnReports:
         """The end of each of the session's calls: tell of what was done in it."""
         if not self._over:
             return
-        waiting: list[tuple[ActiveResponse, Ending, int | None]] = []
+        waiting: list[tuple[ActiveResponse, Ending | None, int | None]] = []
         for running, ending, done_ns in self._over:
             done_ns = now_ns if done_ns is None else done_ns
             if running.stamp_pending:
@@ -159,15 +160,15 @@ class TurnReports:
             known.record = dataclasses.replace(now, revision=before.revision + 1)
             self._context.observer.turn(known.record)
 
-    def _record(self, running: ActiveResponse, ending: Ending, done_ns: int) -> None:
+    def _record(self, running: ActiveResponse, ending: Ending | None, done_ns: int) -> None:
         context, facts = self._context, running.response.facts
         known = self._known.get(facts.response_id) or _Known(running)
         if running.speaking is None:  # there is nothing more to learn of it
             self._known.pop(facts.response_id, None)
         outcome, speaking = running.outcome, running.speaking
-        by_speech = ending.details.reason == "turn_detected"
+        by_speech = ending is not None and ending.details.reason == "turn_detected"
         error = None
-        if ending.status == "failed":
+        if ending is not None and ending.status == "failed":
             error = ending.details.code or "failed", ending.details.message or ""
             context.observer.error(*error, context.session_id, facts.response_id)
         known.record = TurnRecord(
@@ -181,7 +182,7 @@ class TurnReports:
             budget=running.budget,
             latency_budget_ms=context.latency_budget_ms,
             done_ns=done_ns,
-            reason=ending.details.type,
+            reason="disconnected" if ending is None else ending.details.type,
             hangover=running.hangover,
             chunks=tuple(self._chunks.pop(running.turn, ())),
             voice=_voice(speaking),

@@ -113,9 +113,13 @@ class Metrics(Observer):
     def session_closed(self) -> None:
         self.sessions_open.dec()
 
+    def turn_ended(self, reason: str) -> None:
+        """One of which the engine has told nothing, or will not."""
+        self.turns.labels(reason).inc()
+
     def turn_finished(self, reason: str, usage: Usage) -> None:
         """`reason`: an `headstart.engine.api.FinishReason`."""
-        self.turns.labels(reason).inc()
+        self.turn_ended(reason)
         counts = {
             "input_text": usage.input_text,
             "input_audio": usage.input_audio,

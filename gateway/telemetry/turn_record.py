@@ -29,7 +29,8 @@ from headstart.gateway.telemetry.latency import (
 )
 
 Json = dict[str, Any]
-Reason = Literal["completed", "incomplete", "cancelled", "failed"]
+Reason = Literal["completed", "incomplete", "cancelled", "failed", "disconnected"]
+"""How an answer ended; `disconnected`: its session ended before it did, as its client had left."""
 
 CHUNKS_KEPT = 128  # newest ones of a turn; about a minute of 500 ms chunks
 RECORD_STAGES = (*STAGES, "voice", "playout")
@@ -58,6 +59,7 @@ class TurnChunk:
         return {
             "start_ms": ns_to_ms(self.start_ns - origin_ns),
             "duration_ms": round(budget.duration_ms, 3),
+            "due_ms": round(budget.due_ms, 3),
             "latency_ms": round(budget.latency_ms, 3),
             "headroom_percent": round(budget.headroom_percent, 3),
             "overrun": budget.overrun,

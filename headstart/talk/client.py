@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
+from headstart.client_key import NO_KEY
 from headstart.gateway.errors import ServerFailed, ServerRefused, ServerUnreachable
 from headstart.gateway.runtime import tasks
 from headstart.talk.comeback import ResumingConnection, Track, lasting
@@ -45,7 +46,7 @@ class TalkOptions:
     frames: bool | None = None
     model: str | None = None
     packet_ms: int = DEFAULT_PACKET_MS
-    api_key: str = "none-needed"
+    api_key: str = NO_KEY
     extensions: bool = True
     """Ask for headstart's own events; if the server refuses, continue without them."""
     webrtc: bool = False

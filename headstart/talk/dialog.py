@@ -14,7 +14,7 @@ from typing import Any
 
 Event = dict[str, Any]
 
-CHUNK_KEYS = ("start_sample", "duration_ms", "stages_ms", "latency_ms", "headroom")
+CHUNK_KEYS = ("start_sample", "duration_ms", "due_ms", "stages_ms", "latency_ms", "headroom")
 
 
 @dataclass
@@ -136,7 +136,7 @@ def chunk_summary(chunks: list[dict[str, Any]]) -> dict[str, Any]:
     headrooms = [chunk["headroom"] for chunk in chunks if chunk["headroom"] is not None]
     return {
         "count": len(chunks),
-        "overruns": sum(chunk["latency_ms"] > chunk["duration_ms"] for chunk in chunks),
+        "overruns": sum(chunk["latency_ms"] > chunk["due_ms"] for chunk in chunks),
         "latency_p50_ms": latencies[(len(latencies) - 1) // 2] if latencies else None,
         "latency_max_ms": latencies[-1] if latencies else None,
         "headroom_min": min(headrooms) if headrooms else None,
@@ -220,7 +220,10 @@ def receive_in_turn(turn: Turn, event: Mapping[str, Any]) -> None:
         pause = {"audio_ms": event["audio_ms"], "probability": event["probability"]}
         turn.utterances[event["item_id"]].pauses.append(pause)
     elif kind == "gateway.chunk.report":
-        turn.chunks.append({key: event.get(key) for key in CHUNK_KEYS})
+        chunk = {key: event.get(key) for key in CHUNK_KEYS}
+        if chunk["due_ms"] is None:  # a server of before
+            chunk["due_ms"] = chunk["duration_ms"]
+        turn.chunks.append(chunk)
     elif kind == "gateway.latency.report" and event["response_id"] in turn.answers:
         turn.answers[event["response_id"]].report = dict(event)
 

@@ -304,6 +304,7 @@ class _Conversation:
             item_id=item_id,
             start_sample=8_000 * number,
             duration_ms=1000 * self.mock.script.chunk_s,
+            due_ms=1000 * self.mock.script.chunk_s,
             stages_ms={"mel": 2.0, "encode": busy_ms, "prefill": 24.0},
             latency_ms=busy_ms + 30.0,
             prefilled_tokens=3,

@@ -99,6 +99,7 @@ OURS = [
         item_id="item_1",
         start_sample=8000,
         duration_ms=500.0,
+        due_ms=500.0,
         stages_ms={"mel": 2.0, "encode": 48.0},
         latency_ms=60.0,
         prefilled_tokens=4,

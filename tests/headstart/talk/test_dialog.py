@@ -139,7 +139,7 @@ def test_cleared_speech_is_forgotten_and_foreign_events_are_passed_over() -> Non
 def test_chunk_summary() -> None:
     """Latency by rank, least headroom, overruns against each chunk's own duration."""
     chunks = [
-        {"duration_ms": 500.0, "latency_ms": latency_ms, "headroom": headroom}
+        {"due_ms": 500.0, "latency_ms": latency_ms, "headroom": headroom}
         for latency_ms, headroom in [(40.0, 0.9), (600.0, -0.1), (80.0, 0.8)]
     ]
     summary = chunk_summary(chunks)

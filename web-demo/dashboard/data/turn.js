@@ -21,10 +21,12 @@ function chunkOf(chunk) {
   const start = number(chunk?.start_ms);
   const duration = number(chunk?.duration_ms);
   if (start === null || duration === null) return null;
+  const due = number(chunk.due_ms) ?? duration; // an older recording has none
   return {
     start,
     duration,
-    deadline: start + 2 * duration,
+    due,
+    deadline: start + duration + due,
     latency: number(chunk.latency_ms),
     headroom: number(chunk.headroom_percent),
     overrun: chunk.overrun === true,
