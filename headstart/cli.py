@@ -201,6 +201,9 @@ def talk(
     webrtc: Annotated[
         bool, typer.Option("--webrtc", help="As a WebRTC call, sound on a track.")
     ] = False,
+    speak: Annotated[
+        bool, typer.Option("--speak", help="Ask for spoken answers, and time their first sound.")
+    ] = False,
 ) -> None:
     """Play media files to a server, as spoken turns of one conversation."""
     from headstart.talk.client import TalkOptions
@@ -213,7 +216,11 @@ def talk(
         arguments += ["--config", str(config)]
     if webrtc and fast:
         raise typer.BadParameter("--webrtc is always in real time: leave out --fast")
-    options = TalkOptions(fast=fast, frames=frames, model=model, packet_ms=packet_ms, webrtc=webrtc)
+    if speak and fast:
+        raise typer.BadParameter("--speak is always in real time: leave out --fast")
+    options = TalkOptions(
+        fast=fast, frames=frames, model=model, packet_ms=packet_ms, speak=speak, webrtc=webrtc
+    )
     command = TalkCommand(files, url, as_json, options, arguments, stay)
     at_work()
     raise typer.Exit(run(command))
@@ -226,7 +233,8 @@ def demo(model: Model = None, ears: Ears = None, ears_language: EarsLanguage = N
 
     clips = Path(__file__).parent / "clips"
     files = [clips / name for name in ("capital.wav", "demo.mp4")]
-    options, arguments = TalkOptions(model=model), _ears_arguments(ears, ears_language)
+    options = TalkOptions(model=model, speak=True)
+    arguments = _ears_arguments(ears, ears_language)
     command = TalkCommand(files, options=options, server_arguments=arguments, stay=True)
     at_work()
     raise typer.Exit(run(command))

@@ -135,8 +135,11 @@ async def until_ready(
     url: str,
     on_status: Callable[[Status], None],
     check: Callable[[], None] = lambda: None,
+    *,
+    speak: bool = False,
 ) -> Status | None:
-    """Wait until the server's engine accepts sessions; None if it is not a headstart server, which
+    """Wait until the server's engine accepts sessions and, to `speak`, its voice is loaded or is
+    known not to be there; None if it is not a headstart server, which
     has no status. Raises `ServerUnreachable`, and whatever `check` raises."""
     address = status_url(url)
     while True:
@@ -145,7 +148,8 @@ async def until_ready(
         if status is None:
             return None
         on_status(status)
-        if status["engine"]["state"] == "ready":
+        voice_loads = speak and status.get("voice", {}).get("state") == "loading"
+        if status["engine"]["state"] == "ready" and not voice_loads:
             return status
         await asyncio.sleep(STATUS_POLL_S)
 

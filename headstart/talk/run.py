@@ -55,7 +55,7 @@ async def _run(command: TalkCommand, output: Output) -> Dialog:
         await asyncio.to_thread(probe, path)  # before a server is started or contacted
     if command.url is not None:
         output.server_url = command.url
-        await until_ready(command.url, output.status)
+        await until_ready(command.url, output.status, speak=command.options.speak)
         return await talk(command.files, command.url, command.options, output)
     arguments = list(command.server_arguments)
     if command.options.model is not None:
@@ -64,7 +64,8 @@ async def _run(command: TalkCommand, output: Output) -> Dialog:
     output.starting()
     async with local_server(arguments, port) as server:
         try:
-            await until_ready(server.url, output.status, server.check)
+            speak = command.options.speak
+            await until_ready(server.url, output.status, server.check, speak=speak)
             output.server_url = server.url if command.stay else None
             dialog = await talk(command.files, server.url, command.options, output)
             if command.stay:
