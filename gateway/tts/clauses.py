@@ -20,7 +20,7 @@ OPENERS = "(\"'“\N{LEFT SINGLE QUOTATION MARK}"
 LEAD_IN = re.compile(
     r"\s*[\"'\u201c\u2018(]*"
     r"(?:[^\W\d_]+(?:['\u2019-][^\W\d_]+)*[ ]?){1,2}(?<! )[,!?]"
-    r"|\s*(?:yes|no|sure|okay|ok|right|certainly|absolutely|exactly|great|of course)\.",
+    r"|\s*(?:yes|sure|okay|ok|right|certainly|absolutely|exactly|great|of course)\.",
     re.IGNORECASE,
 )
 FIRST_WORDS_MIN = 2
