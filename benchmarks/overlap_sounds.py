@@ -47,6 +47,18 @@ INTERRUPTIONS = tuple(
         "Tell me something else.",
     )
 )
+# Somebody who begins with a sign of listening and means to interrupt all the same.
+MIXED = tuple(
+    Line(text)
+    for text in (
+        "Okay, stop.",
+        "Oh, wait a moment.",
+        "Yeah, but that's wrong.",
+        "Right, but what about Italy?",
+        "I see, and how far is it?",
+        "Sure, but tell me the price.",
+    )
+)
 HUMS = (
     Line("Mm-hmm.", "mːhˈmː"),
     Line("Mm.", "mːː"),
@@ -82,7 +94,7 @@ SHORT_WORDS = 3
 
 @dataclass(frozen=True)
 class Heard:
-    """One sound; `kind`: "interruptions", "listening", "noises" or "recordings"."""
+    """One sound; `kind`: "interruptions", "mixed", "listening", "noises" or "recordings"."""
 
     kind: str
     name: str
@@ -92,8 +104,9 @@ class Heard:
 def sounds(half: str, recordings: Sequence[tuple[Path, str]] = ()) -> Iterator[Heard]:
     """All sounds of a half. Raises `VoiceUnavailable`, and KeyError for an unknown half."""
     voices, parity = HALVES[half]
+    kinds = (("interruptions", INTERRUPTIONS), ("mixed", MIXED), ("listening", LISTENING))
     for voice, say in cast(voices):
-        for kind, lines in (("interruptions", INTERRUPTIONS), ("listening", LISTENING)):
+        for kind, lines in kinds:
             for line in lines:
                 sound = say(line)
                 if len(sound):

@@ -158,6 +158,8 @@ class InputSpeech:
                 case SpeechStarted():
                     self._started(event, now_ns)
                 case SpeechChunk():
+                    if self._open is not None and self._open.is_held:
+                        self._open.timbre.feed(event.pcm)
                     context.send_to_engine(
                         api.Audio(
                             context.session_id,

@@ -130,6 +130,7 @@ class TurnTaking:
             final=final,
             wordless=hearing is not None and hearing.wordless,
             likely=hearing.likely if hearing is not None else (),
+            spread=utterance.timbre.spread if final else None,
         )
 
     def _report(self, what: Literal["possible", "real", "false"], utterance: Utterance) -> None:
