@@ -59,9 +59,13 @@ LOUD_DB = 25.0  # below the loudest window: there the sound has begun
 
 
 @dataclass
-class _Outcome:
+class Outcome:
+    """Of one sound. `holds`: how often the playout was told to stand still; times in ms from the
+    first loud sample, None where nothing was stopped."""
+
     name: str
     interrupted: bool = False
+    holds: int = 0
     held_ms: float = 0.0
     stop_ms: float | None = None
     announced_ms: float | None = None
@@ -70,11 +74,13 @@ class _Outcome:
 
 
 @dataclass
-class _Overlap:
-    """One session in the middle of a spoken answer."""
+class Overlap:
+    """One session in the middle of a spoken answer. `answer`: what it sounds like, silence unless
+    it is given."""
 
     live: Live
-    outcome: _Outcome
+    outcome: Outcome
+    answer: Samples | None = None
     now_ns: int = 0
     held_since_ns: int | None = None
     stood_still_ns: tuple[int, int] | None = None  # the newest pause of the playout
@@ -97,7 +103,9 @@ class _Overlap:
         self._take(self.session.start(0))
         self._take(self.session.receive_text('{"type": "response.create"}', 0))
         self._engine()
-        whole = SynthesisedAudio(self.outcome.name, 1, 0, bytes(2 * ANSWER_S * synthesiser.RATE_HZ))
+        silence = np.zeros(ANSWER_S * synthesiser.RATE_HZ, np.int16)
+        sound = (silence if self.answer is None else self.answer).tobytes()
+        whole = SynthesisedAudio(self.outcome.name, 1, 0, sound)
         self._take(self.session.receive_voice(whole, self.now_ns))
         self._take(self.session.receive_voice(ClauseDone(self.outcome.name, 1, 0), self.now_ns))
 
@@ -142,6 +150,7 @@ class _Overlap:
                     self.live.engine.receive(action.command)
                 case HoldPlayout(held=True) if not self.outcome.interrupted:
                     self.held_since_ns = at_ns
+                    self.outcome.holds += 1
                 case HoldPlayout() if self.held_since_ns is not None:
                     self.stood_still_ns = self.held_since_ns, at_ns
                     self.held_since_ns = None
@@ -161,9 +170,9 @@ def run(
     """Measure and report. Raises `VoiceUnavailable`, and ValueError for a wrong LIST."""
     lines = read_list(recordings) if recordings is not None else ()
     live = Live(model)
-    outcomes: dict[str, list[_Outcome]] = defaultdict(list)
+    outcomes: dict[str, list[Outcome]] = defaultdict(list)
     for heard in overlap_sounds.sounds(half, lines):
-        overlap = _Overlap(live, _Outcome(heard.name))
+        overlap = Overlap(live, Outcome(heard.name))
         overlap.hear(heard.sound)
         overlap.end()
         outcomes[heard.kind].append(overlap.outcome)
@@ -201,7 +210,7 @@ def onset_samples(sound: Samples) -> int:
     return int(loud[0]) * PACKET_SAMPLES if len(loud) else 0
 
 
-def _score(outcomes: dict[str, list[_Outcome]]) -> dict[str, Any]:
+def _score(outcomes: dict[str, list[Outcome]]) -> dict[str, Any]:
     """What the whole is worth, in five numbers."""
     meant = [outcome for outcome in outcomes["interruptions"] if outcome.interrupted]
     stop_ms = [outcome.stop_ms for outcome in meant if outcome.stop_ms is not None]
@@ -222,7 +231,7 @@ def _median(values: Sequence[float | None]) -> float | None:
     return round(statistics.median(known), 1) if known else None
 
 
-def _summed(outcomes: Sequence[_Outcome], *, wanted: bool) -> dict[str, Any]:
+def _summed(outcomes: Sequence[Outcome], *, wanted: bool) -> dict[str, Any]:
     return {
         "sounds": len(outcomes),
         "interrupted": sum(outcome.interrupted for outcome in outcomes),

@@ -50,7 +50,7 @@ _TURNS_BY_LANGUAGE = {
     "fr": "stop arrete arretez attends attendez non pardon pourquoi comment qui peux pouvez",
     "es": "para pare espera espere perdon quien como porque puedes puede",
     "it": "ferma fermati aspetta aspetti scusa scusi chi perche puoi puo",
-    "ru": "стоп стой подожди подождите нет извини извините кто почему можешь можете",  # noqa: RUF001
+    "ru": "стоп стой подожди подождите нет извини извините кто почему можешь можете",
 }
 TURN_WORDS = frozenset(word for words in _TURNS_BY_LANGUAGE.values() for word in words.split())
 

@@ -75,6 +75,7 @@ class SpeechOutput:
             )
         speaking.sound(event.clause, event.samples)
         self._sent_samples += event.samples
+        self._context.echo.played(event.pcm, max(self._plays_until_ns, now_ns))
         lasts_ns = event.samples * 10**9 // CLIENT_RATE_HZ
         self._plays_until_ns = max(self._plays_until_ns, now_ns) + lasts_ns
         self.has_spoken = True
@@ -137,6 +138,7 @@ class SpeechOutput:
         """Pause the playout: the user may be interrupting."""
         if self._held_ns is None:
             self._held_ns = now_ns
+            self._context.echo.hold(now_ns)
             self._context.act(HoldPlayout(held=True))
 
     def release(self, now_ns: int) -> None:
@@ -145,12 +147,14 @@ class SpeechOutput:
             if self.audible(now_ns):
                 self._plays_until_ns += now_ns - self._held_ns
             self._held_ns = None
+            self._context.echo.release(now_ns)
             self._context.act(HoldPlayout(held=False))
 
     def drop(self) -> None:
         """Drop all audio still to be played: the user interrupts, or the client asked for it. This
         also ends a pause."""
         self._plays_until_ns = 0
+        self._context.echo.drop()
         self._context.clear_playout()
         if self._held_ns is not None:
             self._context.act(HoldPlayout(held=True))

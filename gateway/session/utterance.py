@@ -36,6 +36,7 @@ class Utterance:
     hushed: PauseDetected | None = None  # the short pause it is in
     hearing: api.Hearing | None = None  # the newest
     text_is_final: bool = False  # for that pause
+    is_echo: bool = False  # it began as our own answer, coming back
     timbre: Timbre = field(default_factory=Timbre)  # of what came while it was held
 
     @property
