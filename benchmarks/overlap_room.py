@@ -1,4 +1,4 @@
-"""What else a microphone hears while an answer is played: the answer itself, and somebody who sings.
+"""What else a microphone hears while an answer is played: the answer itself, and singing.
 
 An echo is the answer from the loudspeaker: weaker, later, and with a room's reverberation (noise
 that decays by 60 dB in `rt60_s`). Singing is a voice's source (a pulse train with vibrato) through
