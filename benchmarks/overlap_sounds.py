@@ -1,8 +1,9 @@
 """Sounds over an answer: real interruptions, backchannels, and noises.
 
-The two halves share no voice: rules are tuned on `DEVELOPMENT` and reported on `HELD_OUT`. With a
-LIST (lines `path TAB text`), prompts of up to `SHORT_WORDS` words are added as people's words, in
-halves by the names' CRC-32: unexpected words, often half a second long.
+The halves share no voice: rules are tuned on `DEVELOPMENT` and reported on `HELD_OUT` and `FRESH`,
+which has no recordings. With a LIST (lines `path TAB text`), prompts of up to `SHORT_WORDS` words
+are added as people's words, in halves by the names' CRC-32: unexpected words, often half a second
+long.
 """
 
 # ruff: noqa: RUF001  (IPA)
@@ -22,7 +23,8 @@ from headstart.gateway.audio.clock import CLIENT_RATE_HZ
 
 DEVELOPMENT = ("flite awb", "flite slt", "joe", "kokoro jf_alpha", "kokoro jf_nezumi")
 HELD_OUT = ("flite rms", "flite kal16", "kokoro jm_kumo", "kokoro jf_gongitsune", "espeak en-us+f4")
-HALVES = {"development": (DEVELOPMENT, 0), "held-out": (HELD_OUT, 1)}
+FRESH = ("flite kal", "kokoro jf_tebukuro")  # looked at once, when the rule stood
+HALVES = {"development": (DEVELOPMENT, 0), "held-out": (HELD_OUT, 1), "fresh": (FRESH, 7)}
 
 INTERRUPTIONS = tuple(
     Line(text)

@@ -11,6 +11,9 @@ count by their power, so that a person who is louder than the echo decides.
     the same in a room (RT60 0.3 s)     0.3 to 0.6
     somebody else's speech              0 to 0.07, one in a hundred 0.16
 
+When the playout is held, a transport of ours stands still, and a client that plays by itself may
+play on. What is played is kept both ways from then on, and the better match counts.
+
 Bounds: `HEARD_MS` of the microphone, `SENT_MS` of what was sent.
 """
 
@@ -28,7 +31,7 @@ Floats = npt.NDArray[np.float64]
 STEP = 3  # samples at 24 kHz of which one is made
 RATE_HZ = CLIENT_RATE_HZ // STEP
 SAMPLE_NS = 10**9 // RATE_HZ
-DELAY_MAX_MS = 1_000
+DELAY_MAX_MS = 1_500
 """From sending to hearing: network and jitter buffer both ways, loudspeaker and room."""
 HEARD_MS = 3_000
 SENT_MS = 30_000  # more than the voice makes ahead of its listener
@@ -44,6 +47,11 @@ class _Sent:
 
     def __init__(self) -> None:
         self.pieces: deque[tuple[int, npt.NDArray[np.int16]]] = deque()
+
+    def add(self, samples: npt.NDArray[np.int16], now_ns: int) -> None:
+        """Behind the rest, no sooner than now."""
+        self.pieces.append((max(now_ns, self.end_ns), samples))
+        self.forget(self.end_ns - SENT_MS * NS_PER_MS)
 
     @property
     def end_ns(self) -> int:
@@ -88,6 +96,7 @@ class EchoDetector:
 
     def __init__(self) -> None:
         self._sent = _Sent()
+        self._played_through: _Sent | None = None  # as if it was never held; None: it never was
         self._paused: list[npt.NDArray[np.int16]] | None = None
         self._heard: deque[bytes] = deque()
         self._heard_bytes = 0
@@ -95,41 +104,48 @@ class EchoDetector:
 
     # --- what we send ----------------------------------------------------------------------------
 
-    def played(self, pcm: bytes, start_ns: int) -> None:
-        """Sound that is played from `start_ns` on, or behind what is paused."""
+    def played(self, pcm: bytes, now_ns: int) -> None:
+        """Sound that is sent now: it is played behind what was sent before."""
         samples = _thinned(pcm)
+        if self._played_through is not None:
+            self._played_through.add(samples, now_ns)
         if self._paused is not None:
             self._paused.append(samples)
-            return
-        self._sent.pieces.append((max(start_ns, self._sent.end_ns), samples))
-        self._sent.forget(self._sent.end_ns - SENT_MS * NS_PER_MS)
+        else:
+            self._sent.add(samples, now_ns)
 
     def hold(self, now_ns: int) -> None:
         """The playout stands still."""
-        if self._paused is None:
-            self._paused = self._sent.split(now_ns)
+        if self._paused is not None:
+            return
+        if self._played_through is None:
+            self._played_through = _Sent()
+            self._played_through.pieces.extend(self._sent.pieces)
+        self._paused = self._sent.split(now_ns)
 
     def release(self, now_ns: int) -> None:
         """It goes on from there."""
         paused, self._paused = self._paused, None
         for samples in paused or ():
-            start_ns = max(now_ns, self._sent.end_ns)
-            self._sent.pieces.append((start_ns, samples))
+            self._sent.add(samples, now_ns)
 
     def drop(self) -> None:
         """What was not played yet never will be."""
         self._paused = None
-        self._sent.split(self._heard_ns)
+        for line in self._lines():
+            line.split(self._heard_ns)
 
     # --- what we hear ----------------------------------------------------------------------------
 
     def heard(self, pcm: bytes, now_ns: int) -> None:
         """Sound of the microphone, as it comes. Cheap while nothing is played."""
-        if not self._sent.pieces:
+        if not self._sent.pieces and self._played_through is None:
             return
         before_ns = now_ns - (DELAY_MAX_MS + HEARD_MS) * NS_PER_MS
-        self._sent.forget(before_ns)
-        if not self._sent.pieces:
+        for line in self._lines():
+            line.forget(before_ns)
+        if not any(line.pieces for line in self._lines()) and self._paused is None:
+            self._played_through = None
             self._heard.clear()
             self._heard_bytes = 0
             return
@@ -146,7 +162,15 @@ class EchoDetector:
 
     def share(self, newest_ms: float) -> float | None:
         """The share of echo in the newest sound, 0 to 1; None: nothing was sent, or heard."""
-        if not self._sent.pieces or not self._heard:
+        shares = [self._share_of(line, newest_ms) for line in self._lines()]
+        return max((share for share in shares if share is not None), default=None)
+
+    def _lines(self) -> list[_Sent]:
+        """The ways in which what was sent may have been played."""
+        return [self._sent] if self._played_through is None else [self._sent, self._played_through]
+
+    def _share_of(self, sent: _Sent, newest_ms: float) -> float | None:
+        if not sent.pieces or not self._heard:
             return None
         line = np.diff(_thinned(b"".join(self._heard)).astype(np.float64), prepend=0.0)
         line = line[-max(BLOCK_MS, int(newest_ms)) * RATE_HZ // 1000 :]
@@ -161,23 +185,24 @@ class EchoDetector:
         line_ns = self._heard_ns - len(line) * SAMPLE_NS
         whole = sum(power[start] for start in loud)
         return sum(
-            power[start] * self._resemblance(line[start : start + size], line_ns, start)
+            power[start]
+            * _resemblance(line[start : start + size], sent, line_ns + start * SAMPLE_NS)
             for start in loud
         ) / whole
 
-    def _resemblance(self, block: Floats, line_ns: int, start: int) -> float:
-        """The highest squared correlation of a block with what was sent before it was heard."""
-        ahead = DELAY_MAX_MS * RATE_HZ // 1000
-        sent_ns = line_ns + (start - ahead) * SAMPLE_NS
-        sent = np.diff(self._sent.between(sent_ns, ahead + len(block)), prepend=0.0)
-        fft = 1 << (len(sent) + len(block)).bit_length()
-        product = np.fft.rfft(sent, fft) * np.conj(np.fft.rfft(block, fft))
-        correlation = np.fft.irfft(product, fft)[: ahead + 1]
-        energy = np.concatenate(([0.0], np.cumsum(sent * sent)))
-        behind = energy[len(block) :] - energy[: -len(block)]
-        least = max(1.0, 1e-3 * float(behind.max()))
-        squares = correlation**2 / np.maximum(behind, least)
-        return min(1.0, float(squares.max()) / float(block @ block))
+
+def _resemblance(block: Floats, sent: _Sent, block_ns: int) -> float:
+    """The highest squared correlation of a block with what was sent before it was heard."""
+    ahead = DELAY_MAX_MS * RATE_HZ // 1000
+    played = np.diff(sent.between(block_ns - ahead * SAMPLE_NS, ahead + len(block)), prepend=0.0)
+    fft = 1 << (len(played) + len(block)).bit_length()
+    product = np.fft.rfft(played, fft) * np.conj(np.fft.rfft(block, fft))
+    correlation = np.fft.irfft(product, fft)[: ahead + 1]
+    energy = np.concatenate(([0.0], np.cumsum(played * played)))
+    behind = energy[len(block) :] - energy[: -len(block)]
+    least = max(1.0, 1e-3 * float(behind.max()))
+    squares = correlation**2 / np.maximum(behind, least)
+    return min(1.0, float(squares.max()) / float(block @ block))
 
 
 def _thinned(pcm: bytes) -> npt.NDArray[np.int16]:

@@ -29,9 +29,10 @@ _BY_LANGUAGE = {
     "sounds": "ah aha ahh eh er erm hm hmm hmmm huh mhm mhmm mm mmhm mmhmm mmm oh ohh ooh uh uhhuh "
     "uhm um umm wow",
     "going on": "and but so then well",
+    "as they are misheard": "yet yeb godit godis",  # "yep" and "got it" of the development voices
     "en": "yeah yep yup okay ok right sure isee gotit iknow ofcourse indeed really exactly cool "
-    "nice great alright thatsright thatstrue makessense noway goodpoint interesting absolutely "
-    "definitely",
+    "iseeyou nice great alright thatsright thatstrue makessense noway goodpoint interesting "
+    "absolutely definitely",
     "de": "ach achso aso genau ja jaja klar stimmt naja soso",
     "fr": "oui ouais daccord bien hein voila",
     "es": "si claro vale ya aja bueno",
@@ -39,7 +40,7 @@ _BY_LANGUAGE = {
     "ru": "да ага угу так понятно ясно",  # noqa: RUF001
 }
 BACKCHANNELS = frozenset(word for words in _BY_LANGUAGE.values() for word in words.split())
-LONGEST_PHRASE_WORDS = 2  # "of course", "got it"
+LONGEST_PHRASE_WORDS = 3  # "of course", "I see you"
 
 # Words by which people take the turn, normalised: alone they are meant, and as the first word of a
 # sentence they begin no backchannel.

@@ -75,7 +75,7 @@ class SpeechOutput:
             )
         speaking.sound(event.clause, event.samples)
         self._sent_samples += event.samples
-        self._context.echo.played(event.pcm, max(self._plays_until_ns, now_ns))
+        self._context.echo.played(event.pcm, now_ns)
         lasts_ns = event.samples * 10**9 // CLIENT_RATE_HZ
         self._plays_until_ns = max(self._plays_until_ns, now_ns) + lasts_ns
         self.has_spoken = True
@@ -114,6 +114,7 @@ class SpeechOutput:
         context = self._context
         speech.cut(heard_samples)
         self._plays_until_ns = 0
+        context.echo.drop()
         heard_ms = speech.heard_ms  # an earlier truncation may have been shorter
         context.send(context.events.item_truncated(kept.item_id, 0, heard_ms))
         if not running:

@@ -92,6 +92,20 @@ def test_a_pause_of_the_playout_moves_what_follows() -> None:
     assert detector.is_echo(800)
 
 
+def test_a_client_may_play_on_while_it_is_held() -> None:
+    """One that plays by itself knows nothing of the pause."""
+    answer, detector = speech(3000, 1), EchoDetector()
+    detector.played(answer.tobytes(), 0)
+    heard = late(answer, 100)
+    now_ms = hears(detector, heard[:RATE_HZ])
+    detector.hold(now_ms * NS_PER_MS)
+    now_ms = hears(detector, heard[RATE_HZ : 2 * RATE_HZ], now_ms)
+    detector.release(now_ms * NS_PER_MS)
+    assert detector.is_echo(800)
+    hears(detector, heard[2 * RATE_HZ :], now_ms)
+    assert detector.is_echo(800)
+
+
 def test_what_was_dropped_is_not_expected() -> None:
     """An answer that was cut does not come back; the one after it does."""
     answer, other, detector = speech(2000, 1), speech(1000, 3), EchoDetector()
@@ -122,7 +136,10 @@ def test_memory_is_bounded() -> None:
     detector, second = EchoDetector(), np.zeros(RATE_HZ, np.int16)
     for number in range(120):
         detector.played(second.tobytes(), number * 1000 * NS_PER_MS)
-    assert sum(len(samples) for _, samples in detector._sent.pieces) <= (SENT_MS + 1000) * 8
+    detector.hold(119_500 * NS_PER_MS)
+    detector.release(119_600 * NS_PER_MS)
+    for line in detector._lines():
+        assert sum(len(samples) for _, samples in line.pieces) <= (SENT_MS + 1000) * 8
     hears(detector, np.zeros(10 * RATE_HZ, np.int16), 110_000)
     assert detector._heard_bytes <= (HEARD_MS + PACKET_MS) * 48
     hears(detector, np.zeros(10 * RATE_HZ, np.int16), 130_000)
