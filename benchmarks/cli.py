@@ -183,7 +183,7 @@ def endpoint(
 @app.command()
 def overlap(
     clips: Path | None = SomeClips,
-    half: str = typer.Option("held-out", "--half", help="held-out or development"),
+    half: str = typer.Option("held-out", "--half", help="held-out, fresh or development"),
     notes: Path | None = JsonLines,
     words: bool = typer.Option(False, "--words", help="judge the final words only: much faster"),
     model: str = Small,

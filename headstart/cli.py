@@ -203,6 +203,9 @@ def talk(
         bool, typer.Option("--webrtc", help="As a WebRTC call, sound on a track.")
     ] = False,
     api_key: ApiKey = NO_KEY,
+    speak: Annotated[
+        bool, typer.Option("--speak", help="Ask for spoken answers, and time their first sound.")
+    ] = False,
 ) -> None:
     """Play media files to a server, as spoken turns of one conversation."""
     from headstart.talk.client import TalkOptions
@@ -215,11 +218,14 @@ def talk(
         arguments += ["--config", str(config)]
     if webrtc and fast:
         raise typer.BadParameter("--webrtc is always in real time: leave out --fast")
+    if speak and fast:
+        raise typer.BadParameter("--speak is always in real time: leave out --fast")
     options = TalkOptions(
         fast=fast,
         frames=frames,
         model=model,
         packet_ms=packet_ms,
+        speak=speak,
         webrtc=webrtc,
         api_key=api_key,
     )
@@ -240,7 +246,7 @@ def demo(
 
     clips = Path(__file__).parent / "clips"
     files = [clips / name for name in ("capital.wav", "demo.mp4")]
-    options = TalkOptions(model=model, api_key=api_key)
+    options = TalkOptions(model=model, speak=True, api_key=api_key)
     arguments = _ears_arguments(ears, ears_language)
     command = TalkCommand(files, options=options, server_arguments=arguments, stay=True)
     at_work()

@@ -6,6 +6,7 @@ import logging
 
 from headstart.engine import api
 from headstart.engine.api import SMALL_PICTURE, PictureSize
+from headstart.gateway.audio.echo import EchoDetector
 from headstart.gateway.config import Settings
 from headstart.gateway.protocol.errors import ProtocolError
 from headstart.gateway.protocol.events import Events
@@ -61,6 +62,7 @@ class SessionContext:
         self.conversation = Conversation()
         self.turns = TurnMachine()
         self.chunks = ChunkSummary()
+        self.echo = EchoDetector()
         self.conversation_id = ids.conversation()
         self._out: list[Action] = []
 

@@ -86,6 +86,7 @@ class InputSpeech:
         self._fed_ns = now_ns
         captured_ns = self.client_clock.to_ours(captured_ms, now_ns)
         began_ns = self._stopwatch()
+        self._context.echo.heard(pcm, now_ns)
         events = self._segmenter.feed(pcm, now_ns, captured_ns)
         self._feed_ns, self._buffer_ns = self._stopwatch() - began_ns, None
         self._context.metrics.audio("received", len(pcm) / 48)  # bytes in a ms of s16 at 24 kHz
@@ -98,6 +99,7 @@ class InputSpeech:
         self._fed_ns = now_ns
         came = arrival or Arrival(now_ns, None)
         began_ns = self._stopwatch()
+        self._context.echo.heard(pcm, now_ns)
         try:
             events = self._segmenter.feed(pcm, came.received_ns, came.captured_ns)
         except UtteranceTooLongError:  # push-to-talk: a track keeps sending
@@ -163,6 +165,8 @@ class InputSpeech:
                 case SpeechStarted():
                     self._started(event, now_ns)
                 case SpeechChunk():
+                    if self._open is not None and self._open.is_held:
+                        self._open.timbre.feed(event.pcm)
                     context.send_to_engine(
                         api.Audio(
                             context.session_id,

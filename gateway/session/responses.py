@@ -18,7 +18,6 @@ from headstart.gateway.session.active_response import (
     ActiveResponse,
     close_message,
     open_message,
-    send_report,
     settle,
     text_over,
 )
@@ -315,7 +314,6 @@ class ResponseManager:
         running.outcome = event
         self._end(running, ending)
         self._context.metrics.turn_finished(event.reason.value, event.usage)
-        self._report(running, event)
 
     def voice(self, event: SynthesisedAudio | ClauseDone, now_ns: int) -> None:
         """The voice has made a piece of an answer, or is through with a clause."""
@@ -412,12 +410,3 @@ class ResponseManager:
         except BudgetError as error:
             running.budget = Unmeasured(self._context.latency_budget_ms, running.stamps.realtime)
             self._context.impossible(error)
-        if running.finished is not None:
-            send_report(self._context, running, running.finished)
-
-    def _report(self, running: ActiveResponse, event: api.Finished) -> None:
-        """Report when both are known: what it cost and when it was sent."""
-        if running.stamp_pending:
-            running.finished = event
-        else:
-            send_report(self._context, running, event)

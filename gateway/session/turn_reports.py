@@ -1,8 +1,9 @@
-"""What a session's observer is told: chunks, errors, and a record of each response that is done.
+"""What is told of turns: to the observer chunks, errors and a record of each response that is done,
+and to a client that asked for it the response's latency report.
 
     chunk ─▶ kept with its utterance ─┐
-    response over ─▶ waits for the first token's stamp, if that is still to come ─▶ record
-    heard, first sound sent, cut ─▶ the same record, of the next revision
+    response over ─▶ waits for the first token's stamp, if that is still to come ─▶ record, report
+    heard, first sound sent, cut ─▶ the same record, of the next revision; the report if it changed
 
 Bounds: chunks of the newest `UTTERANCES_KEPT` utterances, `CHUNKS_KEPT` of each; records of the
 newest `RECORDS_KEPT` spoken responses, of which more may be learnt.
@@ -22,7 +23,7 @@ from headstart.gateway.protocol.extensions import PlayoutStarted
 from headstart.gateway.protocol.session_config import ServerVadConfig
 from headstart.gateway.session.active_response import ActiveResponse
 from headstart.gateway.session.context import SessionContext
-from headstart.gateway.session.response import Ending
+from headstart.gateway.session.response import Ending, kv_to_wire
 from headstart.gateway.telemetry.latency import ChunkBudget
 from headstart.gateway.telemetry.turn_record import (
     CHUNKS_KEPT,
@@ -56,6 +57,7 @@ class TurnReports:
         self._chunks: dict[int, deque[TurnChunk]] = {}
         self._over: list[tuple[ActiveResponse, Ending | None, int | None]] = []
         self._known: dict[str, _Known] = {}
+        self._client_gone = False
 
     # --- while it goes on ------------------------------------------------------------------------
 
@@ -99,7 +101,8 @@ class TurnReports:
         self._over = waiting[-RECORDS_KEPT:]
 
     def close(self, now_ns: int) -> None:
-        """The session ends: no more stamps will come."""
+        """The session ends: no more stamps will come, and no client is left to be told."""
+        self._client_gone = True
         for running, _, _ in self._over:
             running.stamp_pending = False
         self.settle(now_ns)
@@ -157,8 +160,10 @@ class TurnReports:
             interrupted=before.interrupted or _was_cut(speaking),
         )
         if now != before:
-            known.record = dataclasses.replace(now, revision=before.revision + 1)
-            self._context.observer.turn(known.record)
+            record = known.record = dataclasses.replace(now, revision=before.revision + 1)
+            self._context.observer.turn(record)
+            if record.budget_to_wire() != before.budget_to_wire():
+                self._tell_client(known.running, record)
 
     def _record(self, running: ActiveResponse, ending: Ending | None, done_ns: int) -> None:
         context, facts = self._context, running.response.facts
@@ -195,6 +200,34 @@ class TurnReports:
             text=self._text(running),
         )
         context.observer.turn(known.record)
+        self._tell_client(running, known.record)
+
+    def _tell_client(self, running: ActiveResponse, record: TurnRecord) -> None:
+        """Send the latency report; again when the first sound, or when it was heard, became known
+        only afterwards."""
+        context, outcome = self._context, running.outcome
+        if outcome is None or record.budget is None or self._client_gone:
+            return  # the engine was lost, or nothing was sent that one could count to
+        known_item = running.question_id in context.conversation
+        report = context.events.latency_report(
+            turn=record.turn,
+            item_id=running.question_id if known_item else None,
+            response_id=record.response_id,
+            budget=record.budget_to_wire(),
+            revision=record.revision,
+            kv=kv_to_wire(outcome.kv),
+            chunks=context.chunks.to_wire(),
+            usage={
+                "input_tokens": outcome.usage.input,
+                "cached_tokens": outcome.usage.cached,
+                "output_tokens": outcome.usage.output,
+                "speculated_tokens": outcome.usage.speculated,
+                "wasted_tokens": outcome.usage.wasted,
+            },
+            decode_tok_s=outcome.decode_tok_s,
+            voice=record.voice_to_wire(),
+        )
+        context.send_ours("latency", report)
 
     def _text(self, running: ActiveResponse) -> tuple[str | None, str] | None:
         context = self._context

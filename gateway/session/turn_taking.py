@@ -25,6 +25,9 @@ from headstart.gateway.session.idle import Idle
 from headstart.gateway.session.responses import ResponseManager
 from headstart.gateway.session.utterance import EndedUtterance, Standing, Utterance
 
+ECHO_AT_ONCE_MS = 400  # of sound, at a beginning of speech
+ECHO_MS = 3_000  # at most, when words are known
+
 
 class TurnTaking:
     """Turn taking of one session. Owns the question that waits for a response, and held speech."""
@@ -52,7 +55,11 @@ class TurnTaking:
         self._reopened = (
             self._answered if is_continued else None
         )  # used if it turns out to be no speech
-        if not is_continued and self._is_over_answer(utterance, now_ns):
+        if self._context.echo.is_echo(ECHO_AT_ONCE_MS) and not utterance.by_hand:
+            # Our own sound comes back. It plays on: who speaks over it is known by their words.
+            self._held, utterance.standing = utterance, Standing.HELD_ALOUD
+            utterance.is_echo = True
+        elif not is_continued and self._is_over_answer(utterance, now_ns):
             self._held, utterance.standing = utterance, Standing.HELD
             self._responses.hold(now_ns)
             self._report("possible", utterance)
@@ -83,7 +90,7 @@ class TurnTaking:
 
     def judge(self, utterance: Utterance, now_ns: int) -> Meaning:
         """Classify the words so far; the audio resumes as soon as they are known to be nothing."""
-        meaning = self._meaning(utterance, final=utterance.text_is_final)
+        meaning = self._meaning(utterance, now_ns, final=utterance.text_is_final)
         if meaning is Meaning.NOTHING:
             self._release(now_ns)
         return meaning
@@ -100,9 +107,11 @@ class TurnTaking:
     def is_turn(self, utterance: Utterance, now_ns: int) -> bool:
         """Whether a held utterance that has ended is answered: an interruption is, and so is an
         "okay" if no response is left that it could belong to."""
-        if self._meaning(utterance, final=True) is Meaning.INTERRUPTION:
+        if self._meaning(utterance, now_ns, final=True) is Meaning.INTERRUPTION:
             return True
-        return bool(utterance.text.strip()) and not self._responses.audible(now_ns)
+        if self._responses.audible(now_ns) or self._is_echo(utterance, now_ns):
+            return False
+        return bool(utterance.text.strip())
 
     def confirm(self, utterance: Utterance, now_ns: int) -> None:
         """Held speech is an interruption, or a turn."""
@@ -115,22 +124,32 @@ class TurnTaking:
         """Held speech was nothing."""
         self._release(now_ns)
         self._held = None
-        self._report("false", utterance)
+        if not utterance.is_echo:  # else nothing was said of it
+            self._report("false", utterance)
 
     def _release(self, now_ns: int) -> None:
         if self._held is not None and self._held.standing is Standing.HELD:
             self._held.standing = Standing.HELD_ALOUD
             self._responses.release(now_ns)
 
-    def _meaning(self, utterance: Utterance, *, final: bool) -> Meaning:
+    def _meaning(self, utterance: Utterance, now_ns: int, *, final: bool) -> Meaning:
         hearing = utterance.hearing
-        return self._rule.judge(
+        meaning = self._rule.judge(
             utterance.text,
             utterance.sound_ms,
             final=final,
             wordless=hearing is not None and hearing.wordless,
             likely=hearing.likely if hearing is not None else (),
+            spread=utterance.timbre.spread if final else None,
         )
+        if meaning is Meaning.INTERRUPTION and self._is_echo(utterance, now_ns):
+            return Meaning.NOTHING if final else Meaning.UNKNOWN
+        return meaning
+
+    def _is_echo(self, utterance: Utterance, now_ns: int) -> bool:
+        """Whether it is our own answer that comes back."""
+        lasts_ms = (now_ns - utterance.began_ns) / NS_PER_MS + ECHO_AT_ONCE_MS
+        return self._context.echo.is_echo(min(lasts_ms, ECHO_MS))
 
     def _report(self, what: Literal["possible", "real", "false"], utterance: Utterance) -> None:
         context = self._context

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import Enum
 
 from headstart.engine import api
 from headstart.gateway.audio.clock import engine_samples_to_exact_ms
 from headstart.gateway.audio.segmenter import PauseDetected, SpeechStopped
+from headstart.gateway.audio.timbre import Timbre
 from headstart.gateway.telemetry.latency import TurnStamps
 
 
@@ -35,6 +36,8 @@ class Utterance:
     hushed: PauseDetected | None = None  # the short pause it is in
     hearing: api.Hearing | None = None  # the newest
     text_is_final: bool = False  # for that pause
+    is_echo: bool = False  # it began as our own answer, coming back
+    timbre: Timbre = field(default_factory=Timbre)  # of what came while it was held
 
     @property
     def is_held(self) -> bool:

@@ -145,6 +145,27 @@ class TurnRecord:
             return None
         return max(0, self.playout.started_ns - sound_ns)
 
+    @property
+    def first_sound_ms(self) -> float | None:
+        """From the origin to the first sound sent: the stages up to `voice`."""
+        voice_ms = self.stages_ms["voice"]
+        if voice_ms is None or not isinstance(self.budget, TurnBudget):
+            return None
+        return self.budget.total_ms + voice_ms
+
+    @property
+    def heard_ms(self) -> float | None:
+        """From the origin until the first sound was heard: all stages."""
+        sound_ms, playout_ms = self.first_sound_ms, self.stages_ms["playout"]
+        return None if sound_ms is None or playout_ms is None else sound_ms + playout_ms
+
+    def budget_to_wire(self) -> Json:
+        """The budget as in the protocol's latency report: on to the first sound, and until it was
+        heard. `stages_ms` sums to the last of `total_ms`, `first_sound_ms`, `heard_ms` that is
+        known; a text answer has only the first."""
+        spoken = {"first_sound_ms": self.first_sound_ms, "heard_ms": self.heard_ms}
+        return self._measured() | spoken
+
     def to_wire(self) -> Json:
         """The record as the feed has it, but for what only the server knows: the wall clock, the
         transport and the state of its call."""
@@ -166,7 +187,7 @@ class TurnRecord:
                 "wasted": None if usage is None else usage.wasted,
             },
             "waits": self.waits(),
-            "voice": self._voice(),
+            "voice": self.voice_to_wire(),
             "playout": self._playout(),
             "usage": None if usage is None else usage_to_wire(usage),
             "kv": None if self.kv is None else kv_to_wire(self.kv),
@@ -221,7 +242,13 @@ class TurnRecord:
             for span in self.stamps.spans
         ]
 
-    def _voice(self) -> Json | None:
+    def voice_to_wire(self) -> Json | None:
+        """Latency of a spoken answer, in ms; None if it is not spoken.
+
+        `first_clause_ms`: from the first token to the first clause; `first_sound_ms`: from then
+        until the first audio was sent; `total_ms`: from the origin to the first audio. None where a
+        stamp is missing.
+        """
         voice = self.voice
         if voice is None:
             return None

@@ -47,8 +47,17 @@ class Answer:
     error: dict[str, Any] | None = None
     usage: dict[str, Any] | None = None
     report: Event | None = None
+    """The newest: a spoken answer may have another one once it was heard."""
+    played: bool = False
+    """The server, which plays on a call, has ended its sound."""
     after_utterances: int = 0
     """How many utterances had been committed when it began."""
+
+    @property
+    def audio_ms(self) -> float:
+        """How much sound was made of it, by its report."""
+        voice = None if self.report is None else self.report.get("voice")
+        return voice["audio_ms"] if voice else 0.0
 
 
 @dataclass
@@ -95,6 +104,11 @@ class Turn:
         # An answer without text has no latency report.
         reported = last.report is not None or not last.text or last.status != "completed"
         return reported or not self.reports
+
+    @property
+    def sounds(self) -> bool:
+        """Whether the server, which plays on a call, is still to end an answer's sound."""
+        return any(answer.audio_ms and not answer.played for answer in self.answers.values())
 
     @property
     def last_answer(self) -> Answer | None:
@@ -224,6 +238,9 @@ def receive_in_turn(turn: Turn, event: Mapping[str, Any]) -> None:
         if chunk["due_ms"] is None:  # a server of before
             chunk["due_ms"] = chunk["duration_ms"]
         turn.chunks.append(chunk)
+    elif kind in ("output_audio_buffer.stopped", "output_audio_buffer.cleared"):
+        if event["response_id"] in turn.answers:
+            turn.answers[event["response_id"]].played = True
     elif kind == "gateway.latency.report" and event["response_id"] in turn.answers:
         turn.answers[event["response_id"]].report = dict(event)
 

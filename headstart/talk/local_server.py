@@ -138,10 +138,13 @@ async def until_ready(
     on_status: Callable[[Status], None],
     check: Callable[[], None] = lambda: None,
     api_key: str = NO_KEY,
+    *,
+    speak: bool = False,
 ) -> Status | None:
-    """Wait until the server's engine accepts sessions; None if it is not a headstart server, which
-    has no status, or the key may not see it. Raises `ServerUnreachable`, `ServerRefused` for a key
-    that the server does not know, and whatever `check` raises."""
+    """Wait until the server's engine accepts sessions and, to `speak`, its voice is loaded or is
+    known not to be there; None if it is not a headstart server, which has no status, or the key may
+    not see it. Raises `ServerUnreachable`, `ServerRefused` for a key that the server does not know,
+    and whatever `check` raises."""
     address = status_url(url)
     while True:
         check()
@@ -149,7 +152,8 @@ async def until_ready(
         if status is None:
             return None
         on_status(status)
-        if status["engine"]["state"] == "ready":
+        voice_loads = speak and status.get("voice", {}).get("state") == "loading"
+        if status["engine"]["state"] == "ready" and not voice_loads:
             return status
         await asyncio.sleep(STATUS_POLL_S)
 

@@ -230,6 +230,45 @@ def test_a_client_says_when_it_played() -> None:
     assert len(seen.records) == 2, "the first report counts"
 
 
+def test_a_latency_report_goes_on_until_it_was_heard() -> None:
+    """Sent when the response is done; again, once, when its playout becomes known. The stages sum
+    to the last instant that is known."""
+    bench, _ = watched(speaks=True)
+    bench.update(gateway={"events": ["latency"]})
+    question(bench)
+    bench.now_ns += 40 * NS_PER_MS
+    bench.answer("It is Paris.")
+    bench.now_ns += 100 * NS_PER_MS
+    bench.say_all()
+    response_id = bench.last("response.done")["response"]["id"]
+    bench.now_ns += 300 * NS_PER_MS
+    for delay_ms in (65, 70):
+        bench.client("gateway.playout.started", response_id=response_id, delay_ms=delay_ms)
+    first, second = bench.of("gateway.latency.report")
+    assert (first["revision"], second["revision"]) == (1, 2)
+    sound_ms = first["budget"]["total_ms"] + 100
+    assert first["budget"]["first_sound_ms"] == pytest.approx(sound_ms)
+    assert (first["budget"]["heard_ms"], first["budget"]["stages_ms"]["playout"]) == (None, None)
+    assert second["budget"]["heard_ms"] == pytest.approx(sound_ms + 65)
+    for report, last in ((first, "first_sound_ms"), (second, "heard_ms")):
+        stages_ms = sum(ms or 0 for ms in report["budget"]["stages_ms"].values())
+        assert stages_ms == pytest.approx(report["budget"][last], abs=1e-3)
+
+
+def test_a_text_answers_report_has_no_sound() -> None:
+    """Null, not 0."""
+    bench, _ = watched(speaks=True)
+    bench.update(output_modalities=["text"], gateway={"events": ["latency"]})
+    question(bench)
+    bench.answer("It is Paris.")
+    (report,) = bench.of("gateway.latency.report")
+    budget = report["budget"]
+    unknown = budget["stages_ms"]["voice"], budget["stages_ms"]["playout"]
+    assert (*unknown, budget["first_sound_ms"], budget["heard_ms"]) == (None,) * 4
+    stages_ms = sum(ms or 0 for ms in budget["stages_ms"].values())
+    assert stages_ms == pytest.approx(budget["total_ms"], abs=1e-3)
+
+
 def test_a_report_while_the_answer_runs_is_in_its_first_record() -> None:
     """Most clients play before all of a long answer has come."""
     bench, seen = watched(speaks=True)
