@@ -34,12 +34,15 @@ class Answer:
 
 @dataclass
 class Conversation:
-    """A clip and what a system made of it. `speech_end_at_s`: when its last sample was sent."""
+    """A clip and what a system made of it. `speech_end_at_s`: when its last sample was sent;
+    `heard`: the texts recognised; `own_ms`: what the system itself has measured, by its names."""
 
     plan: Plan
     speech_end_at_s: float
+    heard: list[str] = field(default_factory=list)
     answers: list[Answer] = field(default_factory=list)
-    own_ms: dict[str, list[float]] = field(default_factory=dict)  # as the system says
+    own_ms: dict[str, list[float]] = field(default_factory=dict)
+    errors: list[str] = field(default_factory=list)
     load: float = 0.0
 
 
@@ -48,7 +51,7 @@ class Score:
     """One clip's result; times from the last speech sample. None: not answered.
 
     `false_start`: sound of an answer was heard while the speaker went on. `broken`: the last answer
-    is none to the whole question. `errors` of `words` were heard wrong.
+    is none to the whole question. `wrong`: errors in hearing `words` words.
     """
 
     name: str
@@ -58,7 +61,7 @@ class Score:
     heard_over_ms: float
     broken: bool
     answers: int
-    errors: int
+    wrong: int
     words: int
     right: bool | None
     heard: str
@@ -72,7 +75,7 @@ def score(talk: Conversation, spell: Callable[[str], str], errors: Callable[...,
     last = begun[-1] if begun else None
     over_ms = sum(a.heard_before_end_s for a in talk.answers) * 1000
     asked = asked_in(last.read) if last else ""
-    heard = heard_in(last.read) if last else ""
+    heard = " ".join(talk.heard)
     truth, words = spell(plan.text), spell(heard)
     right = bool(re.search(plan.want, last.text, re.IGNORECASE)) if last and plan.want else None
     return Score(
@@ -83,7 +86,7 @@ def score(talk: Conversation, spell: Callable[[str], str], errors: Callable[...,
         heard_over_ms=round(over_ms, 1),
         broken=not last or is_broken(plan, spell(asked), spell),
         answers=len(begun),
-        errors=errors([truth], [words]),
+        wrong=errors([truth], [words]),
         words=len(truth.split()),
         right=right,
         heard=heard,
@@ -104,11 +107,6 @@ def asked_in(read: Sequence[tuple[str, str]]) -> str:
         if role == USER:
             said.insert(0, text)
     return " ".join(said)
-
-
-def heard_in(read: Sequence[tuple[str, str]]) -> str:
-    """Everything the user said."""
-    return " ".join(text for role, text in read if role == USER)
 
 
 def is_broken(plan: Plan, asked: str, spell: Callable[[str], str]) -> bool:
@@ -153,7 +151,7 @@ def summary(scores: Sequence[Score]) -> dict[str, Any]:
         "false_start_heard_ms_max": max((s.heard_over_ms for s in scores), default=0.0),
         "broken_share": _share([s.broken for s in scores]),
         "broken_share_paused": _share([s.broken for s in paused]),
-        "wer": _ratio(sum(s.errors for s in scores), sum(s.words for s in scores)),
+        "wer": _ratio(sum(s.wrong for s in scores), sum(s.words for s in scores)),
         "right_share": _share(judged),
         "clips": len(scores),
     }
@@ -192,5 +190,6 @@ def as_line(system: str, talk: Conversation, result: Score) -> dict[str, Any]:
         "pause_ms": talk.plan.pause_ms,
         "load": talk.load,
         "own_ms": talk.own_ms,
+        "errors": talk.errors,
         "all_answers": answers,
     }
