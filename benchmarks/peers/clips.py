@@ -1,7 +1,7 @@
 """The spoken questions of `headstart bench peers`: whole ones, and ones with a pause inside.
 
     whole    "What is the largest planet in our solar system?"
-    inside   "What is the largest planet | <pause> | in our solar system?"   cut where it is quietest
+    inside   "What is the largest planet | <pause> | in our solar system?"  cut where it is quietest
     between  "I would like to ask you something." <pause> "What is the largest …?"
 
 Everyday questions (`questions.toml`, `spoken.py`) of the half that no policy was tuned on, by

@@ -26,6 +26,11 @@ LONGEST_S = 25.0
 AT_LEAST_S = 2.5
 """After the clip: an answer that began too early may be followed by another."""
 QUIET_S = 0.8
+OPEN_WAIT_S = 60.0
+
+
+class ConversationFailed(RuntimeError):
+    """A system refused a conversation, or broke it off."""
 
 
 @dataclass(frozen=True)

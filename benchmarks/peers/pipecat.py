@@ -20,7 +20,15 @@ from headstart.benchmarks.peers import llama, settings
 from headstart.benchmarks.peers.child import child, free_port
 from headstart.benchmarks.peers.clips import Clip
 from headstart.benchmarks.peers.environments import Environments
-from headstart.benchmarks.peers.feeding import AT_LEAST_S, LONGEST_S, QUIET_S, feed, stream_of
+from headstart.benchmarks.peers.feeding import (
+    AT_LEAST_S,
+    LONGEST_S,
+    OPEN_WAIT_S,
+    QUIET_S,
+    ConversationFailed,
+    feed,
+    stream_of,
+)
 from headstart.benchmarks.peers.playback import Playback
 from headstart.benchmarks.peers.score import Answer, Conversation
 from headstart.engine.weights import ensure
@@ -47,10 +55,10 @@ class Log:
         lines = sorted(self.lines, key=lambda line: float(line["at_s"]))
         requests = [line for line in lines if line["kind"] == "request"]
         answers = []
-        for request, after in zip(requests, [*requests[1:], None], strict=True):
-            begun_s = float(request["at_s"])
-            over_s = float(after["at_s"]) if after else float("inf")
-            answers.append(self._answer(request, begun_s, over_s, speech_end_at_s))
+        begun_s = [float(request["at_s"]) for request in requests]
+        over_s = [*begun_s[1:], float("inf")]
+        for request, first_s, end_s in zip(requests, begun_s, over_s, strict=False):
+            answers.append(self._answer(request, first_s, end_s, speech_end_at_s))
         return Conversation(
             clip.plan,
             speech_end_at_s,
@@ -162,6 +170,8 @@ class _Listeners:
             line = json.loads(text)
         except json.JSONDecodeError:
             return
+        if not isinstance(line, dict) or "kind" not in line:
+            return
         if line["kind"] == "ready":
             self.ready = True
         elif self.log is not None:
@@ -169,19 +179,21 @@ class _Listeners:
 
 
 async def _converse(url: str, clip: Clip, log: Log) -> Conversation:
-    async with connect(url, compression=None, max_size=None) as socket:
+    try:
+        socket = await connect(url, compression=None, max_size=None, open_timeout=OPEN_WAIT_S)
+    except OSError as error:  # TimeoutError is one
+        raise ConversationFailed(f"{clip.plan.name}: {error}") from error
+    async with socket:
         listening = asyncio.create_task(_listen(socket, log))
         try:
 
             def enough(since_s: float) -> bool:
-                if listening.done():
-                    return True
                 over = since_s > AT_LEAST_S and log.settled(time.monotonic())
                 return over or since_s > LONGEST_S - 1
 
             speech_end_at_s = await feed(stream_of(clip, IN_HZ), socket.send, enough)
-            if listening.done():
-                raise RuntimeError(f"{clip.plan.name}: the pipeline closed the connection")
+        except ConnectionClosed as error:
+            raise ConversationFailed(f"{clip.plan.name}: {error}") from error
         finally:
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)

@@ -9,8 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import json
 import time
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,13 +21,24 @@ from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed
 
 from headstart.benchmarks.peers.clips import Clip
-from headstart.benchmarks.peers.feeding import AT_LEAST_S, LONGEST_S, QUIET_S, feed, stream_of
+from headstart.benchmarks.peers.feeding import (
+    AT_LEAST_S,
+    LONGEST_S,
+    OPEN_WAIT_S,
+    QUIET_S,
+    ConversationFailed,
+    feed,
+    stream_of,
+)
 from headstart.benchmarks.peers.playback import Playback
 from headstart.benchmarks.peers.score import USER, Answer, Conversation
 
 RATE_HZ = 24_000
-ANSWER_WAIT_S = 60.0
+AGREE_WAIT_S = 60.0
 """For the session to be agreed on."""
+SLOT_POLL_S = 0.2
+SLOT_WAIT_S = 30.0
+"""For the last conversation's slot, which a server may free a while after it has closed."""
 
 
 @dataclass
@@ -190,14 +203,12 @@ class Log:
 
 
 async def converse(url: str, clip: Clip, session: dict[str, Any]) -> Conversation:
-    """Speak a clip in a new session with these settings. Raises RuntimeError if the server refuses
-    them or closes the connection."""
+    """Speak a clip in a new session with these settings. Raises `ConversationFailed`."""
     log = Log(last_at_s=time.monotonic())
-    headers = {"Authorization": "Bearer none-needed"}
-    async with connect(url, additional_headers=headers, compression=None, max_size=None) as socket:
-        await socket.send(json.dumps({"type": "session.update", "session": session}))
+    async with _opened(url, log) as socket:
         listening = asyncio.create_task(_listen(socket, log))
         try:
+            await socket.send(json.dumps({"type": "session.update", "session": session}))
             await _agreed(log, listening)
 
             async def send(pcm: bytes) -> None:
@@ -205,14 +216,12 @@ async def converse(url: str, clip: Clip, session: dict[str, Any]) -> Conversatio
                 await socket.send(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
 
             def enough(since_s: float) -> bool:
-                if listening.done():
-                    return True
                 over = since_s > AT_LEAST_S and log.settled(time.monotonic())
                 return over or since_s > LONGEST_S - 1
 
             speech_end_at_s = await feed(stream_of(clip, RATE_HZ), send, enough)
-            if listening.done():
-                raise RuntimeError(f"{clip.plan.name}: the server closed the connection")
+        except ConnectionClosed as error:
+            raise ConversationFailed(f"{clip.plan.name}: {error}; {log.errors}") from error
         finally:
             listening.cancel()
             await asyncio.gather(listening, return_exceptions=True)
@@ -221,11 +230,41 @@ async def converse(url: str, clip: Clip, session: dict[str, Any]) -> Conversatio
     return talk
 
 
+@contextlib.asynccontextmanager
+async def _opened(url: str, log: Log) -> AsyncIterator[ClientConnection]:
+    """A connection whose first event has come, tried again while there is no slot."""
+    headers = {"Authorization": "Bearer none-needed"}
+    late_at_s = time.monotonic() + SLOT_WAIT_S
+    while True:
+        try:
+            socket = await connect(
+                url,
+                additional_headers=headers,
+                compression=None,
+                max_size=None,
+                open_timeout=OPEN_WAIT_S,
+            )
+        except OSError as error:  # TimeoutError is one
+            raise ConversationFailed(f"expected a connection, got {error}") from error
+        async with socket:
+            try:
+                first = json.loads(await socket.recv())
+            except ConnectionClosed as error:
+                first = {"type": "error", "error": str(error)}
+            if first["type"] != "error":
+                log.take(first, time.monotonic())
+                yield socket
+                return
+        if time.monotonic() > late_at_s:
+            raise ConversationFailed(f"expected a session, got {first['error']}")
+        await asyncio.sleep(SLOT_POLL_S)
+
+
 async def _agreed(log: Log, listening: asyncio.Task[None]) -> None:
-    late_at_s = time.monotonic() + ANSWER_WAIT_S
+    late_at_s = time.monotonic() + AGREE_WAIT_S
     while not log.agreed:
         if log.errors or listening.done() or time.monotonic() > late_at_s:
-            raise RuntimeError(f"expected session.updated, got {log.errors or 'nothing'}")
+            raise ConversationFailed(f"expected session.updated, got {log.errors or 'nothing'}")
         await asyncio.sleep(0.01)
 
 
@@ -236,5 +275,3 @@ async def _listen(socket: ClientConnection, log: Log) -> None:
                 await socket.send(json.dumps(reply))
     except ConnectionClosed:
         return
-
-

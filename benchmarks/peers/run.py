@@ -32,13 +32,17 @@ from headstart.benchmarks import report
 from headstart.benchmarks.peers import ours, pipecat, settings, speech_to_speech
 from headstart.benchmarks.peers.child import PeerFailed
 from headstart.benchmarks.peers.clips import Clip, clips, plans
+from headstart.benchmarks.peers.contention import Contention, calm
 from headstart.benchmarks.peers.environments import EnvironmentFailed, Environments
+from headstart.benchmarks.peers.feeding import ConversationFailed
 from headstart.benchmarks.peers.score import Conversation, Score, as_line, score, summary
+from headstart.benchmarks.report import percentile
 from headstart.benchmarks.yardstick import normaliser
 
 Speak = Callable[[Clip], Awaitable[Conversation]]
 SYSTEMS = (*ours.TURN_DETECTION, "pipecat", speech_to_speech.NAME)
 CONVERSATIONS = "conversations.jsonl"
+CALM_WAIT_S = 60.0
 TABLE = (
     "first_token_ms_p50",
     "first_token_ms_p95",
@@ -56,7 +60,7 @@ class Result:
     """What was measured of one system. `reason`: why nothing was."""
 
     scores: list[Score] = field(default_factory=list)
-    loads: list[float] = field(default_factory=list)
+    others_cores: list[float] = field(default_factory=list)
     own_ms: dict[str, list[float]] = field(default_factory=dict)
     reason: str = ""
 
@@ -68,18 +72,38 @@ class Result:
             for name, values in self.own_ms.items()
             if values and name != "smart_turn"
         }
-        return {**summary(self.scores), **own, "load_max": max(self.loads, default=0.0)}
+        others = {
+            "others_cores_p50": percentile(self.others_cores, 50),
+            "others_cores_max": max(self.others_cores),
+        }
+        return {**summary(self.scores), **own, **others}
 
 
-def run(
-    folder: Path, systems: Sequence[str], count: int, rounds: int, cores: int, *, as_json: bool
-) -> None:
-    """Measure and report. Raises ValueError for more clips than there are, `VoiceUnavailable`."""
+@dataclass(frozen=True)
+class Options:
+    """`folder`: for clips, environments and logs. `calm_cores`: wait before a clip until other
+    processes use less, at most `CALM_WAIT_S`; 0: do not wait."""
+
+    folder: Path
+    systems: Sequence[str] = SYSTEMS
+    clips: int = 20
+    rounds: int = 1
+    cores: int = settings.THREADS
+    calm_cores: float = 0.0
+
+
+def run(options: Options, *, as_json: bool) -> None:
+    """Measure and report. Raises ValueError for more clips than there are or a system that is
+    none, `VoiceUnavailable`."""
+    unknown = sorted(set(options.systems) - set(SYSTEMS))
+    if unknown:
+        raise ValueError(f"expected some of {', '.join(SYSTEMS)}, got {', '.join(unknown)}")
+    folder, count = options.folder, options.clips
     planned = plans(count)
     available = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, available[:cores])
+    os.sched_setaffinity(0, available[: options.cores])
     spoken = clips(folder / "clips", planned, report.say)
-    results = asyncio.run(_measure(folder, systems, spoken, rounds))
+    results = asyncio.run(_measure(options, spoken))
     rows = {name: result.row() for name, result in results.items()}
     report.say(table(rows))
     report.finish(
@@ -90,28 +114,26 @@ def run(
             "model": settings.MODEL,
             "voice": settings.VOICE,
             "clips": count,
-            "rounds": rounds,
-            "cores": min(cores, len(available)),
+            "rounds": options.rounds,
+            "cores": min(options.cores, len(available)),
             "conversations": str(folder / CONVERSATIONS),
         },
         as_json=as_json,
     )
 
 
-async def _measure(
-    folder: Path, systems: Sequence[str], spoken: Sequence[Clip], rounds: int
-) -> dict[str, Result]:
-    """Each system in turn, `rounds` times."""
-    results = {name: Result() for name in systems}
+async def _measure(options: Options, spoken: Sequence[Clip]) -> dict[str, Result]:
+    """Each system in turn, as often as there are rounds."""
+    results = {name: Result() for name in options.systems}
     spell = normaliser()
-    with (folder / CONVERSATIONS).open("w") as notes:
-        for number in range(rounds):
-            for name in systems:
+    with (options.folder / CONVERSATIONS).open("w") as notes:
+        for number in range(options.rounds):
+            for name in options.systems:
                 if results[name].reason:
                     continue
-                report.say(f"round {number + 1} of {rounds}: {name}")
+                report.say(f"round {number + 1} of {options.rounds}: {name}")
                 try:
-                    async for talk in _talks(name, folder, spoken):
+                    async for talk in _talks(name, options, spoken):
                         found = score(talk, spell, _word_errors)
                         _take(results[name], talk, found)
                         notes.write(json.dumps(as_line(name, talk, found)) + "\n")
@@ -123,13 +145,25 @@ async def _measure(
     return results
 
 
-async def _talks(name: str, folder: Path, spoken: Sequence[Clip]) -> AsyncIterator[Conversation]:
+async def _talks(
+    name: str, options: Options, spoken: Sequence[Clip]
+) -> AsyncIterator[Conversation]:
     """A system's conversations; the first clip is spoken once before, to warm it."""
-    async with _running(name, folder) as speak:
-        await speak(spoken[0])
+    async with _running(name, options.folder) as speak:
+        try:
+            await speak(spoken[0])
+        except ConversationFailed as error:
+            raise PeerFailed(name, str(error), options.folder / "logs" / f"{name}.log") from error
         for clip in spoken:
-            talk = await speak(clip)
-            talk.load = round(os.getloadavg()[0], 2)
+            if options.calm_cores:
+                await calm(options.calm_cores, CALM_WAIT_S)
+            others = Contention()
+            try:
+                talk = await speak(clip)
+            except ConversationFailed as error:  # counted as unanswered
+                report.say(f"{name}: {error}")
+                talk = Conversation(clip.plan, 0.0, errors=[str(error)])
+            talk.others_cores = others.cores()
             yield talk
 
 
@@ -144,7 +178,7 @@ def _running(name: str, folder: Path) -> AbstractAsyncContextManager[Speak]:
 
 def _take(result: Result, talk: Conversation, found: Score) -> None:
     result.scores.append(found)
-    result.loads.append(talk.load)
+    result.others_cores.append(talk.others_cores)
     for name, values in talk.own_ms.items():
         result.own_ms.setdefault(name, []).extend(values[-1:])
 

@@ -43,7 +43,7 @@ class Conversation:
     answers: list[Answer] = field(default_factory=list)
     own_ms: dict[str, list[float]] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
-    load: float = 0.0
+    others_cores: float = 0.0  # used by other processes meanwhile
 
 
 @dataclass(frozen=True)
@@ -188,7 +188,7 @@ def as_line(system: str, talk: Conversation, result: Score) -> dict[str, Any]:
         **asdict(result),
         "said": talk.plan.text,
         "pause_ms": talk.plan.pause_ms,
-        "load": talk.load,
+        "others_cores": talk.others_cores,
         "own_ms": talk.own_ms,
         "errors": talk.errors,
         "all_answers": answers,

@@ -1,5 +1,5 @@
-"""Hugging Face speech-to-speech as a system of the bench: `speech-to-speech serve`, which speaks the
-Realtime API.
+"""Hugging Face speech-to-speech as a system of the bench: `speech-to-speech serve`, which speaks
+the Realtime API.
 
 Its defaults but for the parts: Silero VAD and smart-turn v3.2 as it sets them, faster-whisper,
 llama.cpp's server as its documentation says, and its client of an OpenAI-compatible voice.
@@ -75,6 +75,8 @@ async def running(
             "openai_tts_voice": settings.VOICE,
         }
         flags = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+        # words while one speaks would be recognised again and again, for display only
+        flags.append("--no_enable_live_transcription")
         command = [str(python), "-m", "speech_to_speech.cli", "serve", *flags]
         process = await stack.enter_async_context(
             child(NAME, command, logs / f"{NAME}.log", environment=_environment(home))
