@@ -11,6 +11,7 @@ All sound is s16 at 16 kHz, so that no system hears a wider band than another.
 
 from __future__ import annotations
 
+import functools
 import re
 import tomllib
 from collections.abc import Callable
@@ -23,7 +24,7 @@ from headstart.benchmarks import pauses
 from headstart.benchmarks.pauses import RATE_HZ, Samples
 from headstart.benchmarks.recordings import load_s16
 from headstart.benchmarks.spoken import QUESTIONS, SENTENCES, write
-from headstart.benchmarks.voices import Line, cast
+from headstart.benchmarks.voices import Line, Say, cast
 from headstart.gateway.audio.resample import StreamResampler
 from headstart.gateway.tts.synthesiser import RATE_HZ as VOICE_HZ
 
@@ -127,8 +128,7 @@ def clips(folder: Path, planned: list[Plan], say: Callable[[str], None]) -> list
         own = [plan for plan in missing if plan.voice == name]
         say(f"{name} speaks {len(own)} clips")
         for plan in own:
-            sound = _spoken(plan, lambda text, speak=speak: _at_rate(speak(Line(text))))
-            write(_path(folder, plan), sound, RATE_HZ)
+            write(_path(folder, plan), _spoken(plan, functools.partial(_say, speak)), RATE_HZ)
     return [Clip(plan, load_s16(_path(folder, plan), RATE_HZ)) for plan in planned]
 
 
@@ -147,5 +147,5 @@ def _spoken(plan: Plan, speak: Callable[[str], Samples]) -> Samples:
     return np.concatenate([before, pause, after])
 
 
-def _at_rate(sound: Samples) -> Samples:
-    return np.concatenate([StreamResampler(VOICE_HZ, RATE_HZ).feed(sound)])
+def _say(speak: Say, text: str) -> Samples:
+    return StreamResampler(VOICE_HZ, RATE_HZ).feed(speak(Line(text)))

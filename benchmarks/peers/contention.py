@@ -1,4 +1,4 @@
-"""How much of the machine other people's processes take while a clip is measured."""
+"""How much of the machine a system takes while a clip is measured, and how much others do."""
 
 from __future__ import annotations
 
@@ -15,7 +15,12 @@ class Contention:
 
     def __init__(self) -> None:
         self._began_s = time.monotonic()
-        self._others_s = _busy_s() - _own_s()
+        self._own_s = _own_s()
+        self._others_s = _busy_s() - self._own_s
+
+    def own_s(self) -> float:
+        """Processor time of this process and its descendants since construction."""
+        return round(max(0.0, _own_s() - self._own_s), 3)
 
     def cores(self) -> float:
         """Rough: what children that have ended since have used counts as others'."""

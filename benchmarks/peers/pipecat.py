@@ -65,6 +65,7 @@ class Log:
             heard=[line["text"].strip() for line in lines if line["kind"] == "heard"],
             answers=answers,
             own_ms=_own_ms(lines),
+            timeline=self._timeline(lines),
         )
 
     def _answer(
@@ -92,6 +93,12 @@ class Log:
             text="".join(line["text"] for line in tokens),
         )
 
+    def _timeline(self, lines: list[dict[str, Any]]) -> list[tuple[float, str]]:
+        told = [(line["at_s"], _words(line)) for line in lines if line["kind"] != "ttfb"]
+        told += [(at_s, "cleared") for at_s in self.cleared_at_s]
+        told += [(at_s, "sound") for at_s, _ in self.sound[:1]]
+        return sorted(told)
+
     def settled(self, now_s: float) -> bool:
         """The newest request was answered aloud, and nothing has come for a while."""
         requests = [line["at_s"] for line in self.lines if line["kind"] == "request"]
@@ -99,6 +106,12 @@ class Log:
             return False
         newest_s = self.sound[-1][0]
         return newest_s >= max(requests) and now_s - newest_s > QUIET_S
+
+
+def _words(line: dict[str, Any]) -> str:
+    """A line of the timeline."""
+    more = [str(line[key]) for key in ("text", "complete", "probability") if key in line]
+    return " ".join([line["kind"], *more])
 
 
 def _text(message: dict[str, Any]) -> str:

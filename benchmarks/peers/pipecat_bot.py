@@ -69,7 +69,7 @@ class PcmSerializer(FrameSerializer):
 
     async def serialize(self, frame: Frame) -> str | bytes | None:
         if isinstance(frame, OutputAudioRawFrame):
-            return frame.audio
+            return bytes(frame.audio)
         return "clear" if isinstance(frame, InterruptionFrame) else None
 
     async def deserialize(self, data: str | bytes) -> Frame | None:

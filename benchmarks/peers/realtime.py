@@ -70,13 +70,17 @@ class Log:
     responses: dict[str, _Response] = field(default_factory=dict)
     own_ms: dict[str, list[float]] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
+    timeline: list[tuple[float, str]] = field(default_factory=list)
     agreed: bool = False
     last_at_s: float = 0.0
 
     def take(self, event: dict[str, Any], now_s: float) -> list[dict[str, Any]]:
         """An event has come; returns the events that a client sends for it."""
         self.last_at_s = now_s
-        match event["type"]:
+        kind, words = event["type"], event.get("transcript", "")
+        if not kind.endswith(".delta"):
+            self.timeline.append((now_s, f"{kind} {words}".strip()))
+        match kind:
             case "session.updated":
                 self.agreed = True
             case "conversation.item.added" | "conversation.item.created":
@@ -186,6 +190,7 @@ class Log:
             heard=[item.text for item in self._messages() if item.role == USER and item.text],
             answers=[self._answer(r, speech_end_at_s) for r in self.responses.values()],
             own_ms=self.own_ms,
+            timeline=self.timeline,
         )
 
     def _messages(self) -> list[_Item]:

@@ -52,6 +52,7 @@ TABLE = (
     "broken_share",
     "wer",
     "right_share",
+    "cpu_s_p50",
 )
 
 
@@ -60,6 +61,7 @@ class Result:
     """What was measured of one system. `reason`: why nothing was."""
 
     scores: list[Score] = field(default_factory=list)
+    cpu_s: list[float] = field(default_factory=list)
     others_cores: list[float] = field(default_factory=list)
     own_ms: dict[str, list[float]] = field(default_factory=dict)
     reason: str = ""
@@ -73,6 +75,7 @@ class Result:
             if values and name != "smart_turn"
         }
         others = {
+            "cpu_s_p50": percentile(self.cpu_s, 50),
             "others_cores_p50": percentile(self.others_cores, 50),
             "others_cores_max": max(self.others_cores),
         }
@@ -157,13 +160,13 @@ async def _talks(
         for clip in spoken:
             if options.calm_cores:
                 await calm(options.calm_cores, CALM_WAIT_S)
-            others = Contention()
+            seen = Contention()
             try:
                 talk = await speak(clip)
             except ConversationFailed as error:  # counted as unanswered
                 report.say(f"{name}: {error}")
                 talk = Conversation(clip.plan, 0.0, errors=[str(error)])
-            talk.others_cores = others.cores()
+            talk.cpu_s, talk.others_cores = seen.own_s(), seen.cores()
             yield talk
 
 
@@ -178,6 +181,7 @@ def _running(name: str, folder: Path) -> AbstractAsyncContextManager[Speak]:
 
 def _take(result: Result, talk: Conversation, found: Score) -> None:
     result.scores.append(found)
+    result.cpu_s.append(talk.cpu_s)
     result.others_cores.append(talk.others_cores)
     for name, values in talk.own_ms.items():
         result.own_ms.setdefault(name, []).extend(values[-1:])

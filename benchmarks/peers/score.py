@@ -35,7 +35,9 @@ class Answer:
 @dataclass
 class Conversation:
     """A clip and what a system made of it. `speech_end_at_s`: when its last sample was sent;
-    `heard`: the texts recognised; `own_ms`: what the system itself has measured, by its names."""
+    `heard`: the texts recognised; `own_ms`: what the system itself has measured, by its names;
+    `timeline`: what happened when, for readers; `cpu_s`: processor time of all its processes and
+    the client; `others_cores`: used by other processes meanwhile."""
 
     plan: Plan
     speech_end_at_s: float
@@ -43,7 +45,9 @@ class Conversation:
     answers: list[Answer] = field(default_factory=list)
     own_ms: dict[str, list[float]] = field(default_factory=dict)
     errors: list[str] = field(default_factory=list)
-    others_cores: float = 0.0  # used by other processes meanwhile
+    timeline: list[tuple[float, str]] = field(default_factory=list)
+    cpu_s: float = 0.0
+    others_cores: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -188,8 +192,10 @@ def as_line(system: str, talk: Conversation, result: Score) -> dict[str, Any]:
         **asdict(result),
         "said": talk.plan.text,
         "pause_ms": talk.plan.pause_ms,
+        "cpu_s": talk.cpu_s,
         "others_cores": talk.others_cores,
         "own_ms": talk.own_ms,
         "errors": talk.errors,
+        "timeline_ms": [(_since(talk, at_s), what) for at_s, what in talk.timeline],
         "all_answers": answers,
     }

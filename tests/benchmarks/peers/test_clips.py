@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from headstart.benchmarks import pauses
-from headstart.benchmarks.pauses import RATE_HZ
+from headstart.benchmarks.pauses import RATE_HZ, Samples
 from headstart.benchmarks.peers import clips as subject
-from headstart.benchmarks.peers.clips import Plan, Samples, plans, questions
+from headstart.benchmarks.peers.clips import Plan, plans, questions
 from headstart.benchmarks.spoken import write
 
 

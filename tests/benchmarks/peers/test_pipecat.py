@@ -98,9 +98,9 @@ def test_lines_go_to_the_clip_that_is_spoken() -> None:
     heard = _Listeners()
     for text in ('{"kind": "heard", "at_s": 1, "text": "a"}', "Downloading", "[1]", '"ready"'):
         heard.line(text)
-    assert not heard.ready
+    ready = [heard.ready]
     heard.line('{"kind": "ready", "at_s": 2}')
-    assert heard.ready
+    assert [*ready, heard.ready] == [False, True]
     heard.log = Log()
     heard.line('{"kind": "heard", "at_s": 3, "text": "b"}')
     assert [each["text"] for each in heard.log.lines] == ["b"]

@@ -9,6 +9,7 @@ import os
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -27,7 +28,7 @@ CLIPS = [Clip(plan, np.full(8000, 5000, np.int16)) for plan in plans(3)]
 
 def test_ratios_name_the_peer() -> None:
     """How many times as long it takes; None where something was not measured."""
-    rows = {
+    rows: dict[str, dict[str, Any]] = {
         "ours": {"first_sound_ms_p50": 500.0, "first_token_ms_p50": 400.0},
         "ours_semantic": {"first_sound_ms_p50": 600.0, "first_token_ms_p50": 500.0},
         "pipecat": {"first_sound_ms_p50": 1250.0, "first_token_ms_p50": None},
@@ -44,7 +45,7 @@ def test_ratios_name_the_peer() -> None:
 
 def test_the_table_has_a_row_for_each_system() -> None:
     """One that failed says why, in one line."""
-    measured = Result(scores=[], others_cores=[0.1]).row()
+    measured = Result(cpu_s=[1.0], others_cores=[0.1]).row()
     lines = table({"ours": measured, "pipecat": {"reason": "no wheel\nmore"}}).splitlines()
     assert len({line.count("|") for line in lines[:3]}) == 1
     assert lines[3] == "| pipecat | not measured: no wheel |"
