@@ -149,10 +149,11 @@ def levels_dbfs(sound: Samples) -> npt.NDArray[np.float64]:
     return np.asarray(10 * np.log10(np.maximum(power, 1e-10)))
 
 
-def cut(sound: Samples) -> tuple[Samples, Samples]:
-    """Split where it is quietest for 50 ms near the middle, which is usually between words."""
+def cut(sound: Samples, within: tuple[float, float] = CUT_WITHIN) -> tuple[Samples, Samples]:
+    """Split where it is quietest for 50 ms between two shares of its length; near the middle that
+    is usually between words."""
     levels = np.convolve(levels_dbfs(sound), np.ones(5) / 5, "same")
-    first, last = (round(share * len(levels)) for share in CUT_WITHIN)
+    first, last = (round(share * len(levels)) for share in within)
     at = (first + int(levels[first:last].argmin())) * FRAME
     left, right = sound[:at].copy(), sound[at:].copy()
     ramp = np.linspace(0, 1, FADE)

@@ -1,7 +1,7 @@
 """The spoken questions of `headstart bench peers`: whole ones, and ones with a pause inside.
 
     whole    "What is the largest planet in our solar system?"
-    inside   "What is the largest planet | <pause> | in our solar system?"  cut where it is quietest
+    inside   "What is the largest planet | <pause> | in our solar system?"  cut between two words
     between  "I would like to ask you something." <pause> "What is the largest …?"
 
 Everyday questions (`questions.toml`, `spoken.py`) of the half that no policy was tuned on, by
@@ -39,6 +39,8 @@ OPENINGS = (
     "My daughter asked me this morning.",
 )
 LEAST_WORDS = 5
+REACH_S = 0.08
+"""Around the estimated end of a word: the quietest place is taken."""
 SEEING = "seeing"  # dialogs about a picture
 NEEDS_MORE = r"^And|picture|this|that|song|table"  # words of questions that lean on something
 
@@ -143,8 +145,23 @@ def _spoken(plan: Plan, speak: Callable[[str], Samples]) -> Samples:
     pause = pauses.room(plan.pause_ms)
     if plan.kind == "between":
         return np.concatenate([pauses.trimmed(speak(plan.opening)), pause, question])
-    before, after = pauses.cut(question)
+    before, after = pauses.cut(question, _about(plan, len(question), speak))
     return np.concatenate([before, pause, after])
+
+
+def _about(plan: Plan, samples: int, speak: Callable[[str], Samples]) -> tuple[float, float]:
+    """The shares of a question between which its middle words meet: as long as the halves take
+    when they are spoken alone, in proportion."""
+    first, second = (len(pauses.trimmed(speak(half))) for half in halves(plan.question))
+    share, reach = first / (first + second), REACH_S * RATE_HZ / samples
+    return max(0.1, share - reach), min(0.9, share + reach)
+
+
+def halves(question: str) -> tuple[str, str]:
+    """Its first and its last words."""
+    words = question.split()
+    middle = (len(words) + 1) // 2
+    return " ".join(words[:middle]), " ".join(words[middle:])
 
 
 def _say(speak: Say, text: str) -> Samples:

@@ -44,6 +44,7 @@ from pipecat.pipeline.worker import PipelineParams, PipelineWorker
 from pipecat.processors.aggregators.llm_context import LLMContext
 from pipecat.processors.aggregators.llm_response_universal import (
     LLMContextAggregatorPair,
+    LLMUserAggregator,
     LLMUserAggregatorParams,
 )
 from pipecat.serializers.base_serializer import FrameSerializer
@@ -89,7 +90,7 @@ class Teller(BaseObserver):
         match data.frame:
             case TranscriptionFrame(text=text):
                 tell("heard", text=text)
-            case LLMContextFrame():
+            case LLMContextFrame() if isinstance(data.source, LLMUserAggregator):
                 tell("request", messages=list(self._context.get_messages()))
             case LLMTextFrame(text=text):
                 tell("token", text=text)

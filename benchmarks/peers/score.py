@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from headstart.benchmarks.peers.clips import Plan
+from headstart.benchmarks.peers.clips import Plan, halves
 from headstart.benchmarks.report import percentile
 
 USER, ASSISTANT = "user", "assistant"
@@ -120,15 +120,10 @@ def is_broken(plan: Plan, asked: str, spell: Callable[[str], str]) -> bool:
 
 
 def parts(plan: Plan) -> list[str]:
-    """The texts before and behind the pause. A cut sentence is halved by its words, which is where
-    it is cut, more or less."""
+    """The texts before and behind the pause."""
     if plan.opening:
         return [plan.opening, plan.question]
-    words = plan.question.split()
-    if plan.kind == "whole":
-        return [plan.question]
-    middle = (len(words) + 1) // 2
-    return [" ".join(words[:middle]), " ".join(words[middle:])]
+    return [plan.question] if plan.kind == "whole" else list(halves(plan.question))
 
 
 def _kept(part: Sequence[str], heard: Sequence[str]) -> float:
