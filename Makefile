@@ -10,7 +10,7 @@ MODEL ?= small
 UPGRADE ?= --upgrade
 
 .DEFAULT_GOAL := help
-.PHONY: help setup hooks weights demo serve test test-clients bench lock style types tree screenshots clean
+.PHONY: help setup hooks weights demo serve test coverage test-clients bench lock style types tree screenshots clean
 
 help: ## show this list
 	@echo "headstart: make TARGET [MODEL=small|tiny|medium] [PYTHON=python3.12]"; echo
@@ -75,6 +75,13 @@ test: setup ## run the whole suite: style, types, tests
 	$(BIN)/python -m tests.web_demo.chromium
 	$(BIN)/python -m tests.gateway.telemetry.prometheus_package
 	$(BIN)/python -m pytest
+
+coverage: setup ## run the tests and report the lines and branches that they reach (twice as long)
+	@rm -rf build/coverage && mkdir -p build/coverage
+	$(BIN)/coverage run -m pytest
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage html --quiet --directory build/coverage/html --fail-under 0
+	$(BIN)/coverage report
 
 test-clients: setup ## run the stock clients of docs/clients.md against real servers
 	$(BIN)/headstart models fetch tiny

@@ -28,11 +28,11 @@ _ANIMALS = """
     wombat yak zebra
 """
 ANIMALS = _ANIMALS.split()
-SIGHT = "egyptian cat"
+SHOWN_OBJECT = "egyptian cat"
 """The label of the one picture that is shown; visits without it must not receive this word."""
 CODE = re.compile(r"cnry[0-9a-f]{10}")
 PHRASE = re.compile(
-    rf"\b({'|'.join(COLOURS)})[\s\"]+({'|'.join(ANIMALS)})\b|{SIGHT}", re.IGNORECASE
+    rf"\b({'|'.join(COLOURS)})[\s\"]+({'|'.join(ANIMALS)})\b|{SHOWN_OBJECT}", re.IGNORECASE
 )
 TAIL_CHARS = 64
 """Of an answer in pieces, how much earlier text is read again with the next piece."""
@@ -53,7 +53,7 @@ class Secret:
         self.known |= {self.code, self.phrase}
 
     def shows_the_cat(self) -> None:
-        self.known.add(SIGHT)
+        self.known.add(SHOWN_OBJECT)
 
 
 class Canaries:
@@ -66,7 +66,7 @@ class Canaries:
         self._phrases = [f"{colour} {animal}" for colour in COLOURS for animal in ANIMALS]
         rng.shuffle(self._phrases)
         self._codes: set[str] = set()
-        self._issued: set[str] = {SIGHT}
+        self._issued: set[str] = {SHOWN_OBJECT}
 
     def issue(self) -> Secret:
         """Words never issued before. Raises `IndexError` after some 2,300 of them."""
@@ -99,4 +99,4 @@ def _words(text: str) -> Iterator[str]:
     yield from CODE.findall(text)
     for found in PHRASE.finditer(text):
         whole = found.group(0).lower()
-        yield whole if whole == SIGHT else f"{found.group(1)} {found.group(2)}".lower()
+        yield whole if whole == SHOWN_OBJECT else f"{found.group(1)} {found.group(2)}".lower()

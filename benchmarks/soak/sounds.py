@@ -55,7 +55,7 @@ def clip(name: str) -> list[Packet]:
 
 @functools.cache
 def cat() -> str:
-    """The one picture that is shown, as a data URI: see `canary.SIGHT`."""
+    """The one picture that is shown, as a data URI: see `canary.SHOWN_OBJECT`."""
     parts = play(probe(CLIPS / "demo.mp4"), PACKET_MS, frames=True)
     jpeg = next(part.jpeg for part in parts if isinstance(part, JpegFrame))
     return "data:image/jpeg;base64," + base64.b64encode(jpeg).decode()

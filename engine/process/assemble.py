@@ -25,15 +25,15 @@ from headstart.engine.process.load import LoadedModel, load_model
 from headstart.engine.scheduling.admission import admission_over
 from headstart.engine.scheduling.scheduler import Scheduler
 from headstart.engine.session.session import Emit
-from headstart.engine.vision import Connector, FrameLabeller, Sight
+from headstart.engine.vision import Connector, FrameLabeller, FrameLabels
 from headstart.engine.vision.encoder_cache import EncoderCache
 from headstart.engine.weights import ResolvedModel
 from headstart.kernels.native import default_backend, set_threads
 
 Report = Callable[[str, int, int], None]
 
-# Bytes of a `Sight`: a few short strings and tuples.
-SIGHT_BYTES = 2_048
+# Bytes of a `FrameLabels`: a few short strings and tuples.
+LABELS_BYTES = 2_048
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,27 +74,27 @@ class LabelledImageEncoder:
     """`headstart.engine.interfaces.ImageEncoder` over the image network and the connector."""
 
     def __init__(
-        self, eyes: FrameLabeller, connector: Connector, sights: EncoderCache[Sight]
+        self, eyes: FrameLabeller, connector: Connector, labels_cache: EncoderCache[FrameLabels]
     ) -> None:
         self._eyes = eyes
         self._connector = connector
-        self._sights = sights
+        self._labels_cache = labels_cache
 
     def encode_image(self, image: api.Image, stream: Stream, *, live: bool = False) -> View:
         """Visual tokens of a picture in `stream`; stills and live frames are treated alike."""
-        projected = self._connector.project(self._sight(image, stream.share_domain))
+        projected = self._connector.project(self._labels(image, stream.share_domain))
         ids = stream.soft.intern(projected.embeddings.numpy())
         return View(tuple(ids), projected.text, key=projected.text)
 
-    def _sight(self, image: api.Image, domain: bytes) -> Sight:
+    def _labels(self, image: api.Image, domain: bytes) -> FrameLabels:
         known_by = blake2b(image.width.to_bytes(8, "big") + domain, digest_size=32).digest()
         digest = blake2b(image.rgb, digest_size=16, key=known_by).digest()
-        sight = self._sights.get(digest)
-        if sight is None:
+        labels = self._labels_cache.get(digest)
+        if labels is None:
             pixels = np.frombuffer(image.rgb, np.uint8).reshape(image.height, image.width, 3)
-            sight = self._eyes.label(pixels)
-            self._sights.put(digest, sight, SIGHT_BYTES)
-        return sight
+            labels = self._eyes.label(pixels)
+            self._labels_cache.put(digest, labels, LABELS_BYTES)
+        return labels
 
 
 def assemble(

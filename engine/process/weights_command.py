@@ -141,7 +141,7 @@ def info(
         for source in fact["sources"]:
             typer.echo(f"  source   {source}")
     if adapter is not None:
-        typer.echo(f"{adapter}: a LoRA of ours for the language model (recipes/manner)")
+        typer.echo(f"{adapter}: a LoRA of ours for the language model (recipes/conversation_lora)")
         typer.echo("  licence  Apache-2.0 (from this repository)")
         typer.echo(f"  path     {ADAPTERS / adapter}")
 

@@ -19,8 +19,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from headstart.engine.vision.labeller import FrameLabels
 from headstart.engine.vision.pixels import BRIGHTNESS
-from headstart.engine.vision.sight import Sight
 
 # Without a note a small LLM invents something when asked what it sees.
 _OFF = "[camera: off, I can't see anything]\n"
@@ -75,7 +75,7 @@ class Projected:
 
 
 class Connector:
-    """Turns `Sight`s into embeddings of one LLM. Holds no state between frames."""
+    """Turns `FrameLabels` into embeddings of one LLM. Holds no state between frames."""
 
     def __init__(
         self,
@@ -90,27 +90,27 @@ class Connector:
         self._d_model = d_model
         self._settings = ConnectorSettings() if settings is None else settings
 
-    def project(self, sight: Sight | None) -> Projected:
+    def project(self, labels: FrameLabels | None) -> Projected:
         """The visual tokens of a frame; for None, of a camera that is off."""
-        before, name, after = phrase(sight, self._settings)
+        before, name, after = phrase(labels, self._settings)
         head = self._rows(self._tokenize(before))
         # The slot follows a word, so its tokens begin with a space.
-        slot = self._slot(self._weights(sight, name)) if name else self._rows([])
+        slot = self._slot(self._weights(labels, name)) if name else self._rows([])
         tail = self._rows(self._tokenize(after))
         embeddings = torch.cat([head, slot, tail])
         text = f"{before} {name}{after}" if name else before + after
         soft = range(head.shape[0], head.shape[0] + slot.shape[0])
         return Projected(embeddings=embeddings, text=text, soft=soft)
 
-    def _weights(self, sight: Sight | None, name: str) -> dict[str, float]:
+    def _weights(self, labels: FrameLabels | None, name: str) -> dict[str, float]:
         """Names to blend, with weights that sum to 1; `name` alone if it is sure."""
         settings = self._settings
-        if sight is None or name != sight.label or sight.probability >= settings.sure:
+        if labels is None or name != labels.label or labels.probability >= settings.sure:
             return {name: 1.0}
         # An alternative likelier than the label is of another kind, which was ruled out.
-        rivals = {key: p for key, p in sight.alternatives if p <= sight.probability}
+        rivals = {key: p for key, p in labels.alternatives if p <= labels.probability}
         sharpened = {name: 1.0} | {
-            key: (p / sight.probability) ** settings.sharpness for key, p in rivals.items()
+            key: (p / labels.probability) ** settings.sharpness for key, p in rivals.items()
         }
         total = sum(sharpened.values())
         kept = {
@@ -141,49 +141,49 @@ class Connector:
         return rows.float()
 
 
-def phrase(sight: Sight | None, settings: ConnectorSettings) -> tuple[str, str, str]:
+def phrase(labels: FrameLabels | None, settings: ConnectorSettings) -> tuple[str, str, str]:
     """The note around the slot, and the name in the slot ("" for none): before, name, after.
 
     The wording was chosen by what the 0.5B model makes of it. It turned "unclear" into "a clear
     picture", and "brown, dark" into a bright picture; "light: dark" it gets right.
     """
-    if sight is None:
+    if labels is None:
         return _OFF, "", ""
-    if sight.is_blank:
-        return f"[camera: nothing, the picture is all {sight.colour}]\n", "", ""
-    level = "dark" if sight.brightness == BRIGHTNESS[0] else "bright"
-    light = f"; light: {level}; colour: {sight.colour}]\n"
-    label = sight.label
-    if sight.people:
-        return _company(sight, settings, light)
+    if labels.is_blank:
+        return f"[camera: nothing, the picture is all {labels.colour}]\n", "", ""
+    level = "dark" if labels.brightness == BRIGHTNESS[0] else "bright"
+    light = f"; light: {level}; colour: {labels.colour}]\n"
+    label = labels.label
+    if labels.people:
+        return _company(labels, settings, light)
     a_label = f"[camera: {article(label)}"
-    if sight.probability >= settings.sure:
+    if labels.probability >= settings.sure:
         return a_label, label, light
-    if sight.kind is not None and sight.kind_probability >= settings.sure:
-        if sight.kind in label.split() and sight.probability >= settings.likely:
+    if labels.kind is not None and labels.kind_probability >= settings.sure:
+        if labels.kind in label.split() and labels.probability >= settings.likely:
             return a_label, label, light  # "a cat, maybe a tiger cat" would be repetitive
-        kind = f"{article(sight.kind)} {sight.kind}"
+        kind = f"{article(labels.kind)} {labels.kind}"
         return f"[camera: {kind}, maybe {article(label)}", label, light
-    if sight.probability >= settings.likely:
+    if labels.probability >= settings.likely:
         return f"[camera: probably {article(label)}", label, light
-    if sight.probability >= settings.guess:
+    if labels.probability >= settings.guess:
         return f"[camera: something like {article(label)}", label, light
-    colour = f"mostly {sight.colour}"
+    colour = f"mostly {labels.colour}"
     return f"[camera: {colour}, {level}; I can't tell what this is]\n", "", ""
 
 
-def _company(sight: Sight, settings: ConnectorSettings, light: str) -> tuple[str, str, str]:
+def _company(labels: FrameLabels, settings: ConnectorSettings, light: str) -> tuple[str, str, str]:
     """The note of a picture with people: they come first, the object second.
 
     For a face alone the image network names clothes and hair, with low probability.
     """
-    who = _PEOPLE[min(sight.people, len(_PEOPLE)) - 1]
-    if sight.probability >= settings.sure:
-        return f"[camera: {who} with {article(sight.label)}", sight.label, light
-    if sight.kind is not None and sight.kind_probability >= settings.sure:
-        return f"[camera: {who} with {article(sight.kind)}", sight.kind, light
-    if sight.probability >= settings.likely:
-        return f"[camera: {who}, maybe with {article(sight.label)}", sight.label, light
+    who = _PEOPLE[min(labels.people, len(_PEOPLE)) - 1]
+    if labels.probability >= settings.sure:
+        return f"[camera: {who} with {article(labels.label)}", labels.label, light
+    if labels.kind is not None and labels.kind_probability >= settings.sure:
+        return f"[camera: {who} with {article(labels.kind)}", labels.kind, light
+    if labels.probability >= settings.likely:
+        return f"[camera: {who}, maybe with {article(labels.label)}", labels.label, light
     return f"[camera: {who}{light}", "", ""
 
 

@@ -163,9 +163,13 @@ class Acceptor:
         return min(max(2 * waited_s, ACCEPT_WAIT_S_MIN), ACCEPT_WAIT_S_MAX)
 
     async def _handshake(self, handshake: TlsHandshake, peer: socket.socket) -> None:
+        http = Http(self.pending, self._config, self._state)
         try:
             peer.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            await self._loop.connect_accepted_socket(self._http, peer, ssl=tls(self._config))
+            await self._loop.connect_accepted_socket(lambda: http, peer, ssl=tls(self._config))
+        except asyncio.CancelledError:
+            http.abandon()
+            raise
         except OSError as error:  # includes TLS errors
             log.debug("a connection came to nothing: %s", error)
             peer.close()
@@ -175,9 +179,6 @@ class Acceptor:
         finally:
             self.pending.drop(handshake)
             self._handshakes.discard(asyncio.current_task())
-
-    def _http(self) -> Http:
-        return Http(self.pending, self._config, self._state)
 
     # --- while they are here ----------------------------------------------------------------------
 

@@ -176,6 +176,14 @@ class HttpConnection(H11Protocol):
         """Close it at once."""
         self.transport.abort()
 
+    def abandon(self) -> None:
+        """The task that was making this connection was cancelled. uvloop then closes the transport
+        without telling its protocol, which may have been given it, and requests, already."""
+        if self.transport is not None:
+            protocol = cast("asyncio.Protocol", self.transport.get_protocol())
+            if protocol in self.connections:
+                protocol.connection_lost(None)
+
     # --- called by uvicorn ------------------------------------------------------------------------
 
     def connection_made(self, transport: Any) -> None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import importlib
 import json
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -101,9 +102,33 @@ class Vits:
         return pcm
 
 
+@dataclass(frozen=True)
+class VitsModel:
+    """A Piper voice's two halves as ONNX models, and its configuration."""
+
+    encoder: bytes
+    decoder: bytes
+    config: dict[str, Any]
+
+    def session(self, half: bytes) -> Any:
+        """An ONNX Runtime session on one thread."""
+        runtime = _import("onnxruntime")
+        options = runtime.SessionOptions()
+        options.intra_op_num_threads = 1  # the other core belongs to the engine
+        options.inter_op_num_threads = 1
+        return runtime.InferenceSession(half, options, ["CPUExecutionProvider"])
+
+
 def load_vits(name: str, folder: Path) -> Vits:
     """The voice whose `.onnx` and `.onnx.json` are in `folder`. Raises `VoiceUnavailable`."""
-    onnx, runtime = _import("onnx"), _import("onnxruntime")
+    model = read_vits(folder)
+    return Vits(name, model.session(model.encoder), model.session(model.decoder), model.config)
+
+
+def read_vits(folder: Path, seed: float | None = None) -> VitsModel:
+    """The model in `folder`. A voice draws noise for the lengths and sounds of its phonemes: with a
+    `seed`, each session draws the same. Raises `VoiceUnavailable`."""
+    onnx = _import("onnx")
     try:
         (weights,) = folder.glob("*.onnx")
         config = json.loads(weights.with_name(weights.name + ".json").read_text())
@@ -113,19 +138,19 @@ def load_vits(name: str, folder: Path) -> Vits:
     consumers = [node.name for node in model.graph.node if CUT_TENSOR in node.input]
     if consumers != [CUT_CONSUMER]:
         raise VoiceUnavailable(f"{weights} cannot be cut before its decoder: found {consumers}")
-    options = runtime.SessionOptions()
-    options.intra_op_num_threads = 1  # the other core belongs to the engine
-    options.inter_op_num_threads = 1
+    if seed is not None:
+        for node in model.graph.node:
+            if node.op_type == "RandomNormalLike":
+                node.attribute.append(onnx.helper.make_attribute("seed", seed))
     extractor = onnx.utils.Extractor(model)
-    halves = [
-        extractor.extract_model(["input", "input_lengths", "scales"], [CUT_TENSOR]),
-        extractor.extract_model([CUT_TENSOR], ["output"]),
-    ]
     encoder, decoder = (
-        runtime.InferenceSession(half.SerializeToString(), options, ["CPUExecutionProvider"])
-        for half in halves
+        extractor.extract_model(inputs, outputs).SerializeToString()
+        for inputs, outputs in (
+            (["input", "input_lengths", "scales"], [CUT_TENSOR]),
+            ([CUT_TENSOR], ["output"]),
+        )
     )
-    return Vits(name, encoder, decoder, config)
+    return VitsModel(encoder, decoder, config)
 
 
 def _import(module: str) -> Any:

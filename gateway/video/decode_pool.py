@@ -279,7 +279,7 @@ class Decoders:
             living = tasks.own(decoder.run(), "decoder", tasks.nothing_depends_on_it)
             lane = _Lane(decoder, only_small, living)
             lane.thread = threading.Thread(
-                target=self._drive, args=(lane,), name="decoder", daemon=True
+                target=self._drive, args=(lane,), name="image decoding", daemon=True
             )
             self._lanes.append(lane)
             lane.thread.start()

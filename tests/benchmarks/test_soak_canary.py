@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 
-from headstart.benchmarks.soak.canary import SIGHT, Canaries
+from headstart.benchmarks.soak.canary import SHOWN_OBJECT, Canaries
 
 
 def pair() -> tuple[Canaries, list[str]]:
@@ -53,7 +53,7 @@ def test_only_a_visit_with_the_picture_may_receive_its_label() -> None:
     """What the eyes call the one picture is a secret, too."""
     canaries, _ = pair()
     bob = canaries.issue()
-    canaries.watch(bob, f"I see an {SIGHT}.")
+    canaries.watch(bob, f"I see an {SHOWN_OBJECT}.")
     assert len(canaries.leaks) == 1
     cleo = canaries.issue()
     cleo.shows_the_cat()

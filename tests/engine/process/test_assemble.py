@@ -18,12 +18,12 @@ from headstart.engine.config import EngineConfig
 from headstart.engine.engine import Engine
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.process.assemble import (
-    SIGHT_BYTES,
+    LABELS_BYTES,
     LabelledImageEncoder,
     ModelPaths,
     assemble,
 )
-from headstart.engine.vision import Connector, FrameLabeller, Sight
+from headstart.engine.vision import Connector, FrameLabeller, FrameLabels
 from headstart.engine.vision.encoder_cache import EncoderCache
 
 pytestmark = pytest.mark.weights
@@ -140,19 +140,19 @@ def test_what_do_you_see(whole: Whole) -> None:
 def test_a_repeated_picture_is_encoded_once(
     paths: ModelPaths, whole: Whole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Sights are kept by content, and there is a bound to their bytes."""
+    """Labels are kept by content, and there is a bound to their bytes."""
     eyes = FrameLabeller.load(paths.eyes, paths.class_names)
     looks: list[int] = []
     label = eyes.label
 
-    def counted(pixels: npt.NDArray[np.uint8]) -> Sight:
+    def counted(pixels: npt.NDArray[np.uint8]) -> FrameLabels:
         looks.append(pixels.shape[0])
         return label(pixels)
 
     monkeypatch.setattr(eyes, "label", counted)
     tokenizer = whole.engine.parts.services.tokenizer
     connector = Connector(tokenizer.encode, lambda ids: torch.ones(len(ids), 8), 8)
-    two = 2 * SIGHT_BYTES
+    two = 2 * LABELS_BYTES
     loaded = LabelledImageEncoder(eyes, connector, EncoderCache(two, 60, time.monotonic_ns))
     stream: Stream = whole.engine.parts.new_stream("eyes")
     for height in (10, 10, 10, 20, 30, 10):  # at 30 the first one has to go

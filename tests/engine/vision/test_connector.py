@@ -13,12 +13,12 @@ from torch import Tensor
 from headstart.engine.config import EngineConfig
 from headstart.engine.process.load import LoadedModel, load_model
 from headstart.engine.scheduling.scheduler import Plan, Work
-from headstart.engine.vision import Connector, ConnectorSettings, FrameLabeller, Sight
+from headstart.engine.vision import Connector, ConnectorSettings, FrameLabeller, FrameLabels
 from headstart.engine.vision.connector import article, phrase
 from headstart.engine.vision.pixels import Rgb
 
 D_MODEL = 16
-SIGHT = Sight(
+LABELS = FrameLabels(
     label="tiger cat",
     probability=0.4,
     alternatives=(("Egyptian cat", 0.3), ("lynx", 0.2), ("great white shark", 0.01)),
@@ -56,7 +56,7 @@ def connector(words: Words, settings: ConnectorSettings | None = None) -> Connec
 def test_a_sure_name_is_its_own_embedding() -> None:
     """Above `sure` the tokens are exactly those of the written note."""
     words = Words()
-    out = connector(words).project(replace(SIGHT, probability=0.9))
+    out = connector(words).project(replace(LABELS, probability=0.9))
     assert out.text == "[camera: a tiger cat; light: bright; colour: brown]\n"
     assert torch.equal(out.embeddings[: out.soft.start], words.of("[camera: a"))
     soft = out.embeddings[out.soft.start : out.soft.stop]
@@ -70,7 +70,7 @@ def test_a_sure_name_is_its_own_embedding() -> None:
 def test_rival_names_are_blended_from_the_end() -> None:
     """Weights are squared ratios; nouns meet at the end, a short name leaves the front alone."""
     words = Words()
-    out = connector(words).project(SIGHT)
+    out = connector(words).project(LABELS)
     weight = torch.tensor([1.0, (0.3 / 0.4) ** 2, (0.2 / 0.4) ** 2])
     weight = weight / weight.sum()
     cat, lynx = words.of(" cat")[0], words.of(" lynx")[0]
@@ -84,11 +84,11 @@ def test_rival_names_are_blended_from_the_end() -> None:
 def test_far_rivals_do_not_pull() -> None:
     """Below `least_weight` a rival counts for nothing; an endless sharpness leaves the best."""
     words = Words()
-    for sight, settings in (
-        (replace(SIGHT, alternatives=(("lynx", 0.1),)), None),
-        (SIGHT, ConnectorSettings(sharpness=1000.0)),
+    for labels, settings in (
+        (replace(LABELS, alternatives=(("lynx", 0.1),)), None),
+        (LABELS, ConnectorSettings(sharpness=1000.0)),
     ):
-        out = connector(words, settings).project(sight)
+        out = connector(words, settings).project(labels)
         soft = out.embeddings[out.soft.start : out.soft.stop]
         assert torch.equal(soft, words.of(" tiger cat"))
 
@@ -96,8 +96,8 @@ def test_far_rivals_do_not_pull() -> None:
 def test_a_rival_of_another_kind_is_left_out() -> None:
     """When the kind decided for a less likely label, the likelier outsider doesn't come back."""
     words = Words()
-    sight = replace(SIGHT, alternatives=(("wig", 0.45),), kind="cat", kind_probability=0.52)
-    out = connector(words).project(sight)
+    labels = replace(LABELS, alternatives=(("wig", 0.45),), kind="cat", kind_probability=0.52)
+    out = connector(words).project(labels)
     assert torch.equal(out.embeddings[out.soft.start : out.soft.stop], words.of(" tiger cat"))
 
 
@@ -105,7 +105,7 @@ def test_long_names_keep_their_end() -> None:
     """The slot is bounded: a longer name keeps its last tokens."""
     words = Words()
     out = connector(words, ConnectorSettings(slot_tokens=1)).project(
-        replace(SIGHT, probability=0.9)
+        replace(LABELS, probability=0.9)
     )
     assert len(out.soft) == 1
     assert torch.equal(out.embeddings[out.soft.start : out.soft.stop], words.of(" cat"))
@@ -153,8 +153,8 @@ def test_long_names_keep_their_end() -> None:
 )
 def test_the_note_says_how_sure_it_is(change: dict[str, object], note: str) -> None:
     """Sure, of a kind, likely, a guess, unclear, people, and blank have their own wordings."""
-    sight = replace(SIGHT, **change)  # type: ignore[arg-type]
-    out = connector(Words()).project(sight)
+    labels = replace(LABELS, **change)  # type: ignore[arg-type]
+    out = connector(Words()).project(labels)
     assert out.text == note + "\n"
     assert bool(out.soft) == ("tiger cat" in note or "dog" in note)
 
@@ -212,15 +212,15 @@ def test_the_default_model_says_what_it_sees(
     unclear picture and to having no camera; a frame costs 4 to 24 tokens."""
     model = load_model(qwen_path, EngineConfig(threads=1, kv_pool_bytes=32 << 20))
     ours = Connector(model.tokenizer.encode, model.decoder.weights.embedding, model.spec.hidden)
-    unclear = replace(SIGHT, probability=0.05)
-    for sight, said in (
+    unclear = replace(LABELS, probability=0.05)
+    for labels, said in (
         (eyes.label(cat), "cat"),
         (eyes.label(coffee), "espresso"),
         (eyes.label(astronaut), "person"),
         (unclear, "can't tell"),
         (None, "can't see"),
     ):
-        projected = ours.project(sight)
+        projected = ours.project(labels)
         assert 4 <= projected.tokens <= 24
         answer = _answer(model, projected.embeddings, "What do you see?")
         assert said in answer, (projected.text, answer)
@@ -228,5 +228,5 @@ def test_the_default_model_says_what_it_sees(
 
 def test_phrase_and_projection_agree() -> None:
     """The text of a projection is the phrase with the name in its slot."""
-    before, name, after = phrase(SIGHT, ConnectorSettings())
-    assert connector(Words()).project(SIGHT).text == f"{before} {name}{after}"
+    before, name, after = phrase(LABELS, ConnectorSettings())
+    assert connector(Words()).project(LABELS).text == f"{before} {name}{after}"

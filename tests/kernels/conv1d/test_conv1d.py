@@ -89,7 +89,7 @@ def test_packing_loses_nothing() -> None:
     ],
 )
 def test_what_does_not_fit_is_refused(x: Tensor, stride: int, message: str) -> None:
-    """Other channels, less than one row's sight, no stride."""
+    """Other channels, less than one row's receptive field, no stride."""
     packed: ConvWeight = pack(*weights(5, 6, 3))
     with pytest.raises(KernelInputError, match=message):
         conv1d_gelu(x, packed, stride)

@@ -68,6 +68,7 @@ def test_aiortc_still_has_the_parts_that_are_reached_into() -> None:
     worker = inspect.getsource(rtcrtpreceiver.decoder_worker)
     assert "input_q.get()" in worker
     assert "output_q.put(frame)" in worker
+    assert 'name=self.__kind + "-decoder"' in source  # how `decoders` below finds them
 
 
 async def _pair(
@@ -90,7 +91,11 @@ async def _pair(
 
 
 def decoders() -> int:
-    return sum("decoder" in thread.name for thread in threading.enumerate())
+    """aiortc's decoder threads in this process. Our own image decoders are shared by all sessions
+    and outlive a test."""
+    return sum(
+        thread.name in ("audio-decoder", "video-decoder") for thread in threading.enumerate()
+    )
 
 
 async def test_tapped_packets_come_as_they_are() -> None:

@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from headstart.recipes.manner.mix import CONFIG, TENSORS, mix
+from headstart.recipes.conversation_lora.mix import CONFIG, TENSORS, mix
 
 RANK, ROWS, COLS = 4, 9, 7
 ALPHA = 8

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headstart.recipes.manner.packing import mask, packs, positions
-from headstart.recipes.manner.tokens import Example, Prompt
+from headstart.recipes.conversation_lora.packing import mask, packs, positions
+from headstart.recipes.conversation_lora.tokens import Example, Prompt
 
 sizes = st.lists(st.tuples(st.sampled_from(Prompt), st.integers(1, 50)), max_size=30)
 

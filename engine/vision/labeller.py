@@ -1,9 +1,9 @@
 """Labels for one frame: what it shows, with probabilities.
 
     labeller = FrameLabeller.load(efficientnet_path, names_path)
-    sight = labeller.label(rgb)
-    sight.label, sight.probability      "tiger cat", 0.41
-    sight.kind, sight.kind_probability  "cat", 0.92
+    labels = labeller.label(rgb)
+    labels.label, labels.probability      "tiger cat", 0.41
+    labels.kind, labels.kind_probability  "cat", 0.92
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class BadPicture(EngineError):
 
 
 @dataclass(frozen=True)
-class Sight:
+class FrameLabels:
     """What one frame shows.
 
     `probability`: of `label`, summed over all classes with that name. `kind`: the broader word for
@@ -79,11 +79,11 @@ class FrameLabeller:
         faces = None if faces_path is None else Faces.load(faces_path)
         return cls(load(efficientnet_path), load_names(names_path), faces)
 
-    def label(self, rgb: Rgb) -> Sight:
+    def label(self, rgb: Rgb) -> FrameLabels:
         """What `rgb`, uint8 [H, W, 3], shows. Raises `BadPicture`."""
         return self.label_all([rgb])[0]
 
-    def label_all(self, pictures: list[Rgb]) -> list[Sight]:
+    def label_all(self, pictures: list[Rgb]) -> list[FrameLabels]:
         """The same for several pictures of one size in one pass."""
         if not pictures:
             return []
@@ -91,9 +91,9 @@ class FrameLabeller:
             _check(rgb, pictures[0].shape)
         scores = self._net.scores(torch.from_numpy(np.stack(pictures)))
         probabilities = scores.logits.softmax(dim=-1).numpy()
-        return [self._sight(rgb, probabilities[i]) for i, rgb in enumerate(pictures)]
+        return [self._labels(rgb, probabilities[i]) for i, rgb in enumerate(pictures)]
 
-    def _sight(self, rgb: Rgb, probabilities: npt.NDArray[np.float32]) -> Sight:
+    def _labels(self, rgb: Rgb, probabilities: npt.NDArray[np.float32]) -> FrameLabels:
         by_name: dict[str, float] = defaultdict(float)
         by_kind: dict[str, float] = defaultdict(float)
         kind_of: dict[str, str | None] = {}
@@ -111,7 +111,7 @@ class FrameLabeller:
         label, probability = best[0]
         kind = kind_of[label]
         properties = describe(rgb)
-        return Sight(
+        return FrameLabels(
             label=label,
             probability=probability,
             alternatives=tuple(best[1 : 1 + ALTERNATIVES]),

@@ -14,14 +14,14 @@ pytestmark = pytest.mark.weights
 
 def test_photographs_are_named(eyes: FrameLabeller, cat: Rgb, coffee: Rgb) -> None:
     """Chelsea is a cat of three disputed sorts, the cup is an espresso beyond doubt."""
-    sight = eyes.label(cat)
-    assert sight.label.endswith(" cat")
-    assert (sight.kind, sight.is_blank) == ("cat", False)
-    assert sight.kind_probability > 0.8 > sight.probability
-    assert sight.alternatives[0][0].endswith(" cat")
-    sight = eyes.label(coffee)
-    assert sight.label == "espresso"
-    assert sight.probability > 0.7
+    labels = eyes.label(cat)
+    assert labels.label.endswith(" cat")
+    assert (labels.kind, labels.is_blank) == ("cat", False)
+    assert labels.kind_probability > 0.8 > labels.probability
+    assert labels.alternatives[0][0].endswith(" cat")
+    labels = eyes.label(coffee)
+    assert labels.label == "espresso"
+    assert labels.probability > 0.7
 
 
 def test_people_are_counted(eyes: FrameLabeller, cat: Rgb, astronaut: Rgb) -> None:
@@ -31,16 +31,16 @@ def test_people_are_counted(eyes: FrameLabeller, cat: Rgb, astronaut: Rgb) -> No
 
 def test_probabilities_are_in_order_and_add_up(eyes: FrameLabeller, coffee: Rgb) -> None:
     """Label and alternatives fall off, are distinct, and stay within 1."""
-    sight = eyes.label(coffee)
-    names = [sight.label, *(name for name, _ in sight.alternatives)]
-    values = [sight.probability, *(p for _, p in sight.alternatives)]
+    labels = eyes.label(coffee)
+    names = [labels.label, *(name for name, _ in labels.alternatives)]
+    values = [labels.probability, *(p for _, p in labels.alternatives)]
     assert len(set(names)) == len(names) == 5
     assert values == sorted(values, reverse=True)
     assert sum(values) <= 1.0 + 1e-5
 
 
 def test_labels_are_reproducible(eyes: FrameLabeller, cat: Rgb) -> None:
-    """Sights are reproducible to the last bit."""
+    """Labels are reproducible to the last bit."""
     first, second = eyes.label(cat), eyes.label(cat)
     assert first == second
 
@@ -48,11 +48,11 @@ def test_labels_are_reproducible(eyes: FrameLabeller, cat: Rgb) -> None:
 def test_a_batch_gives_the_labels_of_single_pictures(
     eyes: FrameLabeller, cat: Rgb, coffee: Rgb
 ) -> None:
-    """Two pictures in one pass are named as they are alone; no picture, no sight."""
+    """Two pictures in one pass are named as they are alone; no picture, no labels."""
     together = eyes.label_all([cat, coffee])
-    for sight, alone in zip(together, (eyes.label(cat), eyes.label(coffee)), strict=True):
-        assert sight.label == alone.label
-        assert sight.probability == pytest.approx(alone.probability, abs=1e-4)
+    for labels, alone in zip(together, (eyes.label(cat), eyes.label(coffee)), strict=True):
+        assert labels.label == alone.label
+        assert labels.probability == pytest.approx(alone.probability, abs=1e-4)
     assert eyes.label_all([]) == []
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headstart.recipes.manner.tokens import Example, Prompt
+from headstart.recipes.conversation_lora.tokens import Example, Prompt
 
 
 @dataclass(frozen=True, slots=True)

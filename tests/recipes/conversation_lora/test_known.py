@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from headstart.recipes.manner.known import AT_ONCE, FACTS, known, spoken
+from headstart.recipes.conversation_lora.known import AT_ONCE, FACTS, known, spoken
 
 
 def test_a_wrong_answer_is_left_out_and_a_right_one_kept_in_its_words() -> None:

@@ -11,7 +11,7 @@ from headstart.engine.api import Tool, ToolCall
 from headstart.engine.chat.template import ChatFormat
 from headstart.engine.chat.tokenizer import Tokenizer
 from headstart.gateway.default_prompts import BLIND_NOTE, INSTRUCTIONS
-from headstart.recipes.manner.dialogues import Dialogue, Result
+from headstart.recipes.conversation_lora.dialogues import Dialogue, Result
 
 ANSWER_WEIGHT = 1.0
 SAID_WEIGHT = 0.1

@@ -20,8 +20,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoModelForCausalLM
 
-from headstart.recipes.manner.packing import Pack, mask, packs, positions
-from headstart.recipes.manner.tokens import Example, Prompt
+from headstart.recipes.conversation_lora.packing import Pack, mask, packs, positions
+from headstart.recipes.conversation_lora.tokens import Example, Prompt
 
 BASE = "Qwen/Qwen2.5-Coder-0.5B-Instruct"
 TARGETS = ("q_proj", "k_proj", "v_proj", "o_proj", "down_proj")

@@ -11,9 +11,9 @@ import torch
 from headstart.engine.checkpoints.decoder_spec import DecoderSpec
 from headstart.engine.checkpoints.gguf import GgufFile
 from headstart.engine.decoder.adapter import CONFIG, TENSORS, Adapter
-from headstart.recipes.manner.fit import TARGETS, Fit, Plan, load_base, save
-from headstart.recipes.manner.packing import Pack
-from headstart.recipes.manner.tokens import Example, Prompt
+from headstart.recipes.conversation_lora.fit import TARGETS, Fit, Plan, load_base, save
+from headstart.recipes.conversation_lora.packing import Pack
+from headstart.recipes.conversation_lora.tokens import Example, Prompt
 from tests.engine.tiny_gguf import QWEN2, write_tiny_gguf
 
 PLAN = Plan(first_layer=1, rank=2, alpha=4, rate=1e-2, epochs=2, most_tokens=20, warm_up_steps=2)

@@ -1,4 +1,6 @@
-"""`python -m recipes.manner.mix A B SHARE OUT`: the weighted mean of two LoRAs, at the same rank.
+"""The weighted mean of two LoRAs, at the same rank.
+
+    python -m headstart.recipes.conversation_lora.mix A B SHARE OUT
 
 Weights between two fits of one base model keep most of what both have learnt and of what either has
 lost (Wortsman et al., "Robust fine-tuning of zero-shot models", 2022). The mean is taken over the

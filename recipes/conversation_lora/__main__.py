@@ -1,4 +1,7 @@
-"""`python -m recipes.manner`: fit the adapter, from the last checkpoint if there is one."""
+"""Fits the adapter, from the last checkpoint if there is one.
+
+    python -m headstart.recipes.conversation_lora --help
+"""
 
 from __future__ import annotations
 
@@ -16,10 +19,10 @@ from headstart.engine.chat.template import ChatFormat
 from headstart.engine.chat.tokenizer import Tokenizer
 from headstart.engine.checkpoints.gguf import GgufFile
 from headstart.engine.weights import ensure
-from headstart.recipes.manner import dialogues
-from headstart.recipes.manner.fit import Fit, Plan, load_base, save
-from headstart.recipes.manner.packing import packs
-from headstart.recipes.manner.tokens import Example, example, system_prompts
+from headstart.recipes.conversation_lora import dialogues
+from headstart.recipes.conversation_lora.fit import Fit, Plan, load_base, save
+from headstart.recipes.conversation_lora.packing import packs
+from headstart.recipes.conversation_lora.tokens import Example, example, system_prompts
 
 CHECKPOINT_EVERY = 10
 HELD_PERCENT = 4

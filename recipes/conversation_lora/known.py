@@ -1,4 +1,6 @@
-"""`python -m recipes.manner.known OUT`: dialogues about facts that the base model knows already.
+"""Writes dialogues about facts that the base model knows already.
+
+    python -m headstart.recipes.conversation_lora.known OUT
 
 A small model that is taught facts it does not know learns to invent others (Gekhman et al., "Does
 Fine-Tuning LLMs on New Knowledge Encourage Hallucinations?", 2024; here: "Juliet wrote Romeo and

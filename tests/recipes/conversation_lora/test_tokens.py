@@ -10,8 +10,8 @@ from headstart.engine.chat.render import Entry, Segment, Separator, render
 from headstart.engine.chat.template import ChatFormat
 from headstart.engine.chat.tokenizer import Tokenizer
 from headstart.engine.checkpoints.gguf import GgufFile
-from headstart.recipes.manner.dialogues import Dialogue, Result, Turn
-from headstart.recipes.manner.tokens import (
+from headstart.recipes.conversation_lora.dialogues import Dialogue, Result, Turn
+from headstart.recipes.conversation_lora.tokens import (
     ANSWER_WEIGHT,
     SAID_WEIGHT,
     Example,

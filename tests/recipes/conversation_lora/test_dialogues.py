@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from headstart.engine.api import ToolCall
-from headstart.recipes.manner.dialogues import (
+from headstart.recipes.conversation_lora.dialogues import (
     FOLDER,
     KNOWN,
     LIGHT,
