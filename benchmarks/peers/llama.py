@@ -60,7 +60,8 @@ async def serving(environments: Environments, logs: Path) -> AsyncIterator[Llama
 @contextlib.asynccontextmanager
 async def _server(python: Path, weights: Path, logs: Path, threads: int) -> AsyncIterator[str]:
     port = free_port()
-    argv = [str(python), "-P", str(HERE / "llama_server.py"), str(weights), str(port), str(threads)]
+    numbers = [str(number) for number in (port, threads, settings.MAX_TOKENS)]
+    argv = [str(python), "-P", str(HERE / "llama_server.py"), str(weights), *numbers]
     async with child("llama.cpp", argv, logs / "llama.log") as server:
         url = f"http://127.0.0.1:{port}"
         await server.until(lambda: _healthy(url), "a loaded model")
