@@ -19,6 +19,9 @@ Small = typer.Option("small", "--model", help="medium, small or tiny")
 Repeats = typer.Option(5, "--repeats", min=1, help="runs; the median is reported")
 Clips = typer.Argument(help="a file of lines `path TAB text`", exists=True, dir_okay=False)
 ClipFolder = typer.Option(Path("build/conditions"), "--folder", help="where clips are kept")
+PeerFolder = typer.Option(
+    Path("build/peers"), "--folder", help="where clips, environments and logs are kept"
+)
 LogFile = typer.Option(None, "--log", help="where the server's log goes")
 SomeClips = typer.Argument(None, help="a file of lines `path TAB text`: recordings as well")
 Notes = typer.Option(None, "--notes", help="write recorded turns to FILE, or read them from it")
@@ -202,6 +205,30 @@ def overlap(
         else:
             benchmark.run(model, half, clips, notes, as_json=as_json)
     except (ValueError, OSError, VoiceUnavailable) as error:
+        raise typer.BadParameter(str(error)) from None
+
+
+@app.command()
+def peers(
+    folder: Path = PeerFolder,
+    systems: str = typer.Option("", "--systems", help="separated by commas; none: all"),
+    clips: int = typer.Option(20, "--clips", min=1, help="spoken questions, half with a pause"),
+    rounds: int = typer.Option(1, "--rounds", min=1, help="how often each system is started"),
+    cores: int = typer.Option(2, "--cores", min=1, help="cores that all processes share"),
+    calm: float = typer.Option(
+        0.0, "--calm", min=0, help="wait before a clip while others use this many cores; 0: never"
+    ),
+    as_json: bool = Json,
+) -> None:
+    """Pipecat and speech-to-speech of local parts beside ours: the same clips, weights, cores."""
+    from headstart.benchmarks.peers import run as benchmark
+    from headstart.gateway.tts.synthesiser import VoiceUnavailable
+
+    names = tuple(systems.split(",")) if systems else benchmark.SYSTEMS
+    try:
+        options = benchmark.Options(folder, names, clips, rounds, cores, calm)
+        benchmark.run(options, as_json=as_json)
+    except (ValueError, EngineError, VoiceUnavailable) as error:
         raise typer.BadParameter(str(error)) from None
 
 

@@ -13,8 +13,8 @@ import time
 import torch
 
 from headstart.benchmarks import report
+from headstart.benchmarks.engine_peers import LlamaCppPeer
 from headstart.benchmarks.in_process import paths_of
-from headstart.benchmarks.peers import LlamaCppPeer
 from headstart.engine.config import EngineConfig
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.process.load import LoadedModel, load_model

@@ -75,7 +75,7 @@ def recordings(lines: Sequence[tuple[Path, str]]) -> list[Recording]:
         ends = text.endswith((".", "?", "!")) and not text.endswith("..")
         if ends and text[:1].isupper() and len(text.split()) >= LEAST_WORDS:
             chosen.setdefault(text, path)
-    loaded = [Recording(_trimmed(load_s16(path, RATE_HZ)), text) for text, path in chosen.items()]
+    loaded = [Recording(trimmed(load_s16(path, RATE_HZ)), text) for text, path in chosen.items()]
     return [r for r in loaded if 0 < len(r.sound) <= LONGEST_S * RATE_HZ]
 
 
@@ -93,7 +93,7 @@ def spoken_questions() -> list[Recording]:
             continue
         resampler = StreamResampler(synthesiser.RATE_HZ, RATE_HZ)
         pieces = [resampler.feed(piece) for piece in voice.speak(text, 1.0)]
-        found.append(Recording(_trimmed(np.concatenate(pieces)), text))
+        found.append(Recording(trimmed(np.concatenate(pieces)), text))
     return found
 
 
@@ -119,7 +119,7 @@ def turns(found: Sequence[Recording], speakers: int) -> Iterator[SpokenTurn]:
                 parts = (first.sound, second.sound)
             else:
                 whole = single[random.integers(len(single))]
-                kind, text, parts = "sentence", whole.text, _cut(whole.sound)
+                kind, text, parts = "sentence", whole.text, cut(whole.sound)
             pieces = (_room(random, LEAD_MS), parts[0], _room(random, pause_ms), parts[1])
             yield SpokenTurn(speaker, kind, text, round(pause_ms, 1), np.concatenate(pieces))
 
@@ -129,9 +129,9 @@ def room(ms: float) -> Samples:
     return _room(np.random.default_rng(SEED), ms)
 
 
-def _trimmed(sound: Samples) -> Samples:
+def trimmed(sound: Samples) -> Samples:
     """Without the silence at its ends."""
-    loud = np.flatnonzero(_levels(sound) > EDGE_DBFS)
+    loud = np.flatnonzero(levels_dbfs(sound) > EDGE_DBFS)
     if not len(loud):
         return sound[:0]
     return sound[loud[0] * FRAME : (loud[-1] + 1) * FRAME]
@@ -142,17 +142,18 @@ def _room(random: np.random.Generator, ms: float) -> Samples:
     return np.rint(noise).astype(np.int16)
 
 
-def _levels(sound: Samples) -> npt.NDArray[np.float64]:
+def levels_dbfs(sound: Samples) -> npt.NDArray[np.float64]:
     """dBFS of each 10 ms."""
     frames = sound[: len(sound) // FRAME * FRAME].reshape(-1, FRAME).astype(np.float64)
     power = (frames**2).mean(axis=1) / 32768.0**2
     return np.asarray(10 * np.log10(np.maximum(power, 1e-10)))
 
 
-def _cut(sound: Samples) -> tuple[Samples, Samples]:
-    """Split where it is quietest for 50 ms near the middle, which is usually between words."""
-    levels = np.convolve(_levels(sound), np.ones(5) / 5, "same")
-    first, last = (round(share * len(levels)) for share in CUT_WITHIN)
+def cut(sound: Samples, within: tuple[float, float] = CUT_WITHIN) -> tuple[Samples, Samples]:
+    """Split where it is quietest for 50 ms between two shares of its length; near the middle that
+    is usually between words."""
+    levels = np.convolve(levels_dbfs(sound), np.ones(5) / 5, "same")
+    first, last = (round(share * len(levels)) for share in within)
     at = (first + int(levels[first:last].argmin())) * FRAME
     left, right = sound[:at].copy(), sound[at:].copy()
     ramp = np.linspace(0, 1, FADE)

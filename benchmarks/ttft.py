@@ -23,8 +23,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from headstart.benchmarks import report
+from headstart.benchmarks.engine_peers import LlamaCppPeer, TransformersPeer
 from headstart.benchmarks.in_process import Live, Samples, speech_of
-from headstart.benchmarks.peers import LlamaCppPeer, TransformersPeer
 from headstart.engine import api
 
 CONTEXTS_S = (5.0, 15.0, 60.0)
