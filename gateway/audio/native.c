@@ -332,7 +332,7 @@ static void find_faint(
     const int faint = pitch >= s->faint_voicing && level >= floor + s->faint_over_db;
     s->since_faint = faint ? 0 : s->since_faint + 1;
     if (going_on || s->since_faint >= s->faint_lasts) s->faint = 0;
-    else if ((s->faint || faint) && s->faint < s->doubt_max) s->faint++;
+    else if ((s->faint || faint) && s->faint <= s->doubt_max) s->faint++;
 }
 
 static double margin_db(const struct score *s, int going_on) {
@@ -386,7 +386,7 @@ static int is_speech(struct score *s, const int16_t *window) {
         s->warming_up--;
         return 0;
     }
-    const long earlier = s->doubted > s->faint ? s->doubted : s->faint;
+    const long earlier = s->doubted >= s->faint ? s->doubted : s->faint - 1;
     return likely && s->since_voice < s->voice_lasts ? 1 + (int)earlier : 0;
 }
 

@@ -214,7 +214,7 @@ class WebRtcScore:
         self._doubted = 0  # windows since what may be a beginning was not sure
         self._clear_windows = 0  # without a break
         self._since_faint = FAINT_LASTS_WINDOWS
-        self._faint_windows = 0  # since a voice was first heard faintly
+        self._faint_windows = 0  # from where a voice was first heard faintly
 
     def judge(self, pcm: bytes) -> bytes:
         cuts = (pcm[at : at + WINDOW_BYTES] for at in range(0, len(pcm), WINDOW_BYTES))
@@ -251,7 +251,7 @@ class WebRtcScore:
         if self._warming_up:
             self._warming_up -= 1
             return 0
-        earlier = max(self._doubted, self._faint_windows)
+        earlier = max(self._doubted, self._faint_windows - 1)
         return (1 + earlier) * (likely and self._since_voice < VOICE_LASTS_WINDOWS)
 
     def _stands_out(self, energy_dbfs: float, going_on: bool) -> bool:
@@ -270,7 +270,7 @@ class WebRtcScore:
         if going_on or self._since_faint >= FAINT_LASTS_WINDOWS:
             self._faint_windows = 0
         elif self._faint_windows or faint:
-            self._faint_windows = min(self._faint_windows + 1, DOUBT_WINDOWS_MAX)
+            self._faint_windows = min(self._faint_windows + 1, DOUBT_WINDOWS_MAX + 1)
 
     def _doubt(self, tone: Tone, *, pitched: bool, speaking: bool) -> None:
         self._unpitched = 0 if pitched else self._unpitched + 1
@@ -398,7 +398,8 @@ class VadHysteresis:
     """Windows in, starts and pauses of speech out.
 
     `push` one window at a time; then read `state`, `speech_start` (first sample of the speech),
-    `speech_end` (first sample after the last speech) and `speech_samples` (without silence).
+    `noticed_start` (of the first window that was sure to be speech), `speech_end` (first sample
+    after the last speech) and `speech_samples` (without silence).
 
     """
 
@@ -409,6 +410,7 @@ class VadHysteresis:
         self.is_quiet = True
         """Usually true. A window without speech then changes nothing and need not be pushed."""
         self.speech_start = 0
+        self.noticed_start = 0
         self.speech_end = 0
         self.speech_samples = 0
         bound = max(self.hysteresis.start_of, self.hysteresis.resume_of)
@@ -427,7 +429,7 @@ class VadHysteresis:
         """Declare speech since `start_sample` (a change from push-to-talk to VAD): the next silence
         counts from `now_sample`."""
         self._recent.clear()
-        self.speech_start = start_sample
+        self.speech_start = self.noticed_start = start_sample
         self.speech_end = now_sample
         self.speech_samples = speech_samples
         self._become(GateState.SPEAKING)
@@ -443,7 +445,8 @@ class VadHysteresis:
         speech = [w for w in list(self._recent)[-rule.start_of :] if w.is_speech]
         if len(speech) >= rule.start_speech:
             before = speech[0].doubted_windows * WINDOW_SAMPLES
-            self.speech_start = max(0, speech[0].start_sample - before)
+            self.noticed_start = speech[0].start_sample
+            self.speech_start = max(0, self.noticed_start - before)
             self.speech_end = speech[-1].end_sample
             self.speech_samples = len(speech) * WINDOW_SAMPLES
             self._become(GateState.SPEAKING)

@@ -276,7 +276,7 @@ def test_a_minute_of_unbroken_speech() -> None:
     """One turn, 120 chunks of 500 ms and never more than a chunk held."""
     listener = SpeechSegmenter(Detection())
     events: list[SpeechEvent] = []
-    voice = speech.voice(5000, syllable_depth=0.45).tobytes()
+    voice = speech.voice(5000).tobytes()
     for _ in range(12):
         events += play(listener, voice)
         assert listener.buffered_bytes <= 2 * ms_to_engine_samples(500)
