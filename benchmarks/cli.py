@@ -92,6 +92,7 @@ def conditions(
     folder: Path = ClipFolder,
     half: str = typer.Option("report", "--half", help="of the sentences: choose or report"),
     sample: int = typer.Option(0, "--sample", min=0, help="only so many sentences; 0: all"),
+    kinds: str = typer.Option("", "--kinds", help="only these, such as babble,pink; none: all"),
     notes: Path | None = Notes,
     chunk_ms: int = typer.Option(500, min=20, max=5000, help="sound heard at once, ms"),
     ears: str = typer.Option("whisper-tiny.en", help="a Whisper's folder, or weights by name"),
@@ -105,7 +106,14 @@ def conditions(
         raise typer.BadParameter(f"expected one of {', '.join(benchmark.HALVES)}, got {half!r}")
     try:
         benchmark.run(
-            folder, half, sample, ears=ears, chunk_ms=chunk_ms, notes=notes, as_json=as_json
+            folder,
+            half,
+            sample,
+            kinds=[name for name in kinds.split(",") if name],
+            ears=ears,
+            chunk_ms=chunk_ms,
+            notes=notes,
+            as_json=as_json,
         )
     except (ValueError, EngineError, VoiceUnavailable) as error:
         raise typer.BadParameter(str(error)) from None

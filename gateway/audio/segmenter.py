@@ -313,7 +313,8 @@ class SpeechSegmenter:
         ref = TurnRef(self._turns)
         self._open = OpenUtterance(ref, start, start, now, arrival, arrival)
         by_hand = self._detection is None
-        silence = self._pauses.began(speech)
+        # A policy waits until speech is noticed, so that is what it learns.
+        silence = self._pauses.began(speech if by_hand else self._gate.noticed_start)
         started = SpeechStarted(
             ref, start, engine_samples_to_ms(start), speech, by_hand, continues=silence > 0
         )

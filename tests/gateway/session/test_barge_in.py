@@ -16,8 +16,10 @@ SECOND = 24_000
 
 
 def answering(speaks: bool = True, **settings: Any) -> SessionBench:
-    """An answer that is being written and, with a voice, played: three seconds of it."""
+    """An answer that is being written and, with a voice, played: three seconds of it. The
+    microphone has been open for half a second."""
     bench = SessionBench(speaks=speaks, **settings)
+    bench.hear(silence_pcm(500))
     bench.update(gateway={"events": ["interruption"]})
     bench.client("response.create")
     generation = bench.respond_command().generation
