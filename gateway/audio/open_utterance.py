@@ -81,6 +81,7 @@ class OpenUtterance:
     # Of the pause that it is in:
     end_probability: float | None = None
     checks: int = 0  # hushes and rechecks of this pause
+    words: str = ""  # that `end_probability` is for
 
 
 class Pauses:

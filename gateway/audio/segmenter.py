@@ -206,10 +206,11 @@ class SpeechSegmenter:
         self._trim()
         return events
 
-    def set_end_probability(self, ref: TurnRef, end_probability: float) -> None:
-        """The language model's end probability for the pause of `ref`; ignored if too late."""
+    def set_end_probability(self, ref: TurnRef, end_probability: float, words: str = "") -> None:
+        """The language model's end probability for the pause of `ref`, and the words that it is
+        for; ignored if too late."""
         if self._open is not None and self._open.hushed and self._open.ref == ref:
-            self._open.end_probability = end_probability
+            self._open.end_probability, self._open.words = end_probability, words
 
     def set_detection(self, detection: Detection | None) -> list[SpeechEvent]:
         """Change the detection, also during speech: an open utterance stays open. Changing to
@@ -291,7 +292,8 @@ class SpeechSegmenter:
     ) -> None:
         silence, speech = now - self._gate.speech_end, self._gate.speech_samples
         self._pauses.add_silence(silence)
-        pause = Pause(silence, speech, utterance.end_probability, utterance.checks)
+        known = utterance.end_probability, utterance.checks, utterance.words
+        pause = Pause(silence, speech, *known)
         verdict = detection.endpoint.judge(pause)
         if verdict is EndpointVerdict.WAIT:
             return
@@ -323,6 +325,7 @@ class SpeechSegmenter:
 
     def _resume(self, events: _Events, utterance: OpenUtterance, now: int) -> None:
         utterance.hushed, utterance.end_probability, utterance.checks = False, None, 0
+        utterance.words = ""
         utterance.ref = TurnRef(utterance.ref.turn, utterance.ref.revision + 1)
         events.append(SpeechResumed(utterance.ref, now))
 

@@ -5,12 +5,15 @@ from __future__ import annotations
 from typing import assert_never
 
 from headstart.gateway.audio.endpointing import (
+    EAGER,
     EAGERNESS,
     AdaptiveSilence,
+    EagerSilence,
     EndpointPolicy,
     FixedSilence,
     PauseStatistics,
     SemanticSilence,
+    eager,
     semantic,
 )
 from headstart.gateway.audio.segmenter import Detection
@@ -50,7 +53,9 @@ def detection_of(
             return Detection(
                 threshold=ours.threshold,
                 prefix_padding_ms=ours.prefix_padding_ms,
-                endpoint=semantic(turns.eagerness, hush_ms, pace),
+                endpoint=eager(turns.eagerness, pace)
+                if turns.eagerness in EAGER
+                else semantic(turns.eagerness, hush_ms, pace),
             )
         case _:
             assert_never(turns)
@@ -67,5 +72,7 @@ def _policy(
         case "semantic":
             adaptive = AdaptiveSilence(pace, silence_ms, hush_ms)
             return SemanticSilence(adaptive, EAGERNESS["auto"].most_ms)
+        case "eager":
+            return EagerSilence(pace, silence_ms, EAGERNESS["auto"].most_ms)
         case _:
             assert_never(endpointing)
