@@ -19,7 +19,12 @@ from headstart.benchmarks.in_process import Live
 from headstart.benchmarks.pauses import RATE_HZ, SpokenTurn, room
 from headstart.engine import api
 from headstart.gateway.audio.clock import CLIENT_RATE_HZ, ms_to_engine_samples
-from headstart.gateway.audio.endpointing import ASK_AGAIN_MS, EndpointVerdict, Pause
+from headstart.gateway.audio.endpointing import (
+    ASK_AGAIN_MS,
+    EndpointPolicy,
+    EndpointVerdict,
+    Pause,
+)
 from headstart.gateway.audio.resample import StreamResampler
 from headstart.gateway.audio.segmenter import (
     Detection,
@@ -74,13 +79,15 @@ class RecordedTurn:
         return cls(**{**record, "pauses": pauses})
 
 
-class _Notes:
+class _Notes(EndpointPolicy):
     """An endpoint policy that only records."""
-
-    longest_silence_ms = PATIENCE_MS
 
     def __init__(self) -> None:
         self.pauses: list[Paused] = []
+
+    @property
+    def longest_silence_ms(self) -> int:
+        return PATIENCE_MS
 
     def judge(self, pause: Pause) -> EndpointVerdict:
         if pause.silence_samples >= ms_to_engine_samples(PATIENCE_MS):

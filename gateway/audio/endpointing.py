@@ -20,9 +20,9 @@ time.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
 
 from headstart.gateway.audio.clock import engine_samples_to_ms, ms_to_engine_samples
 from headstart.gateway.audio.unfinished import Expected, expected_by, is_unfinished
@@ -62,20 +62,22 @@ class Pause:
     words: str = ""  # recognised so far, known with `end_probability`
 
 
-class EndpointPolicy(Protocol):
+class EndpointPolicy(ABC):
     """Judges a growing pause. `END` may come without a `HUSH` before it.
 
-    Subclasses inherit what they do not use.
+    The methods that do nothing here are for policies that learn.
     """
 
     @property
+    @abstractmethod
     def longest_silence_ms(self) -> int:
         """The longest silence before an endpoint: bounds the audio held back during a pause."""
-        ...
 
-    def judge(self, pause: Pause) -> EndpointVerdict: ...
+    @abstractmethod
+    def judge(self, pause: Pause) -> EndpointVerdict:
+        """The meaning of a pause so far."""
 
-    def continued_after(self, silence_samples: int) -> None:
+    def continued_after(self, silence_samples: int) -> None:  # noqa: B027
         """The speaker continued after this silence, so it was not an endpoint."""
 
     @property
@@ -83,11 +85,11 @@ class EndpointPolicy(Protocol):
         """How long after the last `END` speech that goes on takes it back; 0: it is final."""
         return 0
 
-    def revoked(self) -> None:
+    def revoked(self) -> None:  # noqa: B027
         """The last `END` was taken back: its message continues. `continued_after` tells the
         silence."""
 
-    def answered(self, text: str) -> None:
+    def answered(self, text: str) -> None:  # noqa: B027
         """The assistant's whole message that the next turn replies to."""
 
 
@@ -297,7 +299,8 @@ class EagerSilence(EndpointPolicy):
             return max(base_ms, min(round(ours.unfinished_factor * base_ms), self._most_ms))
         if end_probability < ours.whole_from:
             return base_ms
-        return min(round(ours.early_ms * ours.caution_factor**self._pace.caution), base_ms)
+        caution: float = ours.caution_factor**self._pace.caution
+        return min(round(ours.early_ms * caution), base_ms)
 
     def judge(self, pause: Pause) -> EndpointVerdict:
         silence_ms = self.silence_ms(pause.end_probability, pause.words)
