@@ -61,6 +61,7 @@ class Utterance:
     transcribed: bool = True  # whether `text` is a transcript of the speech
     views: list[tuple[int, View]] = field(default_factory=list)
     heard: list[Pcm | Image] | None = None  # sound and frames so far, if it may be a continuation
+    continued: bool = False  # whether it has gone on after an end
     removed: tuple[int, Entry] | None = None  # the item it continues, and its index
     _evicted: RemovedRanges = field(default_factory=RemovedRanges)  # evicted ranges of its tokens
     _evicted_tokens: Counter[int] = field(default_factory=Counter)  # the evicted tokens
@@ -109,7 +110,7 @@ class Utterance:
         As after a hush, the words of the final pass stay tentative."""
         self.ref, self.item_id = following.ref, following.item_id
         self.start_sample = following.start_sample - self.samples  # without the gap
-        self.finished = False
+        self.finished, self.continued = False, True
         self.views += [(len(self.committed), view) for _, view in following.views]
 
     def add_view(self, view: View) -> None:
@@ -127,6 +128,7 @@ class Utterance:
             final=self.finished,
             wordless=self.parts is not None,
             likely=self.likely,
+            continued=self.continued,
         )
 
     def forget(self, cuts: Sequence[Range], entry: Entry) -> None:

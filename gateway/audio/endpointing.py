@@ -374,10 +374,12 @@ def semantic(
     )
 
 
-def eager(eagerness: str, pace: PauseStatistics | None = None) -> EagerSilence:
+def eager(
+    eagerness: str, pace: PauseStatistics | None = None, settings: EagerSettings | None = None
+) -> EagerSilence:
     """The policy `eager`. Raises ValueError for an unknown eagerness."""
     wanted = _eagerness(eagerness)
-    return EagerSilence(pace or PauseStatistics(), wanted.silence_ms, wanted.most_ms)
+    return EagerSilence(pace or PauseStatistics(), wanted.silence_ms, wanted.most_ms, settings)
 
 
 def _eagerness(name: str) -> Eagerness:
