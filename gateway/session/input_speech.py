@@ -330,7 +330,8 @@ class InputSpeech:
         else:
             self._transcripts.show(utterance, event)
         over = self._undecided
-        if over is not None and over.utterance is utterance and event.final:
+        is_decided = event.final or not utterance.is_held
+        if over is not None and over.utterance is utterance and is_decided:
             self._decide(now_ns)
 
     def end_of_message(self, event: api.EndOfMessage) -> None:
