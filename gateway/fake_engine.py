@@ -45,6 +45,8 @@ class Script:
     word_ms: int = 300
     chunk_ms: int = 5
     hear_ms: int = 10
+    end_probability: float = 0.0
+    """That a message is over, told at each short silence; 0: not told."""
     echo: bool = False
     """Responses repeat the session's last typed text, to reveal mixed-up sessions."""
     leak: bool = False
@@ -305,6 +307,11 @@ class FakeEngine:
             continued=stream.continued,
         )
         self._later(now_ns + self.script.hear_ms * NS_PER_MS, words)
+        if self.script.end_probability and hush.speculate is not None:
+            over = api.EndOfMessage(
+                stream.name, hush.ref, hush.end_sample, self.script.end_probability
+            )
+            self._later(now_ns + self.script.hear_ms * NS_PER_MS, over)
 
     def _heard(self, end: api.EndSpeech, stream: _Stream, now_ns: int) -> None:
         words = self._words(stream)

@@ -205,18 +205,24 @@ class Conversation:
         entry = self.utterance.entry(self._services.tokenizer)
         if not self.only_hears:
             self._entries.append(entry)
+        self._put_back(self.utterance, None)
         self.ended = self.utterance if may_continue else None
-        if self.ended is not None:
-            self.ended.heard = self.ended.removed = None
-        self.utterance = None
+        self.utterance.heard, self.utterance = None, None
         return entry
 
     def drop(self) -> None:
         """Discard the open utterance. An item that it continued is restored."""
         utterance, self.utterance = self.utterance, None
         if utterance is not None and utterance.removed is not None:
-            at, entry = utterance.removed
-            self._entries.insert(min(at, len(self._entries)), entry)
+            self._put_back(utterance, utterance.removed[0])
+
+    def _put_back(self, utterance: Utterance, entry: Entry | None) -> None:
+        """Replace what holds the place of the item that the utterance continued by `entry`."""
+        if utterance.removed is not None:
+            _, holder = utterance.removed
+            at = next(i for i, held in enumerate(self._entries) if held is holder)
+            self._entries[at : at + 1] = [] if entry is None else [entry]
+            utterance.removed = None
 
     def rejoin(self, item_id: str, answer_id: str) -> list[Pcm | api.Image]:
         """Make the open utterance one with the ended one, which became the item `item_id`.
@@ -231,7 +237,8 @@ class Conversation:
         found = [i for i, entry in enumerate(self._entries) if entry.item_id == item_id]
         at = found[0] if found else len(self._entries)  # it may be evicted
         if found:
-            ended.removed = at, self._entries.pop(at)
+            holder = Entry("", api.Role.USER, ())
+            ended.removed, self._entries[at] = (self._entries[at], holder), holder
         self._evicted.pop(item_id, None)
         behind = self._entries[at:]
         gone = {NOTES_ID}  # a summary may mention the rest

@@ -62,7 +62,7 @@ class Utterance:
     views: list[tuple[int, View]] = field(default_factory=list)
     heard: list[Pcm | Image] | None = None  # sound and frames so far, if it may be a continuation
     continued: bool = False  # whether it has gone on after an end
-    removed: tuple[int, Entry] | None = None  # the item it continues, and its index
+    removed: tuple[Entry, Entry] | None = None  # the item it continues, and what holds its place
     _evicted: RemovedRanges = field(default_factory=RemovedRanges)  # evicted ranges of its tokens
     _evicted_tokens: Counter[int] = field(default_factory=Counter)  # the evicted tokens
 
