@@ -3,11 +3,11 @@
 A turn goes through the gateway's segmenter (VAD, pauses) under a policy that never ends it, and the
 segments through a real engine. So each pause is recorded as a policy meets it: its length by the
 VAD, the speech before it, the words, and the language model's probability that the message is over,
-asked after each of `ASKED_AT_MS` of silence, with the time that took. Smart-turn is asked at
-`SMART_TURN_AT_MS`, as Pipecat does.
+asked after `ASKED_MS` of silence, and again after `ASKED_AGAIN_MS` unless the message was whole
+(`WHOLE_FROM`), with the time that took. Smart-turn is asked at `SMART_TURN_AT_MS`, as Pipecat does.
 
-Sound is heard in chunks of 1 s, to save time: the final pass of each pause reads the whole turn
-anyway.
+Sound is heard in chunks of `CHUNK_MS`, to save time: the final pass of each pause reads the whole
+turn anyway.
 """
 
 from __future__ import annotations
@@ -49,7 +49,9 @@ from headstart.gateway.audio.segmenter import (
     SpeechStopped,
 )
 
-ASKED_AT_MS = (160, 240, 600)
+ASKED_MS, ASKED_AGAIN_MS = 120, 600
+WHOLE_FROM = 0.5
+CHUNK_MS = 2000
 SMART_TURN_AT_MS = 200
 NOTED_FROM_MS = 100
 PATIENCE_MS = 2600
@@ -60,8 +62,8 @@ SPECULATE = api.Sampling(max_tokens=1)  # only the answer's beginning is needed
 
 @dataclass
 class Asked:
-    """The model's word in a pause. `took_ms`: processor time on two threads, halved; so the time
-    on two idle cores. `probability` None: there were no words."""
+    """The model's word in a pause. `took_ms`: the processor time on one thread, halved, which is
+    about what two idle cores need. `probability` None: there were no words."""
 
     at_ms: int
     probability: float | None
@@ -129,9 +131,12 @@ class _Notes(EndpointPolicy):
             self.pauses.append(Paused(0, pause.speech_samples))
         if silence_ms >= PATIENCE_MS:
             return EndpointVerdict.END
-        if silence_ms < ASKED_AT_MS[0]:
+        if silence_ms < ASKED_MS:
             return EndpointVerdict.WAIT
-        return EndpointVerdict.RECHECK if silence_ms in ASKED_AT_MS else EndpointVerdict.HUSH
+        asked = self.pauses[-1].asked
+        is_open = not asked or (asked[-1].probability or 0.0) < WHOLE_FROM
+        again = silence_ms == ASKED_AGAIN_MS and is_open
+        return EndpointVerdict.RECHECK if again else EndpointVerdict.HUSH
 
     def continued_after(self, silence_samples: int) -> None:
         if silence_samples >= ms_to_engine_samples(NOTED_FROM_MS):
@@ -142,7 +147,7 @@ class Recorder:
     """One engine, with one session for each turn."""
 
     def __init__(self, model: str) -> None:
-        self._live = Live(model)
+        self._live = Live(model, threads=1)  # two wait for each other on a busy machine
         self._smart_turn = SmartTurn()
         self._turns = 0
 
@@ -242,7 +247,7 @@ class _Heard:
 def _events(turn: Turn, notes: _Notes) -> Iterator[tuple[SpeechEvent | None, int]]:
     """The events of a turn in packets of 20 ms, each with the clock in 16 kHz samples; None behind
     each packet's. It is over after `PATIENCE_MS`, or with its sound."""
-    listener = SpeechSegmenter(Detection(endpoint=notes), SegmenterSettings(chunk_ms=1000))
+    listener = SpeechSegmenter(Detection(endpoint=notes), SegmenterSettings(chunk_ms=CHUNK_MS))
     pcm = turn.pcm.tobytes()
     for start in range(0, len(pcm), PACKET_BYTES):
         packet = pcm[start : start + PACKET_BYTES]

@@ -32,14 +32,12 @@ HALVES = (CHOOSE, REPORT)
 VOICES = {
     CHOOSE: (
         "joe",
-        "kokoro jf_alpha",
         "flite slt",
         "flite awb",
         "espeak en-us",
     ),
     REPORT: (
         "kokoro jm_kumo",
-        "kokoro jf_tebukuro",
         "flite rms",
         "flite kal16",
         "espeak en-gb+f3",
