@@ -249,9 +249,9 @@ class EagerSettings:
     each early end taken back multiplies it by. `unfinished_factor`: for messages that break off,
     as in `SemanticThresholds`. `revocable_ms`: how long an early end can be taken back."""
 
-    hush_ms: int = 140
+    hush_ms: int = 120
     early_ms: int = 240
-    whole_from: float = 0.1
+    whole_from: float = 0.9
     caution_factor: float = 1.6
     unfinished_below: float = 0.01
     unfinished_factor: float = 3.0

@@ -12,14 +12,14 @@ def _words(text: str) -> frozenset[str]:
 
 
 FILLERS = _words("um umm uhm uh uhh er erm hmm hm mm äh ähm öhm euh ehm eh este pues cioè allora")
+CONJUNCTIONS = _words("and or but because und oder aber weil et ou mais y pero porque e ma perché")
 OPEN_ENDS = _words(
-    """a an the and or but so because if that to of for with from in at my your is are i
-    und oder aber weil dass der die das ein eine mit von zu für
-    et ou mais parce que le la les un une de du des avec pour
-    y o pero porque el los las un una con para
-    e ma perché il lo gli uno con per"""
+    """a an the so if to of for with from at my your i
+    dass der die das ein eine mit von zu für
+    parce que le la les un une de du des avec pour
+    o el los las una con para il lo gli uno per"""
 )
-"""Words that rarely end a message."""
+"""Words that rarely end a message; with a full stop behind them they may ("I think so.")."""
 
 LEAST_DIGITS = 6  # of a number that a question asks for
 _WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
@@ -55,7 +55,12 @@ def is_unfinished(words: str, expected: Expected = Expected.ANYTHING) -> bool:
     if text.endswith((",", "…", "...", "-", "–", ":", ";")):  # noqa: RUF001
         return True
     found = _WORD.findall(text.lower())
-    if found and found[-1] in FILLERS | OPEN_ENDS and not text.endswith(("?", "!")):
+    last = found[-1] if found else ""
+    if text.endswith(("?", "!")):
+        return False
+    if last in FILLERS | CONJUNCTIONS or text.lower().endswith((", so", ", so.")):
+        return True
+    if last in OPEN_ENDS and not text.endswith("."):
         return True
     return expected is Expected.NUMBER and 0 < _digits(found) < LEAST_DIGITS
 
