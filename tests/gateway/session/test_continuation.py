@@ -541,6 +541,7 @@ def test_a_late_truncate_is_no_error() -> None:
     assert bench.of(DELETED)
     bench.sent.clear()
     bench.client("conversation.item.truncate", item_id=item, content_index=0, audio_end_ms=300)
+    bench.client("conversation.item.retrieve", item_id=item)
     assert bench.sent == []
 
 
