@@ -159,7 +159,7 @@ class TurnReports:
             before,
             voice=_voice(speaking),
             playout=known.playout,
-            interrupted=before.interrupted or _was_cut(speaking),
+            interrupted=before.interrupted or _is_cut(known.running),
             revoked_ms=_revoked_ms(known.running),
         )
         if now != before:
@@ -196,7 +196,7 @@ class TurnReports:
             usage=None if outcome is None else outcome.usage,
             kv=None if outcome is None else outcome.kv,
             decode_tok_s=None if outcome is None else outcome.decode_tok_s,
-            interrupted=by_speech or _was_cut(speaking),
+            interrupted=by_speech or _is_cut(running),
             revoked_ms=_revoked_ms(running),
             error=error,
             text=self._text(running),
@@ -241,6 +241,11 @@ def _voice(speaking: SpokenResponse | None) -> Voice | None:
         return None
     clause_ns, sound_ns = speaking.first_clause_ns, speaking.first_sound_ns
     return Voice(clause_ns, sound_ns, speaking.duration_ms, speaking.problem or None)
+
+
+def _is_cut(running: ActiveResponse) -> bool:
+    """Whether some of a response was not heard, or was taken back."""
+    return running.revoked_ns is not None or _was_cut(running.speaking)
 
 
 def _was_cut(speaking: SpokenResponse | None) -> bool:

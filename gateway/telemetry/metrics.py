@@ -145,13 +145,8 @@ class Metrics(Observer):
         else:
             return
         self._count_interruption(record, counted)
-        if record.revoked_ms is not None and "revoked" not in counted:
-            counted.add("revoked")
-            self.revocations.inc()
-            self.revoked_sound_s.inc(record.revoked_ms / 1000)
         budget = record.budget
-        is_cut = record.interrupted or record.revoked_ms is not None
-        if isinstance(budget, TurnBudget) and budget.realtime and not is_cut:
+        if isinstance(budget, TurnBudget) and budget.realtime and not record.interrupted:
             if record.revision == 1:
                 self._observe_wait(record, budget)
             self._observe_sound(record, budget, counted)
@@ -159,6 +154,10 @@ class Metrics(Observer):
     def _count_interruption(self, record: TurnRecord, counted: set[str]) -> None:
         if record.interrupted and "interrupted" not in counted:
             counted.add("interrupted")
+            if record.revoked_ms is not None:
+                self.revocations.inc()
+                self.revoked_sound_s.inc(record.revoked_ms / 1000)
+                return
             running = record.revision == 1 and record.reason == "cancelled"
             self.interruptions.labels("answer" if running else "playout").inc()
 

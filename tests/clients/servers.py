@@ -21,8 +21,8 @@ ANSWER = (
 )
 WORDS = "the quick brown fox jumps over the lazy dog"
 CALL = 'weather {"city": "Rome"}'
-FAKE_ENGINE = f"--answer {shlex.quote(ANSWER)} --words {shlex.quote(WORDS)} --delta-ms 60 --end-probability 0.9 " + (
-    f"--call {shlex.quote(CALL)}"
+FAKE_ENGINE = f"--answer {shlex.quote(ANSWER)} --words {shlex.quote(WORDS)} --delta-ms 60 " + (
+    f"--call {shlex.quote(CALL)} --end-probability 0.9"
 )
 
 

@@ -19,7 +19,7 @@ const HEARD = "the quick brown fox";
 const RATE_HZ = 24_000;
 const WAV_HEADER_BYTES = 44;
 
-const question = readFileSync(`${ROOT}/gateway/clips/capital.wav`).subarray(WAV_HEADER_BYTES);
+const question = readFileSync(`${ROOT}/headstart/clips/capital.wav`).subarray(WAV_HEADER_BYTES);
 const photo = readFileSync(`${ROOT}/tests/data/photos/chelsea.jpg`).toString("base64");
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));

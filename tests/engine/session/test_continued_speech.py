@@ -104,7 +104,7 @@ def test_only_the_tail_is_computed_again() -> None:
 
 
 def test_dropped_it_leaves_the_first_part() -> None:
-    """A clear during the continuation: the item is there again, in its place, and can be answered."""
+    """A clear during the continuation: the item is there again, and can be answered."""
     bench = Bench()
     ended_early(bench)
     go_on(bench, 2)
@@ -205,6 +205,19 @@ def test_a_view_of_the_camera_goes_along() -> None:
     bench.run()
     assert end(bench) == WHOLE
     assert bench.stream_text().endswith("<U>#what is# the capital of france")
+
+
+def test_dropped_it_leaves_the_first_part_in_its_place() -> None:
+    """Whatever was inserted before it and behind it meanwhile."""
+    bench = Bench()
+    ended_early(bench)
+    go_on(bench, 2)
+    for item_id, text, after in (("x", "before", "root"), ("y", "behind", None)):
+        item = api.Item(item_id, api.Role.USER, (api.Text(text),))
+        bench.tell(api.AddItem("s", item, after))
+    bench.tell(api.DropSpeech("s", SECOND))
+    bench.run()
+    assert bench.stream_text().endswith("<U>before\nwhat is the\nbehind")
 
 
 def test_two_hundred_continuations_hold_no_more_than_one() -> None:

@@ -487,7 +487,8 @@ def test_an_out_of_band_response_goes_on() -> None:
 
 @pytest.mark.parametrize("when", ["in the window", "while it goes on"])
 def test_the_engine_is_lost(when: str) -> None:
-    """What the recogniser knew is lost: the first part stays a message, the second is said again."""
+    """What the recogniser knew is lost: the first part stays a message, and the second one has to
+    be said again."""
     bench = eager()
     answered(bench)
     if when == "in the window":

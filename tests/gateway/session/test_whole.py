@@ -24,7 +24,9 @@ ACTIONS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 40)), max_si
 ALOUD = (*("talk" if kind == "speak up" else kind for kind in KINDS), "talk", "quiet", "quiet")
 TALKS = st.lists(st.tuples(st.sampled_from(ALOUD), st.integers(0, 40)), max_size=30)
 PAUSING = ("talk", "quiet", "hesitate", "hesitate", "hesitate", "all", "to client", "work")
-HESITANT = st.lists(st.tuples(st.sampled_from((*ALOUD, *PAUSING * 4)), st.integers(0, 40)), max_size=30)
+HESITANT = st.lists(
+    st.tuples(st.sampled_from((*ALOUD, *PAUSING * 4)), st.integers(0, 40)), max_size=30
+)
 
 
 class Client:
