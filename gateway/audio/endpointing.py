@@ -246,24 +246,31 @@ class SemanticSilence(EndpointPolicy):
 class EagerSettings:
     """When the policy `eager` asks, and how long it waits.
 
-    `hush_ms`: when the model is asked. A message ends after `early_ms` where it reads as whole (an
-    end probability of `whole_from` or more), after `likely_factor` of the adaptive silence where
-    that is likely (`likely_from`: most statements, which a question may follow), and after
-    `unfinished_factor` of it where the message breaks off (below `unfinished_below`). Each early
-    end taken back multiplies the first two by `caution_factor`. `revocable_ms`: how long an end can
-    be taken back.
+    `hush_ms`: when the model is asked. The *doubt* that a message is over is what its end
+    probability lacks to 1: after questions a few thousandths, after requests and items of a list a
+    few hundredths, after statements a third. Up to `sure_doubt` it ends after `early_ms`; from
+    `usual_doubt` on after the adaptive silence; in between, the wait grows with the doubt's
+    logarithm. Each early end taken back multiplies the doubt by `caution_factor`. Where the message
+    breaks off (a probability below `unfinished_below`), the wait is `unfinished_factor` times the
+    adaptive silence. `revocable_ms`: how long an end can be taken back.
 
     """
 
     hush_ms: int = 120
     early_ms: int = 240
-    whole_from: float = 0.9
-    likely_from: float = 0.5
-    likely_factor: float = 0.75
+    sure_doubt: float = 0.1
+    usual_doubt: float = 0.5
+    caution_factor: float = 4.0
     unfinished_below: float = 0.01
     unfinished_factor: float = 3.0
-    caution_factor: float = 1.3
     revocable_ms: int = 1500
+
+    def __post_init__(self) -> None:
+        if not 0 < self.sure_doubt < self.usual_doubt <= 1:
+            raise ValueError(
+                "expected 0 < sure_doubt < usual_doubt <= 1, "
+                f"got {self.sure_doubt} and {self.usual_doubt}"
+            )
 
 
 class _LastEnd(Enum):
@@ -272,7 +279,7 @@ class _LastEnd(Enum):
 
 
 class EagerSilence(EndpointPolicy):
-    """Ends early where the message reads as whole, and otherwise as `SemanticSilence`.
+    """Ends early where the message reads as whole, and where it does not, as `SemanticSilence`.
 
     Words that break off ("um", "and", a comma) count as an unfinished message, and so do fewer
     digits than a number has that the assistant asked for. The model is asked at the hush, and again
@@ -310,12 +317,12 @@ class EagerSilence(EndpointPolicy):
             return max(base_ms, DEFAULT_SILENCE_MS)
         if self._breaks_off(end_probability, words):
             return max(base_ms, min(round(ours.unfinished_factor * base_ms), self._most_ms))
-        if end_probability < ours.likely_from:
-            return base_ms
-        is_whole = end_probability >= ours.whole_from
-        sure_ms = ours.early_ms if is_whole else ours.likely_factor * base_ms
-        caution: float = ours.caution_factor**self._pace.caution
-        return min(round(sure_ms * caution), base_ms)
+        doubt = (1 - end_probability) * ours.caution_factor**self._pace.caution
+        if doubt <= ours.sure_doubt:
+            return min(ours.early_ms, base_ms)
+        scale = math.log(ours.usual_doubt / ours.sure_doubt)
+        share = min(math.log(doubt / ours.sure_doubt) / scale, 1.0)
+        return round(base_ms + (1 - share) * min(ours.early_ms - base_ms, 0))
 
     def judge(self, pause: Pause) -> EndpointVerdict:
         silence_ms = self.silence_ms(pause.end_probability, pause.words)
