@@ -113,6 +113,13 @@ class Settings(BaseSettings):
         description="how server_vad ends a turn; semantic_vad is 'eager' at eagerness auto and "
         "high, else 'semantic'",
     )
+    revocable_ms: int = Field(
+        1500,
+        ge=0,
+        le=10_000,
+        description="how long after an 'eager' end speech that goes on takes the answer back, ms; "
+        "0: never, and 'eager' is 'semantic'",
+    )
     legacy_metrics: bool = Field(
         False, description="whether /metrics shows the old names in ms too, for one release"
     )

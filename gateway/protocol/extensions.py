@@ -19,7 +19,7 @@ from openai.types.realtime import (
 from pydantic import BaseModel
 
 GatewayEventName = Literal[
-    "latency", "chunks", "hearing", "endpoint", "engine", "voice", "interruption", "frames"
+    "latency", "chunks", "hearing", "endpoint", "engine", "voice", "interruption", "turn", "frames"
 ]
 Interruption = Literal["words", "speech"]
 Endpointing = Literal["fixed", "adaptive", "semantic", "eager"]

@@ -11,6 +11,7 @@ response and its audio in the meantime.
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -45,13 +46,15 @@ class Meaning(Enum):
 @dataclass(frozen=True)
 class InterruptionRule:
     """`sure_words`: this many words interrupt without waiting for a pause. `wordless_ms`: this much
-    speech interrupts if the recogniser gives no words. `least_likely`: words below this probability
-    do not count. Hums recognised as words have at most 0.13 or are conjunctions; the least probable
-    short command has 0.21 (docs/endpointing.md)."""
+    speech interrupts if the recogniser gives no words; `unheard_ms`: the same where it does, but
+    has given none for this speech, not even backchannels. `least_likely`: words below this
+    probability do not count. Hums recognised as words have at most 0.13 or are conjunctions; the
+    least probable short command has 0.21 (docs/endpointing.md)."""
 
     sure_words: int = 2
     wordless_ms: float = 900.0
     least_likely: float = 0.2
+    unheard_ms: float = math.inf
 
     def judge(
         self,
@@ -70,9 +73,17 @@ class InterruptionRule:
         else:
             words = meaningful_words(text, likely, self.least_likely)
             interrupts = len(words) >= (1 if final else self.sure_words)
+            if not text.strip() and not final:
+                interrupts = sound_ms >= self.unheard_ms
         if interrupts:
             return Meaning.INTERRUPTION
         return Meaning.NOTHING if final else Meaning.UNKNOWN
+
+
+GOING_ON = InterruptionRule(sure_words=1, wordless_ms=600.0, unheard_ms=1000.0)
+"""For speech right after an endpoint that may have come too early, when going on is likely. The
+recogniser shows a first word no sooner than a second has begun, or the first has stood for 0.9 s.
+"""
 
 
 def meaningful_words(

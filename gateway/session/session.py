@@ -372,8 +372,7 @@ class Session:
             case ConversationItemCreateEvent():
                 self._items.create(event)
             case ConversationItemRetrieveEvent():
-                kept = self._context.conversation.get(event.item_id, "retrieve")
-                self._context.send(self._context.events.item_retrieved(kept.wire))
+                self._items.retrieve(event.item_id)
             case ConversationItemTruncateEvent():
                 self._responses.truncate(event)
                 self._reports.looked_for_cuts()

@@ -119,6 +119,12 @@ class TurnReports:
             if _was_cut(known.running.speaking):
                 self._revise(known)
 
+    def revoked(self, running: ActiveResponse) -> None:
+        """A response was taken back: the speaker's message continues."""
+        known = self._known.get(running.response.facts.response_id)
+        if known is not None:
+            self._revise(known)
+
     def heard_on_track(self, response_id: str | None, now_ns: int) -> None:
         """Our own playout has begun to play it."""
         known = None if response_id is None else self._known.get(response_id)
@@ -154,6 +160,7 @@ class TurnReports:
             voice=_voice(speaking),
             playout=known.playout,
             interrupted=before.interrupted or _was_cut(speaking),
+            revoked_ms=_revoked_ms(known.running),
         )
         if now != before:
             known.record = dataclasses.replace(now, revision=before.revision + 1)
@@ -162,7 +169,7 @@ class TurnReports:
     def _record(self, running: ActiveResponse, ending: Ending, done_ns: int) -> None:
         context, facts = self._context, running.response.facts
         known = self._known.get(facts.response_id) or _Known(running)
-        if running.speaking is None:  # there is nothing more to learn of it
+        if running.speaking is None and not running.is_revocable:  # nothing more to learn of it
             self._known.pop(facts.response_id, None)
         outcome, speaking = running.outcome, running.speaking
         by_speech = ending.details.reason == "turn_detected"
@@ -190,6 +197,7 @@ class TurnReports:
             kv=None if outcome is None else outcome.kv,
             decode_tok_s=None if outcome is None else outcome.decode_tok_s,
             interrupted=by_speech or _was_cut(speaking),
+            revoked_ms=_revoked_ms(running),
             error=error,
             text=self._text(running),
         )
@@ -237,6 +245,18 @@ def _voice(speaking: SpokenResponse | None) -> Voice | None:
 
 def _was_cut(speaking: SpokenResponse | None) -> bool:
     return speaking is not None and speaking.heard_ms < speaking.duration_ms
+
+
+def _revoked_ms(running: ActiveResponse) -> float | None:
+    """How much of an answer was played before it was taken back; None if it was not. Exact once the
+    playout or the client has told where it stopped; until then all that may have been played."""
+    speaking, revoked_ns = running.speaking, running.revoked_ns
+    if revoked_ns is None:
+        return None
+    if speaking is None or speaking.first_sound_ns is None:
+        return 0.0
+    since_ms = (revoked_ns - speaking.first_sound_ns) / NS_PER_MS
+    return round(max(0.0, min(since_ms, speaking.heard_ms)), 3)
 
 
 def _hangover(context: SessionContext) -> dict[str, Any]:

@@ -21,7 +21,7 @@ ANSWER = (
 )
 WORDS = "the quick brown fox jumps over the lazy dog"
 CALL = 'weather {"city": "Rome"}'
-FAKE_ENGINE = f"--answer {shlex.quote(ANSWER)} --words {shlex.quote(WORDS)} --delta-ms 60 " + (
+FAKE_ENGINE = f"--answer {shlex.quote(ANSWER)} --words {shlex.quote(WORDS)} --delta-ms 60 --end-probability 0.9 " + (
     f"--call {shlex.quote(CALL)}"
 )
 
