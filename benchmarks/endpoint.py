@@ -106,9 +106,12 @@ FAMILIES: dict[str, Sequence[Make]] = {
 """The members of a family differ in one number: a length, or the share that counts as complete."""
 
 GRID = tuple(
-    EagerSettings(whole_from=whole, early_ms=early, caution_factor=caution)
-    for whole, early, caution in product((0.1, 0.5, 0.9), (240, 280), (1.3, 1.6, 2.0))
+    (EagerSettings(sure_doubt=sure, usual_doubt=usual, caution_factor=caution), base_ms)
+    for sure, usual, caution, base_ms in product(
+        (0.003, 0.01, 0.03), (0.1, 0.2, 0.3, 0.5), (1.0, 1.5, 2.0, 4.0), (500, 630, 800)
+    )
 )
+"""Settings of `eager`, and the silence for a speaker of typical pauses."""
 
 
 def run(
@@ -210,9 +213,10 @@ def family_rows(turns: Sequence[RecordedTurn]) -> list[dict[str, Any]]:
 def tuning(turns: Sequence[RecordedTurn]) -> list[dict[str, Any]]:
     """`GRID` ranked by `suffering`, the best ten."""
     tried = []
-    for settings in GRID:
-        row = score(play(turns, eager_of(settings)))
-        tried.append(asdict(settings) | row | {"suffering": round(suffering(row))})
+    for settings, base_ms in GRID:
+        row = score(play(turns, eager_of(settings, base_ms)))
+        chosen = asdict(settings) | {"silence_ms": base_ms}
+        tried.append(chosen | row | {"suffering": round(suffering(row))})
     return sorted(tried, key=lambda row: float(row["suffering"]))[:10]
 
 

@@ -120,7 +120,7 @@ class PauseStatistics:
 
     `mean_ms`: the geometric mean of pauses within turns, because pauses vary by factors. It starts
     with one pause of typical length. `caution`: from 0, no early end was taken back, to
-    `CAUTION_MOST`; each one adds 1, and each that held takes `CAUTION_FADES` off.
+    `CAUTION_MOST`; each one adds 1, and each end that held takes `CAUTION_FADES` off.
 
     """
 
@@ -139,8 +139,8 @@ class PauseStatistics:
         log_ms = math.log(min(silence_ms, LONGEST_LEARNT_MS))
         self._log_mean += (log_ms - self._log_mean) / self._known
 
-    def early_end(self, *, held: bool) -> None:
-        """Add the outcome of one early end."""
+    def end_was(self, *, held: bool) -> None:
+        """Add the outcome of one end: it held, or it was early and was taken back."""
         change = -CAUTION_FADES if held else 1.0
         self.caution = min(max(self.caution + change, 0.0), CAUTION_MOST)
 
@@ -244,26 +244,46 @@ class SemanticSilence(EndpointPolicy):
 
 @dataclass(frozen=True)
 class EagerSettings:
-    """`hush_ms`: when the model is asked; `early_ms`: the silence that ends a message that reads
-    as whole, that is, whose end probability is `whole_from` or more, and `caution_factor`: what
-    each early end taken back multiplies it by. `unfinished_factor`: for messages that break off,
-    as in `SemanticThresholds`. `revocable_ms`: how long an early end can be taken back."""
+    """When the policy `eager` asks, and how long it waits.
+
+    `hush_ms`: when the model is asked. The *doubt* that a message is over is what its end
+    probability lacks to 1: after questions a few thousandths, after requests and items of a list a
+    few hundredths, after statements a third. Up to `sure_doubt` it ends after `early_ms`; from
+    `usual_doubt` on after the adaptive silence; in between, the wait grows with the doubt's
+    logarithm. Each early end taken back multiplies the doubt by `caution_factor`. Where the message
+    breaks off (a probability below `unfinished_below`), the wait is `unfinished_factor` times the
+    adaptive silence. `revocable_ms`: how long an end can be taken back.
+
+    """
 
     hush_ms: int = 120
     early_ms: int = 240
-    whole_from: float = 0.9
-    caution_factor: float = 1.6
+    sure_doubt: float = 0.1
+    usual_doubt: float = 0.5
+    caution_factor: float = 4.0
     unfinished_below: float = 0.01
     unfinished_factor: float = 3.0
     revocable_ms: int = 1500
 
+    def __post_init__(self) -> None:
+        if not 0 < self.sure_doubt < self.usual_doubt <= 1:
+            raise ValueError(
+                "expected 0 < sure_doubt < usual_doubt <= 1, "
+                f"got {self.sure_doubt} and {self.usual_doubt}"
+            )
+
+
+class _LastEnd(Enum):
+    EARLY = "early"
+    USUAL = "usual"
+
 
 class EagerSilence(EndpointPolicy):
-    """Ends at `early_ms` where the message reads as whole, and otherwise as `SemanticSilence`.
+    """Ends early where the message reads as whole, and where it does not, as `SemanticSilence`.
 
-    A message reads as whole by the model's end probability, unless its words break off ("um",
-    "and", a comma) or are fewer than the assistant's question asks for (the digits of a telephone
-    number). The model is asked at the hush, and again after `ASK_AGAIN_MS`.
+    Words that break off ("um", "and", a comma) count as an unfinished message, and so do fewer
+    digits than a number has that the assistant asked for. The model is asked at the hush, and again
+    after `ASK_AGAIN_MS`.
 
     """
 
@@ -280,7 +300,7 @@ class EagerSilence(EndpointPolicy):
         self._adaptive = AdaptiveSilence(pace, silence_ms)
         self._most_ms = most_ms
         self._expected = Expected.ANYTHING
-        self._ended_early = False
+        self._last_end: _LastEnd | None = None
 
     @property
     def longest_silence_ms(self) -> int:
@@ -297,10 +317,12 @@ class EagerSilence(EndpointPolicy):
             return max(base_ms, DEFAULT_SILENCE_MS)
         if self._breaks_off(end_probability, words):
             return max(base_ms, min(round(ours.unfinished_factor * base_ms), self._most_ms))
-        if end_probability < ours.whole_from:
-            return base_ms
-        caution: float = ours.caution_factor**self._pace.caution
-        return min(round(ours.early_ms * caution), base_ms)
+        doubt = (1 - end_probability) * ours.caution_factor**self._pace.caution
+        if doubt <= ours.sure_doubt:
+            return min(ours.early_ms, base_ms)
+        scale = math.log(ours.usual_doubt / ours.sure_doubt)
+        share = min(math.log(doubt / ours.sure_doubt) / scale, 1.0)
+        return round(base_ms + (1 - share) * min(ours.early_ms - base_ms, 0))
 
     def judge(self, pause: Pause) -> EndpointVerdict:
         silence_ms = self.silence_ms(pause.end_probability, pause.words)
@@ -324,9 +346,9 @@ class EagerSilence(EndpointPolicy):
         self._adaptive.continued_after(silence_samples)
 
     def revoked(self) -> None:
-        if self._ended_early:
-            self._pace.early_end(held=False)
-        self._ended_early = False
+        if self._last_end is _LastEnd.EARLY:
+            self._pace.end_was(held=False)
+        self._last_end = None
 
     def answered(self, text: str) -> None:
         self._expected = expected_by(text)
@@ -337,10 +359,10 @@ class EagerSilence(EndpointPolicy):
         )
 
     def _ended(self, *, early: bool) -> None:
-        """The turn ends. An earlier early end that nobody took back has held."""
-        if self._ended_early:
-            self._pace.early_end(held=True)
-        self._ended_early = early
+        """The turn ends. The end before, if nobody took it back, has held."""
+        if self._last_end is not None:
+            self._pace.end_was(held=True)
+        self._last_end = _LastEnd.EARLY if early else _LastEnd.USUAL
 
 
 @dataclass(frozen=True)

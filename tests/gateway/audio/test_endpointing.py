@@ -26,7 +26,7 @@ from headstart.gateway.audio.endpointing import (
     semantic,
 )
 
-OVER, UNSURE, BREAKS_OFF = 0.95, 0.05, 1e-7
+OVER, LIKELY, UNSURE, BREAKS_OFF = 0.999, 0.85, 0.05, 1e-7
 WINDOW_MS = 20
 
 
@@ -164,6 +164,18 @@ def test_a_whole_message_ends_early() -> None:
     assert policy.silence_ms(None) >= 500
 
 
+@given(st.floats(0.01, 1), st.floats(0.01, 1), st.integers(0, 4))
+def test_more_doubt_is_never_quicker(one: float, other: float, revocations: int) -> None:
+    """The wait falls as the end probability rises, between the early and the usual one."""
+    policy = eager("auto")
+    for _ in range(revocations):
+        end_ms(policy, OVER)
+        policy.revoked()
+    less, more = sorted((one, other))
+    assert 240 <= policy.silence_ms(more) <= policy.silence_ms(less)
+    assert policy.silence_ms(less) <= EAGERNESS["auto"].silence_ms
+
+
 def test_the_model_is_asked_before_an_early_end() -> None:
     """Early enough that its word and the first token are there by then."""
     policy = eager("auto")
@@ -193,14 +205,14 @@ def test_an_end_taken_back_makes_the_next_ones_later() -> None:
     policy = eager("auto", pace)
     waits = []
     for _ in range(6):
-        waits.append(end_ms(policy, OVER))
+        waits.append(end_ms(policy, LIKELY))
         policy.revoked()
     assert waits == sorted(waits)
-    assert waits[0] == 240 < waits[1] < waits[-1] < EAGERNESS["auto"].silence_ms + WINDOW_MS
-    assert pace.caution == CAUTION_MOST
+    assert waits[0] < waits[1] <= waits[-1] < EAGERNESS["auto"].silence_ms + WINDOW_MS
+    assert 0 < pace.caution <= CAUTION_MOST
     for _ in range(100):
-        end_ms(policy, OVER)  # the next end shows that nobody took back the last
-    assert end_ms(policy, OVER) == 240
+        end_ms(policy, LIKELY)  # the next end shows that nobody took back the last
+    assert end_ms(policy, LIKELY) == waits[0]
 
 
 def test_a_late_end_taken_back_is_no_reason_for_caution() -> None:
