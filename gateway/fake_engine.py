@@ -248,6 +248,8 @@ class FakeEngine:
                 )
             case api.Instruct():
                 stream.tools = command.tools
+            case api.ReleaseSpeech():
+                pass
             case _:
                 stream.total_tokens += 1  # frames: counted, not interpreted
 

@@ -265,7 +265,7 @@ class InputSpeech:
         over, self._undecided = self._undecided, None
         if over is None:
             return
-        if over.utterance.is_held and self._turns.is_turn(over.utterance, now_ns):
+        if over.utterance.is_held and self._turns.is_turn(over, now_ns):
             self._confirm(over.utterance, now_ns)
         if not over.utterance.is_held:
             self._finish(over)

@@ -28,6 +28,9 @@ from headstart.gateway.session.idle import Idle
 from headstart.gateway.session.responses import ResponseManager
 from headstart.gateway.session.utterance import EndedUtterance, Standing, Utterance
 
+UNHEARD_TURN_MS = 300
+"""Speech that the recogniser has not come to counts as words from this length on."""
+
 
 class TurnTaking:
     """Turn taking of one session. Owns the question that waits for a response, and held speech."""
@@ -107,11 +110,15 @@ class TurnTaking:
         """Whether the wait for words has exceeded its limit."""
         return now_ns - since_ns >= self._context.settings.false_interruption_ms * NS_PER_MS
 
-    def is_turn(self, utterance: Utterance, now_ns: int) -> bool:
+    def is_turn(self, over: EndedUtterance, now_ns: int) -> bool:
         """Whether a held utterance that has ended is answered: an interruption is, and so is an
-        "okay" if no response is left that it could belong to."""
+        "okay" if no response is left that it could belong to. So is what may continue a message
+        while nothing of it has been recognised: to lose a part of it would be worse."""
+        utterance = over.utterance
         if self._meaning(utterance, final=True) is Meaning.INTERRUPTION:
             return True
+        if utterance.before is not None and utterance.hearing is None:
+            return over.speech_ms >= UNHEARD_TURN_MS
         return bool(utterance.text.strip()) and not self._responses.audible(now_ns)
 
     def confirm(self, utterance: Utterance, now_ns: int) -> bool:

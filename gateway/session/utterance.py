@@ -91,6 +91,12 @@ class EndedUtterance:
     wants_answer: bool
 
     @property
+    def speech_ms(self) -> float:
+        """From its first to its last window of speech."""
+        samples = self.event.last_speech_sample - self.utterance.speech_sample
+        return engine_samples_to_exact_ms(samples)
+
+    @property
     def calls_from_ns(self) -> int:
         """When functions may be called to answer it; 0: at any time. A call cannot be taken back,
         so after a revocable end it waits for the silence that would end a turn otherwise."""
