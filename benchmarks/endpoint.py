@@ -45,6 +45,7 @@ from headstart.benchmarks.wer import read_list
 from headstart.gateway.audio.clock import ms_to_engine_samples
 from headstart.gateway.audio.endpointing import (
     EAGERNESS,
+    UNHEARD,
     AdaptiveSilence,
     EagerSettings,
     EagerSilence,
@@ -66,6 +67,7 @@ Make = Callable[[], EndpointPolicy]
 POLICIES: dict[str, Make] = {
     "eager": partial(eager, "auto"),
     "eager high": partial(eager, "high"),
+    "eager, text": partial(eager, "auto", None, UNHEARD),
     "semantic": partial(semantic, "medium"),
     "semantic low": partial(semantic, "low"),
     "adaptive": lambda: AdaptiveSilence(PauseStatistics(), 500),

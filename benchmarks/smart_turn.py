@@ -59,4 +59,4 @@ def _mel_filters() -> npt.NDArray[np.float64]:
     at = np.linspace(0, RATE_HZ / 2, N_FFT // 2 + 1)
     low, middle, high = (edges[i : i + MELS, None] for i in range(3))
     rising, falling = (at - low) / (middle - low), (high - at) / (high - middle)
-    return np.maximum(0, np.minimum(rising, falling)) * 2 / (high - low)
+    return np.asarray(np.maximum(0, np.minimum(rising, falling)) * 2 / (high - low))

@@ -273,6 +273,10 @@ class EagerSettings:
             )
 
 
+UNHEARD = EagerSettings(sure_doubt=0.4, usual_doubt=0.9, caution_factor=2.0)
+"""For answers in text alone: one that is taken back was heard by nobody."""
+
+
 class _LastEnd(Enum):
     EARLY = "early"
     USUAL = "usual"

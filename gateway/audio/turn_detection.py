@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import assert_never
 
 from headstart.gateway.audio.endpointing import (
     EAGER,
     EAGERNESS,
+    UNHEARD,
     AdaptiveSilence,
     EagerSettings,
     EagerSilence,
@@ -34,13 +36,14 @@ def detection_of(
     *,
     ours: ServerVadConfig | None = None,
     revocable_ms: int = EagerSettings.revocable_ms,
+    audible: bool = True,
 ) -> Detection | None:
     """None is push-to-talk. `hush_ms`: the silence that starts speculation; `pace`: statistics of
     the speaker's pauses; `endpointing`: the policy for `server_vad`; `ours`: the server's
     own threshold and padding, which `semantic_vad` cannot set; `revocable_ms`: how long an end can
-    be taken back; with 0, `eager` is `semantic`."""
+    be taken back; with 0, `eager` is `semantic`; `audible`: whether answers are spoken."""
     pace = pace or PauseStatistics()
-    settings = EagerSettings(revocable_ms=revocable_ms)
+    settings = replace(EagerSettings() if audible else UNHEARD, revocable_ms=revocable_ms)
     match turns:
         case None:
             return None
@@ -49,9 +52,7 @@ def detection_of(
             return Detection(
                 threshold=turns.threshold,
                 prefix_padding_ms=turns.prefix_padding_ms,
-                endpoint=_policy(
-                    endpointing, turns.silence_duration_ms, hush_ms, pace, settings
-                ),
+                endpoint=_policy(endpointing, turns.silence_duration_ms, hush_ms, pace, settings),
             )
         case SemanticVadConfig():
             ours = ours or ServerVadConfig()

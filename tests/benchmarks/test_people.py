@@ -5,8 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from headstart.benchmarks import people
-from headstart.benchmarks.people import CHOOSE, HALVES, RATE_HZ, REPORT, VOICES
+from headstart.benchmarks.people import CHOOSE, HALVES, REPORT, VOICES
 from headstart.benchmarks.voices import Line, Samples
+from headstart.gateway.audio.clock import CLIENT_RATE_HZ as RATE_HZ
 
 TONE = (12_000 * np.sin(np.arange(RATE_HZ // 2) / 10)).astype(np.int16)
 

@@ -87,3 +87,15 @@ def test_a_speakers_pace_survives_a_change_of_settings() -> None:
     assert isinstance(changed.endpoint, SemanticSilence)
     assert isinstance(fresh.endpoint, SemanticSilence)
     assert changed.endpoint.silence_ms(0.9) > fresh.endpoint.silence_ms(0.9)
+
+
+def test_answers_in_text_dare_more() -> None:
+    """Nobody hears one that is taken back, so a statement ends as early as a question."""
+    spoken = detection_of(SemanticVadConfig(), 200)
+    read = detection_of(SemanticVadConfig(), 200, audible=False)
+    assert spoken is not None
+    assert read is not None
+    assert isinstance(spoken.endpoint, EagerSilence)
+    assert isinstance(read.endpoint, EagerSilence)
+    assert read.endpoint.silence_ms(0.7) < spoken.endpoint.silence_ms(0.7)
+    assert read.endpoint.silence_ms(1e-4) == spoken.endpoint.silence_ms(1e-4)

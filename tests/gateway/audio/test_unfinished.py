@@ -22,6 +22,7 @@ from headstart.gateway.audio.unfinished import Expected, expected_by, is_unfinis
     ],
 )
 def test_what_breaks_off_is_unfinished(words: str) -> None:
+    """A filler, a conjunction, a comma or an article at the end."""
     assert is_unfinished(words)
 
 
@@ -52,6 +53,7 @@ def test_what_is_whole_is_not(words: str) -> None:
     ],
 )
 def test_the_last_sentence_asks(message: str, expected: Expected) -> None:
+    """Only a question for a number expects one."""
     assert expected_by(message) is expected
 
 
