@@ -36,6 +36,8 @@ from headstart.gateway.audio.segmenter import (
     UtteranceTooLongError,
 )
 from headstart.gateway.audio.turn_detection import detection_of
+from headstart.gateway.protocol.extensions import Endpointing
+from headstart.gateway.protocol.session_config import TurnDetection
 from headstart.gateway.session.barge_in import Meaning
 from headstart.gateway.session.context import SessionContext
 from headstart.gateway.session.transcription import Transcripts
@@ -132,7 +134,7 @@ class InputSpeech:
     def configure(self, now_ns: int) -> None:
         """Apply a change of the session's settings."""
         self._cut_chunks()
-        if self._detecting != (self._context.config.turn_detection, self._context.endpointing):
+        if self._detecting != self._wanted():
             self._handle(self._segmenter.set_detection(self._detection()), now_ns)
 
     def _cut_chunks(self) -> None:
@@ -388,12 +390,20 @@ class InputSpeech:
     def _detection(self) -> Detection | None:
         """The turn detection settings in force, for the segmenter."""
         context = self._context
-        self._detecting = (context.config.turn_detection, context.endpointing)
-        turns, endpointing = self._detecting
+        self._detecting = self._wanted()
+        turns, endpointing, audible = self._detecting
         hush_ms, ours = context.settings.hush_ms, context.config.server_vad
         interrupts = turns is not None and turns.interrupt_response
         takes_back = interrupts and context.config.answers_speech
         revocable_ms = context.settings.revocable_ms if takes_back else 0
         return detection_of(
-            turns, hush_ms, self._pace, endpointing, ours=ours, revocable_ms=revocable_ms
+            *(turns, hush_ms, self._pace, endpointing),
+            ours=ours,
+            revocable_ms=revocable_ms,
+            audible=audible,
         )
+
+    def _wanted(self) -> tuple[TurnDetection | None, Endpointing, bool]:
+        """What the detection follows from: two settings, and whether answers are spoken."""
+        config = self._context.config
+        return config.turn_detection, self._context.endpointing, config.output_modality == "audio"

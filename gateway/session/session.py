@@ -311,6 +311,7 @@ class Session:
         context.config = dataclasses.replace(context.config, speaks=status.speaks)
         if not status.speaks:
             self._responses.voice_lost(status.reason)
+        self._speech.configure(now_ns)
         event = context.events.voice_status(status.state, status.voice, status.reason)
         context.send_ours("voice", event)
         return self._done(now_ns)
