@@ -26,6 +26,9 @@ LogFile = typer.Option(None, "--log", help="where the server's log goes")
 SomeClips = typer.Argument(None, help="a file of lines `path TAB text`: recordings as well")
 Notes = typer.Option(None, "--notes", help="write recorded turns to FILE, or read them from it")
 JsonLines = typer.Option(None, "--notes", help="append one JSON line per sound to FILE")
+People = typer.Option(
+    [], "--people", help="LIST of one person's recordings, lines `path TAB text`; may be repeated"
+)
 Svg = typer.Option(None, "--svg", help="write the curves to FILE")
 Json = typer.Option(False, "--json", help="print nothing on stdout but the JSON line")
 
@@ -173,20 +176,19 @@ def loss(
 
 @app.command()
 def endpoint(
-    clips: Path | None = SomeClips,
+    people: list[Path] = People,
     notes: Path | None = Notes,
     model: str = Small,
     svg: Path | None = Svg,
-    speakers: int = typer.Option(16, "--speakers", min=1, help="number of speakers, 8 turns each"),
-    tune: bool = typer.Option(False, "--tune", help="search for better settings on the tuned half"),
+    tune: bool = typer.Option(False, "--tune", help="search for better settings"),
     as_json: bool = Json,
 ) -> None:
-    """Turns cut off in a pause against the wait at their end, for each endpoint policy."""
+    """What people suffer at the end of a turn under each policy: waits, false starts, halves."""
     from headstart.benchmarks import endpoint as benchmark
     from headstart.gateway.tts.synthesiser import VoiceUnavailable
 
     try:
-        benchmark.run(clips, notes, model, speakers, tune=tune, svg=svg, as_json=as_json)
+        benchmark.run(people, notes, model, tune=tune, svg=svg, as_json=as_json)
     except (ValueError, OSError, VoiceUnavailable) as error:
         raise typer.BadParameter(str(error)) from None
 
@@ -418,6 +420,6 @@ def run_all(model: str = Small, repeats: int = Repeats, as_json: bool = Json) ->
     loss(1, True, as_json)
     gateway("ws,webrtc", 600, True, as_json)
     dashboard(20.0, 3, 5.0, as_json)
-    endpoint(None, None, "small", None, 16, False, as_json)
+    endpoint([], None, "small", None, False, as_json)
     overlap(None, "held-out", None, False, "small", as_json)
     voice("joe,espeak", as_json)

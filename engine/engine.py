@@ -38,7 +38,9 @@ from headstart.engine.session.session import Emit, NewStream, Session
 from headstart.engine.session.utterance import AudioBatch
 
 # The only commands that take more than a millisecond: at most one of them per step.
-_HEAVY = (api.Hush, api.EndSpeech, api.Frame, api.AddItem, api.Respond, api.Clip)
+_HEAVY = (
+    *(api.Hush, api.EndSpeech, api.ContinueSpeech, api.Frame, api.AddItem, api.Respond, api.Clip),
+)
 _NO_DEADLINE_NS = 1 << 62
 
 

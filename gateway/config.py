@@ -108,8 +108,17 @@ class Settings(BaseSettings):
     false_interruption_ms: int = Field(
         2000, ge=0, le=60_000, description="how long an answer's audio pauses for such words, ms"
     )
-    endpointing: Literal["fixed", "adaptive", "semantic"] = Field(
-        "fixed", description="how server_vad ends a turn; semantic_vad is always 'semantic'"
+    endpointing: Literal["fixed", "adaptive", "semantic", "eager"] = Field(
+        "fixed",
+        description="how server_vad ends a turn; semantic_vad is 'eager' at eagerness auto and "
+        "high, else 'semantic'",
+    )
+    revocable_ms: int = Field(
+        1500,
+        ge=0,
+        le=10_000,
+        description="how long after an 'eager' end speech that goes on takes the answer back, ms; "
+        "0: never, and 'eager' is 'semantic'",
     )
     legacy_metrics: bool = Field(
         False, description="whether /metrics shows the old names in ms too, for one release"

@@ -145,7 +145,8 @@ class Hearing(Message, frozen=True, tag="hearing"):
     other words; `tentative` may still change.
 
     `final`: the result of a final pass; no more follow unless speech resumes. `wordless`: the
-    recogniser gives embeddings, and there are never any words. `likely`: estimated probability
+    recogniser gives embeddings, and there are never any words. `continued`: the words begin with
+    those of the utterance before (`ContinueSpeech`). `likely`: estimated probability
     that each of the first few words (split at spaces) is right, 0..1; empty: no estimate.
     """
 
@@ -157,6 +158,7 @@ class Hearing(Message, frozen=True, tag="hearing"):
     final: bool = False
     wordless: bool = False
     likely: tuple[float, ...] = ()
+    continued: bool = False
 
 
 class EndOfMessage(Message, frozen=True, tag="end_of_message"):

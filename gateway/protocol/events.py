@@ -328,6 +328,20 @@ class Events:
             audio_ms=audio_ms,
         )
 
+    def turn_continued(
+        self, *, turn: int, item_id: str, continued_item_id: str, response_id: str | None
+    ) -> Json:
+        """The user's message `continued_item_id` was answered too early and goes on: with its words
+        it will become the item `item_id`, and it is deleted then. `response_id`: the answer that is
+        taken back; its items are deleted."""
+        return self._event(
+            "gateway.turn.continued",
+            turn=turn,
+            item_id=item_id,
+            continued_item_id=continued_item_id,
+            response_id=response_id,
+        )
+
     def interruption(
         self, what: Literal["possible", "real", "false"], *, turn: int, item_id: str
     ) -> Json:

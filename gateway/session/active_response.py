@@ -46,10 +46,23 @@ class ActiveResponse:
     announced: bool = False  # `response.created` was sent
     outcome: api.Finished | None = None  # the engine's result, once it is over
     hangover: dict[str, Any] = field(default_factory=dict)  # what owns the wait before it
+    calls_from_ns: int = 0  # until then its function calls are held back; 0: it is not revocable
+    early_calls: list[api.Call] = field(default_factory=list)  # those, in order
+    revoked_ns: int | None = None  # when it was taken back
 
     @property
     def generation(self) -> int:
         return self.response.facts.generation
+
+    @property
+    def is_revocable(self) -> bool:
+        """Whether it answers a turn whose end may be taken back."""
+        return self.calls_from_ns > 0
+
+    @property
+    def is_spoken(self) -> bool:
+        """Whether nothing is left to be spoken, or called."""
+        return not self.early_calls and (self.speaking is None or self.speaking.over)
 
     @property
     def item_id(self) -> str:
@@ -104,6 +117,9 @@ def settle(context: SessionContext, running: ActiveResponse, ending: Ending) -> 
     if running.place is None:
         return
     context.conversation.free(running.place)
+    if running.revoked_ns is not None:
+        withdraw(context, running)
+        return
     item_id = running.item_id
     kept = context.conversation.find(item_id)
     if kept is not None:
@@ -115,3 +131,11 @@ def settle(context: SessionContext, running: ActiveResponse, ending: Ending) -> 
     if running.own_input:  # generated out of band, but its calls belong to the conversation
         for call in filter(None, map(context.conversation.find, running.calls.item_ids)):
             amend(context, call, call.engine)
+
+
+def withdraw(context: SessionContext, running: ActiveResponse) -> None:
+    """Delete the items of a response that was taken back. The engine removes its own."""
+    for item_id in (running.item_id, *running.calls.item_ids):
+        if item_id in context.conversation:
+            context.conversation.withdraw(item_id)
+            context.send(context.events.item_deleted(item_id))

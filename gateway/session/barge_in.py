@@ -18,6 +18,7 @@ audio in the meantime.
 
 from __future__ import annotations
 
+import math
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -72,7 +73,8 @@ class InterruptionRule:
     once. `hum_spread`: sound whose timbre moves no further is a hum (`Timbre.spread`), unless a
     turn word is recognised; `word_spread`: from there on, or where the spread is not known, a word
     need not be likely. `wordless_ms`: this much speech interrupts if the recogniser gives no
-    words. Chosen on voices that are not those of the report (docs/endpointing.md)."""
+    words; `unheard_ms`: the same where it does, but has given none for this speech, not even
+    backchannels. Chosen on voices that are not those of the report (docs/endpointing.md)."""
 
     sure_words: int = 2
     wordless_ms: float = 900.0
@@ -80,6 +82,7 @@ class InterruptionRule:
     likely: float = 0.4
     hum_spread: float = 2.0
     word_spread: float = 2.8
+    unheard_ms: float = math.inf
 
     def judge(
         self,
@@ -98,8 +101,10 @@ class InterruptionRule:
             interrupts = sound_ms >= self.wordless_ms
         elif final:
             interrupts = self._meant(text, likely, spread)
-        else:
+        elif text.strip():
             interrupts = self._surely_meant(text, likely)
+        else:
+            interrupts = sound_ms >= self.unheard_ms
         if interrupts:
             return Meaning.INTERRUPTION
         return Meaning.NOTHING if final else Meaning.UNKNOWN
@@ -125,6 +130,12 @@ class InterruptionRule:
         takes_turn = any(word in TURN_WORDS for word, _ in words)
         probable = sum(probability >= self.likely for _, probability in words)
         return len(words) >= self.sure_words and (takes_turn or probable >= self.sure_words)
+
+
+GOING_ON = InterruptionRule(sure_words=1, likely=0.2, wordless_ms=600.0, unheard_ms=1000.0)
+"""For speech right after an endpoint that may have come too early, when going on is likely. The
+recogniser shows a first word no sooner than a second has begun, or the first has stood for 0.9 s.
+"""
 
 
 def meaningful_words(

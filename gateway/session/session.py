@@ -311,6 +311,7 @@ class Session:
         context.config = dataclasses.replace(context.config, speaks=status.speaks)
         if not status.speaks:
             self._responses.voice_lost(status.reason)
+        self._speech.configure(now_ns)
         event = context.events.voice_status(status.state, status.voice, status.reason)
         context.send_ours("voice", event)
         return self._done(now_ns)
@@ -373,8 +374,7 @@ class Session:
             case ConversationItemCreateEvent():
                 self._items.create(event)
             case ConversationItemRetrieveEvent():
-                kept = self._context.conversation.get(event.item_id, "retrieve")
-                self._context.send(self._context.events.item_retrieved(kept.wire))
+                self._items.retrieve(event.item_id)
             case ConversationItemTruncateEvent():
                 self._responses.truncate(event)
                 self._reports.looked_for_cuts()

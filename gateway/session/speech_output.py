@@ -108,6 +108,13 @@ class SpeechOutput:
             raise errors.truncate_beyond_end(speech.duration_ms, end_ms)
         self._cut(kept, speech, end_ms * CLIENT_RATE_HZ // 1000, running=running)
 
+    def truncate_withdrawn(self, event: ConversationItemTruncateEvent) -> None:
+        """The client played only this much of an item that was taken back before it could know. It
+        gets no reply, since no event names a deleted item."""
+        speech = self._context.conversation.withdrawn_speech(event.item_id)
+        if speech is not None:
+            speech.cut(event.audio_end_ms * CLIENT_RATE_HZ // 1000)
+
     def _cut(
         self, kept: ConversationItem, speech: SpokenResponse, heard_samples: int, *, running: bool
     ) -> None:
@@ -181,10 +188,12 @@ class SpeechOutput:
             kept = self._context.conversation.find(played.item_id)
             if end <= heard_until or not dropped_samples:
                 continue
+            heard = max(0, heard_until - played.start_sample)
             if kept is not None and kept.speech is not None:
-                heard = max(0, heard_until - played.start_sample)
                 running = played.item_id == running_item_id
                 self._cut(kept, kept.speech, heard, running=running)
+            elif self._context.conversation.is_withdrawn(played.item_id):
+                played.speaking.cut(heard)
         if self._played and dropped_samples:
             newest = self._played[-1].response_id
             self._context.send(self._context.events.playout("cleared", newest))

@@ -123,6 +123,12 @@ class TurnReports:
             if _was_cut(known.running.speaking):
                 self._revise(known)
 
+    def revoked(self, running: ActiveResponse) -> None:
+        """A response was taken back: the speaker's message continues."""
+        known = self._known.get(running.response.facts.response_id)
+        if known is not None:
+            self._revise(known)
+
     def heard_on_track(self, response_id: str | None, now_ns: int) -> None:
         """Our own playout has begun to play it."""
         known = None if response_id is None else self._known.get(response_id)
@@ -157,7 +163,8 @@ class TurnReports:
             before,
             voice=_voice(speaking),
             playout=known.playout,
-            interrupted=before.interrupted or _was_cut(speaking),
+            interrupted=before.interrupted or _is_cut(known.running),
+            revoked_ms=_revoked_ms(known.running),
         )
         if now != before:
             record = known.record = dataclasses.replace(now, revision=before.revision + 1)
@@ -168,7 +175,7 @@ class TurnReports:
     def _record(self, running: ActiveResponse, ending: Ending | None, done_ns: int) -> None:
         context, facts = self._context, running.response.facts
         known = self._known.get(facts.response_id) or _Known(running)
-        if running.speaking is None:  # there is nothing more to learn of it
+        if running.speaking is None and not running.is_revocable:  # nothing more to learn of it
             self._known.pop(facts.response_id, None)
         outcome, speaking = running.outcome, running.speaking
         by_speech = ending is not None and ending.details.reason == "turn_detected"
@@ -195,7 +202,8 @@ class TurnReports:
             usage=None if outcome is None else outcome.usage,
             kv=None if outcome is None else outcome.kv,
             decode_tok_s=None if outcome is None else outcome.decode_tok_s,
-            interrupted=by_speech or _was_cut(speaking),
+            interrupted=by_speech or _is_cut(running),
+            revoked_ms=_revoked_ms(running),
             error=error,
             text=self._text(running),
         )
@@ -269,8 +277,25 @@ def _voice(speaking: SpokenResponse | None) -> Voice | None:
     return Voice(clause_ns, sound_ns, speaking.duration_ms, speaking.problem or None)
 
 
+def _is_cut(running: ActiveResponse) -> bool:
+    """Whether some of a response was not heard, or was taken back."""
+    return running.revoked_ns is not None or _was_cut(running.speaking)
+
+
 def _was_cut(speaking: SpokenResponse | None) -> bool:
     return speaking is not None and speaking.heard_ms < speaking.duration_ms
+
+
+def _revoked_ms(running: ActiveResponse) -> float | None:
+    """How much of an answer was played before it was taken back; None if it was not. Exact once the
+    playout or the client has told where it stopped; until then all that may have been played."""
+    speaking, revoked_ns = running.speaking, running.revoked_ns
+    if revoked_ns is None:
+        return None
+    if speaking is None or speaking.first_sound_ns is None:
+        return 0.0
+    since_ms = (revoked_ns - speaking.first_sound_ns) / NS_PER_MS
+    return round(max(0.0, min(since_ms, speaking.heard_ms)), 3)
 
 
 def _hangover(context: SessionContext) -> dict[str, Any]:

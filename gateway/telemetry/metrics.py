@@ -92,6 +92,8 @@ class Metrics(Observer):
         self.stage_s = names.TURN_STAGE.histogram(r)
         self.hidden_s = names.HIDDEN_WORK.histogram(r)
         self.interruptions = names.INTERRUPTIONS.counter(r)
+        self.revocations = names.REVOCATIONS.counter(r)
+        self.revoked_sound_s = names.REVOKED_SOUND.counter(r)
         self.tokens = names.TOKENS.counter(r)
 
     def _make_chunks(self) -> None:
@@ -135,9 +137,9 @@ class Metrics(Observer):
     # --- what sessions tell ----------------------------------------------------------------------
 
     def turn(self, record: TurnRecord) -> None:
-        """As on the dashboard, turns that were fed faster than real time, were interrupted or could
-        not be measured are left out of histograms. A turn that is interrupted after its record was
-        told, while it is heard, has been counted by then."""
+        """As on the dashboard, turns that were fed faster than real time, were interrupted or taken
+        back, or could not be measured are left out of histograms. A turn that is interrupted or
+        taken back after its record was told has been counted by then."""
         if record.revision == 1:
             counted = self._open_turns[record.response_id] = set()
             if len(self._open_turns) > OPEN_TURNS_MAX:
@@ -156,6 +158,10 @@ class Metrics(Observer):
     def _count_interruption(self, record: TurnRecord, counted: set[str]) -> None:
         if record.interrupted and "interrupted" not in counted:
             counted.add("interrupted")
+            if record.revoked_ms is not None:
+                self.revocations.inc()
+                self.revoked_sound_s.inc(record.revoked_ms / 1000)
+                return
             running = record.revision == 1 and record.reason == "cancelled"
             self.interruptions.labels("answer" if running else "playout").inc()
 

@@ -148,6 +148,14 @@ INTERRUPTIONS = Family(
     "Answers cut by the user: answer (while it was made) or playout (only its sound)",
     ("kind",),
 )
+REVOCATIONS = Family(
+    "headstart_turns_revoked", "counter", "Answers taken back because the speaker went on"
+)
+REVOKED_SOUND = Family(
+    "headstart_revoked_sound_seconds",
+    "counter",
+    "Sound of answers that was played before they were taken back",
+)
 TOKENS = Family("headstart_tokens", "counter", "Tokens, by kind", ("kind",))
 
 # --- input ---------------------------------------------------------------------------------------

@@ -89,8 +89,9 @@ class Playout:
 @dataclass(frozen=True, slots=True)
 class TurnRecord:
     """See the module's docstring. `turn`: the utterance that is answered; 0: none. `hangover`: what
-    owns the wait for the end of speech, JSON-ready. `text`: what was said and answered, None unless
-    it is wanted."""
+    owns the wait for the end of speech, JSON-ready. `revoked_ms`: how much of the answer was played
+    before it was taken back, because the speaker went on; None if it was not. `text`: what was said
+    and answered, None unless it is wanted."""
 
     response_id: str
     session_id: str
@@ -112,6 +113,7 @@ class TurnRecord:
     kv: KvStats | None = None
     decode_tok_s: float | None = None
     interrupted: bool = False
+    revoked_ms: float | None = None
     error: tuple[str, str] | None = None
     text: tuple[str | None, str] | None = None
 
@@ -194,6 +196,7 @@ class TurnRecord:
             "decode_tok_s": None if self.decode_tok_s is None else round(self.decode_tok_s, 3),
             "reason": self.reason,
             "interrupted": self.interrupted,
+            "revoked_ms": self.revoked_ms,
             "error": self.error and {"code": self.error[0], "message": self.error[1]},
             **self._texts(),
         }

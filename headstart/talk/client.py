@@ -35,7 +35,7 @@ EXTRA_SILENCES = 5
 """
 QUIET_WAIT_S = 180.0
 """A server that owes a reply and sends nothing for this long has failed."""
-EXTENSION_EVENTS = ["latency", "chunks", "hearing", "endpoint", "engine"]
+EXTENSION_EVENTS = ["latency", "chunks", "hearing", "endpoint", "engine", "turn"]
 
 
 @dataclass(frozen=True)
@@ -241,7 +241,11 @@ class _Talker:
             "audio": {"input": {"transcription": {"model": "whisper-1"}}},
         }
         if self._extensions:
-            session["gateway"] = {"events": EXTENSION_EVENTS, "resume": True}
+            session["gateway"] = {
+                "events": EXTENSION_EVENTS,
+                "endpointing": "eager",
+                "resume": True,
+            }
         await self._ask(
             "session.updated",
             lambda: self.dialog.barriers + len(self.dialog.errors),

@@ -2,7 +2,8 @@
 
 No I/O: `Dialog.receive` takes one event at a time; a turn is `settled` when no more events of it
 can come. One file is one turn, even if pauses in it made the server answer early: its transcript is
-everything recognised, its answer the last one.
+everything recognised, its answer the last one. Where the server takes an early answer back, both
+parts are one utterance.
 
 """
 
@@ -73,6 +74,8 @@ class Turn:
     utterances: dict[str, Utterance] = field(default_factory=dict)
     answers: dict[str, Answer] = field(default_factory=dict)
     chunks: list[dict[str, Any]] = field(default_factory=list)
+    taken_back: int = 0
+    """Answers to a first part of the speech that the server took back."""
 
     @property
     def speaking(self) -> bool:
@@ -141,6 +144,7 @@ class Turn:
             "utterances": len(self.utterances),
             "pauses": [pause for said in self.utterances.values() for pause in said.pauses],
             "answers": len(self.answers),
+            "taken_back": self.taken_back,
         }
 
 
@@ -227,6 +231,13 @@ def receive_in_turn(turn: Turn, event: Mapping[str, Any]) -> None:
     elif kind == "input_audio_buffer.cleared":
         for item_id in [i for i, said in turn.utterances.items() if not said.committed]:
             del turn.utterances[item_id]
+    elif kind == "gateway.turn.continued":
+        # What was said of both parts follows under the new item.
+        turn.utterances.pop(event["continued_item_id"], None)
+        turn.answers.pop(event["response_id"] or "", None)
+        turn.taken_back += 1
+    elif kind == "conversation.item.deleted":
+        turn.utterances.pop(event["item_id"], None)
     elif kind == "gateway.hearing" and event["item_id"] in turn.utterances:
         heard = (event["committed"], event["tentative"])
         turn.utterances[event["item_id"]].hearing = heard

@@ -255,6 +255,9 @@ def facts(wire: dict[str, Any]) -> list[str]:
     hidden_ms = (wire["budget"] or {}).get("hidden_ms")
     if hidden_ms:
         lines.append(f"head start: {hidden_ms:.0f} ms of work were done before the end of speech")
+    if wire["taken_back"]:
+        times = "once" if wire["taken_back"] == 1 else f"{wire['taken_back']} times"
+        lines.append(f"answered early and taken back: {times}, as the speech went on")
     chunks = wire["chunks"]
     if chunks["count"]:
         line = f"chunks: {chunks['count']}, latency ≤ {chunks['latency_max_ms']:.0f} ms"

@@ -63,6 +63,7 @@ export function readTurn(message, atMs) {
     anchor: text(message.anchor),
     reason: text(message.reason) ?? "completed",
     interrupted: message.interrupted === true,
+    revokedMs: number(message.revoked_ms), // of its sound, played before it was taken back
     realtime: message.realtime !== false,
     budgetMs: number(message.latency_budget_ms),
     overBudget: message.over_budget === true,
@@ -100,7 +101,7 @@ function valuesOf(turn) {
 
 /** Why a turn is left out of percentiles; null for one that counts. */
 export function leftOutAs(turn) {
-  if (turn.interrupted) return "interrupted";
+  if (turn.interrupted) return turn.revokedMs === null ? "interrupted" : "taken back";
   if (!turn.realtime) return "not in real time";
   return turn.totalMs === null ? "not measured" : null;
 }
