@@ -4,7 +4,7 @@
 directory. `load` reads a GGUF decoder, `warm_up` runs a model once, `ipc` is the ZeroMQ loop, and
 `weights_command` is `headstart models`.
 
-May import: `api`, `asr`, `chat`, `checkpoints`, `config`, `decoder`, `engine`, `errors`,
+May import: `api`, `asr`, `backends`, `chat`, `checkpoints`, `config`, `decoder`, `engine`, `errors`,
 `interfaces`, `kernels`, `kvcache`, `models`, `models.checkpoint`, `models.perception`,
 `scheduling`, `session`, `vision`, `weights`.
 Never: holds session state.

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from headstart.engine import api
+from headstart.engine.backends.local import LocalBackend
 from headstart.engine.decoder.sampling import Sampler
 from headstart.engine.engine import Engine, EngineParts
 from headstart.engine.errors import CacheFull
@@ -226,8 +227,9 @@ class Bench:
             EngineParts(
                 services=services,
                 pool=self.pool,
-                runner=self.runner,
-                scheduler=Scheduler(64),
+                backend=LocalBackend(
+                    self.runner, Scheduler(64), self.admission, USER_END, self._clock
+                ),
                 admission=self.admission,
                 new_stream=lambda name: Stream(name, self.pool, VOCAB, limit),
                 clock=self._clock,
