@@ -52,6 +52,11 @@ class Backend(Protocol):
         """Stop all work. Called once, after the last session was closed."""
         ...
 
+    def fileno(self) -> int | None:
+        """A file descriptor that is readable when `step` has something to do that no command
+        brought; None if there is never such a thing."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class EngineParts:
@@ -209,6 +214,11 @@ class Engine:
             self._reported_level = level
             for name in self.sessions:
                 self._emit(api.Pressure(name, level))
+
+    @property
+    def wake_fd(self) -> int | None:
+        """See `Backend.fileno`."""
+        return self.parts.backend.fileno()
 
     @property
     def admission(self) -> AdmissionController:

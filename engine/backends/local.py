@@ -50,6 +50,9 @@ class LocalBackend:
     def close(self) -> None:
         """Nothing runs between steps."""
 
+    def fileno(self) -> None:
+        """Nothing comes by itself."""
+
     def step(self, sessions: Sequence[Session]) -> StepWork | None:
         """Plan and run one decoder step. None if no token is pending."""
         plan = self._plan(sessions)

@@ -16,7 +16,6 @@ from headstart.engine.api import (
     StepStats,
     StepTotals,
 )
-
 from headstart.engine.kvcache.token_stream import Stream
 
 DURATIONS_KEPT = 4096

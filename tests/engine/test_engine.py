@@ -7,6 +7,8 @@ import pytest
 from headstart.engine import api
 from tests.engine.fakes import WORD_SAMPLES, Bench, echo
 
+EITHER_BACKEND = True
+
 GREEDY = api.Sampling(repetition_penalty=1.0)
 QUESTION = "what is the capital of france"
 
@@ -191,6 +193,7 @@ def test_a_follow_up_keeps_the_conversation() -> None:
     assert bench.runner.rows - rows <= len("two") + len(echo("two")) + 6
 
 
+@pytest.mark.our_decoder("counts its steps")
 def test_cancel_stops_within_a_step_and_keeps_what_was_said() -> None:
     """Finished says cancelled; the words decoded so far stay in the conversation."""
     bench = Bench()
