@@ -111,7 +111,9 @@ def test_the_budget_includes_all_work_done_while_listening() -> None:
     stages = [span.stage for span in first.spans]
     assert stages.count("mel") == 3 + 1  # three chunks and the final pass
     assert stages.count("prefill") >= 3 + 1
-    assert all(span.start_ns <= span.end_ns <= first.at_ns for span in first.spans[-3:])
+    scripted = ("mel", "encode", "project")  # of the recogniser, which takes no time here
+    for span in first.spans:
+        assert span.stage in scripted or span.start_ns <= span.end_ns <= first.at_ns
 
 
 def test_speculation_changes_nothing_but_time() -> None:

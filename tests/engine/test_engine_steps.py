@@ -33,6 +33,7 @@ def test_steps_are_counted_with_what_was_in_them() -> None:
     assert bench.engine.steps.take().count == 0
 
 
+@pytest.mark.our_decoder("counts its steps")
 def test_who_waits_for_a_later_step_is_counted() -> None:
     """One piece of heavy work a step: of three sessions two wait."""
     bench = Bench()

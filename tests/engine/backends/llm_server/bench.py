@@ -14,7 +14,7 @@ from tests.engine import fakes
 from tests.engine.backends.llm_server.scripted_server import ScriptedServer
 
 WAIT_S = 20.0
-QUICK = Timeouts(connect_s=5.0, first_s=10.0, between_s=0.3)
+PATIENT = Timeouts(connect_s=WAIT_S, first_s=WAIT_S, between_s=WAIT_S)
 
 
 def next_token(reply: Callable[[str], str]) -> Callable[[Sequence[int]], int]:
@@ -47,7 +47,7 @@ def scripted(reply: Callable[[str], str] = fakes.echo, **settings: Any) -> Scrip
 
 
 def backend_of(
-    server: ScriptedServer, clock: Callable[[], int], **settings: Any
+    server: ScriptedServer, clock: Callable[[], int], timeouts: Timeouts = PATIENT, **settings: Any
 ) -> LlmServerBackend:
     """A backend over `server` that knows it to speak as vLLM does; `settings` of `Capabilities`."""
     known: dict[str, Any] = {"token_ids": TokenIds.FIELD, "logprobs": 5, "tells_cached": True}
@@ -58,7 +58,7 @@ def backend_of(
         stop_ids=frozenset({fakes.END}),
         end_token=fakes.USER_END,
     )
-    client = HttpClient(server.url, timeouts=QUICK, clock=clock)
+    client = HttpClient(server.url, timeouts=timeouts, clock=clock)
     return LlmServerBackend(
         client, Capabilities(server.url, server.models[0], **known), vocabulary, clock
     )
@@ -73,8 +73,8 @@ def stream_of(server: ScriptedServer, bench: fakes.Bench, limit: int) -> Callabl
 
 
 class ServerBench(fakes.Bench):
-    """A bench whose engine decodes at a scripted server, and waits for it in `run`. Its cache counts
-    in single tokens, as llama.cpp's does."""
+    """A bench whose engine decodes at a scripted server, and waits for it in `run`. That server's
+    cache counts in single tokens, as llama.cpp's does."""
 
     def __init__(
         self,
@@ -83,11 +83,12 @@ class ServerBench(fakes.Bench):
         *,
         server: ScriptedServer | None = None,
         capabilities: dict[str, Any] | None = None,
+        timeouts: Timeouts = PATIENT,
         **settings: Any,
     ) -> None:
         own = scripted(self._reply, block=1) if server is None else server
         self.server = own.__enter__()
-        self._known = capabilities or {}
+        self._known = {"timeouts": timeouts, **(capabilities or {})}
         super().__init__(script, reply, **settings)
 
     def _reply(self, asked: str) -> str:

@@ -171,8 +171,10 @@ class ScriptedServer:
         gone = asyncio.create_task(reader.read(1))
         answering = asyncio.create_task(self._answer(method, seen, writer))
         await asyncio.wait({gone, answering}, return_when=asyncio.FIRST_COMPLETED)
-        if gone.done() and not gone.result():
+        if gone.done() and (gone.exception() or not gone.result()):
             answering.cancel()
+            with contextlib.suppress(ConnectionError, asyncio.CancelledError):
+                await answering
             seen.abandoned = not seen.done
             return None
         stays = await answering
