@@ -179,11 +179,11 @@ class LlmServerBackend:
         self.client.close()
 
     def step(self, sessions: Sequence[Session]) -> StepWork | None:
-        """Take what has come, cancel what nobody wants any more, and send what is due."""
+        """Cancel what nobody wants any more, take what has come, and send what is due."""
         self._tally = _Tally()
+        self._cancel_unwanted(sessions)  # first: what has come for them must not be taken
         for outcome in self.client.take():
             self._take(outcome)
-        self._cancel_unwanted(sessions)
         for session in sessions:
             self._send_due(session)
         tally = self._tally

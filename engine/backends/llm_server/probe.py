@@ -65,7 +65,8 @@ def split_url(url: str) -> str:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
         raise BadSettings("llm", expected, url) from error
-    if parsed.scheme not in ("http", "https") or not parsed.host or parsed.query or parsed.userinfo:
+    is_http = parsed.scheme in ("http", "https") and (parsed.port or 1) < 1 << 16
+    if not is_http or not parsed.host or parsed.query or parsed.userinfo:
         raise BadSettings("llm", expected, url)
     return url.rstrip("/").removesuffix("/v1").rstrip("/")
 

@@ -301,6 +301,9 @@ class ScriptedServer:
         if self.dialect == LLAMACPP:
             top = [{"id": t, "token": "", "logprob": math.log(p)} for t, p in likely.items()]
             return {"content": [{"id": token, "token": "", "logprob": 0.0, "top_logprobs": top}]}
+        if self.dialect == OPENAI:
+            told = {self.spell(t).decode(errors="replace"): math.log(p) for t, p in likely.items()}
+            return {"tokens": ["?"], "token_logprobs": [0.0], "top_logprobs": [told]}
         told = {f"token_id:{t}": math.log(p) for t, p in likely.items()}
         return {"tokens": [f"token_id:{token}"], "token_logprobs": [0.0], "top_logprobs": [told]}
 
