@@ -94,7 +94,7 @@ class NoMemory:
         raise AssertionError("no K/V are here")
 
 
-class _ServersSampler:
+class ServersSampler:
     """Stands where sessions expect a sampler; the server samples."""
 
     def __init__(self, sampling: api.Sampling) -> None:
@@ -215,7 +215,7 @@ def services_of(
         tokenizer=rendering.tokenizer,
         recognizer=ears,
         image_encoder=NotedImageEncoder(eyes, rendering.tokenizer, sights),
-        new_sampler=_ServersSampler,
+        new_sampler=ServersSampler,
         stop_ids=frozenset(rendering.chat.stop_ids),
         kv_bytes_per_token=0,
     )

@@ -118,7 +118,9 @@ class _Run:
     answer: Answer | None = None
     speculated: bool = False
     single: bool = False  # the first token alone, with some barred
-    pieces: int = 0
+    max_tokens: int = 1
+    pieces: int = 0  # with tokens
+    is_over: bool = False  # all tokens have come, but not the end of the stream
     ending: str | None = None
 
 
@@ -198,7 +200,7 @@ class LlmServerBackend:
         wanted = {id(answer) for session in sessions for answer in session.answers()}
         for call, run in list(self._runs.items()):
             if run.answer is not None:
-                goes_on = run.answer.finished is None or run.ending is not None
+                goes_on = run.answer.finished is None or run.is_over
                 keep = id(run.answer) in wanted and goes_on
             else:
                 keep = present.get(run.session.name) is run.session and self._is_valid(run)
@@ -311,6 +313,7 @@ class LlmServerBackend:
         )
         run = _Run(_Kind.ANSWER, session, stream, sent, now_ns, answer)
         run.speculated, run.single = answer.speculative, bool(banned)
+        run.max_tokens = max_tokens
         path, pieces = path_of(self.capabilities), max_tokens + SPARE_PIECES
         state.call = self._send(run, HttpRequest(path, body, state.delay_s, pieces))
         state.delay_s = 0.0
@@ -410,7 +413,9 @@ class LlmServerBackend:
             self._tally.decoded += len(ids)
             self._tally.streams.add(stream)
         run.ending = piece.ending or run.ending
-        if answer.finished is not None and run.ending is not None:
+        complete = run.ending is not None or run.pieces >= run.max_tokens
+        run.is_over = answer.finished is not None and complete
+        if run.is_over:
             return  # the count of cached tokens comes last, and the stream's end with it
         if answer.finished is not None:
             self.client.cancel(call)

@@ -131,9 +131,7 @@ def local(model: LoadedModel, emit: Any) -> tuple[Engine, Callable[[], bool]]:
     admission = AdmissionController(model.pool, host, AdmissionRules(turn_tokens=16))
     end = model.chat.user_close[0]
     backend = LocalBackend(model.runner, Scheduler(64), admission, end, now)
-    parts = EngineParts(
-        services_of(model), model.pool, backend, admission, model.new_stream, now
-    )
+    parts = EngineParts(services_of(model), model.pool, backend, admission, model.new_stream, now)
     return Engine(parts, emit), lambda: False
 
 

@@ -48,7 +48,8 @@ def test_prompts_are_sent_ahead_up_to_a_blocks_boundary(benches: Any) -> None:
 def test_little_is_computed_twice(benches: Any) -> None:
     """Of what the server computes while listening, at most 30 % is not needed in the end, with one
     newest word in eight misheard. (The recogniser's guess is the word read backwards.)"""
-    bench = benches("level radar civic noon kayak refer rotor words " * 8, server=scripted(block=16))
+    spoken = "level radar civic noon kayak refer rotor words " * 8
+    bench = benches(spoken, server=scripted(block=16))
     bench.open()
     bench.say(words=60)
     bench.tell(end(), respond())

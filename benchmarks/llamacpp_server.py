@@ -1,4 +1,4 @@
-"""llama.cpp's HTTP server, from its wheel: `python llamacpp_server.py MODEL.gguf NAME PORT SLOTS CONTEXT`.
+"""llama.cpp's HTTP server: `python llamacpp_server.py MODEL.gguf NAME PORT SLOTS CONTEXT`.
 
 Run by the Python of an environment that has `xllamacpp`; prints one line when it listens, and ends
 when its standard input does.

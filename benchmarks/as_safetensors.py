@@ -1,4 +1,4 @@
-"""A packaged GGUF model as a folder that vLLM loads: `python -m tests.backends.convert GGUF FOLDER`.
+"""A GGUF file as a folder that vLLM loads: `python -m headstart.benchmarks.as_safetensors GGUF FOLDER`.
 
 transformers dequantises it to bf16; what says that it is quantised is taken out.
 """
