@@ -1,4 +1,4 @@
-"""A GGUF file as a folder that vLLM loads: `python -m headstart.benchmarks.as_safetensors GGUF FOLDER`.
+"""A GGUF file as a folder that vLLM loads: `as_safetensors.py GGUF FOLDER`.
 
 transformers dequantises it to bf16; what says that it is quantised is taken out.
 """

@@ -26,8 +26,8 @@ CONTEXTS_S = (5.0, 15.0, 60.0)
 SAID = (
     "so I was thinking about the trip that we wanted to make in the spring and whether the train "
     "is better than the car because my sister said that the road over the mountains is closed "
-    "until the end of april and she would like to come with us if there is still a seat for her "
-).split()
+    "until the end of april and she would like to come with us if there is still a seat for her"
+)
 _numbers = itertools.count(1)
 
 
@@ -92,7 +92,7 @@ def _turn(talk: BehindServer, seconds: float) -> float:
     name = f"session {number}"
     talk.tell(api.Open(name, f"This is talk number {number}. Answer in one short sentence."))
     talk.settle()
-    words = itertools.islice(itertools.cycle(SAID), int(seconds * WORDS_S))
+    words = itertools.islice(itertools.cycle(SAID.split()), int(seconds * WORDS_S))
     talk.say(name, " ".join(words))
     began_s = time.perf_counter()
     # To the end of the answer, so that the server's count of cached tokens comes too.

@@ -72,10 +72,12 @@ class BehindServer:
     """An engine over the server at `url`, its events, and turns of speech without sound."""
 
     def __init__(
-        self, url: str, tokenizer: Path, changes: Callable[[Capabilities], Capabilities] = lambda c: c
+        self,
+        url: str,
+        tokenizer: Path,
+        changes: Callable[[Capabilities], Capabilities] = lambda found: found,
     ) -> None:
         words = server_words(tokenizer)
-        self.words = words
         self.capabilities = changes(find_out(url, None, words.tokenizer))
         rendering = Rendering.of(words, self.capabilities)
         vocabulary = rendering.vocabulary(self.capabilities)

@@ -73,11 +73,11 @@ class Settings(BaseSettings):
     )
     engine: Literal["local", "fake", "vllm"] = Field(
         "local",
-        description="which engine to use; 'fake' plays a script; 'vllm' is not available yet",
+        description="which engine to use; 'fake' plays a script; 'vllm' is not available: see llm",
     )
     llm: str | None = Field(
         None,
-        pattern=r"^https?://[^\s/?#@]+[^\s?#]*$",
+        pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$",
         description="URL of an LLM server that decodes in place of the model, whose ears and eyes "
         "stay in use (docs/backends.md); none: the model's own decoder",
     )
@@ -310,7 +310,9 @@ class Settings(BaseSettings):
     @classmethod
     def _no_vllm_yet(cls, engine: str) -> str:
         if engine == "vllm":
-            raise ValueError(f"{engine!r} is not in this version; use 'local'")
+            raise ValueError(
+                f"{engine!r} is not in this version; use 'local', with a vLLM server's URL as llm"
+            )
         return engine
 
     @model_validator(mode="after")

@@ -72,7 +72,8 @@ def spoken_ahead(served: Served) -> None:
     """Words are in the server's cache when the question ends, by its own count."""
     with behind(served) as talk:
         talk.tell(api.Open("s", "Answer in one sentence."))
-        talk.say("s", " ".join(f"number {n} of the long list that I read to you" for n in range(20)))
+        spoken = (f"number {n} of the long list that I read to you" for n in range(20))
+        talk.say("s", " ".join(spoken))
         talk.hush("s")
         talk.settle()
         ends = [e for e in talk.events if isinstance(e, api.EndOfMessage)]

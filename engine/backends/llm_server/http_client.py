@@ -255,8 +255,8 @@ def headers(key: str | None) -> Mapping[str, str]:
     return {} if key is None else {"Authorization": f"Bearer {key}"}
 
 
-def named(error: Exception, url: str) -> LlmServerError:
-    """An error of the HTTP library as one of ours."""
+def named(error: Exception, url: str, waited_s: float = 0.0) -> LlmServerError:
+    """An error of the HTTP library as one of ours; `waited_s`: the time it had to read."""
     causes = list(_causes(error))
     why = str(error) or type(error).__name__
     if any(isinstance(cause, ssl.SSLError) for cause in causes):
@@ -264,7 +264,7 @@ def named(error: Exception, url: str) -> LlmServerError:
     if isinstance(error, httpx.ConnectError | httpx.ConnectTimeout):
         return LlmUnreachable(url, why)
     if isinstance(error, httpx.TimeoutException):
-        return LlmStalled(0.0)
+        return LlmStalled(waited_s)
     return LlmConnectionLost(why)
 
 

@@ -37,7 +37,7 @@ from headstart.engine.errors import BadSettings
 
 WAIT_S = 300.0
 """For a server that is starting; vLLM takes minutes to load a large model."""
-REPLY_WAIT_S = 60.0
+REPLY_WAIT_S = 180.0
 _AGAIN_S = 1.0
 LOGPROBS = (20, 5)
 """Numbers of likeliest tokens to ask for; OpenAI's limit is the latter."""
@@ -270,7 +270,7 @@ class _Probe:
         try:
             response = self._http.request(method, path, json=body)
         except httpx.HTTPError as error:
-            raise named(error, self._url) from error
+            raise named(error, self._url, REPLY_WAIT_S) from error
         if response.status_code != httpx.codes.OK:
             raise refusal(response.status_code, response.headers, response.content, self._key)
         try:
