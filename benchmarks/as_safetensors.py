@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -15,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 def convert(gguf: Path, folder: Path) -> None:
     """Write config, weights, tokenizer and chat template to `folder`."""
     where = {"pretrained_model_name_or_path": str(gguf.parent), "gguf_file": gguf.name}
-    model = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.bfloat16)
+    model: Any = AutoModelForCausalLM.from_pretrained(**where, dtype=torch.bfloat16)
     model.hf_quantizer, model.is_quantized = None, False
     if hasattr(model.config, "quantization_config"):
         del model.config.quantization_config

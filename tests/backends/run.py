@@ -27,6 +27,7 @@ CONTEXT_TOKENS = 2048
 SPOKEN = ("headstart/clips/capital.wav", "headstart/clips/demo.mp4")
 TALK_S = 400.0
 LONG = api.Sampling(repetition_penalty=1.0, max_tokens=200)
+SHORT = api.Sampling(repetition_penalty=1.0, max_tokens=16)
 
 
 def say(text: str) -> None:
@@ -103,7 +104,7 @@ def barge_in(served: Served) -> None:
         assert done is not None
         check("it was cancelled", done.reason is api.FinishReason.CANCELLED)
         check("what was said is what was sent", done.text == talk.text(1))
-        talk.tell(api.Respond("s", 2, "a2"))
+        talk.tell(api.Respond("s", 2, "a2", SHORT))
         talk.until(lambda: talk.finished(2) is not None)
         check("the next answer came", talk.finished(2).code == "")  # type: ignore[union-attr]
 
@@ -131,7 +132,7 @@ def too_long(served: Served) -> None:
             opening = [api.Open("s", "Be brief.")] if n == 0 else []
             talk.tell(*opening, api.AddItem("s", item))
             talk.settle()
-        talk.tell(api.Respond("s", 1, "a"))
+        talk.tell(api.Respond("s", 1, "a", SHORT))
         talk.until(lambda: talk.finished(1) is not None)
         done = talk.finished(1)
         assert done is not None
@@ -153,7 +154,7 @@ def killed(served: Served) -> None:
         with llm_servers.serving(
             served.name, MODEL, slots=SLOTS, context_tokens=CONTEXT_TOKENS, port=port
         ):
-            talk.tell(api.Respond("s", 2, "a2"))
+            talk.tell(api.Respond("s", 2, "a2", SHORT))
             talk.until(lambda: talk.finished(2) is not None)
             done = talk.finished(2)
             assert done is not None

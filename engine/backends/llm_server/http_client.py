@@ -309,7 +309,7 @@ def _seconds(text: str) -> float:
 
 
 def _is_stream(response: httpx.Response) -> bool:
-    return response.headers.get("content-type", "").startswith("text/event-stream")
+    return str(response.headers.get("content-type", "")).startswith("text/event-stream")
 
 
 async def _whole(response: httpx.Response) -> bytes:

@@ -24,7 +24,6 @@ def test_without_pending_tokens_there_is_no_step(bench: Bench) -> None:
     assert backend.step([]) is None
     bench.open()
     assert backend.step(list(bench.engine.sessions.values())) is None
-    assert backend.fileno() is None
 
 
 def test_a_step_says_for_whom_it_worked(bench: Bench) -> None:

@@ -115,10 +115,19 @@ class ScriptedServer:
 
     def hold(self, *kinds: str) -> None:
         """Stop replies of these kinds before their first token."""
-        self._on_loop(lambda: (self._released.clear(), self._held.update(kinds)))
+
+        def act() -> None:
+            self._released.clear()
+            self._held.update(kinds)
+
+        self._on_loop(act)
 
     def release(self) -> None:
-        self._on_loop(lambda: (self._held.clear(), self._released.set()))
+        def act() -> None:
+            self._held.clear()
+            self._released.set()
+
+        self._on_loop(act)
 
     def of(self, kind: str) -> list[Seen]:
         """Requests of a kind, in order."""
@@ -126,7 +135,8 @@ class ScriptedServer:
 
     def _on_loop(self, act: Callable[[], Any]) -> None:
         done = threading.Event()
-        self._loop.call_soon_threadsafe(lambda: (act(), done.set()))
+        self._loop.call_soon_threadsafe(act)
+        self._loop.call_soon_threadsafe(done.set)
         assert done.wait(END_WAIT_S)
 
     # --- serving ---------------------------------------------------------------------------------
@@ -148,9 +158,9 @@ class ScriptedServer:
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         gone = (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError, ssl.SSLError)
         with contextlib.suppress(*gone):
-            early = b""  # of the next request
-            while (early := await self._exchange(reader, writer, early)) is not None:
-                pass
+            early: bytes | None = b""  # of the next request
+            while early is not None:
+                early = await self._exchange(reader, writer, early)
         writer.close()
 
     async def _exchange(

@@ -152,7 +152,8 @@ def test_nobody_at_the_url_is_waited_for_and_told() -> None:
 def test_a_web_page_is_no_llm_server() -> None:
     """Its reply is garbage, which is told."""
     with scripted() as server:
-        server._get = lambda path: (200, ["a", "list"])  # type: ignore[assignment,method-assign]
+        page: Any = ["a", "list"]
+        server._get = lambda path: (200, page)  # type: ignore[method-assign]
         with pytest.raises(errors.LlmGarbage, match="not a JSON object"):
             find_out(server.url, None, Bytes())
 
