@@ -2,11 +2,11 @@
 
 For each server: 5, 15 and 60 s of speech at 2.5 words per second and an answer, on the same server
 in the same run, alternating. `ahead`: words are prefilled while they come, and the answer is asked
-for at the endpoint, without speculation at the hush before it. `at_the_end`: nothing is sent before
-the endpoint. Every repetition has instructions of its own, so that none finds another's prefix.
+for at the endpoint, without speculation at the hush before it. `speculated`: with it, the endpoint
+300 ms behind the hush, as by default. `at_the_end`: nothing is sent before the endpoint. Every repetition has instructions of its own, so that none finds another's prefix.
 
-Keys: for each server `first_token_ms` and `at_the_end_ms` by seconds of speech, `ratio` by seconds,
-`ratio_at_60s`, `warm_up_waste` (prompt tokens computed ÷ prompt tokens needed, by what the server
+Keys: for each server `first_token_ms`, `speculated_ms` and `at_the_end_ms` by seconds of speech,
+`ratio` by seconds, `ratio_at_60s`, `ratio_at_60s_speculative`, `warm_up_waste` (prompt tokens computed ÷ prompt tokens needed, by what the server
 says it had cached), `warm_ups` and `capabilities`. A server that cannot be run is null, with why.
 """
 
@@ -28,6 +28,8 @@ SAID = (
     "is better than the car because my sister said that the road over the mountains is closed "
     "until the end of april and she would like to come with us if there is still a seat for her"
 )
+HUSH_TO_END_S = 0.3
+"""From `hush_ms` to `silence_ms`, by default."""
 _numbers = itertools.count(1)
 
 
@@ -59,23 +61,32 @@ def _measure(
 ) -> dict[str, Any]:
     ahead = BehindServer(served.url, served.tokenizer)
     at_the_end = BehindServer(served.url, served.tokenizer, without_warm_ups)
-    first: dict[str, float] = {}
-    whole: dict[str, float] = {}
+    ways: dict[str, tuple[BehindServer, bool]] = {
+        "first_token_ms": (ahead, False),
+        "speculated_ms": (ahead, True),
+        "at_the_end_ms": (at_the_end, False),
+    }
+    medians: dict[str, dict[str, float]] = {way: {} for way in ways}
     for seconds in contexts_s:
-        times: dict[bool, list[float]] = {True: [], False: []}
-        for early in (True, False) * (repeats + 1):  # the first of each is not counted
-            times[early].append(_turn(ahead if early else at_the_end, seconds))
+        times: dict[str, list[float]] = {way: [] for way in ways}
+        for _ in range(repeats + 1):  # the first of each is not counted
+            for way, (talk, speculates) in ways.items():
+                times[way].append(_turn(talk, seconds, speculates=speculates))
         key = f"{seconds:g}"
-        first[key] = round(statistics.median(times[True][1:]), 1)
-        whole[key] = round(statistics.median(times[False][1:]), 1)
-        report.say(f"{served.name}: {key} s: {first[key]} ms, at the end {whole[key]} ms")
+        for way in ways:
+            medians[way][key] = round(statistics.median(times[way][1:]), 1)
+        told = ", ".join(f"{way} {medians[way][key]}" for way in ways)
+        report.say(f"{served.name}: {key} s: {told}")
+    first, whole = medians["first_token_ms"], medians["at_the_end_ms"]
     totals, minute = ahead.backend.totals, f"{min(contexts_s, key=lambda s: abs(s - 60)):g}"
     computed = totals.warm_up_tokens - totals.warm_up_cached
     computed += totals.answer_tokens - totals.answer_cached
     result = {
         "ratio_at_60s": round(whole[minute] / first[minute], 1),
-        "first_token_ms": first,
-        "at_the_end_ms": whole,
+        "ratio_at_60s_speculative": round(
+            whole[minute] / max(medians["speculated_ms"][minute], 0.1), 1
+        ),
+        **medians,
         "ratio": {key: round(whole[key] / first[key], 1) for key in first},
         "warm_up_waste": round(computed / max(totals.answer_tokens, 1), 3),
         "warm_ups": totals.warm_ups,
@@ -86,7 +97,7 @@ def _measure(
     return result
 
 
-def _turn(talk: BehindServer, seconds: float) -> float:
+def _turn(talk: BehindServer, seconds: float, *, speculates: bool) -> float:
     """One turn in a session of its own: ms from the endpoint to the first token."""
     number = next(_numbers)
     name = f"session {number}"
@@ -94,9 +105,14 @@ def _turn(talk: BehindServer, seconds: float) -> float:
     talk.settle()
     words = itertools.islice(itertools.cycle(SAID.split()), int(seconds * WORDS_S))
     talk.say(name, " ".join(words))
+    sampling = api.Sampling(repetition_penalty=1.0, max_tokens=4)
+    if speculates:
+        talk.hush(name, sampling=sampling)
+        until_s = time.monotonic() + HUSH_TO_END_S
+        talk.until(lambda: time.monotonic() >= until_s)
     began_s = time.perf_counter()
     # To the end of the answer, so that the server's count of cached tokens comes too.
-    talk.end(name, number, sampling=api.Sampling(repetition_penalty=1.0, max_tokens=4))
+    talk.end(name, number, sampling=sampling)
     talk.until(lambda: bool(talk.text(number)) or talk.finished(number) is not None)
     took_ms = (time.perf_counter() - began_s) * 1000
     talk.until(lambda: talk.finished(number) is not None)

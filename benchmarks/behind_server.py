@@ -22,6 +22,7 @@ CHUNK_SAMPLES = api.SAMPLE_RATE_HZ // 2
 WORDS_S = 2.5
 """Of speech, in words per second."""
 WAIT_S = 120.0
+_STEP_WAIT_S = 0.05
 GREEDY = api.Sampling(repetition_penalty=1.0, max_tokens=32)
 
 
@@ -114,7 +115,7 @@ class BehindServer:
         until_s = time.monotonic() + WAIT_S
         while not reached():
             if not self.engine.step():
-                self.backend.client.wait(0.5)
+                self.backend.client.wait(_STEP_WAIT_S)
             if time.monotonic() > until_s:
                 raise TimeoutError(f"not within {WAIT_S:g} s")
 

@@ -14,10 +14,11 @@ from headstart.engine.backends.llm_server.errors import LlmContextShort, LlmToke
 from headstart.engine.config import EngineConfig, LlmServerConfig
 from headstart.engine.engine import Engine
 from headstart.engine.errors import BadSettings
-from headstart.engine.process.llm_server import assemble_llm_server, server_words
+from headstart.engine.process.llm_server import assemble_llm_server
 from headstart.engine.weights import ResolvedSenses
 from tests.engine.backends.llm_server.bench import WAIT_S
-from tests.engine.backends.llm_server.scripted_server import LLAMACPP, VLLM, ScriptedServer
+from tests.engine.backends.llm_server.parrot import parrot
+from tests.engine.backends.llm_server.scripted_server import LLAMACPP, VLLM
 
 pytestmark = pytest.mark.weights
 
@@ -28,39 +29,6 @@ SAMPLING = api.Sampling(repetition_penalty=1.0)
 @pytest.fixture(scope="module")
 def senses(whisper_dir: Path, efficientnet_path: Path, imagenet_names_path: Path) -> ResolvedSenses:
     return ResolvedSenses(whisper_dir, efficientnet_path, imagenet_names_path, None)
-
-
-def parrot(gguf: Path, dialect: str = VLLM) -> ScriptedServer:
-    """A server with a real vocabulary that says the words of the last user message again."""
-    words = server_words(gguf)
-    opening, closing = list(words.chat.user_open), list(words.chat.user_close)
-    answer_open = list(words.chat.assistant_open)
-
-    def next_token(tokens: object) -> int:
-        read = list(tokens)  # type: ignore[call-overload]
-        at = _last(read, answer_open)
-        if at is None:
-            return closing[0]
-        said, asked = read[at + len(answer_open) :], read[:at]
-        begin = _last(asked, opening)
-        assert begin is not None
-        question = asked[begin + len(opening) : len(asked) - len(closing)]
-        return question[len(said)] if len(said) < len(question) else closing[0]
-
-    return ScriptedServer(
-        next_token,
-        stop_ids=frozenset(closing[:1]),
-        spell=words.tokenizer.token_bytes,
-        parse=words.tokenizer.encode,
-        likely=lambda tokens: {closing[0]: 0.75, 7: 0.25},
-        dialect=dialect,
-        models=("parrot",),
-    )
-
-
-def _last(tokens: list[int], wanted: list[int]) -> int | None:
-    starts = range(len(tokens) - len(wanted), -1, -1)
-    return next((at for at in starts if tokens[at : at + len(wanted)] == wanted), None)
 
 
 def assembled(
