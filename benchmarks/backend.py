@@ -1,13 +1,15 @@
 """Endpoint to first token behind an LLM server, words sent ahead against everything at the end.
 
 For each server: 5, 15 and 60 s of speech at 2.5 words per second and an answer, on the same server
-in the same run, alternating. `ahead`: words are prefilled while they come, and the answer is asked
-for at the endpoint, without speculation at the hush before it. `speculated`: with it, the endpoint
-300 ms behind the hush, as by default. `at_the_end`: nothing is sent before the endpoint. Every repetition has instructions of its own, so that none finds another's prefix.
+in the same run, alternating. `first_token_ms`: words are prefilled while they come, and the answer
+is asked for at the endpoint. `speculated_ms`: it is asked for at the hush, 300 ms before, as by
+default. `at_the_end_ms`: nothing is sent before the endpoint. Every turn has instructions of its
+own, so that none finds another's prefix.
 
-Keys: for each server `first_token_ms`, `speculated_ms` and `at_the_end_ms` by seconds of speech,
-`ratio` by seconds, `ratio_at_60s`, `ratio_at_60s_speculative`, `warm_up_waste` (prompt tokens computed ÷ prompt tokens needed, by what the server
-says it had cached), `warm_ups` and `capabilities`. A server that cannot be run is null, with why.
+Keys: for each server those three by seconds of speech, `ratio` by seconds, `ratio_at_60s`,
+`ratio_at_60s_speculative`, `warm_up_waste` (prompt tokens computed ÷ prompt tokens needed, by what
+the server says it had cached), `warm_ups` and `capabilities`. A server that cannot be run is null,
+with why.
 """
 
 from __future__ import annotations
