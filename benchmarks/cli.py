@@ -52,6 +52,28 @@ def ttft(
 
 
 @app.command()
+def backend(
+    model: str = Model,
+    repeats: int = typer.Option(3, "--repeats", min=1, help="runs; the median is reported"),
+    servers: str = typer.Option("llamacpp,vllm", help="which, separated by commas"),
+    contexts: str = typer.Option("5,15,60", help="seconds of speech before, separated by commas"),
+    as_json: bool = Json,
+) -> None:
+    """Endpoint to first token behind vLLM and llama.cpp, words sent ahead or not."""
+    from headstart.benchmarks import backend as benchmark
+    from headstart.benchmarks.llm_servers import NAMES
+
+    names = [name.strip() for name in servers.split(",")]
+    if unknown := sorted(set(names) - set(NAMES)):
+        raise typer.BadParameter(f"expected some of {', '.join(NAMES)}, got {unknown[0]!r}")
+    try:
+        contexts_s = [float(word) for word in contexts.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"expected comma-separated numbers, got {contexts!r}") from None
+    benchmark.run(names, model, repeats, contexts_s=contexts_s, as_json=as_json)
+
+
+@app.command()
 def decode(model: str = Model, repeats: int = Repeats, as_json: bool = Json) -> None:
     """Decode and prefill speed of one stream, beside llama.cpp."""
     from headstart.benchmarks import decode as benchmark

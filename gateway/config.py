@@ -73,7 +73,27 @@ class Settings(BaseSettings):
     )
     engine: Literal["local", "fake", "vllm"] = Field(
         "local",
-        description="which engine to use; 'fake' plays a script; 'vllm' is not available yet",
+        description="which engine to use; 'fake' plays a script; 'vllm' is not available: see llm",
+    )
+    llm: str | None = Field(
+        None,
+        pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$",
+        description="URL of an LLM server that decodes in place of the model, whose ears and eyes "
+        "stay in use (docs/backends.md); none: the model's own decoder",
+    )
+    llm_model: str | None = Field(
+        None, min_length=1, description="which model of the LLM server; none: its only one"
+    )
+    llm_key_env: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        description="environment variable with the LLM server's key; none: it needs none",
+    )
+    tokenizer: str | None = Field(
+        None,
+        min_length=1,
+        description="tokenizer and chat template of the LLM server's model: a folder with "
+        "tokenizer.json, or a GGUF file; none: the server gets chat messages",
     )
     engine_args: str = Field("", description="additional arguments of the engine process")
     engine_endpoint: str | None = Field(
@@ -302,7 +322,9 @@ class Settings(BaseSettings):
     @classmethod
     def _no_vllm_yet(cls, engine: str) -> str:
         if engine == "vllm":
-            raise ValueError(f"{engine!r} is not in this version; use 'local'")
+            raise ValueError(
+                f"{engine!r} is not in this version; use 'local', with a vLLM server's URL as llm"
+            )
         return engine
 
     @model_validator(mode="after")
@@ -312,6 +334,14 @@ class Settings(BaseSettings):
                 f"hush_ms ({self.hush_ms}) is longer than silence_ms ({self.silence_ms}): the turn "
                 f"would be over before speculation starts"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _llm_settings_need_an_llm(self) -> Self:
+        if self.llm is None:
+            for name in ("llm_model", "llm_key_env", "tokenizer"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"{name} is of the LLM server: give its URL as llm, too")
         return self
 
     @model_validator(mode="after")

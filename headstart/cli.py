@@ -71,6 +71,30 @@ Tail = Annotated[
         show_default="auto",
     ),
 ]
+Llm = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--llm",
+        help="URL of an LLM server that decodes: vLLM, SGLang, llama.cpp (docs/backends.md).",
+        metavar="URL",
+        show_default="the model's own decoder",
+    ),
+]
+LlmModel = Annotated[
+    str | None, typer.Option(help="Which model of that server.", show_default="its only one")
+]
+LlmKeyEnv = Annotated[
+    str | None,
+    typer.Option(help="Environment variable with that server's key.", show_default=False),
+]
+LlmTokenizer = Annotated[
+    str | None,
+    typer.Option(
+        "--tokenizer",
+        help="Tokenizer and chat template of that server's model: a folder, or a GGUF file.",
+        show_default="chat messages",
+    ),
+]
 Engine = Annotated[str | None, typer.Option(help="Which engine answers.", show_default="local")]
 Endpoint = Annotated[
     str | None,
@@ -107,6 +131,10 @@ def serve(
     ears: Ears = None,
     ears_language: EarsLanguage = None,
     engine: Engine = None,
+    llm: Llm = None,
+    llm_model: LlmModel = None,
+    llm_key_env: LlmKeyEnv = None,
+    tokenizer: LlmTokenizer = None,
     host: Host = None,
     port: Port = None,
     record: Record = None,
@@ -120,6 +148,7 @@ def serve(
     flags = {"model": model, "engine": engine, "host": host, "port": port}
     flags |= {"ears": ears, "ears_language": ears_language}
     flags |= {"weights": weights, "size": size, "tail": tail, "record": record}
+    flags |= _llm_flags(llm, llm_model, llm_key_env, tokenizer)
     wanted = _settings(config, flags, assignments)
     at_work()
     if wanted.web_dir is None:
@@ -165,6 +194,10 @@ def engine(
     ears: Ears = None,
     ears_language: EarsLanguage = None,
     engine: Engine = None,
+    llm: Llm = None,
+    llm_model: LlmModel = None,
+    llm_key_env: LlmKeyEnv = None,
+    tokenizer: LlmTokenizer = None,
     config: Config = None,
     assignments: Set = None,
 ) -> None:
@@ -174,6 +207,7 @@ def engine(
     flags = {"engine_endpoint": endpoint, "model": model, "engine": engine}
     flags |= {"ears": ears, "ears_language": ears_language}
     flags |= {"weights": weights, "size": size, "tail": tail}
+    flags |= _llm_flags(llm, llm_model, llm_key_env, tokenizer)
     wanted = _settings(config, flags, assignments)
     at_work()
     processes.engine(wanted)
@@ -264,6 +298,20 @@ def settings() -> None:
     from headstart.gateway.config import as_toml
 
     print(as_toml(), end="")
+
+
+def _llm_flags(
+    urls: list[str] | None, model: str | None, key_env: str | None, tokenizer: str | None
+) -> dict[str, Any]:
+    """Settings of the LLM server. Raises `ConfigError` for a second one."""
+    from headstart.gateway.errors import ConfigError
+
+    if urls and len(urls) > 1:
+        raise ConfigError(
+            [f"--llm {urls[1]!r}: one LLM server for each engine so far; {urls[0]!r} is given too"]
+        )
+    flags = {"llm_model": model, "llm_key_env": key_env, "tokenizer": tokenizer}
+    return flags | {"llm": urls[0] if urls else None}
 
 
 def _ears_arguments(ears: str | None, language: str | None) -> list[str]:

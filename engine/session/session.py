@@ -149,7 +149,7 @@ class Session:
         """Whether nothing is left to do until the next command."""
         if self.commands or self.side_answers or self.traces:
             return False
-        return not (self.stream.pending if self.answer is None else self.answer.wants_steps)
+        return not (self.stream.pending_ahead if self.answer is None else self.answer.wants_steps)
 
     def close(self) -> None:
         for answer in self.side_answers:
@@ -315,9 +315,39 @@ class Session:
         if self.conversation.utterance is not None and self.answer is None:
             self._turn_spans.append(api.Span("prefill", began_ns, ended_ns))
 
+    def report_end(self, probability: float) -> None:
+        """Report the probability that the message ends behind the present words."""
+        utterance = self.conversation.utterance
+        if utterance is None:
+            return
+        self._emit(
+            api.EndOfMessage(
+                session=self.name,
+                ref=utterance.ref,
+                at_sample=utterance.start_sample + utterance.samples,
+                probability=probability,
+            )
+        )
+
+    def drop_pending(self, error: EngineError) -> None:
+        """Report that the pending tokens cannot be computed, and drop them, so that other sessions
+        go on. The next answer adds them again."""
+        self.report(error, about="audio")
+        self.stream.truncate(self.stream.kv_len)
+
+    def fail(self, answer: Answer, error: EngineError) -> None:
+        """Fail an answer. Nothing was promised of a speculative one: the request itself will try
+        again and report an error."""
+        if answer.speculative:
+            self.drop_speculation()
+            self.stream.truncate(self.stream.kv_len)
+            return
+        answer.fail(error.code, str(error))
+        self.flush(answer)
+
     def settle_traces(self) -> None:
         """Report the chunks whose words are all in the cache, or wait for an answer to end."""
-        if self.traces and (self.stream.pending == 0 or self.answer is not None):
+        if self.traces and (self.stream.pending_ahead == 0 or self.answer is not None):
             now_ns = self._clock()
             for trace in self.traces:
                 self._emit(trace.report(self.name, self.stream.prefilled_tokens, now_ns))

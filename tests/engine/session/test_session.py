@@ -10,6 +10,8 @@ from headstart.engine.session.command_queue import MAX_WAITING
 from headstart.engine.session.session import Session
 from tests.engine.fakes import WORD_SAMPLES, Bench
 
+EITHER_BACKEND = True
+
 GREEDY = api.Sampling(repetition_penalty=1.0, max_tokens=20)
 ACTIONS = st.lists(
     st.sampled_from(
