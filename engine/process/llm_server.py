@@ -38,7 +38,7 @@ from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.models.checkpoint.words import TOKENIZER, Words, words_of
 from headstart.engine.scheduling.admission import AdmissionController, AdmissionRules
 from headstart.engine.session.session import Emit
-from headstart.engine.vision import ConnectorSettings, FrameLabeller, Sight
+from headstart.engine.vision import ConnectorSettings, FrameLabeller, FrameLabels
 from headstart.engine.vision.connector import phrase
 from headstart.engine.vision.encoder_cache import EncoderCache
 from headstart.engine.weights import ResolvedSenses
@@ -50,7 +50,7 @@ Report = Callable[[str, int, int], None]
 
 VOCABULARY = 1 << 48
 """Above all tokens of any server; there are no embeddings of ours."""
-SIGHT_BYTES = 2_048
+LABELS_BYTES = 2_048
 ACCOUNT_BLOCK_TOKENS = 128
 ACCOUNT_BLOCKS_MAX = 16_384
 ACCOUNT_SESSIONS = 64
@@ -61,23 +61,23 @@ class NotedImageEncoder:
     """`headstart.engine.interfaces.ImageEncoder`: a picture becomes the words for what it shows."""
 
     def __init__(
-        self, eyes: FrameLabeller, tokenizer: SessionTokenizer, sights: EncoderCache[Sight]
+        self, eyes: FrameLabeller, tokenizer: SessionTokenizer, labels_cache: EncoderCache[FrameLabels]
     ) -> None:
         self._eyes = eyes
         self._tokenizer = tokenizer
-        self._sights = sights
+        self._labels_cache = labels_cache
         self._settings = ConnectorSettings()
 
     def encode_image(self, image: api.Image, stream: Stream, *, live: bool = False) -> View:
         """The note on a picture, as tokens; stills and live frames are treated alike."""
         digest = blake2b(image.rgb, digest_size=16, key=stream.share_domain[:32])
         digest.update(image.width.to_bytes(8, "big"))
-        sight = self._sights.get(digest.digest())
-        if sight is None:
+        labels = self._labels_cache.get(digest.digest())
+        if labels is None:
             pixels = np.frombuffer(image.rgb, np.uint8).reshape(image.height, image.width, 3)
-            sight = self._eyes.label(pixels)
-            self._sights.put(digest.digest(), sight, SIGHT_BYTES)
-        before, name, after = phrase(sight, self._settings)
+            labels = self._eyes.label(pixels)
+            self._labels_cache.put(digest.digest(), labels, LABELS_BYTES)
+        before, name, after = phrase(labels, self._settings)
         note = f"{before} {name}{after}" if name else before + after
         return View(tuple(self._tokenizer.encode(note)), note, key=note)
 
@@ -207,14 +207,14 @@ def services_of(
     rendering: Rendering, ears: SpeechRecognizer, eyes: FrameLabeller, config: EngineConfig
 ) -> ModelServices:
     """The services that sessions use beside the backend."""
-    sights: EncoderCache[Sight] = EncoderCache(
+    labels_cache: EncoderCache[FrameLabels] = EncoderCache(
         config.encoder_cache_bytes, config.encoder_cache_ttl_s, clock=time.monotonic_ns
     )
     return ModelServices(
         chat=rendering.chat,
         tokenizer=rendering.tokenizer,
         recognizer=ears,
-        image_encoder=NotedImageEncoder(eyes, rendering.tokenizer, sights),
+        image_encoder=NotedImageEncoder(eyes, rendering.tokenizer, labels_cache),
         new_sampler=ServersSampler,
         stop_ids=frozenset(rendering.chat.stop_ids),
         kv_bytes_per_token=0,
