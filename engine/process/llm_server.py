@@ -61,7 +61,10 @@ class NotedImageEncoder:
     """`headstart.engine.interfaces.ImageEncoder`: a picture becomes the words for what it shows."""
 
     def __init__(
-        self, eyes: FrameLabeller, tokenizer: SessionTokenizer, labels_cache: EncoderCache[FrameLabels]
+        self,
+        eyes: FrameLabeller,
+        tokenizer: SessionTokenizer,
+        labels_cache: EncoderCache[FrameLabels],
     ) -> None:
         self._eyes = eyes
         self._tokenizer = tokenizer

@@ -13,6 +13,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+import av
 import numpy as np
 import pytest
 from aiortc import MediaStreamTrack
@@ -147,6 +148,7 @@ class EchoingMicrophone(Microphone):
     async def stand_beside(self, track: MediaStreamTrack) -> None:
         while True:
             frame = await track.recv()
+            assert isinstance(frame, av.AudioFrame)
             part = frame.to_ndarray().reshape(-1)[:: len(frame.layout.channels)]
             began_s = self._began_s or 0.0
             now_s = asyncio.get_running_loop().time() - began_s

@@ -27,7 +27,8 @@ def speech(ms: int, seed: int, level: float = 3_000) -> Samples:
         )
     )
     sound = noise * rhythm
-    return (sound / np.sqrt(np.mean(sound**2)) * level).astype(np.int16)
+    levelled: Samples = np.rint(sound / np.sqrt(np.mean(sound**2)) * level).astype(np.int16)
+    return levelled
 
 
 def late(sound: Samples, ms: int, gain: float = 0.1) -> Samples:
