@@ -52,6 +52,7 @@ def test_the_table_has_a_row_for_each_system() -> None:
 
 
 def test_systems_that_are_none_are_refused(tmp_path: Path) -> None:
+    """By name, before anything is started."""
     with pytest.raises(ValueError, match=r"expected some of ours, .*pipecat.*, got siri"):
         subject.run(Options(tmp_path, ("ours", "siri")), as_json=True)
 
@@ -150,6 +151,7 @@ async def test_a_child_ends_with_its_input(tmp_path: Path) -> None:
 
 
 async def test_ports() -> None:
+    """A free one is closed until somebody listens."""
     port = free_port()
     assert not is_open(port)
     server = await asyncio.start_server(lambda _, __: None, "127.0.0.1", port)
