@@ -26,6 +26,9 @@ LogFile = typer.Option(None, "--log", help="where the server's log goes")
 SomeClips = typer.Argument(None, help="a file of lines `path TAB text`: recordings as well")
 Notes = typer.Option(None, "--notes", help="write recorded turns to FILE, or read them from it")
 JsonLines = typer.Option(None, "--notes", help="append one JSON line per sound to FILE")
+People = typer.Option(
+    [], "--people", help="LIST of one person's recordings, lines `path TAB text`; may be repeated"
+)
 Svg = typer.Option(None, "--svg", help="write the curves to FILE")
 Json = typer.Option(False, "--json", help="print nothing on stdout but the JSON line")
 
@@ -46,6 +49,28 @@ def ttft(
     except ValueError:
         raise typer.BadParameter(f"expected comma-separated numbers, got {contexts!r}") from None
     benchmark.run(model, repeats, contexts_s=contexts_s, with_peers=peers, as_json=as_json)
+
+
+@app.command()
+def backend(
+    model: str = Model,
+    repeats: int = typer.Option(3, "--repeats", min=1, help="runs; the median is reported"),
+    servers: str = typer.Option("llamacpp,vllm", help="which, separated by commas"),
+    contexts: str = typer.Option("5,15,60", help="seconds of speech before, separated by commas"),
+    as_json: bool = Json,
+) -> None:
+    """Endpoint to first token behind vLLM and llama.cpp, words sent ahead or not."""
+    from headstart.benchmarks import backend as benchmark
+    from headstart.benchmarks.llm_servers import NAMES
+
+    names = [name.strip() for name in servers.split(",")]
+    if unknown := sorted(set(names) - set(NAMES)):
+        raise typer.BadParameter(f"expected some of {', '.join(NAMES)}, got {unknown[0]!r}")
+    try:
+        contexts_s = [float(word) for word in contexts.split(",")]
+    except ValueError:
+        raise typer.BadParameter(f"expected comma-separated numbers, got {contexts!r}") from None
+    benchmark.run(names, model, repeats, contexts_s=contexts_s, as_json=as_json)
 
 
 @app.command()
@@ -92,6 +117,7 @@ def conditions(
     folder: Path = ClipFolder,
     half: str = typer.Option("report", "--half", help="of the sentences: choose or report"),
     sample: int = typer.Option(0, "--sample", min=0, help="only so many sentences; 0: all"),
+    kinds: str = typer.Option("", "--kinds", help="only these, such as babble,pink; none: all"),
     notes: Path | None = Notes,
     chunk_ms: int = typer.Option(500, min=20, max=5000, help="sound heard at once, ms"),
     ears: str = typer.Option("whisper-tiny.en", help="a Whisper's folder, or weights by name"),
@@ -105,7 +131,14 @@ def conditions(
         raise typer.BadParameter(f"expected one of {', '.join(benchmark.HALVES)}, got {half!r}")
     try:
         benchmark.run(
-            folder, half, sample, ears=ears, chunk_ms=chunk_ms, notes=notes, as_json=as_json
+            folder,
+            half,
+            sample,
+            kinds=[name for name in kinds.split(",") if name],
+            ears=ears,
+            chunk_ms=chunk_ms,
+            notes=notes,
+            as_json=as_json,
         )
     except (ValueError, EngineError, VoiceUnavailable) as error:
         raise typer.BadParameter(str(error)) from None
@@ -165,20 +198,19 @@ def loss(
 
 @app.command()
 def endpoint(
-    clips: Path | None = SomeClips,
+    people: list[Path] = People,
     notes: Path | None = Notes,
     model: str = Small,
     svg: Path | None = Svg,
-    speakers: int = typer.Option(16, "--speakers", min=1, help="number of speakers, 8 turns each"),
-    tune: bool = typer.Option(False, "--tune", help="search for better settings on the tuned half"),
+    tune: bool = typer.Option(False, "--tune", help="search for better settings"),
     as_json: bool = Json,
 ) -> None:
-    """Turns cut off in a pause against the wait at their end, for each endpoint policy."""
+    """What people suffer at the end of a turn under each policy: waits, false starts, halves."""
     from headstart.benchmarks import endpoint as benchmark
     from headstart.gateway.tts.synthesiser import VoiceUnavailable
 
     try:
-        benchmark.run(clips, notes, model, speakers, tune=tune, svg=svg, as_json=as_json)
+        benchmark.run(people, notes, model, tune=tune, svg=svg, as_json=as_json)
     except (ValueError, OSError, VoiceUnavailable) as error:
         raise typer.BadParameter(str(error)) from None
 
@@ -186,7 +218,7 @@ def endpoint(
 @app.command()
 def overlap(
     clips: Path | None = SomeClips,
-    half: str = typer.Option("held-out", "--half", help="held-out or development"),
+    half: str = typer.Option("held-out", "--half", help="held-out, fresh or development"),
     notes: Path | None = JsonLines,
     words: bool = typer.Option(False, "--words", help="judge the final words only: much faster"),
     model: str = Small,
@@ -383,6 +415,18 @@ def dashboard(
     benchmark.run(seconds, rounds, soak_minutes, as_json=as_json)
 
 
+@app.command("dashboard-page")
+def dashboard_page(
+    minutes: float = typer.Option(60.0, "--soak-minutes", min=0.1, help="the page is left open"),
+    dwell_s: float = typer.Option(20.0, "--dwell", min=1, help="seconds on each screen"),
+    as_json: bool = Json,
+) -> None:
+    """The dashboard's page open in a real Chromium: what it costs, and whether it grows."""
+    from headstart.benchmarks import dashboard_page as benchmark
+
+    benchmark.run(minutes, dwell_s, as_json=as_json)
+
+
 @app.command("all")
 def run_all(model: str = Small, repeats: int = Repeats, as_json: bool = Json) -> None:
     """Run every benchmark that needs no list of clips, one JSON line each."""
@@ -398,6 +442,6 @@ def run_all(model: str = Small, repeats: int = Repeats, as_json: bool = Json) ->
     loss(1, True, as_json)
     gateway("ws,webrtc", 600, True, as_json)
     dashboard(20.0, 3, 5.0, as_json)
-    endpoint(None, None, "small", None, 16, False, as_json)
+    endpoint([], None, "small", None, False, as_json)
     overlap(None, "held-out", None, False, "small", as_json)
     voice("joe,espeak", as_json)

@@ -8,6 +8,8 @@ one of `benchmarks.condition_sounds.CONDITIONS`. Ours is the whole path: packets
 pre-roll, chunks, hushes and the ears; the texts of its turns are put together. Offline hears what
 was sent while the clip lasted, at once. A sentence is right where the normalised texts are equal.
 
+`--kinds babble,pink` hears only the conditions of those kinds (see `kind`).
+
 What is chosen is chosen on one half of the sentences and reported on the other (by the CRC-32 of
 their words). With `--notes FILE` what was heard is kept there, a line for each clip and condition,
 and a run that was broken off goes on behind it.
@@ -30,7 +32,7 @@ import jiwer
 import numpy as np
 
 from headstart.benchmarks import report
-from headstart.benchmarks.condition_sounds import CONDITIONS, Placed, Places, babble
+from headstart.benchmarks.condition_sounds import CONDITIONS, Condition, Placed, Places, babble
 from headstart.benchmarks.listened import Chunk, Pause, Step, of_the_wire
 from headstart.benchmarks.recordings import CLIPS, load_s16
 from headstart.benchmarks.spoken import QUESTIONS, SENTENCES, spoken
@@ -74,22 +76,26 @@ def run(
     half: str,
     sample: int,
     *,
+    kinds: Sequence[str] = (),
     ears: str,
     chunk_ms: int,
     notes: Path | None,
     as_json: bool,
 ) -> None:
     """Measure and report; clips are kept in `folder`. `sample`: only so many sentences; 0: all.
+    `kinds`: of conditions; none: all.
 
-    Raises ValueError for notes of another run's settings, and what `load_ears` and `spoken` do.
+    Raises ValueError for notes of another run's settings and for an unknown kind, and what
+    `load_ears` and `spoken` do.
     """
+    conditions = conditions_of(kinds)
     sentences = sentences_of(half, sample)
     clips = list(_clips(folder, sentences))
     settings = {"ears": ears, "chunk_ms": chunk_ms}
     known = read_notes(notes, settings) if notes else []
     heard = {(note.clip, note.condition): note for note in known}
-    wanted = [(clip, condition.name) for clip in clips for condition in CONDITIONS]
-    for note in _hear(folder, clips, ears, chunk_ms, heard.keys()):
+    wanted = [(clip, condition.name) for clip in clips for condition in conditions]
+    for note in _hear(folder, clips, conditions, ears, chunk_ms, heard.keys()):
         heard[note.clip, note.condition] = note
         if notes:
             with notes.open("a") as file:
@@ -100,6 +106,14 @@ def run(
         {"half": half, "sentences": len(sentences), **settings, **summary(found)},
         as_json=as_json,
     )
+
+
+def conditions_of(kinds: Sequence[str]) -> list[Condition]:
+    """Those of the named kinds; all of them if none is named. Raises ValueError for others."""
+    known = list(dict.fromkeys(kind(condition.name) for condition in CONDITIONS))
+    if unknown := [name for name in kinds if name not in known]:
+        raise ValueError(f"expected kinds of conditions among {known}, got {unknown}")
+    return [one for one in CONDITIONS if not kinds or kind(one.name) in kinds]
 
 
 def sentences_of(half: str, sample: int = 0) -> list[str]:
@@ -133,7 +147,12 @@ def read_notes(path: Path, settings: Mapping[str, object]) -> list[Note]:
 
 
 def _hear(
-    folder: Path, clips: Sequence[Clip], ears: str, chunk_ms: int, known: Iterable[Any]
+    folder: Path,
+    clips: Sequence[Clip],
+    conditions: Sequence[Condition],
+    ears: str,
+    chunk_ms: int,
+    known: Iterable[Any],
 ) -> Iterator[Note]:
     """The clips under all conditions, except those that are known."""
     from headstart.benchmarks.yardstick import Offline
@@ -144,7 +163,7 @@ def _hear(
     places = Places(babble(folder / "babble.wav"))
     for number, clip in enumerate(clips, 1):
         pcm = load_s16(clip.path, CLIENT_RATE_HZ)
-        for condition in CONDITIONS:
+        for condition in conditions:
             if (clip.name, condition.name) in known:
                 continue
             placed = places.put(pcm, condition)

@@ -6,9 +6,13 @@ else the machine does falls on all of them alike; the time on the processor is t
 Then, with a full ring of 2,000 turns, one watcher and ten times as many turns, resident memory is
 sampled for some minutes.
 
+Sound takes the gateway ten times as much as watchers do, and not the same in each phase. So the
+same phases follow without any, with as many turns that are typed.
+
 Keys: cpu_share (of a core: the gateway's whole work, by number of watchers), cost_share (the same
-without what it is with nobody), turns_per_minute, sessions, bytes_per_s (that one watcher got),
-dropped, rss_growth_bytes_per_hour (a straight line through the samples of the soak), soak_minutes,
+without what it is with nobody), quiet_cpu_share, quiet_cost_share (without sound),
+turns_per_minute, sessions, bytes_per_s (that one watcher got), dropped, rss_growth_bytes_per_hour
+(a straight line through the samples of the soak), soak_minutes,
 soak_turns_per_minute, rss_bytes, and of a turn as a real engine reports it (64 spans, 16 chunks):
 turn_bytes, encode_us (its record as a line), keep_us (its place in the ring while nobody looks).
 """
@@ -66,30 +70,51 @@ async def _run(seconds: float, rounds: int, soak_minutes: float) -> dict[str, An
         await clients.ask(f"add {speaking}")
         await asyncio.sleep(SETTLE_S)
         answers, began_s = (await clients.ask("report"))["answers"], time.monotonic()
-        shares: dict[int, list[float]] = {number: [] for number in WATCHERS}
         seen = _Seen()
-        for _ in range(rounds):
-            for number in WATCHERS:
-                async with _watching(server.url, number, seen):
-                    await asyncio.sleep(SETTLE_S)
-                    seen.bytes, before_s = 0, time.monotonic()
-                    shares[number].append(await _cpu_share(server, seconds))
-                    if number == 1:
-                        seen.rates.append(seen.bytes / (time.monotonic() - before_s))
-                report.say(f"{number} watchers: {100 * shares[number][-1]:.1f} % of a core")
+        shares = await _phases(server, seconds, rounds, seen)
         minutes = (time.monotonic() - began_s) / 60
         turns = ((await clients.ask("report"))["answers"] - answers) / minutes
+    pause_s = 60 * TYPISTS / TURNS_PER_MINUTE
+    async with (
+        _server(core, others) as server,
+        _quiet(server.url, SESSIONS - TYPISTS),
+        _typing(server.url, pause_s),
+    ):
+        await asyncio.sleep(SETTLE_S + pause_s)
+        quiet = await _phases(server, seconds, rounds, _Seen())
     growth = await _soak(core, others, soak_minutes)
-    medians = {str(number): round(statistics.median(of), 4) for number, of in shares.items()}
     return {
-        "cpu_share": medians,
-        "cost_share": {n: round(share - medians["0"], 4) for n, share in medians.items()},
+        "cpu_share": shares,
+        "cost_share": _costs(shares),
+        "quiet_cpu_share": quiet,
+        "quiet_cost_share": _costs(quiet),
         "turns_per_minute": round(turns, 1),
         "sessions": SESSIONS,
         "bytes_per_s": round(statistics.median(seen.rates)),
         "dropped": seen.dropped,
         **growth,
     }
+
+
+async def _phases(
+    server: _Server, seconds: float, rounds: int, seen: _Seen
+) -> dict[str, float]:
+    """The gateway's share of a core, the median of all rounds, by number of watchers."""
+    shares: dict[int, list[float]] = {number: [] for number in WATCHERS}
+    for _ in range(rounds):
+        for number in WATCHERS:
+            async with _watching(server.url, number, seen):
+                await asyncio.sleep(SETTLE_S)
+                seen.bytes, before_s = 0, time.monotonic()
+                shares[number].append(await _cpu_share(server, seconds))
+                if number == 1:
+                    seen.rates.append(seen.bytes / (time.monotonic() - before_s))
+            report.say(f"{number} watchers: {100 * shares[number][-1]:.1f} % of a core")
+    return {str(number): round(statistics.median(of), 4) for number, of in shares.items()}
+
+
+def _costs(shares: dict[str, float]) -> dict[str, float]:
+    return {number: round(share - shares["0"], 4) for number, share in shares.items()}
 
 
 class _Seen:

@@ -1,279 +1,233 @@
-"""Endpointing: turns cut off in a pause, against the wait at their end.
+"""Endpointing: what people suffer from the end of a turn, for each policy.
 
-Turns with one pause inserted into each (`benchmarks.pauses`), by speakers with different paces:
-everyday requests spoken by the packaged voice, and with LIST (lines `path TAB text`) recordings of
-people. All are recorded once through the real segmenter, recogniser and language model
+Turns as people speak them (`benchmarks.people`): half of them plain, half with fillers, restarts,
+lists, dictated numbers or thoughts left open, by packaged voices, a quarter with noise over it. All
+are recorded once through the real segmenter, recogniser and language model
 (`benchmarks.pause_record`). Then each policy is replayed over the record, window by window, with
-its own memory for each speaker. `--notes FILE` stores the record, or reads it if it exists.
+its own memory for each voice, and scored (`benchmarks.turn_outcomes`).
 
-The two `half`s have no sentence in common (`pauses.half_of`; a turn that joins sentences of both is
-left out). The policies were tuned on "tuned"; "held_out" tells what they are worth. `--tune`
-searches `GRID` on the former.
+`--people LIST` (lines `path TAB text`; one person's recordings, with their own pauses) adds a voice
+to the half that is reported. `--notes FILE` keeps the record; a run that was broken off goes on.
 
-Keys: turns, turns_of_half, pauses, model_ms (from the pause until the model's estimate, on this
-machine; the policies are given `ASKED_MS`, as on idle cores), rows, and `tuning` with `--tune`.
-Each row has `material`, `half`, `policy`, `silence_ms` (the policy's length; of learning policies,
-for a speaker with typical pauses) and
+The halves have no voice and no sentence in common. `EagerSettings` were chosen on "choose";
+`held_out` tells what they are worth. `--tune` searches `GRID` on the former.
 
-cut_off          share of turns that were ended in a pause
-cut_in_sentence  the same for turns whose pause was inside a sentence
-latency_ms       median over turns of the silence behind the last word until the endpoint; p95
+Keys: `held_out` and `chosen_on`, each by policy:
 
-`presets`: the same for the lengths in use. `points`: for several thresholds, the share of pauses
-inside a sentence, and of ends of turns, whose probability is below.
+first_token_ms_p50, _p95    whole turns without an inner pause (`WHOLE_MS`): from the person's last
+                            sound to the first token
+all_first_token_ms_mean, _p50, _p95    the same for all turns
+false_start_share           share of turns in which more than `HEARD_MS` of false starts was heard
+heard_ms_mean               of false starts, over all turns
+broken_share                share of turns answered on a part and never put right
+revocations_per_turn        early ends taken back
+asks_per_turn               final passes of the recogniser, with the model's word
+
+and `by_kind` (the same of eager), `curves` (each policy's family), `costs`, `asked_ms_p50`,
+`asked_ms_p95` (from the pause until the model's word), `turns`.
 """
 
 from __future__ import annotations
 
-import json
 import statistics
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, replace
 from functools import partial
-from itertools import groupby, product
+from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
-from headstart.benchmarks import curves, pauses, report
-from headstart.benchmarks.pause_record import HUSH_MS, Paused, RecordedTurn, Recorder
+from headstart.benchmarks import curves, people, report
+from headstart.benchmarks.endpoint_peers import livekit, pipecat, pipecat_timeout
+from headstart.benchmarks.pause_record import RecordedTurn, recorded
+from headstart.benchmarks.turn_outcomes import Costs, Outcome, play
 from headstart.benchmarks.wer import read_list
-from headstart.gateway.audio.clock import engine_samples_to_ms, ms_to_engine_samples
+from headstart.gateway.audio.clock import ms_to_engine_samples
 from headstart.gateway.audio.endpointing import (
     EAGERNESS,
+    UNHEARD,
     AdaptiveSilence,
+    EagerSettings,
+    EagerSilence,
     EndpointPolicy,
-    EndpointVerdict,
     FixedSilence,
-    Pause,
     PauseStatistics,
     SemanticSilence,
-    SemanticThresholds,
+    eager,
     semantic,
 )
-from headstart.gateway.audio.open_utterance import CONTINUES_WITHIN_MS
-from headstart.gateway.audio.vad import WINDOW_SAMPLES
 
-ASKED_MS = 120
-SILENCES_MS = (300, 400, 500, 600, 700, 800, 900, 1000, 1200)
-NEVER_SAMPLES = 1 << 30
+HEARD_MS = 300.0
+WHOLE_MS = 200
+WHOLE_KINDS = (people.PLAIN, people.PEOPLE)
+MOST_RECORDINGS = 30  # of one person
 MOST_MS = EAGERNESS["auto"].most_ms
+
+Make = Callable[[], EndpointPolicy]
+POLICIES: dict[str, Make] = {
+    "eager": partial(eager, "auto"),
+    "eager high": partial(eager, "high"),
+    "eager, text": partial(eager, "auto", None, UNHEARD),
+    "semantic": partial(semantic, "medium"),
+    "semantic low": partial(semantic, "low"),
+    "adaptive": lambda: AdaptiveSilence(PauseStatistics(), 500),
+    "server_vad 300": partial(FixedSilence, 300),
+    "server_vad 500": partial(FixedSilence, 500),
+    "server_vad 800": partial(FixedSilence, 800),
+    "pipecat smart-turn": pipecat,
+    "pipecat timeout": pipecat_timeout,
+    "livekit": livekit,
+    "livekit streaming": partial(livekit, 300, 2500),
+    "livekit before 1.5": partial(livekit, 500, 6000),
+}
+
+
+def semantic_of(silence_ms: int) -> EndpointPolicy:
+    """`semantic` with another length."""
+    return SemanticSilence(AdaptiveSilence(PauseStatistics(), silence_ms), MOST_MS)
+
+
+def eager_of(settings: EagerSettings, silence_ms: int = EAGERNESS["auto"].silence_ms) -> Make:
+    """`eager` with other settings."""
+    return lambda: EagerSilence(PauseStatistics(), silence_ms, MOST_MS, settings)
+
+
+def _eager_scaled(scale: float) -> EndpointPolicy:
+    """`eager` with all its lengths multiplied."""
+    ours, base_ms = EagerSettings(), EAGERNESS["auto"].silence_ms
+    return eager_of(replace(ours, early_ms=round(scale * ours.early_ms)), round(scale * base_ms))()
+
+
+FAMILIES: dict[str, Sequence[Make]] = {
+    "fixed": [partial(FixedSilence, ms) for ms in (200, 300, 400, 500, 600, 800, 1000, 1300)],
+    "semantic": [partial(semantic_of, ms) for ms in (300, 400, 500, 630, 810, 1000, 1300)],
+    "pipecat": [partial(pipecat, share) for share in (0.1, 0.3, 0.5, 0.7, 0.9, 0.97)],
+    "livekit": [partial(livekit, ms) for ms in (300, 400, 500, 700, 900)],
+    "eager": [partial(_eager_scaled, scale) for scale in (0.7, 0.85, 1.0, 1.2, 1.5, 2.0)],
+}
+"""The members of a family differ in one number: a length, or the share that counts as complete."""
+
 GRID = tuple(
-    SemanticThresholds(*values)
-    for values in product((1e-3, 3e-3, 1e-2, 3e-2, 0.1), (2.0, 2.5, 3.0, 4.0))
+    (EagerSettings(sure_doubt=sure, usual_doubt=usual, caution_factor=caution), base_ms)
+    for sure, usual, caution, base_ms in product(
+        (0.003, 0.01, 0.03), (0.1, 0.2, 0.3, 0.5), (1.0, 1.5, 2.0, 4.0), (500, 630, 800)
+    )
 )
-TRIED_MS = (400, 600, 800, 1000)
-COMPARED_AT_MS = (500, 600, 700, 800, 900, 1000)
-
-Policies = dict[str, Callable[[int], EndpointPolicy]]
-POLICIES: Policies = {
-    "fixed": lambda ms: FixedSilence(ms, HUSH_MS),
-    "adaptive": lambda ms: AdaptiveSilence(PauseStatistics(), ms, HUSH_MS),
-    "semantic": lambda ms: SemanticSilence(
-        AdaptiveSilence(PauseStatistics(), ms, HUSH_MS), MOST_MS
-    ),
-}
-PRESETS: dict[str, Callable[[], EndpointPolicy]] = {
-    "server_vad 500": lambda: FixedSilence(500, HUSH_MS),
-    "semantic_vad high": lambda: semantic("high"),
-    "semantic_vad medium": lambda: semantic("medium"),
-    "semantic_vad low": lambda: semantic("low"),
-}
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """The outcome of one turn under one policy."""
-
-    kind: str
-    is_cut: bool
-    latency_ms: int
+"""Settings of `eager`, and the silence for a speaker of typical pauses."""
 
 
 def run(
-    clips: Path | None,
+    recordings: Sequence[Path],
     notes: Path | None,
     model: str,
-    speakers: int,
     *,
     tune: bool,
     svg: Path | None,
     as_json: bool,
 ) -> None:
-    """Measure and report, and draw the held-out curves into `svg`.
+    """Measure and report, and draw the curves of the held-out half into `svg`.
 
     Raises ValueError for a wrong LIST, and `VoiceUnavailable`.
     """
-    recorded = _recorded(clips, notes, model, speakers)
-    rows, presets, points = [], [], []
-    for (material, half), turns in _parts(recorded).items():
-        about = {"material": material, "half": half}
-        for name, make in POLICIES.items():
-            rows += [about | {"policy": name} | row for row in _curve(turns, make)]
-        for name, preset in PRESETS.items():
-            presets.append(about | {"policy": name} | _row(turns, preset))
-        points += [about | point for point in _points(turns)]
-    for row in presets:
-        report.say(f"{row}")
+    plans = [plan for half in people.HALVES for plan in people.planned(half)]
+    for path in recordings:
+        clips = read_list(path)[:MOST_RECORDINGS]
+        plans += people.recordings(people.REPORT, path.stem, clips)
+    turns = recorded(plans, notes, model)
+    halves = {half: [turn for turn in turns if turn.half == half] for half in people.HALVES}
+    held_out, chosen_on = halves[people.REPORT], halves[people.CHOOSE]
+    results = {name: score(play(held_out, make)) for name, make in POLICIES.items()}
+    for name, row in results.items():
+        report.say(f"{name:20} {row}")
+    rows = family_rows(held_out)
     if svg is not None:
-        svg.write_text(curves.svg([row for row in rows if row["half"] == "held_out"]))
-    turns = [turn for some in recorded.values() for turn in some]
-    asked = [pause.asked_ms for turn in turns for pause in turn.pauses]
+        svg.write_text(curves.svg(rows))
+    asked = [one.took_ms for turn in turns for pause in turn.pauses for one in pause.asked[:1]]
+    ours = play(held_out, POLICIES["eager"])
     report.finish(
         "endpoint",
         {
             "model": model,
-            "turns": len(turns),
-            "turns_of_half": {" ".join(part): len(t) for part, t in _parts(recorded).items()},
-            "pauses": len(asked),
-            "model_ms": statistics.median(asked),
-            "points": points,
-            "presets": presets,
-            "rows": rows,
-            "tuning": tuning(recorded) if tune else None,
+            "turns": {half: len(some) for half, some in halves.items()},
+            "whole_turns": {half: sum(map(is_whole, some)) for half, some in halves.items()},
+            "asked_ms_p50": statistics.median(asked),
+            "asked_ms_p95": report.percentile(asked, 95),
+            "costs": asdict(Costs()),
+            "held_out": results,
+            "chosen_on": {name: score(play(chosen_on, make)) for name, make in POLICIES.items()},
+            "by_kind": by_kind(ours),
+            "curves": rows,
+            "tuning": tuning(chosen_on) if tune else None,
         },
         as_json=as_json,
     )
 
 
-def play(turns: Sequence[RecordedTurn], make: Callable[[], EndpointPolicy]) -> list[Outcome]:
-    """Each speaker's turns in order, under one policy with its own memory."""
-    outcomes = []
-    for _, of_speaker in groupby(turns, lambda turn: turn.speaker):
-        policy = make()
-        for turn in of_speaker:
-            ends = [_end_samples(policy, pause) for pause in turn.pauses]
-            last = ends[-1]
-            assert last is not None, "no policy waits for ever"
-            cut = any(end is not None for end in ends[:-1])
-            outcomes.append(Outcome(turn.kind, cut, engine_samples_to_ms(last)))
-    return outcomes
+def is_whole(turn: RecordedTurn) -> bool:
+    """Whether a turn has no inner pause, and is not a thought left open."""
+    inner = (pause for pause in turn.pauses if pause.start_sample < turn.end_sample)
+    lasts = [
+        pause.silence_samples
+        for pause in inner
+        if pause.silence_samples is not None
+        and pause.start_sample + pause.silence_samples <= turn.end_sample
+    ]
+    is_short = all(samples < ms_to_engine_samples(WHOLE_MS) for samples in lasts)
+    return turn.kind in WHOLE_KINDS and is_short
 
 
-def _end_samples(policy: EndpointPolicy, pause: Paused) -> int | None:
-    """The silence at which `policy` ends the turn in this pause; None: it waits until the pause is
-    over. As in a session, a pause is reported to it unless the endpoint is too long ago."""
-    lasts = NEVER_SAMPLES if pause.silence_samples is None else pause.silence_samples
-    told_at: list[int] = []  # when the model's answers to questions arrive
-    ended: int | None = None
-    for silence in range(WINDOW_SAMPLES, lasts + 1, WINDOW_SAMPLES):
-        words = (pause.probability, pause.again)
-        known = [word for word, at in zip(words, told_at, strict=False) if silence >= at]
-        now = Pause(silence, pause.speech_samples, known[-1] if known else None, len(told_at))
-        verdict = policy.judge(now)
-        if verdict is EndpointVerdict.END:
-            ended = silence
-            break
-        if verdict is EndpointVerdict.RECHECK or (verdict is EndpointVerdict.HUSH and not told_at):
-            told_at.append(silence + ms_to_engine_samples(ASKED_MS))
-    goes_on = pause.silence_samples is not None
-    if goes_on and (ended is None or lasts - ended <= ms_to_engine_samples(CONTINUES_WITHIN_MS)):
-        policy.continued_after(lasts)
-    return ended
-
-
-def _parts(
-    recorded: Mapping[str, Sequence[RecordedTurn]],
-) -> dict[tuple[str, str], list[RecordedTurn]]:
-    """The turns of each material's halves."""
+def score(outcomes: Sequence[Outcome]) -> dict[str, float]:
+    """See the module's keys."""
+    waits = [outcome.wait_ms for outcome in outcomes]
+    whole = [outcome.wait_ms for outcome in outcomes if is_whole(outcome.turn)] or [0.0]
     return {
-        (material, half): [turn for turn in turns if pauses.half_of(turn.text) == half]
-        for material, turns in recorded.items()
-        for half in pauses.HALVES
+        "first_token_ms_p50": round(statistics.median(whole)),
+        "first_token_ms_p95": round(report.percentile(whole, 95)),
+        "all_first_token_ms_mean": round(statistics.mean(waits)),
+        "all_first_token_ms_p50": round(statistics.median(waits)),
+        "all_first_token_ms_p95": round(report.percentile(waits, 95)),
+        "false_start_share": _mean([outcome.heard_ms > HEARD_MS for outcome in outcomes]),
+        "heard_ms_mean": round(statistics.mean(outcome.heard_ms for outcome in outcomes)),
+        "broken_share": _mean([outcome.broken for outcome in outcomes]),
+        "revocations_per_turn": _mean([outcome.revocations for outcome in outcomes]),
+        "asks_per_turn": _mean([outcome.asks for outcome in outcomes]),
     }
 
 
-def _curve(
-    turns: Sequence[RecordedTurn],
-    make: Callable[[int], EndpointPolicy],
-    silences_ms: Sequence[int] = SILENCES_MS,
-) -> list[dict[str, Any]]:
-    """One row for each length."""
-    return [{"silence_ms": ms} | _row(turns, partial(make, ms)) for ms in silences_ms]
+def by_kind(outcomes: Sequence[Outcome]) -> dict[str, dict[str, float]]:
+    """The score of each kind of turn, and of turns with noise over them and without."""
+    groups: dict[str, list[Outcome]] = {}
+    for outcome in outcomes:
+        groups.setdefault(outcome.turn.kind, []).append(outcome)
+        groups.setdefault("noisy" if outcome.turn.noise else "quiet", []).append(outcome)
+    return {name: {"turns": len(some)} | score(some) for name, some in sorted(groups.items())}
 
 
-def tuning(recorded: Mapping[str, Sequence[RecordedTurn]]) -> list[dict[str, Any]]:
-    """`GRID` ranked by `mean_cut_off`, over the tuned halves and waits of `COMPARED_AT_MS`: the
-    best ten, and the present setting."""
-    tuned = [turns for (_, half), turns in _parts(recorded).items() if half == "tuned"]
-    tried = []
-    for weighing in GRID:
-        curves_of = [_curve(turns, partial(_weighed, weighing), TRIED_MS) for turns in tuned]
-        cut_off = [_cut_at(curve, ms) for curve in curves_of for ms in COMPARED_AT_MS]
-        tried.append(asdict(weighing) | {"mean_cut_off": round(statistics.mean(cut_off), 4)})
-    tried.sort(key=lambda row: float(row["mean_cut_off"]))
-    in_force = [row for row in tried if SemanticThresholds(**_without(row)) == SemanticThresholds()]
-    return tried[:10] + in_force
-
-
-def _weighed(weighing: SemanticThresholds, silence_ms: int) -> EndpointPolicy:
-    return SemanticSilence(
-        AdaptiveSilence(PauseStatistics(), silence_ms, HUSH_MS), MOST_MS, weighing
-    )
-
-
-def _without(row: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in row.items() if key != "mean_cut_off"}
-
-
-def _cut_at(curve: Sequence[Mapping[str, Any]], latency_ms: float) -> float:
-    """The share cut off at a median wait, interpolated between the lengths."""
-    points = sorted((float(row["latency_ms"]), float(row["cut_off"])) for row in curve)
-    waits, shares = zip(*points, strict=True)
-    return float(np.interp(latency_ms, waits, shares))
-
-
-def _row(turns: Sequence[RecordedTurn], make: Callable[[], EndpointPolicy]) -> dict[str, Any]:
-    outcomes = play(turns, make)
-    inside = [outcome for outcome in outcomes if outcome.kind == "sentence"]
-    latencies = [outcome.latency_ms for outcome in outcomes]
-    return {
-        "cut_off": _share(outcome.is_cut for outcome in outcomes),
-        "cut_in_sentence": _share(outcome.is_cut for outcome in inside),
-        "latency_ms": statistics.median(latencies),
-        "latency_ms_p95": report.percentile(latencies, 95),
-    }
-
-
-def _points(turns: Sequence[RecordedTurn]) -> list[dict[str, Any]]:
-    inside = [p for turn in turns if turn.kind == "sentence" for p in turn.pauses[:-1]]
-    ends = [turn.pauses[-1] for turn in turns]
+def family_rows(turns: Sequence[RecordedTurn]) -> list[dict[str, Any]]:
+    """The score of each member of each family."""
     return [
-        {
-            "below": threshold,
-            "in_sentence": _share((p.probability or 0) < threshold for p in inside),
-            "at_end": _share((p.probability or 0) < threshold for p in ends),
-            "at_end_again": _share((p.again or 0) < threshold for p in ends),
-        }
-        for threshold in (0.003, SemanticThresholds().unfinished_below, 0.3)
+        {"policy": name} | score(play(turns, make))
+        for name, members in FAMILIES.items()
+        for make in members
     ]
 
 
-def _share(values: Any) -> float:
-    found = list(values)
-    return round(sum(found) / len(found), 3) if found else 0.0
+def tuning(turns: Sequence[RecordedTurn]) -> list[dict[str, Any]]:
+    """`GRID` ranked by `suffering`, the best ten."""
+    tried = []
+    for settings, base_ms in GRID:
+        row = score(play(turns, eager_of(settings, base_ms)))
+        chosen = asdict(settings) | {"silence_ms": base_ms}
+        tried.append(chosen | row | {"suffering": round(suffering(row))})
+    return sorted(tried, key=lambda row: float(row["suffering"]))[:10]
 
 
-def _recorded(
-    clips: Path | None, notes: Path | None, model: str, speakers: int
-) -> dict[str, list[RecordedTurn]]:
-    """The record of each material: read from `notes`, or made and written there."""
-    if notes is not None and notes.exists():
-        kept = json.loads(notes.read_text())
-        return {name: [RecordedTurn.of_json(t) for t in turns] for name, turns in kept.items()}
-    found = {"questions": pauses.spoken_questions()}
-    if clips is not None:
-        found["recordings"] = pauses.recordings(read_list(clips))
-    recorder = Recorder(model)
-    recorded: dict[str, list[RecordedTurn]] = {}
-    for name, sentences in found.items():
-        report.say(f"{name}: {len(sentences)} recordings")
-        turns = recorded[name] = []
-        for turn in pauses.turns(sentences, speakers):
-            turns.append(recorder.record(turn))
-            report.say(f"{name} {len(turns)}: {turns[-1].pauses}")
-    if notes is not None:
-        kept = {name: [turn.to_json() for turn in turns] for name, turns in recorded.items()}
-        notes.write_text(json.dumps(kept))
-    return recorded
+def suffering(row: Mapping[str, float]) -> float:
+    """One number to choose by: the mean wait, a false start heard like 2 s of it, a broken turn
+    like 10 s."""
+    wait_ms = float(row["all_first_token_ms_mean"])
+    return wait_ms + 2000 * row["false_start_share"] + 10_000 * row["broken_share"]
+
+
+def _mean(values: Sequence[float]) -> float:
+    return round(sum(values) / len(values), 4) if values else 0.0

@@ -101,7 +101,7 @@ async def _pass(seconds: float, tasks: list[asyncio.Task[None]]) -> None:
 
 def _numbers(tally: Tally) -> dict[str, Any]:
     latencies = [chunk["latency_ms"] for chunk in tally.chunks]
-    missed = [chunk for chunk in tally.chunks if chunk["latency_ms"] > chunk["duration_ms"]]
+    missed = [chunk for chunk in tally.chunks if chunk["latency_ms"] > chunk["due_ms"]]
     stages = sorted({stage for chunk in tally.chunks for stage in chunk["stages_ms"]})
     return {
         "chunk_ms_p99": _at(latencies, 99),

@@ -2,16 +2,21 @@
 
 While a spoken answer plays, a session of the gateway and a real engine, in this process, receive a
 sound: real interruptions, backchannels, noises, and with LIST short recordings of a person
-(`benchmarks.overlap_sounds`). Time is the sound's own, plus the engine's computing time.
+(`benchmarks.overlap_sounds`). The whole path takes part, chunk by chunk: segmenter, recogniser,
+rule. Time is the sound's own, plus the processor time of the engine's threads: other processes on
+the machine do not count.
 
 The rule was tuned on the sounds of `--half development`; the other half, with other voices, tells
 what it is worth. `--notes FILE` appends a JSON line per sound. `--words` judges the final words
 only, with `interrupted_plain` for the rule without word probabilities.
 
-Keys: half, interruptions, listening, noises, recordings; each has `sounds`, `interrupted` (how many
-ended the answer), `which` (those decided wrongly), `held_ms` (median from the first detection to
-the decision; if not interrupted, how long the answer's sound was paused), `known_ms_p90` (of those
-that interrupted).
+Keys: half; `stop_ms_p50`, `stop_ms_p90`: of `interruptions`, from the first loud sample to silence,
+where the server plays (a call: its playout stands still from the first detection on, and is not
+heard again); `announced_ms_p50`: until a client that plays by itself is told;
+`listening_stopped_share`; `coughs`: coughs that ended the answer. Then `interruptions`, `mixed`,
+`listening`, `noises`, `recordings`; each has `sounds`, `interrupted` (how many ended the answer),
+`which` (those decided wrongly), `held_ms` (median time for which the answer's sound stood still
+for nothing), `stop_ms_p50`, `announced_ms_p50`.
 """
 
 from __future__ import annotations
@@ -37,7 +42,7 @@ from headstart.engine.weights import ensure
 from headstart.gateway import config
 from headstart.gateway.audio.open_utterance import Arrival
 from headstart.gateway.protocol.ids import IdMaker
-from headstart.gateway.session.actions import Action, HoldPlayout, Send, SendToEngine
+from headstart.gateway.session.actions import Action, ClearPlayout, HoldPlayout, SendToEngine
 from headstart.gateway.session.session import Session
 from headstart.gateway.telemetry.metrics import Metrics
 from headstart.gateway.tts import synthesiser
@@ -45,29 +50,41 @@ from headstart.gateway.tts.messages import ClauseDone, SynthesisedAudio
 
 Samples = npt.NDArray[np.int16]
 
-WANTED = ("interruptions", "recordings")
+WANTED = ("interruptions", "mixed", "recordings")
 PACKET_SAMPLES = synthesiser.RATE_HZ // 50
+FRAME_MS = 20  # what the playout has handed over when it is told to stand still
 ANSWER_S = 20
 NS_PER_S = 10**9
+LOUD_DB = 25.0  # below the loudest window: there the sound has begun
 
 
 @dataclass
-class _Outcome:
+class Outcome:
+    """Of one sound. `holds`: how often the playout was told to stand still; times in ms from the
+    first loud sample, None where nothing was stopped."""
+
     name: str
     interrupted: bool = False
+    holds: int = 0
     held_ms: float = 0.0
+    stop_ms: float | None = None
+    announced_ms: float | None = None
     words: str = ""
     likely: tuple[float, ...] = ()
 
 
 @dataclass
-class _Overlap:
-    """One session in the middle of a spoken answer; `ahead_ns`: computing time of the engine."""
+class Overlap:
+    """One session in the middle of a spoken answer. `answer`: what it sounds like, silence unless
+    it is given."""
 
     live: Live
-    outcome: _Outcome
+    outcome: Outcome
+    answer: Samples | None = None
     now_ns: int = 0
     held_since_ns: int | None = None
+    stood_still_ns: tuple[int, int] | None = None  # the newest pause of the playout
+    onset_ns: int = 0
     session: Session = field(init=False)
 
     def __post_init__(self) -> None:
@@ -86,26 +103,39 @@ class _Overlap:
         self._take(self.session.start(0))
         self._take(self.session.receive_text('{"type": "response.create"}', 0))
         self._engine()
-        whole = SynthesisedAudio(self.outcome.name, 1, 0, bytes(2 * ANSWER_S * synthesiser.RATE_HZ))
+        silence = np.zeros(ANSWER_S * synthesiser.RATE_HZ, np.int16)
+        sound = (silence if self.answer is None else self.answer).tobytes()
+        whole = SynthesisedAudio(self.outcome.name, 1, 0, sound)
         self._take(self.session.receive_voice(whole, self.now_ns))
         self._take(self.session.receive_voice(ClauseDone(self.outcome.name, 1, 0), self.now_ns))
 
     def hear(self, sound: Samples) -> None:
-        """Send the sound, in packets on time, and two seconds of silence behind it."""
+        """Send the sound, in packets on time, and two seconds of silence behind it; no more once
+        it has interrupted."""
+        self.onset_ns = self.now_ns + onset_samples(sound) * NS_PER_S // synthesiser.RATE_HZ
         whole = np.concatenate([sound, np.zeros(2 * synthesiser.RATE_HZ, np.int16)])
         for start in range(0, len(whole), PACKET_SAMPLES):
+            if self.outcome.interrupted:
+                return
             packet = whole[start : start + PACKET_SAMPLES].tobytes()
             self.now_ns += NS_PER_S // 50
             self._take(self.session.receive_audio(packet, Arrival(self.now_ns, None), self.now_ns))
             self._engine()
             self._take(self.session.tick(self.now_ns))
 
+    def end(self) -> None:
+        """Close the session."""
+        if not self.outcome.interrupted and self.stood_still_ns is not None:
+            since_ns, until_ns = self.stood_still_ns
+            self.outcome.held_ms = (until_ns - since_ns) / 1e6
+        self.live.close(self.outcome.name)
+
     def _engine(self) -> None:
         """Let the engine work; its events arrive after its computing time."""
         self.live.events.clear()
-        began_ns = time.perf_counter_ns()
+        began_ns = time.process_time_ns()
         self.live.run()
-        known_ns = self.now_ns + time.perf_counter_ns() - began_ns
+        known_ns = self.now_ns + time.process_time_ns() - began_ns
         for event in list(self.live.events):
             if isinstance(event, api.Hearing):
                 self.outcome.words = event.committed + event.tentative
@@ -118,13 +148,18 @@ class _Overlap:
             match action:
                 case SendToEngine():
                     self.live.engine.receive(action.command)
-                case HoldPlayout(held=True):
+                case HoldPlayout(held=True) if not self.outcome.interrupted:
                     self.held_since_ns = at_ns
+                    self.outcome.holds += 1
                 case HoldPlayout() if self.held_since_ns is not None:
-                    self.outcome.held_ms += (at_ns - self.held_since_ns) / 1e6
+                    self.stood_still_ns = self.held_since_ns, at_ns
                     self.held_since_ns = None
-                case Send() if action.event["type"] == "input_audio_buffer.speech_started":
+                case ClearPlayout() if not self.outcome.interrupted:
                     self.outcome.interrupted = True
+                    since_ns, until_ns = self.stood_still_ns or (at_ns, at_ns)
+                    silent_ns = since_ns if until_ns == at_ns else at_ns  # else it went on
+                    self.outcome.announced_ms = (at_ns - self.onset_ns) / 1e6
+                    self.outcome.stop_ms = (silent_ns - self.onset_ns) / 1e6 + FRAME_MS
                 case _:
                     pass
 
@@ -135,17 +170,17 @@ def run(
     """Measure and report. Raises `VoiceUnavailable`, and ValueError for a wrong LIST."""
     lines = read_list(recordings) if recordings is not None else ()
     live = Live(model)
-    outcomes: dict[str, list[_Outcome]] = defaultdict(list)
+    outcomes: dict[str, list[Outcome]] = defaultdict(list)
     for heard in overlap_sounds.sounds(half, lines):
-        overlap = _Overlap(live, _Outcome(heard.name))
+        overlap = Overlap(live, Outcome(heard.name))
         overlap.hear(heard.sound)
-        live.close(heard.name)
+        overlap.end()
         outcomes[heard.kind].append(overlap.outcome)
         report.say(f"{heard.kind} {overlap.outcome}")
         if notes is not None:
             with notes.open("a") as file:
                 file.write(json.dumps({"kind": heard.kind} | asdict(overlap.outcome)) + "\n")
-    result: dict[str, Any] = {"model": model, "half": half}
+    result: dict[str, Any] = {"model": model, "half": half} | _score(outcomes)
     for kind, those in outcomes.items():
         result[kind] = _summed(those, wanted=kind in WANTED)
     report.finish("overlap", result, as_json=as_json)
@@ -167,13 +202,41 @@ def run_words(half: str, recordings: Path | None, *, as_json: bool) -> None:
     report.finish("overlap", result, as_json=as_json)
 
 
-def _summed(outcomes: Sequence[_Outcome], *, wanted: bool) -> dict[str, Any]:
-    held_ms = [outcome.held_ms for outcome in outcomes if outcome.held_ms]
-    known_ms = [outcome.held_ms for outcome in outcomes if outcome.interrupted]
+def onset_samples(sound: Samples) -> int:
+    """Where a sound begins: its first window of 20 ms within `LOUD_DB` of the loudest."""
+    whole = sound[: len(sound) // PACKET_SAMPLES * PACKET_SAMPLES].astype(np.float64)
+    power = (whole.reshape(-1, PACKET_SAMPLES) ** 2).mean(axis=1)
+    loud = np.flatnonzero(power > power.max(initial=0.0) * 10 ** (-LOUD_DB / 10))
+    return int(loud[0]) * PACKET_SAMPLES if len(loud) else 0
+
+
+def _score(outcomes: dict[str, list[Outcome]]) -> dict[str, Any]:
+    """What the whole is worth, in five numbers."""
+    meant = [outcome for outcome in outcomes["interruptions"] if outcome.interrupted]
+    stop_ms = [outcome.stop_ms for outcome in meant if outcome.stop_ms is not None]
+    listening = outcomes["listening"]
+    coughs = [outcome for outcome in outcomes["noises"] if outcome.name.startswith("coughs")]
+    stopped = sum(outcome.interrupted for outcome in listening)
+    return {
+        "stop_ms_p50": _median(stop_ms),
+        "stop_ms_p90": round(report.percentile(stop_ms, 90), 1) if stop_ms else None,
+        "announced_ms_p50": _median([outcome.announced_ms for outcome in meant]),
+        "listening_stopped_share": round(stopped / len(listening), 4) if listening else None,
+        "coughs": sum(outcome.interrupted for outcome in coughs),
+    }
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return round(statistics.median(known), 1) if known else None
+
+
+def _summed(outcomes: Sequence[Outcome], *, wanted: bool) -> dict[str, Any]:
     return {
         "sounds": len(outcomes),
         "interrupted": sum(outcome.interrupted for outcome in outcomes),
         "which": [outcome.name for outcome in outcomes if outcome.interrupted is not wanted],
-        "held_ms": round(statistics.median(held_ms), 1) if held_ms else None,
-        "known_ms_p90": round(report.percentile(known_ms, 90), 1) if known_ms else None,
+        "held_ms": _median([outcome.held_ms or None for outcome in outcomes]),
+        "stop_ms_p50": _median([outcome.stop_ms for outcome in outcomes]),
+        "announced_ms_p50": _median([outcome.announced_ms for outcome in outcomes]),
     }

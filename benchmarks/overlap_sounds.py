@@ -1,8 +1,9 @@
 """Sounds over an answer: real interruptions, backchannels, and noises.
 
-The two halves share no voice: rules are tuned on `DEVELOPMENT` and reported on `HELD_OUT`. With a
-LIST (lines `path TAB text`), prompts of up to `SHORT_WORDS` words are added as people's words, in
-halves by the names' CRC-32: unexpected words, often half a second long.
+The halves share no voice: rules are tuned on `DEVELOPMENT` and reported on `HELD_OUT` and `FRESH`,
+which has no recordings. With a LIST (lines `path TAB text`), prompts of up to `SHORT_WORDS` words
+are added as people's words, in halves by the names' CRC-32: unexpected words, often half a second
+long.
 """
 
 # ruff: noqa: RUF001  (IPA)
@@ -22,7 +23,8 @@ from headstart.gateway.audio.clock import CLIENT_RATE_HZ
 
 DEVELOPMENT = ("flite awb", "flite slt", "joe", "kokoro jf_alpha", "kokoro jf_nezumi")
 HELD_OUT = ("flite rms", "flite kal16", "kokoro jm_kumo", "kokoro jf_gongitsune", "espeak en-us+f4")
-HALVES = {"development": (DEVELOPMENT, 0), "held-out": (HELD_OUT, 1)}
+FRESH = ("flite kal", "kokoro jf_tebukuro")  # looked at once, when the rule stood
+HALVES = {"development": (DEVELOPMENT, 0), "held-out": (HELD_OUT, 1), "fresh": (FRESH, 7)}
 
 INTERRUPTIONS = tuple(
     Line(text)
@@ -45,6 +47,18 @@ INTERRUPTIONS = tuple(
         "Can you repeat that?",
         "That is not what I asked.",
         "Tell me something else.",
+    )
+)
+# Somebody who begins with a sign of listening and means to interrupt all the same.
+MIXED = tuple(
+    Line(text)
+    for text in (
+        "Okay, stop.",
+        "Oh, wait a moment.",
+        "Yeah, but that's wrong.",
+        "Right, but what about Italy?",
+        "I see, and how far is it?",
+        "Sure, but tell me the price.",
     )
 )
 HUMS = (
@@ -82,7 +96,7 @@ SHORT_WORDS = 3
 
 @dataclass(frozen=True)
 class Heard:
-    """One sound; `kind`: "interruptions", "listening", "noises" or "recordings"."""
+    """One sound; `kind`: "interruptions", "mixed", "listening", "noises" or "recordings"."""
 
     kind: str
     name: str
@@ -92,8 +106,9 @@ class Heard:
 def sounds(half: str, recordings: Sequence[tuple[Path, str]] = ()) -> Iterator[Heard]:
     """All sounds of a half. Raises `VoiceUnavailable`, and KeyError for an unknown half."""
     voices, parity = HALVES[half]
+    kinds = (("interruptions", INTERRUPTIONS), ("mixed", MIXED), ("listening", LISTENING))
     for voice, say in cast(voices):
-        for kind, lines in (("interruptions", INTERRUPTIONS), ("listening", LISTENING)):
+        for kind, lines in kinds:
             for line in lines:
                 sound = say(line)
                 if len(sound):

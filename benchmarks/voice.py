@@ -1,8 +1,11 @@
 """Speed and intelligibility of speech output: each voice in its own process, as in the server.
 
-Keys: voice, first_sound_ms (median over answers), first_sound_ms_p95, first_sound_ms_max,
-real_time_factor (the worker's seconds per second of sound), wer (of our own recogniser,
-Whisper-tiny.en streaming in 500 ms chunks, on the spoken text: a proxy of intelligibility),
+Keys: ratio_first_sound (how many times as long Piper's own package takes to the first sound of the
+same answers with the same voice, joe, with one thread as ours; it makes whole sentences; median
+over answers, the two in turns), piper_first_sound_ms; voice, first_sound_ms (median over answers),
+first_sound_ms_p95, first_sound_ms_max, real_time_factor (the worker's seconds per second of
+sound), wer (of our own recogniser, Whisper-tiny.en streaming in 500 ms chunks, on the spoken text:
+a proxy of intelligibility),
 audio_s, load_s, rss_bytes; `voices`: the same for each voice. `first_sound_ms` counts from the
 hand-over of an answer's first clause, cut as the server cuts it, to the arrival of its first piece.
 """
@@ -41,6 +44,7 @@ ANSWERS = (
     "My favorite season is autumn, when the leaves turn yellow and brown.",
     "You asked me about the picture: it shows a rocket on its launch pad.",
 )
+RATIO_KEYS = ("ratio_first_sound", "piper_first_sound_ms")
 SESSION = "bench"
 CHUNK_SAMPLES = SAMPLE_RATE_HZ // 2
 WAIT_S = 120.0
@@ -69,8 +73,9 @@ class _Listener:
 
 @dataclass
 class _Voice:
-    """Measurements of one voice."""
+    """Measurements of one voice. `piper_ms`: of the peer, in turns with ours."""
 
+    piper_ms: list[float] = field(default_factory=list)
     first_ms: list[float] = field(default_factory=list)
     sounds: list[bytes] = field(default_factory=list)
     spent_s: float = 0.0
@@ -91,7 +96,9 @@ def run(voices: tuple[str, ...], *, as_json: bool) -> None:
         voice = asyncio.run(_speak_all(name, folder))
         rows.append(_row(name, voice, ears))
         report.say(f"{name}: {rows[-1]}")
-    report.finish("voice", {**rows[0], "voices": rows}, as_json=as_json)
+    result = {**rows[0], "voices": rows}
+    ratio = {key: result.pop(key) for key in list(result) if key in RATIO_KEYS}
+    report.finish("voice", {**ratio, **result}, as_json=as_json)
 
 
 async def _speak_all(name: str, folder: Path | None) -> _Voice:
@@ -105,13 +112,37 @@ async def _speak_all(name: str, folder: Path | None) -> _Voice:
             while not link.status.speaks:
                 await asyncio.sleep(0.02)
         voice.load_s = time.perf_counter() - began_s
+        piper = None if folder is None else _Piper(folder)
         for number, answer in enumerate(ANSWERS):
+            if piper is not None:
+                voice.piper_ms.append(piper.first_sound_ms(answer))
             await _speak(link, number, answer, voice)
         assert link.pid is not None
         voice.rss_bytes = psutil.Process(link.pid).memory_info().rss
     finally:
         await link.stop()
     return voice
+
+
+class _Piper:
+    """The peer: `piper-tts` as it is packaged, but for its number of threads."""
+
+    def __init__(self, folder: Path) -> None:
+        import onnxruntime
+        from piper import PiperVoice
+
+        (weights,) = folder.glob("*.onnx")
+        self._voice = PiperVoice.load(weights)
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = options.inter_op_num_threads = 1
+        providers = ["CPUExecutionProvider"]
+        self._voice.session = onnxruntime.InferenceSession(str(weights), options, providers)
+        self.first_sound_ms("Hello there, how are you?")
+
+    def first_sound_ms(self, text: str) -> float:
+        began_s = time.perf_counter()
+        next(iter(self._voice.synthesize(text)))
+        return (time.perf_counter() - began_s) * 1000
 
 
 async def _speak(link: VoiceLink, number: int, answer: str, voice: _Voice) -> None:
@@ -140,7 +171,13 @@ def _row(name: str, voice: _Voice, ears: WhisperRecognizer) -> dict[str, Any]:
 
     spell = normaliser()
     heard = [spell(_hear(ears, sound)) for sound in voice.sounds]
+    ratios = [piper / ours for piper, ours in zip(voice.piper_ms, voice.first_ms, strict=False)]
+    peer = {}
+    if ratios:
+        peer["ratio_first_sound"] = round(statistics.median(ratios), 2)
+        peer["piper_first_sound_ms"] = round(statistics.median(voice.piper_ms), 1)
     return {
+        **peer,
         "voice": name,
         "first_sound_ms": round(statistics.median(voice.first_ms), 1),
         "first_sound_ms_p95": round(report.percentile(voice.first_ms, 95), 1),

@@ -16,6 +16,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -112,8 +113,14 @@ def _kokoro(voice: str) -> Say:
     return say
 
 
+@cache
+def _only_espeak() -> Espeak:
+    """The library calls back the newest instance alone."""
+    return Espeak()
+
+
 def _espeak(voice: str) -> Say:
-    espeak = Espeak()
+    espeak = _only_espeak()
     library: ctypes.CDLL = espeak._library
 
     def say(line: Line) -> Samples:

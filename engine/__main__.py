@@ -78,6 +78,11 @@ def _serve(link: GatewayLink, arguments: argparse.Namespace) -> None:
         transcribe=arguments.transcribe,
         **({"threads": arguments.threads} if arguments.threads else {}),
     )
+    if arguments.llm is not None:
+        engine, model = _behind_llm_server(link, arguments, config)
+        log.info("%s is ready after %.1f s", model.name, model.load_s)
+        link.serve(engine, model)
+        return
     source = source_of(config)
     if source is not None:
         progress = _FetchProgress(link)
@@ -108,6 +113,30 @@ def _packaged(
     return assemble(paths, config, link.send, link.loading)
 
 
+def _behind_llm_server(
+    link: GatewayLink, arguments: argparse.Namespace, config: EngineConfig
+) -> tuple[Engine, ModelInfo]:
+    """An engine with a packaged model's ears and eyes, and an LLM server's decoder."""
+    from headstart.engine.asr.chosen import AUTO_EARS, candidates, find_ears
+    from headstart.engine.config import LlmServerConfig
+    from headstart.engine.process.llm_server import assemble_llm_server
+    from headstart.engine.weights import resolve_senses
+
+    server = LlmServerConfig(
+        url=arguments.llm,
+        model=arguments.llm_model,
+        key_env=arguments.llm_key_env,
+        tokenizer=arguments.tokenizer,
+        window_tokens=arguments.window_tokens,
+    )
+    progress = _FetchProgress(link)
+    auto = arguments.ears == AUTO_EARS
+    ears = find_ears(arguments.ears, progress) if arguments.ears and not auto else None
+    senses = resolve_senses(config.model, progress, ears=ears)
+    hearing = candidates(senses.ears, config.ears_language) if auto else (senses.ears,)
+    return assemble_llm_server(server, senses, hearing, config, link.send, link.loading)
+
+
 class _FetchProgress:
     """Sends download progress to the gateway."""
 
@@ -128,6 +157,14 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--model", default="small", help=models)
     forms = ("auto", "bf16", "fp32", "int8", "dummy")
     parser.add_argument("--weights", default="auto", choices=forms)
+    llm = "URL of an LLM server that decodes in place of the model"
+    parser.add_argument("--llm", help=llm)
+    parser.add_argument("--llm-model", help="which model of the LLM server; default: its only one")
+    parser.add_argument("--llm-key-env", help="environment variable with the LLM server's key")
+    tokenizer = "tokenizer of the LLM server's model: a folder, or a GGUF file"
+    parser.add_argument("--tokenizer", help=tokenizer)
+    window = "context that sessions ask for of an LLM server; 0: what there is"
+    parser.add_argument("--window-tokens", type=int, default=0, help=window)
     parser.add_argument("--size", help="with dummy weights: 3b or 7b, in place of a directory")
     parser.add_argument("--tail", default="auto", choices=("auto", "closed", "provisional"))
     parser.add_argument("--transcribe", default="auto", choices=("auto", "on", "off"))

@@ -130,3 +130,32 @@ class EngineConfig:
             raise BadSettings("transcribe", f"one of {', '.join(TRANSCRIBE)}", self.transcribe)
         if self.backend not in BACKENDS:
             raise BadSettings("backend", f"one of {', '.join(BACKENDS)}", self.backend)
+
+
+@dataclass(frozen=True, slots=True)
+class LlmServerConfig:
+    """An LLM server that decodes in place of a model of ours.
+
+    Attributes:
+        url: http or https, with or without /v1.
+        model: one of those it serves; None: its only one.
+        key_env: environment variable with its key; None: it needs none.
+        tokenizer: folder of its model's tokenizer.json and chat template, or a GGUF file; None: it
+            gets chat messages.
+        window_tokens: context that sessions will ask for; 0: what there is.
+    """
+
+    url: str
+    model: str | None = None
+    key_env: str | None = None
+    tokenizer: str | None = None
+    window_tokens: int = 0
+
+    def key(self) -> str | None:
+        """The key. Raises `BadSettings` if its variable is not set."""
+        if self.key_env is None:
+            return None
+        key = os.environ.get(self.key_env, "").strip()
+        if not key:
+            raise BadSettings("llm_key_env", "the name of a variable that is set", self.key_env)
+        return key

@@ -1,10 +1,11 @@
-"""The engine: many sessions, one decoder. A loop calls `Engine.step`.
+"""The engine: many sessions, one backend that decodes. A loop calls `Engine.step`.
 
 A step does one heavy piece of front-end work (speech recognition, image encoding), chosen by
-earliest deadline over all sessions, and one decoder step. In the decoder step every answer advances
-by one token, and the rest of the token budget prefills. So an answer waits for at most one
-recogniser pass, and recognition for at most one decoder step. Chunks of up to `heard_together`
-sessions that wait at the same time share one pass, unless an answer is being decoded.
+earliest deadline over all sessions, and one step of the backend. With the local backend that is one
+decoder step: every answer advances by one token, and the rest of the token budget prefills. So an
+answer waits for at most one recogniser pass, and recognition for at most one decoder step. Chunks
+of up to `heard_together` sessions that wait at the same time share one pass, unless an answer is
+being decoded.
 
 Under overload, in this order: answers and final passes go first; a session's late chunks are
 recognised together (`engine.session.command_queue`); tentative words are not prefilled
@@ -16,37 +17,46 @@ No sockets and no clock: commands come in by `receive`, events go out by `emit`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from torch import Tensor
-
 from headstart.engine import api
 from headstart.engine.chat.accounting import KvAccounting
-from headstart.engine.errors import CacheFull, EngineError, NoRoom, UnknownSession
+from headstart.engine.errors import EngineError, NoRoom, UnknownSession
 from headstart.engine.interfaces import ModelServices
 from headstart.engine.kvcache.block_pool import BlockPool
 from headstart.engine.kvcache.eviction import KvMove
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.scheduling.admission import AdmissionController
-from headstart.engine.scheduling.runner import StepResult
-from headstart.engine.scheduling.scheduler import Plan, Request, Scheduler
-from headstart.engine.scheduling.step_log import StepLog
-from headstart.engine.session.generation import Answer
+from headstart.engine.scheduling.step_log import StepLog, StepWork
 from headstart.engine.session.session import Emit, NewStream, Session
 from headstart.engine.session.utterance import AudioBatch
 
 # The only commands that take more than a millisecond: at most one of them per step.
-_HEAVY = (api.Hush, api.EndSpeech, api.Frame, api.AddItem, api.Respond, api.Clip)
-_NO_DEADLINE_NS = 1 << 62
+_SPEECH_ENDS = (api.Hush, api.EndSpeech, api.ContinueSpeech)
+_HEAVY = (*_SPEECH_ENDS, api.Frame, api.AddItem, api.Respond, api.Clip)
 
 
-class StepRunner(Protocol):
-    """Carries out plans and moves (`headstart.engine.scheduling.runner.Runner`)."""
+class Backend(Protocol):
+    """Prefills the sessions' pending tokens and decodes their answers (`engine.backends`)."""
 
-    def step(self, plan: Plan) -> StepResult: ...
-    def move(self, move: KvMove) -> None: ...
+    def step(self, sessions: Sequence[Session]) -> StepWork | None:
+        """Do what can be done now, without waiting. None if that is nothing."""
+        ...
+
+    def move(self, move: KvMove) -> None:
+        """Carry out an eviction's move in memory."""
+        ...
+
+    def close(self) -> None:
+        """Stop all work. Called once, after the last session was closed."""
+        ...
+
+    def fileno(self) -> int | None:
+        """A file descriptor that is readable when `step` has something to do that no command
+        brought; None if there is never such a thing."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +66,7 @@ class EngineParts:
 
     services: ModelServices
     pool: BlockPool
-    runner: StepRunner
-    scheduler: Scheduler
+    backend: Backend
     admission: AdmissionController
     new_stream: NewStream
     clock: Callable[[], int]
@@ -135,7 +144,7 @@ class Engine:
             command.session,
             self.parts.services,
             self.parts.new_stream,
-            self.parts.runner.move,
+            self.parts.backend.move,
             self._emit,
             self.parts.clock,
         )
@@ -166,6 +175,7 @@ class Engine:
         """Close all sessions."""
         for name in list(self.sessions):
             self._close(name)
+        self.parts.backend.close()
 
     # --- work ------------------------------------------------------------------------------------
 
@@ -174,20 +184,17 @@ class Engine:
         began_ns = self.parts.clock()
         self._served.clear()
         worked = self._carry_out_commands()
-        plan = self._plan()
-        if plan:
-            self._run(plan)
-            worked = True
+        work = self.parts.backend.step(list(self.sessions.values()))
         for session in self.sessions.values():
             session.settle_traces()
         self.relieve_pressure()
-        if worked:
-            self._log_step(plan, began_ns)
-        return worked
+        if worked or work is not None:
+            self._log_step(work or StepWork(), began_ns)
+        return worked or work is not None
 
-    def _log_step(self, plan: Plan, began_ns: int) -> None:
+    def _log_step(self, work: StepWork, began_ns: int) -> None:
         """What it took, for whom, and who still waits."""
-        streams = {work.stream for work in plan.works}
+        streams = work.streams
         served = {s.name for s in self.sessions.values() if not streams.isdisjoint(s.streams())}
         served |= self._served
         waiting = [s for s in self.sessions.values() if s.name not in served and not s.at_rest]
@@ -195,8 +202,8 @@ class Engine:
             self.parts.clock() - began_ns,
             sessions=len(served),
             queue=len(waiting),
-            prefill_tokens=plan.prefill_tokens,
-            decode_tokens=plan.decode_tokens,
+            prefill_tokens=work.prefill_tokens,
+            decode_tokens=work.decode_tokens,
         )
 
     def relieve_pressure(self) -> None:
@@ -208,6 +215,11 @@ class Engine:
             self._reported_level = level
             for name in self.sessions:
                 self._emit(api.Pressure(name, level))
+
+    @property
+    def wake_fd(self) -> int | None:
+        """See `Backend.fileno`."""
+        return self.parts.backend.fileno()
 
     @property
     def admission(self) -> AdmissionController:
@@ -248,7 +260,7 @@ class Engine:
 
     @property
     def pending_prefill_tokens(self) -> int:
-        return sum(session.stream.pending for session in self.sessions.values())
+        return sum(session.stream.pending_ahead for session in self.sessions.values())
 
     def _carry_out_commands(self) -> bool:
         """Carry out commands by deadline, up to and including the first heavy one."""
@@ -314,118 +326,6 @@ class Engine:
                 session.add_recognition(batch, words, began_ns, batch.samples / total_samples)
             except EngineError as error:
                 session.report(error, about="audio")
-
-    def _plan(self) -> Plan:
-        now_ns = self.parts.clock()
-        requests = [request for request in self._requests() if request.stream.pending]
-        for request in requests:  # reuse what another session has computed meanwhile
-            request.stream.adopt(until=request.probe)
-        refused = self._refuse(requests, now_ns)
-        requests = [request for request in requests if request.stream not in refused]
-        return self.parts.scheduler.plan(requests, now_ns)
-
-    def _refuse(self, requests: Sequence[Request], now_ns: int) -> Container[Stream]:
-        """Refuse streams whose pending tokens will not fit, before they take blocks."""
-        asked = {request.stream for request in requests}
-        owners = [(s, stream) for s in self.sessions.values() for stream in s.streams()]
-        wants = [(session, stream) for session, stream in owners if stream in asked]
-        refused = self._admission.refuse(wants, list(self.sessions.values()), now_ns)
-        for session, stream in wants:
-            if stream in refused:
-                self._fail_stream(session, stream, refused[stream])
-        return refused
-
-    def _fail_stream(self, session: Session, stream: Stream, full: CacheFull) -> None:
-        for answer in session.answers():
-            if answer.stream is stream:
-                self._fail(session, answer, full)
-                return
-        self._drop_pending(session, full)
-
-    def _requests(self) -> Iterator[Request]:
-        for session in self.sessions.values():
-            main = session.answer
-            if main is None:
-                yield Request(session.stream, session.deadline_ns)
-            elif main.wants_steps:
-                yield Request(session.stream, session.deadline_ns, True, probe=main.probe)
-            for answer in session.side_answers:
-                yield Request(answer.stream, _NO_DEADLINE_NS, generating=True)
-
-    def _run(self, plan: Plan) -> None:
-        began_ns = self.parts.clock()
-        result = self.parts.runner.step(plan)
-        ended_ns = self.parts.clock()
-        in_step = {work.stream for work in plan.works}
-        for session in list(self.sessions.values()):
-            if session.stream in in_step:
-                self._admission.touch(session.name, ended_ns)
-                session.prefilled(began_ns, ended_ns)
-            if session.stream in result.probed:
-                self._report_end(session, result.probed[session.stream])
-            for answer in session.answers():
-                if answer.stream in in_step:
-                    self._advance(session, answer, result, began_ns, ended_ns)
-            if session.stream in result.refused and session.answer is None:
-                self._drop_pending(session, result.refused[session.stream])
-
-    def _report_end(self, session: Session, logits: Tensor) -> None:
-        """Report the probability that the message ends behind the present words."""
-        utterance = session.conversation.utterance
-        if utterance is None:
-            return
-        end = self.parts.services.chat.user_close[0]
-        self._emit(
-            api.EndOfMessage(
-                session=session.name,
-                ref=utterance.ref,
-                at_sample=utterance.start_sample + utterance.samples,
-                probability=float(logits.softmax(dim=-1)[end]),
-            )
-        )
-
-    def _advance(
-        self, session: Session, answer: Answer, result: StepResult, began_ns: int, ended_ns: int
-    ) -> None:
-        """Apply a step's result to one answer."""
-        if answer.first_text_ns is None:
-            stage = "decode_first" if answer.tokens else "prefill"
-            answer.spans.append(api.Span(stage, began_ns, ended_ns))
-        if answer.stream in result.refused:
-            self._fail(session, answer, result.refused[answer.stream])
-            return
-        logits = result.logits.get(answer.stream)
-        if logits is None:
-            return
-        try:
-            tokens = answer.calling.choose(answer.sampler, logits, answer.tokens)
-            sampled_ns = self.parts.clock()
-            for token in tokens:
-                answer.take(token, sampled_ns)
-            if answer.finished is None:
-                answer.extend_stream(tokens)
-        except EngineError as error:
-            self._fail(session, answer, error)
-            return
-        if answer.sent_chars == 0:
-            answer.spans.append(api.Span("decode_first", ended_ns, sampled_ns))
-            answer.spans.append(api.Span("detokenize", sampled_ns, self.parts.clock()))
-        session.flush(answer)
-
-    def _fail(self, session: Session, answer: Answer, error: EngineError) -> None:
-        if answer.speculative:
-            # Nothing was promised: the request itself will try again and report an error.
-            session.drop_speculation()
-            session.stream.truncate(session.stream.kv_len)
-            return
-        answer.fail(error.code, str(error))
-        session.flush(answer)
-
-    def _drop_pending(self, session: Session, full: EngineError) -> None:
-        """Report that there is no room for a session's pending tokens and drop them, so that other
-        sessions go on. The next answer adds them again."""
-        session.report(full, about="audio")
-        session.stream.truncate(session.stream.kv_len)
 
 
 def _report(emit: Emit, command: api.Command, error: EngineError) -> None:

@@ -73,7 +73,27 @@ class Settings(BaseSettings):
     )
     engine: Literal["local", "fake", "vllm"] = Field(
         "local",
-        description="which engine to use; 'fake' plays a script; 'vllm' is not available yet",
+        description="which engine to use; 'fake' plays a script; 'vllm' is not available: see llm",
+    )
+    llm: str | None = Field(
+        None,
+        pattern=r"^https?://[^\s/?#@]+(/[^\s?#]*)?$",
+        description="URL of an LLM server that decodes in place of the model, whose ears and eyes "
+        "stay in use (docs/backends.md); none: the model's own decoder",
+    )
+    llm_model: str | None = Field(
+        None, min_length=1, description="which model of the LLM server; none: its only one"
+    )
+    llm_key_env: str | None = Field(
+        None,
+        pattern=r"^[A-Za-z_][A-Za-z0-9_]*$",
+        description="environment variable with the LLM server's key; none: it needs none",
+    )
+    tokenizer: str | None = Field(
+        None,
+        min_length=1,
+        description="tokenizer and chat template of the LLM server's model: a folder with "
+        "tokenizer.json, or a GGUF file; none: the server gets chat messages",
     )
     engine_args: str = Field("", description="additional arguments of the engine process")
     engine_endpoint: str | None = Field(
@@ -108,8 +128,17 @@ class Settings(BaseSettings):
     false_interruption_ms: int = Field(
         2000, ge=0, le=60_000, description="how long an answer's audio pauses for such words, ms"
     )
-    endpointing: Literal["fixed", "adaptive", "semantic"] = Field(
-        "fixed", description="how server_vad ends a turn; semantic_vad is always 'semantic'"
+    endpointing: Literal["fixed", "adaptive", "semantic", "eager"] = Field(
+        "fixed",
+        description="how server_vad ends a turn; semantic_vad is 'eager' at eagerness auto and "
+        "high, else 'semantic'",
+    )
+    revocable_ms: int = Field(
+        1500,
+        ge=0,
+        le=10_000,
+        description="how long after an 'eager' end speech that goes on takes the answer back, ms; "
+        "0: never, and 'eager' is 'semantic'",
     )
     legacy_metrics: bool = Field(
         False, description="whether /metrics shows the old names in ms too, for one release"
@@ -149,7 +178,10 @@ class Settings(BaseSettings):
         10_000, ge=0, le=3_600_000, description="a frame is kept at least this often; 0: never so"
     )
     video_max_frames: int = Field(
-        16, ge=0, le=10_000, description="camera frames kept per turn, at most; 0: no limit"
+        16,
+        ge=0,
+        le=10_000,
+        description="camera frames kept per turn, and as many between two, at most; 0: no limit",
     )
     image_max_pixels: int = Field(
         1_048_576,
@@ -290,7 +322,9 @@ class Settings(BaseSettings):
     @classmethod
     def _no_vllm_yet(cls, engine: str) -> str:
         if engine == "vllm":
-            raise ValueError(f"{engine!r} is not in this version; use 'local'")
+            raise ValueError(
+                f"{engine!r} is not in this version; use 'local', with a vLLM server's URL as llm"
+            )
         return engine
 
     @model_validator(mode="after")
@@ -300,6 +334,14 @@ class Settings(BaseSettings):
                 f"hush_ms ({self.hush_ms}) is longer than silence_ms ({self.silence_ms}): the turn "
                 f"would be over before speculation starts"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _llm_settings_need_an_llm(self) -> Self:
+        if self.llm is None:
+            for name in ("llm_model", "llm_key_env", "tokenizer"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"{name} is of the LLM server: give its URL as llm, too")
         return self
 
     @model_validator(mode="after")

@@ -45,6 +45,8 @@ class Script:
     word_ms: int = 300
     chunk_ms: int = 5
     hear_ms: int = 10
+    end_probability: float = 0.0
+    """That a message is over, told at each short silence; 0: not told."""
     echo: bool = False
     """Responses repeat the session's last typed text, to reveal mixed-up sessions."""
     leak: bool = False
@@ -67,6 +69,8 @@ class _Stream:
     ref: api.TurnRef = field(default_factory=lambda: api.TurnRef(turn=0))
     item_id: str = ""
     heard_samples: int = 0
+    ended_samples: int = 0  # of the utterance before
+    continued: bool = False  # whether the open one continues that
     clip_samples: dict[str, int] = field(default_factory=dict)  # of items' audio
     typed: str = ""  # the user's last text
     total_tokens: int = 0
@@ -218,6 +222,7 @@ class FakeEngine:
         match command:
             case api.BeginSpeech():
                 stream.ref, stream.item_id, stream.heard_samples = command.ref, command.item_id, 0
+                stream.continued = False
             case api.Audio():
                 self._hear(command, stream, now_ns)
             case api.Clip():
@@ -228,6 +233,9 @@ class FakeEngine:
                 stream.ref = command.ref
             case api.EndSpeech():
                 self._heard(command, stream, now_ns)
+                stream.ended_samples = stream.heard_samples
+            case api.ContinueSpeech():
+                self._continue(command, stream, now_ns)
             case api.AddItem():
                 stream.read(command.item)
                 self._typed.pop(stream.name, None)
@@ -240,6 +248,8 @@ class FakeEngine:
                 )
             case api.Instruct():
                 stream.tools = command.tools
+            case api.ReleaseSpeech():
+                pass
             case _:
                 stream.total_tokens += 1  # frames: counted, not interpreted
 
@@ -254,7 +264,13 @@ class FakeEngine:
         end_sample = audio.start_sample + audio.samples
         done_ns = now_ns + self.script.chunk_ms * NS_PER_MS
         committed, tentative = " ".join(words[:-1]), " ".join(words[-1:])
-        self._later(done_ns, api.Hearing(stream.name, audio.ref, committed, tentative, end_sample))
+        self._later(
+            done_ns,
+            api.Hearing(
+                *(stream.name, audio.ref, committed, tentative, end_sample),
+                continued=stream.continued,
+            ),
+        )
         self._later(
             done_ns,
             api.Chunk(
@@ -269,6 +285,14 @@ class FakeEngine:
             ),
         )
 
+    def _continue(
+        self, command: api.ContinueSpeech, stream: _Stream, now_ns: int
+    ) -> None:
+        stream.heard_samples += stream.ended_samples
+        stream.continued = True
+        words = " ".join(self._words(stream))
+        self._later(now_ns, api.Hearing(stream.name, command.ref, words, "", 0, continued=True))
+
     def _hear_clip(self, clip: api.Clip, stream: _Stream, now_ns: int) -> None:
         stream.heard_samples = stream.clip_samples.pop(clip.clip, 0) + clip.samples
         text = " ".join(self._words(stream)) if clip.last else ""
@@ -279,8 +303,17 @@ class FakeEngine:
 
     def _final_words(self, hush: api.Hush, stream: _Stream, now_ns: int) -> None:
         text = " ".join(self._words(stream))
-        words = api.Hearing(stream.name, hush.ref, "", text, hush.end_sample, final=True)
+        words = api.Hearing(
+            *(stream.name, hush.ref, "", text, hush.end_sample),
+            final=True,
+            continued=stream.continued,
+        )
         self._later(now_ns + self.script.hear_ms * NS_PER_MS, words)
+        if self.script.end_probability and hush.speculate is not None:
+            over = api.EndOfMessage(
+                stream.name, hush.ref, hush.end_sample, self.script.end_probability
+            )
+            self._later(now_ns + self.script.hear_ms * NS_PER_MS, over)
 
     def _heard(self, end: api.EndSpeech, stream: _Stream, now_ns: int) -> None:
         words = self._words(stream)

@@ -16,6 +16,7 @@ from typing import Annotated, Any
 
 import typer
 
+from headstart.client_key import NO_KEY, ApiKey
 from headstart.gateway.errors import GatewayError
 from headstart.interrupts import at_work
 from headstart.recordings import commands as recordings
@@ -70,6 +71,30 @@ Tail = Annotated[
         show_default="auto",
     ),
 ]
+Llm = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--llm",
+        help="URL of an LLM server that decodes: vLLM, SGLang, llama.cpp (docs/backends.md).",
+        metavar="URL",
+        show_default="the model's own decoder",
+    ),
+]
+LlmModel = Annotated[
+    str | None, typer.Option(help="Which model of that server.", show_default="its only one")
+]
+LlmKeyEnv = Annotated[
+    str | None,
+    typer.Option(help="Environment variable with that server's key.", show_default=False),
+]
+LlmTokenizer = Annotated[
+    str | None,
+    typer.Option(
+        "--tokenizer",
+        help="Tokenizer and chat template of that server's model: a folder, or a GGUF file.",
+        show_default="chat messages",
+    ),
+]
 Engine = Annotated[str | None, typer.Option(help="Which engine answers.", show_default="local")]
 Endpoint = Annotated[
     str | None,
@@ -106,6 +131,10 @@ def serve(
     ears: Ears = None,
     ears_language: EarsLanguage = None,
     engine: Engine = None,
+    llm: Llm = None,
+    llm_model: LlmModel = None,
+    llm_key_env: LlmKeyEnv = None,
+    tokenizer: LlmTokenizer = None,
     host: Host = None,
     port: Port = None,
     record: Record = None,
@@ -119,6 +148,7 @@ def serve(
     flags = {"model": model, "engine": engine, "host": host, "port": port}
     flags |= {"ears": ears, "ears_language": ears_language}
     flags |= {"weights": weights, "size": size, "tail": tail, "record": record}
+    flags |= _llm_flags(llm, llm_model, llm_key_env, tokenizer)
     wanted = _settings(config, flags, assignments)
     at_work()
     if wanted.web_dir is None:
@@ -164,6 +194,10 @@ def engine(
     ears: Ears = None,
     ears_language: EarsLanguage = None,
     engine: Engine = None,
+    llm: Llm = None,
+    llm_model: LlmModel = None,
+    llm_key_env: LlmKeyEnv = None,
+    tokenizer: LlmTokenizer = None,
     config: Config = None,
     assignments: Set = None,
 ) -> None:
@@ -173,6 +207,7 @@ def engine(
     flags = {"engine_endpoint": endpoint, "model": model, "engine": engine}
     flags |= {"ears": ears, "ears_language": ears_language}
     flags |= {"weights": weights, "size": size, "tail": tail}
+    flags |= _llm_flags(llm, llm_model, llm_key_env, tokenizer)
     wanted = _settings(config, flags, assignments)
     at_work()
     processes.engine(wanted)
@@ -201,6 +236,10 @@ def talk(
     webrtc: Annotated[
         bool, typer.Option("--webrtc", help="As a WebRTC call, sound on a track.")
     ] = False,
+    api_key: ApiKey = NO_KEY,
+    speak: Annotated[
+        bool, typer.Option("--speak", help="Ask for spoken answers, and time their first sound.")
+    ] = False,
 ) -> None:
     """Play media files to a server, as spoken turns of one conversation."""
     from headstart.talk.client import TalkOptions
@@ -213,20 +252,36 @@ def talk(
         arguments += ["--config", str(config)]
     if webrtc and fast:
         raise typer.BadParameter("--webrtc is always in real time: leave out --fast")
-    options = TalkOptions(fast=fast, frames=frames, model=model, packet_ms=packet_ms, webrtc=webrtc)
+    if speak and fast:
+        raise typer.BadParameter("--speak is always in real time: leave out --fast")
+    options = TalkOptions(
+        fast=fast,
+        frames=frames,
+        model=model,
+        packet_ms=packet_ms,
+        speak=speak,
+        webrtc=webrtc,
+        api_key=api_key,
+    )
     command = TalkCommand(files, url, as_json, options, arguments, stay)
     at_work()
     raise typer.Exit(run(command))
 
 
-def demo(model: Model = None, ears: Ears = None, ears_language: EarsLanguage = None) -> None:
+def demo(
+    model: Model = None,
+    ears: Ears = None,
+    ears_language: EarsLanguage = None,
+    api_key: ApiKey = NO_KEY,
+) -> None:
     """Play the bundled spoken questions, one about a picture, then keep the web page running."""
     from headstart.talk.client import TalkOptions
     from headstart.talk.run import TalkCommand, run
 
     clips = Path(__file__).parent / "clips"
     files = [clips / name for name in ("capital.wav", "demo.mp4")]
-    options, arguments = TalkOptions(model=model), _ears_arguments(ears, ears_language)
+    options = TalkOptions(model=model, speak=True, api_key=api_key)
+    arguments = _ears_arguments(ears, ears_language)
     command = TalkCommand(files, options=options, server_arguments=arguments, stay=True)
     at_work()
     raise typer.Exit(run(command))
@@ -243,6 +298,20 @@ def settings() -> None:
     from headstart.gateway.config import as_toml
 
     print(as_toml(), end="")
+
+
+def _llm_flags(
+    urls: list[str] | None, model: str | None, key_env: str | None, tokenizer: str | None
+) -> dict[str, Any]:
+    """Settings of the LLM server. Raises `ConfigError` for a second one."""
+    from headstart.gateway.errors import ConfigError
+
+    if urls and len(urls) > 1:
+        raise ConfigError(
+            [f"--llm {urls[1]!r}: one LLM server for each engine so far; {urls[0]!r} is given too"]
+        )
+    flags = {"llm_model": model, "llm_key_env": key_env, "tokenizer": tokenizer}
+    return flags | {"llm": urls[0] if urls else None}
 
 
 def _ears_arguments(ears: str | None, language: str | None) -> list[str]:

@@ -1,7 +1,7 @@
 // The last turn's latency budget as a stacked bar, and the chunks' load as a row of small bars.
 
 // Stages in the order in which a turn passes them, and what they mean to a person. The group gives
-// the colour: wait, wires (in and out), ears, mind.
+// the colour: wait, wires (in and out), ears, mind, voice. A text answer has none of the last.
 export const STAGES = [
   ["network", "wires", "On its way here"],
   ["buffer", "wires", "Receive buffer"],
@@ -15,13 +15,12 @@ export const STAGES = [
   ["decode_first", "mind", "First word"],
   ["detokenize", "mind", "Token to text"],
   ["send", "wires", "On its way back"],
+  ["voice", "voice", "First sound"],
+  ["playout", "voice", "Sent until heard"],
 ].map(([name, group, label]) => ({ name, group, label }));
 
-const CAPTIONS = {
-  captured: "from your last sound to its first word",
-  received: "from your last sound to its first word",
-  requested: "from your question to its first word",
-};
+const CAPTIONS = { requested: "from your question" };
+const CAPTION = "from your last sound";
 
 const SHOWN_MS = 0.05; // what would read "0.0 ms" is only named
 
@@ -47,6 +46,13 @@ export function ordered(stagesMs) {
   const others = Object.keys(stagesMs).filter((name) => !names.has(name));
   const all = [...known, ...others.map((name) => ({ ...UNKNOWN, name, label: name }))];
   return all.map((stage) => ({ ...stage, ms: stagesMs[stage.name] }));
+}
+
+/** How far the turn could be followed: until it was heard, to its first sound, to its first word. */
+function reached({ total_ms: wordMs, first_sound_ms: soundMs, heard_ms: heardMs }) {
+  if (heardMs != null) return { ms: heardMs, to: "until you heard it", spoken: true };
+  if (soundMs != null) return { ms: soundMs, to: "to its first sound", spoken: true };
+  return { ms: wordMs, to: "to its first word", spoken: false };
 }
 
 function drawBar(bar, stages) {
@@ -90,15 +96,16 @@ function drawHeadStart(at, { anchor, work_ms: workMs, hidden_ms: hiddenMs }) {
  * @param {object} report the budget of a `gateway.latency.report`; null: not measured
  */
 export function drawBudget(at, report) {
-  const stages = ordered(report.stages_ms);
+  const { ms: reachedMs, to, spoken } = reached(report);
+  const stages = ordered(report.stages_ms).filter(({ group }) => spoken || group !== "voice");
   const shown = stages.filter(({ ms }) => ms >= SHOWN_MS);
   const missing = stages.filter(({ ms }) => ms == null);
   const instant = stages.filter(({ ms }) => ms != null && ms < SHOWN_MS);
   at.panel.dataset.state = report.over_budget ? "over" : "kept";
-  at.total.dataset.ms = report.total_ms ?? "";
-  at.total.textContent = report.total_ms == null ? "not measured" : inMs(report.total_ms);
-  at.verdict.textContent = verdict(report);
-  at.caption.textContent = CAPTIONS[report.anchor] ?? CAPTIONS.received;
+  at.total.dataset.ms = reachedMs ?? "";
+  at.total.textContent = reachedMs == null ? "not measured" : inMs(reachedMs);
+  at.verdict.textContent = verdict(report, spoken);
+  at.caption.textContent = `${CAPTIONS[report.anchor] ?? CAPTION} ${to}`;
   drawHeadStart(at, report);
   drawBar(at.bar, shown);
   drawLegend(at.legend, shown);
@@ -111,30 +118,33 @@ function naming(what, stages) {
   return names && `${what} ${names}.`;
 }
 
-function verdict({ over_budget: over, latency_budget_ms: budgetMs }) {
+/** The budget goes to the first word, also of an answer that is spoken. */
+function verdict({ over_budget: over, latency_budget_ms: budgetMs, total_ms: wordMs }, spoken) {
   if (budgetMs == null || over == null) return "";
-  return `${over ? "Over" : "Within"} the budget of ${inMs(budgetMs)}`;
+  const kept = `${over ? "Over" : "Within"} the budget of ${inMs(budgetMs)}`;
+  return spoken ? `${kept}: first word after ${inMs(wordMs)}` : kept;
 }
 
-/** Each chunk's work against its own duration (the dashed line), and the sum over all of them. */
+/** Each chunk's work against the time until the next one (the dashed line), and the sum of all. */
 export function drawChunks(at, chunks) {
-  const bars = chunks.map(({ workMs, durationMs }) => {
-    const bar = element("span", workMs > durationMs ? "chunk late" : "chunk");
-    bar.style.height = `${Math.min(100, (100 * workMs) / durationMs)}%`; // CSS keeps a hairline
+  const bars = chunks.map(({ workMs, durationMs, dueMs }) => {
+    const bar = element("span", workMs > dueMs ? "chunk late" : "chunk");
+    bar.style.height = `${Math.min(100, (100 * workMs) / dueMs)}%`; // CSS keeps a hairline
     bar.title = `${inMs(workMs)} of work for ${inMs(durationMs)} of sound`;
     return bar;
   });
   const sum = (numbers) => numbers.reduce((total, number) => total + number, 0);
   const workMs = sum(chunks.map((chunk) => chunk.workMs));
   const durationMs = sum(chunks.map((chunk) => chunk.durationMs));
-  const late = chunks.filter((chunk) => chunk.workMs > chunk.durationMs).length;
+  const dueMs = sum(chunks.map((chunk) => chunk.dueMs));
+  const late = chunks.filter((chunk) => chunk.workMs > chunk.dueMs).length;
   at.chunks.replaceChildren(...bars);
-  at.headroom.textContent = `${Math.round(100 * Math.max(0, 1 - workMs / durationMs))} %`;
+  at.headroom.textContent = `${Math.round(100 * Math.max(0, 1 - workMs / dueMs))} %`;
   const spent = `${inMs(workMs)} of work for ${inMs(durationMs)} of sound.`;
   at.worst.textContent = `${spent} ${lateSentence(late)}`;
 }
 
 function lateSentence(late) {
-  if (late === 0) return "Every chunk was done in its own time.";
-  return `${late === 1 ? "1 chunk" : `${late} chunks`} took longer than the sound in it.`;
+  if (late === 0) return "Every chunk was done before the next.";
+  return `${late === 1 ? "1 chunk" : `${late} chunks`} not done when the next one was there.`;
 }

@@ -128,6 +128,8 @@ function hearAnswer(event) {
     player.push(event.item_id, fromBase64(event.delta), event.response_id);
   } else if (event.type === "output_audio_buffer.started") {
     sounding = event.response_id;
+  } else if (event.type === "gateway.interruption") {
+    player.hold(event.state === "possible");
   } else if (event.type === "input_audio_buffer.speech_started") {
     hush();
   }

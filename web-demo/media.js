@@ -13,6 +13,8 @@ const REASONS = {
   SecurityError: "This browser's settings forbid pages the microphone. Allow it there, then try again.",
   InsecureContext:
     "Browsers give the microphone only to https pages and to localhost, and this page is neither.",
+  PartMissing:
+    "The server did not answer, and the page needs it once to open the microphone. Try again when it is back.",
   NoMediaDevices: "This browser gives pages no microphone. A newer one does.",
 };
 const BY_SYSTEM = "The system does not let this browser use the microphone. Allow it in the system's settings.";

@@ -12,10 +12,20 @@ export const WANTED = {
   channelCount: 1,
 };
 
+/** The worklet did not come: each graph asks the server for it. `name` is a key of media.js's REASONS. */
+class PartMissing extends Error {
+  name = "PartMissing";
+}
+
 /** An audio graph with the worklet in it; without `rateHz`, at the browser's own rate. */
 async function openGraph(rateHz) {
   const context = new AudioContext(rateHz ? { sampleRate: rateHz } : {});
-  await context.audioWorklet.addModule(new URL("capture-worklet.js", import.meta.url));
+  try {
+    await context.audioWorklet.addModule(new URL("capture-worklet.js", import.meta.url));
+  } catch {
+    await context.close();
+    throw new PartMissing();
+  }
   return context;
 }
 

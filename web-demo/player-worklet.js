@@ -13,7 +13,14 @@ class Player extends AudioWorkletProcessor {
     this.queued = 0;
     this.played = 0; // since the last clear
     this.reported = 0;
-    this.port.onmessage = ({ data }) => (data === "clear" ? this.clear() : this.take(data));
+    this.held = false;
+    this.port.onmessage = ({ data }) => this.told(data);
+  }
+
+  told(data) {
+    if (data === "hold" || data === "go on") this.held = data === "hold";
+    else if (data === "clear") this.clear();
+    else this.take(data);
   }
 
   take(data) {
@@ -27,11 +34,13 @@ class Player extends AudioWorkletProcessor {
   clear() {
     this.marks.clear();
     this.pieces = [];
+    this.held = false;
     this.at = this.queued = this.played = this.reported = 0;
     this.port.postMessage({ cleared: true });
   }
 
   process(_, outputs) {
+    if (this.held) return true; // its output is silence by itself
     const channels = outputs[0];
     const [out] = channels;
     let filled = 0;

@@ -3,6 +3,7 @@
 import { useSpeaker } from "./media.js";
 import { RATE_HZ } from "./protocol.js";
 
+const LONGEST_HOLD_MS = 2_000; // as the server's own playout (`false_interruption_ms`)
 const MAX_UNHEARD = 8; // responses whose sound has come and not been played
 
 export class Player {
@@ -20,6 +21,7 @@ export class Player {
     this.early = []; // pieces from before the graph stood
     this.opening = null;
     this.newest = null; // response
+    this.holding = null; // timer
     this.answers = []; // {id, start, end}: samples since the last clear, oldest first
     this.played = 0;
     this.stale = 0; // clears the worklet has not answered yet: its reports are of before
@@ -99,6 +101,13 @@ export class Player {
     if (this.node) this.node.port.postMessage(piece, [pcm.buffer]);
     else this.early.push(piece);
     this.open();
+  }
+
+  /** Stands still, or goes on from there: it is not known yet whether somebody interrupts. */
+  hold(held) {
+    clearTimeout(this.holding);
+    if (held) this.holding = setTimeout(() => this.hold(false), LONGEST_HOLD_MS);
+    this.node?.port.postMessage(held ? "hold" : "go on");
   }
 
   /**

@@ -94,8 +94,8 @@ export function sessionUpdate(aloud, byHand = false) {
         },
       },
       gateway: {
-        events: ["latency", "chunks", "hearing", "engine", "voice", "frames"],
-        endpointing: "semantic", // as quick as a fixed silence behind a whole sentence, else patient
+        events: ["latency", "chunks", "hearing", "engine", "voice", "interruption", "turn", "frames"],
+        endpointing: "eager", // soon behind a whole sentence, and taken back if the person goes on
         resume: true,
       },
     },

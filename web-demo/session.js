@@ -14,7 +14,7 @@ export class Session {
   constructor() {
     this.link = { state: "connecting", message: "" };
     this.entries = []; // what was said, oldest first: see `addEntry`
-    this.chunks = []; // last chunks' {workMs, durationMs}: their cost and their own length
+    this.chunks = []; // last chunks' {workMs, durationMs, dueMs}: cost, length, and the time they had
     this.budget = null; // the last turn's latency budget, as in `gateway.latency.report`
     this.notice = null; // one sentence about what went wrong, for people
     this.asking = null; // one about what the browser asks the person just now
@@ -65,7 +65,7 @@ export class Session {
   addEntry(id, role, text = "", state = "open") {
     const known = this.entry(id);
     if (known) return known;
-    const entry = { id, role, text, tentative: "", state, response: null, heard: false };
+    const entry = { id, role, text, tentative: "", state, response: null, heard: false, part: null };
     this.entries.push(entry);
     this.entries.splice(0, this.entries.length - MAX_ENTRIES);
     return entry;
@@ -146,6 +146,26 @@ function responseDone(session, { response }) {
   if (!entry.text) session.removeEntry(entry.id); // interrupted before its first word
 }
 
+/** A message that was answered too early goes on: its bubble does, and the answer's is gone. */
+function turnContinued(session, event) {
+  const answer = event.response_id && session.answer(event.response_id);
+  if (answer) session.removeEntry(answer.id);
+  if (session.response === event.response_id) session.response = null;
+  session.waiting = false;
+  const entry = session.entry(event.continued_item_id);
+  if (!entry) return;
+  session.removeEntry(event.item_id); // a bubble of its own, from `speech_started`
+  const part = { id: entry.id, text: entry.text };
+  Object.assign(entry, { id: event.item_id, state: "open", tentative: "", committed: false, part });
+}
+
+/** What went on was dropped: the first part is a message again. Returns whether there is one. */
+function partAgain(entry) {
+  if (!entry?.part) return false;
+  Object.assign(entry, { ...entry.part, state: "done", tentative: "", part: null });
+  return true;
+}
+
 /** Notes something of a response; of the oldest nothing is known any more. */
 export function keep(map, responseId, value) {
   map.set(responseId, value);
@@ -189,15 +209,18 @@ const HANDLERS = {
     session.speaking = null;
     session.waiting = true;
   },
+  "gateway.turn.continued": turnContinued,
   "input_audio_buffer.cleared": (session) => {
-    if (session.speaking) session.removeEntry(session.speaking);
+    if (session.speaking && !partAgain(session.entry(session.speaking))) {
+      session.removeEntry(session.speaking);
+    }
     session.speaking = null;
     if (!session.byHand) return;
     const forgotten = ({ role, state, committed }) => role === "user" && state === "open" && !committed;
     session.entries = session.entries.filter((entry) => !forgotten(entry));
   },
   "input_audio_buffer.committed": (session, { item_id: id }) => {
-    session.addEntry(id, "user").committed = true;
+    Object.assign(session.addEntry(id, "user"), { committed: true, part: null });
   },
   "conversation.item.added": itemAdded,
   "conversation.item.deleted": (session, { item_id: id }) => session.removeEntry(id),
@@ -217,6 +240,10 @@ const HANDLERS = {
     Object.assign(entry, { text: event.transcript.trim(), tentative: "", state: "done" });
   },
   "conversation.item.input_audio_transcription.failed": (session, event) => {
+    if (partAgain(session.entry(event.item_id))) {
+      session.speaking = null;
+      return;
+    }
     const entry = session.addEntry(event.item_id, "user");
     Object.assign(entry, { tentative: "", state: "failed" });
     if (session.speaking === entry.id) session.speaking = null;
@@ -245,9 +272,10 @@ const HANDLERS = {
     const setting = waitSetting(session.turnDetection); // as it was then
     if (report.response_id) keep(session.reports, report.response_id, { ...report, setting });
   },
-  "gateway.chunk.report": (session, { stages_ms: stagesMs, duration_ms: durationMs }) => {
+  "gateway.chunk.report": (session, report) => {
+    const { stages_ms: stagesMs, duration_ms: durationMs, due_ms: dueMs = durationMs } = report;
     const workMs = Object.values(stagesMs).reduce((sum, ms) => sum + ms, 0);
-    session.chunks.push({ workMs, durationMs });
+    session.chunks.push({ workMs, durationMs, dueMs });
     session.chunks.splice(0, session.chunks.length - MAX_CHUNKS);
   },
 };

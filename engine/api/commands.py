@@ -70,12 +70,14 @@ class RemoveItem(Message, frozen=True, tag="remove_item"):
 
 
 class BeginSpeech(Message, frozen=True, tag="begin_speech"):
-    """A user began to speak (or push-to-talk audio began); `item_id` will be the user's item."""
+    """A user began to speak (or push-to-talk audio began); `item_id` will be the user's item.
+    `may_continue`: `ContinueSpeech` may follow; otherwise the utterance before is released."""
 
     session: str
     ref: TurnRef
     item_id: str
     start_sample: int
+    may_continue: bool = False
 
 
 class Audio(Message, frozen=True, tag="audio"):
@@ -126,11 +128,34 @@ class Resume(Message, frozen=True, tag="resume"):
 
 
 class EndSpeech(Message, frozen=True, tag="end_speech"):
-    """The endpoint is confirmed: the utterance becomes the item announced by `BeginSpeech`."""
+    """The endpoint is confirmed: the utterance becomes the item announced by `BeginSpeech`.
+    `may_continue`: what the recogniser knows of it is kept until `ReleaseSpeech`, because the
+    endpoint may have come too early (`ContinueSpeech`)."""
 
     session: str
     ref: TurnRef
     end_sample: int
+    may_continue: bool = False
+
+
+class ContinueSpeech(Message, frozen=True, tag="continue_speech"):
+    """The open utterance `ref` continues the one that ended as `item_id`: they are one message.
+
+    That item is removed, and so are the items of the answer `answer_id` to it (empty: none). The
+    utterance is recognised as a whole: its words are those of both parts. `DropSpeech` restores
+    the removed item of the user, but not the answer.
+    """
+
+    session: str
+    ref: TurnRef
+    item_id: str
+    answer_id: str = ""
+
+
+class ReleaseSpeech(Message, frozen=True, tag="release_speech"):
+    """The last ended utterance will not be continued: free what is kept for it."""
+
+    session: str
 
 
 class DropSpeech(Message, frozen=True, tag="drop_speech"):
@@ -188,6 +213,8 @@ Command = (
     | Hush
     | Resume
     | EndSpeech
+    | ContinueSpeech
+    | ReleaseSpeech
     | DropSpeech
     | Frame
     | Respond

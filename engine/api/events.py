@@ -20,7 +20,8 @@ from headstart.engine.api.values import (
 class ModelInfo(msgspec.Struct, frozen=True):
     """The loaded model. `still` and `frame`: the largest useful picture, sent or from a camera.
     `ears`: the Whisper that transcribes, empty if there is none; `ears_reason`: why this one was
-    chosen, if that was measured (`--ears auto`)."""
+    chosen, if that was measured (`--ears auto`). `llm_server`: what the LLM server that decodes can
+    do, in words by name; empty with our own decoder."""
 
     name: str
     context_tokens: int
@@ -32,6 +33,7 @@ class ModelInfo(msgspec.Struct, frozen=True):
     frame: PictureSize = SMALL_PICTURE
     ears: str = ""
     ears_reason: str = ""
+    llm_server: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class Loading(Message, frozen=True, tag="loading"):
@@ -145,7 +147,8 @@ class Hearing(Message, frozen=True, tag="hearing"):
     other words; `tentative` may still change.
 
     `final`: the result of a final pass; no more follow unless speech resumes. `wordless`: the
-    recogniser gives embeddings, and there are never any words. `likely`: estimated probability
+    recogniser gives embeddings, and there are never any words. `continued`: the words begin with
+    those of the utterance before (`ContinueSpeech`). `likely`: estimated probability
     that each of the first few words (split at spaces) is right, 0..1; empty: no estimate.
     """
 
@@ -157,6 +160,7 @@ class Hearing(Message, frozen=True, tag="hearing"):
     final: bool = False
     wordless: bool = False
     likely: tuple[float, ...] = ()
+    continued: bool = False
 
 
 class EndOfMessage(Message, frozen=True, tag="end_of_message"):

@@ -46,7 +46,9 @@ class Stream:
     """One session's tokens, block table and counters.
 
     `limit`: maximum length in tokens. `reach`: number of positions the model can attend back over.
-    `rule`: position rule of a model with three-axis positions; None counts from zero.
+    `rule`: position rule of a model with three-axis positions; None counts from zero. `ahead`: K/V
+    are computed ahead of an answer in units of so many tokens. `movable`: whether K/V behind an
+    evicted range can be kept; if not, they are computed again.
     """
 
     def __init__(
@@ -57,9 +59,15 @@ class Stream:
         limit: int,
         rule: PositionRule | None = None,
         reach: int | None = None,
+        *,
+        ahead: int = 1,
+        movable: bool = True,
     ) -> None:
         assert limit > 0
+        assert ahead > 0
         self.name = name
+        self.ahead = ahead
+        self.movable = movable
         self.limit = limit
         self.reach = limit if reach is None else reach
         self.vocab_size = vocab_size
@@ -99,6 +107,12 @@ class Stream:
     def pending(self) -> int:
         """Number of tokens at the end that have no K/V yet."""
         return len(self._tokens) - self._kv_len
+
+    @property
+    def pending_ahead(self) -> int:
+        """Number of pending tokens that are computed ahead of an answer: whole units of `ahead`."""
+        whole = len(self._tokens) - len(self._tokens) % self.ahead
+        return max(whole - self._kv_len, 0)
 
     @property
     def share_domain(self) -> bytes:
@@ -255,7 +269,16 @@ class Stream:
         """A copy of the stream that can diverge from it. Blocks are shared until one of the two
         writes to them (copy on write)."""
         self._require_open()
-        other = Stream(name, self.table.pool, self.vocab_size, self.limit, None, self.reach)
+        other = Stream(
+            name,
+            self.table.pool,
+            self.vocab_size,
+            self.limit,
+            None,
+            self.reach,
+            ahead=self.ahead,
+            movable=self.movable,
+        )
         other.soft = self.soft.copy()
         other.share_within(self._share_domain)
         other._tokens, other._kinds = list(self._tokens), bytearray(self._kinds)
@@ -276,8 +299,11 @@ class Stream:
         self._require_open()
         if not cuts:
             return None
-        first, kv_len = cuts[0][0], self._kv_len
+        first = cuts[0][0]
         assert sink <= first, "the sink stays"
+        if not self.movable:
+            self.recompute(first)  # before the tokens go, so that positions leave no gap
+        kv_len = self._kv_len
         stays = np.ones(kv_len, dtype=np.bool_)
         media = [self.soft.media_position(token) for token in self._tokens]
         for start, end in reversed(cuts):

@@ -15,6 +15,7 @@ from headstart.engine import api
 from headstart.engine.asr.choice import Demand
 from headstart.engine.asr.chosen import ChosenEars, load_best, load_ears
 from headstart.engine.asr.recognizer import WhisperRecognizer
+from headstart.engine.backends.local import LocalBackend
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.adapter import chosen_adapter
 from headstart.engine.decoder.sampling import SamplerFactory
@@ -156,12 +157,14 @@ def _parts(
         stop_ids=frozenset(model.chat.stop_ids),
         kv_bytes_per_token=model.cache.bytes_per_token,
     )
+    admission = admission_over(model.cache, model.pool, config)
+    end = next(iter(model.chat.user_close), None)
+    scheduler = Scheduler(config.token_budget)
     return EngineParts(
         services=services,
         pool=model.pool,
-        runner=model.runner,
-        scheduler=Scheduler(config.token_budget),
-        admission=admission_over(model.cache, model.pool, config),
+        backend=LocalBackend(model.runner, scheduler, admission, end, time.monotonic_ns),
+        admission=admission,
         new_stream=model.new_stream,
         clock=time.monotonic_ns,
         heard_together=config.heard_together,

@@ -14,6 +14,7 @@ import torch
 from headstart.engine import api
 from headstart.engine.asr.choice import Demand
 from headstart.engine.asr.chosen import ChosenEars, load_best, load_ears
+from headstart.engine.backends.local import LocalBackend
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.sampling import SamplerFactory
 from headstart.engine.engine import Engine, EngineParts
@@ -138,12 +139,14 @@ def _parts(
         stop_ids=frozenset(words.chat.stop_ids),
         kv_bytes_per_token=cache.bytes_per_token,
     )
+    admission = admission_over(cache, pool, config)
+    runner, scheduler = Runner(model.decoder, cache), Scheduler(config.token_budget)
+    end = next(iter(words.chat.user_close), None)
     return EngineParts(
         services=services,
         pool=pool,
-        runner=Runner(model.decoder, cache),
-        scheduler=Scheduler(config.token_budget),
-        admission=admission_over(cache, pool, config),
+        backend=LocalBackend(runner, scheduler, admission, end, time.monotonic_ns),
+        admission=admission,
         new_stream=lambda name: Stream(
             name, pool, vocab_size, context_tokens, model.new_positions(), reach
         ),

@@ -6,6 +6,7 @@ import math
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from headstart.engine.api import (
     STEP_SECONDS_LE,
@@ -15,11 +16,21 @@ from headstart.engine.api import (
     StepStats,
     StepTotals,
 )
+from headstart.engine.kvcache.token_stream import Stream
 
 DURATIONS_KEPT = 4096
 """Newest ones, of which there are percentiles; a busy second has some hundreds."""
 NS_PER_MS = 1_000_000
 NS_PER_S = 1_000_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class StepWork:
+    """What a backend did in one step: for which streams, and how many tokens."""
+
+    streams: frozenset[Stream] = frozenset()
+    prefill_tokens: int = 0
+    decode_tokens: int = 0
 
 
 class Histogram:

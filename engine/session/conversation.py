@@ -25,11 +25,11 @@ from headstart.engine.chat.context_window import (
 )
 from headstart.engine.chat.render import Entry, Modality, RenderedPrompt, Segment, Separator, render
 from headstart.engine.errors import ContextFull
-from headstart.engine.interfaces import LiveFrameEncoder, ModelServices, View
+from headstart.engine.interfaces import LiveFrameEncoder, ModelServices, Pcm, View
 from headstart.engine.kvcache.eviction import KvMove
 from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.session.clips import Clips
-from headstart.engine.session.errors import UnknownItem
+from headstart.engine.session.errors import NotContinuable, UnknownItem
 from headstart.engine.session.utterance import Utterance
 
 # Names kept of evicted items, so that clients can still remove them or insert behind them.
@@ -64,6 +64,7 @@ class Conversation:
         self._view: View | None = None  # a live view that is not yet part of an item
         self._last_view_key = ""
         self.utterance: Utterance | None = None
+        self.ended: Utterance | None = None  # the last one, if it may be continued
         self.clips = Clips(services, stream)
         self.only_hears = False
         """Transcription only: no items are kept, and the stream stays empty."""
@@ -136,6 +137,8 @@ class Conversation:
         """Remove an item, or the remembered id of an evicted one. Summaries behind it may mention
         it and are removed too. Raises `UnknownItem`."""
         at = 0
+        if self.ended is not None and self.ended.item_id == item_id:
+            self.ended = None
         if item_id in self._evicted:
             del self._evicted[item_id]
         else:
@@ -185,21 +188,66 @@ class Conversation:
 
     # --- speech and camera -----------------------------------------------------------------------
 
-    def begin(self, utterance: Utterance) -> None:
+    def begin(self, utterance: Utterance, *, may_continue: bool = False) -> None:
         """Set the open utterance. The last unused camera view comes first in it."""
         self.utterance = utterance
+        if may_continue and self.ended is not None:
+            utterance.heard = []
+        else:
+            self.ended = None
         if self._view is not None:
             utterance.add_view(self._view)
             self._view = None
 
-    def end(self) -> Entry:
+    def end(self, *, may_continue: bool = False) -> Entry:
         """Turn the open utterance into an item."""
         assert self.utterance is not None
         entry = self.utterance.entry(self._services.tokenizer)
         if not self.only_hears:
             self._entries.append(entry)
-        self.utterance = None
+        self._put_back(self.utterance, None)
+        self.ended = self.utterance if may_continue else None
+        self.utterance.heard, self.utterance = None, None
         return entry
+
+    def drop(self) -> None:
+        """Discard the open utterance. An item that it continued is restored."""
+        utterance, self.utterance = self.utterance, None
+        if utterance is not None and utterance.removed is not None:
+            self._put_back(utterance, utterance.removed[0])
+
+    def _put_back(self, utterance: Utterance, entry: Entry | None) -> None:
+        """Replace what holds the place of the item that the utterance continued by `entry`."""
+        if utterance.removed is not None:
+            _, holder = utterance.removed
+            at = next(i for i, held in enumerate(self._entries) if held is holder)
+            self._entries[at : at + 1] = [] if entry is None else [entry]
+            utterance.removed = None
+
+    def rejoin(self, item_id: str, answer_id: str) -> list[Pcm | api.Image]:
+        """Make the open utterance one with the ended one, which became the item `item_id`.
+
+        Removes that item, those of the answer `answer_id` and all summaries behind it. Returns the
+        sound and frames that the joint utterance has yet to be given. Raises `NotContinuable`.
+        """
+        ended, following = self.ended, self.utterance
+        kept = None if ended is None else ended.item_id
+        if ended is None or kept != item_id or following is None or following.heard is None:
+            raise NotContinuable(item_id, kept)
+        found = [i for i, entry in enumerate(self._entries) if entry.item_id == item_id]
+        at = found[0] if found else len(self._entries)  # it may be evicted
+        if found:
+            holder = Entry("", api.Role.USER, ())
+            ended.removed, self._entries[at] = (self._entries[at], holder), holder
+        self._evicted.pop(item_id, None)
+        behind = self._entries[at:]
+        gone = {NOTES_ID}  # a summary may mention the rest
+        if answer_id:
+            gone |= {answer_id, *(api.call_item_id(answer_id, n) for n in range(len(behind)))}
+        self._entries[at:] = [entry for entry in behind if entry.item_id not in gone]
+        ended.continue_as(following)
+        self.utterance, self.ended = ended, None
+        return following.heard
 
     def add_frame(self, image: api.Image) -> None:
         """Take a live camera frame. A frame that looks like the last one is dropped."""
@@ -207,6 +255,8 @@ class Conversation:
             return
         if self.utterance is not None and isinstance(self.utterance.state, LiveFrameEncoder):
             self.utterance.state.add_frame(image, self.utterance.samples / api.SAMPLE_RATE_HZ)
+            if self.utterance.heard is not None:
+                self.utterance.heard.append(image)
             return
         view = self._services.image_encoder.encode_image(image, self._stream, live=True)
         if view.key == self._last_view_key:
@@ -245,8 +295,11 @@ class Conversation:
         used = set(self._stream.tokens)
         for entry in [*self._entries, *self.now()]:
             used.update(token for segment in entry.segments for token in segment.ids)
-        if self.utterance is not None and isinstance(self.utterance.state, LiveFrameEncoder):
-            used.update(self.utterance.remaining_tokens(self.utterance.state.token_ids()))
+        for utterance in filter(None, (self.utterance, self.ended)):
+            if isinstance(utterance.state, LiveFrameEncoder):
+                used.update(utterance.remaining_tokens(utterance.state.token_ids()))
+        if self.ended is not None:  # its item may have been evicted
+            used.update(token for _, ids in self.ended.parts or () for token in ids)
         soft.keep_only(used | self.clips.tokens())
 
     # --- eviction --------------------------------------------------------------------------------

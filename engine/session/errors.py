@@ -21,6 +21,15 @@ class NothingHeard(EngineError):
         super().__init__(f"session {session!r} has no open utterance")
 
 
+class NotContinuable(EngineError):
+    code = "not_continuable"
+
+    def __init__(self, item_id: str, kept: str | None) -> None:
+        self.item_id, self.kept = item_id, kept
+        held = "nothing" if kept is None else repr(kept)
+        super().__init__(f"no speech can continue {item_id!r}: of ended speech, {held} is kept")
+
+
 class UnknownClip(EngineError):
     code = "unknown_clip"
 

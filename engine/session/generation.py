@@ -59,11 +59,15 @@ class ToolCalling:
         forced = tuple(chat.call_opening(meant[0] if len(meant) == 1 else None)) if must else ()
         return cls(StopStrings(sampling.stop), CallReader(names), forced)
 
+    def take_forced(self) -> tuple[int, ...]:
+        """The tokens the answer must begin with, once."""
+        tokens, self.forced = self.forced, ()
+        return tokens
+
     def choose(self, sampler: Sampler, logits: Tensor, said: Sequence[int]) -> tuple[int, ...]:
         """The next tokens after `said`: one, or all of a forced beginning."""
         if self.forced:
-            tokens, self.forced = self.forced, ()
-            return tokens
+            return self.take_forced()
         if self.banned and not said:
             logits = logits.clone()
             logits[list(self.banned)] = -torch.inf
@@ -162,6 +166,17 @@ class Answer:
             self._finish_text(FinishReason.LENGTH)
         if (self.text or self.calls) and self.first_text_ns is None:
             self.first_text_ns = now_ns
+
+    def take_all(self, tokens: Sequence[int], now_ns: int) -> None:
+        """Add sampled tokens, to the answer and to its stream."""
+        for token in tokens:
+            self.take(token, now_ns)
+        if self.finished is None:
+            self.extend_stream(tokens)
+
+    def end(self, reason: FinishReason) -> None:
+        """Finish, without a further token: the decoder has ended the answer by itself."""
+        self._finish_text(reason)
 
     def extend_stream(self, tokens: Sequence[int]) -> None:
         """Append `tokens` to the stream. At the stream's limit the answer is finished instead."""

@@ -9,13 +9,15 @@ the stream; words recognised meanwhile are added when it ends.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
 
 from headstart.engine import api
 from headstart.engine.chat.context_window import ContextWindow, Prompt
 from headstart.engine.chat.render import Modality, RenderedPrompt, count
 from headstart.engine.errors import ContextFull, EngineError
-from headstart.engine.interfaces import ModelServices, Recognition
+from headstart.engine.interfaces import ModelServices, Pcm, Recognition
 from headstart.engine.kvcache.eviction import KvMove
 from headstart.engine.kvcache.token_stream import Reconciled, Stream
 from headstart.engine.session.chunk_trace import ChunkTrace, stage_spans
@@ -91,17 +93,19 @@ class Session:
                 self._resume(command)
             case api.EndSpeech():
                 self._end_speech(command)
+            case api.ContinueSpeech():
+                self._continue_speech(command)
+            case api.ReleaseSpeech():
+                self.conversation.ended = None
             case api.DropSpeech():
-                self.conversation.utterance = None
+                self.conversation.drop()
             case api.Frame():
                 self.conversation.add_frame(command.image)
             case api.AddItem():
                 self.conversation.add(command.item, command.after)
             case api.RemoveItem():
                 self.conversation.remove(command.item_id)
-                self._summaries.forget()
-                for answer in [answer for answer in self.side_answers if answer.silent]:
-                    self._drop(answer)
+                self._forget_summaries()
             case api.Instruct():
                 self.conversation.instruct(command.instructions, command.blind, command.tools)
             case api.Remember():
@@ -145,7 +149,7 @@ class Session:
         """Whether nothing is left to do until the next command."""
         if self.commands or self.side_answers or self.traces:
             return False
-        return not (self.stream.pending if self.answer is None else self.answer.wants_steps)
+        return not (self.stream.pending_ahead if self.answer is None else self.answer.wants_steps)
 
     def close(self) -> None:
         for answer in self.side_answers:
@@ -166,7 +170,8 @@ class Session:
                 item_id=command.item_id,
                 state=self._services.recognizer.open(self.stream),
                 start_sample=command.start_sample,
-            )
+            ),
+            may_continue=command.may_continue,
         )
         self._turn_spans.clear()
         self._rolled_back_before = self.stream.rolled_back_kv_tokens
@@ -182,6 +187,8 @@ class Session:
         """Take the recogniser's result for a batch; `share`: its part of the pass's cost."""
         self._turn_spans.extend(stage_spans(began_ns, words.stages_ms))
         batch.utterance.take(words, batch.samples)
+        if batch.utterance.heard is not None:
+            batch.utterance.heard.append(batch.pcm())
         self._emit(batch.utterance.hearing(self.name))
         prefilled_before = self.stream.prefilled_tokens
         rendered = self._sync_stream(ahead=batch.has_headroom(self._clock()))
@@ -226,9 +233,33 @@ class Session:
         self._finish_hearing()
         utterance = self._open_utterance()
         self._unanswered = self._unanswered or utterance.says_something
-        audio_tokens = count([self.conversation.end()])[Modality.AUDIO]
+        entry = self.conversation.end(may_continue=command.may_continue)
+        audio_tokens = count([entry])[Modality.AUDIO]
         known = (utterance.text, audio_tokens, utterance.transcribed)
         self._emit(api.Heard(self.name, command.ref, utterance.item_id, *known))
+
+    def _continue_speech(self, command: api.ContinueSpeech) -> None:
+        """Recognise the open utterance as the continuation of the ended one, as if no endpoint had
+        been between them. Sound that cannot be recognised is lost, as in `hear_many`."""
+        if self.answer is not None and not self.answer.speculative:
+            raise AnswerRunning(self.name)
+        heard = self.conversation.rejoin(command.item_id, command.answer_id)
+        self.drop_speculation()
+        self._forget_summaries()
+        self._unanswered = True
+        utterance = self._open_utterance()
+        began_ns = self._clock()
+        for sounds, frame in _between_frames(heard):
+            if sounds:
+                self._rehear(utterance, np.concatenate(sounds), began_ns)
+            if frame is not None:
+                self.conversation.add_frame(frame)
+        self._emit(utterance.hearing(self.name))
+
+    def _rehear(self, utterance: Utterance, sound: Pcm, began_ns: int) -> None:
+        words = self._services.recognizer.hear_many([utterance.state], [sound])[0]
+        self._turn_spans.extend(stage_spans(began_ns, words.stages_ms))
+        utterance.take(words, len(sound))
 
     # --- the stream ------------------------------------------------------------------------------
 
@@ -261,6 +292,12 @@ class Session:
             self._move(move)
         return rendered
 
+    def _forget_summaries(self) -> None:
+        """An item was removed: summaries may mention it."""
+        self._summaries.forget()
+        for answer in [answer for answer in self.side_answers if answer.silent]:
+            self._drop(answer)
+
     def _drop(self, answer: Answer) -> None:
         """Remove an out-of-band answer and close its stream."""
         self.side_answers.remove(answer)
@@ -278,9 +315,39 @@ class Session:
         if self.conversation.utterance is not None and self.answer is None:
             self._turn_spans.append(api.Span("prefill", began_ns, ended_ns))
 
+    def report_end(self, probability: float) -> None:
+        """Report the probability that the message ends behind the present words."""
+        utterance = self.conversation.utterance
+        if utterance is None:
+            return
+        self._emit(
+            api.EndOfMessage(
+                session=self.name,
+                ref=utterance.ref,
+                at_sample=utterance.start_sample + utterance.samples,
+                probability=probability,
+            )
+        )
+
+    def drop_pending(self, error: EngineError) -> None:
+        """Report that the pending tokens cannot be computed, and drop them, so that other sessions
+        go on. The next answer adds them again."""
+        self.report(error, about="audio")
+        self.stream.truncate(self.stream.kv_len)
+
+    def fail(self, answer: Answer, error: EngineError) -> None:
+        """Fail an answer. Nothing was promised of a speculative one: the request itself will try
+        again and report an error."""
+        if answer.speculative:
+            self.drop_speculation()
+            self.stream.truncate(self.stream.kv_len)
+            return
+        answer.fail(error.code, str(error))
+        self.flush(answer)
+
     def settle_traces(self) -> None:
         """Report the chunks whose words are all in the cache, or wait for an answer to end."""
-        if self.traces and (self.stream.pending == 0 or self.answer is not None):
+        if self.traces and (self.stream.pending_ahead == 0 or self.answer is not None):
             now_ns = self._clock()
             for trace in self.traces:
                 self._emit(trace.report(self.name, self.stream.prefilled_tokens, now_ns))
@@ -413,3 +480,17 @@ class Session:
     def report(self, error: EngineError, about: str, ref_id: str = "") -> None:
         """Emit `Failed` for a command."""
         self._emit(api.Failed(self.name, about, error.code, str(error), ref_id))
+
+
+def _between_frames(
+    heard: Sequence[Pcm | api.Image],
+) -> Iterator[tuple[list[Pcm], api.Image | None]]:
+    """Runs of sound, each with the frame behind it."""
+    sounds: list[Pcm] = []
+    for piece in heard:
+        if isinstance(piece, api.Image):
+            yield sounds, piece
+            sounds = []
+        else:
+            sounds.append(piece)
+    yield sounds, None

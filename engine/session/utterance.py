@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from headstart.engine import api
-from headstart.engine.api import Audio, Clip, Hearing, Role, TurnRef
+from headstart.engine.api import Audio, Clip, Hearing, Image, Role, TurnRef
 from headstart.engine.chat.context_window import Range, RemovedRanges, remove_ranges
 from headstart.engine.chat.render import Entry, Modality, Segment
 from headstart.engine.interfaces import (
@@ -60,6 +60,9 @@ class Utterance:
     sure_parts: TokenRuns | None = None  # the part of them that will not change
     transcribed: bool = True  # whether `text` is a transcript of the speech
     views: list[tuple[int, View]] = field(default_factory=list)
+    heard: list[Pcm | Image] | None = None  # sound and frames so far, if it may be a continuation
+    continued: bool = False  # whether it has gone on after an end
+    removed: tuple[Entry, Entry] | None = None  # the item it continues, and what holds its place
     _evicted: RemovedRanges = field(default_factory=RemovedRanges)  # evicted ranges of its tokens
     _evicted_tokens: Counter[int] = field(default_factory=Counter)  # the evicted tokens
 
@@ -102,6 +105,14 @@ class Utterance:
             self.parts, self.sure_parts = words.parts, words.sure_parts
             self.transcribed = words.transcribed
 
+    def continue_as(self, following: Utterance) -> None:
+        """Become `following`, whose sound is yet to be recognised here: speech went on after all.
+        As after a hush, the words of the final pass stay tentative."""
+        self.ref, self.item_id = following.ref, following.item_id
+        self.start_sample = following.start_sample - self.samples  # without the gap
+        self.finished, self.continued = False, True
+        self.views += [(len(self.committed), view) for _, view in following.views]
+
     def add_view(self, view: View) -> None:
         """Add a camera view behind the committed words."""
         self.views.append((len(self.committed), view))
@@ -117,6 +128,7 @@ class Utterance:
             final=self.finished,
             wordless=self.parts is not None,
             likely=self.likely,
+            continued=self.continued,
         )
 
     def forget(self, cuts: Sequence[Range], entry: Entry) -> None:

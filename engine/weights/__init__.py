@@ -21,9 +21,11 @@ from headstart.engine.weights.errors import (
 from headstart.engine.weights.fetch import (
     Progress,
     ResolvedModel,
+    ResolvedSenses,
     ensure,
     known_ears,
     resolve_model,
+    resolve_senses,
     whispers,
 )
 from headstart.engine.weights.manifest import Weight
@@ -36,6 +38,7 @@ __all__ = [
     "ManifestError",
     "Progress",
     "ResolvedModel",
+    "ResolvedSenses",
     "SourceFailed",
     "UnknownName",
     "Weight",
@@ -46,5 +49,6 @@ __all__ = [
     "known_ears",
     "locate",
     "resolve_model",
+    "resolve_senses",
     "whispers",
 ]

@@ -242,6 +242,32 @@ def resolve_model(
     return ResolvedModel(model.name, name, llm, heard_by, eyes, names, faces, reason, adapter)
 
 
+@dataclass(frozen=True)
+class ResolvedSenses:
+    """What a packaged model hears and sees with, on disk."""
+
+    ears: Path
+    eyes: Path
+    names: Path
+    faces: Path | None  # None: people are not detected
+
+
+def resolve_senses(
+    name: str,
+    progress: Progress | None = None,
+    *,
+    ears: Path | None = None,
+    fetcher: Fetcher | None = None,
+) -> ResolvedSenses:
+    """The files of model `name` without its language model, fetched if necessary; `ears` as in
+    `resolve_model`. Raises `UnknownName`, `DiskFull` or `FetchFailed`."""
+    fetch = Fetcher() if fetcher is None else fetcher
+    model = fetch.manifest.model(name)
+    heard_by = fetch.ensure(model.ears, progress) if ears is None else ears
+    eyes, names = (fetch.ensure(weight, progress) for weight in (model.eyes, model.names))
+    return ResolvedSenses(heard_by, eyes, names, _faces(fetch, model, progress))
+
+
 def _needed(
     fetch: Fetcher, model: Model, ears: Path | None, progress: Progress | None
 ) -> list[Path]:

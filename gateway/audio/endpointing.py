@@ -1,12 +1,15 @@
 """Endpointing: decides when the user has finished. A policy judges each VAD window of a pause.
 
 A pause first becomes a *hush* (short: the final recognition pass and the speculative response
-begin) and then an *endpoint* (the turn is over). There are three policies, measured in
+begin) and then an *endpoint* (the turn is over). There are four policies, measured in
 docs/endpointing.md:
 
     fixed      a silence of one length
     adaptive   a length that follows this speaker's own pauses
     semantic   as adaptive, but longer if the language model finds the message incomplete
+    eager      as semantic, but much sooner where the message reads as whole. Such an early end
+               is revocable: if the speaker goes on within `revocable_ms`, the session takes the
+               answer back and the same message continues
 
 The first two use only sample counts, so live and faster-than-real-time runs decide alike. The
 model's probability arrives in wall-clock time, so a file that is fed too fast may not get it in
@@ -17,11 +20,12 @@ time.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from enum import Enum
-from typing import Protocol
 
 from headstart.gateway.audio.clock import engine_samples_to_ms, ms_to_engine_samples
+from headstart.gateway.audio.unfinished import Expected, expected_by, is_unfinished
 
 DEFAULT_HUSH_MS = 200
 DEFAULT_SILENCE_MS = 500
@@ -30,6 +34,9 @@ TYPICAL_PAUSE_MS = 450.0  # assumed mean pause of a speaker, until there are rea
 STATISTICS_KEEP = 16  # pauses; older ones fade out
 LONGEST_LEARNT_MS = 3000.0  # longer pauses count as this long
 ADAPTIVE_LEAST_MS, ADAPTIVE_MOST_MS = 300, 1500
+
+CAUTION_MOST = 4.0  # early ends taken back
+CAUTION_FADES = 0.25
 
 ASK_AGAIN_MS = 600  # the recogniser may need more silence to detect the end of a sentence
 
@@ -52,25 +59,42 @@ class Pause:
     # The language model's, asked at the hush, that the message is over; None: not known (yet).
     end_probability: float | None = None
     checks: int = 0  # hushes and rechecks of this pause so far
+    words: str = ""  # recognised so far, known with `end_probability`
 
 
-class EndpointPolicy(Protocol):
-    """Judges a growing pause. `END` may come without a `HUSH` before it."""
+class EndpointPolicy(ABC):
+    """Judges a growing pause. `END` may come without a `HUSH` before it.
+
+    The methods that do nothing here are for policies that learn.
+    """
 
     @property
+    @abstractmethod
     def longest_silence_ms(self) -> int:
         """The longest silence before an endpoint: bounds the audio held back during a pause."""
-        ...
 
-    def judge(self, pause: Pause) -> EndpointVerdict: ...
+    @abstractmethod
+    def judge(self, pause: Pause) -> EndpointVerdict:
+        """The meaning of a pause so far."""
 
-    def continued_after(self, silence_samples: int) -> None:
+    def continued_after(self, silence_samples: int) -> None:  # noqa: B027
         """The speaker continued after this silence, so it was not an endpoint."""
-        ...
+
+    @property
+    def revocable_ms(self) -> int:
+        """How long after the last `END` speech that goes on takes it back; 0: it is final."""
+        return 0
+
+    def revoked(self) -> None:  # noqa: B027
+        """The last `END` was taken back: its message continues. `continued_after` tells the
+        silence."""
+
+    def answered(self, text: str) -> None:  # noqa: B027
+        """The assistant's whole message that the next turn replies to."""
 
 
 @dataclass(frozen=True)
-class FixedSilence:
+class FixedSilence(EndpointPolicy):
     """The turn ends after `silence_ms` of silence; the hush comes at `hush_ms`, if earlier."""
 
     silence_ms: int = DEFAULT_SILENCE_MS
@@ -90,17 +114,20 @@ class FixedSilence:
             return EndpointVerdict.HUSH
         return EndpointVerdict.WAIT
 
-    def continued_after(self, silence_samples: int) -> None:
-        """A fixed silence does not adapt."""
-
 
 class PauseStatistics:
-    """The geometric mean of one speaker's pauses within turns, over a session: pauses vary by
-    factors. It starts with one pause of typical length."""
+    """What is known of one speaker's pauses, over a session.
+
+    `mean_ms`: the geometric mean of pauses within turns, because pauses vary by factors. It starts
+    with one pause of typical length. `caution`: from 0, no early end was taken back, to
+    `CAUTION_MOST`; each one adds 1, and each end that held takes `CAUTION_FADES` off.
+
+    """
 
     def __init__(self) -> None:
         self._known = 1
         self._log_mean = math.log(TYPICAL_PAUSE_MS)
+        self.caution = 0.0
 
     @property
     def mean_ms(self) -> float:
@@ -112,8 +139,13 @@ class PauseStatistics:
         log_ms = math.log(min(silence_ms, LONGEST_LEARNT_MS))
         self._log_mean += (log_ms - self._log_mean) / self._known
 
+    def end_was(self, *, held: bool) -> None:
+        """Add the outcome of one end: it held, or it was early and was taken back."""
+        change = -CAUTION_FADES if held else 1.0
+        self.caution = min(max(self.caution + change, 0.0), CAUTION_MOST)
 
-class AdaptiveSilence:
+
+class AdaptiveSilence(EndpointPolicy):
     """The turn ends after `silence_ms` for a speaker with typical pauses, within bounds later for
     one with longer pauses and sooner for one with shorter pauses. `pace` is updated by this policy
     and outlives it."""
@@ -162,7 +194,7 @@ class SemanticThresholds:
     unfinished_factor: float = 3.0
 
 
-class SemanticSilence:
+class SemanticSilence(EndpointPolicy):
     """The adaptive silence, but much longer, up to `most_ms`, after a message that is incomplete by
     the language model's probability.
 
@@ -211,6 +243,133 @@ class SemanticSilence:
 
 
 @dataclass(frozen=True)
+class EagerSettings:
+    """When the policy `eager` asks, and how long it waits.
+
+    `hush_ms`: when the model is asked. The *doubt* that a message is over is what its end
+    probability lacks to 1: after questions a few thousandths, after requests and items of a list a
+    few hundredths, after statements a third. Up to `sure_doubt` it ends after `early_ms`; from
+    `usual_doubt` on after the adaptive silence; in between, the wait grows with the doubt's
+    logarithm. Each early end taken back multiplies the doubt by `caution_factor`. Where the message
+    breaks off (a probability below `unfinished_below`), the wait is `unfinished_factor` times the
+    adaptive silence. `revocable_ms`: how long an end can be taken back.
+
+    """
+
+    hush_ms: int = 120
+    early_ms: int = 240
+    sure_doubt: float = 0.1
+    usual_doubt: float = 0.5
+    caution_factor: float = 4.0
+    unfinished_below: float = 0.01
+    unfinished_factor: float = 3.0
+    revocable_ms: int = 1500
+
+    def __post_init__(self) -> None:
+        if not 0 < self.sure_doubt < self.usual_doubt <= 1:
+            raise ValueError(
+                "expected 0 < sure_doubt < usual_doubt <= 1, "
+                f"got {self.sure_doubt} and {self.usual_doubt}"
+            )
+
+
+UNHEARD = EagerSettings(sure_doubt=0.4, usual_doubt=0.9, caution_factor=2.0)
+"""For answers in text alone: one that is taken back was heard by nobody."""
+
+
+class _LastEnd(Enum):
+    EARLY = "early"
+    USUAL = "usual"
+
+
+class EagerSilence(EndpointPolicy):
+    """Ends early where the message reads as whole, and where it does not, as `SemanticSilence`.
+
+    Words that break off ("um", "and", a comma) count as an unfinished message, and so do fewer
+    digits than a number has that the assistant asked for. The model is asked at the hush, and again
+    after `ASK_AGAIN_MS`.
+
+    """
+
+    def __init__(
+        self,
+        pace: PauseStatistics,
+        silence_ms: int = DEFAULT_SILENCE_MS,
+        most_ms: int = 4000,
+        settings: EagerSettings | None = None,
+    ) -> None:
+        self.settings = settings or EagerSettings()
+        _check(most_ms=most_ms, hush_ms=self.settings.hush_ms, early_ms=self.settings.early_ms)
+        self._pace = pace
+        self._adaptive = AdaptiveSilence(pace, silence_ms)
+        self._most_ms = most_ms
+        self._expected = Expected.ANYTHING
+        self._last_end: _LastEnd | None = None
+
+    @property
+    def longest_silence_ms(self) -> int:
+        return max(self._most_ms, ADAPTIVE_MOST_MS)
+
+    @property
+    def revocable_ms(self) -> int:
+        return self.settings.revocable_ms
+
+    def silence_ms(self, end_probability: float | None, words: str = "") -> int:
+        """The silence that ends a turn after a message with these words and end probability."""
+        base_ms, ours = self._adaptive.silence_ms, self.settings
+        if end_probability is None:
+            return max(base_ms, DEFAULT_SILENCE_MS)
+        if self._breaks_off(end_probability, words):
+            return max(base_ms, min(round(ours.unfinished_factor * base_ms), self._most_ms))
+        doubt = (1 - end_probability) * ours.caution_factor**self._pace.caution
+        if doubt <= ours.sure_doubt:
+            return min(ours.early_ms, base_ms)
+        scale = math.log(ours.usual_doubt / ours.sure_doubt)
+        share = min(math.log(doubt / ours.sure_doubt) / scale, 1.0)
+        return round(base_ms + (1 - share) * min(ours.early_ms - base_ms, 0))
+
+    def judge(self, pause: Pause) -> EndpointVerdict:
+        silence_ms = self.silence_ms(pause.end_probability, pause.words)
+        verdict = FixedSilence(silence_ms, self.settings.hush_ms).judge(pause)
+        if verdict is EndpointVerdict.END:
+            self._ended(early=silence_ms < self._adaptive.silence_ms)
+            return verdict
+        once_more = pause.checks == 1 and pause.silence_samples >= ms_to_engine_samples(
+            ASK_AGAIN_MS
+        )
+        breaks_off = pause.end_probability is not None and self._breaks_off(
+            pause.end_probability, pause.words
+        )
+        return (
+            EndpointVerdict.RECHECK
+            if verdict is EndpointVerdict.HUSH and breaks_off and once_more
+            else verdict
+        )
+
+    def continued_after(self, silence_samples: int) -> None:
+        self._adaptive.continued_after(silence_samples)
+
+    def revoked(self) -> None:
+        if self._last_end is _LastEnd.EARLY:
+            self._pace.end_was(held=False)
+        self._last_end = None
+
+    def answered(self, text: str) -> None:
+        self._expected = expected_by(text)
+
+    def _breaks_off(self, end_probability: float, words: str) -> bool:
+        return end_probability < self.settings.unfinished_below or is_unfinished(
+            words, self._expected
+        )
+
+    def _ended(self, *, early: bool) -> None:
+        """The turn ends. The end before, if nobody took it back, has held."""
+        if self._last_end is not None:
+            self._pace.end_was(held=True)
+        self._last_end = _LastEnd.EARLY if early else _LastEnd.USUAL
+
+
+@dataclass(frozen=True)
 class Eagerness:
     """`silence_ms`: after a complete message, for a speaker with typical pauses; `most_ms`: the
     longest wait, as the protocol defines it."""
@@ -227,17 +386,33 @@ EAGERNESS = {
 }
 
 
+EAGER = ("auto", "high")
+"""The eagernesses whose early ends are revocable."""
+
+
 def semantic(
     eagerness: str, hush_ms: int = DEFAULT_HUSH_MS, pace: PauseStatistics | None = None
 ) -> SemanticSilence:
-    """The policy for `semantic_vad`. Raises ValueError for an unknown eagerness."""
-    if eagerness not in EAGERNESS:
-        expected = ", ".join(EAGERNESS)
-        raise ValueError(f"eagerness must be one of {expected}, got {eagerness!r}")
-    wanted = EAGERNESS[eagerness]
+    """The policy `semantic`. Raises ValueError for an unknown eagerness."""
+    wanted = _eagerness(eagerness)
     return SemanticSilence(
         AdaptiveSilence(pace or PauseStatistics(), wanted.silence_ms, hush_ms), wanted.most_ms
     )
+
+
+def eager(
+    eagerness: str, pace: PauseStatistics | None = None, settings: EagerSettings | None = None
+) -> EagerSilence:
+    """The policy `eager`. Raises ValueError for an unknown eagerness."""
+    wanted = _eagerness(eagerness)
+    return EagerSilence(pace or PauseStatistics(), wanted.silence_ms, wanted.most_ms, settings)
+
+
+def _eagerness(name: str) -> Eagerness:
+    if name not in EAGERNESS:
+        expected = ", ".join(EAGERNESS)
+        raise ValueError(f"eagerness must be one of {expected}, got {name!r}")
+    return EAGERNESS[name]
 
 
 def _check(**lengths_ms: int) -> None:

@@ -11,6 +11,7 @@ enum { RATE_HZ = 16000, WINDOW = 320 };  /* what the VAD hears */
 enum { PITCH = 160, LAG_FIRST = 10, LAG_END = 58 };
 enum { HEARD = 480, NOTE_LAG_FIRST = 40, NOTE_LAG_END = 233 };  /* as in tones.py */
 enum { TONE_NO, TONE_MAYBE, TONE_YES };
+enum { LEVELS_MAX = 5, BACKGROUND = 150, BACKGROUND_BINS = 201 };  /* as in vad.py */
 
 #define LEAST_SHARE 1e-9
 
@@ -243,22 +244,60 @@ double headstart_note_periodic(const int16_t *heard) {
 struct score {
     int (*process)(void *vad, int rate_hz, const int16_t *window, size_t n);
     void *vad;  /* the WebRTC project's */
-    double floor_dbfs, silence_dbfs, least_voicing;
+    double floor_dbfs, silence_dbfs, least_voicing, going_on_voicing, faint_voicing, clear_voicing;
     double room_fall, room_rise, margin_db, going_on_margin_db;
     double partials_rest, maybe_partials_rest, note_periodic, maybe_note_periodic;
     double voice_span_db, quiet_room_db, voice_rise, voice_fall;
-    long least_voiced, going_on_voiced, voice_lasts, behind_tone_voiced, tone_lasts;
-    long doubt_max, doubt_ends, spoke_lately;
+    double background_share, beginning_over_db, going_on_over_db, faint_over_db;
+    long least_voiced, going_on_voiced, voice_lasts, going_on_lasts, behind_tone_voiced;
+    long tone_lasts, doubt_max, doubt_ends, spoke_lately, faint_lasts, least_clear;
+    long level_windows, beginning_level_windows, bins_per_db;
     double room_dbfs, voice_dbfs;
+    double mean_squares[LEVELS_MAX];  /* the newest last */
+    long known;                       /* of these */
     long warming_up, voiced, since_voice, since_tone, unpitched, doubted;
+    long since_faint, faint, clear;
+    long levels, oldest;  /* in `bins`, a ring */
+    uint8_t bins[BACKGROUND], counts[BACKGROUND_BINS];
     int16_t last[WINDOW];
 };
 
-static double level_dbfs(const struct score *s, const int16_t *window) {
-    const double mean_square = headstart_mean_square(window, WINDOW);
+static double level_dbfs(const struct score *s, double mean_square) {
     if (mean_square <= 0.0) return s->silence_dbfs;
     const double level = 10.0 * log10(mean_square / (32768.0 * 32768.0));
     return level > s->silence_dbfs ? level : s->silence_dbfs;
+}
+
+/* vad.Background: recent_dbfs, learn and level_dbfs. */
+static double recent_dbfs(const struct score *s, long windows) {
+    if (windows > s->known) windows = s->known;
+    double total = 0.0;
+    for (long i = s->level_windows - windows; i < s->level_windows; i++)
+        total += s->mean_squares[i];
+    return level_dbfs(s, total / (double)windows);
+}
+
+static void learn_background(struct score *s, double mean_square) {
+    const long n = s->level_windows;
+    memmove(s->mean_squares, s->mean_squares + 1, (size_t)(n - 1) * sizeof *s->mean_squares);
+    s->mean_squares[n - 1] = mean_square;
+    if (s->known < n) s->known++;
+    long bin = (long)((recent_dbfs(s, n) - s->silence_dbfs) * (double)s->bins_per_db);
+    if (bin > BACKGROUND_BINS - 1) bin = BACKGROUND_BINS - 1;
+    if (s->levels < BACKGROUND) {
+        s->bins[s->levels++] = (uint8_t)bin;
+    } else {
+        s->counts[s->bins[s->oldest]]--;
+        s->bins[s->oldest] = (uint8_t)bin;
+        s->oldest = (s->oldest + 1) % BACKGROUND;
+    }
+    s->counts[bin]++;
+}
+
+static double background_dbfs(const struct score *s) {
+    long below = (long)(s->background_share * (double)s->levels), bin = 0;
+    while (s->counts[bin] <= below) below -= s->counts[bin++];
+    return s->silence_dbfs + (double)bin / (double)s->bins_per_db;
 }
 
 /* tones.tone_in, of the window and half of the last one. */
@@ -280,10 +319,20 @@ static long least_voiced(const struct score *s, int going_on) {
     return s->since_tone < s->tone_lasts ? s->behind_tone_voiced : s->least_voiced;
 }
 
-static void doubt(struct score *s, int tone, int pitched, int going_on) {
+static void doubt(struct score *s, int tone, int pitched, int speaking) {
     s->unpitched = pitched ? 0 : s->unpitched + 1;
-    if (going_on || s->unpitched >= s->doubt_ends) s->doubted = 0;
+    if (speaking || s->unpitched >= s->doubt_ends) s->doubted = 0;
     else if ((s->doubted || tone != TONE_NO) && s->doubted < s->doubt_max) s->doubted++;
+}
+
+static void find_faint(
+    struct score *s, double pitch, double level, double background, int going_on
+) {
+    const double floor = s->room_dbfs > background ? s->room_dbfs : background;
+    const int faint = pitch >= s->faint_voicing && level >= floor + s->faint_over_db;
+    s->since_faint = faint ? 0 : s->since_faint + 1;
+    if (going_on || s->since_faint >= s->faint_lasts) s->faint = 0;
+    else if ((s->faint || faint) && s->faint <= s->doubt_max) s->faint++;
 }
 
 static double margin_db(const struct score *s, int going_on) {
@@ -291,6 +340,14 @@ static double margin_db(const struct score *s, int going_on) {
     const double near = s->voice_dbfs - s->voice_span_db - s->room_dbfs;
     const double most = near < s->quiet_room_db ? near : s->quiet_room_db;
     return most > s->going_on_margin_db ? most : s->going_on_margin_db;
+}
+
+static int stands_out(const struct score *s, double level, double background, int going_on) {
+    if (level < s->room_dbfs + margin_db(s, going_on)) return 0;
+    if (s->clear >= s->least_clear) return 1;
+    const long windows = going_on ? s->level_windows : s->beginning_level_windows;
+    const double over_db = going_on ? s->going_on_over_db : s->beginning_over_db;
+    return recent_dbfs(s, windows) >= background + over_db;
 }
 
 static void learn_voice(struct score *s, double level, int going_on) {
@@ -301,20 +358,26 @@ static void learn_voice(struct score *s, double level, int going_on) {
 
 /* 0, or for speech 1 and how many windows before it had begun. */
 static int is_speech(struct score *s, const int16_t *window) {
-    const double level = level_dbfs(s, window);
+    const double square = headstart_mean_square(window, WINDOW);
+    learn_background(s, square);
+    const double level = level_dbfs(s, square), background = background_dbfs(s);
     const int likely =
         s->process(s->vad, RATE_HZ, window, WINDOW) == 1 && level >= s->floor_dbfs;
-    const int pitched = likely && headstart_voicing(s->last, window) >= s->least_voicing;
-    const int going_on = s->since_voice < s->voice_lasts;
-    const int tone = pitched && !going_on ? tone_in(s, window) : TONE_NO;
+    const double pitch = likely ? headstart_voicing(s->last, window) : 0.0;
+    s->clear = pitch >= s->clear_voicing ? s->clear + 1 : 0;
+    const int speaking = s->since_voice < s->voice_lasts;
+    const int going_on = s->since_voice < s->going_on_lasts;
+    const int pitched = pitch >= (going_on ? s->going_on_voicing : s->least_voicing);
+    const int tone = pitched && !speaking ? tone_in(s, window) : TONE_NO;
     s->since_tone = tone == TONE_YES ? 0 : s->since_tone + 1;
-    doubt(s, tone, pitched, going_on);
+    doubt(s, tone, pitched, speaking);
     memcpy(s->last, window, sizeof s->last);
     const int has_voice = pitched && tone != TONE_YES;
-    if (!has_voice && !going_on)
+    if (!has_voice && !speaking)
         s->room_dbfs += (level < s->room_dbfs ? s->room_fall : s->room_rise)
                         * (level - s->room_dbfs);
-    if (!has_voice || level < s->room_dbfs + margin_db(s, going_on)) s->voiced = 0;
+    find_faint(s, pitch, level, background, going_on);
+    if (!has_voice || !stands_out(s, level, background, going_on)) s->voiced = 0;
     else if (tone == TONE_NO) s->voiced++;
     const int is_voice = s->voiced >= least_voiced(s, going_on);
     if (is_voice) learn_voice(s, level, going_on);
@@ -323,7 +386,8 @@ static int is_speech(struct score *s, const int16_t *window) {
         s->warming_up--;
         return 0;
     }
-    return likely && s->since_voice < s->voice_lasts ? 1 + (int)s->doubted : 0;
+    const long earlier = s->doubted >= s->faint ? s->doubted : s->faint - 1;
+    return likely && s->since_voice < s->voice_lasts ? 1 + (int)earlier : 0;
 }
 
 /* pcm: int16[n][320] at 16 kHz. Into speech, for each of the n windows, what is_speech says. */

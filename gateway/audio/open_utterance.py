@@ -81,6 +81,7 @@ class OpenUtterance:
     # Of the pause that it is in:
     end_probability: float | None = None
     checks: int = 0  # hushes and rechecks of this pause
+    words: str = ""  # that `end_probability` is for
 
 
 class Pauses:
@@ -89,7 +90,7 @@ class Pauses:
 
     def __init__(self) -> None:
         self._silence_samples = 0
-        self._last_speech_sample: int | None = None  # of a turn that ended by silence
+        self._last_speech_sample: int | None = None  # of a turn that ended finally, by silence
         self._endpoint_sample = 0
 
     def add_silence(self, silence_samples: int) -> None:
@@ -101,10 +102,11 @@ class Pauses:
         silence, self._silence_samples = self._silence_samples, 0
         return silence
 
-    def ended(self, speech_end_sample: int, endpoint_sample: int, *, by_silence: bool) -> None:
-        """Record the end of the utterance."""
+    def ended(self, speech_end_sample: int, endpoint_sample: int, *, counts: bool) -> None:
+        """Record the end of the utterance. `counts`: it ended by silence, and `began` is to say
+        whether the speaker continued. Of a revocable end, the session says so."""
         self._silence_samples = 0
-        self._last_speech_sample = speech_end_sample if by_silence else None
+        self._last_speech_sample = speech_end_sample if counts else None
         self._endpoint_sample = endpoint_sample
 
     def began(self, speech_sample: int) -> int:

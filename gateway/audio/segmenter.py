@@ -206,10 +206,22 @@ class SpeechSegmenter:
         self._trim()
         return events
 
-    def set_end_probability(self, ref: TurnRef, end_probability: float) -> None:
-        """The language model's end probability for the pause of `ref`; ignored if too late."""
+    def set_end_probability(self, ref: TurnRef, end_probability: float, words: str = "") -> None:
+        """The language model's end probability for the pause of `ref`, and the words that it is
+        for; ignored if too late."""
         if self._open is not None and self._open.hushed and self._open.ref == ref:
-            self._open.end_probability = end_probability
+            self._open.end_probability, self._open.words = end_probability, words
+
+    def answered(self, text: str) -> None:
+        """The assistant's message that the next turn replies to."""
+        if self._detection is not None:
+            self._detection.endpoint.answered(text)
+
+    def revoked(self, silence_samples: int) -> None:
+        """The last endpoint is taken back: the speaker continued after this silence."""
+        if self._detection is not None:
+            self._detection.endpoint.continued_after(silence_samples)
+            self._detection.endpoint.revoked()
 
     def set_detection(self, detection: Detection | None) -> list[SpeechEvent]:
         """Change the detection, also during speech: an open utterance stays open. Changing to
@@ -291,7 +303,8 @@ class SpeechSegmenter:
     ) -> None:
         silence, speech = now - self._gate.speech_end, self._gate.speech_samples
         self._pauses.add_silence(silence)
-        pause = Pause(silence, speech, utterance.end_probability, utterance.checks)
+        known = utterance.end_probability, utterance.checks, utterance.words
+        pause = Pause(silence, speech, *known)
         verdict = detection.endpoint.judge(pause)
         if verdict is EndpointVerdict.WAIT:
             return
@@ -313,7 +326,8 @@ class SpeechSegmenter:
         ref = TurnRef(self._turns)
         self._open = OpenUtterance(ref, start, start, now, arrival, arrival)
         by_hand = self._detection is None
-        silence = self._pauses.began(speech)
+        # A policy waits until speech is noticed, so that is what it learns.
+        silence = self._pauses.began(speech if by_hand else self._gate.noticed_start)
         started = SpeechStarted(
             ref, start, engine_samples_to_ms(start), speech, by_hand, continues=silence > 0
         )
@@ -323,6 +337,7 @@ class SpeechSegmenter:
 
     def _resume(self, events: _Events, utterance: OpenUtterance, now: int) -> None:
         utterance.hushed, utterance.end_probability, utterance.checks = False, None, 0
+        utterance.words = ""
         utterance.ref = TurnRef(utterance.ref.turn, utterance.ref.revision + 1)
         events.append(SpeechResumed(utterance.ref, now))
 
@@ -335,6 +350,9 @@ class SpeechSegmenter:
         audio_ns = engine_samples_to_ns(now - utterance.noticed_sample)
         took_ns = arrival.received_ns - utterance.began.received_ns
         last = arrival if by_hand else utterance.last_speech
+        revocable_ms = 0
+        if cause is StopCause.SILENCE and self._detection is not None:
+            revocable_ms = self._detection.endpoint.revocable_ms
         events.append(
             SpeechStopped(
                 ref=utterance.ref,
@@ -346,9 +364,11 @@ class SpeechSegmenter:
                 last_speech_received_ns=last.received_ns,
                 last_speech_captured_ns=last.captured_ns,
                 realtime=took_ns >= audio_ns * REALTIME_SHARE,
+                revocable_ms=revocable_ms,
             )
         )
-        self._pauses.ended(self._gate.speech_end, now, by_silence=cause is StopCause.SILENCE)
+        counts = cause is StopCause.SILENCE and not revocable_ms
+        self._pauses.ended(self._gate.speech_end, now, counts=counts)
         self._close(utterance.sent_sample)
 
     def _close(self, consumed_sample: int) -> None:

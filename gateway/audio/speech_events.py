@@ -139,7 +139,7 @@ class SpeechStopped:
     which is `audio_end_ms`; `last_speech_sample`: the end of the last window with speech (under
     push-to-talk the end of the audio), received at `last_speech_received_ns` and captured, if the
     client stamps its audio, at `last_speech_captured_ns`. `realtime`: arrived no faster than
-    spoken.
+    spoken. `revocable_ms`: for how long speech that goes on takes this end back; 0: it is final.
 
     """
 
@@ -152,6 +152,7 @@ class SpeechStopped:
     last_speech_received_ns: int
     last_speech_captured_ns: int | None
     realtime: bool
+    revocable_ms: int = 0
 
 
 @dataclass(frozen=True)

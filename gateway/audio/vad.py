@@ -46,6 +46,7 @@ WARM_UP_WINDOWS = 5
 PITCH_DECIMATION = 4
 PITCH_LAGS = np.arange(10, 58)  # 400 to 70 Hz at that rate
 LEAST_VOICING = 0.65
+GOING_ON_VOICING = 0.5  # of who is speaking already: noise hides a weak voice's pitch
 LEAST_VOICED_WINDOWS = 3  # the vowel of a short "yes" has four; a distant voice seldom reaches two
 VOICE_LASTS_WINDOWS = 15  # unvoiced sounds and their neighbours, as in "sixth"
 
@@ -66,11 +67,32 @@ NOISE_FLOOR_MARGIN_DB = 8.0
 # Who is speaking already need not stand out as far, nor hold a vowel as long, to go on. But other
 # people who talk in the room are not that voice: they are further away. Where they can be heard at
 # all, what lies more than so far under the voice's own level is theirs.
+GOING_ON_WINDOWS = 40
 GOING_ON_MARGIN_DB = 3.0
 GOING_ON_VOICED_WINDOWS = 2
 VOICE_SPAN_DB = 12.0
 QUIET_ROOM_DB = 25.0  # over the room: nobody else is that loud in it
 VOICE_RISE_SHARE, VOICE_FALL_SHARE = 0.1, 0.01
+
+# The background, other people's talk included: a low quantile of the last three seconds' levels.
+# One voice falls to it between its words. Levels over 100 ms, since talk fluctuates by the window.
+BACKGROUND_WINDOWS = 150
+BACKGROUND_SHARE = 0.15
+BACKGROUND_BINS_PER_DB = 2
+BACKGROUND_BINS = 201
+LEVEL_WINDOWS = 5
+BEGINNING_LEVEL_WINDOWS = 3
+BEGINNING_OVER_BACKGROUND_DB = 8.0
+GOING_ON_OVER_BACKGROUND_DB = 4.5
+# Or the background is this voice's own level, in a sentence without a gap: several people at once
+# never have a pitch as clear for as long (six of them: four windows at most in a minute).
+CLEAR_VOICING = 0.8
+LEAST_CLEAR_WINDOWS = 6
+
+# A voice began where it was first heard above the background, if only faintly.
+FAINT_VOICING = 0.6
+FAINT_OVER_BACKGROUND_DB = 5.0
+FAINT_LASTS_WINDOWS = 12
 
 
 class SpeechScore(Protocol):
@@ -93,6 +115,46 @@ class NoiseFloor:
         """Learn from one more window without speech."""
         share = NOISE_FLOOR_FALL_SHARE if energy_dbfs < self.level_dbfs else NOISE_FLOOR_RISE_SHARE
         self.level_dbfs += share * (energy_dbfs - self.level_dbfs)
+
+
+class Background:
+    """The level of all that is not the one voice, and the level of the latest sound.
+
+    `level_dbfs`: exceeded for `1 - BACKGROUND_SHARE` of the last 150 windows, to half a decibel.
+    """
+
+    def __init__(self) -> None:
+        self._mean_squares = deque([0.0] * LEVEL_WINDOWS, LEVEL_WINDOWS)
+        self._bins: deque[int] = deque(maxlen=BACKGROUND_WINDOWS)
+        self._counts = [0] * BACKGROUND_BINS
+        self._known = 0  # windows whose mean squares are held
+
+    def learn(self, mean_square: float) -> None:
+        """Learn from the next window's mean square."""
+        self._mean_squares.append(mean_square)
+        self._known = min(self._known + 1, LEVEL_WINDOWS)
+        if len(self._bins) == BACKGROUND_WINDOWS:
+            self._counts[self._bins[0]] -= 1
+        level_bin = int((self.recent_dbfs(LEVEL_WINDOWS) - SILENCE_DBFS) * BACKGROUND_BINS_PER_DB)
+        self._bins.append(min(level_bin, BACKGROUND_BINS - 1))
+        self._counts[self._bins[-1]] += 1
+
+    def recent_dbfs(self, windows: int) -> float:
+        """The level of the last so many windows together, at most `LEVEL_WINDOWS`."""
+        windows = min(windows, self._known)
+        total = 0.0
+        for mean_square in list(self._mean_squares)[LEVEL_WINDOWS - windows :]:
+            total += mean_square  # in this order, as in native.c
+        return level_dbfs(total / windows)
+
+    @property
+    def level_dbfs(self) -> float:
+        below = int(BACKGROUND_SHARE * len(self._bins))
+        level_bin = 0
+        while self._counts[level_bin] <= below:
+            below -= self._counts[level_bin]
+            level_bin += 1
+        return SILENCE_DBFS + level_bin / BACKGROUND_BINS_PER_DB
 
 
 def voicing(last: bytes, window: bytes) -> float:
@@ -129,8 +191,9 @@ class WebRtcScore:
 
     The VAD alone accepts breath, coughs, keys and rain as speech. So a window must also be within
     300 ms after a voiced one (the pre-roll covers an unvoiced first sound), and voiced windows must
-    exceed the noise floor: a radio next door does not. Whispering is not detected. Tones
-    (`headstart.gateway.audio.tones`) begin nothing; they are learnt as part of the noise floor.
+    exceed the noise floor and the background: a radio next door and other people's talk do not.
+    Whispering is not detected. Tones (`headstart.gateway.audio.tones`) begin nothing; they are
+    learnt as part of the noise floor.
     """
 
     def __init__(self, threshold: float = 0.5) -> None:
@@ -141,6 +204,7 @@ class WebRtcScore:
         self.vad = webrtcvad.Vad(self.aggressiveness)
         self._warming_up = WARM_UP_WINDOWS
         self._room = NoiseFloor()
+        self._background = Background()
         self._last = bytes(WINDOW_BYTES)
         self._voiced_windows = 0  # without a break
         self._since_voice = SPOKE_LATELY_WINDOWS
@@ -148,26 +212,35 @@ class WebRtcScore:
         self._voice_dbfs = SILENCE_DBFS
         self._unpitched = 0  # windows since the last pitch
         self._doubted = 0  # windows since what may be a beginning was not sure
+        self._clear_windows = 0  # without a break
+        self._since_faint = FAINT_LASTS_WINDOWS
+        self._faint_windows = 0  # from where a voice was first heard faintly
 
     def judge(self, pcm: bytes) -> bytes:
         cuts = (pcm[at : at + WINDOW_BYTES] for at in range(0, len(pcm), WINDOW_BYTES))
-        return bytes(self._is_speech(window, energy_dbfs(window)) for window in cuts)
+        return bytes(self._is_speech(window) for window in cuts)
 
-    def _is_speech(self, window: bytes, energy_dbfs: float) -> int:
+    def _is_speech(self, window: bytes) -> int:
         # Asked even below the floor: it learns the noise from every window it sees.
+        square = mean_square(window)
+        self._background.learn(square)
+        energy_dbfs = level_dbfs(square)
         self._since_tone += 1
         likely = bool(self.vad.is_speech(window, ENGINE_RATE_HZ))
         likely = likely and energy_dbfs >= self.floor_dbfs
         last, self._last = self._last, window
-        pitched = likely and voicing(last, window) >= LEAST_VOICING
-        going_on = self._since_voice < VOICE_LASTS_WINDOWS
-        tone = self._tone(last, window) if pitched and not going_on else Tone.NO
-        self._doubt(tone, pitched=pitched, going_on=going_on)
+        pitch = voicing(last, window) if likely else 0.0
+        self._clear_windows = self._clear_windows + 1 if pitch >= CLEAR_VOICING else 0
+        speaking = self._since_voice < VOICE_LASTS_WINDOWS
+        going_on = self._since_voice < GOING_ON_WINDOWS
+        pitched = pitch >= (GOING_ON_VOICING if going_on else LEAST_VOICING)
+        tone = self._tone(last, window) if pitched and not speaking else Tone.NO
+        self._doubt(tone, pitched=pitched, speaking=speaking)
         has_voice = pitched and tone is not Tone.YES
-        if not has_voice and not going_on:
+        if not has_voice and not speaking:
             self._room.learn(energy_dbfs)
-        stands_out = energy_dbfs >= self._room.level_dbfs + self._margin_db(going_on)
-        if not (has_voice and stands_out):
+        self._find_faint(pitch, energy_dbfs, going_on)
+        if not (has_voice and self._stands_out(energy_dbfs, going_on)):
             self._voiced_windows = 0
         elif tone is Tone.NO:
             self._voiced_windows += 1
@@ -178,11 +251,30 @@ class WebRtcScore:
         if self._warming_up:
             self._warming_up -= 1
             return 0
-        return (1 + self._doubted) * (likely and self._since_voice < VOICE_LASTS_WINDOWS)
+        earlier = max(self._doubted, self._faint_windows - 1)
+        return (1 + earlier) * (likely and self._since_voice < VOICE_LASTS_WINDOWS)
 
-    def _doubt(self, tone: Tone, *, pitched: bool, going_on: bool) -> None:
+    def _stands_out(self, energy_dbfs: float, going_on: bool) -> bool:
+        if energy_dbfs < self._room.level_dbfs + self._margin_db(going_on):
+            return False
+        if self._clear_windows >= LEAST_CLEAR_WINDOWS:
+            return True
+        over_db = GOING_ON_OVER_BACKGROUND_DB if going_on else BEGINNING_OVER_BACKGROUND_DB
+        windows = LEVEL_WINDOWS if going_on else BEGINNING_LEVEL_WINDOWS
+        return self._background.recent_dbfs(windows) >= self._background.level_dbfs + over_db
+
+    def _find_faint(self, pitch: float, energy_dbfs: float, going_on: bool) -> None:
+        level = max(self._room.level_dbfs, self._background.level_dbfs)
+        faint = pitch >= FAINT_VOICING and energy_dbfs >= level + FAINT_OVER_BACKGROUND_DB
+        self._since_faint = 0 if faint else self._since_faint + 1
+        if going_on or self._since_faint >= FAINT_LASTS_WINDOWS:
+            self._faint_windows = 0
+        elif self._faint_windows or faint:
+            self._faint_windows = min(self._faint_windows + 1, DOUBT_WINDOWS_MAX + 1)
+
+    def _doubt(self, tone: Tone, *, pitched: bool, speaking: bool) -> None:
         self._unpitched = 0 if pitched else self._unpitched + 1
-        if going_on or self._unpitched >= DOUBT_ENDS_WINDOWS:
+        if speaking or self._unpitched >= DOUBT_ENDS_WINDOWS:
             self._doubted = 0
         elif self._doubted or tone is not Tone.NO:
             self._doubted = min(self._doubted + 1, DOUBT_WINDOWS_MAX)
@@ -226,19 +318,26 @@ class VadWindow(NamedTuple):
         return self.start_sample + WINDOW_SAMPLES
 
 
-def energy_dbfs(window: bytes) -> float:
-    """RMS level of s16 samples about their mean (a constant offset is no sound) against full
-    scale, in dB; digital silence is -100."""
+def mean_square(window: bytes) -> float:
+    """Of s16 samples, about their mean: a constant offset is no sound."""
     compiled = native_audio()
     if compiled is not None:
-        mean_square = compiled.mean_square(window)
-    else:
-        wide = np.frombuffer(window, np.int16).astype(np.int64)
-        n = len(wide)
-        mean_square = float(n * int(wide @ wide) - int(wide.sum()) ** 2) / float(n * n)
+        return compiled.mean_square(window)
+    wide = np.frombuffer(window, np.int16).astype(np.int64)
+    n = len(wide)
+    return float(n * int(wide @ wide) - int(wide.sum()) ** 2) / float(n * n)
+
+
+def level_dbfs(mean_square: float) -> float:
+    """A mean square of s16 samples against full scale, in dB; digital silence is -100."""
     if mean_square <= 0.0:
         return SILENCE_DBFS
     return max(SILENCE_DBFS, 10.0 * math.log10(mean_square / FULL_SCALE**2))
+
+
+def energy_dbfs(window: bytes) -> float:
+    """RMS level of s16 samples against full scale, in dB."""
+    return level_dbfs(mean_square(window))
 
 
 class VadWindows:
@@ -299,7 +398,8 @@ class VadHysteresis:
     """Windows in, starts and pauses of speech out.
 
     `push` one window at a time; then read `state`, `speech_start` (first sample of the speech),
-    `speech_end` (first sample after the last speech) and `speech_samples` (without silence).
+    `noticed_start` (of the first window that was sure to be speech), `speech_end` (first sample
+    after the last speech) and `speech_samples` (without silence).
 
     """
 
@@ -310,6 +410,7 @@ class VadHysteresis:
         self.is_quiet = True
         """Usually true. A window without speech then changes nothing and need not be pushed."""
         self.speech_start = 0
+        self.noticed_start = 0
         self.speech_end = 0
         self.speech_samples = 0
         bound = max(self.hysteresis.start_of, self.hysteresis.resume_of)
@@ -328,7 +429,7 @@ class VadHysteresis:
         """Declare speech since `start_sample` (a change from push-to-talk to VAD): the next silence
         counts from `now_sample`."""
         self._recent.clear()
-        self.speech_start = start_sample
+        self.speech_start = self.noticed_start = start_sample
         self.speech_end = now_sample
         self.speech_samples = speech_samples
         self._become(GateState.SPEAKING)
@@ -344,7 +445,8 @@ class VadHysteresis:
         speech = [w for w in list(self._recent)[-rule.start_of :] if w.is_speech]
         if len(speech) >= rule.start_speech:
             before = speech[0].doubted_windows * WINDOW_SAMPLES
-            self.speech_start = max(0, speech[0].start_sample - before)
+            self.noticed_start = speech[0].start_sample
+            self.speech_start = max(0, self.noticed_start - before)
             self.speech_end = speech[-1].end_sample
             self.speech_samples = len(speech) * WINDOW_SAMPLES
             self._become(GateState.SPEAKING)

@@ -272,14 +272,16 @@ class Events:
         item_id: str | None,
         start_sample: int,
         duration_ms: float,
+        due_ms: float,
         stages_ms: Mapping[str, float],
         latency_ms: float,
         prefilled_tokens: int,
         rolled_back_tokens: int,
     ) -> Json:
-        """What one audio chunk cost against its own duration. `start_sample` at 16 kHz.
+        """What one audio chunk cost. `start_sample` at 16 kHz.
 
-        `headroom` is the share of the chunk's duration left over; negative means it fell behind.
+        `due_ms` is the time it had: until the next chunk was there. `headroom` is the share of that
+        left over; negative means that it fell behind.
         """
         busy_ms = sum(stages_ms.values())
         return self._event(
@@ -288,9 +290,10 @@ class Events:
             item_id=item_id,
             start_sample=start_sample,
             duration_ms=duration_ms,
+            due_ms=due_ms,
             stages_ms=dict(stages_ms),
             latency_ms=latency_ms,
-            headroom=1.0 - busy_ms / duration_ms if duration_ms > 0 else None,
+            headroom=1.0 - busy_ms / due_ms if due_ms > 0 else None,
             prefilled_tokens=prefilled_tokens,
             rolled_back_tokens=rolled_back_tokens,
         )
@@ -323,6 +326,20 @@ class Events:
             item_id=item_id,
             probability=probability,
             audio_ms=audio_ms,
+        )
+
+    def turn_continued(
+        self, *, turn: int, item_id: str, continued_item_id: str, response_id: str | None
+    ) -> Json:
+        """The user's message `continued_item_id` was answered too early and goes on: with its words
+        it will become the item `item_id`, and it is deleted then. `response_id`: the answer that is
+        taken back; its items are deleted."""
+        return self._event(
+            "gateway.turn.continued",
+            turn=turn,
+            item_id=item_id,
+            continued_item_id=continued_item_id,
+            response_id=response_id,
         )
 
     def interruption(

@@ -19,10 +19,10 @@ from openai.types.realtime import (
 from pydantic import BaseModel
 
 GatewayEventName = Literal[
-    "latency", "chunks", "hearing", "endpoint", "engine", "voice", "interruption", "frames"
+    "latency", "chunks", "hearing", "endpoint", "engine", "voice", "interruption", "turn", "frames"
 ]
 Interruption = Literal["words", "speech"]
-Endpointing = Literal["fixed", "adaptive", "semantic"]
+Endpointing = Literal["fixed", "adaptive", "semantic", "eager"]
 
 
 class SamplingOptions(BaseModel):
@@ -73,9 +73,10 @@ class GatewayOptions(BaseModel):
     sent; slower turns count as late. `video`: which camera frames are used. `interruption`:
     what interrupts a response under `interrupt_response`: "speech", any at once, or "words"
     that are not backchannels. `endpointing`: the policy of `server_vad`: a fixed silence, one
-    that follows the speaker's pauses, or one that also uses the language model. `window`: how
-    much is remembered. `resume`: keep the session when its connection breaks, and send the
-    token for resuming it.
+    that follows the speaker's pauses, one that also uses the language model, or one that ends
+    early where it finds the message whole, and takes the end back if the speaker goes on.
+    `window`: how much is remembered. `resume`: keep the session when its connection breaks, and
+    send the token for resuming it.
     """
 
     events: Annotated[list[GatewayEventName], MaxLen(16)] | None = None

@@ -380,6 +380,7 @@ class Gateway:
                 "kv_pool_bytes": model.kv_pool_bytes if model else None,
                 "ears": (model.ears or None) if model else None,
                 "ears_reason": (model.ears_reason or None) if model else None,
+                "llm_server": (model.llm_server or None) if model else None,
             },
             "voice": self._voice_body(),
             "sessions": {

@@ -139,6 +139,13 @@ def engine_argv(settings: Settings, endpoint: str) -> list[str]:
     argv += ["--transcribe", settings.transcribe]
     if settings.size is not None:
         argv += ["--size", settings.size]
+    if settings.llm is not None and settings.engine == "local":
+        argv += ["--llm", settings.llm, "--window-tokens", str(settings.window_tokens)]
+        named = {"model": settings.llm_model, "key-env": settings.llm_key_env}
+        named |= {"tokenizer": settings.tokenizer}
+        for name, value in named.items():
+            flag = f"--{name}" if name == "tokenizer" else f"--llm-{name}"
+            argv += [flag, value] if value is not None else []
     if settings.threads:
         argv += ["--threads", str(settings.threads)]
     return argv + shlex.split(settings.engine_args)
@@ -205,10 +212,14 @@ class Announcer(LinkObserver):
 
     def _say_ready(self, model: api.ModelInfo) -> None:
         ears = f"  ears {model.ears}: {model.ears_reason}\n" if model.ears_reason else ""
+        server = "".join(
+            f"  LLM server, {name.replace('_', ' ')}: {fact}\n"
+            for name, fact in model.llm_server.items()
+        )
         print(
             f"\n  headstart is ready: {self._url}\n"
             f"  model {model.name}, {model.weights_bytes / 1e6:.0f} MB of weights, "
-            f"loaded in {model.load_s:.1f} s\n{ears}",
+            f"loaded in {model.load_s:.1f} s\n{ears}{server}",
             file=sys.stderr,
             flush=True,
         )

@@ -1,4 +1,4 @@
-"""One active response: its item in the conversation and in the engine, and its latency report.
+"""One active response: its item in the conversation and in the engine, and its stamps.
 
 No more events are sent about an item that is deleted while the response still grows. The model's
 context ends up with the text that was sent to the client: the engine may have generated more than
@@ -21,9 +21,7 @@ from headstart.gateway.session.response import (
     Response,
     ResponseRequest,
     item_status,
-    kv_to_wire,
 )
-from headstart.gateway.session.speech_output import voice_report
 from headstart.gateway.telemetry.latency import TurnBudget, TurnStamps, Unmeasured
 from headstart.gateway.tts.spoken_response import SpokenResponse
 
@@ -40,7 +38,6 @@ class ActiveResponse:
     question_id: str | None = None
     budget: TurnBudget | Unmeasured | None = None
     stamp_pending: bool = False  # its first delta is not yet written to the socket
-    finished: api.Finished | None = None  # set if it finished before that delta was written
     speaking: SpokenResponse | None = None  # of a spoken response
     text_over: api.Finished | None = None  # the engine has finished, speech synthesis has not
     place: Place | None = None  # in the conversation; None: out of band
@@ -49,10 +46,23 @@ class ActiveResponse:
     announced: bool = False  # `response.created` was sent
     outcome: api.Finished | None = None  # the engine's result, once it is over
     hangover: dict[str, Any] = field(default_factory=dict)  # what owns the wait before it
+    calls_from_ns: int = 0  # until then its function calls are held back; 0: it is not revocable
+    early_calls: list[api.Call] = field(default_factory=list)  # those, in order
+    revoked_ns: int | None = None  # when it was taken back
 
     @property
     def generation(self) -> int:
         return self.response.facts.generation
+
+    @property
+    def is_revocable(self) -> bool:
+        """Whether it answers a turn whose end may be taken back."""
+        return self.calls_from_ns > 0
+
+    @property
+    def is_spoken(self) -> bool:
+        """Whether nothing is left to be spoken, or called."""
+        return not self.early_calls and (self.speaking is None or self.speaking.over)
 
     @property
     def item_id(self) -> str:
@@ -107,6 +117,9 @@ def settle(context: SessionContext, running: ActiveResponse, ending: Ending) -> 
     if running.place is None:
         return
     context.conversation.free(running.place)
+    if running.revoked_ns is not None:
+        withdraw(context, running)
+        return
     item_id = running.item_id
     kept = context.conversation.find(item_id)
     if kept is not None:
@@ -120,28 +133,9 @@ def settle(context: SessionContext, running: ActiveResponse, ending: Ending) -> 
             amend(context, call, call.engine)
 
 
-def send_report(context: SessionContext, running: ActiveResponse, event: api.Finished) -> None:
-    """Send the latency report, once the response is over and its first token was sent."""
-    if running.budget is None:
-        return  # nothing was sent, so there is no time to the first token
-    usage = event.usage
-    context.send_ours(
-        "latency",
-        context.events.latency_report(
-            turn=running.turn,
-            item_id=running.question_id if running.question_id in context.conversation else None,
-            response_id=running.response.facts.response_id,
-            budget=running.budget.to_wire(),
-            kv=kv_to_wire(event.kv),
-            chunks=context.chunks.to_wire(),
-            usage={
-                "input_tokens": usage.input,
-                "cached_tokens": usage.cached,
-                "output_tokens": usage.output,
-                "speculated_tokens": usage.speculated,
-                "wasted_tokens": usage.wasted,
-            },
-            decode_tok_s=event.decode_tok_s,
-            voice=voice_report(running.speaking, running.stamps, running.budget),
-        ),
-    )
+def withdraw(context: SessionContext, running: ActiveResponse) -> None:
+    """Delete the items of a response that was taken back. The engine removes its own."""
+    for item_id in (running.item_id, *running.calls.item_ids):
+        if item_id in context.conversation:
+            context.conversation.withdraw(item_id)
+            context.send(context.events.item_deleted(item_id))

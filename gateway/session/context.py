@@ -6,6 +6,7 @@ import logging
 
 from headstart.engine import api
 from headstart.engine.api import SMALL_PICTURE, PictureSize
+from headstart.gateway.audio.echo import EchoDetector
 from headstart.gateway.config import Settings
 from headstart.gateway.protocol.errors import ProtocolError
 from headstart.gateway.protocol.events import Events
@@ -61,6 +62,7 @@ class SessionContext:
         self.conversation = Conversation()
         self.turns = TurnMachine()
         self.chunks = ChunkSummary()
+        self.echo = EchoDetector()
         self.conversation_id = ids.conversation()
         self._out: list[Action] = []
 
@@ -96,11 +98,11 @@ class SessionContext:
         """Add any other action."""
         self._out.append(action)
 
-    def chunk_budget(self, chunk: api.Chunk) -> ChunkBudget | None:
-        """A chunk's latency budget. None, and counted as an error, if the engine's stamps
-        contradict each other."""
+    def chunk_budget(self, chunk: api.Chunk, regular_ms: float) -> ChunkBudget | None:
+        """A chunk's latency budget where chunks are `regular_ms` long. None, and counted as an
+        error, if the engine's stamps contradict each other."""
         try:
-            return ChunkBudget.from_chunk(chunk)
+            return ChunkBudget.from_chunk(chunk, regular_ms)
         except BudgetError as error:
             self.impossible(error)
             return None
@@ -131,6 +133,7 @@ class SessionContext:
                 item_id=item_id,
                 start_sample=chunk.start_sample,
                 duration_ms=budget.duration_ms,
+                due_ms=budget.due_ms,
                 stages_ms=budget.stages_ms,
                 latency_ms=budget.latency_ms,
                 prefilled_tokens=chunk.prefilled_tokens,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
@@ -22,6 +23,7 @@ BYTES_MAX = 64 * 1024 * 1024
 PICTURED = 16  # the newest items with images that keep them when memory is short
 RECENT = 32  # the newest items, whose content may still be growing
 LOOKED_BACK = 64  # the newest items searched for repeated function calls
+WITHDRAWN_MAX = 16  # items taken back that are remembered
 _ITEM_BYTES = 2_048  # estimated size of an item's JSON without texts and images
 
 # Error code and message when no transcriber is running; the turn itself continues.
@@ -89,6 +91,7 @@ class Conversation:
         self._calls: dict[str, int] = {}  # by call id: items with that call, usually 1
         self._outputs: dict[str, int] = {}  # by call id: the number of items with its output
         self._pictured: dict[str, ConversationItem] = {}  # items with images, oldest first
+        self._withdrawn: OrderedDict[str, SpokenResponse | None] = OrderedDict()
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -141,12 +144,13 @@ class Conversation:
         """Validate a new item's id and position; return the id of the item it will follow (None: it
         becomes the first).
 
-        `previous_item_id`: None means the end, "root" the start.
+        `previous_item_id`: None means the end, "root" the start. An item that was taken back stood
+        at the end.
 
         """
         if item_id in self._by_id:
             raise errors.duplicate_item(item_id)
-        if previous_item_id is None:
+        if previous_item_id is None or previous_item_id in self._withdrawn:
             return self.tail_id
         if previous_item_id == ROOT:
             return None
@@ -209,10 +213,26 @@ class Conversation:
         self._drop(item)
         return item
 
+    def withdraw(self, item_id: str) -> None:
+        """Remove an item that the client may still name for a moment, because the server took it
+        back."""
+        item = self._by_id[item_id]
+        self._drop(item)
+        self._withdrawn[item_id] = item.speech
+        while len(self._withdrawn) > WITHDRAWN_MAX:
+            self._withdrawn.popitem(last=False)
+
+    def is_withdrawn(self, item_id: str) -> bool:
+        return item_id in self._withdrawn
+
+    def withdrawn_speech(self, item_id: str) -> SpokenResponse | None:
+        """The speech of an item that was taken back, if it had any."""
+        return self._withdrawn.get(item_id)
+
     def clear(self) -> None:
         """Remove all items. Breaks their reference cycle, so that images are freed at once."""
         self._chain.clear()
-        for books in (self._by_id, self._calls, self._outputs, self._pictured):
+        for books in (self._by_id, self._calls, self._outputs, self._pictured, self._withdrawn):
             books.clear()
         self._bytes = 0
 
@@ -267,6 +287,21 @@ class Conversation:
     def _name_before(self, link: Link) -> str | None:
         before = self._chain.back_from(link)
         return next((item.item_id for item in before if isinstance(item, ConversationItem)), None)
+
+    def newest_answer(self) -> str:
+        """The text of the assistant's message at the end of the conversation; empty if the newest
+        item is another one."""
+        wire = next((item.wire for item in self._back(1)), None)
+        if wire is None or wire.get("role") != "assistant":
+            return ""
+        parts = wire.get("content") or ()
+        return " ".join(part.get("text") or part.get("transcript") or "" for part in parts)
+
+    def behind(self, item_id: str, at_most: int = LOOKED_BACK) -> list[str] | None:
+        """The ids of the items after that one; None if there is no such item among the newest
+        `at_most`."""
+        ids = [item.item_id for item in self._back(at_most)]
+        return ids[: ids.index(item_id)] if item_id in ids else None
 
     def newest(self, count: int) -> list[Json]:
         """The last `count` items as the client sees them."""

@@ -92,8 +92,16 @@ class FunctionCalls:
             self._close(call, "completed", out)
         return out
 
-    def close(self, ending: Ending) -> tuple[list[Json], list[Json]]:
-        """End the response: the closing events still to send, and all calls as items."""
+    @property
+    def is_told(self) -> bool:
+        """Whether the client knows of a complete call, which it may be carrying out."""
+        return any(call.done for call in self._calls.values())
+
+    def close(
+        self, ending: Ending, *, withdrawn: bool = False
+    ) -> tuple[list[Json], list[Json]]:
+        """End the response: the closing events still to send, and all calls as items. `withdrawn`:
+        the engine removes them by itself."""
         out: list[Json] = []
         wanted = ending.status in ("completed", "incomplete")
         for piece in self._held:
@@ -101,7 +109,7 @@ class FunctionCalls:
                 out += self.take(piece)
             else:
                 self.drop(piece)
-        for number in sorted(self._unseen) if self._in_engine else ():
+        for number in sorted(self._unseen) if self._in_engine and not withdrawn else ():
             self._forget(number)
         for call in self._calls.values():
             if not call.done:

@@ -36,6 +36,8 @@ from headstart.gateway.audio.segmenter import (
     UtteranceTooLongError,
 )
 from headstart.gateway.audio.turn_detection import detection_of
+from headstart.gateway.protocol.extensions import Endpointing
+from headstart.gateway.protocol.session_config import TurnDetection
 from headstart.gateway.session.barge_in import Meaning
 from headstart.gateway.session.context import SessionContext
 from headstart.gateway.session.transcription import Transcripts
@@ -86,6 +88,7 @@ class InputSpeech:
         self._fed_ns = now_ns
         captured_ns = self.client_clock.to_ours(captured_ms, now_ns)
         began_ns = self._stopwatch()
+        self._context.echo.heard(pcm, now_ns)
         events = self._segmenter.feed(pcm, now_ns, captured_ns)
         self._feed_ns, self._buffer_ns = self._stopwatch() - began_ns, None
         self._context.metrics.audio("received", len(pcm) / 48)  # bytes in a ms of s16 at 24 kHz
@@ -98,6 +101,7 @@ class InputSpeech:
         self._fed_ns = now_ns
         came = arrival or Arrival(now_ns, None)
         began_ns = self._stopwatch()
+        self._context.echo.heard(pcm, now_ns)
         try:
             events = self._segmenter.feed(pcm, came.received_ns, came.captured_ns)
         except UtteranceTooLongError:  # push-to-talk: a track keeps sending
@@ -120,6 +124,7 @@ class InputSpeech:
         self._context.send(self._context.events.cleared())
 
     def tick(self, now_ns: int) -> None:
+        self._turns.look(now_ns)
         if self._open is None and self._undecided is None:
             return  # nobody is speaking
         self._handle(self._segmenter.tick(now_ns), now_ns)
@@ -131,8 +136,13 @@ class InputSpeech:
     def configure(self, now_ns: int) -> None:
         """Apply a change of the session's settings."""
         self._cut_chunks()
-        if self._detecting != (self._context.config.turn_detection, self._context.endpointing):
+        if self._detecting != self._wanted():
             self._handle(self._segmenter.set_detection(self._detection()), now_ns)
+
+    @property
+    def chunk_ms(self) -> int:
+        """How long the chunks are that the engine gets now."""
+        return self._segmenter.settings.chunk_ms
 
     def _cut_chunks(self) -> None:
         """Set the chunk size: small chunks while a held utterance waits for its words."""
@@ -158,6 +168,8 @@ class InputSpeech:
                 case SpeechStarted():
                     self._started(event, now_ns)
                 case SpeechChunk():
+                    if self._open is not None and self._open.is_held:
+                        self._open.timbre.feed(event.pcm)
                     context.send_to_engine(
                         api.Audio(
                             context.session_id,
@@ -181,6 +193,7 @@ class InputSpeech:
     def _started(self, event: SpeechStarted, now_ns: int) -> None:
         context = self._context
         self._decide(now_ns)
+        self._segmenter.answered(context.conversation.newest_answer())
         context.turns.begin(event.ref)
         utterance = self._open = Utterance(
             turn=event.ref.turn,
@@ -193,17 +206,34 @@ class InputSpeech:
         self._turns.begin(utterance, now_ns, continues=event.continues)
         self._cut_chunks()
         context.send_to_engine(
-            api.BeginSpeech(context.session_id, event.ref, utterance.item_id, event.start_sample)
+            api.BeginSpeech(
+                context.session_id,
+                event.ref,
+                utterance.item_id,
+                event.start_sample,
+                may_continue=utterance.before is not None,
+            )
         )
+        if utterance.before is not None and not utterance.is_held:
+            self._join(utterance)
 
     def _confirm(self, utterance: Utterance, now_ns: int) -> None:
         """Held speech turned out to be an interruption, or a turn."""
-        self._turns.confirm(utterance, now_ns)
+        joins = self._turns.confirm(utterance, now_ns)
         self._cut_chunks()
-        if utterance.hearing is not None:
+        if joins:
+            self._join(utterance)
+        elif utterance.hearing is not None:
             self._transcripts.show(utterance, utterance.hearing)
         if utterance is self._open and utterance.hushed is not None:
             self._send_pause(utterance.hushed)  # from here on there is something to speculate on
+
+    def _join(self, utterance: Utterance) -> None:
+        """The utterance continues the message before it, whose end is taken back."""
+        before = self._turns.join(utterance)
+        silence = utterance.speech_sample - before.event.last_speech_sample
+        self._segmenter.revoked(max(0, silence))
+        self._segmenter.answered(self._context.conversation.newest_answer())
 
     def _hushed(self, event: PauseDetected) -> None:
         assert self._open is not None
@@ -214,7 +244,8 @@ class InputSpeech:
 
     def _send_pause(self, event: PauseDetected) -> None:
         context = self._context
-        speculate = context.sampling() if self._turns.may_speculate else None
+        is_whole = self._open is None or self._open.before is None or not self._open.is_held
+        speculate = context.sampling() if is_whole and self._turns.may_speculate else None
         context.send_to_engine(api.Hush(context.session_id, event.ref, event.end_sample, speculate))
 
     def _resumed(self, event: SpeechResumed) -> None:
@@ -245,12 +276,13 @@ class InputSpeech:
         over, self._undecided = self._undecided, None
         if over is None:
             return
-        if over.utterance.is_held and self._turns.is_turn(over.utterance, now_ns):
+        if over.utterance.is_held and self._turns.is_turn(over, now_ns):
             self._confirm(over.utterance, now_ns)
         if not over.utterance.is_held:
             self._finish(over)
         else:
             self._turns.forget(over.utterance, now_ns)
+            self._turns.dropped(over.utterance)
             self._context.send_to_engine(api.DropSpeech(self._context.session_id, over.event.ref))
 
     def _finish(self, over: EndedUtterance) -> None:
@@ -260,7 +292,10 @@ class InputSpeech:
         if not utterance.by_hand:
             context.send(context.events.speech_stopped(utterance.item_id, event.audio_end_ms))
         self._transcripts.commit(utterance)
-        context.send_to_engine(api.EndSpeech(context.session_id, event.ref, event.end_sample))
+        may_continue = self._turns.ended(over)
+        context.send_to_engine(
+            api.EndSpeech(context.session_id, event.ref, event.end_sample, may_continue)
+        )
         self._turns.end(over)
 
     def _stamps(self, event: SpeechStopped, now_ns: int) -> TurnStamps:
@@ -287,6 +322,7 @@ class InputSpeech:
             # The client was told that speech started, and nothing will be committed.
             at_ms = engine_samples_to_ms(event.at_sample)
             context.send(context.events.speech_stopped(utterance.item_id, at_ms))
+        self._turns.dropped(utterance)
         self._transcripts.dropped(utterance)
         self._turns.withdraw(now_ns)
 
@@ -297,20 +333,23 @@ class InputSpeech:
         utterance = self._utterance(event.ref.turn)
         if utterance is None:
             return
-        utterance.take(event)
+        if not utterance.take(event):
+            return
         if utterance.is_held:
             if self._turns.judge(utterance, now_ns) is Meaning.INTERRUPTION:
                 self._confirm(utterance, now_ns)
         else:
             self._transcripts.show(utterance, event)
         over = self._undecided
-        if over is not None and over.utterance is utterance and event.final:
+        is_decided = event.final or not utterance.is_held
+        if over is not None and over.utterance is utterance and is_decided:
             self._decide(now_ns)
 
     def end_of_message(self, event: api.EndOfMessage) -> None:
         """At a short pause: the model's probability that the user has finished."""
-        self._segmenter.set_end_probability(event.ref, event.probability)
         utterance = self._utterance(event.ref.turn)
+        words = "" if utterance is None else utterance.text
+        self._segmenter.set_end_probability(event.ref, event.probability, words)
         if utterance is None:
             return
         context = self._context
@@ -360,7 +399,20 @@ class InputSpeech:
     def _detection(self) -> Detection | None:
         """The turn detection settings in force, for the segmenter."""
         context = self._context
-        self._detecting = (context.config.turn_detection, context.endpointing)
-        turns, endpointing = self._detecting
+        self._detecting = self._wanted()
+        turns, endpointing, audible = self._detecting
         hush_ms, ours = context.settings.hush_ms, context.config.server_vad
-        return detection_of(turns, hush_ms, self._pace, endpointing, ours=ours)
+        interrupts = turns is not None and turns.interrupt_response
+        takes_back = interrupts and context.config.answers_speech
+        revocable_ms = context.settings.revocable_ms if takes_back else 0
+        return detection_of(
+            *(turns, hush_ms, self._pace, endpointing),
+            ours=ours,
+            revocable_ms=revocable_ms,
+            audible=audible,
+        )
+
+    def _wanted(self) -> tuple[TurnDetection | None, Endpointing, bool]:
+        """What the detection follows from: two settings, and whether answers are spoken."""
+        config = self._context.config
+        return config.turn_detection, self._context.endpointing, config.output_modality == "audio"

@@ -183,6 +183,14 @@ class ClientItems:
 
         self._with(pictures_of(named), event.event_id, answer)
 
+    def retrieve(self, item_id: str) -> None:
+        """Send an item as it is. Clients ask for it after each transcript and truncation; if the
+        server has taken it back by then, they are told so already, and get no reply."""
+        context = self._context
+        if not context.conversation.is_withdrawn(item_id):
+            kept = context.conversation.get(item_id, "retrieve")
+            context.send(context.events.item_retrieved(kept.wire))
+
     def delete(self, item_id: str) -> None:
         """Delete an item. An active response that is growing in it ends, since its output has no
         place left."""

@@ -18,9 +18,9 @@ from headstart.gateway.session.active_response import (
     ActiveResponse,
     close_message,
     open_message,
-    send_report,
     settle,
     text_over,
+    withdraw,
 )
 from headstart.gateway.session.context import SessionContext
 from headstart.gateway.session.function_calls import FunctionCalls
@@ -53,6 +53,8 @@ class ResponseManager:
         self._reports = reports
         self._running: dict[int, ActiveResponse] = {}
         self._main: ActiveResponse | None = None
+        self._spoken: ActiveResponse | None = None  # the newest that answers speech
+        self._is_held = False  # until it is known whether somebody interrupts
         self._aside_generation = 0
         self._stamping: list[ActiveResponse] = []  # waiting for `sent`, in order
         self.given = 0
@@ -93,11 +95,15 @@ class ResponseManager:
 
     # --- asked for -------------------------------------------------------------------------------
 
-    def answer_speech(self, stamps: TurnStamps, turn: int, item_id: str, *, said: bool) -> None:
+    def answer_speech(
+        self, stamps: TurnStamps, turn: int, item_id: str, *, said: bool, calls_from_ns: int = 0
+    ) -> None:
         """A spoken turn is over and wants its answer. Unless something was `said`, the client is
-        told of it only when there are words, or an answer: as a rule there will be neither."""
-        running = self._begin(ResponseRequest(), stamps)
+        told of it only when there are words, or an answer: as a rule there will be neither.
+        `calls_from_ns`: until then function calls are held back."""
+        running = self._spoken = self._begin(ResponseRequest(), stamps)
         running.turn, running.question_id = turn, item_id
+        running.calls_from_ns = calls_from_ns
         self._start(running, None, only_if_heard=True, announce=said)
 
     def said(self, turn: int) -> None:
@@ -154,11 +160,63 @@ class ResponseManager:
 
     def hold(self, now_ns: int) -> None:
         """Somebody speaks who may mean to interrupt."""
+        self._is_held = True
         self._out.hold(now_ns)
 
     def release(self, now_ns: int) -> None:
         """That is settled."""
+        self._is_held = False
         self._out.release(now_ns)
+
+    # --- taken back ------------------------------------------------------------------------------
+
+    def may_withdraw(self, turn: int, item_id: str) -> bool:
+        """Whether what followed that turn's item can be taken back: only its own answer, of which
+        no function call has reached the client."""
+        answer = self._answer_to(turn)
+        if self._main is not None and self._main is not answer:
+            return False
+        behind = self._context.conversation.behind(item_id)
+        if behind is None:
+            return False
+        if answer is None:
+            return not behind
+        return not answer.calls.is_told and {answer.item_id, *answer.calls.item_ids} >= set(behind)
+
+    def take_back(self, turn: int, now_ns: int) -> None:
+        """Before `interrupt`: the answer to that turn is not to count as said."""
+        answer = self._answer_to(turn)
+        if answer is not None and answer.revoked_ns is None:
+            answer.revoked_ns = now_ns
+            answer.early_calls.clear()
+
+    def withdraw(self, turn: int) -> tuple[str, str | None]:
+        """Delete the items of an answer that was taken back; those of a running one follow when it
+        is over. Returns its id as an item, for the engine, and the response's, if the client knows
+        of it; "" and None if there is no answer."""
+        answer = self._answer_to(turn)
+        if answer is None:
+            return "", None
+        if answer.generation not in self._running:
+            withdraw(self._context, answer)
+        self._reports.revoked(answer)
+        return answer.item_id, answer.response.facts.response_id if answer.announced else None
+
+    def _answer_to(self, turn: int) -> ActiveResponse | None:
+        answer = self._spoken
+        return answer if answer is not None and answer.turn == turn else None
+
+    def release_calls(self, now_ns: int) -> None:
+        """Tell the client of the function calls that were held back for long enough."""
+        running = self._main
+        if running is None or not running.early_calls or self._is_held:
+            return
+        if now_ns < running.calls_from_ns:
+            return
+        calls, running.early_calls = running.early_calls, []
+        for event in calls:
+            self.called(event, now_ns)
+        self._conclude_if_spoken(running)
 
     def _cancel(self, running: ActiveResponse, reason: CancelReason) -> None:
         """Nothing more of it is sent; the engine's `Finished` closes it within a step."""
@@ -273,6 +331,10 @@ class ResponseManager:
         if running.response.cancel_reason is not None:
             running.calls.drop(event)
             return
+        is_early = running.is_revocable and (self._is_held or now_ns < running.calls_from_ns)
+        if is_early or running.early_calls:
+            running.early_calls.append(event)
+            return
         if running.response.opened:
             running.calls.hold(event)
             return
@@ -298,24 +360,20 @@ class ResponseManager:
         if running is None:
             return
         text_over(self._context, running, event)
-        speaking = running.speaking
-        if speaking is not None and event.reason in (
-            api.FinishReason.STOP,
-            api.FinishReason.LENGTH,
-        ):
-            if running.response.cancel_reason is None:
-                self._out.say(running.generation, speaking.end(now_ns))
-            if running.response.cancel_reason is None and not speaking.over:
-                running.text_over = event
-                return
-        self._conclude(running, event)
+        is_whole = event.reason in (api.FinishReason.STOP, api.FinishReason.LENGTH)
+        if not is_whole or running.response.cancel_reason is not None:
+            self._conclude(running, event)
+            return
+        if running.speaking is not None:
+            self._out.say(running.generation, running.speaking.end(now_ns))
+        running.text_over = event
+        self._conclude_if_spoken(running)
 
     def _conclude(self, running: ActiveResponse, event: api.Finished) -> None:
         ending = ending_of(event, running.response.cancel_reason)
         running.outcome = event
         self._end(running, ending)
         self._context.metrics.turn_finished(event.reason.value, event.usage)
-        self._report(running, event)
 
     def voice(self, event: SynthesisedAudio | ClauseDone, now_ns: int) -> None:
         """The voice has made a piece of an answer, or is through with a clause."""
@@ -328,30 +386,39 @@ class ResponseManager:
             self._out.sound(running.response, running.speaking, event, now_ns)
             return
         running.speaking.said(event.clause, event.problem)
-        self._spoken_so_far(running)
+        self._conclude_if_spoken(running)
 
     def voice_lost(self, reason: str) -> None:
         """No more sound: answers under way go on, and end, as text."""
         for running in list(self._running.values()):
             if running.speaking is not None:
                 running.speaking.give_up(reason)
-                self._spoken_so_far(running)
+                self._conclude_if_spoken(running)
 
-    def _spoken_so_far(self, running: ActiveResponse) -> None:
-        """The end, if this was the last of it."""
-        assert running.speaking is not None
-        if running.text_over is not None and running.speaking.over:
+    def _conclude_if_spoken(self, running: ActiveResponse) -> None:
+        """The end, if the text is over and all of it was spoken and called."""
+        if running.text_over is not None and running.is_spoken:
             self._conclude(running, running.text_over)
 
     def truncate(self, event: ConversationItemTruncateEvent) -> None:
         """A client's wish. Raises `ProtocolError`."""
         running = self._main is not None and self._main.item_id == event.item_id
-        self._out.truncate(event, running=running)
+        if self._context.conversation.is_withdrawn(event.item_id):
+            self._out.truncate_withdrawn(event)
+        else:
+            self._out.truncate(event, running=running)
 
     def cleared(self, dropped_samples: int) -> None:
         """The playout dropped what it still held."""
         item_id = self._main.item_id if self._main is not None else None
         self._out.cleared(dropped_samples, item_id)
+
+    def close(self) -> None:
+        """The session ends in the middle of them. Nobody is there to be told but who observes."""
+        for running in self._running.values():
+            if running.announced:
+                self._context.metrics.turn_ended("disconnected")
+                self._reports.over(running, None)
 
     def engine_lost(self, now_ns: int) -> None:
         """Every answer that ran is a failed one, but for those of which only sound is missing."""
@@ -371,7 +438,10 @@ class ResponseManager:
         if ending.status != "cancelled":
             self._announce(running)
         close_message(context, running)
-        for event in response.finish(ending, *running.calls.close(ending)):
+        withdrawn = running.revoked_ns is not None
+        for call in running.early_calls:
+            running.calls.drop(call)
+        for event in response.finish(ending, *running.calls.close(ending, withdrawn=withdrawn)):
             if running.announced:
                 context.send(event)
         del self._running[running.generation]
@@ -405,12 +475,3 @@ class ResponseManager:
         except BudgetError as error:
             running.budget = Unmeasured(self._context.latency_budget_ms, running.stamps.realtime)
             self._context.impossible(error)
-        if running.finished is not None:
-            send_report(self._context, running, running.finished)
-
-    def _report(self, running: ActiveResponse, event: api.Finished) -> None:
-        """Report when both are known: what it cost and when it was sent."""
-        if running.stamp_pending:
-            running.finished = event
-        else:
-            send_report(self._context, running, event)

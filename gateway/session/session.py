@@ -311,6 +311,7 @@ class Session:
         context.config = dataclasses.replace(context.config, speaks=status.speaks)
         if not status.speaks:
             self._responses.voice_lost(status.reason)
+        self._speech.configure(now_ns)
         event = context.events.voice_status(status.state, status.voice, status.reason)
         context.send_ours("voice", event)
         return self._done(now_ns)
@@ -351,8 +352,9 @@ class Session:
         self._metrics.session_closed()
         self._context.send_to_engine(api.Close(self._context.session_id))
         self._context.send_to_tts(Stop(self._context.session_id))
-        self._context.conversation.clear()
+        self._responses.close()
         self._reports.close(now_ns)
+        self._context.conversation.clear()
         return self._context.take()
 
     # --- client events ---------------------------------------------------------------------------
@@ -372,8 +374,7 @@ class Session:
             case ConversationItemCreateEvent():
                 self._items.create(event)
             case ConversationItemRetrieveEvent():
-                kept = self._context.conversation.get(event.item_id, "retrieve")
-                self._context.send(self._context.events.item_retrieved(kept.wire))
+                self._items.retrieve(event.item_id)
             case ConversationItemTruncateEvent():
                 self._responses.truncate(event)
                 self._reports.looked_for_cuts()
@@ -401,7 +402,7 @@ class Session:
     # --- engine events ---------------------------------------------------------------------------
 
     def _chunk(self, chunk: api.Chunk, now_ns: int) -> None:
-        if (budget := self._context.chunk_budget(chunk)) is not None:
+        if (budget := self._context.chunk_budget(chunk, self._speech.chunk_ms)) is not None:
             self._reports.chunk(chunk, budget, now_ns)
             self._pictures.chunk(budget)
             self._context.report_chunk(chunk, budget, self._speech.item_id_of(chunk.ref.turn))

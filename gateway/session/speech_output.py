@@ -14,7 +14,7 @@ from typing import Literal
 
 from openai.types.realtime import ConversationItemTruncateEvent
 
-from headstart.gateway.audio.clock import CLIENT_RATE_HZ, ns_to_ms
+from headstart.gateway.audio.clock import CLIENT_RATE_HZ
 from headstart.gateway.audio.formats import SoundOut
 from headstart.gateway.protocol import errors
 from headstart.gateway.session.actions import HoldPlayout
@@ -22,7 +22,6 @@ from headstart.gateway.session.context import SessionContext
 from headstart.gateway.session.conversation import ConversationItem
 from headstart.gateway.session.engine_items import amend, said
 from headstart.gateway.session.response import Response
-from headstart.gateway.telemetry.latency import TurnBudget, TurnStamps, Unmeasured
 from headstart.gateway.tts.messages import Speak, Stop, SynthesisedAudio
 from headstart.gateway.tts.spoken_response import SpokenResponse
 
@@ -76,6 +75,7 @@ class SpeechOutput:
             )
         speaking.sound(event.clause, event.samples)
         self._sent_samples += event.samples
+        self._context.echo.played(event.pcm, now_ns)
         lasts_ns = event.samples * 10**9 // CLIENT_RATE_HZ
         self._plays_until_ns = max(self._plays_until_ns, now_ns) + lasts_ns
         self.has_spoken = True
@@ -108,12 +108,20 @@ class SpeechOutput:
             raise errors.truncate_beyond_end(speech.duration_ms, end_ms)
         self._cut(kept, speech, end_ms * CLIENT_RATE_HZ // 1000, running=running)
 
+    def truncate_withdrawn(self, event: ConversationItemTruncateEvent) -> None:
+        """The client played only this much of an item that was taken back before it could know. It
+        gets no reply, since no event names a deleted item."""
+        speech = self._context.conversation.withdrawn_speech(event.item_id)
+        if speech is not None:
+            speech.cut(event.audio_end_ms * CLIENT_RATE_HZ // 1000)
+
     def _cut(
         self, kept: ConversationItem, speech: SpokenResponse, heard_samples: int, *, running: bool
     ) -> None:
         context = self._context
         speech.cut(heard_samples)
         self._plays_until_ns = 0
+        context.echo.drop()
         heard_ms = speech.heard_ms  # an earlier truncation may have been shorter
         context.send(context.events.item_truncated(kept.item_id, 0, heard_ms))
         if not running:
@@ -138,6 +146,7 @@ class SpeechOutput:
         """Pause the playout: the user may be interrupting."""
         if self._held_ns is None:
             self._held_ns = now_ns
+            self._context.echo.hold(now_ns)
             self._context.act(HoldPlayout(held=True))
 
     def release(self, now_ns: int) -> None:
@@ -146,12 +155,14 @@ class SpeechOutput:
             if self.audible(now_ns):
                 self._plays_until_ns += now_ns - self._held_ns
             self._held_ns = None
+            self._context.echo.release(now_ns)
             self._context.act(HoldPlayout(held=False))
 
     def drop(self) -> None:
         """Drop all audio still to be played: the user interrupts, or the client asked for it. This
         also ends a pause."""
         self._plays_until_ns = 0
+        self._context.echo.drop()
         self._context.clear_playout()
         if self._held_ns is not None:
             self._context.act(HoldPlayout(held=True))
@@ -177,41 +188,14 @@ class SpeechOutput:
             kept = self._context.conversation.find(played.item_id)
             if end <= heard_until or not dropped_samples:
                 continue
+            heard = max(0, heard_until - played.start_sample)
             if kept is not None and kept.speech is not None:
-                heard = max(0, heard_until - played.start_sample)
                 running = played.item_id == running_item_id
                 self._cut(kept, kept.speech, heard, running=running)
+            elif self._context.conversation.is_withdrawn(played.item_id):
+                played.speaking.cut(heard)
         if self._played and dropped_samples:
             newest = self._played[-1].response_id
             self._context.send(self._context.events.playout("cleared", newest))
         self._played.clear()
         self._sent_samples = heard_until  # the playout counts what it plays, not what it drops
-
-
-def voice_report(
-    speaking: SpokenResponse | None, stamps: TurnStamps, budget: TurnBudget | Unmeasured
-) -> dict[str, float | str | None] | None:
-    """Latency of a spoken response, in ms; None if it is not spoken.
-
-    `first_clause_ms`: from the first token to the first clause; `first_sound_ms`: from then until
-    the first audio was sent; `total_ms`: from the turn's anchor to the first audio. None where a
-    stamp is missing.
-
-    """
-    if speaking is None:
-        return None
-    clause_ns, sound_ns = speaking.first_clause_ns, speaking.first_sound_ns
-    began_ns = None if budget.total_ns is None else stamps.sent_ns - budget.total_ns
-    return {
-        "first_clause_ms": _between_ms(stamps.first_delta_received_ns, clause_ns),
-        "first_sound_ms": _between_ms(clause_ns, sound_ns),
-        "total_ms": _between_ms(began_ns, sound_ns),
-        "audio_ms": speaking.duration_ms,
-        "problem": speaking.problem or None,
-    }
-
-
-def _between_ms(start_ns: int | None, end_ns: int | None) -> float | None:
-    if start_ns is None or end_ns is None:
-        return None
-    return ns_to_ms(end_ns - start_ns)

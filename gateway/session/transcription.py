@@ -51,6 +51,8 @@ class Transcripts:
     def commit(self, utterance: Utterance) -> None:
         """The utterance has ended and become an item; its final transcript follows."""
         context = self._context
+        if utterance.continues is not None:
+            self._replace(utterance.continues.utterance)
         add_spoken_item(context, utterance.item_id, None)
         self._unheard[utterance.turn] = utterance
         if not context.engine_up:
@@ -58,6 +60,14 @@ class Transcripts:
         elif len(self._unheard) > MAX_UNHEARD:
             oldest = next(iter(self._unheard.values()))
             self._give_up(oldest, "engine_behind", "The engine is too far behind.")
+
+    def _replace(self, first: Utterance) -> None:
+        """The item of a message's first part: the whole message takes its place."""
+        conversation = self._context.conversation
+        self._unheard.pop(first.turn, None)
+        if first.item_id in conversation:
+            conversation.withdraw(first.item_id)
+            self._context.send(self._context.events.item_deleted(first.item_id))
 
     def show(self, utterance: Utterance, event: api.Hearing) -> None:
         """Show the words so far. Committed words change only after a final pass."""
@@ -88,9 +98,7 @@ class Transcripts:
             self.send_failed(utterance, *NO_TRANSCRIBER)
         elif context.config.transcription is not None or utterance.shown:
             self._show(utterance, event.text)
-            audio_s = (
-                engine_samples_to_exact_ms(utterance.end_sample - utterance.start_sample) / 1000
-            )
+            audio_s = engine_samples_to_exact_ms(utterance.length_samples) / 1000
             context.send(
                 context.events.transcription_completed(utterance.item_id, event.text, audio_s)
             )

@@ -1,8 +1,9 @@
-"""What a session's observer is told: chunks, errors, and a record of each response that is done.
+"""What is told of turns: to the observer chunks, errors and a record of each response that is done,
+and to a client that asked for it the response's latency report.
 
     chunk ─▶ kept with its utterance ─┐
-    response over ─▶ waits for the first token's stamp, if that is still to come ─▶ record
-    heard, first sound sent, cut ─▶ the same record, of the next revision
+    response over ─▶ waits for the first token's stamp, if that is still to come ─▶ record, report
+    heard, first sound sent, cut ─▶ the same record, of the next revision; the report if it changed
 
 Bounds: chunks of the newest `UTTERANCES_KEPT` utterances, `CHUNKS_KEPT` of each; records of the
 newest `RECORDS_KEPT` spoken responses, of which more may be learnt.
@@ -22,7 +23,7 @@ from headstart.gateway.protocol.extensions import PlayoutStarted
 from headstart.gateway.protocol.session_config import ServerVadConfig
 from headstart.gateway.session.active_response import ActiveResponse
 from headstart.gateway.session.context import SessionContext
-from headstart.gateway.session.response import Ending
+from headstart.gateway.session.response import Ending, kv_to_wire
 from headstart.gateway.telemetry.latency import ChunkBudget
 from headstart.gateway.telemetry.turn_record import (
     CHUNKS_KEPT,
@@ -54,8 +55,9 @@ class TurnReports:
     def __init__(self, context: SessionContext) -> None:
         self._context = context
         self._chunks: dict[int, deque[TurnChunk]] = {}
-        self._over: list[tuple[ActiveResponse, Ending, int | None]] = []
+        self._over: list[tuple[ActiveResponse, Ending | None, int | None]] = []
         self._known: dict[str, _Known] = {}
+        self._client_gone = False
 
     # --- while it goes on ------------------------------------------------------------------------
 
@@ -77,8 +79,9 @@ class TurnReports:
             done = (name for name, known in self._known.items() if known.record is not None)
             self._known.pop(next(done, next(iter(self._known))))
 
-    def over(self, running: ActiveResponse, ending: Ending) -> None:
-        """A response is done. Of one that the client never heard of nothing is told."""
+    def over(self, running: ActiveResponse, ending: Ending | None) -> None:
+        """A response is done; `ending` None: the session ends, and it with it. Of one that the
+        client never heard of nothing is told."""
         if running.announced:
             self._over.append((running, ending, None))
         else:
@@ -88,7 +91,7 @@ class TurnReports:
         """The end of each of the session's calls: tell of what was done in it."""
         if not self._over:
             return
-        waiting: list[tuple[ActiveResponse, Ending, int | None]] = []
+        waiting: list[tuple[ActiveResponse, Ending | None, int | None]] = []
         for running, ending, done_ns in self._over:
             done_ns = now_ns if done_ns is None else done_ns
             if running.stamp_pending:
@@ -98,7 +101,8 @@ class TurnReports:
         self._over = waiting[-RECORDS_KEPT:]
 
     def close(self, now_ns: int) -> None:
-        """The session ends: no more stamps will come."""
+        """The session ends: no more stamps will come, and no client is left to be told."""
+        self._client_gone = True
         for running, _, _ in self._over:
             running.stamp_pending = False
         self.settle(now_ns)
@@ -118,6 +122,12 @@ class TurnReports:
         for known in self._known.values():
             if _was_cut(known.running.speaking):
                 self._revise(known)
+
+    def revoked(self, running: ActiveResponse) -> None:
+        """A response was taken back: the speaker's message continues."""
+        known = self._known.get(running.response.facts.response_id)
+        if known is not None:
+            self._revise(known)
 
     def heard_on_track(self, response_id: str | None, now_ns: int) -> None:
         """Our own playout has begun to play it."""
@@ -153,21 +163,24 @@ class TurnReports:
             before,
             voice=_voice(speaking),
             playout=known.playout,
-            interrupted=before.interrupted or _was_cut(speaking),
+            interrupted=before.interrupted or _is_cut(known.running),
+            revoked_ms=_revoked_ms(known.running),
         )
         if now != before:
-            known.record = dataclasses.replace(now, revision=before.revision + 1)
-            self._context.observer.turn(known.record)
+            record = known.record = dataclasses.replace(now, revision=before.revision + 1)
+            self._context.observer.turn(record)
+            if record.budget_to_wire() != before.budget_to_wire():
+                self._tell_client(known.running, record)
 
-    def _record(self, running: ActiveResponse, ending: Ending, done_ns: int) -> None:
+    def _record(self, running: ActiveResponse, ending: Ending | None, done_ns: int) -> None:
         context, facts = self._context, running.response.facts
         known = self._known.get(facts.response_id) or _Known(running)
-        if running.speaking is None:  # there is nothing more to learn of it
+        if running.speaking is None and not running.is_revocable:  # nothing more to learn of it
             self._known.pop(facts.response_id, None)
         outcome, speaking = running.outcome, running.speaking
-        by_speech = ending.details.reason == "turn_detected"
+        by_speech = ending is not None and ending.details.reason == "turn_detected"
         error = None
-        if ending.status == "failed":
+        if ending is not None and ending.status == "failed":
             error = ending.details.code or "failed", ending.details.message or ""
             context.observer.error(*error, context.session_id, facts.response_id)
         known.record = TurnRecord(
@@ -181,7 +194,7 @@ class TurnReports:
             budget=running.budget,
             latency_budget_ms=context.latency_budget_ms,
             done_ns=done_ns,
-            reason=ending.details.type,
+            reason="disconnected" if ending is None else ending.details.type,
             hangover=running.hangover,
             chunks=tuple(self._chunks.pop(running.turn, ())),
             voice=_voice(speaking),
@@ -189,11 +202,40 @@ class TurnReports:
             usage=None if outcome is None else outcome.usage,
             kv=None if outcome is None else outcome.kv,
             decode_tok_s=None if outcome is None else outcome.decode_tok_s,
-            interrupted=by_speech or _was_cut(speaking),
+            interrupted=by_speech or _is_cut(running),
+            revoked_ms=_revoked_ms(running),
             error=error,
             text=self._text(running),
         )
         context.observer.turn(known.record)
+        self._tell_client(running, known.record)
+
+    def _tell_client(self, running: ActiveResponse, record: TurnRecord) -> None:
+        """Send the latency report; again when the first sound, or when it was heard, became known
+        only afterwards."""
+        context, outcome = self._context, running.outcome
+        if outcome is None or record.budget is None or self._client_gone:
+            return  # the engine was lost, or nothing was sent that one could count to
+        known_item = running.question_id in context.conversation
+        report = context.events.latency_report(
+            turn=record.turn,
+            item_id=running.question_id if known_item else None,
+            response_id=record.response_id,
+            budget=record.budget_to_wire(),
+            revision=record.revision,
+            kv=kv_to_wire(outcome.kv),
+            chunks=context.chunks.to_wire(),
+            usage={
+                "input_tokens": outcome.usage.input,
+                "cached_tokens": outcome.usage.cached,
+                "output_tokens": outcome.usage.output,
+                "speculated_tokens": outcome.usage.speculated,
+                "wasted_tokens": outcome.usage.wasted,
+            },
+            decode_tok_s=outcome.decode_tok_s,
+            voice=record.voice_to_wire(),
+        )
+        context.send_ours("latency", report)
 
     def _text(self, running: ActiveResponse) -> tuple[str | None, str] | None:
         context = self._context
@@ -235,8 +277,25 @@ def _voice(speaking: SpokenResponse | None) -> Voice | None:
     return Voice(clause_ns, sound_ns, speaking.duration_ms, speaking.problem or None)
 
 
+def _is_cut(running: ActiveResponse) -> bool:
+    """Whether some of a response was not heard, or was taken back."""
+    return running.revoked_ns is not None or _was_cut(running.speaking)
+
+
 def _was_cut(speaking: SpokenResponse | None) -> bool:
     return speaking is not None and speaking.heard_ms < speaking.duration_ms
+
+
+def _revoked_ms(running: ActiveResponse) -> float | None:
+    """How much of an answer was played before it was taken back; None if it was not. Exact once the
+    playout or the client has told where it stopped; until then all that may have been played."""
+    speaking, revoked_ns = running.speaking, running.revoked_ns
+    if revoked_ns is None:
+        return None
+    if speaking is None or speaking.first_sound_ns is None:
+        return 0.0
+    since_ms = (revoked_ns - speaking.first_sound_ns) / NS_PER_MS
+    return round(max(0.0, min(since_ms, speaking.heard_ms)), 3)
 
 
 def _hangover(context: SessionContext) -> dict[str, Any]:

@@ -6,6 +6,8 @@
           └─▶ not an interruption, or no decision in time: the audio resumes, HELD_ALOUD
     HELD_ALOUD ─┬─▶ words after all: an interruption
                 └─▶ speech over: dropped, no event is sent
+    an interruption soon after a revocable endpoint ─▶ the message before it continues, and its
+                     answer is withdrawn (`headstart.gateway.session.continuation`)
     speech is over ─▶ a question ─▶ answered, at once or when the active response is over
 
 `InputSpeech` reports speech. Responses end for many reasons (the engine, the TTS, the client), and
@@ -19,11 +21,17 @@ from __future__ import annotations
 from typing import Literal
 
 from headstart.gateway.audio.clock import NS_PER_MS, engine_samples_to_ms
-from headstart.gateway.session.barge_in import InterruptionRule, Meaning
+from headstart.gateway.session.barge_in import GOING_ON, InterruptionRule, Meaning
 from headstart.gateway.session.context import SessionContext
+from headstart.gateway.session.continuation import Continuation
 from headstart.gateway.session.idle import Idle
 from headstart.gateway.session.responses import ResponseManager
 from headstart.gateway.session.utterance import EndedUtterance, Standing, Utterance
+
+ECHO_AT_ONCE_MS = 400  # of sound, at a beginning of speech
+ECHO_MS = 3_000  # at most, when words are known
+UNHEARD_TURN_MS = 300
+"""Speech that the recogniser has not come to counts as words from this length on."""
 
 
 class TurnTaking:
@@ -32,8 +40,9 @@ class TurnTaking:
     def __init__(self, context: SessionContext, responses: ResponseManager) -> None:
         self._context = context
         self._responses = responses
-        self._rule = InterruptionRule()
+        self._rule, self._going_on = InterruptionRule(), GOING_ON
         self._idle = Idle(context, responses)
+        self._continuation = Continuation(context, responses)
         self._held: Utterance | None = None  # not yet classified
         self._waiting: EndedUtterance | None = None  # a question that waits for a response to end
         self._answered: EndedUtterance | None = None  # what the newest response answers
@@ -47,17 +56,23 @@ class TurnTaking:
     # --- speech begins ---------------------------------------------------------------------------
 
     def begin(self, utterance: Utterance, now_ns: int, *, continues: bool) -> None:
-        """Speech begins: announce it, or hold it. `continues`: it continues the last utterance."""
+        """Speech begins: announce it, or hold it. `continues`: so soon after a final endpoint that
+        it continues the last utterance if nothing was answered yet."""
+        self._continuation.consider(utterance, now_ns)
         is_continued = continues and self._responses.has_no_output
         self._reopened = (
             self._answered if is_continued else None
         )  # used if it turns out to be no speech
-        if not is_continued and self._is_over_answer(utterance, now_ns):
+        if self._context.echo.is_echo(ECHO_AT_ONCE_MS) and not utterance.by_hand:
+            # Our own sound comes back. It plays on: who speaks over it is known by their words.
+            self._held, utterance.standing = utterance, Standing.HELD_ALOUD
+            utterance.is_echo = True
+        elif not is_continued and self._is_over_answer(utterance, now_ns):
             self._held, utterance.standing = utterance, Standing.HELD
             self._responses.hold(now_ns)
             self._report("possible", utterance)
         else:
-            self._announce(utterance)
+            self._announce(utterance, now_ns)
 
     def _is_over_answer(self, utterance: Utterance, now_ns: int) -> bool:
         """Whether it is spoken over a response, so that it has to be classified first."""
@@ -65,11 +80,15 @@ class TurnTaking:
         detection = context.config.turn_detection
         if utterance.by_hand or detection is None or not detection.interrupt_response:
             return False
-        return context.interruption == "words" and self._responses.audible(now_ns)
+        if context.interruption != "words":
+            return False
+        return utterance.before is not None or self._responses.audible(now_ns)
 
-    def _announce(self, utterance: Utterance) -> None:
+    def _announce(self, utterance: Utterance, now_ns: int) -> None:
         """Tell the client that speech has started."""
         context = self._context
+        if utterance.before is not None:
+            self._responses.take_back(utterance.before.utterance.turn, now_ns)
         self._waiting = None  # the speaker continues: the question was not complete
         if utterance.by_hand:
             return
@@ -83,7 +102,7 @@ class TurnTaking:
 
     def judge(self, utterance: Utterance, now_ns: int) -> Meaning:
         """Classify the words so far; the audio resumes as soon as they are known to be nothing."""
-        meaning = self._meaning(utterance, final=utterance.text_is_final)
+        meaning = self._meaning(utterance, now_ns, final=utterance.text_is_final)
         if meaning is Meaning.NOTHING:
             self._release(now_ns)
         return meaning
@@ -97,40 +116,73 @@ class TurnTaking:
         """Whether the wait for words has exceeded its limit."""
         return now_ns - since_ns >= self._context.settings.false_interruption_ms * NS_PER_MS
 
-    def is_turn(self, utterance: Utterance, now_ns: int) -> bool:
+    def is_turn(self, over: EndedUtterance, now_ns: int) -> bool:
         """Whether a held utterance that has ended is answered: an interruption is, and so is an
-        "okay" if no response is left that it could belong to."""
-        if self._meaning(utterance, final=True) is Meaning.INTERRUPTION:
+        "okay" if no response is left that it could belong to. So is what may continue a message
+        while nothing of it has been recognised: to lose a part of it would be worse."""
+        utterance = over.utterance
+        if self._meaning(utterance, now_ns, final=True) is Meaning.INTERRUPTION:
             return True
+        if self._is_echo(utterance, now_ns):
+            return False
+        if utterance.before is not None and utterance.hearing is None:
+            return over.speech_ms >= UNHEARD_TURN_MS
         return bool(utterance.text.strip()) and not self._responses.audible(now_ns)
 
-    def confirm(self, utterance: Utterance, now_ns: int) -> None:
-        """Held speech is an interruption, or a turn."""
+    def confirm(self, utterance: Utterance, now_ns: int) -> bool:
+        """Held speech is an interruption, or a turn. Returns whether it is to `join` the message
+        before it: a turn of nothing but "okay" does not."""
+        is_nothing = self._meaning(utterance, now_ns, final=True) is Meaning.NOTHING
+        if (is_nothing and utterance.text.strip()) or not self._continuation.may_join(utterance):
+            utterance.before = None
         self._release(now_ns)
         self._held, utterance.standing = None, Standing.ANNOUNCED
         self._report("real", utterance)
-        self._announce(utterance)
+        self._announce(utterance, now_ns)
+        return utterance.before is not None
+
+    def join(self, utterance: Utterance) -> EndedUtterance:
+        """Announced speech continues the message before it, which is returned."""
+        self._continuation.join(utterance)
+        assert utterance.continues is not None
+        self._reopened = utterance.continues
+        return utterance.continues
+
+    def dropped(self, utterance: Utterance) -> None:
+        """An utterance becomes no item."""
+        self._continuation.dropped(utterance)
 
     def forget(self, utterance: Utterance, now_ns: int) -> None:
         """Held speech was nothing."""
         self._release(now_ns)
         self._held = None
-        self._report("false", utterance)
+        if not utterance.is_echo:  # else nothing was said of it
+            self._report("false", utterance)
 
     def _release(self, now_ns: int) -> None:
         if self._held is not None and self._held.standing is Standing.HELD:
             self._held.standing = Standing.HELD_ALOUD
             self._responses.release(now_ns)
 
-    def _meaning(self, utterance: Utterance, *, final: bool) -> Meaning:
+    def _meaning(self, utterance: Utterance, now_ns: int, *, final: bool) -> Meaning:
         hearing = utterance.hearing
-        return self._rule.judge(
+        rule = self._rule if utterance.before is None else self._going_on
+        meaning = rule.judge(
             utterance.text,
             utterance.sound_ms,
             final=final,
             wordless=hearing is not None and hearing.wordless,
             likely=hearing.likely if hearing is not None else (),
+            spread=utterance.timbre.spread if final else None,
         )
+        if meaning is Meaning.INTERRUPTION and self._is_echo(utterance, now_ns):
+            return Meaning.NOTHING if final else Meaning.UNKNOWN
+        return meaning
+
+    def _is_echo(self, utterance: Utterance, now_ns: int) -> bool:
+        """Whether it is our own answer that comes back."""
+        lasts_ms = (now_ns - utterance.began_ns) / NS_PER_MS + ECHO_AT_ONCE_MS
+        return self._context.echo.is_echo(min(lasts_ms, ECHO_MS))
 
     def _report(self, what: Literal["possible", "real", "false"], utterance: Utterance) -> None:
         context = self._context
@@ -138,6 +190,10 @@ class TurnTaking:
         context.send_ours("interruption", event)
 
     # --- speech is over --------------------------------------------------------------------------
+
+    def ended(self, question: EndedUtterance) -> bool:
+        """An utterance becomes an item; returns whether speech may still continue it."""
+        return self._continuation.ended(question)
 
     def end(self, question: EndedUtterance) -> None:
         """An utterance has become an item: answer it if wanted."""
@@ -157,7 +213,8 @@ class TurnTaking:
 
     def engine_lost(self) -> None:
         """Drop the waiting question: the user has to repeat it."""
-        self._waiting = None
+        self._waiting = self._reopened = None
+        self._continuation.engine_lost()
 
     # --- after whatever has happened -------------------------------------------------------------
 
@@ -168,6 +225,11 @@ class TurnTaking:
             self._release(now_ns)
         if self._waiting is not None:
             self._answer_waiting()
+        self._responses.release_calls(now_ns)
+
+    def look(self, now_ns: int) -> None:
+        """Time has passed."""
+        self._continuation.look(now_ns)
 
     def _answer_waiting(self) -> None:
         if self._waiting is None or self._responses.active:
@@ -175,7 +237,11 @@ class TurnTaking:
         self._answered, self._waiting = self._waiting, None
         spoken = self._answered.utterance
         self._responses.answer_speech(
-            self._answered.stamps, spoken.turn, spoken.item_id, said=bool(spoken.text)
+            self._answered.stamps,
+            spoken.turn,
+            spoken.item_id,
+            said=spoken.said_something,
+            calls_from_ns=self._answered.calls_from_ns,
         )
 
     def advance(self, now_samples: int, now_ns: int) -> None:

@@ -121,7 +121,7 @@ class VideoInput:
 
     def chunk(self, chunk: ChunkBudget) -> None:
         """Note the engine's latency for a chunk of audio, which measures its load."""
-        self._load.load(chunk.latency_ms / max(chunk.duration_ms, 1.0))
+        self._load.load(chunk.latency_ms / chunk.due_ms)
 
     def pressure(self, level: api.Level) -> None:
         """Note how full the engine's memory is: frames are dropped first."""

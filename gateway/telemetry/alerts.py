@@ -66,7 +66,7 @@ def _alerts() -> tuple[Alert, ...]:
             "chunk_overrun_share",
             "HeadstartChunkOverruns",
             f"{rate(names.CHUNK_OVERRUNS)} / {rate(names.CHUNK_LATENCY, 'count')}",
-            "Chunks of speech take longer than they last",
+            "Chunks of speech are not done when the next one is there",
             "The server has more sessions than it keeps up with: lower max_sessions.",
         ),
         Alert(

@@ -276,16 +276,19 @@ def _in_ms(stages_ns: Mapping[str, int | None]) -> dict[str, float | None]:
 
 @dataclass(frozen=True)
 class ChunkBudget:
-    """One chunk's cost against its own duration: over it, the session falls behind."""
+    """One chunk's cost against the time until the next one is there: over it, the session falls
+    behind. `regular_ms`: how long the session's chunks are now; what is left at a pause or at the
+    end of speech is a shorter one, behind which the next takes no less time to come."""
 
     start_sample: int
     duration_ms: float
     stages_ms: Mapping[str, float]
     latency_ms: float
+    regular_ms: float = 0.0
 
     @classmethod
-    def from_chunk(cls, chunk: Chunk) -> ChunkBudget:
-        """Raises BudgetError for a chunk without samples: it has no duration to be held against."""
+    def from_chunk(cls, chunk: Chunk, regular_ms: float = 0.0) -> ChunkBudget:
+        """Raises BudgetError for a chunk without samples: there is no such chunk."""
         if chunk.samples <= 0:
             raise BudgetError(f"a chunk needs samples, got {chunk.samples}")
         return cls(
@@ -293,7 +296,13 @@ class ChunkBudget:
             engine_samples_to_exact_ms(chunk.samples),
             chunk.stages_ms,
             chunk.latency_ms,
+            regular_ms,
         )
+
+    @property
+    def due_ms(self) -> float:
+        """From its last sample to its deadline, the end of the next chunk."""
+        return max(self.duration_ms, self.regular_ms)
 
     @property
     def work_ms(self) -> float:
@@ -301,18 +310,19 @@ class ChunkBudget:
 
     @property
     def headroom_percent(self) -> float:
-        """Share of the chunk's duration that its work left over; negative when it overran."""
-        return 100.0 * (1.0 - self.work_ms / self.duration_ms)
+        """Share of `due_ms` that its work left over; negative when it overran."""
+        return 100.0 * (1.0 - self.work_ms / self.due_ms)
 
     @property
     def overrun(self) -> bool:
-        """The work, or the work with its waiting, took longer than the audio."""
-        return max(self.work_ms, self.latency_ms) > self.duration_ms
+        """The work, or the work with its waiting, took longer than `due_ms`."""
+        return max(self.work_ms, self.latency_ms) > self.due_ms
 
     def to_wire(self) -> dict[str, Any]:
         return {
             "start_sample": self.start_sample,
             "duration_ms": round(self.duration_ms, 3),
+            "due_ms": round(self.due_ms, 3),
             "stages_ms": {stage: round(ms, 3) for stage, ms in self.stages_ms.items()},
             "latency_ms": round(self.latency_ms, 3),
             "headroom_percent": round(self.headroom_percent, 1),

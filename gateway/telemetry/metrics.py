@@ -92,6 +92,8 @@ class Metrics(Observer):
         self.stage_s = names.TURN_STAGE.histogram(r)
         self.hidden_s = names.HIDDEN_WORK.histogram(r)
         self.interruptions = names.INTERRUPTIONS.counter(r)
+        self.revocations = names.REVOCATIONS.counter(r)
+        self.revoked_sound_s = names.REVOKED_SOUND.counter(r)
         self.tokens = names.TOKENS.counter(r)
 
     def _make_chunks(self) -> None:
@@ -113,9 +115,13 @@ class Metrics(Observer):
     def session_closed(self) -> None:
         self.sessions_open.dec()
 
+    def turn_ended(self, reason: str) -> None:
+        """One of which the engine has told nothing, or will not."""
+        self.turns.labels(reason).inc()
+
     def turn_finished(self, reason: str, usage: Usage) -> None:
         """`reason`: an `headstart.engine.api.FinishReason`."""
-        self.turns.labels(reason).inc()
+        self.turn_ended(reason)
         counts = {
             "input_text": usage.input_text,
             "input_audio": usage.input_audio,
@@ -131,9 +137,9 @@ class Metrics(Observer):
     # --- what sessions tell ----------------------------------------------------------------------
 
     def turn(self, record: TurnRecord) -> None:
-        """As on the dashboard, turns that were fed faster than real time, were interrupted or could
-        not be measured are left out of histograms. A turn that is interrupted after its record was
-        told, while it is heard, has been counted by then."""
+        """As on the dashboard, turns that were fed faster than real time, were interrupted or taken
+        back, or could not be measured are left out of histograms. A turn that is interrupted or
+        taken back after its record was told has been counted by then."""
         if record.revision == 1:
             counted = self._open_turns[record.response_id] = set()
             if len(self._open_turns) > OPEN_TURNS_MAX:
@@ -152,6 +158,10 @@ class Metrics(Observer):
     def _count_interruption(self, record: TurnRecord, counted: set[str]) -> None:
         if record.interrupted and "interrupted" not in counted:
             counted.add("interrupted")
+            if record.revoked_ms is not None:
+                self.revocations.inc()
+                self.revoked_sound_s.inc(record.revoked_ms / 1000)
+                return
             running = record.revision == 1 and record.reason == "cancelled"
             self.interruptions.labels("answer" if running else "playout").inc()
 

@@ -148,6 +148,14 @@ INTERRUPTIONS = Family(
     "Answers cut by the user: answer (while it was made) or playout (only its sound)",
     ("kind",),
 )
+REVOCATIONS = Family(
+    "headstart_turns_revoked", "counter", "Answers taken back because the speaker went on"
+)
+REVOKED_SOUND = Family(
+    "headstart_revoked_sound_seconds",
+    "counter",
+    "Sound of answers that was played before they were taken back",
+)
 TOKENS = Family("headstart_tokens", "counter", "Tokens, by kind", ("kind",))
 
 # --- input ---------------------------------------------------------------------------------------
@@ -160,11 +168,11 @@ CHUNK_LATENCY = Family(
 CHUNK_HEADROOM = Family(
     "headstart_chunk_headroom_ratio",
     "histogram",
-    "Share of a chunk's duration that its work left over; 0: none, or it fell behind",
+    "Share of the time until the next chunk that a chunk's work left over; 0: none, or less",
     buckets=HEADROOM,
 )
 CHUNK_OVERRUNS = Family(
-    "headstart_chunk_overruns", "counter", "Chunks that took longer than they last"
+    "headstart_chunk_overruns", "counter", "Chunks that were not done when the next one was there"
 )
 ROLLED_BACK = Family(
     "headstart_rolled_back_tokens",

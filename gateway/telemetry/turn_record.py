@@ -29,7 +29,8 @@ from headstart.gateway.telemetry.latency import (
 )
 
 Json = dict[str, Any]
-Reason = Literal["completed", "incomplete", "cancelled", "failed"]
+Reason = Literal["completed", "incomplete", "cancelled", "failed", "disconnected"]
+"""How an answer ended; `disconnected`: its session ended before it did, as its client had left."""
 
 CHUNKS_KEPT = 128  # newest ones of a turn; about a minute of 500 ms chunks
 RECORD_STAGES = (*STAGES, "voice", "playout")
@@ -58,6 +59,7 @@ class TurnChunk:
         return {
             "start_ms": ns_to_ms(self.start_ns - origin_ns),
             "duration_ms": round(budget.duration_ms, 3),
+            "due_ms": round(budget.due_ms, 3),
             "latency_ms": round(budget.latency_ms, 3),
             "headroom_percent": round(budget.headroom_percent, 3),
             "overrun": budget.overrun,
@@ -87,8 +89,9 @@ class Playout:
 @dataclass(frozen=True, slots=True)
 class TurnRecord:
     """See the module's docstring. `turn`: the utterance that is answered; 0: none. `hangover`: what
-    owns the wait for the end of speech, JSON-ready. `text`: what was said and answered, None unless
-    it is wanted."""
+    owns the wait for the end of speech, JSON-ready. `revoked_ms`: how much of the answer was played
+    before it was taken back, because the speaker went on; None if it was not. `text`: what was said
+    and answered, None unless it is wanted."""
 
     response_id: str
     session_id: str
@@ -110,6 +113,7 @@ class TurnRecord:
     kv: KvStats | None = None
     decode_tok_s: float | None = None
     interrupted: bool = False
+    revoked_ms: float | None = None
     error: tuple[str, str] | None = None
     text: tuple[str | None, str] | None = None
 
@@ -143,6 +147,27 @@ class TurnRecord:
             return None
         return max(0, self.playout.started_ns - sound_ns)
 
+    @property
+    def first_sound_ms(self) -> float | None:
+        """From the origin to the first sound sent: the stages up to `voice`."""
+        voice_ms = self.stages_ms["voice"]
+        if voice_ms is None or not isinstance(self.budget, TurnBudget):
+            return None
+        return self.budget.total_ms + voice_ms
+
+    @property
+    def heard_ms(self) -> float | None:
+        """From the origin until the first sound was heard: all stages."""
+        sound_ms, playout_ms = self.first_sound_ms, self.stages_ms["playout"]
+        return None if sound_ms is None or playout_ms is None else sound_ms + playout_ms
+
+    def budget_to_wire(self) -> Json:
+        """The budget as in the protocol's latency report: on to the first sound, and until it was
+        heard. `stages_ms` sums to the last of `total_ms`, `first_sound_ms`, `heard_ms` that is
+        known; a text answer has only the first."""
+        spoken = {"first_sound_ms": self.first_sound_ms, "heard_ms": self.heard_ms}
+        return self._measured() | spoken
+
     def to_wire(self) -> Json:
         """The record as the feed has it, but for what only the server knows: the wall clock, the
         transport and the state of its call."""
@@ -164,13 +189,14 @@ class TurnRecord:
                 "wasted": None if usage is None else usage.wasted,
             },
             "waits": self.waits(),
-            "voice": self._voice(),
+            "voice": self.voice_to_wire(),
             "playout": self._playout(),
             "usage": None if usage is None else usage_to_wire(usage),
             "kv": None if self.kv is None else kv_to_wire(self.kv),
             "decode_tok_s": None if self.decode_tok_s is None else round(self.decode_tok_s, 3),
             "reason": self.reason,
             "interrupted": self.interrupted,
+            "revoked_ms": self.revoked_ms,
             "error": self.error and {"code": self.error[0], "message": self.error[1]},
             **self._texts(),
         }
@@ -219,7 +245,13 @@ class TurnRecord:
             for span in self.stamps.spans
         ]
 
-    def _voice(self) -> Json | None:
+    def voice_to_wire(self) -> Json | None:
+        """Latency of a spoken answer, in ms; None if it is not spoken.
+
+        `first_clause_ms`: from the first token to the first clause; `first_sound_ms`: from then
+        until the first audio was sent; `total_ms`: from the origin to the first audio. None where a
+        stamp is missing.
+        """
         voice = self.voice
         if voice is None:
             return None

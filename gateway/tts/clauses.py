@@ -3,7 +3,8 @@
 A clause ends where a speaker would breathe: after `. ! ? …` and line ends, after `, ; : —` once
 there are a few words, and after many words without any of these. The following character must be
 known first: no split inside 3.14, 10:30, 1,000, e.g. or Dr. Smith. The first clause may be short,
-because the listener waits for it.
+because the listener waits for it. A lead-in of one or two words ("Sure,", "Of course!") is a clause
+as soon as its mark has come: nothing but a space can follow it.
 
 """
 
@@ -16,6 +17,12 @@ PAUSES = ",;:—\N{EN DASH}"
 CLOSERS = "\"'”\N{RIGHT SINGLE QUOTATION MARK})]*_"  # stay with what they close
 OPENERS = "(\"'“\N{LEFT SINGLE QUOTATION MARK}"
 
+LEAD_IN = re.compile(
+    r"\s*[\"'\u201c\u2018(]*"
+    r"(?:[^\W\d_]+(?:['\u2019-][^\W\d_]+)*[ ]?){1,2}(?<! )[,!?]"
+    r"|\s*(?:yes|sure|okay|ok|right|certainly|absolutely|exactly|great|of course)\.",
+    re.IGNORECASE,
+)
 FIRST_WORDS_MIN = 2
 LATER_WORDS_MIN = 4
 """Fewer words before a comma are joined with the next clause, so that lists sound natural."""
@@ -35,20 +42,28 @@ class ClauseCutter:
 
     def __init__(self) -> None:
         self._held = ""
-        self._cut_any = False
+        self._begun = False  # a clause was cut, if only a lead-in
+        self._cut_any = False  # one that is more than a lead-in: the next ones may be longer
 
     def push(self, text: str) -> list[str]:
         self._held += text
-        clauses = []
-        while (end := self._end()) is not None:
+        clauses: list[str] = []
+        while True:
+            if not self._begun and (lead_in := LEAD_IN.match(self._held)):
+                end: int | None = lead_in.end()
+            else:
+                end = self._end()
+                self._cut_any = self._cut_any or end is not None
+            if end is None:
+                return clauses
             clauses.append(self._held[:end])
             self._held = self._held[end:]
-            self._cut_any = True
-        return clauses
+            self._begun = True
 
     def flush(self) -> list[str]:
         """The rest, as one clause; afterwards the cutter is reset."""
-        rest, self._held, self._cut_any = self._held, "", False
+        rest, self._held = self._held, ""
+        self._begun = self._cut_any = False
         return [rest] if rest else []
 
     def _end(self) -> int | None:

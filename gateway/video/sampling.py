@@ -40,7 +40,7 @@ class FrameVerdict(StrEnum):
     TOO_SOON = "too_soon"
     UNCHANGED = "unchanged"
     ENOUGH = "enough"
-    """The turn has reached its frame limit."""
+    """The turn has reached its frame limit, or the time between two turns has."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -98,7 +98,7 @@ def line(turn: Turn, colour: bool = True) -> Text:
 
 def _remark(turn: Turn) -> str:
     if turn.is_interrupted:
-        return "interrupted"
+        return "interrupted" if turn.message.get("revoked_ms") is None else "taken back"
     if turn.reason != "completed":
         return plain(turn.reason, 18)
     if turn.total_ms is None:

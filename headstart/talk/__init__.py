@@ -2,10 +2,10 @@
 
 `media` decodes files, `dialog` collects the server's events (no I/O), `client` runs the
 conversation, `comeback` resumes it after a broken connection, `local_server` starts a server if no
-URL is given, `output` prints for people or programs, `links` makes a turn's link to the dashboard,
-and `run` is the command.
+URL is given, `refusals` reads why a server takes nobody, `output` prints for people or programs,
+`links` makes a turn's link to the dashboard, and `run` is the command.
 
-May import: `gateway.audio`, `gateway.errors`, `gateway.protocol`, `gateway.runtime`,
+May import: `client_key`, `gateway.audio`, `gateway.errors`, `gateway.protocol`, `gateway.runtime`,
 `gateway.transport.webrtc`.
 Never: uses a server's objects. It knows a server only by its URL.
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit, urlunsplit
 
+from headstart.client_key import NO_KEY
 from headstart.gateway.errors import ServerFailed, ServerRefused, ServerUnreachable
 from headstart.gateway.runtime import tasks
 from headstart.talk.comeback import ResumingConnection, Track, lasting
@@ -34,7 +35,7 @@ EXTRA_SILENCES = 5
 """
 QUIET_WAIT_S = 180.0
 """A server that owes a reply and sends nothing for this long has failed."""
-EXTENSION_EVENTS = ["latency", "chunks", "hearing", "endpoint", "engine"]
+EXTENSION_EVENTS = ["latency", "chunks", "hearing", "endpoint", "engine", "turn"]
 
 
 @dataclass(frozen=True)
@@ -45,9 +46,12 @@ class TalkOptions:
     frames: bool | None = None
     model: str | None = None
     packet_ms: int = DEFAULT_PACKET_MS
-    api_key: str = "none-needed"
+    api_key: str = NO_KEY
     extensions: bool = True
     """Ask for headstart's own events; if the server refuses, continue without them."""
+    speak: bool = False
+    """Ask for spoken answers; a server without a voice answers in text. The sound is not played,
+    but a turn lasts until it would have been: speech over it would be an interruption."""
     webrtc: bool = False
     """Make a WebRTC call instead of opening a WebSocket: audio on a track, always in real time."""
 
@@ -138,6 +142,7 @@ class _Talker:
         self._ended: Exception | None = None
         self._last_kind = ""  # of the server's last event
         self._extensions = options.extensions
+        self._sounds_until_s = 0.0  # when the answers' sound ends, if it is played as it comes
 
     # --- receiving -------------------------------------------------------------------------------
 
@@ -170,6 +175,10 @@ class _Talker:
             event: Event = json.loads(message)
             self.dialog.receive(event)
             self._last_kind = event["type"]
+            if event["type"] == "response.output_audio.delta":
+                now_s = asyncio.get_running_loop().time()
+                lasts_s = pcm_ms(len(base64.b64decode(event["delta"]))) / 1000
+                self._sounds_until_s = max(self._sounds_until_s, now_s) + lasts_s
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise ServerFailed(f"the server broke the protocol: {error!r}") from error
         return event
@@ -212,7 +221,7 @@ class _Talker:
         return lambda: came() > before or self.dialog.comebacks > sent_over
 
     async def agree(self) -> None:
-        """Configure the session: text output, transcripts, our own events if available."""
+        """Configure the session: output, transcripts, our own events if available."""
         await self._until(lambda: bool(self.dialog.session), "session.created")
         await self._configure()
         if self.dialog.errors and self._extensions:
@@ -228,11 +237,15 @@ class _Talker:
     async def _configure(self) -> None:
         session: dict[str, Any] = {
             "type": "realtime",
-            "output_modalities": ["text"],
+            "output_modalities": ["audio" if self._options.speak else "text"],
             "audio": {"input": {"transcription": {"model": "whisper-1"}}},
         }
         if self._extensions:
-            session["gateway"] = {"events": EXTENSION_EVENTS, "resume": True}
+            session["gateway"] = {
+                "events": EXTENSION_EVENTS,
+                "endpointing": "eager",
+                "resume": True,
+            }
         await self._ask(
             "session.updated",
             lambda: self.dialog.barriers + len(self.dialog.errors),
@@ -252,7 +265,16 @@ class _Talker:
             sent_ms = await self._send_part(part, pace, sent_ms)
         await self._end_turn(turn, pace, sent_ms)
         await self._until(lambda: turn.settled, "the answer")
+        await self._played(turn)
         self._watcher.turn_ended(turn)
+
+    async def _played(self, turn: Turn) -> None:
+        """Wait until a spoken answer is over: on a call the server plays it."""
+        if self._track is not None:
+            await self._until(lambda: not turn.sounds, "the end of the answer's sound")
+        else:
+            now_s = asyncio.get_running_loop().time()
+            await asyncio.sleep(max(0.0, self._sounds_until_s - now_s))
 
     async def _send_part(
         self, part: AudioPacket | JpegFrame, pace: _Pacer, sent_ms: float

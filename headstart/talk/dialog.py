@@ -2,7 +2,8 @@
 
 No I/O: `Dialog.receive` takes one event at a time; a turn is `settled` when no more events of it
 can come. One file is one turn, even if pauses in it made the server answer early: its transcript is
-everything recognised, its answer the last one.
+everything recognised, its answer the last one. Where the server takes an early answer back, both
+parts are one utterance.
 
 """
 
@@ -14,7 +15,7 @@ from typing import Any
 
 Event = dict[str, Any]
 
-CHUNK_KEYS = ("start_sample", "duration_ms", "stages_ms", "latency_ms", "headroom")
+CHUNK_KEYS = ("start_sample", "duration_ms", "due_ms", "stages_ms", "latency_ms", "headroom")
 
 
 @dataclass
@@ -47,8 +48,17 @@ class Answer:
     error: dict[str, Any] | None = None
     usage: dict[str, Any] | None = None
     report: Event | None = None
+    """The newest: a spoken answer may have another one once it was heard."""
+    played: bool = False
+    """The server, which plays on a call, has ended its sound."""
     after_utterances: int = 0
     """How many utterances had been committed when it began."""
+
+    @property
+    def audio_ms(self) -> float:
+        """How much sound was made of it, by its report."""
+        voice = None if self.report is None else self.report.get("voice")
+        return voice["audio_ms"] if voice else 0.0
 
 
 @dataclass
@@ -64,6 +74,8 @@ class Turn:
     utterances: dict[str, Utterance] = field(default_factory=dict)
     answers: dict[str, Answer] = field(default_factory=dict)
     chunks: list[dict[str, Any]] = field(default_factory=list)
+    taken_back: int = 0
+    """Answers to a first part of the speech that the server took back."""
 
     @property
     def speaking(self) -> bool:
@@ -97,6 +109,11 @@ class Turn:
         return reported or not self.reports
 
     @property
+    def sounds(self) -> bool:
+        """Whether the server, which plays on a call, is still to end an answer's sound."""
+        return any(answer.audio_ms and not answer.played for answer in self.answers.values())
+
+    @property
     def last_answer(self) -> Answer | None:
         return list(self.answers.values())[-1] if self.answers else None
 
@@ -127,6 +144,7 @@ class Turn:
             "utterances": len(self.utterances),
             "pauses": [pause for said in self.utterances.values() for pause in said.pauses],
             "answers": len(self.answers),
+            "taken_back": self.taken_back,
         }
 
 
@@ -136,7 +154,7 @@ def chunk_summary(chunks: list[dict[str, Any]]) -> dict[str, Any]:
     headrooms = [chunk["headroom"] for chunk in chunks if chunk["headroom"] is not None]
     return {
         "count": len(chunks),
-        "overruns": sum(chunk["latency_ms"] > chunk["duration_ms"] for chunk in chunks),
+        "overruns": sum(chunk["latency_ms"] > chunk["due_ms"] for chunk in chunks),
         "latency_p50_ms": latencies[(len(latencies) - 1) // 2] if latencies else None,
         "latency_max_ms": latencies[-1] if latencies else None,
         "headroom_min": min(headrooms) if headrooms else None,
@@ -213,6 +231,13 @@ def receive_in_turn(turn: Turn, event: Mapping[str, Any]) -> None:
     elif kind == "input_audio_buffer.cleared":
         for item_id in [i for i, said in turn.utterances.items() if not said.committed]:
             del turn.utterances[item_id]
+    elif kind == "gateway.turn.continued":
+        # What was said of both parts follows under the new item.
+        turn.utterances.pop(event["continued_item_id"], None)
+        turn.answers.pop(event["response_id"] or "", None)
+        turn.taken_back += 1
+    elif kind == "conversation.item.deleted":
+        turn.utterances.pop(event["item_id"], None)
     elif kind == "gateway.hearing" and event["item_id"] in turn.utterances:
         heard = (event["committed"], event["tentative"])
         turn.utterances[event["item_id"]].hearing = heard
@@ -220,7 +245,13 @@ def receive_in_turn(turn: Turn, event: Mapping[str, Any]) -> None:
         pause = {"audio_ms": event["audio_ms"], "probability": event["probability"]}
         turn.utterances[event["item_id"]].pauses.append(pause)
     elif kind == "gateway.chunk.report":
-        turn.chunks.append({key: event.get(key) for key in CHUNK_KEYS})
+        chunk = {key: event.get(key) for key in CHUNK_KEYS}
+        if chunk["due_ms"] is None:  # a server of before
+            chunk["due_ms"] = chunk["duration_ms"]
+        turn.chunks.append(chunk)
+    elif kind in ("output_audio_buffer.stopped", "output_audio_buffer.cleared"):
+        if event["response_id"] in turn.answers:
+            turn.answers[event["response_id"]].played = True
     elif kind == "gateway.latency.report" and event["response_id"] in turn.answers:
         turn.answers[event["response_id"]].report = dict(event)
 

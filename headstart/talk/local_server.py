@@ -14,9 +14,11 @@ from collections.abc import AsyncIterator, Callable, Mapping
 from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
+from headstart.client_key import NO_KEY
 from headstart.gateway.errors import ServerFailed, ServerUnreachable, TalkError
 from headstart.gateway.runtime import tasks
 from headstart.gateway.runtime.child_process import die_with_parent
+from headstart.talk.refusals import KEY_FAULT, UNAUTHORISED, error_code, refused_key
 
 Status = dict[str, Any]
 
@@ -135,17 +137,23 @@ async def until_ready(
     url: str,
     on_status: Callable[[Status], None],
     check: Callable[[], None] = lambda: None,
+    api_key: str = NO_KEY,
+    *,
+    speak: bool = False,
 ) -> Status | None:
-    """Wait until the server's engine accepts sessions; None if it is not a headstart server, which
-    has no status. Raises `ServerUnreachable`, and whatever `check` raises."""
+    """Wait until the server's engine accepts sessions and, to `speak`, its voice is loaded or is
+    known not to be there; None if it is not a headstart server, which has no status, or the key may
+    not see it. Raises `ServerUnreachable`, `ServerRefused` for a key that the server does not know,
+    and whatever `check` raises."""
     address = status_url(url)
     while True:
         check()
-        status = await asyncio.to_thread(_fetch, address)
+        status = await asyncio.to_thread(_fetch, address, api_key)
         if status is None:
             return None
         on_status(status)
-        if status["engine"]["state"] == "ready":
+        voice_loads = speak and status.get("voice", {}).get("state") == "loading"
+        if status["engine"]["state"] == "ready" and not voice_loads:
             return status
         await asyncio.sleep(STATUS_POLL_S)
 
@@ -158,11 +166,15 @@ def status_url(url: str) -> str:
     return urlunsplit((scheme, parts.netloc, f"{path}/status", "", ""))
 
 
-def _fetch(address: str) -> Status | None:
+def _fetch(address: str, api_key: str) -> Status | None:
     try:
-        with urllib.request.urlopen(address, timeout=STATUS_TIMEOUT_S) as response:
+        request = urllib.request.Request(address, headers={"Authorization": f"Bearer {api_key}"})
+        with urllib.request.urlopen(request, timeout=STATUS_TIMEOUT_S) as response:
             body = json.load(response)
-    except urllib.error.HTTPError:
+    except urllib.error.HTTPError as error:
+        with error, contextlib.suppress(ValueError, OSError):
+            if error.code == UNAUTHORISED and error_code(error.read()) == KEY_FAULT:
+                raise refused_key(address) from error
         return None
     except (OSError, ValueError) as error:
         if isinstance(error, ValueError) and not isinstance(error, json.JSONDecodeError):

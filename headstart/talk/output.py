@@ -25,6 +25,8 @@ STAGE_STYLES = {
     "vad_hangover": "yellow",
     "queue": "red",
     "send": "bright_black",
+    "voice": "magenta",
+    "playout": "bright_black",
 }
 COMPUTE_STYLE = "cyan"
 FRAMES_PER_S = 12
@@ -217,19 +219,26 @@ def said(turn: Turn) -> Text:
 
 
 def budget_table(budget: dict[str, Any]) -> Table:
-    """The stages between the last speech sample and the first token. Each bar begins where the one
-    before it ended."""
-    total_ms = max(budget["total_ms"], 0.001)
+    """The stages between the last speech sample and the first token or, of a spoken answer, its
+    first sound. Each bar begins where the one before it ended."""
+    sound_ms, heard_ms = budget.get("first_sound_ms"), budget.get("heard_ms")
+    total_ms = max(heard_ms or sound_ms or budget["total_ms"], 0.001)
     over = budget.get("over_budget")
     limit = budget.get("latency_budget_ms")
     title = f"last speech → first token: {budget['total_ms']:.0f} ms"
     if limit:
         title += f" of {limit:.0f} ms allowed"
+    if sound_ms is not None:
+        title += f" → first sound: {sound_ms:.0f} ms"
+    if heard_ms is not None:
+        title += f" → heard: {heard_ms:.0f} ms"
     table = Table(title=title, title_justify="left", box=None, padding=(0, 1), show_header=False)
     table.title_style = "bold red" if over else "bold"
     begun_ms = 0.0
     for stage, ms in budget["stages_ms"].items():
         style = STAGE_STYLES.get(stage, COMPUTE_STYLE)
+        if ms is None and stage in ("voice", "playout"):
+            continue  # a text answer has neither
         if ms is None:
             table.add_row(stage, "", Text("not measured", style="bright_black"))
             continue
@@ -246,6 +255,9 @@ def facts(wire: dict[str, Any]) -> list[str]:
     hidden_ms = (wire["budget"] or {}).get("hidden_ms")
     if hidden_ms:
         lines.append(f"head start: {hidden_ms:.0f} ms of work were done before the end of speech")
+    if wire["taken_back"]:
+        times = "once" if wire["taken_back"] == 1 else f"{wire['taken_back']} times"
+        lines.append(f"answered early and taken back: {times}, as the speech went on")
     chunks = wire["chunks"]
     if chunks["count"]:
         line = f"chunks: {chunks['count']}, latency ≤ {chunks['latency_max_ms']:.0f} ms"

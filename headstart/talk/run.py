@@ -55,7 +55,10 @@ async def _run(command: TalkCommand, output: Output) -> Dialog:
         await asyncio.to_thread(probe, path)  # before a server is started or contacted
     if command.url is not None:
         output.server_url = command.url
-        await until_ready(command.url, output.status)
+        options = command.options
+        await until_ready(
+            command.url, output.status, api_key=options.api_key, speak=options.speak
+        )
         return await talk(command.files, command.url, command.options, output)
     arguments = list(command.server_arguments)
     if command.options.model is not None:
@@ -64,7 +67,8 @@ async def _run(command: TalkCommand, output: Output) -> Dialog:
     output.starting()
     async with local_server(arguments, port) as server:
         try:
-            await until_ready(server.url, output.status, server.check)
+            speak, api_key = command.options.speak, command.options.api_key
+            await until_ready(server.url, output.status, server.check, api_key, speak=speak)
             output.server_url = server.url if command.stay else None
             dialog = await talk(command.files, server.url, command.options, output)
             if command.stay:

@@ -24,6 +24,7 @@ from headstart.gateway.errors import (
 )
 from headstart.gateway.protocol.headers import RESUME_HEADER, RESUME_LAST_EVENT
 from headstart.talk.comeback import ResumeTicket
+from headstart.talk.refusals import UNAUTHORISED, error_message, refused_key
 
 HANDSHAKE_WAIT_S = 20.0
 FRAME_BYTES_MAX = 64 * 1024 * 1024
@@ -79,10 +80,12 @@ async def _connected(url: str, headers: dict[str, str]) -> ClientConnection:
             open_timeout=HANDSHAKE_WAIT_S,
         )
     except InvalidStatus as error:
-        body = (error.response.body or b"").decode(errors="replace").strip()
+        body = error.response.body or b""
+        if error.response.status_code == UNAUTHORISED:
+            raise refused_key(url) from error
         raise ServerRefused(
             f"{url} answered {error.response.status_code} instead of opening a session: "
-            f"{_message_in(body) or error.response.reason_phrase}"
+            f"{error_message(body) or error.response.reason_phrase}"
         ) from error
     except (OSError, TimeoutError, EOFError) as error:
         raise ServerUnreachable(
@@ -111,9 +114,3 @@ def _ended(closed: ConnectionClosed) -> ServerFailed:
     if closed.rcvd is None:
         return ConnectionLost(f"the connection to the server was lost: {closed}")
     return ServerFailed(f"the server ended the session: {closed}")
-
-
-def _message_in(body: str) -> str:
-    with contextlib.suppress(json.JSONDecodeError, TypeError, KeyError):
-        return str(json.loads(body)["error"]["message"])
-    return body[:200]

@@ -26,6 +26,7 @@ from headstart.gateway.transport.webrtc import aiortc_hooks, codecs
 from headstart.gateway.transport.webrtc.audio_sender import AudioSender
 from headstart.gateway.transport.webrtc.channel import LABEL
 from headstart.talk.comeback import ResumeTicket
+from headstart.talk.refusals import UNAUTHORISED, error_message, refused_key
 
 CONNECT_WAIT_S = 20.0
 LEAD_SAMPLES = ms_to_client_samples(200)
@@ -182,7 +183,9 @@ async def _answer(
         raise ServerUnreachable(f"nobody answers at {url} ({error or type(error)})") from error
     if response.status_code == 201:
         return response
-    said = response.text[:200]
+    if response.status_code == UNAUTHORISED:
+        raise refused_key(url)
+    said = error_message(response.content)
     if ticket is not None and response.status_code in (404, 409):
         code = "resume_in_use" if response.status_code == 409 else "resume_token_unknown"
         raise ResumeRefused(code, said)

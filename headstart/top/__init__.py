@@ -6,6 +6,6 @@ I/O), `tiles` judges it, `screen` draws it, `keyboard` reads keys, `run` is the 
 Bounds: `state` 10,000 turns of the newest 5 minutes, and what one snapshot holds. A terminal that
 is slow holds up the socket, and the server then drops the oldest messages.
 
-May import: `gateway.errors`, `gateway.runtime`, `interrupts`, `recordings`.
+May import: `gateway.errors`, `gateway.runtime`, `client_key`, `interrupts`, `recordings`.
 Never: prints what came from a server or file unless it is made harmless (`recordings.faces.plain`).
 """

@@ -8,10 +8,10 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from headstart.client_key import NO_KEY, ApiKey
 from headstart.interrupts import at_work
 
 URL = "http://127.0.0.1:8080"
-NO_KEY = "none-needed"
 
 
 def top(
@@ -21,15 +21,7 @@ def top(
     once: Annotated[
         bool, typer.Option("--once", help="Print one look as text, and end (as into a pipe).")
     ] = False,
-    api_key: Annotated[
-        str,
-        typer.Option(
-            "--key",
-            envvar="HEADSTART_CLIENT_KEY",
-            help="Of a server with keys.",
-            show_default=False,
-        ),
-    ] = NO_KEY,
+    api_key: ApiKey = NO_KEY,
     speed: Annotated[
         float, typer.Option(min=0.01, max=1000.0, help="Of a recording: so many times as fast.")
     ] = 1.0,

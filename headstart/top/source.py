@@ -14,6 +14,7 @@ from urllib.parse import urlsplit, urlunsplit
 from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidHandshake, InvalidStatus, InvalidURI
 
+from headstart.client_key import VARIABLE
 from headstart.gateway.errors import GatewayError, ServerRefused, ServerUnreachable
 from headstart.recordings.pace import Pace
 from headstart.recordings.reader import Recording
@@ -123,7 +124,7 @@ class LiveFeed:
                 f"{self._name} refuses: {said.get('message') or said.get('code')}"
             )
             if said.get("code") == KEYS_FAULT:
-                raise ServerRefused(f"{error} Give a key with --key or HEADSTART_CLIENT_KEY")
+                raise ServerRefused(f"{error} Give one with --key or in {VARIABLE}")
             raise _Lost(error, may_pass=True)
         if not isinstance(first, dict) or first.get("type") != "hello":
             raise ServerRefused(f"{self._url} is no dashboard feed: its first message is no hello")
@@ -139,7 +140,7 @@ class LiveFeed:
             refused = ServerRefused(f"{self._name} answered {status}")
             return _Lost(refused, may_pass=False)
         hint = {
-            401: "give a key with --key or HEADSTART_CLIENT_KEY",
+            401: f"give a key with --key or in {VARIABLE}",
             403: "this key may not look at the dashboard; give an API key",
             404: "it has no dashboard; is it a headstart of this version?",
         }.get(status, error.response.reason_phrase)

@@ -22,7 +22,7 @@ ANSWER = (
 WORDS = "the quick brown fox jumps over the lazy dog"
 CALL = 'weather {"city": "Rome"}'
 FAKE_ENGINE = f"--answer {shlex.quote(ANSWER)} --words {shlex.quote(WORDS)} --delta-ms 60 " + (
-    f"--call {shlex.quote(CALL)}"
+    f"--call {shlex.quote(CALL)} --end-probability 0.9"
 )
 
 

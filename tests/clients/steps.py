@@ -41,6 +41,13 @@ def spoken_question(silence_ms: int = 1_500) -> bytes:
     return frames + bytes(silence_ms * BYTES_PER_MS)
 
 
+def hesitant_question(pause_ms: int = 900) -> bytes:
+    """A question with a pause inside, long enough for an answer to begin, and silence behind it."""
+    question = spoken_question(0)
+    cut = 900 * BYTES_PER_MS
+    return question[:cut] + bytes(pause_ms * BYTES_PER_MS) + question[cut:] + bytes(9_000 * 48)
+
+
 def cat_photo() -> str:
     """A photograph as a data URI."""
     return "data:image/jpeg;base64," + base64.b64encode(CAT.read_bytes()).decode()

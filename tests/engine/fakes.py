@@ -16,8 +16,9 @@ import torch
 from torch import Tensor
 
 from headstart.engine import api
+from headstart.engine.backends.local import LocalBackend
 from headstart.engine.decoder.sampling import Sampler
-from headstart.engine.engine import Engine, EngineParts
+from headstart.engine.engine import Backend, Engine, EngineParts
 from headstart.engine.errors import CacheFull
 from headstart.engine.interfaces import ModelServices, Pcm, View
 from headstart.engine.kvcache.block_pool import BlockPool
@@ -27,6 +28,7 @@ from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.scheduling.admission import AdmissionController, AdmissionRules
 from headstart.engine.scheduling.runner import StepResult
 from headstart.engine.scheduling.scheduler import Plan, Scheduler
+from headstart.engine.session.session import NewStream
 
 SYSTEM, USER, USER_END, ASSISTANT, END = 256, 257, 258, 259, 260
 VOCAB = 300
@@ -213,6 +215,7 @@ class Bench:
         self.admission = AdmissionController(
             self.pool, host, rules or AdmissionRules(turn_tokens=16)
         )
+        backend, new_stream = self.make_backend(limit)
         services = ModelServices(
             chat=FakeChat(),
             tokenizer=FakeTokenizer(),
@@ -226,15 +229,22 @@ class Bench:
             EngineParts(
                 services=services,
                 pool=self.pool,
-                runner=self.runner,
-                scheduler=Scheduler(64),
+                backend=backend,
                 admission=self.admission,
-                new_stream=lambda name: Stream(name, self.pool, VOCAB, limit),
+                new_stream=new_stream,
                 clock=self._clock,
                 heard_together=HEARD_TOGETHER,
             ),
             self.events.append,
         )
+
+    def make_backend(self, limit: int) -> tuple[Backend, NewStream]:
+        """The backend, and what makes its streams."""
+        backend = LocalBackend(self.runner, Scheduler(64), self.admission, USER_END, self._clock)
+        return backend, lambda name: Stream(name, self.pool, VOCAB, limit)
+
+    def close(self) -> None:
+        self.engine.close()
 
     def _clock(self) -> int:
         self.now_ns += 1_000

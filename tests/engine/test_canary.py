@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from headstart.engine import api
+from headstart.engine.backends.local import LocalBackend
 from headstart.engine.config import EngineConfig
 from headstart.engine.decoder.sampling import SamplerFactory
 from headstart.engine.engine import Engine, EngineParts
@@ -91,12 +92,13 @@ class Rig:
             stop_ids=frozenset(),
             kv_bytes_per_token=1,
         )
+        admission = admission_over(model.cache, model.pool, EngineConfig(turn_tokens=0))
+        scheduler, end = Scheduler(TOKEN_BUDGET), model.chat.user_close[0]
         parts = EngineParts(
             services=services,
             pool=model.pool,
-            runner=self.recorder,
-            scheduler=Scheduler(TOKEN_BUDGET),
-            admission=admission_over(model.cache, model.pool, EngineConfig(turn_tokens=0)),
+            backend=LocalBackend(self.recorder, scheduler, admission, end, lambda: next(clock)),
+            admission=admission,
             new_stream=model.new_stream,
             clock=lambda: next(clock),
         )

@@ -7,6 +7,8 @@ import pytest
 from headstart.engine import api
 from tests.engine.fakes import WORD_SAMPLES, Bench, echo
 
+EITHER_BACKEND = True
+
 GREEDY = api.Sampling(repetition_penalty=1.0)
 QUESTION = "what is the capital of france"
 
@@ -109,7 +111,9 @@ def test_the_budget_includes_all_work_done_while_listening() -> None:
     stages = [span.stage for span in first.spans]
     assert stages.count("mel") == 3 + 1  # three chunks and the final pass
     assert stages.count("prefill") >= 3 + 1
-    assert all(span.start_ns <= span.end_ns <= first.at_ns for span in first.spans[-3:])
+    scripted = ("mel", "encode", "project")  # of the recogniser, which takes no time here
+    for span in first.spans:
+        assert span.stage in scripted or span.start_ns <= span.end_ns <= first.at_ns
 
 
 def test_speculation_changes_nothing_but_time() -> None:
@@ -191,6 +195,7 @@ def test_a_follow_up_keeps_the_conversation() -> None:
     assert bench.runner.rows - rows <= len("two") + len(echo("two")) + 6
 
 
+@pytest.mark.our_decoder("counts its steps")
 def test_cancel_stops_within_a_step_and_keeps_what_was_said() -> None:
     """Finished says cancelled; the words decoded so far stay in the conversation."""
     bench = Bench()

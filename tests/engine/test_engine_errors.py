@@ -11,6 +11,8 @@ from headstart.engine.errors import SoftTableFull
 from headstart.engine.interfaces import Pcm
 from tests.engine.fakes import Bench, FakeChat, FakeWords
 
+EITHER_BACKEND = True
+
 GREEDY = api.Sampling(repetition_penalty=1.0, max_tokens=2000)
 
 

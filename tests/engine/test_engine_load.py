@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 from msgspec.structs import replace
 
 from headstart.engine import api
 from tests.engine.fakes import HEARD_TOGETHER, Bench, echo
+
+EITHER_BACKEND = True
 
 GREEDY = api.Sampling(repetition_penalty=1.0)
 QUESTION = "what is the capital of france"
@@ -137,6 +140,7 @@ def test_sound_outside_of_an_utterance_fails_alone() -> None:
     assert bench.stream_text("s") == "<S>Hi</><U>what si"
 
 
+@pytest.mark.our_decoder("counts its steps")
 def test_an_answer_waits_for_one_sessions_pass_only() -> None:
     """While an answer is being decoded, sessions that wait are heard one in each step."""
     bench = Bench()

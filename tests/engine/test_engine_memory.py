@@ -13,6 +13,8 @@ from headstart.engine.chat.context_window import ANSWER_RESERVE_TOKENS
 from tests.engine.fakes import Bench
 from tests.engine.test_engine import end, hush, respond, user_item
 
+EITHER_BACKEND = True
+
 
 def failures(bench: Bench) -> list[str]:
     return [event.code for event in bench.events if isinstance(event, api.Failed)]
@@ -34,6 +36,7 @@ def test_the_oldest_items_go_when_the_context_is_full() -> None:
     assert "message number 0 " not in text
 
 
+@pytest.mark.our_decoder("moves K/V")
 def test_forgetting_costs_no_prefill() -> None:
     """What is left keeps its place in the cache: in a conversation ten windows long every token
     is prefilled once, and none is thrown away."""

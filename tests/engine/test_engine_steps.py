@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import pytest
+
 from headstart.engine import api
 from tests.engine.fakes import Bench
 from tests.engine.test_engine import end, hush, respond
 
+EITHER_BACKEND = True
 
+
+@pytest.mark.our_decoder("counts its steps")
 def test_steps_are_counted_with_what_was_in_them() -> None:
     """Durations by the engine's clock, tokens by what they were for; idle turns of the loop are no
     steps."""
@@ -28,6 +33,7 @@ def test_steps_are_counted_with_what_was_in_them() -> None:
     assert bench.engine.steps.take().count == 0
 
 
+@pytest.mark.our_decoder("counts its steps")
 def test_who_waits_for_a_later_step_is_counted() -> None:
     """One piece of heavy work a step: of three sessions two wait."""
     bench = Bench()

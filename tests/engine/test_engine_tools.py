@@ -6,6 +6,8 @@ from headstart.engine import api
 from headstart.engine.session.generation import WORDS_ONLY, answer_instructions
 from tests.engine.fakes import Bench
 
+EITHER_BACKEND = True
+
 WEATHER = api.Tool("weather", "tells the weather", '{"type": "object"}')
 CALL = '<tool_call>\n{"name": "weather", "arguments": {"city": "Rome"}}\n</tool_call>'
 SAMPLING = api.Sampling(repetition_penalty=1.0)

@@ -46,6 +46,9 @@ def test_settings_are_frozen() -> None:
         ("chunk_ms", "300", "200 or 500 or 1000"),
         ("engine", "cloud", "'local' or 'fake' or 'vllm'"),
         ("engine", "vllm", "not in this version"),
+        ("llm", "localhost:8000", "got 'localhost:8000'"),
+        ("llm", "https://me:secret@host", "got"),
+        ("llm_key_env", "sk-123", "got 'sk-123'"),
         ("log_level", "loud", "'debug' or 'info'"),
         ("host", "", "not empty"),
         ("max_sessions", "0", "from 1"),
@@ -133,3 +136,11 @@ def test_a_language_is_a_code(language: str) -> None:
         "yue",
         "auto",
     ]
+
+
+@pytest.mark.parametrize("name", ["llm_model", "llm_key_env", "tokenizer"])
+def test_settings_of_an_llm_server_need_its_url(name: str) -> None:
+    """Otherwise they would do nothing."""
+    with pytest.raises(ConfigError, match=f"{name} is of the LLM server: give its URL as llm"):
+        load(flags={name: "x"})
+    assert load(flags={name: "x", "llm": "http://h:1/v1"}).llm == "http://h:1/v1"

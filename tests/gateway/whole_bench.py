@@ -19,6 +19,14 @@ from tests.gateway.session_bench import Json, SessionBench
 NAME = "sess_test"
 SOUND_SAMPLES = 2_400  # of each piece of a clause: 100 ms
 VAD = {"audio": {"input": {"transcription": {"model": "any"}}}}
+EAGER = {
+    "audio": {
+        "input": {
+            "transcription": {"model": "any"},
+            "turn_detection": {"type": "semantic_vad", "eagerness": "high"},
+        }
+    }
+}
 PTT = {"audio": {"input": {"turn_detection": None, "transcription": {"model": "any"}}}}
 
 

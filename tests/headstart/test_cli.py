@@ -7,6 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from headstart.cli import PLUGIN_GROUP, build
+from headstart.gateway.errors import ConfigError
 
 runner = CliRunner()
 
@@ -83,3 +84,11 @@ def test_validate(tmp_path: Path) -> None:
     assert bad.returncode == 2
     assert "allowed: a whole number from 0 up to 65535" in bad.stderr
     assert "Traceback" not in bad.stderr
+
+
+def test_a_second_llm_server_is_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One for each engine, so far; nothing is started."""
+    app = build([])
+    done = runner.invoke(app, ["serve", "--llm", "http://a:1", "--llm", "http://b:2"])
+    assert isinstance(done.exception, ConfigError)
+    assert "'http://b:2'" in str(done.exception)

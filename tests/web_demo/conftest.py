@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import time
+from asyncio import events
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -52,10 +55,56 @@ class OpenPage:
         return self.page.locator(selector).last.inner_text()
 
 
+class _DriversLoop:
+    """Playwright's synchronous interface keeps a running event loop in this thread. Between tests
+    that use it nobody is to see it: an asynchronous test starts one of its own, whatever ran before
+    it. (`asyncio` has no public way to say so.)"""
+
+    def __init__(self) -> None:
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    @contextlib.contextmanager
+    def seen(self) -> Iterator[None]:
+        before = events._get_running_loop()
+        events._set_running_loop(self._loop or before)
+        try:
+            yield
+        finally:
+            self._loop = events._get_running_loop()
+            events._set_running_loop(before if self._loop is not None else None)
+
+
+_loop = _DriversLoop()
+
+
+def _uses_browser(item: pytest.Item) -> bool:
+    return "playwright_driver" in getattr(item, "fixturenames", ())
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> Iterator[None]:
+    with _loop.seen() if _uses_browser(item) else contextlib.nullcontext():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> Iterator[None]:
+    with _loop.seen() if _uses_browser(item) else contextlib.nullcontext():
+        return (yield)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
+    with _loop.seen() if _uses_browser(item) else contextlib.nullcontext():
+        return (yield)
+
+
 @pytest.fixture(scope="session")
 def playwright_driver() -> Iterator[Playwright]:
-    with sync_playwright() as driver:
-        yield driver
+    driver = sync_playwright().start()
+    yield driver
+    with _loop.seen():  # this may be behind a test of another kind
+        driver.stop()
 
 
 BrowserFactory = Callable[..., Browser]
@@ -74,8 +123,9 @@ def browser_factory(playwright_driver: Playwright) -> Iterator[BrowserFactory]:
         return browser
 
     yield start
-    for browser in started:
-        browser.close()
+    with _loop.seen():
+        for browser in started:
+            browser.close()
 
 
 @pytest.fixture(scope="session")
@@ -97,6 +147,14 @@ def mock(mock_server: MockGateway) -> MockGateway:
     """The scripted gateway, as new."""
     mock_server.reset()
     return mock_server
+
+
+@pytest.fixture
+def own_server() -> MockGateway:
+    """A scripted gateway of the test's own, which it stops."""
+    server = MockGateway()
+    server.start()
+    return server
 
 
 PageOpener = Callable[..., OpenPage]

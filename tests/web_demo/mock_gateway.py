@@ -52,6 +52,7 @@ STAGES_MS: dict[str, float | None] = {
     "detokenize": 0.2,
     "send": 0.3,
 }
+VOICE_MS = 60.0
 WORK_MS: dict[str, float | None] = {
     "mel": 14.0,
     "encode": 210.0,
@@ -304,6 +305,7 @@ class _Conversation:
             item_id=item_id,
             start_sample=8_000 * number,
             duration_ms=1000 * self.mock.script.chunk_s,
+            due_ms=1000 * self.mock.script.chunk_s,
             stages_ms={"mel": 2.0, "encode": busy_ms, "prefill": 24.0},
             latency_ms=busy_ms + 30.0,
             prefilled_tokens=3,
@@ -369,19 +371,23 @@ class _Conversation:
             realtime=True,
             latency_budget_ms=BUDGET_MS,
         )
+        voice = self._voice(budget)
+        told = budget.to_wire()
+        told["stages_ms"] |= {"voice": None if voice is None else VOICE_MS, "playout": None}
+        told |= {"first_sound_ms": None if voice is None else voice["total_ms"], "heard_ms": None}
         return self.events.latency_report(
             turn=self.turns,
             item_id=ref.item_id,
             response_id=ref.response_id,
-            budget=budget.to_wire(),
-            voice=self._voice(budget),
+            budget=told,
+            voice=voice,
         )
 
     def _voice(self, budget: TurnBudget) -> Json | None:
-        """A voice needs 60 ms for the first sound."""
+        """When its first sound was sent."""
         if self.mock.script.sound_s == 0:
             return None
-        total_ms = (budget.total_ns or 0) / NS_PER_MS + 60.0
+        total_ms = (budget.total_ns or 0) / NS_PER_MS + VOICE_MS
         return {"first_clause_ms": 20.0, "first_sound_ms": 40.0, "total_ms": total_ms}
 
 

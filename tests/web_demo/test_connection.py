@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 from playwright.sync_api import Browser
 
 from tests.web_demo.conftest import OpenPage, PageOpener
@@ -81,13 +80,6 @@ def test_where_no_call_gets_through_a_websocket_does(
     demo.phase("idle")
     assert len(mock.received.models) == 2
     assert len(demo.complaints) == tried
-
-
-@pytest.fixture
-def own_server() -> MockGateway:
-    server = MockGateway()
-    server.start()
-    return server
 
 
 def test_a_server_that_is_gone_can_be_tried_again(

@@ -22,7 +22,10 @@ navigator.mediaDevices.getUserMedia = async (wanted) => {
 };
 localStorage.setItem("headstart.device.microphone", "gone");
 """
-NEVER = "navigator.mediaDevices.getUserMedia = () => new Promise(() => {});"
+NEVER = """navigator.mediaDevices.getUserMedia = () => {
+  window.asked = true;
+  return new Promise(() => {});
+};"""
 
 
 @pytest.mark.parametrize(
@@ -88,18 +91,20 @@ def test_a_browser_that_waits_is_said_to_ask(demo: OpenPage) -> None:
     can give it up and try again."""
     page = demo.page
     page.evaluate(f"() => {{ {NEVER} }}")
-    page.clock.install()
+    page.clock.install(time=0)
+    page.clock.pause_at(1_000)  # from here on only the test lets time pass
     page.click("#talk")
-    demo.phase("opening")
+    demo.until(lambda: bool(page.evaluate("() => window.asked")))
     page.clock.run_for(4_900)
+    demo.phase("opening")
     assert page.locator("#notice").is_hidden()
     page.clock.run_for(200)
     expect(page.locator("#notice-text")).to_contain_text("Your browser is asking")
     assert page.get_attribute("#notice", "data-kind") == "news"
     expect(page.locator("#talk")).to_have_text("Cancel")
     page.click("#talk")
-    demo.phase("idle")
     page.clock.run_for(100)
+    demo.phase("idle")
     assert page.locator("#notice").is_hidden()
 
 
@@ -178,6 +183,47 @@ def test_the_check_shows_that_everything_works(demo: OpenPage) -> None:
     )
     assert live.count(True) == 1  # the conversation's own
     assert demo.complaints == []
+
+
+def test_the_check_without_a_server_says_what_it_cannot_do(
+    browser: Browser, own_server: MockGateway, open_page: PageOpener
+) -> None:
+    """With the server gone the devices are listed, the chime and the camera work, and for the bar
+    it says what is missing: not that something is wrong with the microphone. Nothing stays open."""
+    demo = open_page(browser, own_server.url)
+    demo.phase("idle")
+    own_server.stop()
+    demo.phase("lost")
+    page = demo.page
+    page.click("#devices")
+    expect(page.locator("#check-note")).to_contain_text("did not answer")
+    assert "Unplug" not in page.locator("#check-note").inner_text()
+    assert page.locator("#echo").is_disabled()
+    page.click("#chime")
+    expect(page.locator("#chime-words")).to_contain_text("Three notes")
+    page.click("#try-camera")
+    page.wait_for_selector("#check-video:not([hidden])")
+    page.click("#check-talk")
+    page.wait_for_selector("#check", state="hidden")
+    demo.phase("lost")
+    expect(page.locator("#notice-text")).to_contain_text("Trying again in")
+    assert demo.text("#talk-label") == "Talk"
+
+
+def test_a_check_that_is_open_outlives_its_server(
+    browser: Browser, own_server: MockGateway, open_page: PageOpener
+) -> None:
+    """Bar and echo are the browser's own work once they run; their thresholds are the page's."""
+    demo = open_page(browser, own_server.url)
+    demo.phase("idle")
+    page = demo.page
+    page.click("#devices")
+    expect(page.locator("#echo")).to_be_enabled()
+    own_server.stop()
+    demo.phase("lost")
+    expect(page.locator("#meter-words")).to_have_text("You can be heard.")
+    page.click("#echo")
+    expect(page.locator("#echo-words")).to_have_text("That is how you sound.", timeout=30_000)
 
 
 def test_the_check_can_be_skipped(demo: OpenPage) -> None:

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Browser, WebSocket
 
 from tests.web_demo.conftest import BrowserFactory, OpenPage, PageOpener
-from tests.web_demo.mock_gateway import STAGES_MS, MockGateway, Script
+from tests.web_demo.mock_gateway import STAGES_MS, VOICE_MS, MockGateway, Script
 
 NEVER_S = 1e9
 MARKUP = "<img src=x onerror=\"document.title='run'\"><b>bold</b>"
@@ -96,6 +96,25 @@ def test_the_budget_bar_is_the_report(demo: OpenPage) -> None:
     assert demo.text("#verdict") == "Within the budget of 800 ms"
     assert demo.text("#hidden") == "300 ms"
     assert demo.text("#later") == "60 ms"  # all work of WORK_MS less what was hidden
+
+
+def test_the_budget_of_a_spoken_answer_goes_on_to_its_sound(
+    demo: OpenPage, mock: MockGateway
+) -> None:
+    """The voice has its segment and is part of the big total; what was not heard is said."""
+    mock.script = Script(sound_s=0.3)
+    demo.page.click("#talk")
+    demo.page.wait_for_selector("#budget:not([hidden])")
+    wanted = {stage: ms for stage, ms in STAGES_MS.items() if ms} | {"voice": VOICE_MS}
+    drawn = demo.page.locator("#bar .segment").evaluate_all(
+        "nodes => nodes.map(n => [n.dataset.stage, Number(n.dataset.ms)])"
+    )
+    assert dict(drawn) == wanted
+    assert demo.text("#total") == f"{sum(wanted.values()):.0f} ms"
+    assert demo.text("#caption") == "from your last sound to its first sound"
+    word = f"first word after {sum(wanted.values()) - VOICE_MS:.0f} ms"
+    assert demo.text("#verdict") == f"Within the budget of 800 ms: {word}"
+    assert "sent until heard" in demo.text("#others")
 
 
 def test_a_blown_budget_is_red(demo: OpenPage, mock: MockGateway) -> None:

@@ -45,6 +45,33 @@ def test_speaking_over_it_stops_the_sound(demo: OpenPage, mock: MockGateway) -> 
     assert demo.page.locator(".entry.assistant").count() == 1
 
 
+HOLD = """async () => {
+  const { Player } = await import("./player.js");
+  const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
+  let playedMs = 0;
+  let playing = true;
+  const player = new Player((ms, more) => { playedMs = ms; playing = more; });
+  await player.open();
+  player.push("a1", new Int16Array(24_000));
+  while (playedMs === 0) await sleep(5);
+  player.hold(true);
+  let before = -1;
+  while (before !== playedMs) { before = playedMs; await sleep(100); }
+  const held = playedMs;
+  player.hold(false);
+  while (playing) await sleep(5);
+  return { held, played: playedMs };
+}"""
+
+
+def test_the_sound_stands_still_and_goes_on(demo: OpenPage) -> None:
+    """While it is not known whether somebody interrupts; none of it is lost."""
+    ask(demo)  # a touch of the page lets it sound
+    ms = demo.page.evaluate(HOLD)
+    assert 0 < ms["held"] < 1000
+    assert ms["played"] == pytest.approx(1000, abs=21)
+
+
 def test_the_voice_can_be_turned_off(demo: OpenPage, mock: MockGateway) -> None:
     """What is being said stops, and the session asks for text from then on."""
     mock.script = dataclasses.replace(Script(), sound_s=10.0)

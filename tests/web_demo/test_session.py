@@ -148,3 +148,63 @@ def test_silence_between_two_holds_is_no_entry(workbench: Page) -> None:
     assert [entry["id"] for entry in session["entries"]] == ["u1", "u2"]
     session = workbench.evaluate(code, events + noise)["session"]
     assert [entry["id"] for entry in session["entries"]] == ["u1"]
+
+
+CONTINUED: Json = {
+    "type": "gateway.turn.continued",
+    "item_id": "u2",
+    "continued_item_id": "u1",
+    "response_id": "r1",
+}
+GOES_ON = (
+    OPENED,
+    STARTED,
+    STOPPED,
+    {"type": "input_audio_buffer.committed", "item_id": "u1"},
+    {
+        "type": "conversation.item.input_audio_transcription.completed",
+        "item_id": "u1",
+        "transcript": "What is the capital",
+    },
+    CREATED,
+    ITEM,
+    delta("It is big"),
+    {"type": "input_audio_buffer.speech_started", "item_id": "u2"},
+    CONTINUED,
+)
+
+
+def bubbles(session: Json) -> list[tuple[str, str, str]]:
+    return [(entry["role"], entry["text"], entry["state"]) for entry in session["entries"]]
+
+
+def test_a_message_that_goes_on_stays_one_bubble(workbench: Page) -> None:
+    """The answer's bubble is gone at once; the person's grows, and stays where the first part's
+    item is deleted."""
+    phases, session = receive(workbench, *GOES_ON)
+    assert phases[-1] == "speaking"
+    assert bubbles(session) == [("user", "What is the capital", "open")]
+    _, session = receive(
+        workbench,
+        *GOES_ON,
+        done("cancelled"),
+        {"type": "conversation.item.deleted", "item_id": "a1"},
+        heard("What is the capital", " of") | {"item_id": "u2"},
+        {"type": "conversation.item.deleted", "item_id": "u1"},
+        {"type": "input_audio_buffer.committed", "item_id": "u2"},
+        {
+            "type": "conversation.item.input_audio_transcription.completed",
+            "item_id": "u2",
+            "transcript": "What is the capital of France?",
+        },
+    )
+    assert bubbles(session) == [("user", "What is the capital of France?", "done")]
+
+
+def test_a_continuation_that_is_dropped_leaves_the_first_part(workbench: Page) -> None:
+    """Its bubble is that of the first part's item again, which is still a message."""
+    cleared = {"type": "input_audio_buffer.cleared"}
+    words = heard("What is the capital", " of") | {"item_id": "u2"}
+    _, session = receive(workbench, *GOES_ON, words, cleared)
+    assert bubbles(session) == [("user", "What is the capital", "done")]
+    assert session["entries"][0]["id"] == "u1"

@@ -30,6 +30,11 @@ export function setText(node, text) {
   if (node.textContent !== text) node.textContent = text;
 }
 
+/** Sets an attribute if it differs, for the same reason. */
+export function setAttribute(node, name, value) {
+  if (node.getAttribute(name) !== value) node.setAttribute(name, value);
+}
+
 /**
  * Makes a container's children those of `items`, keeping the elements that are there: the focus and
  * an open `<details>` survive a redraw.
@@ -39,18 +44,18 @@ export function setText(node, text) {
  */
 export function keyed(container, items, keyOf, create, update) {
   const old = container.keyedNodes ?? new Map();
+  const wanted = new Map(items.map((item) => [keyOf(item), item]));
+  // First: a node that goes later would have all that follow it moved, and laid out again.
+  for (const [key, node] of old) if (!wanted.has(key)) node.remove();
   const now = new Map();
   let next = container.firstElementChild;
-  for (const item of items) {
-    const key = keyOf(item);
-    if (now.has(key)) continue;
+  for (const [key, item] of wanted) {
     const node = old.get(key) ?? create(item);
     update(node, item);
     now.set(key, node);
     if (node === next) next = next.nextElementSibling;
     else container.insertBefore(node, next);
   }
-  for (const [key, node] of old) if (!now.has(key)) node.remove();
   container.keyedNodes = now;
 }
 

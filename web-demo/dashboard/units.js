@@ -1,5 +1,7 @@
 // Numbers as people read them.
 
+const whole = new Intl.NumberFormat("en"); // made once: `toLocaleString` looks it up each time
+
 /** "0.4 ms", "35 ms", "1.24 s"; "–" for what nobody could measure. */
 export function inMs(ms) {
   if (ms == null || !Number.isFinite(ms)) return "–";
@@ -21,7 +23,7 @@ export function count(number) {
   if (number == null || !Number.isFinite(number)) return "–";
   if (Math.abs(number) >= 1e6) return `${(number / 1e6).toFixed(1)} M`;
   if (Math.abs(number) >= 1e4) return `${(number / 1e3).toFixed(1)} k`;
-  return Number.isInteger(number) ? number.toLocaleString("en") : number.toFixed(1);
+  return Number.isInteger(number) ? whole.format(number) : number.toFixed(1);
 }
 
 export function bytes(number) {
@@ -38,7 +40,7 @@ export function bytes(number) {
 
 /** "1 turn", "37 turns", "2,000 turns". */
 export function many(number, one, several = `${one}s`) {
-  return `${number.toLocaleString("en")} ${number === 1 ? one : several}`;
+  return `${whole.format(number)} ${number === 1 ? one : several}`;
 }
 
 /** Seconds as "12 s", "3 min 4 s", "2 h 5 min". */
@@ -48,6 +50,13 @@ export function age(seconds) {
   if (s < 60) return `${s} s`;
   if (s < 3600) return `${Math.floor(s / 60)} min ${s % 60} s`;
   return `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
+}
+
+/** The same for a table of many: from a minute on without the seconds, which nobody compares. */
+export function roughAge(seconds) {
+  if (seconds == null || !Number.isFinite(seconds) || seconds < 60 || seconds >= 3_600)
+    return age(seconds);
+  return `${Math.floor(seconds / 60)} min`;
 }
 
 /** The time of day of an instant in ms since 1970, in the reader's own zone. */

@@ -14,6 +14,7 @@ from livekit.agents import llm, stt
 from livekit.agents.utils import http_context
 from livekit.plugins.openai import STT
 from livekit.plugins.openai.realtime import RealtimeModel, RealtimeSession
+from openai.types.realtime.realtime_audio_input_turn_detection import SemanticVad
 from PIL import Image
 
 from tests.clients import steps
@@ -123,6 +124,34 @@ async def barge_in() -> str:
         return "truncated at 200 ms"
 
 
+async def goes_on() -> str:
+    """A question with a pause inside: answered early, taken back, and one message in the end. At
+    LiveKit's default, eagerness medium, no answer comes so early: `auto` is asked for."""
+    async with talk(steps.FAKE_URL) as it:
+        it.session._realtime_model.update_options(
+            turn_detection=SemanticVad(
+                type="semantic_vad", eagerness="auto", create_response=True, interrupt_response=True
+            )
+        )
+        speaking = asyncio.create_task(it.speak(steps.hesitant_question()))
+        early = await it.begun.get()
+        message = await anext(aiter(early.message_stream))
+        await asyncio.wait_for(it.interrupted.wait(), 20)
+        it.interrupted.clear()
+        await asyncio.wait_for(it.interrupted.wait(), 20)
+        it.session.interrupt()
+        it.session.truncate(message_id=message.message_id, modalities=["audio"], audio_end_ms=200)
+        text, _ = await it.collect(await it.begun.get())
+        speaking.cancel()
+        assert steps.ANSWER_BEGINS in text, text
+        assert len(it.heard[-1]) > len(it.heard[0]), it.heard
+        said = [item for item in it.session.chat_ctx.items if isinstance(item, llm.ChatMessage)]
+        assert [item.role for item in said] == ["user", "assistant"], said
+        assert said[0].text_content == it.heard[-1], (said, it.heard)
+        assert not it.problems, it.problems
+        return f"{it.heard[0]!r} became {it.heard[-1]!r}"
+
+
 async def tool() -> str:
     """A function call comes with its arguments; its output goes back and is spoken."""
 
@@ -218,6 +247,7 @@ if __name__ == "__main__":
             "text": text_turn,
             "audio": audio_turn,
             "barge-in": barge_in,
+            "goes on": goes_on,
             "tool": tool,
             "video": video,
             "speech to text": speech_to_text,

@@ -111,6 +111,25 @@ async def barge_in() -> str:
         return f"cut at {truncated['audio_end_ms']} ms"
 
 
+async def goes_on() -> str:
+    """A question with a pause inside: answered early, taken back, and one message in the end."""
+    async with await session_at(steps.FAKE_URL) as session:
+        watch = Watcher(session)
+        speaking = asyncio.create_task(speak(session, steps.hesitant_question()))
+        await watch.until("conversation.item.deleted")
+        await watch.until("conversation.item.deleted")
+        await watch.until("response.created")
+        await watch.until("agent_end")
+        speaking.cancel()
+        said = [item for item in watch.history if item.type == "message"]
+        assert [item.role for item in said] == ["user", "assistant"], watch.history
+        (words,) = [part.transcript for part in said[0].content]
+        assert words == watch.heard[-1], (words, watch.heard)
+        assert words.startswith(watch.heard[0]), watch.heard
+        assert len(words) > len(watch.heard[0]), watch.heard
+        return f"{watch.heard[0]!r} became {words!r}"
+
+
 async def tool() -> str:
     """The function runs with its arguments, and its result is spoken."""
     called.clear()
@@ -158,6 +177,7 @@ if __name__ == "__main__":
             "text": text_turn,
             "audio": audio_turn,
             "barge-in": barge_in,
+            "goes on": goes_on,
             "tool": tool,
             "picture": picture,
             **({"real model": real_model} if steps.TINY_URL else {}),

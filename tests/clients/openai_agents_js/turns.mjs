@@ -19,7 +19,7 @@ const HEARD = "the quick brown fox";
 const RATE_HZ = 24_000;
 const WAV_HEADER_BYTES = 44;
 
-const question = readFileSync(`${ROOT}/gateway/clips/capital.wav`).subarray(WAV_HEADER_BYTES);
+const question = readFileSync(`${ROOT}/headstart/clips/capital.wav`).subarray(WAV_HEADER_BYTES);
 const photo = readFileSync(`${ROOT}/tests/data/photos/chelsea.jpg`).toString("base64");
 
 const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
@@ -207,6 +207,25 @@ const bargeIn = (open) => () =>
     return `cut at ${talk.saw(cut).audio_end_ms} ms`;
   });
 
+const goesOn = (open) => () =>
+  within(open, FAKE_URL, [], async (talk) => {
+    const cut = 900 * 48;
+    const pieces = [question.subarray(0, cut), silence(900), question.subarray(cut), silence(9_000)];
+    talk.speak(Buffer.concat(pieces));
+    const count = (type) => talk.events.filter((event) => event.type === type).length;
+    await talk.until("both deleted", () => count("conversation.item.deleted") === 2);
+    await talk.until("the second answer", () => count("response.done") === 2);
+    const transcripts = talk.events
+      .filter((event) => event.type === "conversation.item.input_audio_transcription.completed")
+      .map((event) => event.transcript);
+    const [first, whole] = transcripts;
+    check(whole.startsWith(first) && whole.length > first.length, transcripts);
+    const messages = () => talk.history.filter((item) => item.type === "message");
+    await talk.until("one message", () => talk.heard().length === 1 && talk.heard()[0] === whole);
+    check(messages().map((item) => item.role).join() === "user,assistant", talk.history);
+    return `${JSON.stringify(first)} became ${JSON.stringify(whole)}`;
+  });
+
 const stopped = (open) => () =>
   within(open, FAKE_URL, [], async (talk) => {
     talk.session.sendMessage("Hello");
@@ -253,6 +272,7 @@ for (const [name, open] of [["WebSocket", overWebSocket], ["WebRTC", overWebRTC]
   steps[`${name}: text`] = textTurn(open);
   steps[`${name}: audio`] = audioTurn(open);
   steps[`${name}: barge-in`] = bargeIn(open);
+  steps[`${name}: goes on`] = goesOn(open);
   steps[`${name}: interrupt()`] = stopped(open);
   steps[`${name}: tool`] = toolTurn(open);
   steps[`${name}: picture`] = picture(open);

@@ -36,6 +36,7 @@ from pipecat.services.openai.realtime.events import (
     AudioConfiguration,
     AudioInput,
     InputAudioTranscription,
+    SemanticTurnDetection,
     SessionProperties,
 )
 from pipecat.services.openai.realtime.llm import OpenAIRealtimeLLMService
@@ -105,10 +106,14 @@ class Bot:
 
 
 @contextlib.asynccontextmanager
-async def bot(url: str, tools: ToolsSchema | None = None) -> AsyncIterator[Bot]:
+async def bot(
+    url: str, tools: ToolsSchema | None = None, detection: SemanticTurnDetection | None = None
+) -> AsyncIterator[Bot]:
     transcription = InputAudioTranscription(model="gpt-4o-mini-transcribe")
     properties = SessionProperties(
-        audio=AudioConfiguration(input=AudioInput(transcription=transcription))
+        audio=AudioConfiguration(
+            input=AudioInput(transcription=transcription, turn_detection=detection)
+        )
     )
     service = OpenAIRealtimeLLMService(
         api_key="k",
@@ -198,6 +203,29 @@ async def barge_in() -> str:
         return "interrupted, then answered the new question"
 
 
+async def goes_on() -> str:
+    """A question with a pause inside, under semantic VAD: answered early, interrupted, and answered
+    as a whole. Pipecat keeps no items; each transcript comes as a frame of its own."""
+    async with bot(steps.FAKE_URL, detection=SemanticTurnDetection()) as it:
+        await it.ask("Hello")
+        await it.until(LLMFullResponseEndFrame)
+        it.forget()
+        speaking = asyncio.create_task(it.speak(steps.hesitant_question()))
+        await it.until(TTSAudioRawFrame)
+        it.forget()
+        await it.until(InterruptionFrame)
+        it.forget()
+        began_s = time.monotonic()
+        while steps.ANSWER_BEGINS not in it.said() and time.monotonic() - began_s < 20:
+            await asyncio.sleep(0.1)
+        speaking.cancel()
+        assert steps.ANSWER_BEGINS in it.said(), it.said()
+        first, whole = it.heard()[0], it.heard()[-1]
+        assert whole.startswith(first), it.heard()
+        assert len(whole) > len(first), it.heard()
+        return f"{first!r} became {whole!r}"
+
+
 async def tool() -> str:
     """The registered function runs, and its result is spoken."""
     called.clear()
@@ -270,6 +298,7 @@ if __name__ == "__main__":
             "text": text_turn,
             "audio": audio_turn,
             "barge-in": barge_in,
+            "goes on": goes_on,
             "tool": tool,
             "video": video,
             "speech to text": speech_to_text,

@@ -150,6 +150,56 @@ def test_a_second_session_takes_over_what_it_reads_the_same(served: Served) -> N
     assert same.text == first.text
 
 
+@pytest.mark.parametrize("tail", ["closed", "provisional"])
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_turn_that_goes_on_is_answered_as_if_it_had_not_stopped(
+    served: Served, tail: str, seen: bool
+) -> None:
+    """A part of it was answered, and taken back; sound and live frames of the rest came by then.
+    Greedy, the answer to the whole is the same token for token."""
+    texts = []
+    for cut in (None, SAMPLES // CHUNK // 2 * CHUNK):
+        engine, events = start(served, tail)
+        if cut is None:
+            speak(engine, "u1", seen=seen)
+        else:
+            speak_on(engine, cut, seen=seen)
+        assert not [event for event in events if isinstance(event, api.Failed)]
+        last = [event for event in events if isinstance(event, api.Finished)][-1]
+        soft = engine.sessions["s"].stream.soft
+        texts.append((last.text, last.usage.input, len(soft) > 0))
+    assert texts[0] == texts[1]
+
+
+def speak_on(engine: Engine, cut: int, *, seen: bool) -> None:
+    """The sound of `speak` in two utterances, the second one joined to the first after a second."""
+    first, second, sound = api.TurnRef(1), api.TurnRef(2), pcm()
+
+    def say(ref: api.TurnRef, start: int, end: int) -> None:
+        for at in range(start, end, CHUNK):
+            if seen:
+                engine.receive(api.Frame("s", at, picture(at)))
+            engine.receive(api.Audio("s", ref, at, sound[2 * at : 2 * (at + CHUNK)], 0))
+            run(engine)
+
+    engine.receive(api.BeginSpeech("s", first, "u1", 0))
+    say(first, 0, cut)
+    engine.receive(api.Hush("s", first, cut, GREEDY))
+    run(engine)
+    engine.receive(api.EndSpeech("s", first, cut, may_continue=True))
+    engine.receive(api.Respond("s", generation=1, item_id="a", sampling=GREEDY))
+    run(engine)
+    engine.receive(api.BeginSpeech("s", second, "u2", cut, may_continue=True))
+    say(second, cut, cut + 2 * CHUNK)
+    engine.receive(api.ContinueSpeech("s", second, "u1", "a"))
+    say(second, cut + 2 * CHUNK, SAMPLES)
+    engine.receive(api.Hush("s", second, SAMPLES, GREEDY))
+    run(engine)
+    engine.receive(api.EndSpeech("s", second, SAMPLES))
+    engine.receive(api.Respond("s", generation=2, item_id="b", sampling=GREEDY))
+    run(engine)
+
+
 def test_an_utterance_without_an_end_stays_within_the_table(served: Served) -> None:
     """Chunks change the open unit's embeddings for five minutes; those that nothing stands for any
     more are given up."""

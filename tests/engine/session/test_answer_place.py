@@ -6,6 +6,8 @@ from headstart.engine import api
 from tests.engine.fakes import Bench
 from tests.engine.test_engine_tools import CALL, SAMPLING, WEATHER, bench_with
 
+EITHER_BACKEND = True
+
 
 def user(item_id: str, text: str = "x") -> api.Item:
     return api.Item(item_id, api.Role.USER, (api.Text(text),))

@@ -13,6 +13,8 @@ from headstart.engine.kvcache.token_stream import Stream
 from headstart.engine.session.clips import MAX_CLIPS, Clips
 from tests.engine.fakes import VOCAB, WORD_SAMPLES, Bench, FakeRecognizer
 
+EITHER_BACKEND = True
+
 GREEDY = api.Sampling(repetition_penalty=1.0, max_tokens=60)
 WORD = bytes(2 * WORD_SAMPLES)
 

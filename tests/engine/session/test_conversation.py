@@ -10,6 +10,8 @@ from headstart.engine.session.conversation import Conversation
 from headstart.engine.session.errors import UnknownItem
 from tests.engine.fakes import SYSTEM, Bench
 
+EITHER_BACKEND = True
+
 
 def item(item_id: str, text: str, role: api.Role = api.Role.USER) -> api.Item:
     return api.Item(item_id, role, (api.Text(text),))

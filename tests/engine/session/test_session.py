@@ -10,6 +10,8 @@ from headstart.engine.session.command_queue import MAX_WAITING
 from headstart.engine.session.session import Session
 from tests.engine.fakes import WORD_SAMPLES, Bench
 
+EITHER_BACKEND = True
+
 GREEDY = api.Sampling(repetition_penalty=1.0, max_tokens=20)
 ACTIONS = st.lists(
     st.sampled_from(
@@ -17,6 +19,7 @@ ACTIONS = st.lists(
             *("begin", "audio", "hush", "resume", "end", "drop", "item", "remove"),
             *("frame", "respond", "cancel", "step", "run", "instruct", "aside", "window"),
             *("clip", "sound", "sound aside"),
+            *("end early", "begin again", "continue", "continue", "release"),
         ]
     ),
     max_size=60,
@@ -46,6 +49,16 @@ class Life:
             case "begin":
                 self.turn, self.revision = self.turn + 1, 0
                 return api.BeginSpeech(name, api.TurnRef(self.turn), f"u{self.turn}", 0)
+            case "begin again":
+                self.turn, self.revision = self.turn + 1, 0
+                return api.BeginSpeech(name, api.TurnRef(self.turn), f"u{self.turn}", 0, True)
+            case "continue":
+                before, answer = f"u{self.turn - 1}", f"a{self.generation}"
+                return api.ContinueSpeech(name, ref, before, answer)
+            case "end early":
+                return api.EndSpeech(name, ref, 0, may_continue=True)
+            case "release":
+                return api.ReleaseSpeech(name)
             case "audio":
                 return api.Audio(name, ref, 0, bytes(2 * WORD_SAMPLES), 0)
             case "hush":

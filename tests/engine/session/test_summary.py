@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
+
 from headstart.engine import api
 from headstart.engine.session.summary import OPENING, REQUEST
 from tests.engine.fakes import Bench
 from tests.engine.test_engine import end, respond, user_item
+
+EITHER_BACKEND = True
 
 
 def reply(asked: str) -> str:
@@ -42,6 +46,7 @@ def test_a_summary_sends_no_events() -> None:
     assert OPENING not in chatting(60, summarise=False).stream_text()
 
 
+@pytest.mark.our_decoder("counts its rows")
 def test_it_costs_no_second_prefill() -> None:
     """It is written on a fork that shares the conversation's K/V, and added at the end."""
     with_notes, without = chatting(60), chatting(60, summarise=False)

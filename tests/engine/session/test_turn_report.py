@@ -6,6 +6,8 @@ from headstart.engine import api
 from tests.engine.fakes import Bench
 from tests.engine.test_engine import respond
 
+EITHER_BACKEND = True
+
 
 def test_an_answer_tells_what_it_cost_and_what_is_remembered() -> None:
     """Tokens by modality, the cached share, and the window in force."""

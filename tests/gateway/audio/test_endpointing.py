@@ -11,25 +11,34 @@ from headstart.gateway.audio.endpointing import (
     ADAPTIVE_LEAST_MS,
     ADAPTIVE_MOST_MS,
     ASK_AGAIN_MS,
+    CAUTION_MOST,
     EAGERNESS,
     AdaptiveSilence,
+    EagerSettings,
+    EagerSilence,
     EndpointPolicy,
     EndpointVerdict,
     FixedSilence,
     Pause,
     PauseStatistics,
     SemanticSilence,
+    eager,
     semantic,
 )
 
-OVER, UNSURE, BREAKS_OFF = 0.9, 0.05, 1e-7
+OVER, LIKELY, UNSURE, BREAKS_OFF = 0.999, 0.85, 0.05, 1e-7
+WINDOW_MS = 20
 
 
 def after(
-    silence_ms: int, policy: EndpointPolicy, probability: float | None = None, checks: int = 1
+    silence_ms: int,
+    policy: EndpointPolicy,
+    probability: float | None = None,
+    checks: int = 1,
+    words: str = "",
 ) -> EndpointVerdict:
-    pause = Pause(ms_to_engine_samples(silence_ms), ms_to_engine_samples(1000), probability, checks)
-    return policy.judge(pause)
+    silence, speech = ms_to_engine_samples(silence_ms), ms_to_engine_samples(1000)
+    return policy.judge(Pause(silence, speech, probability, checks, words))
 
 
 def paced(*pauses_ms: int) -> PauseStatistics:
@@ -54,7 +63,13 @@ def test_silence_shorter_than_the_hush_ends_at_once() -> None:
 
 def policies(silence_ms: int, hush_ms: int) -> list[EndpointPolicy]:
     adaptive = AdaptiveSilence(paced(900), silence_ms, hush_ms)
-    return [FixedSilence(silence_ms, hush_ms), adaptive, SemanticSilence(adaptive, 4000)]
+    settings = EagerSettings(hush_ms=min(hush_ms, silence_ms))
+    return [
+        FixedSilence(silence_ms, hush_ms),
+        adaptive,
+        SemanticSilence(adaptive, 4000),
+        EagerSilence(paced(900), silence_ms, settings=settings),
+    ]
 
 
 @given(
@@ -129,6 +144,109 @@ def test_eagerness_orders_the_silences() -> None:
         assert high <= medium <= low
     assert EAGERNESS["auto"] == EAGERNESS["medium"]
     assert [semantic(e).longest_silence_ms for e in ("low", "medium", "high")] == [8000, 4000, 2000]
+
+
+def end_ms(policy: EagerSilence, probability: float | None, words: str = "Is it?") -> int:
+    """The silence at which a pause ends the turn, by windows of 20 ms."""
+    for silence_ms in range(WINDOW_MS, policy.longest_silence_ms + WINDOW_MS, WINDOW_MS):
+        if after(silence_ms, policy, probability, 2, words) is EndpointVerdict.END:
+            return silence_ms
+    raise AssertionError("it never ends")
+
+
+def test_a_whole_message_ends_early() -> None:
+    """At 240 ms where it reads as whole; a doubtful one as late as `semantic`, a broken-off one
+    much later; not knowing is no reason to be quick."""
+    policy, patient = eager("auto"), semantic("auto")
+    assert end_ms(policy, OVER) == EagerSettings().early_ms == 240
+    assert policy.silence_ms(UNSURE) == patient.silence_ms(UNSURE)
+    assert policy.silence_ms(BREAKS_OFF) == patient.silence_ms(BREAKS_OFF)
+    assert policy.silence_ms(None) >= 500
+
+
+@given(st.floats(0.01, 1), st.floats(0.01, 1), st.integers(0, 4))
+def test_more_doubt_is_never_quicker(one: float, other: float, revocations: int) -> None:
+    """The wait falls as the end probability rises, between the early and the usual one."""
+    policy = eager("auto")
+    for _ in range(revocations):
+        end_ms(policy, OVER)
+        policy.revoked()
+    less, more = sorted((one, other))
+    assert 240 <= policy.silence_ms(more) <= policy.silence_ms(less)
+    assert policy.silence_ms(less) <= EAGERNESS["auto"].silence_ms
+
+
+def test_the_model_is_asked_before_an_early_end() -> None:
+    """Early enough that its word and the first token are there by then."""
+    policy = eager("auto")
+    assert after(100, policy) is EndpointVerdict.WAIT
+    assert after(120, policy) is EndpointVerdict.HUSH
+
+
+@pytest.mark.parametrize("words", ["I'd like, um", "We went to the", "Milk, eggs,", "It was so..."])
+def test_words_that_break_off_veto_an_early_end(words: str) -> None:
+    """Whatever the model says."""
+    assert eager("auto").silence_ms(OVER, words) == semantic("auto").silence_ms(BREAKS_OFF)
+
+
+def test_a_number_that_was_asked_for_is_waited_for() -> None:
+    """Three digits of a telephone number are not all of it; elsewhere they are."""
+    policy = eager("auto")
+    policy.answered("Of course. What is your phone number?")
+    assert end_ms(policy, OVER, "5 5 5.") > 1000
+    assert end_ms(policy, OVER, "555 0142.") == 240
+    policy.answered("It costs five dollars.")
+    assert end_ms(policy, OVER, "5 5 5.") == 240
+
+
+def test_an_end_taken_back_makes_the_next_ones_later() -> None:
+    """Each time more, up to the usual silence; ends that hold make them earlier again."""
+    pace = PauseStatistics()
+    policy = eager("auto", pace)
+    waits = []
+    for _ in range(6):
+        waits.append(end_ms(policy, LIKELY))
+        policy.revoked()
+    assert waits == sorted(waits)
+    assert waits[0] < waits[1] <= waits[-1] < EAGERNESS["auto"].silence_ms + WINDOW_MS
+    assert 0 < pace.caution <= CAUTION_MOST
+    for _ in range(100):
+        end_ms(policy, LIKELY)  # the next end shows that nobody took back the last
+    assert end_ms(policy, LIKELY) == waits[0]
+
+
+def test_a_late_end_taken_back_is_no_reason_for_caution() -> None:
+    """The pace learns from it; early ends were not to blame."""
+    pace = PauseStatistics()
+    policy = eager("auto", pace)
+    end_ms(policy, UNSURE)
+    policy.revoked()
+    assert pace.caution == 0
+
+
+def test_every_eager_end_is_revocable() -> None:
+    """And no other policy's is."""
+    assert eager("high").revocable_ms == EagerSettings().revocable_ms == 1500
+    assert [policy.revocable_ms for policy in policies(500, 200)[:3]] == [0, 0, 0]
+
+
+@given(
+    st.lists(st.sampled_from(["revoked", "held", "paused"]), max_size=30),
+    st.one_of(st.none(), st.floats(0, 1)),
+    st.text(max_size=20),
+)
+def test_eager_never_waits_longer_than_it_says(
+    history: list[str], probability: float | None, words: str
+) -> None:
+    """Nor shorter than its early end, whatever has happened in the session."""
+    policy = eager("auto")
+    for event in history:
+        end_ms(policy, OVER)
+        if event == "revoked":
+            policy.revoked()
+        elif event == "paused":
+            policy.continued_after(ms_to_engine_samples(1400))
+    assert 240 <= end_ms(policy, probability, words) <= policy.longest_silence_ms
 
 
 def test_bad_settings_are_named() -> None:

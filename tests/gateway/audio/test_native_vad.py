@@ -72,7 +72,7 @@ def test_people_are_heard_alike(clip: str, noise: int) -> None:
     pcm = heard(np.clip(noisy, -32768, 32767).astype(np.int16))
     plain, compiled = both(0.5, pcm, [2])
     assert compiled == plain
-    assert {0, 1} == set(plain)
+    assert {0, 1} <= set(plain)
 
 
 def test_its_numbers_have_their_places_in_c() -> None:

@@ -58,13 +58,13 @@ def test_an_endpoint_that_came_too_early_is_told_too() -> None:
 def test_a_commit_is_no_pause() -> None:
     """Only silence tells of pauses; and one report each."""
     pauses = Pauses()
-    pauses.ended(16_000, 17_000, by_silence=False)
+    pauses.ended(16_000, 17_000, counts=False)
     assert pauses.began(18_000) == 0
-    pauses.ended(16_000, 17_000, by_silence=True)
+    pauses.ended(16_000, 17_000, counts=True)
     late = 17_000 + ms_to_engine_samples(CONTINUES_WITHIN_MS)
     assert pauses.began(late) == late - 16_000
     assert pauses.began(late) == 0
-    pauses.ended(16_000, 17_000, by_silence=True)
+    pauses.ended(16_000, 17_000, counts=True)
     assert pauses.began(late + 1) == 0
 
 

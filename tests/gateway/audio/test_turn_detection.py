@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import pytest
 
 from headstart.gateway.audio.endpointing import (
+    EAGERNESS,
     AdaptiveSilence,
+    EagerSilence,
     FixedSilence,
     PauseStatistics,
     SemanticSilence,
@@ -26,9 +30,14 @@ def test_detection_follows_the_protocols_settings() -> None:
 
 @pytest.mark.parametrize(
     ("endpointing", "kind"),
-    [("fixed", FixedSilence), ("adaptive", AdaptiveSilence), ("semantic", SemanticSilence)],
+    [
+        ("fixed", FixedSilence),
+        ("adaptive", AdaptiveSilence),
+        ("semantic", SemanticSilence),
+        ("eager", EagerSilence),
+    ],
 )
-def test_server_vads_silence_may_be_read_three_ways(
+def test_server_vads_silence_may_be_read_four_ways(
     endpointing: Endpointing, kind: type[object]
 ) -> None:
     """The setting chooses the policy that makes use of it."""
@@ -39,14 +48,23 @@ def test_server_vads_silence_may_be_read_three_ways(
     assert isinstance(vad.endpoint, kind)
 
 
-def test_semantic_vad_is_semantic_whatever_the_setting() -> None:
-    """Eager waits less than patient."""
-    eager = detection_of(SemanticVadConfig(eagerness="high"), 200)
-    patient = detection_of(SemanticVadConfig(eagerness="low"), 200)
-    assert eager is not None
-    assert patient is not None
-    assert isinstance(eager.endpoint, SemanticSilence)
-    assert eager.endpoint.longest_silence_ms < patient.endpoint.longest_silence_ms
+@pytest.mark.parametrize(
+    ("eagerness", "kind"),
+    [
+        ("high", EagerSilence),
+        ("auto", EagerSilence),
+        ("medium", SemanticSilence),
+        ("low", SemanticSilence),
+    ],
+)
+def test_semantic_vads_eagerness_chooses_the_policy(
+    eagerness: Literal["low", "medium", "high", "auto"], kind: type[object]
+) -> None:
+    """Eager ends are for whoever asked for eagerness, or left it to us."""
+    vad = detection_of(SemanticVadConfig(eagerness=eagerness), 200)
+    assert vad is not None
+    assert isinstance(vad.endpoint, kind)
+    assert vad.endpoint.longest_silence_ms == EAGERNESS[eagerness].most_ms
 
 
 def test_semantic_vad_keeps_the_servers_detector() -> None:
@@ -62,10 +80,22 @@ def test_a_speakers_pace_survives_a_change_of_settings() -> None:
     pace = PauseStatistics()
     for _ in range(20):
         pace.learn(1000)
-    changed = detection_of(SemanticVadConfig(), 200, pace)
-    fresh = detection_of(SemanticVadConfig(), 200)
+    changed = detection_of(SemanticVadConfig(eagerness="low"), 200, pace)
+    fresh = detection_of(SemanticVadConfig(eagerness="low"), 200)
     assert changed is not None
     assert fresh is not None
     assert isinstance(changed.endpoint, SemanticSilence)
     assert isinstance(fresh.endpoint, SemanticSilence)
     assert changed.endpoint.silence_ms(0.9) > fresh.endpoint.silence_ms(0.9)
+
+
+def test_answers_in_text_dare_more() -> None:
+    """Nobody hears one that is taken back, so a statement ends as early as a question."""
+    spoken = detection_of(SemanticVadConfig(), 200)
+    read = detection_of(SemanticVadConfig(), 200, audible=False)
+    assert spoken is not None
+    assert read is not None
+    assert isinstance(spoken.endpoint, EagerSilence)
+    assert isinstance(read.endpoint, EagerSilence)
+    assert read.endpoint.silence_ms(0.7) < spoken.endpoint.silence_ms(0.7)
+    assert read.endpoint.silence_ms(1e-4) == spoken.endpoint.silence_ms(1e-4)

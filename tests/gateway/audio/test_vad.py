@@ -88,12 +88,6 @@ def test_a_noisy_room_is_not_speech_from_the_first_window_on(threshold: float) -
     assert not any(w.is_speech for w in windows)
 
 
-def test_speech_from_the_first_sample_is_found_after_the_warm_up() -> None:
-    """A voice that begins with the session is speech from 100 ms on."""
-    windows = VadWindows(WebRtcScore()).feed(heard(speech.voice(600)))
-    assert all(w.is_speech for w in windows[5:])
-
-
 @pytest.mark.parametrize("threshold", [0.0, 1.0])
 def test_near_digital_silence_is_never_speech(threshold: float) -> None:
     """A voice scaled down to a few units is below the floor, whatever the model says."""

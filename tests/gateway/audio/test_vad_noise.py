@@ -101,3 +101,48 @@ def test_a_constant_offset_is_no_room(offset: int) -> None:
     """Half of full scale under a voice across a table: one utterance, as without it."""
     sound = spoken(800, QUIET, noise_level=1e-4)
     assert beginnings(np.clip(sound.astype(np.int32) + offset, -32768, 32767).astype(np.int16)) == 1
+
+
+def six_people(samples: int) -> Samples:
+    """The bundled monologue from six places at once: other people's talk, int16[samples]."""
+    said = load_s16(CLIPS / "monologue.ogg", 24_000).astype(np.float64)
+    places = (round(at * len(said) / 6) for at in range(6))
+    together = np.sum([np.resize(np.roll(said, -at), samples) for at in places], axis=0)
+    levelled: Samples = np.rint(together * 3000 / np.sqrt(np.mean(together**2))).astype(np.int16)
+    return levelled
+
+
+@pytest.mark.parametrize("clip", ["capital.wav", "followup.wav"])
+@pytest.mark.parametrize("under_db", [20, 10, 5])
+def test_a_turn_ends_in_other_peoples_talk(clip: str, under_db: int) -> None:
+    """Six people talk on, so far under the speaker, before, while and after a sentence is said: it
+    is one turn, from its beginning to at most a second and a half after its end."""
+    said = load_s16(CLIPS / clip, 24_000) / 32_768
+    loud = np.flatnonzero(np.abs(said) > 0.03)
+    sound = np.concatenate([np.zeros(48_000), said, np.zeros(96_000)])
+    others = six_people(len(sound)) / 32_768
+    others *= active_rms(sound) / 10 ** (under_db / 20) / np.sqrt(np.mean(others**2))
+    wire = np.rint(np.clip(sound + others, -1, 1) * 32_767).astype(np.int16).tobytes()
+    events = SpeechSegmenter(Detection()).feed(wire, received_ns=0)
+    started = [event for event in events if isinstance(event, SpeechStarted)]
+    stopped = [event for event in events if isinstance(event, SpeechStopped)]
+    assert len(started) == len(stopped) == 1
+    first_s, end_s = 2 + loud[0] / 24_000, 2 + loud[-1] / 24_000
+    assert started[0].start_sample / 16_000 <= first_s
+    assert end_s - 0.05 <= stopped[0].end_sample / 16_000 <= end_s + 1.0
+    assert stopped[0].endpoint_sample / 16_000 <= end_s + 1.5
+
+
+@pytest.mark.parametrize("clip", ["capital.wav", "followup.wav"])
+def test_who_speaks_when_the_session_begins_is_heard_from_the_first_sound_on(clip: str) -> None:
+    """There is no background to compare with before the first gap in the speech, 700 ms at most:
+    all but the first 60 ms."""
+    said = load_s16(CLIPS / clip, 24_000)
+    loud = np.flatnonzero(np.abs(said.astype(np.int32)) > 1000)[0]
+    listener, packet = SpeechSegmenter(Detection()), 480
+    for at in range(loud, len(said), packet):
+        events = listener.feed(said[at : at + packet].tobytes(), received_ns=0)
+        if started := [event for event in events if isinstance(event, SpeechStarted)]:
+            break
+    assert started[0].start_sample <= 960
+    assert (at + packet - loud) / 24_000 <= 0.7

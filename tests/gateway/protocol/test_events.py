@@ -99,6 +99,7 @@ OURS = [
         item_id="item_1",
         start_sample=8000,
         duration_ms=500.0,
+        due_ms=500.0,
         stages_ms={"mel": 2.0, "encode": 48.0},
         latency_ms=60.0,
         prefilled_tokens=4,
@@ -108,6 +109,9 @@ OURS = [
     EVENTS.engine_status("restarting", "the engine went away", attempt=1),
     EVENTS.end_of_message(turn=3, item_id="item_1", probability=0.5, audio_ms=700.0),
     EVENTS.interruption("possible", turn=3, item_id="item_1"),
+    EVENTS.turn_continued(
+        turn=4, item_id="item_3", continued_item_id="item_1", response_id="resp_1"
+    ),
     EVENTS.frame_judged(
         "unchanged", frame_event_id="mine", at_ms=700.0, changed=0.01, since_kept_ms=1000.0
     ),

@@ -242,3 +242,29 @@ def test_a_key_that_cannot_be_is_told_before_the_engine_starts() -> None:
     assert done.returncode == 2
     assert "a key has 5 letters" in done.stderr
     assert "started the engine" not in done.stderr
+
+
+def test_the_engine_is_told_of_its_llm_server() -> None:
+    """URL, model, the name of the key's variable, tokenizer and window; the fake is not."""
+    flags = {"llm": "http://h:1/v1", "llm_model": "m", "llm_key_env": "KEY", "tokenizer": "/t"}
+    argv = engine_argv(load(flags=flags | {"window_tokens": "9"}), "ipc:///x")
+    for flag, value in {
+        "--llm": "http://h:1/v1",
+        "--llm-model": "m",
+        "--llm-key-env": "KEY",
+        "--tokenizer": "/t",
+        "--window-tokens": "9",
+    }.items():
+        assert argv[argv.index(flag) + 1] == value
+    assert "--llm" not in engine_argv(load(flags=flags | {"engine": "fake"}), "ipc:///x")
+    assert "--llm" not in engine_argv(load(), "ipc:///x")
+
+
+def test_people_are_told_what_the_llm_server_can(capsys: pytest.CaptureFixture[str]) -> None:
+    """A line for each fact, when the server is ready."""
+    announcer = Announcer("http://h:1", None)
+    announcer.listening()
+    facts = {"prefix_block": "16 tokens"}
+    model = api.ModelInfo("m", 1, 1, 1, 1, 1.0, llm_server=facts)
+    announcer.engine_ready(api.Ready("1", model))
+    assert "LLM server, prefix block: 16 tokens" in capsys.readouterr().err

@@ -12,6 +12,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from websockets.sync.client import connect
 from websockets.sync.connection import Connection
@@ -112,6 +113,34 @@ def test_a_server_that_is_killed_leaves_its_turns(tmp_path: Path) -> None:
         running.process.wait(WAIT_S)
     turns = [json.loads(line) for line in unpacked(path) if b'"type":"turn"' in line]
     assert [turn["id"] for turn in turns] == [response_id]
+
+
+def test_a_client_that_leaves_in_mid_answer_has_a_record(tmp_path: Path) -> None:
+    """In the feed, in the recording and among the turns counted; no other answer suffers."""
+    path = tmp_path / "run.jsonl.gz"
+    with server("--record", str(path), "--set", "engine_args=--delta-ms 300") as running:
+        running.until_ready()
+        lines: list[str] = []
+        with connect(url_of(running, "/v1/dashboard")) as watcher:
+            until_message(watcher, lines, "live")
+            with connect(url_of(running, "/v1/realtime")) as session:
+                ask(session)
+                created = next_event(session, "response.created")
+                next_event(session, "response.output_text.delta")
+            turn = until_message(watcher, lines, "turn")
+            assert turn["id"] == created["response"]["id"]
+            assert (turn["reason"], turn["interrupted"]) == ("disconnected", False)
+            assert turn["transport"] == "websocket"
+            assert turn["total_ms"] > 0, "its first token was sent, so the wait for it is known"
+            assert (turn["usage"], turn["error"]) == (None, None)
+            closed = until_message(watcher, lines, "session")
+            assert (closed["session"], closed["what"]) == (turn["session"], "closed")
+            page = httpx.get(f"{running.url}/metrics", timeout=WAIT_S).text
+            assert 'headstart_turns_total{reason="disconnected"} 1.0' in page
+        running.process.send_signal(signal.SIGTERM)
+        assert running.process.wait(WAIT_S) == 0
+    recorded = gzip.decompress(path.read_bytes()).splitlines()
+    assert [turn["id"]] == [json.loads(m)["id"] for m in recorded if b'"type":"turn"' in m]
 
 
 def test_a_recording_that_is_there_stops_the_start(tmp_path: Path) -> None:

@@ -16,8 +16,10 @@ SECOND = 24_000
 
 
 def answering(speaks: bool = True, **settings: Any) -> SessionBench:
-    """An answer that is being written and, with a voice, played: three seconds of it."""
+    """An answer that is being written and, with a voice, played: three seconds of it. The
+    microphone has been open for half a second."""
     bench = SessionBench(speaks=speaks, **settings)
+    bench.hear(silence_pcm(500))
     bench.update(gateway={"events": ["interruption"]})
     bench.client("response.create")
     generation = bench.respond_command().generation
@@ -118,13 +120,14 @@ def test_words_interrupt() -> None:
 
 
 def test_one_word_interrupts_when_a_pause_confirms_it() -> None:
-    """ "Stop!" is enough; while it may still become another word it is not."""
+    """ "Louder!" is enough; while it may still become another word it is not."""
     bench = answering()
-    sing(bench, 600)
-    bench.hearing(" Stop")
+    said = clip_pcm("capital.wav")[: 48 * 800]
+    bench.hear(said)
+    bench.hearing(" Louder")
     assert not bench.commands(api.Cancel)
     bench.hear(silence_pcm(260))
-    bench.hearing(" Stop.", final=True)
+    bench.hearing(" Louder.", final=True)
     assert len(bench.commands(api.Cancel)) == 1
     hushes = bench.commands(api.Hush)
     assert hushes[0].speculate is None  # an answer ran
@@ -134,6 +137,25 @@ def test_one_word_interrupts_when_a_pause_confirms_it() -> None:
     bench.hear(silence_pcm(600))
     assert bench.last(STOPPED)["item_id"] == bench.last(STARTED)["item_id"]
     assert len(bench.commands(api.Respond)) == 2
+
+
+def test_a_word_that_takes_the_turn_needs_no_pause() -> None:
+    """ "Stop" cannot become a sign of listening."""
+    bench = answering()
+    sing(bench, 600)
+    bench.hearing(" Stop", likely=(0.58,))
+    assert len(bench.commands(api.Cancel)) == 1
+
+
+def test_a_hum_that_is_heard_as_a_likely_word_passes() -> None:
+    """Its timbre stands still: the answer goes on."""
+    bench = answering()
+    sing(bench, 420)
+    bench.hear(silence_pcm(260))
+    bench.hearing("Bye!", final=True, likely=(0.92,))
+    bench.hear(silence_pcm(600))
+    assert states(bench) == ["possible", "false"]
+    assert not bench.commands(api.Cancel)
 
 
 def test_the_ears_hear_more_often_while_an_answer_waits() -> None:

@@ -38,15 +38,19 @@ def test_signs_of_listening_are_no_words(said: str, left: list[str]) -> None:
     [
         ("", False, Meaning.UNKNOWN),
         ("Yeah", False, Meaning.UNKNOWN),
-        ("Wait", False, Meaning.UNKNOWN),
-        ("Wait a", False, Meaning.INTERRUPTION),
+        ("Louder", False, Meaning.UNKNOWN),
+        ("Louder now", False, Meaning.INTERRUPTION),
+        ("Wait", False, Meaning.INTERRUPTION),
+        ("Yeah, wait", False, Meaning.INTERRUPTION),
+        ("Noway", False, Meaning.UNKNOWN),
         ("", True, Meaning.NOTHING),
         ("Yeah", True, Meaning.NOTHING),
-        ("Wait", True, Meaning.INTERRUPTION),
+        ("Louder", True, Meaning.INTERRUPTION),
     ],
 )
 def test_one_word_needs_a_pause_and_two_do_not(said: str, final: bool, meaning: Meaning) -> None:
-    """A single guess may change; and only a pause tells that nothing was said."""
+    """A single guess may change, unless it is a word by which people take the turn; and only a
+    pause tells that nothing was said."""
     assert RULE.judge(said, 400.0, final=final) is meaning
 
 
@@ -107,6 +111,25 @@ def test_hums_that_are_heard_as_words(
     """They pass, and short wishes do not, although the ears are less sure of them than of a
     sentence, and wrong about some."""
     assert RULE.judge(heard, 400.0, final=True, likely=likely) is meaning, sound
+
+
+@pytest.mark.parametrize(
+    ("heard", "probability", "spread", "meaning"),
+    [
+        (" Bye!", 0.92, 0.9, Meaning.NOTHING),  # "uh", of a neural voice
+        (" Emma?", 0.36, 2.3, Meaning.NOTHING),  # "mm"
+        (" Tomorrow.", 0.92, 2.3, Meaning.INTERRUPTION),
+        (" Plus...", 0.23, 4.9, Meaning.INTERRUPTION),  # "pause"
+        (" Hey.", 0.32, 1.6, Meaning.INTERRUPTION),  # it asks for the turn, however it sounds
+        (" Right.", 0.9, 4.2, Meaning.NOTHING),
+    ],
+)
+def test_a_hum_does_not_sound_like_a_word(
+    heard: str, probability: float, spread: float, meaning: Meaning
+) -> None:
+    """How far the timbre moves, beside how likely the word is."""
+    judged = RULE.judge(heard, 400.0, final=True, likely=(probability,), spread=spread)
+    assert judged is meaning
 
 
 def test_words_on_the_way_are_doubted_as_well() -> None:

@@ -123,6 +123,34 @@ def test_chunks_stand_in_their_turns_record() -> None:
     assert len(seen.chunks) == CHUNKS_KEPT + 10
 
 
+def test_a_short_rest_is_judged_alike_everywhere() -> None:
+    """What is left at the end of speech: the record, the client's event and the session's sums say
+    that it kept up, since the next chunk would have come 500 ms later."""
+    bench, seen = watched()
+    bench.update(gateway={"events": ["chunks", "latency"]})
+    ended = question(bench)
+    stages = {"encode": 20.0, "queue": 100.0}
+    bench.engine(api.Chunk("sess_test", ended.ref, 32_000, 800, stages, 120.0, 1, 0))
+    bench.answer("Paris.")
+    event = bench.last("gateway.chunk.report")
+    assert (event["duration_ms"], event["due_ms"]) == (50, 500)
+    assert event["headroom"] == pytest.approx(0.76)
+    (kept,) = seen.wire["chunks"]
+    assert (kept["duration_ms"], kept["due_ms"], kept["overrun"]) == (50, 500, False)
+    assert kept["headroom_percent"] == pytest.approx(76)
+    assert bench.last("gateway.latency.report")["chunks"]["overruns"] == 0
+
+
+def test_the_time_of_a_chunk_is_that_of_the_sessions_chunks() -> None:
+    """With 200 ms chunks there is less of it."""
+    bench, seen = watched()
+    bench.update(gateway={"events": ["chunks"], "chunk_ms": 200})
+    ended = question(bench)
+    bench.engine(api.Chunk("sess_test", ended.ref, 0, 800, {"encode": 250.0}, 250.0, 1, 0))
+    assert seen.chunks[-1].due_ms == 200
+    assert seen.chunks[-1].overrun
+
+
 def test_chunks_of_utterances_without_answers_are_let_go() -> None:
     """Only those of the newest utterances wait for a response."""
     bench, _ = watched()
@@ -200,6 +228,45 @@ def test_a_client_says_when_it_played() -> None:
     assert heard_ms == pytest.approx(sum(ms or 0 for ms in wire["stages_ms"].values()))
     bench.client("gateway.playout.started", response_id=response_id, delay_ms=70)
     assert len(seen.records) == 2, "the first report counts"
+
+
+def test_a_latency_report_goes_on_until_it_was_heard() -> None:
+    """Sent when the response is done; again, once, when its playout becomes known. The stages sum
+    to the last instant that is known."""
+    bench, _ = watched(speaks=True)
+    bench.update(gateway={"events": ["latency"]})
+    question(bench)
+    bench.now_ns += 40 * NS_PER_MS
+    bench.answer("It is Paris.")
+    bench.now_ns += 100 * NS_PER_MS
+    bench.say_all()
+    response_id = bench.last("response.done")["response"]["id"]
+    bench.now_ns += 300 * NS_PER_MS
+    for delay_ms in (65, 70):
+        bench.client("gateway.playout.started", response_id=response_id, delay_ms=delay_ms)
+    first, second = bench.of("gateway.latency.report")
+    assert (first["revision"], second["revision"]) == (1, 2)
+    sound_ms = first["budget"]["total_ms"] + 100
+    assert first["budget"]["first_sound_ms"] == pytest.approx(sound_ms)
+    assert (first["budget"]["heard_ms"], first["budget"]["stages_ms"]["playout"]) == (None, None)
+    assert second["budget"]["heard_ms"] == pytest.approx(sound_ms + 65)
+    for report, last in ((first, "first_sound_ms"), (second, "heard_ms")):
+        stages_ms = sum(ms or 0 for ms in report["budget"]["stages_ms"].values())
+        assert stages_ms == pytest.approx(report["budget"][last], abs=1e-3)
+
+
+def test_a_text_answers_report_has_no_sound() -> None:
+    """Null, not 0."""
+    bench, _ = watched(speaks=True)
+    bench.update(output_modalities=["text"], gateway={"events": ["latency"]})
+    question(bench)
+    bench.answer("It is Paris.")
+    (report,) = bench.of("gateway.latency.report")
+    budget = report["budget"]
+    unknown = budget["stages_ms"]["voice"], budget["stages_ms"]["playout"]
+    assert (*unknown, budget["first_sound_ms"], budget["heard_ms"]) == (None,) * 4
+    stages_ms = sum(ms or 0 for ms in budget["stages_ms"].values())
+    assert stages_ms == pytest.approx(budget["total_ms"], abs=1e-3)
 
 
 def test_a_report_while_the_answer_runs_is_in_its_first_record() -> None:
@@ -349,6 +416,46 @@ def test_a_session_that_ends_tells_what_it_knows() -> None:
     bench.finish(generation, "Hi")
     bench.session.close(bench.now_ns)
     assert seen.wire["total_ms"] is None
+
+
+def test_an_answer_that_its_client_leaves_is_on_the_record() -> None:
+    """With what was known by then; an answer of which the client had not heard has none."""
+    bench, seen = watched(dashboard_content=True)
+    question(bench)
+    bench.now_ns += 40 * NS_PER_MS
+    generation = bench.respond_command().generation
+    bench.engine(api.Delta("sess_test", generation, "It is", bench.now_ns))
+    bench.now_ns += 300 * NS_PER_MS
+    bench.session.close(bench.now_ns)
+    (record,) = seen.records
+    wire = record.to_wire()
+    assert (wire["reason"], wire["interrupted"], wire["error"]) == ("disconnected", False, None)
+    assert wire["turn"] == 1
+    assert wire["total_ms"] > 500
+    assert wire["stamps_ms"]["done"] == pytest.approx(wire["total_ms"] + 300)
+    assert (wire["usage"], wire["kv"]) == (None, None)
+    assert wire["text"] == {"transcript": "the capital of France", "answer": "It is"}
+    assert bench.session._metrics.turns.labels("disconnected")._value.get() == 1
+
+
+def test_an_answer_that_is_still_spoken_as_its_client_leaves_is_on_the_record() -> None:
+    """The engine was through with it; the voice was not."""
+    bench, seen = watched(speaks=True)
+    question(bench)
+    bench.answer("It is Paris.")
+    assert seen.records == []
+    bench.session.close(bench.now_ns)
+    assert [record.reason for record in seen.records] == ["disconnected"]
+    assert seen.wire["voice"]["first_sound_ms"] is None
+
+
+def test_a_client_that_leaves_before_it_heard_of_an_answer_leaves_no_record() -> None:
+    """As for one that stays: what was no speech has no turn."""
+    bench, seen = watched()
+    bench.hear(clip_pcm("capital.wav") + silence_pcm(700))
+    bench.session.close(bench.now_ns)
+    assert bench.commands(api.Respond)
+    assert seen.records == []
 
 
 def test_a_session_says_what_it_is_at() -> None:

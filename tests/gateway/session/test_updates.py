@@ -168,4 +168,6 @@ def test_our_own_settings_hold_for_transcripts_too() -> None:
     bench.hear(clip_pcm("capital.wav"))
     bench.hearing("what")
     assert bench.last("gateway.hearing")["tentative"] == "what"
-    assert {len(c.pcm) for c in bench.commands(api.Audio)} == {2 * 3_200}
+    *whole, rest = (len(c.pcm) for c in bench.commands(api.Audio))
+    assert set(whole) == {2 * 3_200}
+    assert 0 < rest <= 2 * 3_200

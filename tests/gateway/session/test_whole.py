@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.gateway.session_bench import clip_pcm, silence_pcm
-from tests.gateway.whole_bench import PTT, VAD, WholeBench
+from tests.gateway.session_bench import Json, clip_pcm, silence_pcm
+from tests.gateway.whole_bench import EAGER, PTT, VAD, WholeBench
 
 TOOL = {"type": "function", "name": "f", "parameters": {"type": "object"}}
 CALL = '<tool_call>\n{"name": "f", "arguments": {"n": 1}}\n</tool_call>'
@@ -23,6 +23,10 @@ KINDS = (
 ACTIONS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 40)), max_size=40)
 ALOUD = (*("talk" if kind == "speak up" else kind for kind in KINDS), "talk", "quiet", "quiet")
 TALKS = st.lists(st.tuples(st.sampled_from(ALOUD), st.integers(0, 40)), max_size=30)
+PAUSING = ("talk", "quiet", "hesitate", "hesitate", "hesitate", "all", "to client", "work")
+HESITANT = st.lists(
+    st.tuples(st.sampled_from((*ALOUD, *PAUSING * 4)), st.integers(0, 40)), max_size=30
+)
 
 
 class Client:
@@ -119,6 +123,18 @@ class Client:
         sound = clip_pcm("capital.wav")[: 48 * (600 + 30 * number)] + silence_pcm(20 * number)
         self.bench.hear(sound, 4_800)
 
+    def _hesitate(self, number: int) -> None:
+        """Somebody says something that is answered, as far as it gets, and goes on."""
+        self._talk(number)
+        self.bench.hear(silence_pcm(700), 4_800)
+        self._to_engine(len(self.bench.to_engine))
+        self._work(number)
+        self._to_client(number)
+        self._voice(number)
+        self.bench.hear(clip_pcm("capital.wav")[: 48 * (400 + 20 * number)], 4_800)
+        self._all(0)
+        self.bench.hear(silence_pcm(200 + 30 * number), 4_800)
+
     def _quiet(self, number: int) -> None:
         self.bench.hear(silence_pcm(700), 4_800)
         self.bench.tick(2_500)
@@ -150,16 +166,18 @@ class Client:
 
 
 def lived(
-    actions: list[tuple[str, int]], answer: str, *, speaks: bool, by_hand: bool = True
+    actions: list[tuple[str, int]], answer: str, *, speaks: bool, detection: Json = PTT
 ) -> WholeBench:
     """A session in which that was done, up to when nothing is left to do."""
     bench = WholeBench(lambda _: answer, speaks=speaks, max_sentences=0)
-    bench.update(**(PTT if by_hand else VAD), tools=[TOOL])
+    bench.update(**detection, tools=[TOOL])
     client = Client(bench, True)
     for kind, number in actions:
         client.act(kind, number)
     client.act("clear", 0)
     client.act("have", 0)
+    bench.deliver()
+    bench.tick(2_500)  # function calls of an early answer are held back for a while
     bench.deliver()
     return bench
 
@@ -182,7 +200,16 @@ def test_the_next_prompt_is_what_was_said(
     actions: list[tuple[str, int]], answer: str, speaks: bool
 ) -> None:
     """The same where turns are detected, answered and interrupted by themselves."""
-    holds(lived(actions, answer, speaks=speaks, by_hand=False))
+    holds(lived(actions, answer, speaks=speaks, detection=VAD))
+
+
+@settings(max_examples=100, deadline=None)
+@given(HESITANT, st.sampled_from(ANSWERS), st.booleans())
+def test_the_next_prompt_is_what_was_said_in_the_end(
+    actions: list[tuple[str, int]], answer: str, speaks: bool
+) -> None:
+    """The same where turns end early and are taken back."""
+    holds(lived(actions, answer, speaks=speaks, detection=EAGER))
 
 
 def holds(bench: WholeBench) -> None:

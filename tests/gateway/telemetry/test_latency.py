@@ -7,6 +7,7 @@ import json
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from headstart.engine.api import Chunk, Span, TurnRef
 from headstart.gateway.telemetry.latency import (
@@ -262,6 +263,20 @@ def test_a_chunk_overruns_by_work_or_by_waiting(latency_ms: float, encode_ms: fl
     budget = chunk(latency_ms, encode=encode_ms)
     assert budget.overrun
     assert (budget.headroom_percent < 0) == (encode_ms > 500)
+
+
+def test_a_short_rest_has_the_time_of_a_whole_chunk() -> None:
+    """80 ms of sound at a pause, through after 120 ms: the next chunk takes 500 ms to come, so
+    nobody has fallen behind. A chunk that is longer than those of now has its own length."""
+    rest = Chunk("s", TurnRef(1), 0, 1280, {"encode": 40.0, "queue": 80.0}, 120.0, 1, 0)
+    budget = ChunkBudget.from_chunk(rest, regular_ms=500)
+    assert (budget.duration_ms, budget.due_ms) == (80, 500)
+    assert not budget.overrun
+    assert budget.headroom_percent == pytest.approx(76)
+    slow = ChunkBudget.from_chunk(structs.replace(rest, latency_ms=501.0), regular_ms=500)
+    assert slow.overrun
+    before = ChunkBudget.from_chunk(structs.replace(rest, samples=8000), regular_ms=200)
+    assert before.due_ms == 500
 
 
 def test_a_chunk_without_samples_is_refused() -> None:

@@ -14,8 +14,10 @@ from grafana_foundation_sdk.cog.plugins import register_default_plugins
 from grafana_foundation_sdk.models.dashboard import Dashboard
 
 from headstart.gateway.dashboard import messages
+from headstart.gateway.server.app import PROJECT_WEB_DIR
 from headstart.gateway.telemetry import alerts, grafana, monitoring, names
 from headstart.gateway.telemetry.thresholds import THRESHOLDS
+from headstart.top import tiles
 
 PANELS = [panel for panel in grafana.dashboard()["panels"] if panel["type"] != "row"]
 QUERIES = [target["expr"] for panel in PANELS for target in panel["targets"]]
@@ -58,6 +60,17 @@ def test_the_page_and_the_rules_share_thresholds() -> None:
     assert {alert.threshold for alert in alerts.ALERTS} == set(THRESHOLDS)
     over = messages.THRESHOLDS["turns_over_budget_share"]
     assert [f">= {level:g}" in alerts.rules() for level in over] == [True, True]
+
+
+def test_older_recordings_are_judged_by_the_same_thresholds() -> None:
+    """Where a greeting has none, the page and `headstart top` use numbers of their own."""
+    page = (PROJECT_WEB_DIR / "dashboard/data/health.js").read_text()
+    (block,) = re.findall(r"const DEFAULTS = \{(.*?)\};", page, re.DOTALL)
+    found = re.findall(r"(\w+): \[([\d.]+), ([\d.]+)\]", block)
+    assert found
+    in_page = {name: [float(warn), float(bad)] for name, warn, bad in found}
+    for kept in (in_page, {name: list(levels) for name, levels in tiles.DEFAULTS.items()}):
+        assert kept == {name: messages.THRESHOLDS[name] for name in kept}
 
 
 def test_timings_link_to_turns() -> None:

@@ -40,22 +40,36 @@ def test_no_clause_is_longer_than_its_bound(text: str) -> None:
     ("text", "clauses"),
     [
         ("Paris. It is big.", ["Paris. ", "It is big."]),
-        ("Of course, I can help you with that.", ["Of course, ", "I can help you with that."]),
-        ("Well, I can help.", ["Well, I can help."]),
+        ("Of course, I can help you with that.", ["Of course,", " I can help you with that."]),
+        ("Well, I can help.", ["Well,", " I can help."]),
+        ("You're right! It is red.", ["You're right!", " It is red."]),
+        ("Yes. It is red.", ["Yes.", " It is red."]),
+        ("So I said yes, and left.", ["So I said yes, ", "and left."]),
+        ("3,000 of them.", ["3,000 of them."]),
+        ("Example.com is a host.", ["Example.com is a host."]),
         ("It is red. I see red, green and blue.", ["It is red. ", "I see red, green and blue."]),
         ("Pi is 3.14, or so they say.", ["Pi is 3.14, ", "or so they say."]),
         ("At 10:30 or 1,000 of them.", ["At 10:30 or 1,000 of them."]),
         ("Ask Dr. Smith, please do.", ["Ask Dr. Smith, ", "please do."]),
-        ("Fruit, e.g. an apple. Yes.", ["Fruit, e.g. an apple. ", "Yes."]),
+        ("Fruit, e.g. an apple. Yes.", ["Fruit,", " e.g. an apple. ", "Yes."]),
         ('He said "no." Then he left.', ['He said "no." ', "Then he left."]),
         ("1. Take a bowl.\n2. Stir.", ["1. Take a bowl.\n", "2. Stir."]),
-        ("What? Why?! Go…", ["What? ", "Why?! ", "Go…"]),
+        ("What? Why?! Go…", ["What?", " Why?! ", "Go…"]),
         ("So am I. You too.", ["So am I. ", "You too."]),
     ],
 )
 def test_where_a_speaker_breathes(text: str, clauses: list[str]) -> None:
     """Sentences and longer phrases are clauses; numbers, times and abbreviations stay whole."""
     assert cut(*text) == clauses
+
+
+def test_a_lead_in_waits_for_nothing() -> None:
+    """It is a clause with its mark; the one behind it is still cut as a first one is."""
+    cutter = ClauseCutter()
+    assert cutter.push("Sure") == []
+    assert cutter.push(",") == ["Sure,"]
+    assert cutter.push(" I can see a red cup on a") == []
+    assert cutter.push(" wooden table") == [" I can see a red cup on a "]
 
 
 def test_a_clause_is_there_as_soon_as_the_next_word_begins() -> None:

@@ -19,6 +19,16 @@ SILENCE_MS = 300
 
 @pytest.fixture(scope="session")
 def fake_server_url() -> Iterator[str]:
+    yield from _served("none")
+
+
+@pytest.fixture(scope="session")
+def speaking_server_url() -> Iterator[str]:
+    """The same with a voice that needs no weights."""
+    yield from _served("espeak")
+
+
+def _served(voice: str) -> Iterator[str]:
     argv = [
         sys.executable,
         "-m",
@@ -28,7 +38,7 @@ def fake_server_url() -> Iterator[str]:
         "0",
         "--announce",
         "--set",
-        "voice=none",
+        f"voice={voice}",
     ]
     argv += ["--engine", "fake", "--set", f"silence_ms={SILENCE_MS}"]
     with subprocess.Popen(argv, stdout=subprocess.PIPE, text=True) as process:
@@ -46,5 +56,5 @@ def ready_url(process: subprocess.Popen[str]) -> str:
     """Of a server that announces itself, when its engine, another process, takes sessions too."""
     assert process.stdout is not None
     url: str = json.loads(process.stdout.readline())["url"]
-    asyncio.run(until_ready(url, lambda _: None))
+    asyncio.run(until_ready(url, lambda _: None, speak=True))
     return url

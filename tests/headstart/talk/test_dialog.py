@@ -139,7 +139,7 @@ def test_cleared_speech_is_forgotten_and_foreign_events_are_passed_over() -> Non
 def test_chunk_summary() -> None:
     """Latency by rank, least headroom, overruns against each chunk's own duration."""
     chunks = [
-        {"duration_ms": 500.0, "latency_ms": latency_ms, "headroom": headroom}
+        {"due_ms": 500.0, "latency_ms": latency_ms, "headroom": headroom}
         for latency_ms, headroom in [(40.0, 0.9), (600.0, -0.1), (80.0, 0.8)]
     ]
     summary = chunk_summary(chunks)
@@ -164,3 +164,26 @@ def test_words_so_far_give_way_to_the_transcript() -> None:
     assert turn.utterances["i"].words() == ("hello", "")
     _, turn = feed([hearing])
     assert turn.utterances == {}
+
+
+def test_an_answer_that_is_taken_back_is_no_answer() -> None:
+    """Both parts of the speech are one utterance, the early answer is gone, and it is counted."""
+    goes_on: list[dict[str, Any]] = [
+        {"type": "input_audio_buffer.speech_started", "item_id": "b"},
+        {
+            "type": "gateway.turn.continued",
+            "item_id": "b",
+            "continued_item_id": "a",
+            "response_id": "r1",
+        },
+        {"type": "response.done", "response": {"id": "r1", "status": "cancelled"}},
+        {"type": "conversation.item.deleted", "item_id": "a"},
+    ]
+    whole = speech("b", "What is the capital of France?")[1:]
+    early = [*speech("a", "What is the capital"), *answer("r1", "It is big")[:-1]]
+    _, turn = feed([*early, *goes_on, *whole, *answer("r2", "Paris."), report("r2")])
+    turn.all_sent = True
+    assert turn.settled
+    wire = turn.to_wire()
+    assert (wire["transcript"], wire["answer"]) == ("What is the capital of France?", "Paris.")
+    assert (wire["utterances"], wire["answers"], wire["taken_back"]) == (1, 1, 1)

@@ -149,7 +149,7 @@ def test_once_is_plain_text(feed: FakeFeed, tmp_path: Path) -> None:
 def test_what_is_wrong_is_said_with_code_2(feed: FakeFeed, tmp_path: Path) -> None:
     """No server, no dashboard, no or a wrong key, no address, no file."""
     feed.key = "the-right-key-of-this"
-    assert "--key or HEADSTART_CLIENT_KEY" in once(address(feed), code=2).stderr
+    assert "--key or in HEADSTART_CLIENT_KEY" in once(address(feed), code=2).stderr
     assert "--key" in once(address(feed), "--key", "a-wrong-one", code=2).stderr
     feed.is_open, feed.status = False, 404
     assert "no dashboard" in once(address(feed), code=2).stderr

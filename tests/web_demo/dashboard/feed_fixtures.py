@@ -187,6 +187,7 @@ class Server:
             "turn": self.turns_of.get(session, 0),
             "start_sample": start_sample,
             "duration_ms": CHUNK_MS,
+            "due_ms": CHUNK_MS,
             "stages_ms": {"mel": 2.0, "encode": 20.0, "prefill": latency - 22.0},
             "latency_ms": latency,
             "headroom_percent": 100 * (1 - latency / CHUNK_MS),
@@ -467,6 +468,7 @@ class _Spoken:
                 {
                     "start_ms": start,
                     "duration_ms": CHUNK_MS,
+                    "due_ms": CHUNK_MS,
                     "latency_ms": latency,
                     "headroom_percent": 100 * (1 - latency / CHUNK_MS),
                     "overrun": latency > CHUNK_MS,

@@ -100,6 +100,102 @@ def test_sessions_are_sorted_filtered_and_pinned(dashboard: OpenPage, feed: Fake
     page.get_by_text("No session fits the filter.").wait_for()
 
 
+# What is touched in the table: ids of rows in which something changed, rows put in, rows taken out.
+TOUCHED = """() => {
+  const body = document.querySelector("table.sessions tbody");
+  window.touched = { changed: new Set(), added: 0, removed: 0 };
+  window.watches?.disconnect();
+  window.watches = new MutationObserver((records) => {
+    for (const { target, addedNodes, removedNodes } of records) {
+      if (target === body) {
+        window.touched.added += addedNodes.length;
+        window.touched.removed += removedNodes.length;
+      } else {
+        const row = (target.closest ? target : target.parentElement)?.closest("tr");
+        if (row) window.touched.changed.add(row.querySelector("th button").title);
+      }
+    }
+  });
+  window.watches.observe(body,
+    { subtree: true, childList: true, attributes: true, characterData: true });
+}"""
+
+
+def test_a_second_costs_what_has_changed(dashboard: OpenPage, feed: FakeFeed) -> None:
+    """One session has begun to speak: its row alone is touched. One has ended: its row goes, and no
+    other is moved."""
+    page = dashboard.page
+
+    def seen(snapshot: dict[str, Any]) -> dict[str, Any]:
+        """What is touched when that is drawn."""
+        page.evaluate(TOUCHED)
+        feed.say(snapshot)
+        page.wait_for_selector(f"body[data-newest='{snapshot['seq']}']")
+        said: dict[str, Any] = page.evaluate(
+            "() => ({ ...window.touched, changed: [...window.touched.changed] })"
+        )
+        return said
+
+    first = feed.server.snapshot()
+    rows = [row | {"state": "idle"} for row in first["rows"]]
+    seen(first | {"rows": rows})
+    rows = [row | {"age_s": row["age_s"] + 1} for row in rows]
+    rows[1] |= {"state": "speaking", "headroom_percent": 50.0}
+    second = seen(feed.server.snapshot() | {"rows": rows})
+    assert second == {"changed": [rows[1]["id"]], "added": 0, "removed": 0}
+    oldest = max(rows, key=lambda row: float(row["age_s"]))
+    left = [row for row in rows if row is not oldest]
+    third = seen(feed.server.snapshot() | {"rows": left})
+    assert (third["added"], third["removed"]) == (0, 1)
+
+
+def test_hours_of_a_feed_do_not_grow_the_page(
+    feed: FakeFeed, open_dashboard: DashboardOpener
+) -> None:
+    """All that is kept is bounded, the longest by an hour: after 2.6 hours the page holds what it
+    held after 1.3, twice as much having come. The seconds that are kept are cut in strides of a
+    tenth, which is what it may differ by."""
+    feed.server = Server(sessions=2)
+    page = open_dashboard().page
+    cdp = page.context.new_cdp_session(page)
+    cdp.send("Performance.enable")
+
+    def held() -> tuple[int, int]:
+        """Bytes of the heap and nodes of the document, after a collection, with all drawn."""
+        page.wait_for_selector(f"body[data-newest='{feed.server.seq}']")
+        for screen in (*SCREENS, "sessions"):
+            go(page, screen)
+        cdp.send("HeapProfiler.collectGarbage")
+        metrics = cdp.send("Performance.getMetrics")["metrics"]
+        (nodes,) = (metric["value"] for metric in metrics if metric["name"] == "Nodes")
+        return cdp.send("Runtime.getHeapUsage")["usedSize"], nodes
+
+    feed.run(4_680, 30)
+    heap_bytes, nodes = held()
+    feed.run(4_680, 30)
+    later_bytes, later_nodes = held()
+    assert later_bytes < 1.2 * heap_bytes
+    assert later_nodes < 1.2 * nodes
+
+
+def test_a_short_rest_has_kept_up(feed: FakeFeed, open_dashboard: DashboardOpener) -> None:
+    """The last 60 ms of speech, through after 210: due with the next whole chunk, on every screen.
+    A recording from before `due_ms` has the chunk's own length."""
+    turn = feed.server.turn()
+    rest = {"duration_ms": 60.0, "due_ms": 500.0, "latency_ms": 210.0, "headroom_percent": 58.0}
+    turn["chunks"][-1] |= rest | {"start_ms": -60.0, "overrun": False}
+    del turn["chunks"][0]["due_ms"]
+    page = open_dashboard(f"#turn={turn['id']}").page
+    feed.say(turn, feed.server.snapshot())
+    page.wait_for_selector(".waterfall")
+    titles = page.locator(".lane .deadline").evaluate_all("nodes => nodes.map(node => node.title)")
+    assert any("kept, 210 ms of 500 ms" in title for title in titles)
+    assert page.locator(".lane .deadline.missed").count() == 0
+    go(page, "keeping-up")
+    page.get_by_text(f"0 of {len(turn['chunks'])} chunks overran").wait_for()
+    assert page.locator("#tile-headroom").get_attribute("data-level") == "good"
+
+
 def test_an_open_session_shows_its_chunks(dashboard: OpenPage, feed: FakeFeed) -> None:
     """Opened, the page asks for chunks; closed, it wants none, and the server is told."""
     page = dashboard.page

@@ -1,6 +1,6 @@
 // Small pictures inside tables: a turn as a stacked bar, a session's headroom as a line.
 
-import { el, svg } from "../dom.js";
+import { el, setAttribute, svg } from "../dom.js";
 import { inMs } from "../units.js";
 import { inOrder, stageOf } from "../stages.js";
 
@@ -62,6 +62,6 @@ export function drawSparkline(node, values) {
   values.forEach((value, i) => {
     if (value !== null) path += `${path ? "L" : "M"}${x(i).toFixed(1)} ${y(value).toFixed(1)}`;
   });
-  node.firstElementChild.setAttribute("d", path);
-  node.firstElementChild.setAttribute("class", known.at(-1) < 0 ? "line bad" : "line");
+  setAttribute(node.firstElementChild, "d", path);
+  setAttribute(node.firstElementChild, "class", known.at(-1) < 0 ? "line bad" : "line");
 }

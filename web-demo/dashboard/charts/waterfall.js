@@ -235,7 +235,7 @@ function marks(chunks, scale) {
   return chunks.flatMap((chunk) => {
     const found = [];
     if (chunk.deadline >= scale.left && chunk.deadline <= scale.right) {
-      const title = `deadline of the chunk from ${inMs(chunk.start)}: ${chunk.overrun ? "missed" : "kept"}, ${inMs(chunk.latency)} of ${inMs(chunk.duration)}`;
+      const title = `deadline of the chunk from ${inMs(chunk.start)}: ${chunk.overrun ? "missed" : "kept"}, ${inMs(chunk.latency)} of ${inMs(chunk.due)}`;
       found.push(
         el("span", {
           class: chunk.overrun ? "deadline missed" : "deadline",

@@ -8,7 +8,7 @@ export const SECONDS_KEPT = 3_600;
 const ERRORS_KEPT = 1_000;
 const EVENTS_KEPT = 500;
 const CHUNKS_KEPT = 240; // of each open session
-const SPARKLINE = 60; // seconds of headroom a session
+const SPARKLINE = 60; // seconds of a session's speech with a headroom
 export const VERSION = 1;
 
 // Sent to one watcher alone, or only to those who asked: they do not count in `seq`.
@@ -161,10 +161,12 @@ export class Store {
     this.snapshots.push({ ...rest, atMs, calls: summaryOf(rows) });
     keepNewest(this.snapshots, SECONDS_KEPT);
     const open = new Set(rows.map(({ id }) => id));
-    for (const { id, headroom_percent: headroom } of rows) {
+    for (const { id, state, headroom_percent: headroom } of rows) {
       if (!this.sparklines.has(id)) this.sparklines.set(id, []);
       const line = this.sparklines.get(id);
-      line.push(finite(headroom) ? headroom : null);
+      const value = finite(headroom) ? headroom : null;
+      if (state !== "speaking" && value === line.at(-1)) continue; // no chunk of it was heard
+      line.push(value);
       if (line.length > SPARKLINE) line.shift();
     }
     for (const map of [this.sparklines, this.chunks]) {

@@ -21,10 +21,12 @@ function chunkOf(chunk) {
   const start = number(chunk?.start_ms);
   const duration = number(chunk?.duration_ms);
   if (start === null || duration === null) return null;
+  const due = number(chunk.due_ms) ?? duration; // an older recording has none
   return {
     start,
     duration,
-    deadline: start + 2 * duration,
+    due,
+    deadline: start + duration + due,
     latency: number(chunk.latency_ms),
     headroom: number(chunk.headroom_percent),
     overrun: chunk.overrun === true,
@@ -61,6 +63,7 @@ export function readTurn(message, atMs) {
     anchor: text(message.anchor),
     reason: text(message.reason) ?? "completed",
     interrupted: message.interrupted === true,
+    revokedMs: number(message.revoked_ms), // of its sound, played before it was taken back
     realtime: message.realtime !== false,
     budgetMs: number(message.latency_budget_ms),
     overBudget: message.over_budget === true,
@@ -98,7 +101,7 @@ function valuesOf(turn) {
 
 /** Why a turn is left out of percentiles; null for one that counts. */
 export function leftOutAs(turn) {
-  if (turn.interrupted) return "interrupted";
+  if (turn.interrupted) return turn.revokedMs === null ? "interrupted" : "taken back";
   if (!turn.realtime) return "not in real time";
   return turn.totalMs === null ? "not measured" : null;
 }

@@ -86,7 +86,7 @@ export class KeepingUpScreen extends ChartScreen {
         turnLink(turn.id),
         clock(atS * 1_000),
         inMs(chunk.latency),
-        inMs(chunk.duration),
+        inMs(chunk.due),
         percentOf(chunk.headroom),
       ]);
     const key = rows.length ? `${over.length}/${over.at(-1).turn.id}` : "";

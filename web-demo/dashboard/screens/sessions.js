@@ -1,8 +1,8 @@
 // Who is connected: one line a session, to be sorted, filtered and pinned; opened, its live timeline.
 
-import { el, keyed, scroller, setText } from "../dom.js";
+import { el, keyed, scroller, setAttribute, setText } from "../dom.js";
 import { drawSparkline, miniBar, sparkline } from "../charts/mini.js";
-import { age, clock, count, inMs, percent, shortId } from "../units.js";
+import { age, clock, count, inMs, percent, roughAge, shortId } from "../units.js";
 import { turnLink, TurnList } from "./turn-list.js";
 
 const TURNS_SHOWN = 12;
@@ -30,6 +30,9 @@ const COLUMNS = [
   { name: "age", title: "Age", value: (row) => row.age_s ?? 0, number: true, wide: true },
 ];
 
+const kindsOf = ({ number, wide }) =>
+  [number && "number", wide && "wide-only"].filter(Boolean).join(" ") || null;
+
 export class SessionsScreen {
   constructor(app) {
     this.app = app;
@@ -41,7 +44,8 @@ export class SessionsScreen {
       placeholder: "id, transport or state",
       oninput: () => app.redraw(true),
     });
-    this.body = el("tbody");
+    // The rows are laid out one by one (dashboard.css), so their roles have to be said.
+    this.body = el("tbody", { role: "rowgroup" });
     this.heads = COLUMNS.map((column) => this.heading(column));
     this.empty = el("p", { class: "empty" });
     this.shown = el("p", { class: "small" });
@@ -64,16 +68,20 @@ export class SessionsScreen {
         "Sessions",
         el(
           "table",
-          { class: "sessions" },
+          { class: "sessions", role: "table" },
           el("caption", { class: "unseen" }, "Open sessions"),
           el(
             "thead",
-            {},
+            { role: "rowgroup" },
             el(
               "tr",
-              {},
+              { role: "row" },
               ...this.heads,
-              el("th", { scope: "col" }, el("span", { class: "unseen" }, "Pin")),
+              el(
+                "th",
+                { scope: "col", role: "columnheader" },
+                el("span", { class: "unseen" }, "Pin"),
+              ),
             ),
           ),
           this.body,
@@ -90,15 +98,7 @@ export class SessionsScreen {
       { type: "button", class: "sort", onclick: () => this.sortBy(column) },
       column.title,
     );
-    return el(
-      "th",
-      {
-        scope: "col",
-        class:
-          [column.number && "number", column.wide && "wide-only"].filter(Boolean).join(" ") || null,
-      },
-      button,
-    );
+    return el("th", { scope: "col", role: "columnheader", class: kindsOf(column) }, button);
   }
 
   sortBy({ name }) {
@@ -177,21 +177,19 @@ export class SessionsScreen {
       "Pin",
     );
     const cells = Object.fromEntries(
-      COLUMNS.slice(1).map(({ name, number, wide }) => [
-        name,
-        el("td", {
-          class: [number && "number", wide && "wide-only"].filter(Boolean).join(" ") || null,
-        }),
+      COLUMNS.slice(1).map((column) => [
+        column.name,
+        el("td", { role: "cell", class: kindsOf(column) }),
       ]),
     );
     cells.state.append(el("span", { class: "state" }));
     cells.headroom.append(sparkline(), el("span"));
     const node = el(
       "tr",
-      {},
-      el("th", { scope: "row" }, open),
+      { role: "row" },
+      el("th", { scope: "row", role: "rowheader" }, open),
       ...Object.values(cells),
-      el("td", {}, pin),
+      el("td", { role: "cell" }, pin),
     );
     node.parts = { open, pin, cells, lastTurn: null, row: null };
     return node;
@@ -199,25 +197,24 @@ export class SessionsScreen {
 
   update(node, row, store) {
     const { open, pin, cells } = node.parts;
-    open.setAttribute("aria-expanded", String(this.openId === row.id));
-    pin.setAttribute("aria-pressed", String(this.pinned.has(row.id)));
+    setAttribute(open, "aria-expanded", String(this.openId === row.id));
+    setAttribute(pin, "aria-pressed", String(this.pinned.has(row.id)));
     this.updateTurn(node, row, store);
     if (node.parts.row === row) return; // nothing new of it since the last second
     node.parts.row = row;
     setText(cells.transport, row.transport ?? "–");
     const state = cells.state.firstElementChild;
     setText(state, row.state ?? "–");
-    state.dataset.state = row.state ?? "";
+    setAttribute(state, "data-state", row.state ?? "");
     setText(cells.turns, count(row.turns));
-    setText(cells.age, age(row.age_s));
+    setText(cells.age, roughAge(row.age_s));
     this.updateHeadroom(cells.headroom, row, store);
     const parts = MODALITIES.filter((name) => row.kv?.by_modality?.[name]).map(
       (name) => `${name} ${count(row.kv.by_modality[name])}`,
     );
     setText(cells.kv, count(row.kv?.tokens));
-    cells.kv.title = [...parts, row.kv?.evicted ? `evicted ${count(row.kv.evicted)}` : ""]
-      .filter(Boolean)
-      .join(", ");
+    const evicted = row.kv?.evicted ? `evicted ${count(row.kv.evicted)}` : "";
+    setAttribute(cells.kv, "title", [...parts, evicted].filter(Boolean).join(", "));
     setText(
       cells.loss,
       row.rtc ? `${percent(row.rtc.lost_share)}, ${inMs(row.rtc.jitter_ms)}` : "–",
@@ -241,7 +238,7 @@ export class SessionsScreen {
     const overruns = row.overruns ? `, ${row.overruns} over` : "";
     const [line, said] = cell.children;
     drawSparkline(line, store.sparklines.get(row.id) ?? []);
-    said.className = value < 0 ? "bad" : "";
+    setAttribute(said, "class", value < 0 ? "bad" : "");
     setText(said, ` ${text}${overruns}`);
   }
 

@@ -1,0 +1,163 @@
+"""An engine behind an LLM server, without sound: its recogniser is told the words."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from headstart.engine import api
+from headstart.engine.backends.llm_server.backend import LlmServerBackend
+from headstart.engine.backends.llm_server.capabilities import Capabilities
+from headstart.engine.backends.llm_server.http_client import HttpClient
+from headstart.engine.backends.llm_server.probe import find_out
+from headstart.engine.config import EngineConfig
+from headstart.engine.engine import Engine
+from headstart.engine.interfaces import ModelServices, Pcm, View
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.process.llm_server import Rendering, ServersSampler, parts_of, server_words
+
+CHUNK_SAMPLES = api.SAMPLE_RATE_HZ // 2
+WORDS_S = 2.5
+"""Of speech, in words per second."""
+WAIT_S = 120.0
+_STEP_WAIT_S = 0.05
+GREEDY = api.Sampling(repetition_penalty=1.0, max_tokens=32)
+
+
+@dataclass(frozen=True)
+class ToldWords:
+    """What the recogniser has of an utterance."""
+
+    committed: str
+    tentative: str
+    stages_ms: Mapping[str, float] = field(default_factory=dict)
+    likely: tuple[float, ...] = ()
+
+
+class ToldEars:
+    """A recogniser that gives `words` at `WORDS_S`; the newest word is tentative."""
+
+    def __init__(self) -> None:
+        self.words: Sequence[str] = ()
+
+    def open(self, stream: Stream) -> list[int]:
+        return [0]
+
+    def hear_many(self, utterances: Sequence[list[int]], pcms: Sequence[Pcm]) -> list[ToldWords]:
+        for utterance, pcm in zip(utterances, pcms, strict=True):
+            utterance[0] += len(pcm)
+        return [self._heard(utterance) for utterance in utterances]
+
+    def finish(self, utterance: list[int]) -> ToldWords:
+        heard = self._heard(utterance)
+        return ToldWords(heard.committed + heard.tentative, "")
+
+    def _heard(self, utterance: list[int]) -> ToldWords:
+        count = min(int(utterance[0] / api.SAMPLE_RATE_HZ * WORDS_S), len(self.words))
+        if count == 0:
+            return ToldWords("", "")
+        committed = " ".join(self.words[: count - 1])
+        return ToldWords(committed, (" " if committed else "") + self.words[count - 1])
+
+
+class NoEyes:
+    """No pictures come."""
+
+    def encode_image(self, image: api.Image, stream: Stream, *, live: bool = False) -> View:
+        raise AssertionError("no pictures come")
+
+
+class BehindServer:
+    """An engine over the server at `url`, its events, and turns of speech without sound."""
+
+    def __init__(
+        self,
+        url: str,
+        tokenizer: Path,
+        changes: Callable[[Capabilities], Capabilities] = lambda found: found,
+    ) -> None:
+        words = server_words(tokenizer)
+        self.capabilities = changes(find_out(url, None, words.tokenizer))
+        rendering = Rendering.of(words, self.capabilities)
+        vocabulary = rendering.vocabulary(self.capabilities)
+        client = HttpClient(url)
+        self.backend = LlmServerBackend(
+            client, self.capabilities, vocabulary, time.monotonic_ns
+        )
+        self.ears = ToldEars()
+        services = ModelServices(
+            chat=rendering.chat,
+            tokenizer=rendering.tokenizer,
+            recognizer=self.ears,
+            image_encoder=NoEyes(),
+            new_sampler=ServersSampler,
+            stop_ids=frozenset(rendering.chat.stop_ids),
+            kv_bytes_per_token=0,
+        )
+        parts = parts_of(
+            services,
+            self.backend,
+            self.capabilities.context_tokens,
+            time.monotonic_ns,
+            EngineConfig(),
+        )
+        self.events: list[api.Event] = []
+        self.engine = Engine(parts, self.events.append)
+
+    def tell(self, *commands: api.Command) -> None:
+        for command in commands:
+            self.engine.receive(command)
+
+    def until(self, reached: Callable[[], bool]) -> None:
+        """Step until `reached`. Raises `TimeoutError`."""
+        until_s = time.monotonic() + WAIT_S
+        while not reached():
+            if not self.engine.step():
+                self.backend.client.wait(_STEP_WAIT_S)
+            if time.monotonic() > until_s:
+                raise TimeoutError(f"not within {WAIT_S:g} s")
+
+    def settle(self) -> None:
+        """Step until nothing is in flight."""
+        self.until(lambda: not self.engine.step() and not self.backend.busy)
+
+    def say(self, session: str, text: str, turn: int = 1) -> None:
+        """Speak `text` as fast as the server keeps up."""
+        self.ears.words = text.split()
+        ref, item_id = api.TurnRef(turn), f"u{turn}"
+        self.tell(api.BeginSpeech(session, ref, item_id, 0))
+        samples = int((len(self.ears.words) / WORDS_S + 0.5) * api.SAMPLE_RATE_HZ)
+        for at in range(0, samples, CHUNK_SAMPLES):
+            now_ns = time.monotonic_ns()
+            self.tell(api.Audio(session, ref, at, bytes(2 * CHUNK_SAMPLES), now_ns))
+            self.settle()
+
+    def hush(self, session: str, turn: int = 1, sampling: api.Sampling = GREEDY) -> None:
+        self.tell(api.Hush(session, api.TurnRef(turn), 0, speculate=sampling))
+
+    def end(
+        self, session: str, generation: int, turn: int = 1, sampling: api.Sampling = GREEDY
+    ) -> None:
+        """The endpoint: the turn is over and an answer is asked for."""
+        self.tell(
+            api.EndSpeech(session, api.TurnRef(turn), 0),
+            api.Respond(session, generation, f"a{generation}", sampling),
+        )
+
+    def text(self, generation: int) -> str:
+        deltas = [e for e in self.events if isinstance(e, api.Delta)]
+        return "".join(e.text for e in deltas if e.generation == generation)
+
+    def finished(self, generation: int) -> api.Finished | None:
+        ended = [e for e in self.events if isinstance(e, api.Finished)]
+        return next((e for e in ended if e.generation == generation), None)
+
+    def close(self) -> None:
+        self.engine.close()
+
+
+def without_warm_ups(found: Capabilities) -> Capabilities:
+    """The same server, asked for nothing before the endpoint."""
+    return replace(found, caches=False, tells_cached=False)

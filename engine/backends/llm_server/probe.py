@@ -1,0 +1,298 @@
+"""Finds out at start what an LLM server can: by asking it, not by its name.
+
+A few small requests: the list of models, a text to encode, one prompt twice. What the server
+refuses is asked for with less, down to plain chat messages.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
+
+import httpx
+
+from headstart.engine.api import Sampling
+from headstart.engine.backends.llm_server.capabilities import Capabilities, PromptForm, TokenIds
+from headstart.engine.backends.llm_server.errors import (
+    LlmBusy,
+    LlmFailed,
+    LlmGarbage,
+    LlmModelUnknown,
+    LlmRefused,
+    LlmServerError,
+    LlmTokenizerDiffers,
+    LlmUnreachable,
+)
+from headstart.engine.backends.llm_server.http_client import (
+    SHOWN_CHARS,
+    headers,
+    named,
+    refusal,
+)
+from headstart.engine.backends.llm_server.wire import Json, Piece, answer_body, path_of, read
+from headstart.engine.errors import BadSettings
+
+WAIT_S = 300.0
+"""For a server that is starting; vLLM takes minutes to load a large model."""
+REPLY_WAIT_S = 180.0
+_AGAIN_S = 1.0
+LOGPROBS = (20, 5)
+"""Numbers of likeliest tokens to ask for; OpenAI's limit is the latter."""
+PROBE_TOKENS = 256
+"""Length of the prompt that is sent twice. One less is odd in all powers of two, so each size of
+block leaves another number of cached tokens."""
+ASSUMED_CONTEXT_TOKENS = 8192
+_SAMPLE = "Hello, what's 1234 + 56? Wie spät ist es?  Il est déjà 7h30.\nこんにちは 🙂 naïve\tend"
+_WORDS = "The quick brown fox jumps over the lazy dog and runs away from 3 wolves. "
+
+Report = Callable[[str, int, int], None]
+
+
+class ModelTokenizer(Protocol):
+    """The tokenizer of `--tokenizer`."""
+
+    def encode(self, text: str) -> list[int]: ...
+    def decode(self, tokens: Sequence[int]) -> str: ...
+
+
+def split_url(url: str) -> str:
+    """The part of `url` before /v1. Raises `BadSettings` for one that is no HTTP URL."""
+    expected = "an http:// or https:// URL with a host, such as http://127.0.0.1:8000"
+    try:
+        parsed = httpx.URL(url)
+    except httpx.InvalidURL as error:
+        raise BadSettings("llm", expected, url) from error
+    is_http = parsed.scheme in ("http", "https") and (parsed.port or 1) < 1 << 16
+    if not is_http or not parsed.host or parsed.query or parsed.userinfo:
+        raise BadSettings("llm", expected, url)
+    return url.rstrip("/").removesuffix("/v1").rstrip("/")
+
+
+def find_out(
+    base_url: str,
+    model: str | None,
+    tokenizer: ModelTokenizer | None,
+    key: str | None = None,
+    *,
+    report: Report = lambda what, done, total: None,
+    wait_s: float = WAIT_S,
+) -> Capabilities:
+    """What the server at `base_url` can do with `model`; None: its only one.
+
+    Waits up to `wait_s` for a server that does not answer yet. Raises an `LlmServerError`.
+    """
+    with httpx.Client(
+        base_url=base_url, headers=headers(key), timeout=httpx.Timeout(REPLY_WAIT_S, connect=5.0)
+    ) as http:
+        return _Probe(http, base_url, key, report, wait_s).run(model, tokenizer)
+
+
+class _Probe:
+    def __init__(
+        self, http: httpx.Client, url: str, key: str | None, report: Report, wait_s: float
+    ) -> None:
+        self._http = http
+        self._url = url
+        self._key = key
+        self._report = report
+        self._wait_s = wait_s
+
+    def run(self, model: str | None, tokenizer: ModelTokenizer | None) -> Capabilities:
+        self._report("LLM server", 0, 0)
+        found = self._model(model)
+        if tokenizer is not None:
+            found = self._checked(found, tokenizer)
+            ids = self._prompt(tokenizer, found.context_tokens)
+            completed = self._completions(found, ids, tokenizer)
+            if completed is not None:
+                return completed
+        return self._chat(found)
+
+    # --- the model -------------------------------------------------------------------------------
+
+    def _model(self, wanted: str | None) -> Capabilities:
+        listed = self._models()
+        names = [str(entry.get("id", "")) for entry in listed]
+        if wanted is None:
+            if len(names) != 1:
+                raise LlmModelUnknown(None, names)
+            wanted = names[0]
+        elif names and wanted not in names:
+            raise LlmModelUnknown(wanted, names)
+        entry = next((e for e in listed if e.get("id") == wanted), {})
+        context = self._context(entry)
+        return Capabilities(
+            url=self._url,
+            model=wanted,
+            owner=str(entry.get("owned_by", "")),
+            context_tokens=context or ASSUMED_CONTEXT_TOKENS,
+            context_measured=context is not None,
+        )
+
+    def _models(self) -> list[Json]:
+        """The server's models; none if it does not list them."""
+        until_s = time.monotonic() + self._wait_s
+        while True:
+            try:
+                found = self._ask("GET", "/v1/models")
+                break
+            except LlmRefused as error:
+                if error.status in (404, 405):
+                    return []
+                raise
+            except (LlmUnreachable, LlmBusy) as error:
+                if time.monotonic() + _AGAIN_S > until_s:
+                    raise
+                self._report(f"waiting for the LLM server ({error.code})", 0, 0)
+                time.sleep(_AGAIN_S)
+        data = found.get("data")
+        if not isinstance(data, list) or not all(isinstance(entry, dict) for entry in data):
+            raise LlmGarbage("a list of models", str(found)[:SHOWN_CHARS])
+        return data
+
+    def _context(self, entry: Json) -> int | None:
+        """The longest context, as the server tells it."""
+        meta = entry.get("meta")
+        told = entry.get("max_model_len") or (meta.get("n_ctx") if isinstance(meta, dict) else None)
+        if told is None:
+            with contextlib.suppress(LlmServerError):
+                settings = self._ask("GET", "/props").get("default_generation_settings")
+                told = settings.get("n_ctx") if isinstance(settings, dict) else None
+        return told if isinstance(told, int) and told > 0 else None
+
+    # --- the tokenizer ---------------------------------------------------------------------------
+
+    def _checked(self, found: Capabilities, tokenizer: ModelTokenizer) -> Capabilities:
+        """Raises `LlmTokenizerDiffers`. vLLM and llama.cpp name the fields differently; each
+        ignores the other's."""
+        body = {
+            "model": found.model,
+            "prompt": _SAMPLE,
+            "content": _SAMPLE,
+            "add_special_tokens": False,
+            "add_special": False,
+        }
+        try:
+            theirs = self._ask("POST", "/tokenize", body).get("tokens")
+        except (LlmRefused, LlmFailed, LlmGarbage):
+            return found
+        if not isinstance(theirs, list) or not all(isinstance(token, int) for token in theirs):
+            return found
+        ours = tokenizer.encode(_SAMPLE)
+        if ours != theirs:
+            raise LlmTokenizerDiffers(_SAMPLE, ours, theirs)
+        return replace(found, tokenizer_checked=True)
+
+    @staticmethod
+    def _prompt(tokenizer: ModelTokenizer, context_tokens: int) -> list[int]:
+        ids: list[int] = []
+        while len(ids) < PROBE_TOKENS:
+            ids += tokenizer.encode(_WORDS)
+        return ids[: min(PROBE_TOKENS, context_tokens // 2)]
+
+    # --- completions -----------------------------------------------------------------------------
+
+    def _completions(
+        self, found: Capabilities, ids: Sequence[int], tokenizer: ModelTokenizer
+    ) -> Capabilities | None:
+        """What its completions can; None if it has none."""
+        self._report("LLM server: completions", 0, 0)
+        for candidate in _candidates(found):
+            prompt = tokenizer.decode(ids) if candidate.prompt is PromptForm.TEXT else ids
+            try:
+                first = self._complete(candidate, prompt)
+            except LlmRefused:
+                continue
+            form = TokenIds.TEXT if first.ids is None else TokenIds.FIELD
+            candidate = replace(candidate, token_ids=form, reply_model=first.model)
+            candidate = self._with_likeliest(candidate, prompt)
+            return self._with_cache(candidate, self._complete(candidate, prompt), len(ids))
+        return None
+
+    def _with_likeliest(self, found: Capabilities, prompt: Any) -> Capabilities:
+        """How many of the likeliest tokens it tells, and whether ids come without them."""
+        for count in LOGPROBS:
+            with contextlib.suppress(LlmRefused):
+                piece = self._complete(found, prompt, {"logprobs": count})
+                if piece.logprobs is None:
+                    break
+                form = found.token_ids
+                if form is TokenIds.TEXT and piece.ids is not None:
+                    form = TokenIds.LOGPROBS
+                return replace(found, logprobs=count, token_ids=form)
+        return replace(found, logprobs=0)
+
+    def _with_cache(self, found: Capabilities, second: Piece, length: int) -> Capabilities:
+        """The block size of its prefix cache, by how much of a repeated prompt was cached."""
+        found = replace(found, tells_timings=second.prompt_ms is not None)
+        if second.cached_tokens is None:
+            return found
+        cached = second.cached_tokens
+        found = replace(found, tells_cached=True)
+        if not cached:
+            return replace(found, caches=length < PROBE_TOKENS)
+        block = block_of(length, cached)
+        return found if block is None else replace(found, block_tokens=block, block_measured=True)
+
+    def _complete(
+        self, found: Capabilities, prompt: Any, extra: Mapping[str, Any] | None = None
+    ) -> Piece:
+        """One token of a completion, unstreamed. Raises `LlmRefused` if it takes no such thing."""
+        sampling = Sampling(repetition_penalty=1.0)
+        body = answer_body(found, prompt, sampling, 1) | {"stream": False} | dict(extra or {})
+        del body["stream_options"]
+        return read(self._ask("POST", path_of(found), body))
+
+    # --- chat ------------------------------------------------------------------------------------
+
+    def _chat(self, found: Capabilities) -> Capabilities:
+        """Chat messages alone, for lack of a tokenizer here or completions there. Whether it is
+        worth sending them ahead shows in what a repeated one finds cached."""
+        self._report("LLM server: chat", 0, 0)
+        messages = [{"role": "user", "content": _WORDS * (PROBE_TOKENS // 16)}]
+        chat = replace(found, prompt=PromptForm.MESSAGES, token_ids=TokenIds.TEXT)
+        try:
+            first = self._complete(chat, messages)
+        except LlmRefused:
+            chat = replace(chat, extensions=False)
+            first = self._complete(chat, messages)
+        second = self._complete(chat, messages)
+        told = bool(second.cached_tokens)
+        timings = second.prompt_ms is not None
+        return replace(chat, reply_model=first.model, tells_cached=told, tells_timings=timings)
+
+    # --- requests --------------------------------------------------------------------------------
+
+    def _ask(self, method: str, path: str, body: Json | None = None) -> Json:
+        try:
+            response = self._http.request(method, path, json=body)
+        except httpx.HTTPError as error:
+            raise named(error, self._url, REPLY_WAIT_S) from error
+        if response.status_code != httpx.codes.OK:
+            raise refusal(response.status_code, response.headers, response.content, self._key)
+        try:
+            found = response.json()
+        except ValueError:
+            found = None
+        if not isinstance(found, dict):
+            raise LlmGarbage("a JSON object", repr(response.text[:SHOWN_CHARS]))
+        return found
+
+
+def _candidates(found: Capabilities) -> Iterator[Capabilities]:
+    """What to ask a server for, the most first."""
+    for prompt in (PromptForm.IDS, PromptForm.TEXT):
+        for extensions in (True, False):
+            yield replace(found, prompt=prompt, extensions=extensions)
+
+
+def block_of(length: int, cached: int) -> int | None:
+    """The size of a cache's blocks, a power of two, if `cached` tokens of a repeated prompt of
+    `length` were found there. The last token is always computed again. None: no size explains it.
+    """
+    sizes = (1 << power for power in range(9))
+    fits = [size for size in sizes if (length - 1) // size * size == cached]
+    return min(fits) if fits else None

@@ -1,0 +1,147 @@
+"""The local backend: one decoder step for all sessions at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Container, Iterator, Sequence
+from typing import Protocol
+
+from headstart.engine import api
+from headstart.engine.errors import CacheFull, EngineError
+from headstart.engine.kvcache.eviction import KvMove
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.scheduling.admission import AdmissionController
+from headstart.engine.scheduling.runner import StepResult
+from headstart.engine.scheduling.scheduler import Plan, Request, Scheduler
+from headstart.engine.scheduling.step_log import StepWork
+from headstart.engine.session.generation import Answer
+from headstart.engine.session.session import Session
+
+_NO_DEADLINE_NS = 1 << 62
+
+
+class StepRunner(Protocol):
+    """Carries out plans and moves (`headstart.engine.scheduling.runner.Runner`)."""
+
+    def step(self, plan: Plan) -> StepResult: ...
+    def move(self, move: KvMove) -> None: ...
+
+
+class LocalBackend:
+    """`headstart.engine.engine.Backend` over our decoder. `end_token`: closes a user's message;
+    None for a template that closes none. `clock` is `time.monotonic_ns`."""
+
+    def __init__(
+        self,
+        runner: StepRunner,
+        scheduler: Scheduler,
+        admission: AdmissionController,
+        end_token: int | None,
+        clock: Callable[[], int],
+    ) -> None:
+        self.runner = runner
+        self._scheduler = scheduler
+        self._admission = admission
+        self._end_token = end_token
+        self._clock = clock
+
+    def move(self, move: KvMove) -> None:
+        self.runner.move(move)
+
+    def close(self) -> None:
+        """Nothing runs between steps."""
+
+    def fileno(self) -> None:
+        """Nothing comes by itself."""
+
+    def step(self, sessions: Sequence[Session]) -> StepWork | None:
+        """Plan and run one decoder step. None if no token is pending."""
+        plan = self._plan(sessions)
+        if not plan:
+            return None
+        self._run(plan, sessions)
+        streams = frozenset(work.stream for work in plan.works)
+        return StepWork(streams, plan.prefill_tokens, plan.decode_tokens)
+
+    def _plan(self, sessions: Sequence[Session]) -> Plan:
+        now_ns = self._clock()
+        requests = [request for request in _requests(sessions) if request.stream.pending]
+        for request in requests:  # reuse what another session has computed meanwhile
+            request.stream.adopt(until=request.probe)
+        refused = self._refuse(requests, sessions, now_ns)
+        requests = [request for request in requests if request.stream not in refused]
+        return self._scheduler.plan(requests, now_ns)
+
+    def _refuse(
+        self, requests: Sequence[Request], sessions: Sequence[Session], now_ns: int
+    ) -> Container[Stream]:
+        """Refuse streams whose pending tokens will not fit, before they take blocks."""
+        asked = {request.stream for request in requests}
+        owners = [(session, stream) for session in sessions for stream in session.streams()]
+        wants = [(session, stream) for session, stream in owners if stream in asked]
+        refused = self._admission.refuse(wants, sessions, now_ns)
+        for session, stream in wants:
+            if stream in refused:
+                _fail_stream(session, stream, refused[stream])
+        return refused
+
+    def _run(self, plan: Plan, sessions: Sequence[Session]) -> None:
+        began_ns = self._clock()
+        result = self.runner.step(plan)
+        ended_ns = self._clock()
+        in_step = {work.stream for work in plan.works}
+        for session in sessions:
+            if session.stream in in_step:
+                self._admission.touch(session.name, ended_ns)
+                session.prefilled(began_ns, ended_ns)
+            if session.stream in result.probed and self._end_token is not None:
+                logits = result.probed[session.stream]
+                session.report_end(float(logits.softmax(dim=-1)[self._end_token]))
+            for answer in session.answers():
+                if answer.stream in in_step:
+                    self._advance(session, answer, result, began_ns, ended_ns)
+            if session.stream in result.refused and session.answer is None:
+                session.drop_pending(result.refused[session.stream])
+
+    def _advance(
+        self, session: Session, answer: Answer, result: StepResult, began_ns: int, ended_ns: int
+    ) -> None:
+        """Apply a step's result to one answer."""
+        if answer.first_text_ns is None:
+            stage = "decode_first" if answer.tokens else "prefill"
+            answer.spans.append(api.Span(stage, began_ns, ended_ns))
+        if answer.stream in result.refused:
+            session.fail(answer, result.refused[answer.stream])
+            return
+        logits = result.logits.get(answer.stream)
+        if logits is None:
+            return
+        try:
+            tokens = answer.calling.choose(answer.sampler, logits, answer.tokens)
+            sampled_ns = self._clock()
+            answer.take_all(tokens, sampled_ns)
+        except EngineError as error:
+            session.fail(answer, error)
+            return
+        if answer.sent_chars == 0:
+            answer.spans.append(api.Span("decode_first", ended_ns, sampled_ns))
+            answer.spans.append(api.Span("detokenize", sampled_ns, self._clock()))
+        session.flush(answer)
+
+
+def _requests(sessions: Sequence[Session]) -> Iterator[Request]:
+    for session in sessions:
+        main = session.answer
+        if main is None:
+            yield Request(session.stream, session.deadline_ns)
+        elif main.wants_steps:
+            yield Request(session.stream, session.deadline_ns, True, probe=main.probe)
+        for answer in session.side_answers:
+            yield Request(answer.stream, _NO_DEADLINE_NS, generating=True)
+
+
+def _fail_stream(session: Session, stream: Stream, full: CacheFull) -> None:
+    for answer in session.answers():
+        if answer.stream is stream:
+            session.fail(answer, full)
+            return
+    session.drop_pending(full)

@@ -1,0 +1,264 @@
+"""Builds an engine whose decoder is an LLM server; recogniser and image labels are here."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import blake2b
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+import torch
+
+from headstart.engine import api
+from headstart.engine.asr.choice import Demand
+from headstart.engine.asr.chosen import ChosenEars, load_best, load_ears
+from headstart.engine.backends.llm_server.backend import LlmServerBackend, Vocabulary
+from headstart.engine.backends.llm_server.capabilities import Capabilities, PromptForm
+from headstart.engine.backends.llm_server.errors import LlmContextShort
+from headstart.engine.backends.llm_server.http_client import HttpClient
+from headstart.engine.backends.llm_server.messages import MessageMarks, TextTokens, messages_of
+from headstart.engine.backends.llm_server.probe import find_out, split_url
+from headstart.engine.chat.context_window import ANSWER_RESERVE_TOKENS
+from headstart.engine.chat.template import ChatFormat
+from headstart.engine.chat.tokenizer import Tokenizer
+from headstart.engine.checkpoints.gguf import GgufFile
+from headstart.engine.config import EngineConfig, LlmServerConfig
+from headstart.engine.decoder.sampling import check_sampling
+from headstart.engine.engine import Engine, EngineParts
+from headstart.engine.errors import BadSettings
+from headstart.engine.interfaces import ModelServices, SpeechRecognizer, View
+from headstart.engine.interfaces import Tokenizer as SessionTokenizer
+from headstart.engine.kvcache.block_pool import BlockPool
+from headstart.engine.kvcache.offload import HostMemory
+from headstart.engine.kvcache.token_stream import Stream
+from headstart.engine.models.checkpoint.words import TOKENIZER, Words, words_of
+from headstart.engine.scheduling.admission import AdmissionController, AdmissionRules
+from headstart.engine.session.session import Emit
+from headstart.engine.vision import ConnectorSettings, FrameLabeller, FrameLabels
+from headstart.engine.vision.connector import phrase
+from headstart.engine.vision.encoder_cache import EncoderCache
+from headstart.engine.weights import ResolvedSenses
+from headstart.kernels.native import default_backend, set_threads
+
+log = logging.getLogger("headstart.engine")
+
+Report = Callable[[str, int, int], None]
+
+VOCABULARY = 1 << 48
+"""Above all tokens of any server; there are no embeddings of ours."""
+LABELS_BYTES = 2_048
+ACCOUNT_BLOCK_TOKENS = 128
+ACCOUNT_BLOCKS_MAX = 16_384
+ACCOUNT_SESSIONS = 64
+"""Sessions with full contexts that the account of the server's cache has room for."""
+
+
+class NotedImageEncoder:
+    """`headstart.engine.interfaces.ImageEncoder`: a picture becomes the words for what it shows."""
+
+    def __init__(
+        self,
+        eyes: FrameLabeller,
+        tokenizer: SessionTokenizer,
+        labels_cache: EncoderCache[FrameLabels],
+    ) -> None:
+        self._eyes = eyes
+        self._tokenizer = tokenizer
+        self._labels_cache = labels_cache
+        self._settings = ConnectorSettings()
+
+    def encode_image(self, image: api.Image, stream: Stream, *, live: bool = False) -> View:
+        """The note on a picture, as tokens; stills and live frames are treated alike."""
+        digest = blake2b(image.rgb, digest_size=16, key=stream.share_domain[:32])
+        digest.update(image.width.to_bytes(8, "big"))
+        labels = self._labels_cache.get(digest.digest())
+        if labels is None:
+            pixels = np.frombuffer(image.rgb, np.uint8).reshape(image.height, image.width, 3)
+            labels = self._eyes.label(pixels)
+            self._labels_cache.put(digest.digest(), labels, LABELS_BYTES)
+        before, name, after = phrase(labels, self._settings)
+        note = f"{before} {name}{after}" if name else before + after
+        return View(tuple(self._tokenizer.encode(note)), note, key=note)
+
+
+class NoMemory:
+    """`headstart.engine.kvcache.offload.BlockMemory` of K/V that are elsewhere."""
+
+    bytes_per_token = 1  # of none: what is offloaded is never more than nothing
+
+    def save_block(self, block: int, num_tokens: int) -> NoReturn:
+        raise AssertionError("no K/V are here")
+
+    def load_block(self, block: int, saved: object) -> NoReturn:
+        raise AssertionError("no K/V are here")
+
+
+class ServersSampler:
+    """Stands where sessions expect a sampler; the server samples."""
+
+    def __init__(self, sampling: api.Sampling) -> None:
+        check_sampling(sampling)
+
+    def sample(self, logits: object, context: Sequence[int]) -> NoReturn:
+        raise AssertionError("the LLM server samples")
+
+
+@dataclass(frozen=True, slots=True)
+class Rendering:
+    """Words and marks in the tokens that a server counts in."""
+
+    chat: ChatFormat | MessageMarks
+    tokenizer: Tokenizer | TextTokens
+
+    @classmethod
+    def of(cls, words: Words | None, capabilities: Capabilities) -> Rendering:
+        if words is None or capabilities.prompt is PromptForm.MESSAGES:
+            return cls(MessageMarks(), TextTokens())
+        return cls(words.chat, words.tokenizer)
+
+    def vocabulary(self, capabilities: Capabilities) -> Vocabulary:
+        """For the backend."""
+        if not isinstance(self.tokenizer, Tokenizer):
+            return Vocabulary(messages_of, self.tokenizer.encode, self.chat.stop_ids)
+        tokenizer = self.tokenizer
+        end = next(iter(self.chat.user_close), None)
+
+        def text_of(tokens: Sequence[int]) -> str:
+            return tokenizer.decode(tokens, special=True)
+
+        def ids_of(tokens: Sequence[int]) -> Sequence[int]:
+            return tokens
+
+        return Vocabulary(
+            prompt_of=ids_of if capabilities.prompt is PromptForm.IDS else text_of,
+            encode=tokenizer.encode,
+            stop_ids=frozenset(self.chat.stop_ids),
+            end_token=end,
+            end_spelling="" if end is None else tokenizer.decode([end], special=True),
+        )
+
+
+def assemble_llm_server(
+    server: LlmServerConfig,
+    senses: ResolvedSenses,
+    ears: Sequence[Path],
+    config: EngineConfig,
+    emit: Emit,
+    report: Report,
+) -> tuple[Engine, api.ModelInfo]:
+    """Find out what the server can, load the rest, and run it once. `ears`: several Whispers if one
+    is to be chosen. Raises `LlmServerError` or another `EngineError`."""
+    began_s = time.monotonic()
+    logging.getLogger("httpx").setLevel(logging.WARNING)  # a line for each request
+    native = config.backend != "reference" and default_backend() == "native"
+    torch.set_num_threads(1 if native else config.threads)
+    set_threads(config.threads)
+    base_url, key = split_url(server.url), server.key()
+    words = None if server.tokenizer is None else server_words(Path(server.tokenizer))
+    tokenizer = None if words is None else words.tokenizer
+    capabilities = find_out(base_url, server.model, tokenizer, key, report=report)
+    context_tokens = min(capabilities.context_tokens, config.max_context_tokens)
+    if server.window_tokens > context_tokens - ANSWER_RESERVE_TOKENS:
+        raise LlmContextShort(server.window_tokens, context_tokens, ANSWER_RESERVE_TOKENS)
+    for name, fact in capabilities.facts().items():
+        log.info("LLM server, %s: %s", name.replace("_", " "), fact)
+    report("ears", 0, 0)
+    chosen = _ears(ears, config)
+    report("eyes", 0, 0)
+    eyes = FrameLabeller.load(senses.eyes, senses.names, senses.faces)
+    rendering = Rendering.of(words, capabilities)
+    client = HttpClient(base_url, key)
+    vocabulary = rendering.vocabulary(capabilities)
+    backend = LlmServerBackend(client, capabilities, vocabulary, time.monotonic_ns)
+    services = services_of(rendering, chosen.recognizer, eyes, config)
+    engine = Engine(parts_of(services, backend, context_tokens, time.monotonic_ns, config), emit)
+    report("warm-up", 0, 0)
+    chosen.recognizer.hear(chosen.recognizer.open(), np.zeros(api.SAMPLE_RATE_HZ, np.float32))
+    info = api.ModelInfo(
+        name=capabilities.model,
+        context_tokens=context_tokens,
+        kv_bytes_per_token=0,
+        kv_pool_bytes=0,
+        weights_bytes=0,
+        load_s=time.monotonic() - began_s,
+        ears=chosen.directory.name,
+        ears_reason=chosen.reason,
+        llm_server=capabilities.facts(),
+    )
+    return engine, info
+
+
+def server_words(path: Path) -> Words:
+    """Tokenizer and chat template of a folder or GGUF file. Raises `BadSettings`, `BadWeights`."""
+    path = path.expanduser()
+    if path.is_file():
+        file = GgufFile(path)
+        tokenizer = Tokenizer.from_gguf(file)
+        words = Words(tokenizer, ChatFormat.from_gguf(file, tokenizer))
+        file.close()
+        return words
+    if not (path / TOKENIZER).is_file():
+        raise BadSettings("tokenizer", f"a folder with {TOKENIZER}, or a GGUF file", str(path))
+    return words_of(path)
+
+
+def services_of(
+    rendering: Rendering, ears: SpeechRecognizer, eyes: FrameLabeller, config: EngineConfig
+) -> ModelServices:
+    """The services that sessions use beside the backend."""
+    labels_cache: EncoderCache[FrameLabels] = EncoderCache(
+        config.encoder_cache_bytes, config.encoder_cache_ttl_s, clock=time.monotonic_ns
+    )
+    return ModelServices(
+        chat=rendering.chat,
+        tokenizer=rendering.tokenizer,
+        recognizer=ears,
+        image_encoder=NotedImageEncoder(eyes, rendering.tokenizer, labels_cache),
+        new_sampler=ServersSampler,
+        stop_ids=frozenset(rendering.chat.stop_ids),
+        kv_bytes_per_token=0,
+    )
+
+
+def parts_of(
+    services: ModelServices,
+    backend: LlmServerBackend,
+    context_tokens: int,
+    clock: Callable[[], int],
+    config: EngineConfig,
+) -> EngineParts:
+    """The engine's parts. The pool has no memory: it keeps account of what the server has cached,
+    as far as that follows from what it was sent."""
+    capabilities = backend.capabilities
+    block = max(capabilities.block_tokens, ACCOUNT_BLOCK_TOKENS)
+    per_session = -(-context_tokens // block)
+    num_blocks = max(min(ACCOUNT_SESSIONS * per_session, ACCOUNT_BLOCKS_MAX), per_session)
+    shares = config.prefix_sharing and capabilities.caches
+    pool = BlockPool(num_blocks, block, num_blocks // 4 if shares else 0, shares=shares)
+    rules = AdmissionRules(config.idle_after_s, config.turn_tokens)
+    admission = AdmissionController(pool, HostMemory(NoMemory(), pool, 0), rules)
+
+    def new_stream(name: str) -> Stream:
+        ahead = capabilities.block_tokens
+        return Stream(name, pool, VOCABULARY, context_tokens, ahead=ahead, movable=False)
+
+    return EngineParts(
+        services=services,
+        pool=pool,
+        backend=backend,
+        admission=admission,
+        new_stream=new_stream,
+        clock=clock,
+        heard_together=config.heard_together,
+    )
+
+
+def _ears(directories: Sequence[Path], config: EngineConfig) -> ChosenEars:
+    if len(directories) == 1:
+        return ChosenEars(load_ears(directories[0], config.ears_language), directories[0])
+    demand = Demand(config.ears_sessions, config.chunk_ms)
+    return load_best(directories, config.ears_language, demand)

@@ -1,0 +1,69 @@
+"""Words that show that a message goes on: fillers, conjunctions, and answers that are too short for
+what was asked. Of the languages that the recogniser knows best."""
+
+from __future__ import annotations
+
+import re
+from enum import Enum
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+FILLERS = _words("um umm uhm uh uhh er erm hmm hm mm äh ähm öhm euh ehm eh este pues cioè allora")
+CONJUNCTIONS = _words("and or but because und oder aber weil et ou mais y pero porque e ma perché")
+OPEN_ENDS = _words(
+    """a an the so if to of for with from at my your i
+    dass der die das ein eine mit von zu für
+    parce que le la les un une de du des avec pour
+    o el los las una con para il lo gli uno per"""
+)
+"""Words that rarely end a message; with a full stop behind them they may ("I think so.")."""
+
+LEAST_DIGITS = 6  # of a number that a question asks for
+_WORD = re.compile(r"[^\W_]+(?:['\u2019][^\W_]+)*")
+_ASKS_FOR_NUMBER = re.compile(
+    r"(?:phone|telephone|account|card|order|reference|booking|customer|tracking|serial|member)"
+    r"(?: \w+)? (?:number|code)|number to (?:call|reach)",
+    re.IGNORECASE,
+)
+_SPOKEN_DIGITS = _words("zero oh one two three four five six seven eight nine double triple")
+
+
+class Expected(Enum):
+    """What a reply is expected to contain."""
+
+    ANYTHING = "anything"
+    NUMBER = "number"  # of at least `LEAST_DIGITS` digits
+
+
+def expected_by(message: str) -> Expected:
+    """What the assistant's message asks for: judged by its last sentence."""
+    sentences = [part for part in re.split(r"(?<=[.!?])\s+", message.strip()) if part]
+    last = sentences[-1] if sentences else ""
+    if last.endswith("?") and _ASKS_FOR_NUMBER.search(last):
+        return Expected.NUMBER
+    return Expected.ANYTHING
+
+
+def is_unfinished(words: str, expected: Expected = Expected.ANYTHING) -> bool:
+    """Whether the recognised `words` of a message show that it goes on."""
+    text = words.rstrip()
+    if not text:
+        return False
+    if text.endswith((",", "…", "...", "-", "–", ":", ";")):  # noqa: RUF001
+        return True
+    found = _WORD.findall(text.lower())
+    last = found[-1] if found else ""
+    if text.endswith(("?", "!")):
+        return False
+    if last in FILLERS | CONJUNCTIONS or text.lower().endswith((", so", ", so.")):
+        return True
+    if last in OPEN_ENDS and not text.endswith("."):
+        return True
+    return expected is Expected.NUMBER and 0 < _digits(found) < LEAST_DIGITS
+
+
+def _digits(found: list[str]) -> int:
+    return sum(len(word) if word.isdigit() else word in _SPOKEN_DIGITS for word in found)
