@@ -17,7 +17,7 @@ from headstart.talk.local_server import local_server, until_ready
 TURN_DETECTION: Mapping[str, Mapping[str, Any]] = MappingProxyType(
     {
         "ours": {"type": "server_vad"},
-        "ours_semantic_vad": {"type": "semantic_vad"},
+        "ours_eager": {"type": "semantic_vad"},
     }
 )
 """Rows of ours, by what a client asks for; the first is the API's default."""

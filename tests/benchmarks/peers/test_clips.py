@@ -44,6 +44,7 @@ def test_a_question_comes_again_in_another_voice() -> None:
 
 @pytest.mark.parametrize("count", [0, 10_000])
 def test_too_many_clips_are_refused(count: int) -> None:
+    """With how many there are."""
     with pytest.raises(ValueError, match=rf"expected 1 to \d+ clips, got {count}"):
         plans(count)
 

@@ -57,6 +57,7 @@ def test_each_request_is_an_answer() -> None:
 
 
 def test_messages_in_parts() -> None:
+    """Are joined; one without content is empty."""
     log = Log(lines=[request(1.0, (USER, [{"type": "text", "text": "a"}, {"text": "b"}]))])
     log.lines.append(request(2.0, (USER, None)))
     first, second = log.conversation(CLIP, 10.0).answers

@@ -32,6 +32,7 @@ def test_silence_before_the_answer_is_not_its_sound() -> None:
 
 
 def test_a_late_piece_leaves_a_gap() -> None:
+    """And what follows is heard later."""
     playback = Playback(RATE_HZ)
     playback.add(1.0, loud(0.2))
     playback.add(2.0, loud(0.2))
@@ -40,6 +41,7 @@ def test_a_late_piece_leaves_a_gap() -> None:
 
 
 def test_nothing_is_heard_after_a_stop() -> None:
+    """Not what had come, nor what comes later."""
     playback = Playback(RATE_HZ)
     playback.add(5.0, loud(2.0))
     playback.stop(5.5)
@@ -58,6 +60,7 @@ def test_a_stop_before_the_first_audible_sample() -> None:
 
 
 def test_no_sound_at_all() -> None:
+    """Then nothing began, and nothing was played."""
     playback = Playback(RATE_HZ)
     playback.add(1.0, np.empty(0, np.int16))
     playback.stop(2.0)

@@ -173,6 +173,7 @@ def test_an_answer_that_was_taken_back() -> None:
 
 
 def test_speech_after_an_answer_stops_nothing() -> None:
+    """Nor is the server told of a cut."""
     _, sent = played(*TURN, (15.0, {"type": "input_audio_buffer.speech_started"}))
     assert sent == []
 
@@ -190,6 +191,7 @@ def test_items_stand_where_the_server_puts_them() -> None:
 
 
 def test_what_the_server_measured_is_kept() -> None:
+    """Where it has measured something; errors too."""
     log, _ = played(
         (
             1.0,

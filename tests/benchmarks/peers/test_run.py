@@ -30,7 +30,7 @@ def test_ratios_name_the_peer() -> None:
     """How many times as long it takes; None where something was not measured."""
     rows: dict[str, dict[str, Any]] = {
         "ours": {"first_sound_ms_p50": 500.0, "first_token_ms_p50": 400.0},
-        "ours_semantic_vad": {"first_sound_ms_p50": 600.0, "first_token_ms_p50": 500.0},
+        "ours_eager": {"first_sound_ms_p50": 600.0, "first_token_ms_p50": 500.0},
         "pipecat": {"first_sound_ms_p50": 1250.0, "first_token_ms_p50": None},
         "speech_to_speech": {"reason": "not here"},
     }
@@ -52,6 +52,7 @@ def test_the_table_has_a_row_for_each_system() -> None:
 
 
 def test_systems_that_are_none_are_refused(tmp_path: Path) -> None:
+    """By name, before anything is started."""
     with pytest.raises(ValueError, match=r"expected some of ours, .*pipecat.*, got siri"):
         subject.run(Options(tmp_path, ("ours", "siri")), as_json=True)
 
@@ -92,14 +93,14 @@ async def test_a_peer_that_fails_leaves_the_others_alone(
 
     failed = PeerFailed("pipecat", "ended with exit code 1", tmp_path / "absent.log")
     results = await measured(
-        monkeypatch, tmp_path, {"pipecat": failed, "ours": good, "ours_semantic_vad": sometimes}
+        monkeypatch, tmp_path, {"pipecat": failed, "ours": good, "ours_eager": sometimes}
     )
     assert results["pipecat"].row()["reason"].startswith("pipecat: ended with exit code 1")
     assert results["ours"].row()["first_sound_ms_p50"] == 1000.0
     assert results["ours"].row()["clips"] == 6
-    assert results["ours_semantic_vad"].row()["broken_share"] == pytest.approx(1 / 3, abs=1e-4)
+    assert results["ours_eager"].row()["broken_share"] == pytest.approx(1 / 3, abs=1e-4)
     lines = [json.loads(line) for line in (tmp_path / subject.CONVERSATIONS).open()]
-    assert [line["system"] for line in lines].count("ours_semantic_vad") == 6
+    assert [line["system"] for line in lines].count("ours_eager") == 6
     assert {line["errors"][0] for line in lines if line["broken"]} == {"gone"}
 
 
@@ -150,6 +151,7 @@ async def test_a_child_ends_with_its_input(tmp_path: Path) -> None:
 
 
 async def test_ports() -> None:
+    """A free one is closed until somebody listens."""
     port = free_port()
     assert not is_open(port)
     server = await asyncio.start_server(lambda _, __: None, "127.0.0.1", port)

@@ -48,6 +48,7 @@ def test_a_plain_turn() -> None:
 
 
 def test_words_heard_wrong() -> None:
+    """They count as errors, and break no turn by themselves."""
     heard = "What is the large planet in our solar system?"
     found = judged(Conversation(WHOLE, 10.0, [heard], [answer((USER, heard))]))
     assert (found.wrong, found.broken) == (1, False)
@@ -99,6 +100,7 @@ def test_an_opening_counts_as_a_part() -> None:
 
 
 def test_what_an_answer_is_to() -> None:
+    """The user's messages since the assistant's last one."""
     assert asked_in([]) == ""
     assert asked_in([(USER, "a"), (ASSISTANT, "b"), (USER, "c"), (USER, "d")]) == "c d"
     assert asked_in([(USER, "a"), (ASSISTANT, "b")]) == ""
@@ -128,6 +130,7 @@ def test_what_is_summed_up() -> None:
 
 
 def test_nothing_to_sum_up() -> None:
+    """None, not zero."""
     found = summary([])
     assert found["first_token_ms_p50"] is None
     assert (found["wer"], found["clips"]) == (None, 0)
