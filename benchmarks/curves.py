@@ -17,8 +17,8 @@ COLOURS = {
     "eager": "#d62728",
 }
 PANELS = {
-    "false_start_share": ("a false start of over 300 ms heard", 0.4),
-    "broken_share": ("turns broken", 0.6),
+    "false_start_share": ("a false start of over 300 ms heard", 0.2),
+    "broken_share": ("turns broken", 0.4),
 }
 
 

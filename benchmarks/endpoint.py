@@ -220,8 +220,7 @@ def family_rows(turns: Sequence[RecordedTurn]) -> list[dict[str, Any]]:
 
 
 def tuning(turns: Sequence[RecordedTurn]) -> list[dict[str, Any]]:
-    """`GRID`'s members within `TARGETS`, the ten with the least `suffering`. Taken is the one of
-    the least `heard_ms_mean` among those within 2 % of the first."""
+    """`GRID`'s members within `TARGETS`: the ten with the least `suffering`."""
     tried = []
     for settings, base_ms in GRID:
         row = score(play(turns, eager_of(settings, base_ms)))
