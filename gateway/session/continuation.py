@@ -50,7 +50,9 @@ class Continuation:
             return
         gone = utterance.speech_sample - last.event.endpoint_sample
         is_soon = gone <= ms_to_engine_samples(last.event.revocable_ms)
-        if is_soon and not self._is_over(last, now_ns) and self._is_possible(last):
+        is_heard = self._responses.is_heard(last.utterance.turn, now_ns)  # then this replies to it
+        is_over = is_heard or self._is_over(last, now_ns)
+        if is_soon and not is_over and self._is_possible(last):
             utterance.before, self._candidate = last, utterance
         else:
             self._last = None
