@@ -210,6 +210,12 @@ class Conversation:
         self.utterance.heard, self.utterance = None, None
         return entry
 
+    def release(self) -> None:
+        """The open utterance continues no other, nor will a later one."""
+        self.ended = None
+        if self.utterance is not None:
+            self.utterance.heard = None
+
     def drop(self) -> None:
         """Discard the open utterance. An item that it continued is restored."""
         utterance, self.utterance = self.utterance, None

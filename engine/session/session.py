@@ -96,7 +96,7 @@ class Session:
             case api.ContinueSpeech():
                 self._continue_speech(command)
             case api.ReleaseSpeech():
-                self.conversation.ended = None
+                self.conversation.release()
             case api.DropSpeech():
                 self.conversation.drop()
             case api.Frame():

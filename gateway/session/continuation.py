@@ -50,7 +50,9 @@ class Continuation:
             return
         gone = utterance.speech_sample - last.event.endpoint_sample
         is_soon = gone <= ms_to_engine_samples(last.event.revocable_ms)
-        if is_soon and not self._is_over(last, now_ns) and self._is_possible(last):
+        is_heard = self._responses.is_heard(last.utterance.turn, now_ns)  # then this replies to it
+        is_over = is_heard or self._is_over(last, now_ns)
+        if is_soon and not is_over and self._is_possible(last):
             utterance.before, self._candidate = last, utterance
         else:
             self._last = None
@@ -60,6 +62,14 @@ class Continuation:
         before = utterance.before
         return before is not None and before is self._last and self._is_possible(before)
 
+    def decline(self, utterance: Utterance) -> None:
+        """The utterance is a message of its own after all."""
+        if utterance.before is None:
+            return
+        if utterance.before is self._last:
+            self._release()
+        utterance.before = self._candidate = None
+
     def join(self, utterance: Utterance) -> None:
         """The utterance continues the message before it. Its answer is cancelled or over."""
         context, before = self._context, utterance.before
@@ -67,6 +77,7 @@ class Continuation:
         utterance.continues, self._last, self._candidate = before, None, None
         utterance.joined_samples = before.utterance.length_samples
         utterance.hearing, utterance.text_is_final = None, False
+        before.utterance.before = before.utterance.continues = None  # not a chain of all parts
         first_id = before.utterance.item_id
         context.conversation.get(first_id, "delete").known = False
         answer_id, response_id = self._responses.withdraw(before.utterance.turn)
@@ -104,7 +115,11 @@ class Continuation:
         """Release the last utterance once nobody can continue it any more."""
         last = self._last
         if last is not None and self._candidate is None and self._is_over(last, now_ns):
-            self._last = None
+            self._release()
+
+    def _release(self) -> None:
+        self._last = None
+        if self._context.engine_up:
             self._context.send_to_engine(api.ReleaseSpeech(self._context.session_id))
 
     def engine_lost(self) -> None:

@@ -183,6 +183,14 @@ class ResponseManager:
             return not behind
         return not answer.calls.is_told and {answer.item_id, *answer.calls.item_ids} >= set(behind)
 
+    def is_heard(self, turn: int, now_ns: int) -> bool:
+        """Whether the answer to that turn was spoken and played to its end."""
+        answer = self._answer_to(turn)
+        if answer is None or answer.speaking is None or answer.generation in self._running:
+            return False
+        is_cut = answer.response.cancel_reason is not None or answer.speaking.is_cut
+        return answer.speaking.samples > 0 and not is_cut and not self._out.audible(now_ns)
+
     def take_back(self, turn: int, now_ns: int) -> None:
         """Before `interrupt`: the answer to that turn is not to count as said."""
         answer = self._answer_to(turn)

@@ -134,7 +134,7 @@ class TurnTaking:
         before it: a turn of nothing but "okay" does not."""
         is_nothing = self._meaning(utterance, now_ns, final=True) is Meaning.NOTHING
         if (is_nothing and utterance.text.strip()) or not self._continuation.may_join(utterance):
-            utterance.before = None
+            self._continuation.decline(utterance)
         self._release(now_ns)
         self._held, utterance.standing = None, Standing.ANNOUNCED
         self._report("real", utterance)

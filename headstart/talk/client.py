@@ -35,6 +35,7 @@ EXTRA_SILENCES = 5
 """
 QUIET_WAIT_S = 180.0
 """A server that owes a reply and sends nothing for this long has failed."""
+BETWEEN_FILES_MS = 1_600  # longer than the server's `revocable_ms`
 EXTENSION_EVENTS = ["latency", "chunks", "hearing", "endpoint", "engine", "turn"]
 
 
@@ -258,7 +259,10 @@ class _Talker:
         self._watcher.turn_began(clip, turn)
         frames = clip.has_video if self._options.frames is None else self._options.frames
         # A track is paced by itself.
-        pace = _Pacer(enabled=self._track is None and not self._options.fast)
+        if len(self.dialog.turns) > 1 and self._extensions:
+            # What is said sooner would continue the file before: the server takes early ends back.
+            await self._send_silence(BETWEEN_FILES_MS, self._pacer(), 0.0)
+        pace = self._pacer()
         parts = play(clip, self._options.packet_ms, frames)
         sent_ms = 0.0
         while (part := await asyncio.to_thread(next, parts, None)) is not None:
@@ -275,6 +279,9 @@ class _Talker:
         else:
             now_s = asyncio.get_running_loop().time()
             await asyncio.sleep(max(0.0, self._sounds_until_s - now_s))
+
+    def _pacer(self) -> _Pacer:
+        return _Pacer(enabled=self._track is None and not self._options.fast)
 
     async def _send_part(
         self, part: AudioPacket | JpegFrame, pace: _Pacer, sent_ms: float

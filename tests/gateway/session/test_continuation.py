@@ -140,6 +140,20 @@ def test_later_it_is_an_interruption() -> None:
     assert [role for role, _ in messages(bench)] == ["user", "assistant", "user"]
 
 
+def test_what_follows_a_heard_answer_is_a_reply() -> None:
+    """A short one that was played to its end within the window: the next message stands by itself,
+    and the answer stays."""
+    bench = eager()
+    answered(bench, "Yes.")
+    bench.finish(1, "Yes.")
+    bench.say_all(SECOND // 4)
+    bench.uttered.clear()
+    bench.hear(silence_pcm(1100))
+    say(bench, 600)
+    assert not bench.commands(api.BeginSpeech)[-1].may_continue
+    assert not bench.of(DELETED)
+
+
 def test_the_window_is_a_setting() -> None:
     """`revocable_ms`; with 0 there are no early ends, and none is taken back."""
     bench = eager(revocable_ms=300)
