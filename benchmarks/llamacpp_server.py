@@ -6,14 +6,14 @@ when its standard input does.
 
 from __future__ import annotations
 
+import importlib
 import sys
-
-import xllamacpp
 
 
 def main() -> None:
     """Serve until standard input ends."""
     model, name, port, slots, context_tokens = sys.argv[1:6]
+    xllamacpp = importlib.import_module("xllamacpp")  # of this environment, not of ours
     settings = xllamacpp.CommonParams()
     settings.model.path = model
     settings.model_alias = {name}

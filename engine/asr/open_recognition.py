@@ -43,12 +43,14 @@ class Recognized:
 class OpenRecognition:
     """One open utterance. `settled`: words whose sound was dropped from the window. `frozen`,
     `sound` (of the frozen positions) and `memory` spare the work on what has been heard.
+    `language_sure`: whether words in `language` may be shown.
     `shown`: what is shown of the newest hypotheses; `recording`: the sound for the final pass;
     `final`: its words, if no sound came since."""
 
     mel: MelState
     memory: Memory
     language: Language
+    language_sure: bool = True
     frozen: Frozen = field(default_factory=Frozen)
     sound: CrossCache | None = None
     agreement: Agreement = field(default_factory=Agreement)

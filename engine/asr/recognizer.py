@@ -41,7 +41,14 @@ from headstart.engine.asr.hypothesis import (
     token_limit,
     tokens_of,
 )
-from headstart.engine.asr.languages import AUTO, DETECT_MS, ENGLISH_CODE, LanguageDetector
+from headstart.engine.asr.languages import (
+    AUTO,
+    DETECT_FROM_MS,
+    DETECT_MS,
+    ENGLISH_CODE,
+    SURE_PROBABILITY,
+    LanguageDetector,
+)
 from headstart.engine.asr.mel import FRAMES_PER_SECOND, HOP_SAMPLES, SAMPLE_RATE_HZ, LogMel
 from headstart.engine.asr.open_recognition import OpenRecognition, Recognized, words_of
 from headstart.engine.asr.recording import LONGEST_S
@@ -176,7 +183,8 @@ class WhisperRecognizer:
 
     def open(self, stream: object = None) -> OpenRecognition:
         """A new utterance, before its first sample. Whose words it will be does not matter."""
-        return OpenRecognition(self._mel.open(), self._greedy.memory(), self._language)
+        named = self._detector is None
+        return OpenRecognition(self._mel.open(), self._greedy.memory(), self._language, named)
 
     def hear(self, utterance: OpenRecognition, pcm: npt.NDArray[np.float32]) -> Recognized:
         """Take in a chunk, fp32 [samples] of 16 kHz mono. Raises `BadAudio` first."""
@@ -326,14 +334,21 @@ class WhisperRecognizer:
             return persist.decode(self._greedy, jobs, [u.mel.frames for u in utterances])
 
     def _detect(self, utterances: Sequence[OpenRecognition], sounds: Sequence[CrossCache]) -> None:
-        """The languages of those that have not committed themselves to one by a word."""
+        """The languages of those that have not committed themselves to one by a word. One that is
+        believed gives way only to one that can be believed as well."""
         if self._detector is None:
             return
+        for utterance in utterances:
+            utterance.language_sure |= bool(utterance.committed)
         open_ones = [(u, s) for u, s in zip(utterances, sounds, strict=True) if not u.committed]
         if open_ones:
             found = self._detector.detect([sound for _, sound in open_ones])
-            for (utterance, _), language in zip(open_ones, found, strict=True):
-                utterance.language = language
+            for (utterance, _), (language, probability) in zip(open_ones, found, strict=True):
+                at_ms = utterance.at_ms
+                sure = at_ms >= DETECT_FROM_MS and probability >= SURE_PROBABILITY
+                if sure or not utterance.language_sure:
+                    utterance.language = language
+                utterance.language_sure |= sure or at_ms >= DETECT_MS
 
     def _old_positions(self, utterance: OpenRecognition) -> int:
         """How many of the window's positions have all the sound behind them that they need."""
@@ -369,7 +384,8 @@ class WhisperRecognizer:
         agreement = utterance.agreement.hear(newest, self._agreement)
         shown = utterance.shown.behind(agreement.committed[before:])
         utterance.agreement = agreement
-        utterance.shown = shown.follow(agreement, self.settings.show)
+        if utterance.language_sure:
+            utterance.shown = shown.follow(agreement, self.settings.show)
 
     def _is_silence(self, decoded: Decoded) -> bool:
         unsure = decoded.mean_logprob < self.settings.mean_logprob

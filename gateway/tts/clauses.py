@@ -4,7 +4,8 @@ A clause ends where a speaker would breathe: after `. ! ? …` and line ends, af
 there are a few words, and after many words without any of these. The following character must be
 known first: no split inside 3.14, 10:30, 1,000, e.g. or Dr. Smith. The first clause may be short,
 because the listener waits for it. A lead-in of one or two words ("Sure,", "Of course!") is a clause
-as soon as its mark has come: nothing but a space can follow it.
+as soon as its mark has come: nothing but a space can follow it. Where text comes slowly the first
+clause may also be the first phrase: `hurry`.
 
 """
 
@@ -23,6 +24,13 @@ LEAD_IN = re.compile(
     r"|\s*(?:yes|sure|okay|ok|right|certainly|absolutely|exactly|great|of course)\.",
     re.IGNORECASE,
 )
+# A phrase ends before one of these: "The capital | of France", "My favorite season | is autumn".
+_PHRASE_BEGINS = (
+    "a an the of in on at to for with from by and or but that which who is are was were has have "
+    "can will would about as than because so if when"
+)
+PHRASE_BEGINS = frozenset(_PHRASE_BEGINS.split())
+PHRASE_WORDS_MIN = 2
 FIRST_WORDS_MIN = 2
 LATER_WORDS_MIN = 4
 """Fewer words before a comma are joined with the next clause, so that lists sound natural."""
@@ -59,6 +67,20 @@ class ClauseCutter:
             clauses.append(self._held[:end])
             self._held = self._held[end:]
             self._begun = True
+
+    def hurry(self) -> list[str]:
+        """The first phrase of what is held, if nothing but a lead-in was cut yet and the next
+        phrase has begun. For a listener who would have to wait for the clause's other words."""
+        if self._cut_any:
+            return []
+        words = list(re.finditer(r"\S+", self._held))
+        for word in words[PHRASE_WORDS_MIN:]:
+            whole = word.end() < len(self._held)  # else it may still become another word
+            if whole and word[0].lower() in PHRASE_BEGINS:
+                phrase, self._held = self._held[: word.start()], self._held[word.start() :]
+                self._begun = self._cut_any = True
+                return [phrase]
+        return []
 
     def flush(self) -> list[str]:
         """The rest, as one clause; afterwards the cutter is reset."""

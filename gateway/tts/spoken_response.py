@@ -12,6 +12,10 @@ from headstart.gateway.audio.clock import CLIENT_RATE_HZ
 from headstart.gateway.tts.clauses import ClauseCutter
 from headstart.gateway.tts.clean import Said, SpokenText
 
+HURRY_NS = 40_000_000
+"""So long after its first text a clause that is not whole is begun with its first phrase. A text
+that was prepared under the silence comes at once, and is not cut so."""
+
 
 @dataclass(slots=True)
 class _Clause:
@@ -29,6 +33,7 @@ class SpokenResponse:
 
     first_clause_ns: int | None = None  # when it was sent to the worker
     first_sound_ns: int | None = None  # when its first audio was sent to the client
+    first_text_ns: int | None = None
     problem: str = ""  # why some of it was not spoken
     _clauses: list[_Clause] = field(default_factory=list)
     _written: str = ""
@@ -66,7 +71,12 @@ class SpokenResponse:
     def words(self, text: str, now_ns: int) -> list[tuple[int, str]]:
         """Add text of the response; returns the (number, text) of each complete clause."""
         self._written += text
-        return self._give(self._cutter.push(self._letters(self._spoken.push(text))), now_ns)
+        if self.first_text_ns is None:
+            self.first_text_ns = now_ns
+        clauses = self._cutter.push(self._letters(self._spoken.push(text)))
+        if not clauses and now_ns - self.first_text_ns >= HURRY_NS:
+            clauses = self._cutter.hurry()
+        return self._give(clauses, now_ns)
 
     def end(self, now_ns: int) -> list[tuple[int, str]]:
         """No more text follows; returns the last clauses."""

@@ -58,14 +58,16 @@ def test_the_likeliest_language_is_found(checkpoint: Checkpoint, tokens: Whisper
     sounds = _sounds(checkpoint)
     with torch.inference_mode():
         found = detector.detect(sounds)
-        for language, sound in zip(found, sounds, strict=True):
+        for (language, probability), sound in zip(found, sounds, strict=True):
             hidden, _ = checkpoint.decoder(
                 torch.tensor([tokens.specials.start]), TextCache(checkpoint.settings), sound
             )
             logits = checkpoint.decoder.vocabulary.logits(hidden)[0]
             best = max(tokens.languages, key=lambda one: float(logits[one.token]))
             assert language == best
-    assert len({language.code for language in found}) > 1
+            known = logits[[one.token for one in tokens.languages]].softmax(-1)
+            assert probability == pytest.approx(float(known.max()), abs=1e-4)
+    assert len({language.code for language, _ in found}) > 1
 
 
 def test_auto_settles_on_a_language(checkpoint: Checkpoint, tokens: WhisperTokens) -> None:
@@ -76,6 +78,32 @@ def test_auto_settles_on_a_language(checkpoint: Checkpoint, tokens: WhisperToken
     ears.hear(utterance, noise)
     assert utterance.language in tokens.languages
     assert utterance.language.code in LANGUAGES
+
+
+def test_auto_shows_no_word_before_the_language_is_sure(
+    checkpoint: Checkpoint, tokens: WhisperTokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not before a second of sound, nor while it is in doubt; then it gives way only to one that is
+    as sure. After four seconds the likeliest one is taken."""
+    german, chinese = (one for one in tokens.languages if one.code in ("de", "zh"))
+    answers = [(chinese, 0.99), (chinese, 0.6), (german, 0.9), (chinese, 0.7), (chinese, 0.85)]
+    ears = WhisperRecognizer(checkpoint, tokens, language=AUTO)
+    assert ears._detector is not None
+    script = iter(answers)
+    monkeypatch.setattr(ears._detector, "detect", lambda sounds: [next(script)])
+    utterance, states = ears.open(), []
+    noise = np.random.default_rng(3).normal(0, 0.1, 40_000).astype(np.float32)
+    for at in range(0, len(noise), 8_000):
+        heard = ears.hear(utterance, noise[at : at + 8_000])
+        states.append((utterance.language.code, utterance.language_sure))
+        assert utterance.language_sure or not heard.text
+    assert states == [("zh", False), ("zh", False), ("de", True), ("de", True), ("zh", True)]
+    doubtful = ears.open()
+    monkeypatch.setattr(ears._detector, "detect", lambda sounds: [(chinese, 0.3)])
+    for _ in range(4):
+        assert not doubtful.language_sure
+        ears.hear(doubtful, noise[:16_000])
+    assert (doubtful.language, doubtful.language_sure) == (chinese, True)
 
 
 @pytest.mark.weights

@@ -72,6 +72,30 @@ def test_a_lead_in_waits_for_nothing() -> None:
     assert cutter.push(" wooden table") == [" I can see a red cup on a "]
 
 
+@pytest.mark.parametrize(
+    ("text", "phrase"),
+    [
+        ("The capital of France", "The capital "),
+        ("My favorite season is autumn", "My favorite season "),
+        ("I can see a red", "I can see "),
+        ("It is a", ""),  # "a" may become "another"
+        ("It is a ", "It is "),
+        ("Water boils", ""),
+        ("Sure, I can see a red", " I can see "),
+    ],
+)
+def test_who_is_in_a_hurry_gets_the_first_phrase(text: str, phrase: str) -> None:
+    """Where the next phrase has begun; once, and the rest follows as usual."""
+    cutter = ClauseCutter()
+    clauses = cutter.push(text)
+    hurried = cutter.hurry()
+    assert hurried == ([phrase] if phrase else [])
+    if phrase:
+        assert cutter.hurry() == []
+    rest = cutter.push(" thing. And more.") + cutter.flush()
+    assert "".join([*clauses, *hurried, *rest]) == text + " thing. And more."
+
+
 def test_a_clause_is_there_as_soon_as_the_next_word_begins() -> None:
     """Nothing is held back once it is clear that the clause is over."""
     cutter = ClauseCutter()

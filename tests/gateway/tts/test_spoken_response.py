@@ -125,3 +125,20 @@ def test_what_was_heard_is_a_beginning_of_what_was_written(
     assert [len(text) for text in heard] == sorted(map(len, heard), reverse=True)
     if total:
         assert heard[0] == written.rstrip()
+
+
+def test_slow_text_is_begun_with_its_first_phrase() -> None:
+    """40 ms after its first token; a text that comes at once is spoken in whole clauses."""
+    token_ns = 27_000_000
+    slow = SpokenResponse()
+    given = [
+        clause
+        for number, word in enumerate(("The", " capital", " of", " France", " is", " Paris."))
+        for clause in slow.words(word, number * token_ns)
+    ]
+    assert given == [(0, "The capital ")]
+    assert slow.first_clause_ns == 3 * token_ns
+    assert slow.end(6 * token_ns) == [(1, "of France is Paris.")]
+    prepared = SpokenResponse()
+    assert prepared.words("The capital of France is", 0) == []
+    assert prepared.words(" Paris. It", token_ns) == [(0, "The capital of France is Paris. ")]

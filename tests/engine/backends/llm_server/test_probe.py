@@ -158,8 +158,11 @@ def test_a_web_page_is_no_llm_server() -> None:
             find_out(server.url, None, Bytes())
 
 
-def test_a_certificate_that_cannot_be_verified_is_refused(tmp_path: Path) -> None:
-    """Self-signed, and not among the trusted ones: at once, without waiting."""
+def test_a_certificate_that_cannot_be_verified_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Self-signed, and not among the trusted ones: at once, without waiting. Trusted: good."""
+    monkeypatch.delenv("SSL_CERT_FILE", raising=False)
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
     here = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
@@ -182,5 +185,8 @@ def test_a_certificate_that_cannot_be_verified_is_refused(tmp_path: Path) -> Non
     private.write_bytes(key.private_bytes(serialization.Encoding.PEM, form, plain))
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(pem, private)
-    with scripted(tls=tls) as server, pytest.raises(errors.LlmTlsError, match="certificate"):
-        find_out(server.url, None, Bytes())
+    with scripted(tls=tls) as server:
+        with pytest.raises(errors.LlmTlsError, match="certificate"):
+            find_out(server.url, None, Bytes())
+        monkeypatch.setenv("SSL_CERT_FILE", str(pem))
+        assert find_out(server.url, None, Bytes()).model == "scripted"
