@@ -126,7 +126,7 @@ def eight_sessions(served: Served) -> None:
 def too_long(served: Served) -> None:
     """Far more than the context is said: the oldest is forgotten, and it still answers."""
     with behind(served) as talk:
-        for n in range(40):
+        for n in range(26):
             text = f"fact {n}: " + "the quick brown fox jumps over the lazy dog " * 8
             item = api.Item(f"u{n}", api.Role.USER, (api.Text(text),))
             opening = [api.Open("s", "Be brief.")] if n == 0 else []

@@ -254,3 +254,31 @@ def test_an_eviction_never_writes_to_shared_blocks() -> None:
     assert stream.evict([(4, 8)], sink=4) is not None
     assert not set(stream.table.blocks) & set(fork.table.blocks)
     stream.table.pool.check_accounting([*stream.tables, *fork.tables])
+
+
+def test_units_are_computed_ahead_and_the_rest_with_the_answer() -> None:
+    """Only whole units count as work to do before an answer."""
+    stream = Stream("s", BlockPool(64, 4), 100, 64, ahead=8)
+    expected = {3: 0, 8: 8, 15: 8, 17: 16}
+    for length, ahead in expected.items():
+        stream.reconcile([1] * length)
+        assert (stream.pending, stream.pending_ahead) == (length, ahead)
+    stream.reserve(16)
+    stream.advance(16)
+    assert (stream.pending, stream.pending_ahead) == (1, 0)
+    assert stream.fork("f").ahead == 8
+
+
+def test_what_cannot_be_moved_is_computed_again_behind_an_eviction() -> None:
+    """K/V before it stay; tokens behind it are pending, at positions without a gap."""
+    pool = BlockPool(64, 4)
+    stream = Stream("s", pool, 100, 64, movable=False)
+    stream.reconcile(list(range(20)))
+    stream.reserve(18)
+    stream.advance(18)
+    assert stream.evict([(4, 9), (12, 14)], sink=4) is None
+    assert list(stream.tokens) == [0, 1, 2, 3, 9, 10, 11, 14, 15, 16, 17, 18, 19]
+    assert (stream.kv_len, stream.pending, stream.evicted_tokens) == (4, 9, 7)
+    assert stream.axes(0, len(stream))[0].tolist() == list(range(13))
+    assert stream.close_gaps(4) is None
+    pool.check_accounting(stream.tables)

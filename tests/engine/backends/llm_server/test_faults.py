@@ -16,7 +16,7 @@ from tests.engine.backends.llm_server.scripted_server import Fault
 from tests.engine.fakes import echo
 from tests.engine.test_engine import GREEDY, hush, respond, user_item
 
-HASTY = Timeouts(connect_s=5.0, first_s=1.0, between_s=0.5)
+HASTY = Timeouts(connect_s=5.0, first_s=3.0, between_s=1.5)
 ANSWER = echo("hello")
 
 
