@@ -55,7 +55,7 @@ class ClauseCutter:
 
     def push(self, text: str) -> list[str]:
         self._held += text
-        clauses = []
+        clauses: list[str] = []
         while True:
             if not self._begun and (lead_in := LEAD_IN.match(self._held)):
                 end: int | None = lead_in.end()
