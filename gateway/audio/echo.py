@@ -31,12 +31,13 @@ Floats = npt.NDArray[np.float64]
 STEP = 3  # samples at 24 kHz of which one is made
 RATE_HZ = CLIENT_RATE_HZ // STEP
 SAMPLE_NS = 10**9 // RATE_HZ
-DELAY_MAX_MS = 1_500
-"""From sending to hearing: network and jitter buffer both ways, loudspeaker and room."""
+DELAY_MAX_MS = 3_000
+"""From sending to hearing: network and jitter buffers both ways, loudspeaker and room. Some 0.3 s
+where all is well; buffers grow where a machine is too busy."""
 HEARD_MS = 3_000
 SENT_MS = 30_000  # more than the voice makes ahead of its listener
 BLOCK_MS = 200
-BLOCKS_MAX = 6
+BLOCKS_MAX = 4
 LEAST_SHARE = 0.2
 LOUD_SHARE = 0.03  # of the loudest block's power; quieter ones say little
 LEAST_POWER = 4.0  # of a block, mean square in units of s16 after the difference

@@ -13,7 +13,6 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
-import av
 import numpy as np
 import pytest
 from aiortc import MediaStreamTrack
@@ -138,25 +137,22 @@ def playing(events: list[dict[str, Any]]) -> bool:
 
 
 class EchoingMicrophone(Microphone):
-    """Records what a track plays."""
+    """Records what a track plays, each frame at its own time: what comes later is not played."""
 
     def __init__(self) -> None:
         super().__init__(np.zeros(120 * RATE_HZ, np.int16))
-        self._end = 0
         self.heard_s = 0.0
 
     async def stand_beside(self, track: MediaStreamTrack) -> None:
+        first_at: int | None = None
         while True:
-            frame = await track.recv()
-            assert isinstance(frame, av.AudioFrame)
+            frame: Any = await track.recv()
             part = frame.to_ndarray().reshape(-1)[:: len(frame.layout.channels)]
-            began_s = self._began_s or 0.0
-            now_s = asyncio.get_running_loop().time() - began_s
-            at = max(self._end, round((now_s + LATE_S) * RATE_HZ))
-            if at - self._end < RATE_HZ // 10:
-                at = self._end  # no gap: the frames of one sound come a little unevenly
-            self._end = at + len(part)
-            self.sound[at : self._end] = (part * ECHO).astype(np.int16)
+            if first_at is None:
+                now_s = asyncio.get_running_loop().time() - (self._began_s or 0.0)
+                first_at = round((now_s + LATE_S) * RATE_HZ) - frame.pts
+            at = first_at + frame.pts
+            self.sound[at : at + len(part)] = (part * ECHO).astype(np.int16)
             if np.abs(part).max() > 1000:
                 self.heard_s += len(part) / RATE_HZ
 

@@ -18,8 +18,8 @@ def vowel(formants_hz: tuple[int, ...], ms: int, level: float = 8_000) -> bytes:
     hz = np.fft.rfftfreq(samples, 1 / RATE_HZ)
     gain = sum(1 / (1 + ((hz - f) / 50) ** 2) ** 0.5 for f in formants_hz)
     sound = np.fft.irfft(spectrum * gain, samples)
-    levelled: bytes = (sound / np.abs(sound).max() * level).astype(np.int16).tobytes()
-    return levelled
+    scaled: bytes = (sound / np.abs(sound).max() * level).astype(np.int16).tobytes()
+    return scaled
 
 
 def spread(*pieces: bytes) -> float | None:
