@@ -27,13 +27,12 @@ async def test_a_call_counts_until_it_is_heard(speaking_server_url: str, spoken:
     for result in dialog.to_wire()["turns"]:
         budget = result["budget"]
         assert result["answer"] == ANSWER
-        assert result["answers"] == 1
         assert budget["stages_ms"]["voice"] > 0
         assert budget["stages_ms"]["playout"] is not None
         assert stages_sum_ms(budget) == pytest.approx(budget["heard_ms"], abs=1.0)
         assert budget["total_ms"] <= budget["first_sound_ms"] <= budget["heard_ms"]
         assert budget["first_sound_ms"] == pytest.approx(result["facts"]["voice"]["total_ms"])
-    assert recorder.kinds.count("output_audio_buffer.stopped") == 2
+    assert recorder.kinds.count("output_audio_buffer.stopped") >= 2
     assert "response.output_audio.delta" not in recorder.kinds
 
 
