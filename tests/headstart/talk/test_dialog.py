@@ -168,7 +168,7 @@ def test_words_so_far_give_way_to_the_transcript() -> None:
 
 def test_an_answer_that_is_taken_back_is_no_answer() -> None:
     """Both parts of the speech are one utterance, the early answer is gone, and it is counted."""
-    goes_on = [
+    goes_on: list[dict[str, Any]] = [
         {"type": "input_audio_buffer.speech_started", "item_id": "b"},
         {
             "type": "gateway.turn.continued",
