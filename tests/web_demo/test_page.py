@@ -42,8 +42,10 @@ def test_the_page_loads_clean(demo: OpenPage, mock: MockGateway) -> None:
     assert session["output_modalities"] == ["audio"]
     assert session["audio"]["input"]["turn_detection"]["type"] == "server_vad"
     assert session["gateway"] == {
-        "events": ["latency", "chunks", "hearing", "engine", "voice", "frames"],
-        "endpointing": "semantic",
+        "events": [
+            *("latency", "chunks", "hearing", "engine", "voice", "interruption", "turn", "frames"),
+        ],
+        "endpointing": "eager",
         "resume": True,
     }
 
