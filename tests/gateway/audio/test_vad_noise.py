@@ -108,8 +108,8 @@ def six_people(samples: int) -> Samples:
     said = load_s16(CLIPS / "monologue.ogg", 24_000).astype(np.float64)
     places = (round(at * len(said) / 6) for at in range(6))
     together = np.sum([np.resize(np.roll(said, -at), samples) for at in places], axis=0)
-    levelled: Samples = np.rint(together * 3000 / np.sqrt(np.mean(together**2))).astype(np.int16)
-    return levelled
+    level = np.sqrt(np.mean(together**2))
+    return np.asarray(np.rint(together * 3000 / level), np.int16)
 
 
 @pytest.mark.parametrize("clip", ["capital.wav", "followup.wav"])
