@@ -229,7 +229,7 @@ def budget_table(budget: dict[str, Any]) -> Table:
     if limit:
         title += f" of {limit:.0f} ms allowed"
     if sound_ms is not None:
-        title += f" → first sound: {sound_ms:.0f} ms"
+        title += f"\n            → first sound: {sound_ms:.0f} ms"
     if heard_ms is not None:
         title += f" → heard: {heard_ms:.0f} ms"
     table = Table(title=title, title_justify="left", box=None, padding=(0, 1), show_header=False)
