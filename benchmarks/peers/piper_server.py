@@ -2,7 +2,8 @@
 
     python piper_server.py VOICE.onnx PORT
 
-Answers with raw s16 PCM at the voice's own rate, a sentence at a time as Piper makes them. Prints
+Answers with raw s16 PCM at 16 kHz, a sentence at a time as Piper makes them: the rate of
+speech-to-speech's pipeline, whose own filter takes many seconds for a sentence at 22,050 Hz. Prints
 that rate when it listens; ends with its standard input. Imports nothing of ours.
 """
 
@@ -12,8 +13,11 @@ import asyncio
 import sys
 from collections.abc import Iterator
 
+import soxr
 from aiohttp import web
 from piper import PiperVoice
+
+RATE_HZ = 16_000
 
 
 def main(path: str, port: int) -> None:
@@ -37,14 +41,15 @@ async def _serve(voice: PiperVoice, port: int) -> None:
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", port).start()
-    print(voice.config.sample_rate, flush=True)
+    print(RATE_HZ, flush=True)
     await asyncio.to_thread(sys.stdin.read)
     await runner.cleanup()
 
 
 def _pieces(voice: PiperVoice, text: str) -> Iterator[bytes]:
     for chunk in voice.synthesize(text):
-        yield chunk.audio_int16_bytes
+        sound = soxr.resample(chunk.audio_int16_array, voice.config.sample_rate, RATE_HZ)
+        yield bytes(sound.tobytes())
 
 
 if __name__ == "__main__":
