@@ -103,7 +103,12 @@ async def hesitate(say: Callable[[bytes], Awaitable[None]], seen: Seen) -> None:
 
 
 def is_answered(seen: Seen) -> bool:
-    return any(done["response"]["status"] == "completed" for done in seen.of("response.done"))
+    """Whether the whole question is. The answer to its first part may be over, too."""
+    taken_back = {event["response_id"] for event in seen.of("gateway.turn.continued")}
+    done = (event["response"] for event in seen.of("response.done"))
+    return bool(taken_back) and any(
+        response["status"] == "completed" and response["id"] not in taken_back for response in done
+    )
 
 
 def is_one_message(seen: Seen) -> str:
