@@ -24,7 +24,9 @@ from headstart.gateway.audio.clock import CLIENT_RATE_HZ
 DEVELOPMENT = ("flite awb", "flite slt", "joe", "kokoro jf_alpha", "kokoro jf_nezumi")
 HELD_OUT = ("flite rms", "flite kal16", "kokoro jm_kumo", "kokoro jf_gongitsune", "espeak en-us+f4")
 FRESH = ("flite kal", "kokoro jf_tebukuro")  # looked at once, when the rule stood
-HALVES = {"development": (DEVELOPMENT, 0), "held-out": (HELD_OUT, 1), "fresh": (FRESH, 7)}
+HALVES = {"development": (DEVELOPMENT, 0), "held-out": (HELD_OUT, 1), "fresh": (FRESH, 1000)}
+"""The voices of each, and its number: of its first noise, and of its half of the recordings, 0 or 1
+(`fresh` has none)."""
 
 INTERRUPTIONS = tuple(
     Line(text)
@@ -105,7 +107,7 @@ class Heard:
 
 def sounds(half: str, recordings: Sequence[tuple[Path, str]] = ()) -> Iterator[Heard]:
     """All sounds of a half. Raises `VoiceUnavailable`, and KeyError for an unknown half."""
-    voices, parity = HALVES[half]
+    voices, first = HALVES[half]
     kinds = (("interruptions", INTERRUPTIONS), ("mixed", MIXED), ("listening", LISTENING))
     for voice, say in cast(voices):
         for kind, lines in kinds:
@@ -113,14 +115,18 @@ def sounds(half: str, recordings: Sequence[tuple[Path, str]] = ()) -> Iterator[H
                 sound = say(line)
                 if len(sound):
                     yield Heard(kind, f"{voice}: {line.text}", sound)
-    for number in range(NOISES_OF_A_KIND):
+    for seed in seeds(first):
         for what in NOISES:
-            seed = 2 * number + parity
             yield Heard("noises", f"{what} {seed}", noise.make(what, NOISE_S, seed))
     for path, text in recordings:
-        is_ours = (zlib.crc32(path.name.encode()) >> 1) % 2 == parity
+        is_ours = (zlib.crc32(path.name.encode()) >> 1) % 2 == first
         if is_ours and len(text.split()) <= SHORT_WORDS and "..." not in text:
             yield Heard("recordings", text, _framed(load_s16(path, CLIENT_RATE_HZ)))
+
+
+def seeds(first: int) -> range:
+    """Of the noises of a half, from its first one on."""
+    return range(first, first + 2 * NOISES_OF_A_KIND, 2)
 
 
 def _framed(sound: Samples) -> Samples:

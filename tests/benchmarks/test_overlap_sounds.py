@@ -2,21 +2,30 @@
 
 from __future__ import annotations
 
-from headstart.benchmarks import overlap_sounds
-from headstart.benchmarks.overlap_sounds import DEVELOPMENT, HELD_OUT, INTERRUPTIONS, LISTENING
+from headstart.benchmarks.overlap_sounds import (
+    DEVELOPMENT,
+    FRESH,
+    HALVES,
+    HELD_OUT,
+    INTERRUPTIONS,
+    LISTENING,
+    NOISES_OF_A_KIND,
+    seeds,
+)
 from headstart.gateway.session.barge_in import meaningful_words
 
 
 def test_no_voice_is_in_both_halves() -> None:
     """What was learnt from a voice is tried on others."""
     assert not set(DEVELOPMENT) & set(HELD_OUT)
+    assert not {*DEVELOPMENT, *HELD_OUT} & set(FRESH)
     assert len(DEVELOPMENT) == len(HELD_OUT)
 
 
 def test_noises_differ_between_the_halves() -> None:
     """Other seeds, other sounds."""
-    parities = [parity for _, parity in overlap_sounds.HALVES.values()]
-    assert sorted(parities) == [0, 1]
+    drawn = [seed for _, first in HALVES.values() for seed in seeds(first)]
+    assert len(set(drawn)) == len(drawn) == 3 * NOISES_OF_A_KIND
 
 
 def test_lines_are_what_they_are_called() -> None:
