@@ -69,13 +69,16 @@ def item_id(bench: SessionBench) -> str:
     return newest
 
 
-def answered(bench: SessionBench, text: str = "It is big. It is") -> int:
-    """The first half is said and ends early; its answer has begun, and is heard if it is spoken."""
+def answered(
+    bench: SessionBench, text: str = "It is big. It is", samples: int = 3 * SECOND
+) -> int:
+    """The first half is said and ends early; its answer has begun, and is heard if it is spoken:
+    `samples` of sound for each clause."""
     say(bench)
     end(bench, HALF)
     generation = bench.respond_command().generation
     bench.engine(api.Delta("sess_test", generation, text, bench.now_ns))
-    bench.say_all(3 * SECOND)
+    bench.say_all(samples)
     return generation
 
 

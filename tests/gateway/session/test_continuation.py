@@ -144,9 +144,8 @@ def test_what_follows_a_heard_answer_is_a_reply() -> None:
     """A short one that was played to its end within the window: the next message stands by itself,
     and the answer stays."""
     bench = eager()
-    answered(bench, "Yes.")
+    answered(bench, "Yes.", SECOND // 4)
     bench.finish(1, "Yes.")
-    bench.say_all(SECOND // 4)
     bench.uttered.clear()
     bench.hear(silence_pcm(1100))
     say(bench, 600)

@@ -59,7 +59,7 @@ OVERRIDDEN: dict[type, set[str]] = {
 
 READ: dict[type, set[str]] = {
     Server: {"config", "force_exit", "lifespan", "server_state", "should_exit", "started"},
-    HttpConnection: {"conn", "cycle", "flow", "headers", "loop", "transport"},
+    HttpConnection: {"conn", "connections", "cycle", "flow", "headers", "loop", "transport"},
     SocketConnection: {
         "close_sent",
         "conn",

@@ -31,7 +31,8 @@ async def test_a_call_counts_until_it_is_heard(speaking_server_url: str, spoken:
         assert budget["stages_ms"]["playout"] is not None
         assert stages_sum_ms(budget) == pytest.approx(budget["heard_ms"], abs=1.0)
         assert budget["total_ms"] <= budget["first_sound_ms"] <= budget["heard_ms"]
-        assert budget["first_sound_ms"] == pytest.approx(result["facts"]["voice"]["total_ms"])
+        voice_ms = result["facts"]["voice"]["total_ms"]
+        assert budget["first_sound_ms"] == pytest.approx(voice_ms, abs=0.002)  # rounded apart
     assert recorder.kinds.count("output_audio_buffer.stopped") >= 2
     assert "response.output_audio.delta" not in recorder.kinds
 
