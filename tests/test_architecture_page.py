@@ -23,6 +23,7 @@ import pytest
 from PIL import Image
 from websockets.asyncio.client import ClientConnection, connect
 
+from tests.gateway.shell_fakes import until
 from tests.gateway.transport.webrtc.peer import Microphone, Peer, calling
 from tests.test_layout import LAYERED, floor, layered, root_of
 from tests.traced_server import ROOT, SilentVoice, Trace, serving
@@ -249,9 +250,9 @@ async def a_call_that_is_heard(peer: Peer, microphone: Microphone) -> None:
 
 async def a_barge_in(peer: Peer, microphone: Microphone) -> None:
     now_says(microphone)
-    await peer.event("response.done")
-    await peer.event("output_audio_buffer.started")
-    await asyncio.sleep(4.0)  # half of it is heard
+    begun = {"response.done", "output_audio_buffer.started"}  # in either order
+    await until(lambda: begun <= {event["type"] for event in peer.events})
+    await asyncio.sleep(5.0)  # two words of it are heard
     now_says(microphone)
     await peer.event("conversation.item.truncated")
     await peer.event("input_audio_buffer.speech_stopped")

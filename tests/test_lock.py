@@ -30,6 +30,12 @@ NOT_PACKAGED = {
     "pydantic_core": "pydantic's own, for types of one's own",
 }
 """Imported without being asked for."""
+OWN_ENVIRONMENTS = {
+    "benchmarks/peers/llama_server.py": {"xllamacpp": "xllamacpp"},
+    "benchmarks/peers/pipecat_bot.py": {"loguru": "loguru", "pipecat": "pipecat-ai"},
+    "benchmarks/peers/piper_server.py": {"aiohttp": "aiohttp"},
+}
+"""Scripts that run in environments of their own: modules they import, and the packages of these."""
 
 
 def asked_for() -> dict[str, list[Requirement]]:
@@ -128,9 +134,24 @@ def test_what_is_imported_is_asked_for() -> None:
             for module in _imports(path):
                 if module in (*sys.stdlib_module_names, "headstart", *NOT_PACKAGED):
                     continue
+                if module in OWN_ENVIRONMENTS.get(str(path.relative_to(ROOT)), ()):
+                    continue
                 if not {canonicalize_name(name) for name in brings.get(module, ())} & asked:
                     missing.add(f"{path.relative_to(ROOT)} imports {module}")
     assert missing == set()
+
+
+def test_peers_are_asked_for_in_files_of_their_own() -> None:
+    """What runs in an environment of its own is pinned there, by the list beside it."""
+    for path, packages in OWN_ENVIRONMENTS.items():
+        assert (ROOT / path).is_file()
+        lists = (ROOT / path).parent.glob("requirements/*.txt")
+        pinned_there = {
+            canonicalize_name(re.split(r"[=<>\[ ;]", line)[0])
+            for file in lists
+            for line in file.read_text().splitlines()
+        }
+        assert {canonicalize_name(name) for name in packages.values()} <= pinned_there, path
 
 
 def _imports(path: Path) -> Iterator[str]:

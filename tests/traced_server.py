@@ -86,7 +86,8 @@ def _name_of(code: CodeType) -> tuple[str, str] | None:
 
 
 class SilentVoice:
-    """A voice in place of `VoiceLink`: eight seconds of silence for each clause, at once."""
+    """A voice in place of `VoiceLink`: two seconds of silence for each word, at once, so that what
+    was heard does not depend on how the text is cut."""
 
     status = VoiceStatus("ready", "silence")
 
@@ -108,7 +109,8 @@ class SilentVoice:
         listener = self._listeners.get(command.session)
         if listener is not None:
             clause = command.session, command.generation, command.clause
-            listener.voice_event(SynthesisedAudio(*clause, bytes(8 * 48_000)))
+            words = len(command.text.split())
+            listener.voice_event(SynthesisedAudio(*clause, bytes(2 * 48_000 * words)))
             listener.voice_event(ClauseDone(*clause))
 
 
