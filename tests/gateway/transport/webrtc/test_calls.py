@@ -39,8 +39,11 @@ async def http(running: RunningGateway) -> AsyncIterator[httpx.AsyncClient]:
         yield client
 
 
-def client(running: RunningGateway, key: str = "unused") -> AsyncOpenAI:
-    return AsyncOpenAI(api_key=key, base_url=f"{running.url}/v1")
+@pytest.fixture
+async def openai(running: RunningGateway) -> AsyncIterator[AsyncOpenAI]:
+    """The stock client. One that is not closed closes itself in whatever loop runs by then."""
+    async with AsyncOpenAI(api_key="unused", base_url=f"{running.url}/v1") as client:
+        yield client
 
 
 async def test_a_raw_offer(running: RunningGateway) -> None:
@@ -77,9 +80,10 @@ async def test_peers_turn_their_pictures_themselves(running: RunningGateway) -> 
         assert "video-orientation" not in response.text
 
 
-async def test_the_stock_client_calls_and_hangs_up(running: RunningGateway) -> None:
+async def test_the_stock_client_calls_and_hangs_up(
+    running: RunningGateway, openai: AsyncOpenAI
+) -> None:
     """`client.realtime.calls.create` with a session (multipart), and `hangup`."""
-    openai = client(running)
     async with prepared(Microphone()) as peer:
         response = await openai.realtime.calls.with_raw_response.create(
             sdp=await offer_of(peer.pc),
@@ -96,9 +100,9 @@ async def test_the_stock_client_calls_and_hangs_up(running: RunningGateway) -> N
         await until(lambda: peer.pc.connectionState in ("closed", "failed"))
 
 
-async def test_a_secrets_session_is_the_calls(running: RunningGateway) -> None:
+async def test_a_secrets_session_is_the_calls(running: RunningGateway, openai: AsyncOpenAI) -> None:
     """The stock client makes a secret with instructions; a raw offer that brings it has them."""
-    secret = await client(running).realtime.client_secrets.create(
+    secret = await openai.realtime.client_secrets.create(
         expires_after={"anchor": "created_at", "seconds": 60},
         session={"type": "realtime", "instructions": "speak Latin"},
     )
@@ -110,9 +114,9 @@ async def test_a_secrets_session_is_the_calls(running: RunningGateway) -> None:
         assert (await peer.event("session.created"))["instructions"] == "speak Latin"
 
 
-async def test_a_call_may_be_for_words_alone(running: RunningGateway) -> None:
+async def test_a_call_may_be_for_words_alone(running: RunningGateway, openai: AsyncOpenAI) -> None:
     """The session's type comes with the secret, and holds for calls and sockets alike."""
-    secret = await client(running).realtime.client_secrets.create(session={"type": "transcription"})
+    secret = await openai.realtime.client_secrets.create(session={"type": "transcription"})
     headers = {"Authorization": f"Bearer {secret.value}"}
     async with prepared(Microphone()) as peer:
         response = await post_offer(peer, running.url, headers)
@@ -122,9 +126,9 @@ async def test_a_call_may_be_for_words_alone(running: RunningGateway) -> None:
         assert json.loads(await socket.recv())["session_type"] == "transcription"
 
 
-async def test_a_secret_opens_a_websocket_too(running: RunningGateway) -> None:
+async def test_a_secret_opens_a_websocket_too(running: RunningGateway, openai: AsyncOpenAI) -> None:
     """In the header, or in a browser's subprotocol; an unknown one is told so and closed 3000."""
-    secret = await client(running).realtime.client_secrets.create(
+    secret = await openai.realtime.client_secrets.create(
         session={"type": "realtime", "instructions": "speak Latin"}
     )
     in_header: dict[str, Any] = {
