@@ -2,10 +2,11 @@
 
 import { inMs } from "./budget.js";
 
-/** Which setting owns the wait after speech, from the session's own turn detection. */
-export function waitSetting(turnDetection) {
+/** Which setting owns the wait after speech, from the session's own settings. */
+export function waitSetting(turnDetection, endpointing) {
   if (!turnDetection) return null; // it ends with the button
-  return turnDetection.type === "semantic_vad" ? "eagerness" : "silence_duration_ms";
+  if (turnDetection.type === "semantic_vad") return "eagerness";
+  return endpointing && endpointing !== "fixed" ? "endpointing" : "silence_duration_ms";
 }
 
 /**
@@ -13,7 +14,7 @@ export function waitSetting(turnDetection) {
  * @param {?{ms: number, about: boolean}} playout from the first sound sent until it was heard;
  *   `about`: estimated from the call's statistics
  * @param {?string} setting as `waitSetting`
- * @returns {string} "heard after 690 ms · 499 waiting (silence_duration_ms)", or "" if nothing was
+ * @returns {string} "heard after 490 ms · 320 waiting (endpointing)", or "" if nothing was
  *   measured
  */
 export function chipText({ budget, voice }, playout, setting) {

@@ -23,6 +23,7 @@ export class Session {
     this.byHand = false; // whether the person holds a button to talk
     this.held = false; // whether it is being held
     this.turnDetection = null; // as the server has it
+    this.endpointing = null; // the same, of `server_vad`
     this.reports = new Map(); // response → its `gateway.latency.report`
     this.playouts = new Map(); // response → {ms, about}: from sent until heard
     this.microphone = "off"; // off, opening, on
@@ -192,6 +193,7 @@ const HANDLERS = {
   "session.created": (session) => session.forgotten(),
   "session.updated": (session, { session: settings }) => {
     session.turnDetection = settings?.audio?.input?.turn_detection ?? null;
+    session.endpointing = settings?.gateway?.endpointing ?? null;
     if (!session.kept && session.link.state !== "open") session.opened();
   },
   "gateway.session.resumed": (session) => session.resumed(),
@@ -269,7 +271,7 @@ const HANDLERS = {
 
   "gateway.latency.report": (session, report) => {
     session.budget = report.budget;
-    const setting = waitSetting(session.turnDetection); // as it was then
+    const setting = waitSetting(session.turnDetection, session.endpointing); // as it was then
     if (report.response_id) keep(session.reports, report.response_id, { ...report, setting });
   },
   "gateway.chunk.report": (session, report) => {

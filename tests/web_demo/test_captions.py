@@ -120,7 +120,7 @@ def test_a_spoken_answer_has_a_chip_to_its_turn(demo: OpenPage, mock: MockGatewa
     number, unit = heard.split()
     heard_ms = float(number) * (1000 if unit == "s" else 1)
     assert heard_ms == pytest.approx(sent_ms + told["delay_ms"], abs=6)
-    assert words.endswith("· 500 waiting (silence_duration_ms)")
+    assert words.endswith("· 500 waiting (endpointing)")
     assert demo.complaints == []
 
 

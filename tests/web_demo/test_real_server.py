@@ -121,7 +121,7 @@ def test_a_spoken_question_is_recognised_and_answered(
     total_ms = float(page.locator("#total").get_attribute("data-ms") or "nan")
     assert sum(ms for _, ms in drawn) == pytest.approx(total_ms, abs=1.0)
     assert page.locator("#chunks .chunk").count() >= 1
-    expect(page.locator(".latency").last).to_contain_text("waiting (silence_duration_ms)")
+    expect(page.locator(".latency").last).to_contain_text("waiting (endpointing)")
     expect(page.locator("#call")).to_be_visible(visible=transport == "webrtc")
     assert demo.complaints == []
     assert (rtp_packets(server_url) > before) == (transport == "webrtc")
