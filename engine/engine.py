@@ -53,6 +53,10 @@ class Backend(Protocol):
         """Stop all work. Called once, after the last session was closed."""
         ...
 
+    def server_totals(self) -> api.LlmServerTotals | None:
+        """What an LLM server was asked; None if none decodes."""
+        ...
+
     def fileno(self) -> int | None:
         """A file descriptor that is readable when `step` has something to do that no command
         brought; None if there is never such a thing."""
@@ -220,6 +224,11 @@ class Engine:
     def wake_fd(self) -> int | None:
         """See `Backend.fileno`."""
         return self.parts.backend.fileno()
+
+    @property
+    def server_totals(self) -> api.LlmServerTotals | None:
+        """See `Backend.server_totals`."""
+        return self.parts.backend.server_totals()
 
     @property
     def admission(self) -> AdmissionController:
