@@ -323,7 +323,7 @@ class Engine:
         states = [batch.utterance.state for _, batch in batches]
         sounds = [batch.pcm() for _, batch in batches]
         try:
-            results = self.parts.services.recognizer.hear_many(states, sounds)
+            results = self.parts.services.recognizer.recognize_batch(states, sounds)
         except EngineError as error:
             for session, _ in batches:
                 session.report(error, about="audio")

@@ -159,7 +159,7 @@ class SessionBench:
         wordless: bool = False,
         likely: tuple[float, ...] = (),
     ) -> None:
-        """Play the ears' part: so much was understood of the newest utterance, up to now."""
+        """Play the recogniser's part: so much was understood of the newest utterance, up to now."""
         audio = self.commands(api.Audio)[-1]
         end_sample = audio.start_sample + audio.samples
         ref = self.told_ref()
