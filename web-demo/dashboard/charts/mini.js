@@ -56,7 +56,7 @@ export function sparkline() {
  * Percent of headroom, 0 to 100 as the height; below 0 in the colour of trouble.
  * @returns {boolean} whether there was enough to draw
  */
-export function drawSparkline(node, values = []) {
+export function drawSparkline(node, values) {
   const known = values.filter((value) => value !== null);
   if (known.length < 2) return false;
   const x = (i) => (i / (values.length - 1)) * LINE_W;

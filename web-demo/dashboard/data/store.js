@@ -76,7 +76,7 @@ export class Store {
     this.fresh = []; // snapshots without their rows, one a second, oldest first
     this.coarse = []; // older ones, one in ten seconds
     this.rows = [];
-    this.sparklines = new Map(); // session -> its newest headrooms
+    this.sparklines = new Map(); // session -> { values: its newest headrooms, seen: of how many }
     this.chunks = new Map(); // session -> its newest `chunk` messages
     this.errors = []; // oldest first
     this.events = []; // of sessions
@@ -202,12 +202,13 @@ export class Store {
     this.age(atMs);
     const open = new Set(rows.map(({ id }) => id));
     for (const { id, state, headroom_percent: headroom } of rows) {
-      if (!this.sparklines.has(id)) this.sparklines.set(id, []);
+      if (!this.sparklines.has(id)) this.sparklines.set(id, { values: [], seen: 0 });
       const line = this.sparklines.get(id);
       const value = finite(headroom) ? headroom : null;
-      if (state !== "speaking" && value === line.at(-1)) continue; // no chunk of it was heard
-      line.push(value);
-      if (line.length > SPARKLINE) line.shift();
+      if (state !== "speaking" && value === line.values.at(-1)) continue; // no chunk of it was heard
+      line.values.push(value);
+      line.seen += 1;
+      if (line.values.length > SPARKLINE) line.values.shift();
     }
     for (const map of [this.sparklines, this.chunks]) {
       for (const id of map.keys()) if (!open.has(id)) map.delete(id);

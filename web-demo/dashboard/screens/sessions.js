@@ -6,7 +6,7 @@ import { age, clock, count, inMs, percent, roughAge, shortId } from "../units.js
 import { turnLink, TurnList } from "./turn-list.js";
 
 const TURNS_SHOWN = 12;
-const SPARKLINE_MS = 4_000; // a line of a minute is drawn so often; rows take turns
+const SPARKLINE_STEP = 4; // a line of sixty values is drawn again after so many new ones
 const SKIPPED_MS = 5_000; // what is out of sight is filled in so often, for screen readers
 const MODALITIES = ["text", "audio", "image", "generated"];
 
@@ -193,7 +193,7 @@ export class SessionsScreen {
       ...Object.values(cells),
       el("td", { role: "cell" }, pin),
     );
-    const isNew = { lastTurn: null, row: null, isSkipped: false, filledMs: 0, lineMs: 0 };
+    const isNew = { lastTurn: null, row: null, isSkipped: false, filledMs: 0, lineSeen: 0 };
     node.parts = { open, pin, cells, ...isNew };
     // What is out of sight is not laid out (dashboard.css), and is filled in less often.
     node.addEventListener("contentvisibilityautostatechange", ({ skipped }) => {
@@ -221,9 +221,11 @@ export class SessionsScreen {
     setText(cells.turns, count(row.turns));
     setText(cells.age, roughAge(row.age_s));
     this.updateHeadroom(cells.headroom, row);
-    const [line] = cells.headroom.children;
-    if (nowMs - node.parts.lineMs >= SPARKLINE_MS && drawSparkline(line, store.sparklines.get(row.id)))
-      node.parts.lineMs = nowMs - Math.random() * SPARKLINE_MS * 0.5;
+    const line = store.sparklines.get(row.id);
+    if (line && (node.parts.lineSeen === 0 || line.seen - node.parts.lineSeen >= SPARKLINE_STEP)) {
+      const isDrawn = drawSparkline(cells.headroom.firstElementChild, line.values);
+      node.parts.lineSeen = isDrawn ? line.seen : 0;
+    }
     const parts = MODALITIES.filter((name) => row.kv?.by_modality?.[name]).map(
       (name) => `${name} ${count(row.kv.by_modality[name])}`,
     );
