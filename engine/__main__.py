@@ -116,7 +116,7 @@ def _packaged(
 def _behind_llm_server(
     link: GatewayLink, arguments: argparse.Namespace, config: EngineConfig
 ) -> tuple[Engine, ModelInfo]:
-    """An engine with a packaged model's ears and eyes, and an LLM server's decoder."""
+    """An engine with a packaged model's recogniser and labeller, and an LLM server's decoder."""
     from headstart.engine.asr.chosen import AUTO, candidates, find_recognizer
     from headstart.engine.config import LlmServerConfig
     from headstart.engine.process.llm_server import assemble_llm_server

@@ -146,7 +146,7 @@ class SessionBench:
         held, self.held = self.held, []
         for action in held:
             outcome = decode.decode(action.pictures, action.size)
-            self._take(self.session.decoded(action.ticket, outcome, self.now_ns))
+            self._take(self.session.decoded(action.request_id, outcome, self.now_ns))
 
     def track_frame(self, image: api.Image) -> None:
         self._take(self.session.receive_image(decode.add_thumbnail(image), self.now_ns))
